@@ -1,1 +1,31 @@
-//! Placeholder.
+//! Llama-family models, token by token, on compiled StableHLO graphs.
+//!
+//! The modules in reading order: what a session promises ([`session`]), the loops that drive any
+//! session ([`generate`]) with sampling ([`sample`]), what a model is ([`config`], [`checkpoint`]),
+//! and the engines behind the contract ([`backend`]).
+
+pub mod session;
+
+pub mod generate;
+pub mod sample;
+
+pub mod checkpoint;
+pub mod config;
+
+pub mod backend;
+
+#[cfg(feature = "candle")]
+mod candle;
+mod error;
+#[cfg(feature = "iree")]
+mod xla;
+
+pub use backend::{
+    Backend, Event, LoadMode, Observer, Opened, Precision, SessionOptions, select_backend,
+};
+pub use error::{Error, Result};
+pub use generate::{
+    FinishReason, GenerateOptions, Generation, Timings, generate, generate_greedy,
+    generate_streaming_greedy,
+};
+pub use session::{Capabilities, InferenceSession, Step};

@@ -1,0 +1,197 @@
+//! Choosing an engine at run time.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{Error, InferenceSession, Result};
+
+/// How weights lie in memory and enter the arithmetic, which is float32 in every case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Precision {
+    /// As the checkpoint stores them (bf16, f16 or f32), widened inside the compiled graph: the
+    /// same arithmetic as [`F32`](Self::F32) at the checkpoint's size.
+    #[default]
+    Stored,
+    /// Widened to float32 on upload.
+    F32,
+}
+
+impl Precision {
+    /// Every precision, by the name it is chosen with.
+    pub const ALL: [(&'static str, Self); 2] = [("stored", Self::Stored), ("f32", Self::F32)];
+
+    /// The name it is chosen with.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(_, p)| *p == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl FromStr for Precision {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        by_name("precision", value, &Self::ALL)
+    }
+}
+
+/// How a checkpoint is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LoadMode {
+    /// Memory-mapped: no copy, but a file that shrinks while it is open ends the process.
+    #[default]
+    Mmap,
+    /// Read into memory first: for files on a network drive, or that others may rewrite.
+    Read,
+}
+
+impl LoadMode {
+    /// Every mode, by the name it is chosen with.
+    pub const ALL: [(&'static str, Self); 2] = [("mmap", Self::Mmap), ("read", Self::Read)];
+}
+
+impl FromStr for LoadMode {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        by_name("load mode", value, &Self::ALL)
+    }
+}
+
+/// What happens while a session is opened or grows; for progress bars.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A graph is being compiled; it was not in the cache.
+    Compiling {
+        /// The graph: "decode_step", "prefill_256".
+        graph: String,
+    },
+    /// That graph is ready.
+    Compiled {
+        /// The graph.
+        graph: String,
+        /// How long it took.
+        took: Duration,
+    },
+    /// Weights are being packed into device memory.
+    Loading {
+        /// Bytes of the checkpoint that have been read.
+        bytes: u64,
+        /// Bytes to read in all.
+        total: u64,
+    },
+}
+
+/// Receives [`Event`]s, from any thread.
+pub type Observer = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// How a session is opened. The environment is not read: give everything here.
+#[derive(Clone, Default)]
+pub struct SessionOptions {
+    /// The device, as the engine names it; `None` is the engine's default ("local-task").
+    pub device: Option<String>,
+    /// Worker threads; `None` is one for each physical core.
+    pub threads: Option<usize>,
+    /// How weights are kept.
+    pub precision: Precision,
+    /// Most tokens the session will hold; `None` is the model's `max_position_embeddings`. Memory
+    /// follows the tokens in use, not this.
+    pub context: Option<usize>,
+    /// How the checkpoint is read.
+    pub load_mode: LoadMode,
+    /// The folder of the compile cache; `None` keeps compiled graphs only in memory.
+    pub cache_dir: Option<PathBuf>,
+    /// `iree-compile`; `None` takes the one in the IREE folder this was built with.
+    pub compiler: Option<PathBuf>,
+    /// Told about long work.
+    pub observer: Option<Observer>,
+}
+
+impl SessionOptions {
+    /// Tells the observer, if there is one.
+    pub fn notify(&self, event: Event) {
+        if let Some(observer) = &self.observer {
+            observer(event);
+        }
+    }
+}
+
+/// An opened session and where the time went.
+pub struct Opened {
+    /// The session.
+    pub session: Box<dyn InferenceSession>,
+    /// Reading, packing and uploading weights.
+    pub load: Duration,
+    /// Compiling graphs (zero when all were cached).
+    pub compile: Duration,
+}
+
+/// An engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Backend {
+    /// Compiled StableHLO graphs on the IREE runtime.
+    Iree,
+    /// candle-transformers on the CPU.
+    Candle,
+}
+
+impl Backend {
+    /// Every engine, by the name it is chosen with, built in or not.
+    pub const ALL: [(&'static str, Self); 2] = [("iree", Self::Iree), ("candle", Self::Candle)];
+
+    /// Opens the model in `folder` (Hugging Face layout).
+    ///
+    /// # Errors
+    ///
+    /// A damaged or unsupported model, an unknown device, or an engine that is not built in.
+    pub fn open(self, folder: &Path, options: &SessionOptions) -> Result<Opened> {
+        match self {
+            #[cfg(feature = "iree")]
+            Self::Iree => crate::xla::open(folder, options),
+            #[cfg(not(feature = "iree"))]
+            Self::Iree => {
+                let _ = (folder, options);
+                Err(Error::Unsupported(
+                    "built without iree: run `cargo xtask fetch-iree`, then build with the \
+                     default features (feature `iree`)"
+                        .into(),
+                ))
+            }
+            #[cfg(feature = "candle")]
+            Self::Candle => crate::candle::open(folder, options),
+            #[cfg(not(feature = "candle"))]
+            Self::Candle => {
+                Err(Error::Unsupported("built without candle: build with `--features candle`".into()))
+            }
+        }
+    }
+}
+
+/// The engine called `name`.
+///
+/// # Errors
+///
+/// [`Error::Unknown`], which lists the known ones.
+pub fn select_backend(name: &str) -> Result<Backend> {
+    by_name("backend", name, &Backend::ALL)
+}
+
+impl FromStr for Backend {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        select_backend(value)
+    }
+}
+
+fn by_name<T: Copy>(what: &'static str, value: &str, all: &[(&str, T)]) -> Result<T> {
+    all.iter().find(|(name, _)| *name == value).map(|(_, it)| *it).ok_or_else(|| Error::Unknown {
+        what,
+        value: value.into(),
+        known: all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+    })
+}

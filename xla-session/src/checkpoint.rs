@@ -1,0 +1,1 @@
+//! Weights on disk: safetensors, one file or shards with an index.

@@ -1,0 +1,106 @@
+//! The crate's one error type.
+
+use std::path::PathBuf;
+
+/// What went wrong, on which file, tensor, key or option, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// `config.json` or `generation_config.json` is missing a key, malformed or unsupported.
+    #[error("{path}: {message}", path = path.display())]
+    Config {
+        /// The configuration file.
+        path: PathBuf,
+        /// The key and what is wrong with it.
+        message: String,
+    },
+    /// The checkpoint (safetensors file, shard or index) is damaged or does not fit the model.
+    #[error("{path}: {message}", path = path.display())]
+    Checkpoint {
+        /// The safetensors file or index.
+        path: PathBuf,
+        /// The tensor and what is wrong with it.
+        message: String,
+    },
+    /// A token id that the model's vocabulary does not hold.
+    #[error("token id {token} is outside the vocabulary of {vocab_size} tokens (0 to {})", vocab_size - 1)]
+    TokenOutOfRange {
+        /// The offending id.
+        token: u32,
+        /// Number of ids the model knows.
+        vocab_size: usize,
+    },
+    /// A prefill with no token.
+    #[error("the prompt is empty: give at least one token")]
+    EmptyPrompt,
+    /// More tokens than the session's context holds.
+    #[error(
+        "{needed} tokens do not fit the context of {context}: shorten the prompt, or raise the \
+         context (the model allows {max})"
+    )]
+    ContextFull {
+        /// Tokens that would have been in the context.
+        needed: usize,
+        /// Tokens that the session was opened for.
+        context: usize,
+        /// `max_position_embeddings` of the model.
+        max: usize,
+    },
+    /// An option's value is not one of the known ones.
+    #[error("unknown {what} `{value}`; known: {known}")]
+    Unknown {
+        /// What was being chosen: "backend", "precision", "device".
+        what: &'static str,
+        /// The value that was given.
+        value: String,
+        /// The known values, comma-separated.
+        known: String,
+    },
+    /// The session does not offer what was asked of it.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The cache of compiled graphs cannot be used.
+    #[error("compile cache {path}: {message}", path = path.display())]
+    Cache {
+        /// The entry or folder.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// The IREE compiler or runtime failed.
+    #[cfg(feature = "iree")]
+    #[error("{context}: {source}")]
+    Iree {
+        /// What was being done.
+        context: String,
+        /// IREE's own error.
+        source: iree_rt::Error,
+    },
+    /// Another engine failed.
+    #[error("{engine}: {message}")]
+    Engine {
+        /// The engine's name.
+        engine: &'static str,
+        /// Its message.
+        message: String,
+    },
+}
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// Wraps an I/O error with the path it happened on.
+    pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,152 @@
+//! The loops that drive any [`InferenceSession`].
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::sample::Sampler;
+use crate::{InferenceSession, Result};
+
+/// When to stop and how to choose tokens.
+#[derive(Debug, Default)]
+pub struct GenerateOptions {
+    /// Most tokens to generate.
+    pub max_tokens: usize,
+    /// Ids that end the text; none of them is part of the output.
+    pub eos: Vec<u32>,
+    /// How to choose a token; `None` takes the most likely one (greedy).
+    pub sampler: Option<Sampler>,
+}
+
+/// Why generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model said so, by one of the EOS ids.
+    Eos,
+    /// The callback said so.
+    Stop,
+    /// `max_tokens` tokens were generated.
+    Length,
+    /// The context is full.
+    Context,
+}
+
+impl FinishReason {
+    /// The name used in JSON output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Eos => "eos",
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Context => "context",
+        }
+    }
+}
+
+/// Where the time of one generation went.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Timings {
+    /// Tokens in the prompt.
+    pub prefill_tokens: usize,
+    /// From the call to the first token being known.
+    pub prefill: Duration,
+    /// Decode steps after the first token.
+    pub decode_tokens: usize,
+    /// Time of those steps, choosing tokens included, the callback's own time not.
+    pub decode: Duration,
+}
+
+/// What came out of one generation.
+#[derive(Debug, Clone)]
+pub struct Generation {
+    /// The generated ids, without prompt and EOS.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// Where the time went.
+    pub timings: Timings,
+}
+
+/// Generates from `prompt`, calling `on_token` with each token as soon as it is known.
+///
+/// The session's context afterwards holds the prompt and every returned token but the last one;
+/// the callback may end the generation, and the token it was given stays part of the output.
+///
+/// # Errors
+///
+/// Those of [`InferenceSession::prefill`] and [`InferenceSession::decode_step`].
+pub fn generate(
+    session: &mut dyn InferenceSession,
+    prompt: &[u32],
+    options: &mut GenerateOptions,
+    mut on_token: impl FnMut(u32) -> ControlFlow<()>,
+) -> Result<Generation> {
+    let context = session.capabilities().context;
+    let mut timings = Timings { prefill_tokens: prompt.len(), ..Timings::default() };
+    let mut tokens = Vec::new();
+    let mut logits = Vec::new();
+    let mut choose = |session: &mut dyn InferenceSession, greedy, tokens: &[u32]| {
+        let Some(sampler) = &mut options.sampler else { return Ok(greedy) };
+        session.read_logits(&mut logits)?;
+        Ok(sampler.sample(&mut logits, prompt, tokens))
+    };
+
+    let start = Instant::now();
+    let step = session.prefill(prompt)?;
+    let mut token = choose(session, step.token, &tokens)?;
+    timings.prefill = start.elapsed();
+
+    let finish_reason = loop {
+        if tokens.len() == options.max_tokens {
+            break FinishReason::Length;
+        }
+        if options.eos.contains(&token) {
+            break FinishReason::Eos;
+        }
+        tokens.push(token);
+        if on_token(token).is_break() {
+            break FinishReason::Stop;
+        }
+        if tokens.len() == options.max_tokens {
+            break FinishReason::Length;
+        }
+        if session.position() == context {
+            break FinishReason::Context;
+        }
+        let start = Instant::now();
+        let step = session.decode_step(token)?;
+        token = choose(session, step.token, &tokens)?;
+        timings.decode += start.elapsed();
+        timings.decode_tokens += 1;
+    };
+    Ok(Generation { tokens, finish_reason, timings })
+}
+
+/// Generates the most likely tokens.
+///
+/// # Errors
+///
+/// As [`generate`].
+pub fn generate_greedy(
+    session: &mut dyn InferenceSession,
+    prompt: &[u32],
+    max_tokens: usize,
+    eos: &[u32],
+) -> Result<Generation> {
+    generate_streaming_greedy(session, prompt, max_tokens, eos, |_| ControlFlow::Continue(()))
+}
+
+/// Generates the most likely tokens, each handed to `on_token` as soon as it is known.
+///
+/// # Errors
+///
+/// As [`generate`].
+pub fn generate_streaming_greedy(
+    session: &mut dyn InferenceSession,
+    prompt: &[u32],
+    max_tokens: usize,
+    eos: &[u32],
+    on_token: impl FnMut(u32) -> ControlFlow<()>,
+) -> Result<Generation> {
+    let mut options = GenerateOptions { max_tokens, eos: eos.to_vec(), sampler: None };
+    generate(session, prompt, &mut options, on_token)
+}

@@ -1,0 +1,86 @@
+//! The contract between an engine and whoever drives it: token ids in, token ids out.
+
+use crate::Result;
+
+/// The answer to one forward pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Step {
+    /// The most likely next token: argmax of the logits, the lowest id on ties.
+    pub token: u32,
+}
+
+impl Step {
+    /// A step whose most likely next token is `token`.
+    pub fn new(token: u32) -> Self {
+        Self { token }
+    }
+}
+
+/// What a session can do and how large it is.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The engine: "iree", "candle".
+    pub engine: &'static str,
+    /// Where it runs, as the engine names it: "local-task", "cuda://0", "cpu".
+    pub device: String,
+    /// Number of token ids; every token must be below it.
+    pub vocab_size: usize,
+    /// Most tokens that the session holds, prompt and answer together.
+    pub context: usize,
+    /// `max_position_embeddings` of the model: the most that `context` could be.
+    pub max_context: usize,
+    /// Whether [`InferenceSession::read_logits`] works.
+    pub logits: bool,
+}
+
+impl Capabilities {
+    /// The capabilities of a session that also gives logits.
+    pub fn new(
+        engine: &'static str,
+        device: impl Into<String>,
+        vocab_size: usize,
+        context: usize,
+        max_context: usize,
+    ) -> Self {
+        Self { engine, device: device.into(), vocab_size, context, max_context, logits: true }
+    }
+}
+
+/// One conversation with a model: it owns the KV cache, the caller owns the text.
+///
+/// A failed call leaves the session as it was before the call, so that it can be driven on.
+pub trait InferenceSession: Send {
+    /// What this session can do.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Appends `tokens` to the context and returns the token that follows the last of them.
+    ///
+    /// # Errors
+    ///
+    /// [`EmptyPrompt`](crate::Error::EmptyPrompt), [`TokenOutOfRange`](crate::Error::TokenOutOfRange),
+    /// [`ContextFull`](crate::Error::ContextFull), or the engine's own failure.
+    fn prefill(&mut self, tokens: &[u32]) -> Result<Step>;
+
+    /// Appends one token to the context and returns the token that follows it.
+    ///
+    /// # Errors
+    ///
+    /// As [`prefill`](Self::prefill).
+    fn decode_step(&mut self, token: u32) -> Result<Step>;
+
+    /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first).
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) when [`Capabilities::logits`] is false or there
+    /// has been no step since the start or the last [`reset`](Self::reset).
+    fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()>;
+
+    /// Number of tokens in the context.
+    fn position(&self) -> usize;
+
+    /// Forgets the context; weights and compiled graphs stay.
+    fn reset(&mut self);
+}
