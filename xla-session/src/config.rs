@@ -1,5 +1,12 @@
 //! What a model is: `config.json` and `generation_config.json` in Hugging Face layout.
 
+mod parse;
+mod rope;
+mod tensors;
+
+pub use rope::RopeTables;
+pub use tensors::{LayerTensors, LinearSpec, TensorSpec};
+
 /// The families whose graphs we emit; they differ in biases and norms only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -12,6 +19,31 @@ pub enum Family {
     Qwen2,
     /// `Qwen3ForCausalLM`.
     Qwen3,
+}
+
+impl Family {
+    /// Every family, by its Hugging Face `model_type`.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("llama", Self::Llama),
+        ("mistral", Self::Mistral),
+        ("qwen2", Self::Qwen2),
+        ("qwen3", Self::Qwen3),
+    ];
+
+    /// The Hugging Face `model_type`: "llama".
+    pub fn model_type(self) -> &'static str {
+        Self::ALL.iter().find(|(_, family)| *family == self).map_or("", |(name, _)| name)
+    }
+
+    /// The Hugging Face class in `architectures`: "LlamaForCausalLM".
+    pub fn architecture(self) -> &'static str {
+        match self {
+            Self::Llama => "LlamaForCausalLM",
+            Self::Mistral => "MistralForCausalLM",
+            Self::Qwen2 => "Qwen2ForCausalLM",
+            Self::Qwen3 => "Qwen3ForCausalLM",
+        }
+    }
 }
 
 /// How rotary frequencies are stretched beyond the trained context.
@@ -77,9 +109,10 @@ pub struct ModelConfig {
     /// Whether q and k are RMS-normed per head before RoPE (Qwen3).
     pub qk_norm: bool,
     /// For each layer the number of latest tokens its attention sees, itself included; `None`
-    /// sees all.
+    /// sees all, as does a window of `max_position_embeddings` or more.
     pub sliding_window: Vec<Option<usize>>,
-    /// EOS ids: `generation_config.json`, else `config.json`; may be empty.
+    /// EOS ids: `generation_config.json`, else `config.json`, else the family's default; may be
+    /// empty. Ids outside the vocabulary, which no step can return, are left out.
     pub eos_token_ids: Vec<u32>,
     /// BOS id, from the same places.
     pub bos_token_id: Option<u32>,
