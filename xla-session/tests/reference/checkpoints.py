@@ -1,0 +1,155 @@
+"""Random checkpoints in Hugging Face layout, and what transformers generates from them.
+
+Arithmetic is float32 on the stored weights: the checkpoint's bf16 or f16 values are widened when
+they are loaded, which is exact.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+transformers_logging.disable_progress_bar()
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+def tensor_shapes(folder):
+    """Name and shape of every stored tensor, from transformers' own model of `config.json`."""
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    for name, tensor in model.state_dict().items():
+        if not (config.tie_word_embeddings and name == "lm_head.weight"):
+            yield name, tuple(tensor.shape)
+
+
+def random_tensor(rng, name, shape, residual_gain):
+    """Weights that keep activations near unit scale and make every part of the model matter.
+
+    `residual_gain` scales the two projections that write to the residual stream. Too small and a
+    model with tied embeddings only repeats its input.
+    """
+    values = rng.standard_normal(shape, dtype=np.float32)
+    if name.endswith("bias"):
+        return 0.3 * values
+    if "norm" in name:
+        # Sharper attention: with plain unit norms it is so even that texts run into loops.
+        return (1.5 if "q_norm" in name or "k_norm" in name else 1.0) + 0.2 * values
+    if "embed_tokens" in name:
+        return values
+    gain = residual_gain if "o_proj" in name or "down_proj" in name else 1.5
+    values *= gain / math.sqrt(shape[-1])
+    return values
+
+
+def write_weights(folder, dtype, seed, residual_gain, shards=1):
+    """Writes `model.safetensors`, or `shards` files with an index."""
+    rng = np.random.default_rng(seed)
+    tensors = {}
+    for name, shape in tensor_shapes(folder):
+        values = random_tensor(rng, name, shape, residual_gain)
+        tensors[name] = torch.from_numpy(values).to(DTYPES[dtype])
+    if shards == 1:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    names = list(tensors)
+    weight_map = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        # Interleaved, so that one layer's tensors lie in different files.
+        chosen = names[shard::shards]
+        save_file({n: tensors[n] for n in chosen}, folder / file, metadata={"format": "pt"})
+        weight_map.update(dict.fromkeys(chosen, file))
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    write_json(folder / "model.safetensors.index.json", index)
+
+
+def write_json(path, value):
+    """Writes indented JSON that ends with a newline."""
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def deterministic():
+    """One thread, no algorithm whose result depends on timing."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+
+
+def load(folder):
+    """transformers' model of the folder, widened to float32, with the plain attention."""
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+    return model.eval()
+
+
+class Greedy:
+    """Greedy decoding and how far each choice was from going the other way."""
+
+    def __init__(self, model):
+        self.model = model
+        #: Smallest distance of the best two logits, relative to the largest absolute logit.
+        self.margin = math.inf
+
+    def choose(self, logits):
+        """The most likely token of `logits`, `[vocab]`."""
+        best = torch.topk(logits, 2)
+        gap = (best.values[0] - best.values[1]) / logits.abs().max()
+        self.margin = min(self.margin, gap.item())
+        return best.indices[0].item()
+
+    @torch.inference_mode()
+    def generate(self, prompt, count):
+        """`count` tokens through the KV cache, and the last prefill logits `[vocab]`."""
+        out = self.model(torch.tensor([prompt]), use_cache=True)
+        first = out.logits[0, -1]
+        tokens = [self.choose(first)]
+        while len(tokens) < count:
+            out = self.model(
+                torch.tensor([tokens[-1:]]), past_key_values=out.past_key_values, use_cache=True
+            )
+            tokens.append(self.choose(out.logits[0, -1]))
+        return tokens, first
+
+    @torch.inference_mode()
+    def generate_without_cache(self, prompt, count):
+        """The same tokens, each from a forward pass over everything before it."""
+        tokens = []
+        while len(tokens) < count:
+            logits = self.model(torch.tensor([prompt + tokens]), use_cache=False).logits
+            tokens.append(self.choose(logits[0, -1]))
+        return tokens
+
+
+def random_prompt(rng, length, vocab_size):
+    """Token ids drawn evenly from the vocabulary."""
+    return rng.integers(0, vocab_size, length).tolist()
+
+
+def write_reference(folder, cases, facts):
+    """Writes `reference.json`: `facts`, then one line for each case.
+
+    Logits are written in the shortest decimal form that reads back as the same float32.
+    """
+    lines = []
+    for prompt, tokens, logits in cases:
+        values = ",".join(str(v) for v in logits.numpy())
+        lines.append(
+            f'{{"prompt":{compact(prompt)},"tokens":{compact(tokens)},"logits":[{values}]}}'
+        )
+    head = json.dumps(facts)[1:-1]
+    Path(folder, "reference.json").write_text(
+        "{" + head + ',\n"cases":[\n' + ",\n".join(lines) + "\n]}\n"
+    )
+
+
+def compact(value):
+    """JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"))
