@@ -1,0 +1,121 @@
+//! `cargo xtask fetch-iree`: brings IREE, or verifies what was brought.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use iree_src::fetch::{Outcome, fetch};
+use iree_src::progress::Progress;
+use iree_src::request::{Compiler, Machine, Origin, Request};
+use iree_src::{CUDA_HOME_VAR, DIST_VAR, Manifest, Overrides, check, locate_in_target};
+
+use crate::{flags, workspace};
+
+pub fn run(flags: &flags::FetchIree) -> Result<()> {
+    if flags.from == Some(flags::From::Dist) && cfg!(not(feature = "dist")) && !flags.check {
+        return workspace::again_with("dist");
+    }
+    let request = request(flags)?;
+    if flags.check {
+        let manifest = check::check(&request.out, request.progress)?;
+        print(&request.out, &manifest, "is good");
+        return Ok(());
+    }
+    match fetch(&request)? {
+        Outcome::AlreadyThere(manifest) => print(&request.out, &manifest, "is already there"),
+        Outcome::Made(manifest) => print(&request.out, &manifest, "is ready"),
+    }
+    let target = workspace::target_dir()?;
+    if request.out != target.join("iree") {
+        let variable = if request.cuda { CUDA_HOME_VAR } else { DIST_VAR };
+        println!("to build with it: export {variable}={}", request.out.display());
+    }
+    Ok(())
+}
+
+/// Brings the default folder when the build would find none; a folder that the environment names
+/// is left alone.
+pub fn ensure(network: &flags::Network) -> Result<()> {
+    let target = workspace::target_dir()?;
+    let var = |name| std::env::var_os(name).map(PathBuf::from);
+    let overrides = Overrides { cuda_home: var(CUDA_HOME_VAR), dist: var(DIST_VAR) };
+    if overrides != Overrides::default()
+        && let Some(found) = locate_in_target(&overrides, &target)?
+    {
+        println!(
+            "IREE {} from {} (by {})",
+            found.manifest.iree,
+            found.folder.display(),
+            found.from
+        );
+        return Ok(());
+    }
+    let request = base_request(target.join("iree"), network);
+    let outcome = fetch(&request)?;
+    if let Outcome::Made(manifest) = &outcome {
+        print(&request.out, manifest, "is ready");
+    }
+    Ok(())
+}
+
+/// A request with the machine's defaults.
+pub fn base_request(out: PathBuf, network: &flags::Network) -> Request {
+    let mut machine = Machine::from_env();
+    if let Some(cache) = &network.cache {
+        machine.cache = cache.clone();
+    }
+    let mut request = Request::new(out, machine);
+    request.offline = network.offline;
+    request.progress = Progress::detect();
+    request
+}
+
+fn request(flags: &flags::FetchIree) -> Result<Request> {
+    let out = match &flags.out {
+        Some(out) => std::path::absolute(out)?,
+        None => workspace::target_dir()?.join(if flags.cuda { "iree-cuda" } else { "iree" }),
+    };
+    let mut request = base_request(out, &flags.network);
+    request.origin = origin(flags)?;
+    request.cuda = flags.cuda;
+    request.version.clone_from(&flags.iree_version);
+    request.force = flags.force;
+    if let Some(path) = &flags.iree_compile {
+        request.compiler = Compiler::Path(path.clone());
+    }
+    Ok(request)
+}
+
+fn origin(flags: &flags::FetchIree) -> Result<Option<Origin>> {
+    let only = |flag: &str, given: bool, from: flags::From| {
+        if given && flags.from != Some(from) {
+            bail!("{flag} has a meaning only with --from {}", format!("{from:?}").to_lowercase());
+        }
+        Ok(())
+    };
+    only("--source-dir", flags.source_dir.is_some(), flags::From::Source)?;
+    only("--git", flags.git.is_some(), flags::From::Source)?;
+    only("--sha256", flags.sha256.is_some(), flags::From::Dist)?;
+    if flags.from == Some(flags::From::Dist) && flags.iree_compile.is_some() {
+        bail!("--iree-compile has no meaning with --from dist: the archive has its own compiler");
+    }
+    Ok(flags.from.map(|from| match from {
+        flags::From::Registry => Origin::Registry,
+        flags::From::Dist => {
+            Origin::Dist { base_url: flags.base_url.clone(), sha256: flags.sha256.clone() }
+        }
+        flags::From::Source => {
+            Origin::Source { dir: flags.source_dir.clone(), git: flags.git.clone() }
+        }
+    }))
+}
+
+fn print(folder: &Path, manifest: &Manifest, state: &str) {
+    println!(
+        "IREE {} {state}: {} ({}: {}; drivers {})",
+        manifest.iree,
+        folder.display(),
+        manifest.origin.kind,
+        manifest.origin.detail,
+        manifest.drivers.join(", ")
+    );
+}

@@ -1,0 +1,79 @@
+//! The whole command line at a glance.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// The workspace's own tasks.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+pub struct Xtask {
+    #[command(subcommand)]
+    pub task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Task {
+    /// Bring IREE: its runtime and its compiler, in one folder.
+    FetchIree(FetchIree),
+}
+
+#[derive(Debug, Args)]
+pub struct FetchIree {
+    /// Where IREE comes from [default: what is already there, else registry].
+    #[arg(long, value_enum)]
+    pub from: Option<From>,
+    /// Add the CUDA driver to the runtime (no GPU is needed to build it).
+    #[arg(long)]
+    pub cuda: bool,
+    /// The folder to make [default: iree, or iree-cuda with --cuda, in cargo's target folder].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Verify the folder instead: files, hashes, and that the compiler compiles.
+    #[arg(long)]
+    pub check: bool,
+    /// Make the folder again, even when a good one is there.
+    #[arg(long)]
+    pub force: bool,
+    /// The IREE version.
+    #[arg(long, value_name = "VERSION", default_value = iree_src::IREE_VERSION)]
+    pub iree_version: String,
+    /// With --from source: a checkout, instead of a clone of the version's tag.
+    #[arg(long, value_name = "DIR")]
+    pub source_dir: Option<PathBuf>,
+    /// With --from source: the repository to clone, instead of upstream's.
+    #[arg(long, value_name = "URL", conflicts_with = "source_dir")]
+    pub git: Option<String>,
+    /// With --from dist: a mirror of upstream's releases; v<VERSION>/<archive> is appended.
+    #[arg(long, value_name = "URL", env = "IREE_DIST_BASE_URL")]
+    pub base_url: Option<String>,
+    /// With --from dist: the archive's expected SHA-256.
+    #[arg(long, value_name = "HEX")]
+    pub sha256: Option<String>,
+    /// A compiler of the same version, instead of the one from PyPI.
+    #[arg(long, value_name = "PATH")]
+    pub iree_compile: Option<PathBuf>,
+    #[command(flatten)]
+    pub network: Network,
+}
+
+/// What tasks may download, and where it is kept.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Network {
+    /// Never touch the network: use only what earlier runs left in the caches.
+    #[arg(long, env = "IREE_FETCH_OFFLINE", value_parser = clap::builder::FalseyValueParser::new())]
+    pub offline: bool,
+    /// Where downloads are kept [default: iree-src in the user's cache folder].
+    #[arg(long, value_name = "DIR", env = "IREE_FETCH_CACHE")]
+    pub cache: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum From {
+    /// Build the sources inside a pinned Cargo package; compiler from PyPI.
+    Registry,
+    /// Download upstream's prebuilt archive.
+    Dist,
+    /// Build a checkout; compiler from PyPI.
+    Source,
+}
