@@ -1,1 +1,37 @@
-//! Placeholder.
+//! Safe bindings of the IREE runtime: load compiled machine-learning modules, call them.
+//!
+//! From device to result: [`Instance`], [`Device`], [`Module`], [`Session`], [`Function`],
+//! [`Call`], [`BufferView`].
+
+pub mod buffer;
+mod buffer_view;
+mod call;
+mod device;
+mod driver;
+mod element;
+mod error;
+mod function;
+mod instance;
+mod list;
+mod module;
+mod semaphore;
+mod session;
+mod signature;
+mod status;
+mod task_device;
+mod value;
+
+pub use buffer::{Buffer, Memory};
+pub use buffer_view::{BufferView, Mapped};
+pub use call::{Call, Outputs};
+pub use device::{Device, DeviceOptions};
+pub use driver::{DeviceInfo, DriverInfo};
+pub use element::{Element, ElementType};
+pub use error::{Code, Error, Result};
+pub use function::{Function, FunctionInfo};
+pub use half::{bf16, f16};
+pub use instance::Instance;
+pub use module::Module;
+pub use session::{Session, SessionBuilder};
+pub use signature::{ScalarType, Signature, ValueType};
+pub use value::Value;

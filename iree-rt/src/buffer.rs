@@ -1,0 +1,387 @@
+//! Buffers: bytes in a device's memory.
+
+use std::fmt;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+
+use bytemuck::NoUninit;
+use iree_sys as sys;
+use iree_sys::allocator::host_allocator;
+
+use crate::buffer_view::BufferView;
+use crate::device::Device;
+use crate::element::ElementType;
+use crate::error::{Code, Error, Result};
+use crate::semaphore::Semaphore;
+use crate::status::check;
+
+/// Alignment that compiled code expects of every tensor, bytes.
+pub const ALIGNMENT: usize = 64;
+
+/// Where a new buffer lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Memory {
+    /// Fastest for the device.
+    #[default]
+    Device,
+    /// Host memory that the device can reach: staging, and results read often.
+    Host,
+}
+
+/// Bytes in a device's memory. Cloning gives another handle to the same bytes.
+///
+/// Any thread may hold one; whoever writes while a call that uses the buffer is running sees
+/// (and leaves) a mixture of old and new bytes.
+pub struct Buffer {
+    raw: NonNull<sys::iree_hal_buffer_t>,
+    /// Keeps the memory's origin alive: HAL buffers do not retain their device.
+    device: Device,
+}
+
+// SAFETY: HAL buffers are reference-counted atomically and immutable but for their contents,
+// which are only ever copied in and out through raw pointers.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// A buffer of `bytes` bytes for any use by modules of `device`; its contents are
+    /// unspecified.
+    ///
+    /// # Errors
+    /// [`ResourceExhausted`](Code::ResourceExhausted) when the device has no memory for it.
+    pub fn allocate(device: &Device, bytes: usize) -> Result<Self> {
+        Self::allocate_in(device, bytes, Memory::default())
+    }
+
+    /// As [`allocate`](Self::allocate), in memory of a chosen kind.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn allocate_in(device: &Device, bytes: usize, memory: Memory) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the allocator belongs to the live device.
+        check(unsafe {
+            sys::iree_hal_allocator_allocate_buffer(
+                device.allocator(),
+                params(device, memory, sys::IREE_HAL_MEMORY_ACCESS_ALL),
+                bytes,
+                &mut raw,
+            )
+        })
+        .map_err(|e| e.context(format!("allocating {bytes} bytes on `{}`", device.uri())))?;
+        Ok(Self::own(raw, device))
+    }
+
+    /// Takes over a reference that IREE returned.
+    pub(crate) fn own(raw: *mut sys::iree_hal_buffer_t, device: &Device) -> Self {
+        let raw = NonNull::new(raw).expect("IREE returned OK with a null buffer");
+        Self { raw, device: device.clone() }
+    }
+
+    /// Another reference to a buffer that something else holds.
+    ///
+    /// # Safety
+    /// `raw` is a live buffer of `device`.
+    pub(crate) unsafe fn retain(raw: *mut sys::iree_hal_buffer_t, device: &Device) -> Self {
+        // SAFETY: by the contract of this function.
+        unsafe { sys::iree_hal_buffer_retain(raw) };
+        Self::own(raw, device)
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        // SAFETY: the buffer is live.
+        unsafe { sys::iree_hal_buffer_byte_length(self.raw()) }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The device whose memory it is.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Copies `data` to the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) past the end;
+    /// [`PermissionDenied`](Code::PermissionDenied) for imported read-only memory.
+    pub fn write<T: NoUninit>(&self, offset: usize, data: &[T]) -> Result<()> {
+        let bytes: &[u8] = bytemuck::cast_slice(data);
+        self.check_range(offset, bytes.len(), "write")?;
+        self.check_writable()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: device and buffer are live; the range was checked.
+        check(unsafe {
+            sys::iree_hal_device_transfer_h2d(
+                self.device.raw(),
+                bytes.as_ptr().cast(),
+                self.raw(),
+                offset,
+                bytes.len(),
+                0,
+                sys::iree_infinite_timeout(),
+            )
+        })
+    }
+
+    /// Copies the bytes from `offset` on to fill `out`.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) past the end.
+    pub fn read_into(&self, offset: usize, out: &mut [u8]) -> Result<()> {
+        // SAFETY: the slice is valid for writes of its length.
+        unsafe { self.read_raw(offset, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// # Safety
+    /// `out` is valid for writes of `bytes` bytes.
+    pub(crate) unsafe fn read_raw(&self, offset: usize, out: *mut u8, bytes: usize) -> Result<()> {
+        self.check_range(offset, bytes, "read")?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: device and buffer are live; the range was checked.
+        check(unsafe {
+            sys::iree_hal_device_transfer_d2h(
+                self.device.raw(),
+                self.raw(),
+                offset,
+                out.cast(),
+                bytes,
+                0,
+                sys::iree_infinite_timeout(),
+            )
+        })
+    }
+
+    /// Fills the bytes of `range` with copies of `pattern` (1, 2 or 4 bytes wide), on the device.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) past the end; [`InvalidArgument`](Code::InvalidArgument)
+    /// for another width, or a range that is no multiple of it.
+    pub fn fill<T: NoUninit>(&self, range: Range<usize>, pattern: T) -> Result<()> {
+        let bytes = bytemuck::bytes_of(&pattern);
+        let length = range.end.saturating_sub(range.start);
+        self.check_range(range.start, length, "fill")?;
+        self.check_writable()?;
+        let width = bytes.len();
+        if !matches!(width, 1 | 2 | 4) || length % width != 0 || range.start % width != 0 {
+            return Err(Error::invalid(format!(
+                "cannot fill bytes {range:?} with a pattern of {width} bytes: a pattern has 1, 2 \
+                 or 4 and divides the range"
+            )));
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        Semaphore::new(&self.device)?.run(|signal| {
+            // SAFETY: device, buffer and semaphore are live; the pattern is copied.
+            unsafe {
+                sys::iree_hal_device_queue_fill(
+                    self.device.raw(),
+                    u64::MAX, // IREE_HAL_QUEUE_AFFINITY_ANY
+                    sys::iree_hal_semaphore_list_t::default(),
+                    signal,
+                    self.raw(),
+                    range.start,
+                    length,
+                    bytes.as_ptr().cast(),
+                    width,
+                    0,
+                )
+            }
+        })
+    }
+
+    /// Copies `length` bytes of `source` from `source_offset` on to the bytes from `offset` on,
+    /// on the device.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) past the end of either;
+    /// [`InvalidArgument`](Code::InvalidArgument) when the buffers are of different devices, or
+    /// the ranges overlap.
+    pub fn copy_from(
+        &self,
+        offset: usize,
+        source: &Self,
+        source_offset: usize,
+        length: usize,
+    ) -> Result<()> {
+        self.check_range(offset, length, "write")?;
+        source.check_range(source_offset, length, "read")?;
+        self.check_writable()?;
+        if self.device.raw() != source.device.raw() {
+            return Err(Error::invalid("cannot copy between buffers of different devices"));
+        }
+        // SAFETY: both buffers are live.
+        let overlap = unsafe {
+            sys::iree_hal_buffer_test_overlap(
+                source.raw(),
+                source_offset,
+                length,
+                self.raw(),
+                offset,
+                length,
+            )
+        };
+        if length == 0 {
+            return Ok(());
+        }
+        if overlap != sys::IREE_HAL_BUFFER_OVERLAP_DISJOINT {
+            return Err(Error::invalid("cannot copy between overlapping ranges of one buffer"));
+        }
+        // SAFETY: device and buffers are live; the ranges were checked.
+        check(unsafe {
+            sys::iree_hal_device_transfer_d2d(
+                self.device.raw(),
+                source.raw(),
+                source_offset,
+                self.raw(),
+                offset,
+                length,
+                0,
+                sys::iree_infinite_timeout(),
+            )
+        })
+    }
+
+    /// The part `range` of this buffer, in bytes: the same memory, kept alive by the part.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) past the end.
+    pub fn subspan(&self, range: Range<usize>) -> Result<Self> {
+        let length = range.end.saturating_sub(range.start);
+        self.check_range(range.start, length, "take")?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the buffer is live, the range was checked; the part retains the buffer.
+        check(unsafe {
+            sys::iree_hal_buffer_subspan(
+                self.raw(),
+                range.start,
+                length,
+                host_allocator(),
+                &mut raw,
+            )
+        })?;
+        Ok(Self::own(raw, &self.device))
+    }
+
+    /// The first bytes of this buffer as a tensor of `shape`.
+    ///
+    /// # Errors
+    /// As [`BufferView::from_buffer`].
+    pub fn view(&self, shape: &[usize], element_type: ElementType) -> Result<BufferView> {
+        BufferView::from_buffer(self, 0, shape, element_type)
+    }
+
+    /// The address of its first byte, when its memory can be addressed by the host.
+    ///
+    /// The memory stays where it is while the buffer lives. Reading it while something writes
+    /// the buffer, or writing it at all when it was imported read-only, is a data race.
+    pub fn host_ptr(&self) -> Option<NonNull<u8>> {
+        let mut external = sys::iree_hal_external_buffer_t::default();
+        // SAFETY: the allocator belongs to the live device of the live buffer.
+        let exported = check(unsafe {
+            sys::iree_hal_allocator_export_buffer(
+                self.device.allocator(),
+                self.raw(),
+                sys::IREE_HAL_EXTERNAL_BUFFER_TYPE_HOST_ALLOCATION,
+                0,
+                &mut external,
+            )
+        });
+        exported.ok()?;
+        // SAFETY: an export of this type fills `host_allocation`.
+        NonNull::new(unsafe { external.handle.host_allocation.ptr }.cast())
+    }
+
+    /// The HAL buffer; valid while this handle or a clone is.
+    pub fn raw(&self) -> *mut sys::iree_hal_buffer_t {
+        self.raw.as_ptr()
+    }
+
+    /// Bytes between the start of the allocation and the start of this buffer.
+    pub(crate) fn offset(&self) -> usize {
+        // SAFETY: the buffer is live.
+        unsafe { sys::iree_hal_buffer_byte_offset(self.raw()) }
+    }
+
+    pub(crate) fn check_range(&self, offset: usize, length: usize, verb: &str) -> Result<()> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.len() => Ok(()),
+            _ => Err(Error::new(
+                Code::OutOfRange,
+                format!(
+                    "cannot {verb} {length} bytes at byte {offset} of a buffer of {} bytes",
+                    self.len()
+                ),
+            )),
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        // SAFETY: the buffer is live.
+        let access = unsafe { sys::iree_hal_buffer_allowed_access(self.raw()) };
+        if access as u32 & sys::IREE_HAL_MEMORY_ACCESS_WRITE as u32 != 0 {
+            return Ok(());
+        }
+        Err(Error::new(Code::PermissionDenied, "the buffer is read-only (imported host memory)"))
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        // SAFETY: the buffer is live and of this device.
+        unsafe { Self::retain(self.raw(), &self.device) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: a reference of ours, not used again; the device outlives this call.
+        unsafe { sys::iree_hal_buffer_release(self.raw()) };
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes on {})", self.len(), self.device.uri())
+    }
+}
+
+/// Allocation parameters for buffers that modules read and write.
+pub(crate) fn params(
+    device: &Device,
+    memory: Memory,
+    access: sys::iree_hal_memory_access_bits_t,
+) -> sys::iree_hal_buffer_params_t {
+    let memory = match memory {
+        _ if device.is_local() => {
+            sys::IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL | sys::IREE_HAL_MEMORY_TYPE_HOST_VISIBLE
+        }
+        Memory::Device => sys::IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL,
+        Memory::Host => {
+            sys::IREE_HAL_MEMORY_TYPE_HOST_LOCAL | sys::IREE_HAL_MEMORY_TYPE_DEVICE_VISIBLE
+        }
+    };
+    let mapping = memory & sys::IREE_HAL_MEMORY_TYPE_HOST_VISIBLE != 0;
+    let mut usage = sys::IREE_HAL_BUFFER_USAGE_DEFAULT;
+    if mapping {
+        usage |= sys::IREE_HAL_BUFFER_USAGE_MAPPING;
+    }
+    sys::iree_hal_buffer_params_t {
+        usage: usage as _,
+        access: access as _,
+        type_: memory as _,
+        queue_affinity: u64::MAX, // IREE_HAL_QUEUE_AFFINITY_ANY
+        min_alignment: ALIGNMENT,
+    }
+}

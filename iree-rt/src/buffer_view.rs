@@ -1,0 +1,346 @@
+//! Buffer views: buffers with a shape and an element type, the tensors of a call.
+
+use std::fmt;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use iree_sys as sys;
+use iree_sys::allocator::host_allocator;
+
+use crate::buffer::{ALIGNMENT, Buffer};
+use crate::device::Device;
+use crate::element::{Element, ElementType};
+use crate::error::{Code, Error, Result};
+use crate::status::check;
+
+/// A dense row-major tensor on a device. Cloning gives another handle to the same tensor.
+///
+/// Any thread may hold one; see [`Buffer`] on writing while a call runs.
+pub struct BufferView {
+    raw: NonNull<sys::iree_hal_buffer_view_t>,
+    device: Device,
+}
+
+// SAFETY: buffer views are reference-counted atomically; shape and type do not change after
+// creation (we offer no reshape in place).
+unsafe impl Send for BufferView {}
+// SAFETY: as above.
+unsafe impl Sync for BufferView {}
+
+impl BufferView {
+    /// A tensor of `shape` in new memory of `device`, holding a copy of `data` in row-major order.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when `data` has not as many elements as
+    /// `shape`; allocation and transfer errors of the device.
+    pub fn new<T: Element>(device: &Device, shape: &[usize], data: &[T]) -> Result<Self> {
+        if element_count(shape) != Some(data.len()) {
+            return Err(Error::invalid(format!(
+                "{} elements given for a tensor of shape {shape:?}",
+                data.len()
+            )));
+        }
+        let buffer = Buffer::allocate(device, size_of_val(data))?;
+        buffer.write(0, data)?;
+        Self::from_buffer(&buffer, 0, shape, T::TYPE)
+    }
+
+    /// The bytes of `buffer` from `offset` on as a tensor of `shape`: the same memory, kept alive
+    /// by the view. The buffer may be longer than the tensor.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) when the tensor does not fit;
+    /// [`InvalidArgument`](Code::InvalidArgument) when it would not start at a multiple of
+    /// [`ALIGNMENT`] bytes.
+    pub fn from_buffer(
+        buffer: &Buffer,
+        offset: usize,
+        shape: &[usize],
+        element_type: ElementType,
+    ) -> Result<Self> {
+        let bytes = element_count(shape)
+            .and_then(|count| count.checked_mul(element_type.bits()))
+            .map(|bits| bits.div_ceil(8))
+            .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))?;
+        buffer.check_range(offset, bytes, "view")?;
+        if (buffer.offset() + offset) % ALIGNMENT != 0 {
+            return Err(Error::invalid(format!(
+                "a tensor at byte {} of its allocation is not aligned to {ALIGNMENT} bytes",
+                buffer.offset() + offset
+            )));
+        }
+        let part;
+        let buffer = if offset == 0 {
+            buffer
+        } else {
+            part = buffer.subspan(offset..offset + bytes)?;
+            &part
+        };
+        let mut raw = ptr::null_mut();
+        // SAFETY: the buffer is live and long enough; the view retains it and copies the shape.
+        check(unsafe {
+            sys::iree_hal_buffer_view_create(
+                buffer.raw(),
+                shape.len(),
+                shape.as_ptr(),
+                element_type.0,
+                sys::IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR as _,
+                host_allocator(),
+                &mut raw,
+            )
+        })?;
+        Ok(Self::own(raw, buffer.device()))
+    }
+
+    /// Takes over a reference that IREE returned.
+    pub(crate) fn own(raw: *mut sys::iree_hal_buffer_view_t, device: &Device) -> Self {
+        let raw = NonNull::new(raw).expect("IREE returned OK with a null buffer view");
+        Self { raw, device: device.clone() }
+    }
+
+    /// Elements along each dimension, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        // SAFETY: the view is live, and its shape does not change while it is.
+        unsafe {
+            let rank = sys::iree_hal_buffer_view_shape_rank(self.raw());
+            let dims = sys::iree_hal_buffer_view_shape_dims(self.raw());
+            if rank == 0 { &[] } else { slice::from_raw_parts(dims, rank) }
+        }
+    }
+
+    /// The type of its elements.
+    pub fn element_type(&self) -> ElementType {
+        // SAFETY: the view is live.
+        ElementType(unsafe { sys::iree_hal_buffer_view_element_type(self.raw()) })
+    }
+
+    /// Elements in all.
+    pub fn len(&self) -> usize {
+        // SAFETY: the view is live.
+        unsafe { sys::iree_hal_buffer_view_element_count(self.raw()) }
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the tensor (its buffer may have more).
+    pub fn byte_len(&self) -> usize {
+        // SAFETY: the view is live.
+        unsafe { sys::iree_hal_buffer_view_byte_length(self.raw()) }
+    }
+
+    /// The buffer behind it.
+    pub fn buffer(&self) -> Buffer {
+        // SAFETY: the view is live and holds its buffer, which is of the same device.
+        unsafe {
+            Buffer::retain(sys::iree_hal_buffer_view_buffer(self.raw()), &self.device)
+        }
+    }
+
+    /// The device that holds it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// All elements, in row-major order.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`.
+    pub fn read<T: Element>(&self) -> Result<Vec<T>> {
+        self.read_range(0..self.len())
+    }
+
+    /// The elements of `range`, counted in row-major order; the others are not transferred.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and [`OutOfRange`](Code::OutOfRange).
+    pub fn read_range<T: Element>(&self, range: Range<usize>) -> Result<Vec<T>> {
+        self.check_type::<T>()?;
+        let count = range.end.saturating_sub(range.start);
+        self.check_elements(range.start, count)?;
+        let mut out: Vec<T> = Vec::with_capacity(count);
+        let spare = out.spare_capacity_mut()[..count].as_mut_ptr().cast::<u8>();
+        // SAFETY: `spare` has room for `count` elements, which the transfer fills.
+        unsafe { self.read_elements::<T>(range.start, spare, count)? };
+        // SAFETY: filled, and every element is a value of T.
+        unsafe { out.set_len(count) };
+        Ok(out)
+    }
+
+    /// Copies all elements to `out`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and [`InvalidArgument`](Code::InvalidArgument) when `out` has
+    /// another length than this tensor.
+    pub fn read_into<T: Element>(&self, out: &mut [T]) -> Result<()> {
+        if out.len() != self.len() {
+            return Err(Error::invalid(format!(
+                "cannot read a tensor of {} elements into a slice of {}",
+                self.len(),
+                out.len()
+            )));
+        }
+        self.read_range_into(0, out)
+    }
+
+    /// Copies the elements from the `start`-th on to fill `out`. Allocates nothing.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and [`OutOfRange`](Code::OutOfRange).
+    pub fn read_range_into<T: Element>(&self, start: usize, out: &mut [T]) -> Result<()> {
+        self.check_type::<T>()?;
+        self.check_elements(start, out.len())?;
+        if !T::ANY_BITS {
+            out.copy_from_slice(&self.read_range(start..start + out.len())?);
+            return Ok(());
+        }
+        // SAFETY: the slice is valid for writes, and any bytes are values of T.
+        unsafe { self.read_elements::<T>(start, out.as_mut_ptr().cast(), out.len()) }
+    }
+
+    /// Replaces the elements from the `start`-th on by `data`.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`, and the errors of
+    /// [`Buffer::write`].
+    pub fn write<T: Element>(&self, start: usize, data: &[T]) -> Result<()> {
+        self.check_type::<T>()?;
+        self.check_elements(start, data.len())?;
+        self.buffer().write(start * size_of::<T>(), data)
+    }
+
+    /// The elements in place, without a copy, when the host can address the device's memory.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`;
+    /// [`Unimplemented`](Code::Unimplemented) when the memory is not the host's.
+    ///
+    /// # Safety
+    /// Nothing writes the buffer while the guard lives: no call that updates this tensor in
+    /// place, and no `write`, `fill` or `copy_from` to its buffer through any handle.
+    pub unsafe fn map<T: Element>(&self) -> Result<Mapped<'_, T>> {
+        self.check_type::<T>()?;
+        if self.is_empty() {
+            return Ok(Mapped { data: &[], _view: self });
+        }
+        let pointer = self.buffer().host_ptr().ok_or_else(|| {
+            Error::new(Code::Unimplemented, "the tensor is not in host memory: use `read`")
+        })?;
+        // SAFETY: the memory holds `byte_len` bytes for as long as the view lives, and is not
+        // written meanwhile (by the contract of this function).
+        let bytes = unsafe { slice::from_raw_parts(pointer.as_ptr(), self.byte_len()) };
+        let data = bytemuck::checked::try_cast_slice(bytes).map_err(|e| bad_bits::<T>(e))?;
+        Ok(Mapped { data, _view: self })
+    }
+
+    /// The HAL buffer view; valid while this handle or a clone is.
+    pub fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
+        self.raw.as_ptr()
+    }
+
+    /// # Safety
+    /// `out` is valid for writes of `count` elements of `T`, and the range lies inside.
+    unsafe fn read_elements<T: Element>(
+        &self,
+        start: usize,
+        out: *mut u8,
+        count: usize,
+    ) -> Result<()> {
+        let size = size_of::<T>();
+        // SAFETY: by the contract of this function; the view holds its buffer.
+        unsafe {
+            let buffer = sys::iree_hal_buffer_view_buffer(self.raw());
+            if count > 0 {
+                check(sys::iree_hal_device_transfer_d2h(
+                    self.device.raw(),
+                    buffer,
+                    start * size,
+                    out.cast(),
+                    count * size,
+                    0,
+                    sys::iree_infinite_timeout(),
+                ))?;
+            }
+        }
+        if !T::ANY_BITS {
+            // SAFETY: just written.
+            let bytes = unsafe { slice::from_raw_parts(out, count * size) };
+            bytemuck::checked::try_cast_slice::<u8, T>(bytes).map_err(|e| bad_bits::<T>(e))?;
+        }
+        Ok(())
+    }
+
+    fn check_type<T: Element>(&self) -> Result<()> {
+        let actual = self.element_type();
+        if T::reads(actual) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "a tensor of {actual} cannot be used as {}",
+            std::any::type_name::<T>()
+        )))
+    }
+
+    fn check_elements(&self, start: usize, count: usize) -> Result<()> {
+        match start.checked_add(count) {
+            Some(end) if end <= self.len() => Ok(()),
+            _ => Err(Error::new(
+                Code::OutOfRange,
+                format!("{count} elements at element {start} of a tensor of {}", self.len()),
+            )),
+        }
+    }
+}
+
+impl Clone for BufferView {
+    fn clone(&self) -> Self {
+        // SAFETY: the view is live.
+        unsafe { sys::iree_hal_buffer_view_retain(self.raw()) };
+        Self { raw: self.raw, device: self.device.clone() }
+    }
+}
+
+impl Drop for BufferView {
+    fn drop(&mut self) {
+        // SAFETY: a reference of ours, not used again; the device outlives this call.
+        unsafe { sys::iree_hal_buffer_view_release(self.raw()) };
+    }
+}
+
+impl fmt::Debug for BufferView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("BufferView(")?;
+        for dim in self.shape() {
+            write!(f, "{dim}x")?;
+        }
+        write!(f, "{} on {})", self.element_type(), self.device.uri())
+    }
+}
+
+/// The elements of a tensor in place; made by [`BufferView::map`].
+pub struct Mapped<'a, T> {
+    data: &'a [T],
+    _view: &'a BufferView,
+}
+
+impl<T> std::ops::Deref for Mapped<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.data
+    }
+}
+
+fn bad_bits<T>(error: impl fmt::Display) -> Error {
+    Error::new(
+        Code::DataLoss,
+        format!("the tensor holds bytes that are no {}: {error}", std::any::type_name::<T>()),
+    )
+}
+
+fn element_count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
+}

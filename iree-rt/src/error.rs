@@ -1,0 +1,117 @@
+//! What goes wrong: one error type with a code to match on.
+
+use std::fmt;
+
+/// A `Result` with this crate's [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed: a [`Code`] to match on, and a message for people.
+///
+/// A failure inside IREE carries IREE's own message, its annotations and the source location
+/// that raised it.
+#[derive(Clone, thiserror::Error)]
+#[error("{}", .0.message)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    code: Code,
+    message: String,
+}
+
+/// The kinds of failure, as IREE's `iree_status_code_t` names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// Cancelled by the caller.
+    Cancelled,
+    /// No better code is known.
+    Unknown,
+    /// An argument is wrong whatever the state of the system: dtype, shape, arity, a bad file.
+    InvalidArgument,
+    /// A wait ran out of time.
+    DeadlineExceeded,
+    /// Something named does not exist: a function, a file, a driver.
+    NotFound,
+    /// Something to be made exists already.
+    AlreadyExists,
+    /// The caller may not do this.
+    PermissionDenied,
+    /// Memory or another resource ran out.
+    ResourceExhausted,
+    /// The system is not in a state in which this can be done.
+    FailedPrecondition,
+    /// Aborted by the system.
+    Aborted,
+    /// An offset, length or index lies outside.
+    OutOfRange,
+    /// Not implemented or not supported here.
+    Unimplemented,
+    /// An invariant was broken.
+    Internal,
+    /// Not available now; trying again may help.
+    Unavailable,
+    /// Data is lost or damaged.
+    DataLoss,
+    /// Credentials are missing.
+    Unauthenticated,
+    /// To be resumed later.
+    Deferred,
+    /// The program does not fit this machine or runtime.
+    Incompatible,
+}
+
+impl Error {
+    /// An error of `code` that says `message`.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { code, message: message.into() }))
+    }
+
+    /// The kind of failure.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// What failed, and where.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The same error, saying first what was being done.
+    pub fn context(mut self, what: impl fmt::Display) -> Self {
+        self.0.message = format!("{what}: {}", self.0.message);
+        self
+    }
+
+    /// The same error with another code.
+    pub(crate) fn with_code(mut self, code: Code) -> Self {
+        self.0.code = code;
+        self
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.code(), self.message())
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let code = match error.kind() {
+            ErrorKind::NotFound => Code::NotFound,
+            ErrorKind::PermissionDenied => Code::PermissionDenied,
+            ErrorKind::AlreadyExists => Code::AlreadyExists,
+            ErrorKind::OutOfMemory | ErrorKind::StorageFull => Code::ResourceExhausted,
+            ErrorKind::InvalidInput | ErrorKind::InvalidData => Code::InvalidArgument,
+            ErrorKind::TimedOut => Code::DeadlineExceeded,
+            _ => Code::Unknown,
+        };
+        Self::new(code, error.to_string())
+    }
+}

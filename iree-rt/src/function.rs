@@ -1,0 +1,110 @@
+//! Functions: what a session can call.
+
+use std::fmt;
+use std::sync::Arc;
+
+use iree_sys as sys;
+
+use crate::driver::text;
+use crate::signature::{Signature, ValueType};
+
+/// A function that a module exports, as reflected by [`Module::functions`](crate::Module::functions).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionInfo {
+    /// Its name within its module.
+    pub name: String,
+    /// What it takes and returns.
+    pub signature: Signature,
+    /// The declaration as the compiler saw it, or empty.
+    pub declaration: String,
+}
+
+impl FunctionInfo {
+    /// # Safety
+    /// `raw` is a function of a live module.
+    pub(crate) unsafe fn of(raw: &sys::iree_vm_function_t) -> Self {
+        // SAFETY: by the contract of this function; the module owns the texts.
+        unsafe {
+            let convention = text(sys::iree_vm_function_signature(raw).calling_convention);
+            let key = sys::iree_make_string_view("iree.abi.declaration");
+            let declaration = text(sys::iree_vm_function_lookup_attr_by_name(raw, key));
+            Self {
+                name: text(sys::iree_vm_function_name(raw)),
+                signature: Signature::new(&convention, &declaration),
+                declaration,
+            }
+        }
+    }
+}
+
+/// A function of one session, looked up by [`Session::function`](crate::Session::function).
+/// Cloning is cheap.
+///
+/// Any thread may hold one; calling goes through its session.
+#[derive(Clone)]
+pub struct Function(Arc<Inner>);
+
+struct Inner {
+    raw: sys::iree_vm_function_t,
+    session: u64,
+    module: String,
+    info: FunctionInfo,
+}
+
+// SAFETY: the raw function is a module address and an ordinal, used only through the session of
+// this number, which keeps the module alive.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Function {
+    /// # Safety
+    /// `raw` is a function of a module that the session numbered `session` keeps alive.
+    pub(crate) unsafe fn new(raw: sys::iree_vm_function_t, session: u64) -> Self {
+        // SAFETY: by the contract of this function.
+        let (module, info) = unsafe {
+            (text(sys::iree_vm_module_name(raw.module)), FunctionInfo::of(&raw))
+        };
+        Self(Arc::new(Inner { raw, session, module, info }))
+    }
+
+    /// Its full name: `module.function`.
+    pub fn name(&self) -> String {
+        format!("{}.{}", self.0.module, self.0.info.name)
+    }
+
+    /// What it takes and returns.
+    pub fn signature(&self) -> &Signature {
+        &self.0.info.signature
+    }
+
+    /// Types of its arguments, in order.
+    pub fn arguments(&self) -> &[ValueType] {
+        &self.signature().arguments
+    }
+
+    /// Types of its results, in order.
+    pub fn results(&self) -> &[ValueType] {
+        &self.signature().results
+    }
+
+    /// The declaration as the compiler saw it, or empty.
+    pub fn declaration(&self) -> &str {
+        &self.0.info.declaration
+    }
+
+    /// The number of its session.
+    pub(crate) fn session(&self) -> u64 {
+        self.0.session
+    }
+
+    pub(crate) fn raw(&self) -> sys::iree_vm_function_t {
+        self.0.raw
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.name(), self.signature())
+    }
+}

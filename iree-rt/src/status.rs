@@ -1,0 +1,58 @@
+//! From `iree_status_t` to `Result`: the only place that reads or frees a status.
+
+use iree_sys as sys;
+
+use crate::error::{Code, Error, Result};
+
+/// Takes ownership of `status`: `Ok` when it is OK, else its code and full text.
+pub(crate) fn check(status: sys::iree_status_t) -> Result<()> {
+    if sys::iree_status_is_ok(status) { Ok(()) } else { Err(take(status)) }
+}
+
+#[cold]
+fn take(status: sys::iree_status_t) -> Error {
+    let code = code(sys::iree_status_code(status));
+    let mut message = format(status);
+    // SAFETY: the status is ours and is not used again.
+    unsafe { sys::iree_status_free(status) };
+    if code == Code::ResourceExhausted && !message.contains(';') {
+        message.push_str("; the host allocator has no more memory");
+    }
+    Error::new(code, message)
+}
+
+fn format(status: sys::iree_status_t) -> String {
+    let mut length = 0;
+    // SAFETY: with no buffer, IREE only computes the length; the status stays ours.
+    unsafe { sys::iree_status_format(status, 0, std::ptr::null_mut(), &mut length) };
+    let mut buffer = vec![0u8; length + 1];
+    // SAFETY: the buffer has the capacity that is passed.
+    let whole = unsafe {
+        sys::iree_status_format(status, buffer.len(), buffer.as_mut_ptr().cast(), &mut length)
+    };
+    buffer.truncate(if whole { length.min(buffer.len()) } else { 0 });
+    String::from_utf8_lossy(&buffer).trim_end_matches(['\0', '\n', ' ']).to_owned()
+}
+
+fn code(code: sys::iree_status_code_t) -> Code {
+    match code {
+        sys::IREE_STATUS_CANCELLED => Code::Cancelled,
+        sys::IREE_STATUS_INVALID_ARGUMENT => Code::InvalidArgument,
+        sys::IREE_STATUS_DEADLINE_EXCEEDED => Code::DeadlineExceeded,
+        sys::IREE_STATUS_NOT_FOUND => Code::NotFound,
+        sys::IREE_STATUS_ALREADY_EXISTS => Code::AlreadyExists,
+        sys::IREE_STATUS_PERMISSION_DENIED => Code::PermissionDenied,
+        sys::IREE_STATUS_RESOURCE_EXHAUSTED => Code::ResourceExhausted,
+        sys::IREE_STATUS_FAILED_PRECONDITION => Code::FailedPrecondition,
+        sys::IREE_STATUS_ABORTED => Code::Aborted,
+        sys::IREE_STATUS_OUT_OF_RANGE => Code::OutOfRange,
+        sys::IREE_STATUS_UNIMPLEMENTED => Code::Unimplemented,
+        sys::IREE_STATUS_INTERNAL => Code::Internal,
+        sys::IREE_STATUS_UNAVAILABLE => Code::Unavailable,
+        sys::IREE_STATUS_DATA_LOSS => Code::DataLoss,
+        sys::IREE_STATUS_UNAUTHENTICATED => Code::Unauthenticated,
+        sys::IREE_STATUS_DEFERRED => Code::Deferred,
+        sys::IREE_STATUS_INCOMPATIBLE => Code::Incompatible,
+        _ => Code::Unknown,
+    }
+}
