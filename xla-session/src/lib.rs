@@ -11,6 +11,7 @@ pub mod sample;
 
 pub mod checkpoint;
 pub mod config;
+pub mod emit;
 
 pub mod backend;
 

@@ -1,0 +1,38 @@
+//! The most likely token, on the device.
+
+use super::builder::{Combine, NEG_INF, Value};
+use super::{ElementType, Emitter};
+
+impl Emitter<'_> {
+    /// The index of the largest of `logits`, `[n]`, among the first `valid`; the lowest on ties,
+    /// `i32::MAX` when there is none (NaN).
+    pub(super) fn argmax(&mut self, logits: &Value, valid: usize) -> Value {
+        let n = logits.dims()[0];
+        // Two stages, so that the first can run on all threads.
+        let width = (1..=256).rev().find(|w| n % w == 0).unwrap_or(1);
+        let dims = [n / width, width];
+        let logits = self.b.reshape(logits, &dims);
+        let row = self.b.iota(&dims, 0);
+        let by = self.b.splat(width, &dims, ElementType::I32);
+        let row = self.b.mul(&row, &by);
+        let column = self.b.iota(&dims, 1);
+        let index = self.b.add(&row, &column);
+        let logits = if valid == n {
+            logits
+        } else {
+            let end = self.b.splat(valid, &dims, ElementType::I32);
+            let real = self.b.compare("LT", &index, &end);
+            let never = self.b.splat(NEG_INF, &dims, ElementType::F32);
+            self.b.select(&real, &logits, &never)
+        };
+        let max = self.b.reduce(&logits, &[1], Combine::Max);
+        let max = self.b.reduce(&max, &[0], Combine::Max);
+        let max = self.b.broadcast(&max, &dims, &[]);
+        let is_max = self.b.compare("EQ", &logits, &max);
+        let none = self.b.splat(i32::MAX, &dims, ElementType::I32);
+        let index = self.b.select(&is_max, &index, &none);
+        let index = self.b.reduce(&index, &[1], Combine::Min);
+        let index = self.b.reduce(&index, &[0], Combine::Min);
+        self.b.reshape(&index, &[1])
+    }
+}

@@ -1,0 +1,102 @@
+//! What an emitted graph is: its text, and where each of its arguments comes from.
+
+use super::builder::{ElementType, TensorType};
+
+/// One function of one module, ready for a StableHLO compiler.
+#[derive(Debug, Clone)]
+pub struct Graph {
+    /// The function's name: "decode_step", "prefill_256".
+    pub name: String,
+    /// The MLIR module.
+    pub text: String,
+    /// Tokens of one call.
+    pub rows: usize,
+    /// The function's arguments, in order.
+    pub arguments: Vec<Argument>,
+    /// The function's results, in order: the most likely next token `[1]`, the logits of the last
+    /// row `[vocab_size]`, then for each layer the keys and the values.
+    pub results: Vec<TensorType>,
+}
+
+/// One argument of a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Argument {
+    /// Its type; a [`Source::Start`] or [`Source::Last`] is a scalar on IREE targets.
+    pub ty: TensorType,
+    /// Where its value comes from.
+    pub source: Source,
+}
+
+/// Where an argument's value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The token ids of this call, `[rows]`; ids behind [`Last`](Self::Last) are padding.
+    Tokens,
+    /// The position of the first token in the context.
+    Start,
+    /// The row whose next token is wanted: the last one that is not padding.
+    Last,
+    /// Cosines of the rotary angles, `[positions, head_dim / 2]`.
+    RopeCos,
+    /// Sines of the rotary angles, `[positions, head_dim / 2]`.
+    RopeSin,
+    /// The keys of a layer; updated in place on IREE targets.
+    Keys(usize),
+    /// The values of a layer; updated in place on IREE targets.
+    Values(usize),
+    /// A weight, in the layout that the target wants.
+    Weight(WeightSpec),
+}
+
+/// How a weight is made from the checkpoint's tensors. Graphs that name the same spec share one
+/// device buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct WeightSpec {
+    /// The tensors, joined along their rows, with the rows of each.
+    pub parts: Vec<(String, usize)>,
+    /// Columns of each; 0 for vectors.
+    pub columns: usize,
+    /// The elements in device memory.
+    pub element: ElementType,
+    /// How they lie there.
+    pub layout: Layout,
+}
+
+/// How the elements of a weight lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// As in the checkpoint: `[rows]` or `[rows, columns]`.
+    Rows,
+    /// `[ceil(rows / lanes), columns, lanes]`: `lanes` consecutive rows interleaved, so that a
+    /// vector register holds the same column of each. Rows behind the last are zero.
+    Packed {
+        /// Rows in one block.
+        lanes: usize,
+    },
+}
+
+impl WeightSpec {
+    /// Rows of all parts together.
+    pub fn rows(&self) -> usize {
+        self.parts.iter().map(|(_, rows)| rows).sum()
+    }
+
+    /// The extents in device memory.
+    pub fn dims(&self) -> Vec<usize> {
+        match self.layout {
+            Layout::Rows if self.columns == 0 => vec![self.rows()],
+            Layout::Rows => vec![self.rows(), self.columns],
+            Layout::Packed { lanes } => vec![self.rows().div_ceil(lanes), self.columns, lanes],
+        }
+    }
+
+    /// The type of the argument.
+    pub fn ty(&self) -> TensorType {
+        TensorType::new(&self.dims(), self.element)
+    }
+
+    /// Bytes in device memory.
+    pub fn bytes(&self) -> usize {
+        self.dims().iter().product::<usize>() * self.element.bytes()
+    }
+}

@@ -1,0 +1,68 @@
+//! The KV cache: where keys and values of a layer lie, and how a call adds its own.
+//!
+//! On IREE targets the cache is cut into blocks of [`KV_BLOCK`] tokens, outermost, so that the
+//! blocks in use are a prefix of the buffer: a call is given a view of that prefix, and its cost
+//! follows the tokens in use while one compiled graph serves every capacity. Keys lie transposed
+//! within a block, which puts consecutive tokens into one vector register.
+
+use super::builder::{DYNAMIC, Value};
+use super::graph::Source;
+use super::{ElementType, Emitter, Target};
+
+/// Tokens in one block of the cache.
+pub const KV_BLOCK: usize = 64;
+
+/// Keys and values of one layer with this call's added.
+pub(super) struct Cache {
+    /// `[blocks, kv_heads, head_dim, KV_BLOCK]`; portable `[kv_heads, capacity, head_dim]`.
+    pub keys: Value,
+    /// `[blocks, kv_heads, KV_BLOCK, head_dim]`; portable `[kv_heads, capacity, head_dim]`.
+    pub values: Value,
+}
+
+impl Emitter<'_> {
+    /// Writes `keys` and `values`, `[rows, kv_heads, head_dim]`, at this call's positions.
+    ///
+    /// A call of several rows starts at a multiple of `min(rows, KV_BLOCK)`.
+    pub(super) fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
+        let (heads, width) = (self.config.num_key_value_heads, self.config.head_dim);
+        let rows = self.rows;
+        match self.target {
+            Target::Portable { capacity } => {
+                let dims = [heads, *capacity, width];
+                let zero = self.b.splat(0, &[], ElementType::I32);
+                let mut write = |source, new: &Value| {
+                    let old = self.argument(source, &dims, ElementType::F32);
+                    let new = self.b.transpose(new, &[1, 0, 2]);
+                    let at = [zero.clone(), self.start.clone(), zero.clone()];
+                    self.b.dynamic_update_slice(&old, &new, &at)
+                };
+                Cache {
+                    keys: write(Source::Keys(layer), keys),
+                    values: write(Source::Values(layer), values),
+                }
+            }
+            Target::Cpu(_) => {
+                let tokens = rows.min(KV_BLOCK);
+                let blocks = rows / tokens;
+                let block = self.b.index_div(&self.start.name, KV_BLOCK);
+                let within =
+                    if blocks > 1 { 0.into() } else { self.b.index_rem(&self.start.name, KV_BLOCK) };
+                let mut old = |source, dims: &[usize]| self.argument(source, dims, ElementType::F32);
+                let old_keys = old(Source::Keys(layer), &[DYNAMIC, heads, width, KV_BLOCK]);
+                let old_values = old(Source::Values(layer), &[DYNAMIC, heads, KV_BLOCK, width]);
+
+                let keys = self.b.reshape(keys, &[blocks, tokens, heads, width]);
+                let keys = self.b.transpose(&keys, &[0, 2, 3, 1]);
+                let at = [block.clone(), 0.into(), 0.into(), within.clone()];
+                let keys = self.b.insert(&keys, &old_keys, &at);
+
+                let values = self.b.reshape(values, &[blocks, tokens, heads, width]);
+                let values = self.b.transpose(&values, &[0, 2, 1, 3]);
+                let at = [block, 0.into(), within, 0.into()];
+                let values = self.b.insert(&values, &old_values, &at);
+                Cache { keys, values }
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The decoder itself, the same for every target.
+
+use super::builder::Value;
+use super::graph::{Layout, Source};
+use super::linear::Linear;
+use super::rope::Angles;
+use super::{ElementType, Emitter, Target};
+
+impl Emitter<'_> {
+    /// Emits the whole model; returns the results in [`Graph::results`](super::Graph::results)
+    /// order.
+    pub(super) fn model(&mut self) -> Vec<Value> {
+        let config = self.config;
+        let angles = self.angles();
+        let mut caches = Vec::new();
+        let mut x = self.embed();
+        for layer in 0..config.num_hidden_layers {
+            let prefix = format!("model.layers.{layer}");
+            let weight = self.vector(&format!("{prefix}.input_layernorm.weight"), config.hidden_size);
+            let h = self.rms_norm(&x, &weight);
+            let (h, cache) = self.self_attention(layer, &h, &angles);
+            caches.extend([cache.keys, cache.values]);
+            x = self.b.add(&x, &h);
+            let name = format!("{prefix}.post_attention_layernorm.weight");
+            let weight = self.vector(&name, config.hidden_size);
+            let h = self.rms_norm(&x, &weight);
+            let h = self.mlp(&prefix, &h);
+            x = self.b.add(&x, &h);
+        }
+        let logits = self.last_logits(&x);
+        let token = self.argmax(&logits, config.vocab_size);
+        let logits = self.b.slice(&logits, 0, 0, config.vocab_size);
+        let mut results = vec![token, logits];
+        results.extend(caches);
+        results
+    }
+
+    fn self_attention(
+        &mut self,
+        layer: usize,
+        x: &Value,
+        angles: &Angles,
+    ) -> (Value, super::kv_cache::Cache) {
+        let config = self.config;
+        let module = |name: &str| format!("model.layers.{layer}.self_attn.{name}");
+        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
+        let (width, rows) = (config.head_dim, self.rows);
+        let qkv = self.linears(
+            x,
+            &[
+                Linear::new(module("q_proj"), heads * width, config.qkv_bias),
+                Linear::new(module("k_proj"), kv_heads * width, config.qkv_bias),
+                Linear::new(module("v_proj"), kv_heads * width, config.qkv_bias),
+            ],
+        );
+        let mut q = self.b.reshape(&qkv[0], &[rows, heads, width]);
+        let mut k = self.b.reshape(&qkv[1], &[rows, kv_heads, width]);
+        let v = self.b.reshape(&qkv[2], &[rows, kv_heads, width]);
+        if config.qk_norm {
+            let weight = self.vector(&format!("{}.weight", module("q_norm")), width);
+            q = self.rms_norm(&q, &weight);
+            let weight = self.vector(&format!("{}.weight", module("k_norm")), width);
+            k = self.rms_norm(&k, &weight);
+        }
+        let q = self.rope(&q, angles);
+        let k = self.rope(&k, angles);
+        let cache = self.append(layer, &k, &v);
+        let mixed = self.attention(&q, &cache, config.sliding_window[layer]);
+        let output = Linear::new(module("o_proj"), config.hidden_size, config.o_bias);
+        (self.linear(&mixed, output), cache)
+    }
+
+    /// `down(silu(gate(x)) * up(x))` (Shazeer, GLU variants).
+    fn mlp(&mut self, prefix: &str, x: &Value) -> Value {
+        let config = self.config;
+        let linear = |name: &str, rows| {
+            Linear::new(format!("{prefix}.mlp.{name}"), rows, config.mlp_bias)
+        };
+        let wide = config.intermediate_size;
+        let gate_up = self.linears(x, &[linear("gate_proj", wide), linear("up_proj", wide)]);
+        let one = self.b.splat_f32(1.0, gate_up[0].dims());
+        let exp = self.b.unary("negate", &gate_up[0]);
+        let exp = self.b.unary("exponential", &exp);
+        let silu = self.b.add(&one, &exp);
+        let silu = self.b.div(&gate_up[0], &silu);
+        let h = self.b.mul(&silu, &gate_up[1]);
+        self.linear(&h, linear("down_proj", config.hidden_size))
+    }
+
+    /// The embeddings of this call's tokens, `[rows, hidden_size]`.
+    fn embed(&mut self) -> Value {
+        let config = self.config;
+        let tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
+        let parts = [("model.embed_tokens.weight".to_string(), config.vocab_size)];
+        // A tied table is packed for the output projection; its rows are gathered from there.
+        let packed = match self.target {
+            Target::Cpu(tiles) if config.tie_word_embeddings => Some(tiles.lanes),
+            _ => None,
+        };
+        let rows = match packed {
+            None => {
+                let table = self.matrix(&parts, config.hidden_size, Layout::Rows);
+                self.b.gather_rows(&table, &tokens)
+            }
+            Some(lanes) => {
+                let table = self.matrix(&parts, config.hidden_size, Layout::Packed { lanes });
+                self.b.gather_lanes(&table, &tokens)
+            }
+        };
+        let x = self.b.convert(&rows, ElementType::F32);
+        // Fused with the first norm the gather needs more stack than IREE gives a dispatch.
+        if self.is_iree() { self.b.barrier(&x) } else { x }
+    }
+
+    /// The logits of the wanted row, `[vocab_size]` or more when the table is padded.
+    fn last_logits(&mut self, x: &Value) -> Value {
+        let config = self.config;
+        let last = self.last.clone();
+        let dims = [1, config.hidden_size];
+        let row = match self.target {
+            _ if self.rows == 1 => x.clone(),
+            Target::Cpu(_) => {
+                let last = self.b.index_cast(&last.name);
+                self.b.extract(x, &[last, 0.into()], &dims)
+            }
+            Target::Portable { .. } => {
+                let zero = self.b.splat(0, &[], ElementType::I32);
+                self.b.dynamic_slice(x, &[last, zero], &dims)
+            }
+        };
+        let weight = self.vector("model.norm.weight", config.hidden_size);
+        let row = self.rms_norm(&row, &weight);
+        let name = if config.tie_word_embeddings { "model.embed_tokens" } else { "lm_head" };
+        let logits = match self.target {
+            Target::Portable { .. } => {
+                self.linear(&row, Linear::new(name, config.vocab_size, false))
+            }
+            Target::Cpu(tiles) => {
+                let parts = [(format!("{name}.weight"), config.vocab_size)];
+                let layout = Layout::Packed { lanes: tiles.lanes };
+                let weight = self.matrix(&parts, config.hidden_size, layout);
+                self.packed_product(&row, &weight, &tiles.clone())
+            }
+        };
+        let n = logits.dims()[1];
+        self.b.reshape(&logits, &[n])
+    }
+}

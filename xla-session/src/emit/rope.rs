@@ -1,0 +1,62 @@
+//! Rotary position embeddings (Su et al., RoFormer), in Hugging Face's half-split form.
+
+use super::builder::Value;
+use super::graph::Source;
+use super::{ElementType, Emitter, Target};
+
+/// Cosines and sines of the rows of this call, `[rows, head_dim / 2]` each.
+pub(super) struct Angles {
+    cos: Value,
+    sin: Value,
+}
+
+impl Emitter<'_> {
+    /// Reads the angles of this call's positions. They come from tables that the host computes:
+    /// compiled cosines lose accuracy far from zero, where long contexts are.
+    pub(super) fn angles(&mut self) -> Angles {
+        let half = self.config.head_dim / 2;
+        let positions = self.positions();
+        let mut read = |source| {
+            let table = self.argument(source, &[positions, half], ElementType::F32);
+            let dims = [self.rows, half];
+            match self.target {
+                Target::Cpu(_) => {
+                    let start = self.b.index_cast(&self.start.name);
+                    self.b.extract(&table, &[start, 0.into()], &dims)
+                }
+                Target::Portable { .. } => {
+                    let zero = self.b.splat(0, &[], ElementType::I32);
+                    let start = self.start.clone();
+                    self.b.dynamic_slice(&table, &[start, zero], &dims)
+                }
+            }
+        };
+        Angles { cos: read(Source::RopeCos), sin: read(Source::RopeSin) }
+    }
+
+    /// Rotates `x`, `[rows, heads, head_dim]`.
+    pub(super) fn rope(&mut self, x: &Value, angles: &Angles) -> Value {
+        let &[rows, heads, width] = x.dims() else { unreachable!("heads have 3 dims") };
+        let dims = [rows, heads, 2, width / 2];
+        let x = self.b.reshape(x, &dims);
+        // (a, b) -> (a cos - b sin, b cos + a sin): one elementwise pass with the halves swapped.
+        let swapped = self.b.op(
+            &dims,
+            ElementType::F32,
+            format_args!("stablehlo.reverse {}, dims = [2] : {}", x.name, x.ty),
+        );
+        let sign = self.b.op(
+            &[2],
+            ElementType::F32,
+            "stablehlo.constant dense<[-1.0, 1.0]> : tensor<2xf32>",
+        );
+        let sign = self.b.broadcast(&sign, &dims, &[2]);
+        let cos = self.b.broadcast(&angles.cos, &dims, &[0, 3]);
+        let sin = self.b.broadcast(&angles.sin, &dims, &[0, 3]);
+        let straight = self.b.mul(&x, &cos);
+        let swapped = self.b.mul(&swapped, &sign);
+        let swapped = self.b.mul(&swapped, &sin);
+        let rotated = self.b.add(&straight, &swapped);
+        self.b.reshape(&rotated, &[rows, heads, width])
+    }
+}
