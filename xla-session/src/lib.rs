@@ -9,6 +9,7 @@ pub mod session;
 pub mod generate;
 pub mod sample;
 
+pub mod cache;
 pub mod checkpoint;
 pub mod config;
 pub mod emit;

@@ -1,0 +1,326 @@
+//! The cache of compiled graphs: damage, races, killed writers, full disks.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use xla_session::cache::{Cache, Key, KeyParts, Label};
+use xla_session::{Error, Result};
+
+const GRAPH: &[u8] = b"a compiled graph";
+
+fn key(graph: &str) -> Key {
+    Key::new(&KeyParts { graph, flags: &[], target: "avx2", compiler: "3.13.0", runtime: "3.13.0" })
+}
+
+fn label() -> Label {
+    Label { graph: "decode_step".into(), model: "tiny".into() }
+}
+
+fn open(folder: &TempDir) -> Cache {
+    Cache::open(folder.path()).unwrap()
+}
+
+fn write(path: &Path) -> Result<()> {
+    fs::write(path, GRAPH).map_err(Error::io(path))
+}
+
+/// Asks for the entry and says whether it had to be compiled.
+#[track_caller]
+fn compiled(cache: &Cache, key: &Key) -> bool {
+    let ran = Cell::new(false);
+    let path = cache
+        .get_or_compile(key, &label(), |path| {
+            ran.set(true);
+            write(path)
+        })
+        .unwrap();
+    assert_eq!(fs::read(path).unwrap(), GRAPH);
+    ran.get()
+}
+
+/// The files in the folder that end so.
+fn files(folder: &TempDir, end: &str) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.to_str().unwrap().ends_with(end)).collect()
+}
+
+#[track_caller]
+fn says(error: &Error, folder: &Path, parts: &[&str]) {
+    let Error::Cache { path, .. } = error else { panic!("{error:?}") };
+    assert_eq!(path, folder);
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
+#[test]
+fn compiles_once() {
+    let folder = TempDir::new().unwrap();
+    let nested = folder.path().join("made/on/demand");
+    let cache = Cache::open(&nested).unwrap();
+    assert!(cache.get(&key("a")).is_none());
+    assert!(compiled(&cache, &key("a")));
+    assert!(!compiled(&cache, &key("a")));
+    assert!(compiled(&cache, &key("b")));
+    // As another process would.
+    assert!(!compiled(&Cache::open(&nested).unwrap(), &key("b")));
+    let path = cache.get(&key("a")).unwrap();
+    assert_eq!(path, nested.join(format!("{}.vmfb", key("a"))));
+}
+
+#[test]
+fn compiles_damaged_entries_again() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let key = key("a");
+    let vmfb = folder.path().join(format!("{key}.vmfb"));
+    let seal = folder.path().join(format!("{key}.json"));
+    type Damage<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let damages: Vec<Damage> = vec![
+        ("truncated", Box::new(|| fs::write(&vmfb, &GRAPH[..5]).unwrap())),
+        ("emptied", Box::new(|| fs::write(&vmfb, "").unwrap())),
+        ("longer", Box::new(|| fs::write(&vmfb, [GRAPH, b"x"].concat()).unwrap())),
+        (
+            "one bit flipped",
+            Box::new(|| {
+                let mut bytes = GRAPH.to_vec();
+                bytes[7] ^= 4;
+                fs::write(&vmfb, bytes).unwrap();
+            }),
+        ),
+        ("removed", Box::new(|| fs::remove_file(&vmfb).unwrap())),
+        ("seal removed", Box::new(|| fs::remove_file(&seal).unwrap())),
+        ("seal emptied", Box::new(|| fs::write(&seal, "").unwrap())),
+        ("seal is no seal", Box::new(|| fs::write(&seal, "{\"bytes\": 16}").unwrap())),
+    ];
+    compiled(&cache, &key);
+    for (name, damage) in damages {
+        assert!(!compiled(&cache, &key), "before: {name}");
+        damage();
+        assert!(cache.get(&key).is_none(), "{name}");
+        assert!(compiled(&cache, &key), "{name}");
+        assert!(!compiled(&cache, &key), "after: {name}");
+    }
+}
+
+#[test]
+fn a_failed_compile_leaves_no_entry() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let failure = cache.get_or_compile(&key("a"), &label(), |path| {
+        write(path)?;
+        Err(Error::Unsupported("the compiler says no".into()))
+    });
+    assert_eq!(failure.unwrap_err().to_string(), "the compiler says no");
+    assert!(cache.get(&key("a")).is_none());
+    assert!(files(&folder, ".tmp").is_empty());
+
+    let empty = cache.get_or_compile(&key("a"), &label(), |_| Ok(())).unwrap_err();
+    says(&empty, folder.path(), &["the compiler wrote nothing for decode_step"]);
+    let removed = cache
+        .get_or_compile(&key("a"), &label(), |path| fs::remove_file(path).map_err(Error::io(path)));
+    says(&removed.unwrap_err(), folder.path(), &["cannot read what the compiler wrote"]);
+    assert!(cache.entries().unwrap().is_empty());
+    assert!(compiled(&cache, &key("a")));
+}
+
+#[test]
+fn a_panicking_compile_leaves_no_entry() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let panicked = std::thread::scope(|scope| {
+        let compile = || cache.get_or_compile(&key("a"), &label(), |_| panic!("in the compiler"));
+        scope.spawn(compile).join().is_err()
+    });
+    assert!(panicked);
+    assert!(files(&folder, ".tmp").is_empty());
+    assert!(compiled(&cache, &key("a")));
+}
+
+#[test]
+fn explains_a_full_disk() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let full = |kind: ErrorKind| {
+        let compile = |path: &Path| Err(Error::io(path)(kind.into()));
+        cache.get_or_compile(&key("a"), &label(), compile).unwrap_err()
+    };
+    for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+        says(&full(kind), folder.path(), &["no room", "free some space", "another cache folder"]);
+    }
+    assert!(matches!(full(ErrorKind::PermissionDenied), Error::Io { .. }));
+    assert!(compiled(&cache, &key("a")));
+}
+
+#[test]
+fn refuses_folders_that_cannot_be_made() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("a file");
+    fs::write(&file, "").unwrap();
+    let below = file.join("cache");
+    for path in [&file, &below] {
+        let error = Cache::open(path).unwrap_err();
+        says(&error, path, &["cannot make the folder", "choose another cache folder"]);
+    }
+}
+
+#[test]
+fn lists_and_clears() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let start = SystemTime::now() - Duration::from_secs(2);
+    for graph in ["a", "b"] {
+        compiled(&cache, &key(graph));
+    }
+    // `a` was used an hour ago, then `b` was; then `a` again.
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    for graph in ["a", "b"] {
+        let seal = folder.path().join(format!("{}.json", key(graph)));
+        fs::File::options().append(true).open(seal).unwrap().set_modified(hour_ago).unwrap();
+    }
+    cache.get(&key("a")).unwrap();
+    fs::write(folder.path().join("readme.txt"), "not the cache's").unwrap();
+
+    let entries = cache.entries().unwrap();
+    assert_eq!(entries.len(), 2);
+    assert_eq!(entries[0].key, key("a"));
+    assert_eq!(entries[0].label, label());
+    assert_eq!(entries[0].bytes, GRAPH.len() as u64);
+    assert!(entries[0].created >= start && entries[0].created <= SystemTime::now());
+    assert!(entries[0].last_used >= start);
+    assert!(entries[1].last_used < start);
+
+    let total = cache.total_bytes().unwrap();
+    assert!(total > 2 * GRAPH.len() as u64);
+    assert_eq!(cache.clear().unwrap(), total);
+    assert_eq!(cache.total_bytes().unwrap(), 0);
+    assert!(cache.entries().unwrap().is_empty());
+    let left: Vec<_> = files(&folder, "");
+    assert_eq!(left, [folder.path().join("readme.txt")]);
+    assert!(compiled(&cache, &key("a")));
+}
+
+#[test]
+fn clearing_leaves_what_is_being_compiled() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    compiled(&cache, &key("other"));
+    let path = cache
+        .get_or_compile(&key("a"), &label(), |path| {
+            cache.clear()?;
+            // Nor does opening it take the half-written file for a dead process's.
+            open(&folder);
+            assert!(path.exists());
+            write(path)
+        })
+        .unwrap();
+    assert_eq!(fs::read(path).unwrap(), GRAPH);
+    assert!(cache.get(&key("a")).is_some());
+    assert!(cache.get(&key("other")).is_none());
+}
+
+#[test]
+fn threads_compile_once() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let count: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| usize::from(compiled(&cache, &key("a"))))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn clearing_while_others_compile_harms_nobody() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for i in 0..50 {
+                    let key = key(["a", "b"][i % 2]);
+                    cache.get_or_compile(&key, &label(), write).unwrap();
+                }
+            });
+        }
+        for _ in 0..50 {
+            cache.clear().unwrap();
+        }
+    });
+    assert!(files(&folder, ".tmp").is_empty());
+    compiled(&cache, &key("a"));
+    assert!(!compiled(&cache, &key("a")));
+}
+
+/// This test binary again, running only [`child`] with these variables.
+fn spawn(folder: &TempDir, wait: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env("CACHE_TEST_FOLDER", folder.path())
+        .env("CACHE_TEST_WAIT_MS", wait)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Not a test: another process that compiles slowly, for the tests below.
+#[test]
+#[ignore = "run by the other tests in a process of its own"]
+fn child() {
+    let Some(folder) = std::env::var_os("CACHE_TEST_FOLDER") else { return };
+    let wait = std::env::var("CACHE_TEST_WAIT_MS").unwrap().parse().unwrap();
+    let cache = Cache::open(Path::new(&folder)).unwrap();
+    let compile = |path: &Path| {
+        fs::write(path, &GRAPH[..5]).map_err(Error::io(path))?;
+        // A line of its own, also when the test harness has begun one.
+        println!("\ncompiling");
+        std::io::stdout().flush().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        write(path)
+    };
+    cache.get_or_compile(&key("a"), &label(), compile).unwrap();
+}
+
+#[test]
+fn processes_compile_once() {
+    let folder = TempDir::new().unwrap();
+    let children: Vec<_> = (0..4).map(|_| spawn(&folder, "300")).collect();
+    let mut compiles = 0;
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        compiles += text.lines().filter(|line| *line == "compiling").count();
+    }
+    assert_eq!(compiles, 1);
+    assert!(!compiled(&open(&folder), &key("a")));
+    assert!(files(&folder, ".tmp").is_empty());
+}
+
+#[test]
+fn a_killed_process_leaves_the_cache_whole() {
+    let folder = TempDir::new().unwrap();
+    let mut child = spawn(&folder, "600000");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "compiling"));
+    assert_eq!(files(&folder, ".tmp").len(), 1);
+    let early = open(&folder);
+    assert_eq!(files(&folder, ".tmp").len(), 1, "it still compiles");
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    assert!(early.get(&key("a")).is_none());
+    assert_eq!(files(&folder, ".tmp").len(), 1);
+    let cache = open(&folder);
+    assert!(files(&folder, ".tmp").is_empty());
+    assert!(compiled(&cache, &key("a")));
+    assert!(!compiled(&cache, &key("a")));
+}
