@@ -135,9 +135,7 @@ impl BufferView {
     /// The buffer behind it.
     pub fn buffer(&self) -> Buffer {
         // SAFETY: the view is live and holds its buffer, which is of the same device.
-        unsafe {
-            Buffer::retain(sys::iree_hal_buffer_view_buffer(self.raw()), &self.device)
-        }
+        unsafe { Buffer::retain(sys::iree_hal_buffer_view_buffer(self.raw()), &self.device) }
     }
 
     /// The device that holds it.

@@ -235,9 +235,11 @@ fn mismatch(ty: &ValueType, value: &Value) -> Option<String> {
         (ValueType::Tensor { shape, element_type }, Value::BufferView(view), _) => {
             let fits = view.element_type() == *element_type
                 && view.shape().len() == shape.len()
-                && view.shape().iter().zip(shape).all(|(&has, &wants)| {
-                    wants.is_none_or(|wants| wants == has)
-                });
+                && view
+                    .shape()
+                    .iter()
+                    .zip(shape)
+                    .all(|(&has, &wants)| wants.is_none_or(|wants| wants == has));
             (!fits).then(|| format!("a {view:?} where {ty} belongs"))
         }
         (ValueType::Tensor { .. } | ValueType::BufferView, Value::Buffer(_) | Value::Null, _) => {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
+use crate::buffer_view::BufferView;
+use crate::element::Element;
 use crate::error::{Code, Error, Result};
 use crate::instance::Instance;
 use crate::status::check;
@@ -92,6 +94,14 @@ impl Device {
         self.0.uri.starts_with("local-")
     }
 
+    /// A tensor of `shape` holding a copy of `data`: [`BufferView::new`].
+    ///
+    /// # Errors
+    /// As [`BufferView::new`].
+    pub fn buffer_view<T: Element>(&self, shape: &[usize], data: &[T]) -> Result<BufferView> {
+        BufferView::new(self, shape, data)
+    }
+
     /// Gives back memory that the device keeps for later use.
     ///
     /// # Errors
@@ -129,7 +139,10 @@ impl Drop for Inner {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("uri", &self.0.uri).field("threads", &self.0.threads).finish()
+        f.debug_struct("Device")
+            .field("uri", &self.0.uri)
+            .field("threads", &self.0.threads)
+            .finish()
     }
 }
 

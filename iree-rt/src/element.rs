@@ -82,7 +82,6 @@ impl ElementType {
     pub fn raw(self) -> u32 {
         self.0
     }
-
 }
 
 impl fmt::Display for ElementType {

@@ -62,9 +62,8 @@ impl Function {
     /// `raw` is a function of a module that the session numbered `session` keeps alive.
     pub(crate) unsafe fn new(raw: sys::iree_vm_function_t, session: u64) -> Self {
         // SAFETY: by the contract of this function.
-        let (module, info) = unsafe {
-            (text(sys::iree_vm_module_name(raw.module)), FunctionInfo::of(&raw))
-        };
+        let (module, info) =
+            unsafe { (text(sys::iree_vm_module_name(raw.module)), FunctionInfo::of(&raw)) };
         Self(Arc::new(Inner { raw, session, module, info }))
     }
 

@@ -55,9 +55,11 @@ impl List {
         let scalar = match value {
             Value::BufferView(view) => return self.set_buffer_view(index, view),
             // SAFETY: the list is live, `buffer` too; IREE checks the index.
-            Value::Buffer(buffer) => return check(unsafe {
-                sys::iree_vm_list_set_buffer_retain(self.raw(), index, buffer.raw())
-            }),
+            Value::Buffer(buffer) => {
+                return check(unsafe {
+                    sys::iree_vm_list_set_buffer_retain(self.raw(), index, buffer.raw())
+                });
+            }
             Value::Null => {
                 let null = sys::iree_vm_ref_null();
                 // SAFETY: the list is live; a null reference owns nothing.

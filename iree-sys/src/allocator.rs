@@ -87,8 +87,7 @@ unsafe extern "C" fn control(
         | IREE_ALLOCATOR_COMMAND_CALLOC
         | IREE_ALLOCATOR_COMMAND_REALLOC => {
             // SAFETY: for these commands `params` is an iree_allocator_alloc_params_t.
-            let size =
-                unsafe { (*params.cast::<iree_allocator_alloc_params_t>()).byte_length };
+            let size = unsafe { (*params.cast::<iree_allocator_alloc_params_t>()).byte_length };
             // SAFETY: `inout` is valid for reads and writes in every command.
             let old = unsafe { *inout };
             let new = if fails_now() {
@@ -220,10 +219,8 @@ mod tests {
         let _alone = ALONE.lock();
         let mut blocks = [ptr::null_mut(); 4];
         fail_after(Some(2));
-        let codes: Vec<_> = blocks
-            .iter_mut()
-            .map(|block| ask(IREE_ALLOCATOR_COMMAND_MALLOC, 8, block))
-            .collect();
+        let codes: Vec<_> =
+            blocks.iter_mut().map(|block| ask(IREE_ALLOCATOR_COMMAND_MALLOC, 8, block)).collect();
         let failed = IREE_STATUS_RESOURCE_EXHAUSTED;
         assert_eq!(codes, [IREE_STATUS_OK, IREE_STATUS_OK, failed, IREE_STATUS_OK]);
         assert!(!failure_pending());
