@@ -174,7 +174,7 @@ macro_rules! tuples {
     ($(($($name:ident $index:tt),*);)*) => {$(
         impl<$($name: Typed),*> Parameters for ($($name,)*) {
             fn check(types: &[ValueType]) -> Result<()> {
-                check_count(types, (&[$($index),*] as &[usize]).len(), "arguments")?;
+                check_count(types, <[usize]>::len(&[$($index),*]), "arguments")?;
                 $($name::check(&types[$index])
                     .map_err(|e| e.context(concat!("argument ", $index)))?;)*
                 Ok(())
@@ -188,7 +188,7 @@ macro_rules! tuples {
 
         impl<$($name: Typed),*> Results for ($($name,)*) {
             fn check(types: &[ValueType]) -> Result<()> {
-                check_count(types, (&[$($index),*] as &[usize]).len(), "results")?;
+                check_count(types, <[usize]>::len(&[$($index),*]), "results")?;
                 $($name::check(&types[$index])
                     .map_err(|e| e.context(concat!("result ", $index)))?;)*
                 Ok(())
