@@ -56,7 +56,7 @@ fn try_compiler(compiler: &Path, version: &str) -> Result<(), String> {
     let name = compiler.display();
     match prebuilt::compiler_version(compiler) {
         None => return Err(format!("{name} --version does not run")),
-        Some(found) if found != version => {
+        Some(found) if prebuilt::release(&found) != version => {
             return Err(format!("{name} is of version {found} instead of {version}"));
         }
         Some(_) => {}

@@ -216,7 +216,7 @@ fn bring_compiler(request: &Request, staged: &Path) -> Result<BroughtCompiler> {
 fn link_compiler(request: &Request, path: &Path, staged: &Path) -> Result<BroughtCompiler> {
     let path = path.canonicalize().map_err(Error::io("find", path))?;
     let found = prebuilt::compiler_version(&path).unwrap_or_else(|| "of no known version".into());
-    if found != request.version {
+    if prebuilt::release(&found) != request.version {
         return Err(Error::Request(format!(
             "{} is {found}, but {} is needed",
             path.display(),

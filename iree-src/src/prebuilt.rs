@@ -48,6 +48,7 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
         iree: compiler
             .as_ref()
             .and_then(|path| compiler_version(&folder.join(path)))
+            .map(|version| release(&version).to_owned())
             .unwrap_or_else(|| IREE_VERSION.to_owned()),
         target: host_target(),
         origin: Origin { kind: OriginKind::Dist, detail: "unpacked by hand".into() },
@@ -75,13 +76,21 @@ pub(crate) fn drivers(library: &Path) -> Result<Vec<String>, String> {
     Ok(found.map(|(driver, _)| (*driver).to_owned()).collect())
 }
 
-/// The version that `iree-compile --version` prints, for example `3.13.0`.
+/// The version that `iree-compile --version` prints, for example `3.13.0rc20261016`.
 pub(crate) fn compiler_version(compiler: &Path) -> Option<String> {
     let output = Command::new(compiler).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (_, rest) = text.split_once("IREE compiler version ")?;
     let version = rest.split_whitespace().next()?;
     output.status.success().then(|| version.to_owned())
+}
+
+/// The release that a version belongs to: `3.13.0` of `3.13.0rc20261016` or `3.13.0.dev`.
+///
+/// Upstream's release builds still print the release candidate they were promoted from.
+pub(crate) fn release(version: &str) -> &str {
+    let end = version.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(version.len());
+    version[..end].trim_end_matches('.')
 }
 
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {
@@ -169,6 +178,14 @@ mod tests {
         assert_eq!(manifest.drivers, ["cuda"]);
         assert_eq!(manifest.link[..2], ["static=iree_runtime_unified", "static=flatcc_parsing"]);
         assert_eq!(manifest.compiler_library.unwrap(), Path::new("lib64/libIREECompiler.so"));
+    }
+
+    #[test]
+    fn a_release_is_its_digits() {
+        for version in ["3.13.0", "3.13.0rc20261016", "3.13.0.dev"] {
+            assert_eq!(release(version), "3.13.0");
+        }
+        assert_ne!(release("3.13.1"), "3.13.0");
     }
 
     #[test]

@@ -110,7 +110,7 @@ fn check_version(request: &Request, source: &Path) -> Result<()> {
     })?;
     let json: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let found = json["package-version"].as_str().unwrap_or("of no known version");
-    if found.trim_end_matches(".dev") == request.version {
+    if prebuilt::release(found) == request.version {
         return Ok(());
     }
     Err(Error::Request(format!(
