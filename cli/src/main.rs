@@ -1,2 +1,134 @@
-//! Placeholder.
-fn main() {}
+//! `iree-llm`: Llama-family models, compiled with IREE, from the command line.
+
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+mod commands;
+
+mod answer;
+mod chat_template;
+mod conversation;
+mod engine;
+mod hub;
+mod interrupt;
+mod model_source;
+mod progress;
+mod report;
+mod sampling;
+mod text;
+
+#[cfg(test)]
+#[path = "../tests/fixture/mod.rs"]
+mod fixture;
+
+/// Runs Llama, Mistral and Qwen models, compiled with IREE for this machine
+#[derive(Debug, Parser)]
+#[command(name = "iree-llm", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  iree-llm generate                                  a story from the small model
+  iree-llm generate -m ./Llama-3.2-1B -p 'The sea'   go on with a text
+  iree-llm chat -m Qwen/Qwen2.5-0.5B-Instruct        talk to a model from the Hugging Face hub
+  iree-llm doctor                                    what is ready here, and what to do if not";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Go on with a prompt
+    Generate(Box<commands::generate::Args>),
+    /// Talk to a model
+    Chat(Box<commands::chat::Args>),
+    /// Look into a model folder, a safetensors file or a compiled module
+    Inspect(commands::inspect::Args),
+    /// List what a model can run on
+    Devices(commands::devices::Args),
+    /// Check what running a model needs, and say what to do
+    Doctor(commands::doctor::Args),
+    /// Look after the cache of compiled graphs
+    Cache(commands::cache::Args),
+    /// Compile, load and run one addition
+    Selftest(commands::selftest::Args),
+    /// Print a shell's completion script
+    Completions(commands::completions::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(code) => code,
+        // Whoever read our output has had enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode> {
+    interrupt::install()?;
+    match cli.command {
+        Command::Generate(args) => args.run(),
+        Command::Chat(args) => args.run(),
+        Command::Inspect(args) => args.run(),
+        Command::Devices(args) => args.run(),
+        Command::Doctor(args) => args.run(),
+        Command::Cache(args) => args.run(),
+        Command::Selftest(args) => args.run(),
+        Command::Completions(args) => args.run(),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// An error and its causes; a cause that the message before it repeats is left out.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::anyhow;
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_do_not_clash() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_with_a_value_says_which_variable_sets_it_or_needs_none() {
+        for command in Cli::command().get_subcommands() {
+            for flag in command.get_arguments() {
+                let variable = flag.get_env().map(|it| it.to_string_lossy().into_owned());
+                assert!(variable.is_none_or(|it| it.starts_with("IREE_LLM_")), "{flag}");
+                assert!(flag.get_help().is_some(), "{} {flag}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn causes_follow_once() {
+        let error = anyhow!("no such file").context("a.json: no such file").context("reading");
+        assert_eq!(chain(&error), "reading: a.json: no such file");
+        let pipe = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(is_broken_pipe(&pipe) && !is_broken_pipe(&error));
+    }
+}

@@ -1,0 +1,222 @@
+//! One answer: tokens from a session, shown as text while they come.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use xla_session::{GenerateOptions, Generation, InferenceSession};
+
+use crate::interrupt;
+use crate::text::{StopStrings, Text};
+
+/// What came out.
+#[derive(Debug)]
+pub struct Answer {
+    /// The tokens, why they ended, and the time they took.
+    pub generation: Generation,
+    /// The text that was shown; `None` without a tokenizer.
+    pub text: Option<String>,
+    /// From the beginning to the first token in hand.
+    pub first_token: Duration,
+    /// Whether Ctrl-C ended it.
+    pub interrupted: bool,
+}
+
+/// Generates from the tokens `new`, which follow what `session` already holds.
+///
+/// `before` is what the session holds and `new`, or its end: it decides how the first new tokens
+/// read. Each piece of text goes to `show` as soon as it is certain.
+///
+/// # Errors
+///
+/// The session's, the tokenizer's, or that of `show`, in which case the session is still whole.
+pub fn generate(
+    session: &mut dyn InferenceSession,
+    before: &[u32],
+    new: &[u32],
+    options: &mut GenerateOptions,
+    text: Option<&Text>,
+    stops: &[String],
+    mut show: impl FnMut(&str) -> io::Result<()>,
+) -> Result<Answer> {
+    let mut detokenizer = text.map(|text| text.detokenizer(before));
+    let mut stops = StopStrings::new(stops)?;
+    let mut shown = String::new();
+    let mut show = |piece: &str| -> Result<()> {
+        if !piece.is_empty() {
+            shown.push_str(piece);
+            show(piece)?;
+        }
+        Ok(())
+    };
+
+    let generating = interrupt::generating();
+    let start = Instant::now();
+    let mut first_token = None;
+    let mut stopped = false;
+    let mut failure = None;
+    let generation = xla_session::generate(session, new, options, |token| {
+        first_token.get_or_insert_with(|| start.elapsed());
+        let mut step = || -> Result<bool> {
+            let Some(detokenizer) = &mut detokenizer else { return Ok(false) };
+            let (piece, stopped) = stops.push(&detokenizer.push(token)?);
+            show(&piece)?;
+            Ok(stopped)
+        };
+        match step() {
+            Ok(it) => stopped = it,
+            Err(error) => failure = Some(error),
+        }
+        if stopped || failure.is_some() || generating.stopped() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    })?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    let interrupted = generating.stopped();
+    drop(generating);
+
+    if !stopped && let Some(detokenizer) = detokenizer {
+        let (piece, stopped) = stops.push(&detokenizer.finish()?);
+        show(&piece)?;
+        if !stopped {
+            show(&stops.finish())?;
+        }
+    }
+    let first_token = first_token.unwrap_or(generation.timings.prefill);
+    Ok(Answer { generation, text: text.map(|_| shown), first_token, interrupted })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::fixture;
+    use xla_session::{Capabilities, Error, FinishReason, Step};
+
+    /// Says a fixed text after every prompt, then EOS for ever; keeps what it was given.
+    pub struct Parrot {
+        capabilities: Capabilities,
+        script: Vec<u32>,
+        next: usize,
+        pub held: Vec<u32>,
+        pub prefills: Vec<Vec<u32>>,
+        pub resets: usize,
+    }
+
+    impl Parrot {
+        pub fn new(script: &[u32], context: usize) -> Self {
+            let vocab = fixture::vocab_size();
+            Self {
+                capabilities: Capabilities::new("parrot", "perch", vocab, context, context),
+                script: script.to_vec(),
+                next: 0,
+                held: Vec::new(),
+                prefills: Vec::new(),
+                resets: 0,
+            }
+        }
+
+        fn step(&mut self) -> Step {
+            let token = self.script.get(self.next).copied().unwrap_or(fixture::EOS);
+            self.next += 1;
+            Step::new(token)
+        }
+    }
+
+    impl InferenceSession for Parrot {
+        fn capabilities(&self) -> &Capabilities {
+            &self.capabilities
+        }
+
+        fn prefill(&mut self, tokens: &[u32]) -> xla_session::Result<Step> {
+            if tokens.is_empty() {
+                return Err(Error::EmptyPrompt);
+            }
+            let needed = self.held.len() + tokens.len();
+            let context = self.capabilities.context;
+            if needed > context {
+                return Err(Error::ContextFull { needed, context, max: context });
+            }
+            self.held.extend(tokens);
+            self.prefills.push(tokens.to_vec());
+            self.next = 0;
+            Ok(self.step())
+        }
+
+        fn decode_step(&mut self, token: u32) -> xla_session::Result<Step> {
+            self.held.push(token);
+            Ok(self.step())
+        }
+
+        fn read_logits(&mut self, _: &mut Vec<f32>) -> xla_session::Result<()> {
+            Err(Error::Unsupported("a parrot has no logits".into()))
+        }
+
+        fn position(&self) -> usize {
+            self.held.len()
+        }
+
+        fn reset(&mut self) {
+            self.held.clear();
+            self.resets += 1;
+        }
+    }
+
+    fn says(
+        script: &str,
+        stops: &[&str],
+        max_tokens: usize,
+        mut show: impl FnMut(&str) -> io::Result<()>,
+    ) -> Result<Answer> {
+        let folder = tempfile::tempdir().unwrap();
+        fixture::write_tokenizer(folder.path());
+        let text = Text::require(folder.path()).unwrap();
+        let mut parrot = Parrot::new(&text.encode(script, false).unwrap(), 64);
+        let mut options = GenerateOptions { max_tokens, eos: vec![fixture::EOS], sampler: None };
+        let prompt = text.encode("p", true).unwrap();
+        let stops: Vec<_> = stops.iter().map(|&s| s.to_owned()).collect();
+        generate(&mut parrot, &prompt, &prompt, &mut options, Some(&text), &stops, &mut show)
+    }
+
+    #[test]
+    fn text_streams_and_ends_at_eos() {
+        let mut pieces = Vec::new();
+        let answer = says("the 🦊 fox", &[], 40, |piece| {
+            pieces.push(piece.to_owned());
+            Ok(())
+        });
+        let answer = answer.unwrap();
+        assert_eq!(answer.text.as_deref(), Some("the 🦊 fox"));
+        assert_eq!(pieces.concat(), "the 🦊 fox");
+        assert!(pieces.len() > 4, "{pieces:?}");
+        assert_eq!(answer.generation.finish_reason, FinishReason::Eos);
+        assert!(!answer.generation.tokens.contains(&fixture::EOS));
+    }
+
+    #[test]
+    fn a_stop_string_cuts_the_text() {
+        let answer = says("one, two, three", &["o, th"], 40, |_| Ok(())).unwrap();
+        assert_eq!(answer.text.as_deref(), Some("one, tw"));
+        assert_eq!(answer.generation.finish_reason, FinishReason::Stop);
+    }
+
+    #[test]
+    fn what_a_stop_string_held_back_comes_out_at_the_end() {
+        let answer = says("one, two", &["two!"], 40, |_| Ok(())).unwrap();
+        assert_eq!(answer.text.as_deref(), Some("one, two"));
+        let answer = says("abcdef", &[], 3, |_| Ok(())).unwrap();
+        assert_eq!(answer.text.as_deref(), Some("abc"));
+        assert_eq!(answer.generation.finish_reason, FinishReason::Length);
+    }
+
+    #[test]
+    fn a_closed_pipe_ends_it_with_its_own_error() {
+        let error = says("abc", &[], 40, |_| Err(io::ErrorKind::BrokenPipe.into())).unwrap_err();
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        assert_eq!(kind, Some(io::ErrorKind::BrokenPipe));
+    }
+}

@@ -1,0 +1,136 @@
+//! `iree-llm chat`: talk to a model.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::ArgAction;
+use clap::builder::FalseyValueParser;
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use xla_session::config::ModelConfig;
+use xla_session::{Error, FinishReason, GenerateOptions};
+
+use crate::chat_template::ChatTemplate;
+use crate::conversation::Conversation;
+use crate::engine::EngineArgs;
+use crate::model_source::ModelArgs;
+use crate::progress::Progress;
+use crate::report::Seconds;
+use crate::sampling::SamplingArgs;
+use crate::text::Text;
+
+/// With whom to talk and how.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// System message at the beginning of the conversation
+    #[arg(long, env = "IREE_LLM_SYSTEM", value_name = "TEXT")]
+    system: Option<String>,
+
+    /// Most tokens of one answer [default: until the context is full]
+    #[arg(short = 'n', long, env = "IREE_LLM_MAX_TOKENS", value_name = "N")]
+    max_tokens: Option<usize>,
+
+    /// Nothing on stderr but errors
+    #[arg(short, long, env = "IREE_LLM_QUIET", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    quiet: bool,
+
+    #[command(flatten)]
+    sampling: SamplingArgs,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  iree-llm chat
+  iree-llm chat -m Qwen/Qwen2.5-0.5B-Instruct --temp 0.7 --top-p 0.9
+  iree-llm chat -m ./model --system 'Answer in one sentence.'
+  printf 'Who are you?\\nWhy?\\n' | iree-llm chat --quiet
+
+The model remembers the conversation; each turn computes only what is new.
+Ctrl-C ends an answer, /reset the conversation, /exit or Ctrl-D the program.";
+
+const HELP: &str = "\
+/reset   forget the conversation (the system message stays)
+/exit    leave, as Ctrl-D does
+/help    this text
+Anything else is said to the model; Ctrl-C ends its answer.";
+
+impl Args {
+    /// Talks until the user has had enough.
+    pub fn run(self) -> Result<ExitCode> {
+        let progress = Progress::new(self.quiet);
+        let sampler = self.sampling.sampler()?;
+        let model = self.model.locate(&progress)?;
+        let config = ModelConfig::from_dir(&model.folder)?;
+        let text = Text::require(&model.folder)?;
+        let template = ChatTemplate::require(&model.folder)?;
+        let mut opened = self.engine.open(&model, &progress)?;
+        let mut options = GenerateOptions {
+            max_tokens: self.max_tokens.unwrap_or(usize::MAX),
+            eos: config.eos_token_ids,
+            sampler,
+        };
+        let system = self.system.as_deref();
+        let mut talk = Conversation::new(&mut *opened.session, &text, &template, system);
+        let mut editor = DefaultEditor::new()?;
+        progress.say(&format!("{}: /help tells what can be typed", model.name));
+
+        let mut stdout = io::stdout();
+        loop {
+            let line = match editor.readline("> ") {
+                Ok(line) => line,
+                Err(ReadlineError::Interrupted) => {
+                    progress.say("/exit or Ctrl-D leaves");
+                    continue;
+                }
+                Err(ReadlineError::Eof) => return Ok(ExitCode::SUCCESS),
+                Err(error) => return Err(error.into()),
+            };
+            let line = line.trim();
+            match line {
+                "" => continue,
+                "/exit" | "/quit" => return Ok(ExitCode::SUCCESS),
+                "/help" => writeln!(stdout, "{HELP}")?,
+                "/reset" => {
+                    talk.reset();
+                    progress.say("the conversation is forgotten");
+                }
+                _ if line.starts_with('/') && !line.contains(char::is_whitespace) => {
+                    progress.say(&format!("{line}: no such command; /help lists them"));
+                }
+                question => {
+                    let _ = editor.add_history_entry(question);
+                    let answer = talk.ask(question, &mut options, |piece| {
+                        stdout.write_all(piece.as_bytes())?;
+                        stdout.flush()
+                    });
+                    let answer = match answer {
+                        Ok(answer) => answer,
+                        Err(error) if is_full(&error) => {
+                            eprintln!("error: {error}; /reset begins anew");
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    };
+                    writeln!(stdout)?;
+                    progress.say(&Seconds::new(opened.load, opened.compile, &answer).turn());
+                    if answer.generation.finish_reason == FinishReason::Context {
+                        progress.say("the context is full; /reset begins anew");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn is_full(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::ContextFull { .. }))
+}

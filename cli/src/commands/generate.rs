@@ -1,0 +1,265 @@
+//! `iree-llm generate`: go on with a prompt.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::ArgAction;
+use clap::builder::FalseyValueParser;
+use xla_session::GenerateOptions;
+use xla_session::config::ModelConfig;
+
+use crate::chat_template::{ChatTemplate, Message};
+use crate::engine::EngineArgs;
+use crate::model_source::ModelArgs;
+use crate::progress::Progress;
+use crate::report::{Report, Seconds};
+use crate::sampling::SamplingArgs;
+use crate::text::Text;
+use crate::{answer, interrupt};
+
+/// What to generate from and how.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Text to go on with; `-` reads stdin, as does a pipe when no prompt is given
+    /// [default: the beginning of a story]
+    #[arg(short, long, value_name = "TEXT", group = "input", allow_hyphen_values = true)]
+    prompt: Option<String>,
+
+    /// File with the text to go on with (without its last line's end, as with stdin)
+    #[arg(long, value_name = "FILE", group = "input")]
+    prompt_file: Option<PathBuf>,
+
+    /// Token ids to go on with, taken as they are: 5,17,23 (needs no tokenizer)
+    #[arg(long, value_name = "IDS", group = "input", value_delimiter = ',',
+          value_parser = token_id, conflicts_with_all = ["chat", "system", "echo"])]
+    prompt_tokens: Option<Vec<u32>>,
+
+    /// Take the prompt as a user's message and let the model answer, by its chat template
+    #[arg(long, env = "IREE_LLM_CHAT", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue, overrides_with = "raw")]
+    chat: bool,
+
+    /// Take the prompt as it is (the default)
+    #[arg(long, overrides_with = "chat")]
+    raw: bool,
+
+    /// System message before the prompt; implies --chat
+    #[arg(long, env = "IREE_LLM_SYSTEM", value_name = "TEXT", conflicts_with = "raw")]
+    system: Option<String>,
+
+    /// Most tokens to generate
+    #[arg(short = 'n', long, env = "IREE_LLM_MAX_TOKENS", value_name = "N", default_value_t = 256)]
+    max_tokens: usize,
+
+    /// End before this text; may be given several times
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    stop: Vec<String>,
+
+    /// Go on past the model's end of text
+    #[arg(long, env = "IREE_LLM_IGNORE_EOS", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    ignore_eos: bool,
+
+    /// Print the prompt before what follows it
+    #[arg(long, env = "IREE_LLM_ECHO", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue, conflicts_with = "json")]
+    echo: bool,
+
+    /// Print one JSON object at the end instead of the text as it comes
+    #[arg(long, env = "IREE_LLM_JSON", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    json: bool,
+
+    /// Nothing on stderr but errors
+    #[arg(short, long, env = "IREE_LLM_QUIET", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    quiet: bool,
+
+    #[command(flatten)]
+    sampling: SamplingArgs,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  iree-llm generate                                       a story from the small model
+  iree-llm generate -p 'One day' -n 100 --temp 0.8 --seed 7
+  iree-llm generate -m ./Llama-3.2-1B-Instruct --chat -p 'Why is the sky blue?'
+  iree-llm generate -m Qwen/Qwen2.5-0.5B --prompt-file in.txt > out.txt
+  git diff | iree-llm generate -m ./model --chat --system 'Review this change.'
+  iree-llm generate -m ./model --prompt-tokens 5,17,23 --json | jq .tokens
+
+stdout carries the generated text alone (or the JSON object); all else goes to stderr.
+Ctrl-C ends the text after the current token, a second one the program; the exit code is 130.";
+
+const STORY: &str = "Once upon a time";
+const QUESTION: &str = "Tell me a story.";
+
+/// What the model is to go on with.
+struct Prompt {
+    tokens: Vec<u32>,
+    /// What to print before the answer.
+    echo: Option<String>,
+}
+
+impl Args {
+    /// Generates.
+    pub fn run(self) -> Result<ExitCode> {
+        let progress = Progress::new(self.quiet);
+        let sampler = self.sampling.sampler()?;
+        let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
+        let model = self.model.locate(&progress)?;
+        let config = ModelConfig::from_dir(&model.folder)?;
+        let text = match &self.prompt_tokens {
+            Some(_) if self.stop.is_empty() => Text::from_dir(&model.folder)?,
+            _ => Some(Text::require(&model.folder)?),
+        };
+        let prompt = self.prompt(input, text.as_ref(), &model.folder)?;
+
+        let mut opened = self.engine.open(&model, &progress)?;
+        let eos = if self.ignore_eos { Vec::new() } else { config.eos_token_ids };
+        let mut options = GenerateOptions { max_tokens: self.max_tokens, eos, sampler };
+        let mut stdout = io::stdout().lock();
+        let mut show = |piece: &str| {
+            stdout.write_all(piece.as_bytes())?;
+            stdout.flush()
+        };
+        if let Some(echo) = &prompt.echo {
+            show(echo)?;
+        }
+        let answer = answer::generate(
+            &mut *opened.session,
+            &prompt.tokens,
+            &prompt.tokens,
+            &mut options,
+            text.as_ref(),
+            &self.stop,
+            |piece| if self.json { Ok(()) } else { show(piece) },
+        )?;
+
+        let timings = Seconds::new(opened.load, opened.compile, &answer);
+        if self.json {
+            let report = Report {
+                prompt_tokens: &prompt.tokens,
+                tokens: &answer.generation.tokens,
+                text: answer.text.as_deref(),
+                finish_reason: answer.generation.finish_reason.as_str(),
+                timings,
+                model: &model.name,
+                device: &opened.session.capabilities().device,
+                precision: self.engine.precision().as_str(),
+            };
+            show(&(serde_json::to_string(&report)? + "\n"))?;
+        } else if text.is_some() {
+            show("\n")?;
+        } else {
+            let ids: Vec<_> = answer.generation.tokens.iter().map(u32::to_string).collect();
+            show(&(ids.join(",") + "\n"))?;
+        }
+        progress.say(&timings.line());
+        Ok(interrupt::exit_code(answer.interrupted))
+    }
+
+    /// The text that was given, if any: read before anything slow begins.
+    fn input(&self, progress: &Arc<Progress>) -> Result<Option<String>> {
+        let text = match (&self.prompt, &self.prompt_file) {
+            (Some(text), _) if text == "-" => read_stdin()?,
+            (Some(text), _) => text.clone(),
+            (None, Some(path)) => {
+                std::fs::read_to_string(path).with_context(|| path.display().to_string())?
+            }
+            (None, None) => {
+                if !stdin_is_data() {
+                    return Ok(None);
+                }
+                let text = read_piped(progress)?;
+                if text.is_empty() {
+                    return Ok(None);
+                }
+                text
+            }
+        };
+        let text = match &self.prompt {
+            Some(prompt) if prompt != "-" => text,
+            // The line's end that editors and `echo` leave is not part of the text.
+            _ => text.strip_suffix('\n').map(|it| it.trim_end_matches('\r').into()).unwrap_or(text),
+        };
+        ensure!(!text.is_empty(), "the prompt is empty: give at least one character");
+        Ok(Some(text))
+    }
+
+    fn prompt(&self, input: Option<String>, text: Option<&Text>, folder: &Path) -> Result<Prompt> {
+        if let Some(tokens) = &self.prompt_tokens {
+            return Ok(Prompt { tokens: tokens.clone(), echo: None });
+        }
+        let text = text.context("a text prompt needs a tokenizer")?;
+        if self.chat || self.system.is_some() {
+            let template = ChatTemplate::require(folder)?;
+            let question = input.unwrap_or_else(|| QUESTION.to_owned());
+            let system = self.system.iter().map(|text| Message::new("system", text));
+            let messages: Vec<_> = system.chain([Message::new("user", &question)]).collect();
+            let tokens = text.encode(&template.render(&messages, true)?, false)?;
+            let echo = self.echo.then(|| question + "\n\n");
+            return Ok(Prompt { tokens, echo });
+        }
+        // Our own beginning belongs to the story; a caller knows theirs.
+        let echo = self.echo || (input.is_none() && !self.json);
+        let input = input.unwrap_or_else(|| STORY.to_owned());
+        let tokens = text.encode(&input, true)?;
+        Ok(Prompt { tokens, echo: echo.then_some(input) })
+    }
+}
+
+fn token_id(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is no token id; give 5,17,23"))
+}
+
+/// Whether stdin is a pipe or a file, not a terminal or `/dev/null`.
+fn stdin_is_data() -> bool {
+    if io::stdin().is_terminal() {
+        return false;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        use std::os::unix::fs::FileTypeExt;
+        let Ok(stdin) = io::stdin().as_fd().try_clone_to_owned() else { return false };
+        let Ok(metadata) = std::fs::File::from(stdin).metadata() else { return false };
+        let kind = metadata.file_type();
+        kind.is_fifo() || kind.is_file() || kind.is_socket()
+    }
+    #[cfg(not(unix))]
+    true
+}
+
+fn read_stdin() -> Result<String> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).context("cannot read the prompt from stdin")?;
+    Ok(text)
+}
+
+/// Reads a pipe that nobody mentioned, and says so when nothing comes.
+fn read_piped(progress: &Arc<Progress>) -> Result<String> {
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let progress = progress.clone();
+    std::thread::spawn(move || {
+        if wait.recv_timeout(Duration::from_secs(2))
+            == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+        {
+            progress.say("reading the prompt from stdin; give one with -p");
+        }
+    });
+    let text = read_stdin();
+    drop(done);
+    text
+}

@@ -1,0 +1,259 @@
+//! `iree-llm inspect`: look into a model folder, a safetensors file or a compiled module.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Map, Value};
+use xla_session::LoadMode;
+use xla_session::checkpoint::{Checkpoint, Listed};
+use xla_session::config::{ModelConfig, RopeScaling};
+
+use crate::chat_template::ChatTemplate;
+use crate::model_source::ModelArgs;
+use crate::progress::Progress;
+use crate::text::Text;
+
+/// What to look into.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  iree-llm inspect                            the small model in the repository
+  iree-llm inspect ./Llama-3.2-1B             a model folder: sizes, options, files
+  iree-llm inspect ./Llama-3.2-1B --tensors   and every tensor
+  iree-llm inspect model.safetensors          the tensors of one file
+  iree-llm inspect add.vmfb                   a compiled module's functions and signatures")]
+pub struct Args {
+    /// A model (folder, name or Hugging Face id), a .safetensors file or a .vmfb file
+    /// [default: the model in `models/`]
+    #[arg(value_name = "MODEL|FILE")]
+    what: Option<String>,
+
+    /// List every tensor of a model
+    #[arg(long)]
+    tensors: bool,
+}
+
+impl Args {
+    /// Looks.
+    pub fn run(self) -> Result<ExitCode> {
+        // Whole, then out: a reader that stops early is no error of the inspection.
+        let mut out = Vec::new();
+        let file = self.what.as_ref().map(PathBuf::from).filter(|path| path.is_file());
+        match file {
+            Some(path) => match path.extension().and_then(|it| it.to_str()) {
+                Some("safetensors") => {
+                    tensors(&mut out, &header(&path)?)?;
+                }
+                Some("vmfb") => module(&mut out, &path)?,
+                _ => {
+                    bail!("{}: neither .safetensors nor .vmfb, and no model folder", path.display())
+                }
+            },
+            None => {
+                let model = ModelArgs { model: self.what }.locate(&Progress::new(false))?;
+                self::model(&mut out, &model.folder, self.tensors)?;
+            }
+        }
+        std::io::stdout().write_all(&out)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
+    let config = ModelConfig::from_dir(folder)?;
+    let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
+    checkpoint.check(&config)?;
+    let parameters = config.parameters() as f64;
+    let mut line = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
+    line("folder", folder.display().to_string())?;
+    line("family", format!("{} ({})", config.family.model_type(), config.family.architecture()))?;
+    line(
+        "parameters",
+        match parameters {
+            n if n >= 1e9 => format!("{:.2} billion", n / 1e9),
+            n if n >= 1e6 => format!("{:.2} million", n / 1e6),
+            n => format!("{n}"),
+        },
+    )?;
+    line(
+        "layers",
+        format!(
+            "{} of width {}, MLP {}",
+            config.num_hidden_layers, config.hidden_size, config.intermediate_size
+        ),
+    )?;
+    line(
+        "heads",
+        format!(
+            "{} queries, {} keys and values, width {}{}",
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+            if config.qk_norm { ", q and k normed" } else { "" },
+        ),
+    )?;
+    line("biases", {
+        let present = [("q/k/v", config.qkv_bias), ("o", config.o_bias), ("mlp", config.mlp_bias)];
+        let present: Vec<_> = present.iter().filter(|it| it.1).map(|it| it.0).collect();
+        if present.is_empty() { "none".into() } else { present.join(", ") }
+    })?;
+    line(
+        "vocabulary",
+        format!(
+            "{} tokens, {}",
+            config.vocab_size,
+            if config.tie_word_embeddings {
+                "output tied to the embedding"
+            } else {
+                "own output matrix"
+            }
+        ),
+    )?;
+    line("context", {
+        let windows: Vec<_> = config.sliding_window.iter().flatten().collect();
+        match windows.first() {
+            Some(window) => format!(
+                "{} tokens; {} of {} layers see the last {window}",
+                config.max_position_embeddings,
+                windows.len(),
+                config.num_hidden_layers
+            ),
+            None => format!("{} tokens", config.max_position_embeddings),
+        }
+    })?;
+    line(
+        "rope",
+        format!(
+            "theta {}, {}",
+            config.rope_theta,
+            match config.rope_scaling {
+                RopeScaling::None => "not scaled".to_owned(),
+                RopeScaling::Linear { factor } => format!("linear, factor {factor}"),
+                RopeScaling::Llama3 { factor, original_max_position_embeddings, .. } => {
+                    format!(
+                        "llama3, factor {factor} over {original_max_position_embeddings} tokens"
+                    )
+                }
+                _ => "scaled".to_owned(),
+            }
+        ),
+    )?;
+    line("bos, eos", format!("{:?}, {:?}", config.bos_token_id, config.eos_token_ids))?;
+    line("tokenizer", presence(Text::from_dir(folder)?.is_some()))?;
+    line("chat", presence(ChatTemplate::from_dir(folder)?.is_some()))?;
+    line("weights", {
+        let mut dtypes: Vec<_> = checkpoint.tensors().map(|it| it.dtype).collect();
+        dtypes.sort_unstable();
+        dtypes.dedup();
+        format!(
+            "{} tensors, {}, {} in {} file(s)",
+            checkpoint.tensors().len(),
+            dtypes.join(" and "),
+            size(checkpoint.total_bytes()),
+            checkpoint.files().len()
+        )
+    })?;
+    if list {
+        writeln!(out)?;
+        let listed: Vec<_> = checkpoint.tensors().map(Row::from).collect();
+        tensors(out, &listed)?;
+    }
+    Ok(())
+}
+
+fn presence(present: bool) -> String {
+    if present { "yes" } else { "none" }.to_owned()
+}
+
+/// One tensor in a listing.
+struct Row {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+    bytes: u64,
+}
+
+impl From<Listed<'_>> for Row {
+    fn from(Listed { name, dtype, shape, bytes, .. }: Listed<'_>) -> Self {
+        Self { name: name.into(), dtype: dtype.into(), shape: shape.into(), bytes }
+    }
+}
+
+fn tensors(out: &mut Vec<u8>, rows: &[Row]) -> Result<()> {
+    let width = rows.iter().map(|it| it.name.len()).max().unwrap_or(0);
+    for Row { name, dtype, shape, bytes } in rows {
+        let shape = format!("{shape:?}");
+        writeln!(out, "{name:<width$}  {dtype:<5} {shape:<16} {:>10}", size(*bytes))?;
+    }
+    Ok(())
+}
+
+/// The tensors that one file says it holds; it may be a shard, or belong to no model at all.
+fn header(path: &Path) -> Result<Vec<Row>> {
+    let read = || -> Result<Vec<Row>> {
+        let mut file = File::open(path)?;
+        let size = file.metadata()?.len();
+        let mut length = [0; 8];
+        file.read_exact(&mut length).context("no safetensors file: shorter than 8 bytes")?;
+        let length = u64::from_le_bytes(length);
+        ensure!(
+            length <= MAX_HEADER.min(size - 8),
+            "no safetensors file, or truncated: a header of {length} bytes in a file of {size}"
+        );
+        let mut json = vec![0; usize::try_from(length)?];
+        file.read_exact(&mut json)?;
+        let json: Map<String, Value> =
+            serde_json::from_slice(&json).context("the safetensors header is not valid JSON")?;
+        let entries = json.into_iter().filter(|(name, _)| name != "__metadata__");
+        let rows = entries.map(|(name, value)| {
+            let entry: Entry = serde_json::from_value(value)
+                .with_context(|| format!("tensor {name}: damaged header entry"))?;
+            let [start, end] = entry.data_offsets;
+            ensure!(
+                start <= end && end <= size - 8 - length,
+                "tensor {name}: bytes {start} to {end} lie outside the file: it is truncated"
+            );
+            Ok(Row { name, dtype: entry.dtype, shape: entry.shape, bytes: end - start })
+        });
+        rows.collect()
+    };
+    read().with_context(|| path.display().to_string())
+}
+
+/// What the safetensors format allows, in bytes.
+const MAX_HEADER: u64 = 100_000_000;
+
+#[derive(serde::Deserialize)]
+struct Entry {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: [u64; 2],
+}
+
+fn size(bytes: u64) -> String {
+    indicatif::BinaryBytes(bytes).to_string()
+}
+
+#[cfg(feature = "iree")]
+fn module(out: &mut Vec<u8>, path: &Path) -> Result<()> {
+    // SAFETY: only the module's own description is read; no function of it is called. The file
+    // is the user's, named on the command line.
+    let module = unsafe { iree_rt::Module::from_file(path)? };
+    writeln!(out, "module @{}", module.name())?;
+    for function in module.functions()? {
+        writeln!(out, "{}", function.declaration())?;
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "iree"))]
+fn module(_: &mut Vec<u8>, path: &Path) -> Result<()> {
+    bail!(
+        "{}: built without iree, which reads compiled modules: run `cargo xtask fetch-iree`, then \
+         build with the default features",
+        path.display()
+    )
+}

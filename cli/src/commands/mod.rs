@@ -1,0 +1,10 @@
+//! One file for each subcommand.
+
+pub mod cache;
+pub mod chat;
+pub mod completions;
+pub mod devices;
+pub mod doctor;
+pub mod generate;
+pub mod inspect;
+pub mod selftest;

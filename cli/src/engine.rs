@@ -1,0 +1,117 @@
+//! Flags that say which engine runs a model, where and how.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Result;
+use clap::Args;
+use xla_session::{Backend, LoadMode, Opened, Precision, SessionOptions};
+
+use crate::model_source::Model;
+use crate::progress::Progress;
+
+/// How a session is opened.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineArgs {
+    /// Engine: iree, candle
+    #[arg(long, env = "IREE_LLM_BACKEND", value_name = "NAME", default_value = DEFAULT_BACKEND,
+          value_parser = Backend::from_str)]
+    backend: Backend,
+
+    /// Device, as `iree-llm devices` lists them: local-task, local-sync, cuda://0, …
+    /// [default: the engine's own, all cores of the CPU]
+    #[arg(long, env = "IREE_LLM_DEVICE", value_name = "URI")]
+    device: Option<String>,
+
+    /// Worker threads [default: one for each physical core]
+    #[arg(long, env = "IREE_LLM_THREADS", value_name = "N", value_parser = positive)]
+    threads: Option<usize>,
+
+    /// How weights lie in memory: stored (as in the files), f32
+    #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
+          value_parser = Precision::from_str)]
+    precision: Precision,
+
+    /// Most tokens of prompt and answer together [default: what the model allows]
+    #[arg(long, env = "IREE_LLM_CONTEXT", value_name = "TOKENS", value_parser = positive)]
+    context: Option<usize>,
+
+    /// How weights are read: mmap, or read (for files on a network drive or that others rewrite)
+    #[arg(long, env = "IREE_LLM_LOAD_MODE", value_name = "NAME", default_value = "mmap",
+          value_parser = LoadMode::from_str)]
+    load_mode: LoadMode,
+
+    #[command(flatten)]
+    compile: CompileArgs,
+}
+
+/// How graphs are compiled and kept.
+#[derive(Debug, Clone, Args)]
+pub struct CompileArgs {
+    #[command(flatten)]
+    pub cache: CacheArgs,
+
+    /// Compile without looking at the cache and keep nothing
+    #[arg(long, env = "IREE_LLM_NO_CACHE", value_parser = clap::builder::FalseyValueParser::new(),
+          action = clap::ArgAction::SetTrue)]
+    no_cache: bool,
+
+    /// The iree-compile program [default: the one fetched with IREE]
+    #[arg(long, env = "IREE_LLM_IREE_COMPILE", value_name = "PROGRAM")]
+    pub iree_compile: Option<PathBuf>,
+}
+
+/// Where compiled graphs are kept.
+#[derive(Debug, Clone, Args)]
+pub struct CacheArgs {
+    /// Folder of compiled graphs [default: iree-llm in the user's cache folder]
+    #[arg(long, env = "IREE_LLM_CACHE_DIR", value_name = "FOLDER")]
+    cache_dir: Option<PathBuf>,
+}
+
+const DEFAULT_BACKEND: &str =
+    if cfg!(all(feature = "candle", not(feature = "iree"))) { "candle" } else { "iree" };
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(n) => Ok(n),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+impl CacheArgs {
+    /// The folder, if there is a place for one.
+    pub fn folder(&self) -> Option<PathBuf> {
+        self.cache_dir.clone().or_else(|| Some(dirs::cache_dir()?.join("iree-llm")))
+    }
+}
+
+impl EngineArgs {
+    /// How weights will be kept.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Opens `model`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Backend::open`].
+    pub fn open(&self, model: &Model, progress: &std::sync::Arc<Progress>) -> Result<Opened> {
+        let options = SessionOptions {
+            device: self.device.clone(),
+            threads: self.threads,
+            precision: self.precision,
+            context: self.context,
+            load_mode: self.load_mode,
+            cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
+            compiler: self.compile.iree_compile.clone(),
+            observer: Some(progress.observer()),
+        };
+        let opened = self.backend.open(&model.folder, &options)?;
+        progress.finish();
+        Ok(opened)
+    }
+}

@@ -1,0 +1,157 @@
+//! Where a model comes from: a folder, the Hugging Face hub, or this repository.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::hub::{Hub, ModelId};
+use crate::progress::Progress;
+
+/// Which model.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArgs {
+    /// A folder in Hugging Face layout, a name in `models/`, or a Hugging Face id
+    /// (`owner/name`, `owner/name@revision`) [default: the model in `models/`]
+    ///
+    /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
+    /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere.
+    #[arg(short, long, env = "IREE_LLM_MODEL", value_name = "FOLDER|ID", verbatim_doc_comment)]
+    pub model: Option<String>,
+}
+
+/// A model on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Model {
+    /// What it is called in reports: as it was asked for.
+    pub name: String,
+    /// Its folder.
+    pub folder: PathBuf,
+}
+
+impl ModelArgs {
+    /// Finds the model, fetching it when it is on the hub.
+    ///
+    /// # Errors
+    ///
+    /// There is no such folder, name or id, or it cannot be fetched.
+    pub fn locate(&self, progress: &Progress) -> Result<Model> {
+        let Some(name) = &self.model else { return default_model(&shelves()) };
+        match parse(name, &shelves())? {
+            Source::Folder(folder) => Ok(Model { name: name.clone(), folder }),
+            Source::Hub(id) => {
+                let folder = Hub::from_env()?.fetch(&id, progress)?;
+                Ok(Model { name: name.clone(), folder })
+            }
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    Folder(PathBuf),
+    Hub(ModelId),
+}
+
+fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
+    let path = Path::new(name);
+    if path.is_dir() {
+        return Ok(Source::Folder(path.to_owned()));
+    }
+    if path.is_file() {
+        bail!("{name}: is a file; give the model's folder (config.json, *.safetensors, …)");
+    }
+    let is_word = !name.is_empty() && !name.contains(['/', '\\']) && !name.starts_with('.');
+    if is_word && let Some(folder) = shelves.iter().map(|it| it.join(name)).find(|it| it.is_dir()) {
+        return Ok(Source::Folder(folder));
+    }
+    if let Some(id) = ModelId::parse(name) {
+        return Ok(Source::Hub(id));
+    }
+    let known = models(shelves);
+    let known: Vec<_> = known.iter().map(|model| model.name.as_str()).collect();
+    bail!(
+        "{name}: no such folder, and not a Hugging Face id (`owner/name`); models in the \
+         repository: {}",
+        if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+    )
+}
+
+/// The folders that hold models: beside the program, and in the repository it was built from.
+fn shelves() -> Vec<PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("models")));
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(|it| it.join("models"));
+    beside.into_iter().chain(repository).filter(|it| it.is_dir()).collect()
+}
+
+/// The models in `shelves`, by name.
+fn models(shelves: &[PathBuf]) -> Vec<Model> {
+    let folders = shelves.iter().filter_map(|shelf| shelf.read_dir().ok()).flatten().flatten();
+    let models = folders.filter(|entry| entry.path().join("config.json").is_file());
+    let mut models: Vec<_> = models
+        .map(|entry| Model {
+            name: entry.file_name().to_string_lossy().into_owned(),
+            folder: entry.path(),
+        })
+        .collect();
+    // The sort is stable: of two with one name the first shelf's comes first.
+    models.sort_by(|a, b| a.name.cmp(&b.name));
+    models.dedup_by(|a, b| a.name == b.name);
+    models
+}
+
+fn default_model(shelves: &[PathBuf]) -> Result<Model> {
+    models(shelves).into_iter().next().context(
+        "the repository's `models` folder holds no model: give one with --model FOLDER or \
+         --model OWNER/NAME",
+    )
+}
+
+/// The model that commands use when none is given, if there is one.
+pub fn default() -> Option<Model> {
+    default_model(&shelves()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shelf(names: &[&str]) -> tempfile::TempDir {
+        let shelf = tempfile::tempdir().unwrap();
+        for name in names {
+            std::fs::create_dir(shelf.path().join(name)).unwrap();
+            std::fs::write(shelf.path().join(name).join("config.json"), "{}").unwrap();
+        }
+        shelf
+    }
+
+    #[test]
+    fn a_folder_a_name_or_an_id() {
+        let shelf = shelf(&["tales"]);
+        let shelves = [shelf.path().to_owned()];
+        let folder = shelf.path().join("tales");
+        let found = |name: &str| parse(name, &shelves);
+        assert_eq!(found(folder.to_str().unwrap()).unwrap(), Source::Folder(folder.clone()));
+        assert_eq!(found("tales").unwrap(), Source::Folder(folder.clone()));
+        assert!(matches!(found("owner/name").unwrap(), Source::Hub(_)));
+        for wrong in ["tails", "./owner/name", "/no/where", "a/b/c", "", ".."] {
+            if let Ok(found) = found(wrong) {
+                assert_eq!((wrong, &found), ("..", &Source::Folder("..".into())));
+            }
+        }
+        let error = found("tails").unwrap_err().to_string();
+        assert!(error.contains("tails") && error.contains("tales"), "{error}");
+        let error = found(folder.join("config.json").to_str().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("is a file"), "{error}");
+    }
+
+    #[test]
+    fn the_default_is_the_first_by_name_and_the_nearest_shelf_wins() {
+        let (near, far) = (shelf(&["b"]), shelf(&["b", "c"]));
+        std::fs::create_dir(far.path().join("a")).unwrap();
+        let shelves = [near.path().to_owned(), far.path().to_owned()];
+        let model = default_model(&shelves).unwrap();
+        assert_eq!((model.name.as_str(), model.folder), ("b", near.path().join("b")));
+        assert!(default_model(&[]).unwrap_err().to_string().contains("--model"));
+    }
+}

@@ -1,0 +1,108 @@
+//! What happens while a model is made ready, on stderr.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use xla_session::{Event, Observer};
+
+/// Bars on a terminal, lines elsewhere, nothing when quiet.
+pub struct Progress {
+    quiet: bool,
+    terminal: bool,
+    bars: MultiProgress,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    muted: bool,
+    loading: Option<ProgressBar>,
+    compiling: HashMap<String, ProgressBar>,
+}
+
+impl Progress {
+    /// Progress on stderr unless `quiet`.
+    pub fn new(quiet: bool) -> Arc<Self> {
+        let target =
+            if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        Arc::new(Self {
+            quiet,
+            terminal: std::io::stderr().is_terminal(),
+            bars: MultiProgress::with_draw_target(target),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Hears what a session does.
+    pub fn observer(self: &Arc<Self>) -> Observer {
+        let progress = self.clone();
+        Arc::new(move |event| progress.on(event))
+    }
+
+    /// Removes all bars and shows none any more: text is about to appear.
+    pub fn finish(&self) {
+        let mut state = self.lock();
+        state.muted = true;
+        let State { loading, compiling, .. } = &mut *state;
+        for bar in loading.take().into_iter().chain(compiling.drain().map(|(_, bar)| bar)) {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// A bar for `total` bytes of something.
+    pub fn bytes(&self, what: impl Into<Cow<'static, str>>, total: u64) -> ProgressBar {
+        let bar = self.bars.add(ProgressBar::new(total));
+        bar.set_style(style("{msg:24!} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}"));
+        bar.set_message(what);
+        bar
+    }
+
+    /// A line on stderr, unless quiet.
+    pub fn say(&self, line: &str) {
+        if !self.quiet {
+            self.bars.suspend(|| eprintln!("{line}"));
+        }
+    }
+
+    fn on(&self, event: Event) {
+        let mut state = self.lock();
+        if self.quiet || state.muted {
+            return;
+        }
+        match event {
+            Event::Compiling { graph } if self.terminal => {
+                let bar = self.bars.add(ProgressBar::new_spinner());
+                bar.set_style(style("{spinner} compiling {msg} {elapsed}"));
+                bar.set_message(graph.clone());
+                bar.enable_steady_tick(Duration::from_millis(100));
+                state.compiling.insert(graph, bar);
+            }
+            Event::Compiled { graph, took } => {
+                if let Some(bar) = state.compiling.remove(&graph) {
+                    bar.finish_and_clear();
+                }
+                self.say(&format!("compiled {graph} in {:.1} s", took.as_secs_f64()));
+            }
+            Event::Loading { bytes, total } if self.terminal => {
+                let bar = state.loading.get_or_insert_with(|| self.bytes("loading weights", total));
+                bar.set_position(bytes);
+                if bytes >= total {
+                    bar.finish_and_clear();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is a constant")
+}

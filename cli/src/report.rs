@@ -1,0 +1,102 @@
+//! Where the time went: one line for people, one object for programs.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use xla_session::Timings;
+
+use crate::answer::Answer;
+
+/// What `generate --json` prints.
+#[derive(Debug, Serialize)]
+pub struct Report<'a> {
+    /// Ids of the prompt, with everything that the tokenizer added.
+    pub prompt_tokens: &'a [u32],
+    /// Generated ids, without EOS.
+    pub tokens: &'a [u32],
+    /// Generated text up to the stop string, if one ended it; null without a tokenizer.
+    pub text: Option<&'a str>,
+    /// "eos", "stop", "length" or "context".
+    pub finish_reason: &'static str,
+    /// Seconds and tokens.
+    pub timings: Seconds,
+    /// The model as it was asked for.
+    pub model: &'a str,
+    /// Where it ran.
+    pub device: &'a str,
+    /// How weights were kept.
+    pub precision: &'static str,
+}
+
+/// Times in seconds and the numbers of tokens they belong to.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Seconds {
+    /// Reading, packing and uploading weights.
+    pub load_s: f64,
+    /// Compiling graphs; zero when all were cached.
+    pub compile_s: f64,
+    /// From the prompt's tokens in hand to the first token in hand.
+    pub ttft_s: f64,
+    /// Tokens of the prompt.
+    pub prefill_n: usize,
+    /// Their time, the choice of the first token included.
+    pub prefill_s: f64,
+    /// Steps after the first token.
+    pub decode_n: usize,
+    /// Their time.
+    pub decode_s: f64,
+}
+
+impl Seconds {
+    /// The times of an answer and of opening the session.
+    pub fn new(load: Duration, compile: Duration, answer: &Answer) -> Self {
+        let Timings { prefill_tokens, prefill, decode_tokens, decode } = answer.generation.timings;
+        Self {
+            load_s: load.as_secs_f64(),
+            compile_s: compile.as_secs_f64(),
+            ttft_s: answer.first_token.as_secs_f64(),
+            prefill_n: prefill_tokens,
+            prefill_s: prefill.as_secs_f64(),
+            decode_n: decode_tokens,
+            decode_s: decode.as_secs_f64(),
+        }
+    }
+
+    /// One line: "load 0.12 s, compile 0.00 s, first token 0.034 s, prefill 12 tokens …".
+    pub fn line(&self) -> String {
+        format!("load {:.2} s, compile {:.2} s, {}", self.load_s, self.compile_s, self.turn())
+    }
+
+    /// The part of [`line`](Self::line) that differs from turn to turn.
+    pub fn turn(&self) -> String {
+        format!(
+            "first token {:.3} s, prefill {}, decode {}",
+            self.ttft_s,
+            rate(self.prefill_n, self.prefill_s),
+            rate(self.decode_n, self.decode_s),
+        )
+    }
+}
+
+fn rate(tokens: usize, seconds: f64) -> String {
+    let noun = if tokens == 1 { "token" } else { "tokens" };
+    if tokens == 0 || seconds <= 0.0 {
+        return format!("{tokens} {noun}");
+    }
+    format!("{tokens} {noun} at {:.1} tok/s", tokens as f64 / seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_names_every_time_and_divides_by_none_that_is_zero() {
+        let seconds = Seconds { prefill_n: 12, prefill_s: 0.5, ..Seconds::default() };
+        assert_eq!(
+            seconds.line(),
+            "load 0.00 s, compile 0.00 s, first token 0.000 s, \
+             prefill 12 tokens at 24.0 tok/s, decode 0 tokens"
+        );
+    }
+}
