@@ -135,6 +135,28 @@ impl Checkpoint {
         })
     }
 
+    /// Whether the output projection is the embedding matrix, as transformers decides it:
+    /// `tie_word_embeddings` holds unless the checkpoint has an output projection of its own that
+    /// differs from the embedding.
+    ///
+    /// Both matrices are read, up to the first difference, if both are there.
+    ///
+    /// # Errors
+    ///
+    /// As [`tensor`](Self::tensor).
+    pub fn is_tied(&self, config: &ModelConfig) -> Result<bool> {
+        const LM_HEAD: &str = "lm_head.weight";
+        if !config.tie_word_embeddings || !self.tensors.contains_key(LM_HEAD) {
+            return Ok(config.tie_word_embeddings);
+        }
+        let embedding = self.get(&config.embedding())?;
+        let head = self.tensor(LM_HEAD, embedding.shape())?;
+        let tied = embedding.dtype() == head.dtype() && embedding.bytes() == head.bytes();
+        head.release(0..head.bytes().len());
+        embedding.release(0..embedding.bytes().len());
+        Ok(tied)
+    }
+
     /// The element type of the tensor called `name`; `None` when there is none, or of another type.
     pub fn dtype(&self, name: &str) -> Option<Dtype> {
         Dtype::from_safetensors(self.tensors.get(name)?.1.dtype)

@@ -74,6 +74,7 @@ pub struct Sampler {
     rng: ChaCha8Rng,
     /// Kept between calls so that a step allocates nothing.
     candidates: Vec<u32>,
+    weights: Vec<f64>,
     recent: Vec<u32>,
 }
 
@@ -89,6 +90,7 @@ impl Sampler {
             options,
             rng: ChaCha8Rng::seed_from_u64(options.seed),
             candidates: Vec::new(),
+            weights: Vec::new(),
             recent: Vec::new(),
         })
     }
@@ -181,18 +183,18 @@ impl Sampler {
     /// One of the candidates at random, by its probability; `None` when all have none.
     fn draw(&mut self, logits: &[f32], max: f32) -> Option<u32> {
         let temperature = f64::from(self.options.temperature);
-        let weights = || {
-            self.candidates.iter().map(|id| (*id, weight(logits[*id as usize], max, temperature)))
-        };
-        let total: f64 = weights().map(|(_, weight)| weight).sum();
+        let relative = |id: &u32| weight(logits[*id as usize], max, temperature);
+        self.weights.clear();
+        self.weights.extend(self.candidates.iter().map(relative));
+        let total: f64 = self.weights.iter().sum();
         // 53 random bits: every float64 of that spacing in [0, 1).
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let target = uniform * total;
         let mut sum = 0.0;
         let mut last = None;
-        for (id, weight) in weights().filter(|(_, weight)| *weight > 0.0) {
+        for (id, weight) in self.candidates.iter().zip(&self.weights).filter(|(_, w)| **w > 0.0) {
             sum += weight;
-            last = Some(id);
+            last = Some(*id);
             if sum > target {
                 break;
             }

@@ -105,14 +105,14 @@ fn reads_one_file() {
         a.to_f32_row(3..6, &mut row);
         assert_eq!(row, [4.0, 5.0, 6.0]);
         a.prefetch();
-        a.release();
+        a.release(0..a.bytes().len());
 
         let b = checkpoint.tensor("b", &[4]).unwrap();
         assert_eq!(b.dtype(), Dtype::BF16);
         assert_eq!(b.bytes().len(), 8);
         assert_eq!(b.to_f32(), [0.5, -1.0, 2.0, 3.0]);
         // Released pages come back when they are needed again.
-        b.release();
+        b.release(0..b.bytes().len());
         assert_eq!(checkpoint.tensor("b", &[4]).unwrap().to_f32(), [0.5, -1.0, 2.0, 3.0]);
         assert_eq!(checkpoint.dtype("b"), Some(Dtype::BF16));
         assert_eq!(checkpoint.dtype("c"), None);
@@ -207,7 +207,7 @@ fn may_be_shared_between_threads() {
                 scope.spawn(|| {
                     for _ in 0..100 {
                         assert_eq!(checkpoint.tensor("a", &[2, 3]).unwrap().to_f32()[0], 1.0);
-                        checkpoint.tensor("b", &[4]).unwrap().release();
+                        checkpoint.tensor("b", &[4]).unwrap().release(0..8);
                     }
                 });
             }
@@ -403,4 +403,35 @@ fn checks_a_whole_model_without_reading_it() {
         "model.safetensors",
         &["`lm_head.weight` is missing"],
     );
+}
+
+#[test]
+fn ties_the_output_projection_as_transformers_does() {
+    let folder = TempDir::new().unwrap();
+    let embedding = f32_source("model.embed_tokens.weight", &[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let head = |last| f32_source("lm_head.weight", &[2, 2], &[1.0, 2.0, 3.0, last]);
+    for (tie, tensors, tied) in [
+        (true, vec![embedding.clone()], true),
+        (true, vec![embedding.clone(), head(4.0)], true),
+        (true, vec![embedding.clone(), head(5.0)], false),
+        (false, vec![embedding.clone(), head(4.0)], false),
+    ] {
+        let config = json!({
+            "model_type": "llama", "vocab_size": 2, "hidden_size": 2, "num_attention_heads": 1,
+            "tie_word_embeddings": tie,
+        });
+        write(&folder, "config.json", config.to_string());
+        write(&folder, "model.safetensors", bytes_of(&tensors));
+        let config = ModelConfig::from_dir(folder.path()).unwrap();
+        let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+        assert_eq!(checkpoint.is_tied(&config).unwrap(), tied, "{} tensors", tensors.len());
+    }
+}
+
+#[test]
+#[should_panic(expected = "out of range")]
+fn releases_no_memory_but_its_own() {
+    let folder = single(bytes_of(&two()));
+    let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+    checkpoint.tensor("b", &[4]).unwrap().release(0..1 << 20);
 }

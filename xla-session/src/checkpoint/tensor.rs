@@ -126,21 +126,31 @@ impl Tensor<'_> {
         }
     }
 
-    /// Gives the tensor's memory back once it has been used: its pages stop counting towards this
-    /// process, and would be read again if the tensor were.
-    pub fn release(self) {
+    /// Gives back the memory of these bytes of the tensor once they have been used: their pages
+    /// stop counting towards this process, and would be read again if the bytes were.
+    ///
+    /// # Panics
+    ///
+    /// When `bytes` is outside the tensor.
+    pub fn release(&self, bytes: Range<usize>) {
+        let length = self.bytes[bytes.clone()].len();
         #[cfg(target_os = "linux")]
-        if let Some((map, offset)) = self.map {
+        if let Some((map, offset)) = self.map
+            && length > 0
+        {
             // SAFETY: the mapping is file-backed, private and never written, so dropped pages come
-            // back from the file with the same bytes; references to them stay valid.
+            // back from the file with the same bytes and references to them stay valid; the range
+            // was just checked to be inside the tensor, so no other mapping is touched.
             let _ = unsafe {
                 map.unchecked_advise_range(
                     memmap2::UncheckedAdvice::DontNeed,
-                    offset,
-                    self.bytes.len(),
+                    offset + bytes.start,
+                    length,
                 )
             };
         }
+        #[cfg(not(target_os = "linux"))]
+        let _ = length;
     }
 }
 
