@@ -1,5 +1,6 @@
 //! What a model is: `config.json` and `generation_config.json` in Hugging Face layout.
 
+mod keys;
 mod parse;
 mod rope;
 mod tensors;

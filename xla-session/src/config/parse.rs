@@ -1,9 +1,10 @@
 //! From JSON to [`ModelConfig`], with Hugging Face's defaults where a key is absent.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Map;
 
+use super::keys::{Keys, read_object, shown};
 use super::{Family, ModelConfig, RopeScaling};
 use crate::{Error, Result};
 
@@ -35,112 +36,6 @@ impl ModelConfig {
             &Keys { path: &path, prefix: "", map: &config },
             &Keys { path: &generation_path, prefix: "", map: &generation },
         )
-    }
-}
-
-/// The object in the JSON file at `path`; `None` when there is no such file.
-fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(e)
-            if matches!(
-                e.kind(),
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
-            ) =>
-        {
-            return Ok(None);
-        }
-        Err(e) => return Err(Error::io(path)(e)),
-    };
-    let malformed = |message: String| Error::Config { path: path.into(), message };
-    match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(map)) => Ok(Some(map)),
-        Ok(other) => Err(malformed(format!("expected a JSON object, found {}", shown(&other)))),
-        Err(e) => Err(malformed(format!("not valid JSON: {e}; download or export the file again"))),
-    }
-}
-
-/// Typed access to the keys of one JSON object; `null` counts as absent.
-struct Keys<'a> {
-    path: &'a Path,
-    /// The object's own place in the file: "" or "rope_scaling.".
-    prefix: &'a str,
-    map: &'a Map<String, Value>,
-}
-
-impl<'a> Keys<'a> {
-    fn value(&self, key: &str) -> Option<&'a Value> {
-        self.map.get(key).filter(|value| !value.is_null())
-    }
-
-    /// "`key` is value: must", as an error about this file.
-    fn refuse(&self, key: &str, must: impl std::fmt::Display) -> Error {
-        let value = self.map.get(key).map_or_else(|| "absent".into(), shown);
-        self.error(format!("`{}{key}` is {value}: {must}", self.prefix))
-    }
-
-    fn error(&self, message: String) -> Error {
-        Error::Config { path: PathBuf::from(self.path), message }
-    }
-
-    fn typed<T>(
-        &self,
-        key: &str,
-        what: &str,
-        read: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>> {
-        let Some(value) = self.value(key) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| self.refuse(key, format_args!("expected {what}")))
-    }
-
-    fn boolean(&self, key: &str) -> Result<Option<bool>> {
-        self.typed(key, "true or false", Value::as_bool)
-    }
-
-    fn string(&self, key: &str) -> Result<Option<&'a str>> {
-        self.typed(key, "a string", Value::as_str)
-    }
-
-    fn object(&self, key: &str) -> Result<Option<&'a Map<String, Value>>> {
-        self.typed(key, "an object", Value::as_object)
-    }
-
-    fn strings(&self, key: &str) -> Result<Option<Vec<&'a str>>> {
-        self.typed(key, "a list of strings", |value| {
-            value.as_array()?.iter().map(Value::as_str).collect()
-        })
-    }
-
-    /// A positive, finite number.
-    fn positive(&self, key: &str) -> Result<Option<f64>> {
-        self.typed(key, "a positive number", |value| {
-            value.as_f64().filter(|x| x.is_finite() && *x > 0.0)
-        })
-    }
-
-    /// An integer between 1 and `max`.
-    fn size(&self, key: &str, max: usize) -> Result<Option<usize>> {
-        self.typed(key, &format!("an integer between 1 and {max}"), |value| {
-            usize::try_from(value.as_u64()?).ok().filter(|n| (1..=max).contains(n))
-        })
-    }
-
-    /// One token id, a list of them, or `None` where the key is absent.
-    fn token_ids(&self, key: &str) -> Result<Option<Vec<u32>>> {
-        let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
-        self.typed(key, "a token id or a list of token ids", |value| match value {
-            Value::Array(ids) => ids.iter().map(id).collect(),
-            one => Some(vec![id(one)?]),
-        })
-    }
-}
-
-/// A value for an error message, cut to a readable length.
-fn shown(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(80) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }
 
