@@ -1,0 +1,39 @@
+//! From a model folder to candle's tensors.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::VarBuilder;
+
+use super::failure;
+use crate::checkpoint::Checkpoint;
+use crate::config::{Family, ModelConfig};
+use crate::{Event, Result, SessionOptions};
+
+/// Reads every tensor of the model, widened to float32.
+///
+/// All of them are checked here, because candle panics when a tensor of a Llama layer is missing.
+pub(super) fn load(
+    folder: &Path,
+    config: &ModelConfig,
+    options: &SessionOptions,
+) -> Result<VarBuilder<'static>> {
+    let checkpoint = Checkpoint::open(folder, options.load_mode)?;
+    let total = checkpoint.check(config)?;
+    let mut bytes = 0;
+    let mut tensors = HashMap::new();
+    for spec in config.tensors() {
+        let stored = checkpoint.get(&spec)?;
+        let values = Tensor::from_vec(stored.to_f32(), spec.shape, &Device::Cpu);
+        tensors.insert(spec.name, values.map_err(failure)?);
+        bytes += stored.bytes().len() as u64;
+        options.notify(Event::Loading { bytes, total });
+    }
+    // candle knows no tied Mistral. The clone shares the matrix.
+    if config.family == Family::Mistral && config.tie_word_embeddings {
+        let embedding = tensors[&config.embedding().name].clone();
+        tensors.insert("lm_head.weight".to_owned(), embedding);
+    }
+    Ok(VarBuilder::from_tensors(tensors, DType::F32, &Device::Cpu))
+}
