@@ -6,6 +6,7 @@
 pub mod buffer;
 mod buffer_view;
 mod call;
+pub mod compiler;
 mod device;
 mod driver;
 mod element;
@@ -27,6 +28,7 @@ mod value;
 pub use buffer::{Buffer, Memory};
 pub use buffer_view::{BufferView, Mapped};
 pub use call::{Call, Outputs};
+pub use compiler::{CompileOptions, Compiler};
 pub use device::{Device, DeviceOptions};
 pub use driver::{DeviceInfo, DriverInfo};
 pub use element::{Element, ElementType};

@@ -1,26 +1,26 @@
 //! What cargo is told: link lines, and metadata for the build scripts of dependents.
 
-use crate::folder::Folder;
+use iree_src::Located;
 
 /// `DEP_IREE_ROOT`, `DEP_IREE_INCLUDE`, `DEP_IREE_VERSION`, `DEP_IREE_DRIVERS` for dependents.
-pub fn metadata(folder: &Folder) {
-    let include: Vec<String> = folder
-        .manifest
-        .include
-        .iter()
-        .map(|dir| folder.root.join(dir).display().to_string())
-        .collect();
-    println!("cargo:root={}", folder.root.display());
-    println!("cargo:include={}", include.join(":"));
-    println!("cargo:version={}", folder.manifest.iree);
-    println!("cargo:drivers={}", folder.manifest.drivers.join(","));
+pub fn metadata(found: &Located) {
+    let root = std::path::absolute(&found.folder).unwrap_or_else(|_| found.folder.clone());
+    let include = found.manifest.include.iter().map(|dir| root.join(dir).display().to_string());
+    println!("cargo:root={}", root.display());
+    println!("cargo:include={}", include.collect::<Vec<_>>().join(":"));
+    println!("cargo:version={}", found.manifest.iree);
+    println!("cargo:drivers={}", found.manifest.drivers.join(","));
 }
 
 /// Links the libraries of the manifest, in its order: static archives resolve left to right.
-pub fn libraries(folder: &Folder) {
-    println!("cargo:rustc-link-search=native={}", folder.root.join(&folder.manifest.lib).display());
-    for library in &folder.manifest.link {
+pub fn libraries(found: &Located) {
+    let lib = found.folder.join(&found.manifest.lib);
+    println!("cargo:rustc-link-search=native={}", lib.display());
+    for library in &found.manifest.link {
         println!("cargo:rustc-link-lib={library}");
+    }
+    for archive in found.manifest.archives() {
+        println!("cargo:rerun-if-changed={}", found.folder.join(archive).display());
     }
 }
 

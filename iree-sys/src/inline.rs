@@ -139,6 +139,5 @@ pub fn iree_async_frontier_tracker_options_default() -> iree_async_frontier_trac
         axis_table_capacity: 256,
         session_epoch: 1,
         machine_index: 0,
-        ..Default::default()
     }
 }

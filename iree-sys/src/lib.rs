@@ -22,7 +22,12 @@ pub mod inline;
     clippy::undocumented_unsafe_blocks,
     rustdoc::all
 )]
-mod bindings;
+mod bindings {
+    #[cfg(not(feature = "bindgen"))]
+    include!("bindings.rs");
+    #[cfg(feature = "bindgen")]
+    include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
+}
 
 pub use bindings::*;
 pub use inline::*;
