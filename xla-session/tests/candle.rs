@@ -7,12 +7,13 @@ use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
 use xla_session::{Backend, Error, InferenceSession, SessionOptions};
 
 /// Fixtures that candle-transformers cannot run, and the word that its refusal must say.
-const UNSUPPORTED: [(&str, &[&str]); 5] = [
+const UNSUPPORTED: [(&str, &[&str]); 6] = [
     ("llama-linear-attention-bias-bf16", &["attention_bias", "head_dim 6", "rope_type linear"]),
     ("llama-llama3-biases-mqa-f16", &["attention_bias", "mlp_bias", "head_dim 20"]),
     ("mistral-window-gqa-bf16", &["sliding_window of 50"]),
     ("qwen2-window-untied-f16", &["sliding_window of 40"]),
     ("qwen3-bias-linear-mha-f32", &["rope_type linear"]),
+    ("qwen3-layer-types-bf16", &["sliding_window of 33"]),
 ];
 
 fn open(
@@ -33,7 +34,7 @@ fn every_token_equals_the_reference() {
         assert_same_tokens(&fixture, session.as_mut());
         ran += 1;
     }
-    assert_eq!(ran, 7, "fixtures that candle ran");
+    assert_eq!(ran, 8, "fixtures that candle ran");
 }
 
 #[test]
@@ -102,5 +103,25 @@ fn a_context_beyond_the_model_is_refused() {
         let options = SessionOptions { context: Some(context), ..SessionOptions::default() };
         let error = open(&fixtures::named("llama-mha-f32"), &options).err().unwrap().to_string();
         assert!(error.contains("1 to 512"), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    for name in ["llama-llama3-tied-bf16", "qwen3-mqa-untied-f16"] {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            std::fs::copy(fixtures::named(name).folder.join(file), folder.path().join(file))
+                .unwrap();
+        }
+        // One layer more than the checkpoint holds.
+        let path = folder.path().join("config.json");
+        let config = std::fs::read_to_string(&path).unwrap();
+        let layers = config.replace("\"num_hidden_layers\": ", "\"num_hidden_layers\": 1");
+        assert_ne!(layers, config);
+        std::fs::write(&path, layers).unwrap();
+        let error = Backend::Candle.open(folder.path(), &SessionOptions::default()).err().unwrap();
+        assert!(matches!(error, Error::Checkpoint { .. }), "{error}");
+        assert!(error.to_string().contains("model.layers."), "{error}");
     }
 }

@@ -156,6 +156,16 @@ FIXTURES = {
         "float16",
         "default",
     ),
+    "mistral-tied-gqa-f16": Fixture(
+        newer(
+            base("Mistral", 283, 40, 61, 2, 4, 2, 14),
+            "float16",
+            sliding_window=None,
+            tie_word_embeddings=True,
+        ),
+        "float16",
+        "default",
+    ),
     "qwen2-gqa-tied-bf16": Fixture(
         older(
             base("Qwen2", 311, 56, 90, 3, 4, 2) | {"rms_norm_eps": 1e-6},
@@ -191,6 +201,22 @@ FIXTURES = {
             1000000.0,
             tie_word_embeddings=True,
             attention_bias=False,
+        ),
+        "bfloat16",
+        "default",
+    ),
+    # `layer_types` decides, not `max_window_layers`.
+    "qwen3-layer-types-bf16": Fixture(
+        newer(
+            base("Qwen3", 271, 44, 70, 3, 6, 2, 10),
+            "bfloat16",
+            1000000.0,
+            tie_word_embeddings=False,
+            attention_bias=False,
+            use_sliding_window=True,
+            sliding_window=33,
+            max_window_layers=2,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
         ),
         "bfloat16",
         "default",
