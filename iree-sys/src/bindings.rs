@@ -17,7 +17,11 @@ where
 {
     #[inline]
     fn extract_bit(byte: u8, index: usize) -> bool {
-        let bit_index = if cfg!(target_endian = "big") { 7 - (index % 8) } else { index % 8 };
+        let bit_index = if cfg!(target_endian = "big") {
+            7 - (index % 8)
+        } else {
+            index % 8
+        };
         let mask = 1 << bit_index;
         byte & mask == mask
     }
@@ -33,13 +37,18 @@ where
         debug_assert!(index / 8 < core::mem::size_of::<Storage>());
         let byte_index = index / 8;
         let byte = unsafe {
-            *(core::ptr::addr_of!((*this).storage) as *const u8).offset(byte_index as isize)
+            *(core::ptr::addr_of!((*this).storage) as *const u8)
+                .offset(byte_index as isize)
         };
         Self::extract_bit(byte, index)
     }
     #[inline]
     fn change_bit(byte: u8, index: usize, val: bool) -> u8 {
-        let bit_index = if cfg!(target_endian = "big") { 7 - (index % 8) } else { index % 8 };
+        let bit_index = if cfg!(target_endian = "big") {
+            7 - (index % 8)
+        } else {
+            index % 8
+        };
         let mask = 1 << bit_index;
         if val { byte | mask } else { byte & !mask }
     }
@@ -55,7 +64,8 @@ where
         debug_assert!(index / 8 < core::mem::size_of::<Storage>());
         let byte_index = index / 8;
         let byte = unsafe {
-            (core::ptr::addr_of_mut!((*this).storage) as *mut u8).offset(byte_index as isize)
+            (core::ptr::addr_of_mut!((*this).storage) as *mut u8)
+                .offset(byte_index as isize)
         };
         unsafe { *byte = Self::change_bit(*byte, index, val) };
     }
@@ -63,12 +73,17 @@ where
     pub fn get(&self, bit_offset: usize, bit_width: u8) -> u64 {
         debug_assert!(bit_width <= 64);
         debug_assert!(bit_offset / 8 < self.storage.as_ref().len());
-        debug_assert!((bit_offset + (bit_width as usize)) / 8 <= self.storage.as_ref().len(),);
+        debug_assert!(
+            (bit_offset + (bit_width as usize)) / 8 <= self.storage.as_ref().len(),
+        );
         let mut val = 0;
         for i in 0..(bit_width as usize) {
             if self.get_bit(i + bit_offset) {
-                let index =
-                    if cfg!(target_endian = "big") { bit_width as usize - 1 - i } else { i };
+                let index = if cfg!(target_endian = "big") {
+                    bit_width as usize - 1 - i
+                } else {
+                    i
+                };
                 val |= 1 << index;
             }
         }
@@ -78,12 +93,17 @@ where
     pub unsafe fn raw_get(this: *const Self, bit_offset: usize, bit_width: u8) -> u64 {
         debug_assert!(bit_width <= 64);
         debug_assert!(bit_offset / 8 < core::mem::size_of::<Storage>());
-        debug_assert!((bit_offset + (bit_width as usize)) / 8 <= core::mem::size_of::<Storage>(),);
+        debug_assert!(
+            (bit_offset + (bit_width as usize)) / 8 <= core::mem::size_of::<Storage>(),
+        );
         let mut val = 0;
         for i in 0..(bit_width as usize) {
             if unsafe { Self::raw_get_bit(this, i + bit_offset) } {
-                let index =
-                    if cfg!(target_endian = "big") { bit_width as usize - 1 - i } else { i };
+                let index = if cfg!(target_endian = "big") {
+                    bit_width as usize - 1 - i
+                } else {
+                    i
+                };
                 val |= 1 << index;
             }
         }
@@ -93,11 +113,17 @@ where
     pub fn set(&mut self, bit_offset: usize, bit_width: u8, val: u64) {
         debug_assert!(bit_width <= 64);
         debug_assert!(bit_offset / 8 < self.storage.as_ref().len());
-        debug_assert!((bit_offset + (bit_width as usize)) / 8 <= self.storage.as_ref().len(),);
+        debug_assert!(
+            (bit_offset + (bit_width as usize)) / 8 <= self.storage.as_ref().len(),
+        );
         for i in 0..(bit_width as usize) {
             let mask = 1 << i;
             let val_bit_is_set = val & mask == mask;
-            let index = if cfg!(target_endian = "big") { bit_width as usize - 1 - i } else { i };
+            let index = if cfg!(target_endian = "big") {
+                bit_width as usize - 1 - i
+            } else {
+                i
+            };
             self.set_bit(index + bit_offset, val_bit_is_set);
         }
     }
@@ -105,11 +131,17 @@ where
     pub unsafe fn raw_set(this: *mut Self, bit_offset: usize, bit_width: u8, val: u64) {
         debug_assert!(bit_width <= 64);
         debug_assert!(bit_offset / 8 < core::mem::size_of::<Storage>());
-        debug_assert!((bit_offset + (bit_width as usize)) / 8 <= core::mem::size_of::<Storage>(),);
+        debug_assert!(
+            (bit_offset + (bit_width as usize)) / 8 <= core::mem::size_of::<Storage>(),
+        );
         for i in 0..(bit_width as usize) {
             let mask = 1 << i;
             let val_bit_is_set = val & mask == mask;
-            let index = if cfg!(target_endian = "big") { bit_width as usize - 1 - i } else { i };
+            let index = if cfg!(target_endian = "big") {
+                bit_width as usize - 1 - i
+            } else {
+                i
+            };
             unsafe { Self::raw_set_bit(this, index + bit_offset, val_bit_is_set) };
         }
     }
@@ -177,8 +209,7 @@ pub const IREE_NUMA_MAX_NODES: u32 = 128;
 pub const IREE_TASK_TOPOLOGY_MAX_NODES: u32 = 64;
 pub const IREE_HAL_EXECUTABLE_LIBRARY_VERSION_0_6: u32 = 6;
 pub const IREE_HAL_EXECUTABLE_LIBRARY_VERSION_LATEST: u32 = 6;
-pub const IREE_HAL_EXECUTABLE_LIBRARY_EXPORT_NAME: &[u8; 34] =
-    b"iree_hal_executable_library_query\0";
+pub const IREE_HAL_EXECUTABLE_LIBRARY_EXPORT_NAME: &[u8; 34] = b"iree_hal_executable_library_query\0";
 pub const IREE_HAL_PROCESSOR_DATA_CAPACITY_V0: u32 = 8;
 pub const IREE_HAL_EXECUTABLE_WORKGROUP_LOCAL_MEMORY_PAGE_SIZE: u32 = 4096;
 pub const IREE_HAL_EXECUTABLE_MAX_CONSTANT_COUNT: u32 = 64;
@@ -654,8 +685,7 @@ pub const IREE_HAL_BUFFER_USAGE_MAPPING_SCOPED: iree_hal_buffer_usage_bits_t = 1
 pub const IREE_HAL_BUFFER_USAGE_MAPPING_PERSISTENT: iree_hal_buffer_usage_bits_t = 33554432;
 pub const IREE_HAL_BUFFER_USAGE_MAPPING_OPTIONAL: iree_hal_buffer_usage_bits_t = 67108864;
 pub const IREE_HAL_BUFFER_USAGE_MAPPING_ACCESS_RANDOM: iree_hal_buffer_usage_bits_t = 134217728;
-pub const IREE_HAL_BUFFER_USAGE_MAPPING_ACCESS_SEQUENTIAL_WRITE: iree_hal_buffer_usage_bits_t =
-    268435456;
+pub const IREE_HAL_BUFFER_USAGE_MAPPING_ACCESS_SEQUENTIAL_WRITE: iree_hal_buffer_usage_bits_t = 268435456;
 pub const IREE_HAL_BUFFER_USAGE_MAPPING: iree_hal_buffer_usage_bits_t = 150994944;
 pub const IREE_HAL_BUFFER_USAGE_DEFAULT: iree_hal_buffer_usage_bits_t = 3075;
 pub type iree_hal_buffer_usage_bits_t = ::std::os::raw::c_uint;
@@ -676,8 +706,7 @@ pub type iree_hal_mapping_mode_t = u32;
 pub type iree_hal_buffer_placement_flags_t = u32;
 pub const IREE_HAL_BUFFER_PLACEMENT_FLAG_NONE: iree_hal_buffer_placement_flag_bits_t = 0;
 pub const IREE_HAL_BUFFER_PLACEMENT_FLAG_ASYNCHRONOUS: iree_hal_buffer_placement_flag_bits_t = 1;
-pub const IREE_HAL_BUFFER_PLACEMENT_FLAG_INDETERMINATE_LIFETIME:
-    iree_hal_buffer_placement_flag_bits_t = 2;
+pub const IREE_HAL_BUFFER_PLACEMENT_FLAG_INDETERMINATE_LIFETIME: iree_hal_buffer_placement_flag_bits_t = 2;
 pub type iree_hal_buffer_placement_flag_bits_t = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -729,18 +758,21 @@ impl iree_hal_buffer_mapping_impl_t {
     #[inline]
     pub unsafe fn is_persistent_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 4usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                0usize,
-                1u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 4usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 0usize, 1u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_is_persistent_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 4usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 4usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 0usize,
                 1u8,
@@ -762,18 +794,21 @@ impl iree_hal_buffer_mapping_impl_t {
     #[inline]
     pub unsafe fn reserved_flags_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 4usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                1usize,
-                31u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 4usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 1usize, 31u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_reserved_flags_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 4usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 4usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 1usize,
                 31u8,
@@ -787,14 +822,28 @@ impl iree_hal_buffer_mapping_impl_t {
         reserved_flags: u32,
     ) -> __BindgenBitfieldUnit<[u8; 4usize]> {
         let mut __bindgen_bitfield_unit: __BindgenBitfieldUnit<[u8; 4usize]> = Default::default();
-        __bindgen_bitfield_unit.set(0usize, 1u8, {
-            let is_persistent: u32 = unsafe { ::std::mem::transmute(is_persistent) };
-            is_persistent as u64
-        });
-        __bindgen_bitfield_unit.set(1usize, 31u8, {
-            let reserved_flags: u32 = unsafe { ::std::mem::transmute(reserved_flags) };
-            reserved_flags as u64
-        });
+        __bindgen_bitfield_unit
+            .set(
+                0usize,
+                1u8,
+                {
+                    let is_persistent: u32 = unsafe {
+                        ::std::mem::transmute(is_persistent)
+                    };
+                    is_persistent as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                1usize,
+                31u8,
+                {
+                    let reserved_flags: u32 = unsafe {
+                        ::std::mem::transmute(reserved_flags)
+                    };
+                    reserved_flags as u64
+                },
+            );
         __bindgen_bitfield_unit
     }
 }
@@ -815,7 +864,10 @@ impl Default for iree_hal_buffer_mapping_t {
     }
 }
 pub type iree_hal_buffer_release_fn_t = ::std::option::Option<
-    unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void, buffer: *mut iree_hal_buffer_t),
+    unsafe extern "C" fn(
+        user_data: *mut ::std::os::raw::c_void,
+        buffer: *mut iree_hal_buffer_t,
+    ),
 >;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -878,8 +930,7 @@ pub const IREE_HAL_BUFFER_COMPATIBILITY_IMPORTABLE: iree_hal_buffer_compatibilit
 pub const IREE_HAL_BUFFER_COMPATIBILITY_EXPORTABLE: iree_hal_buffer_compatibility_bits_t = 4;
 pub const IREE_HAL_BUFFER_COMPATIBILITY_QUEUE_TRANSFER: iree_hal_buffer_compatibility_bits_t = 1024;
 pub const IREE_HAL_BUFFER_COMPATIBILITY_QUEUE_DISPATCH: iree_hal_buffer_compatibility_bits_t = 2048;
-pub const IREE_HAL_BUFFER_COMPATIBILITY_LOW_PERFORMANCE: iree_hal_buffer_compatibility_bits_t =
-    1048576;
+pub const IREE_HAL_BUFFER_COMPATIBILITY_LOW_PERFORMANCE: iree_hal_buffer_compatibility_bits_t = 1048576;
 pub type iree_hal_buffer_compatibility_bits_t = ::std::os::raw::c_uint;
 pub const IREE_HAL_EXTERNAL_BUFFER_TYPE_NONE: iree_hal_external_buffer_type_e = 0;
 pub const IREE_HAL_EXTERNAL_BUFFER_TYPE_HOST_ALLOCATION: iree_hal_external_buffer_type_e = 1;
@@ -1049,10 +1100,8 @@ pub struct iree_hal_occupancy_info_t {
     pub reserved: ::std::os::raw::c_int,
 }
 pub const IREE_HAL_EXECUTABLE_FUNCTION_FLAG_NONE: iree_hal_executable_function_flag_bits_e = 0;
-pub const IREE_HAL_EXECUTABLE_FUNCTION_FLAG_SEQUENTIAL: iree_hal_executable_function_flag_bits_e =
-    1;
-pub const IREE_HAL_EXECUTABLE_FUNCTION_FLAG_WORKGROUP_SIZE_DYNAMIC:
-    iree_hal_executable_function_flag_bits_e = 2;
+pub const IREE_HAL_EXECUTABLE_FUNCTION_FLAG_SEQUENTIAL: iree_hal_executable_function_flag_bits_e = 1;
+pub const IREE_HAL_EXECUTABLE_FUNCTION_FLAG_WORKGROUP_SIZE_DYNAMIC: iree_hal_executable_function_flag_bits_e = 2;
 pub type iree_hal_executable_function_flag_bits_e = ::std::os::raw::c_uint;
 pub type iree_hal_executable_function_flags_t = u64;
 #[repr(C)]
@@ -1075,16 +1124,12 @@ impl Default for iree_hal_executable_function_info_t {
         }
     }
 }
-pub const IREE_HAL_EXECUTABLE_FUNCTION_PARAMETER_TYPE_CONSTANT:
-    iree_hal_executable_function_parameter_type_e = 0;
-pub const IREE_HAL_EXECUTABLE_FUNCTION_PARAMETER_TYPE_BINDING:
-    iree_hal_executable_function_parameter_type_e = 1;
-pub const IREE_HAL_EXECUTABLE_FUNCTION_PARAMETER_TYPE_BUFFER_PTR:
-    iree_hal_executable_function_parameter_type_e = 2;
+pub const IREE_HAL_EXECUTABLE_FUNCTION_PARAMETER_TYPE_CONSTANT: iree_hal_executable_function_parameter_type_e = 0;
+pub const IREE_HAL_EXECUTABLE_FUNCTION_PARAMETER_TYPE_BINDING: iree_hal_executable_function_parameter_type_e = 1;
+pub const IREE_HAL_EXECUTABLE_FUNCTION_PARAMETER_TYPE_BUFFER_PTR: iree_hal_executable_function_parameter_type_e = 2;
 pub type iree_hal_executable_function_parameter_type_e = ::std::os::raw::c_uint;
 pub type iree_hal_executable_function_parameter_type_t = u8;
-pub const IREE_HAL_EXECUTABLE_FUNCTION_PARAMETER_FLAG_NONE:
-    iree_hal_executable_function_parameter_flag_bits_e = 0;
+pub const IREE_HAL_EXECUTABLE_FUNCTION_PARAMETER_FLAG_NONE: iree_hal_executable_function_parameter_flag_bits_e = 0;
 pub type iree_hal_executable_function_parameter_flag_bits_e = ::std::os::raw::c_uint;
 pub type iree_hal_executable_function_parameter_flags_t = u16;
 #[repr(C)]
@@ -1151,18 +1196,21 @@ impl iree_hal_buffer_ref_t {
     #[inline]
     pub unsafe fn reserved_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 4usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                0usize,
-                8u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 4usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 0usize, 8u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_reserved_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 4usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 4usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 0usize,
                 8u8,
@@ -1184,18 +1232,21 @@ impl iree_hal_buffer_ref_t {
     #[inline]
     pub unsafe fn buffer_slot_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 4usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                8usize,
-                24u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 4usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 8usize, 24u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_buffer_slot_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 4usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 4usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 8usize,
                 24u8,
@@ -1204,16 +1255,29 @@ impl iree_hal_buffer_ref_t {
         }
     }
     #[inline]
-    pub fn new_bitfield_1(reserved: u32, buffer_slot: u32) -> __BindgenBitfieldUnit<[u8; 4usize]> {
+    pub fn new_bitfield_1(
+        reserved: u32,
+        buffer_slot: u32,
+    ) -> __BindgenBitfieldUnit<[u8; 4usize]> {
         let mut __bindgen_bitfield_unit: __BindgenBitfieldUnit<[u8; 4usize]> = Default::default();
-        __bindgen_bitfield_unit.set(0usize, 8u8, {
-            let reserved: u32 = unsafe { ::std::mem::transmute(reserved) };
-            reserved as u64
-        });
-        __bindgen_bitfield_unit.set(8usize, 24u8, {
-            let buffer_slot: u32 = unsafe { ::std::mem::transmute(buffer_slot) };
-            buffer_slot as u64
-        });
+        __bindgen_bitfield_unit
+            .set(
+                0usize,
+                8u8,
+                {
+                    let reserved: u32 = unsafe { ::std::mem::transmute(reserved) };
+                    reserved as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                8usize,
+                24u8,
+                {
+                    let buffer_slot: u32 = unsafe { ::std::mem::transmute(buffer_slot) };
+                    buffer_slot as u64
+                },
+            );
         __bindgen_bitfield_unit
     }
 }
@@ -1396,11 +1460,9 @@ pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_NONE: iree_hal_semaphore_compatibilit
 pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_HOST_WAIT: iree_hal_semaphore_compatibility_bits_t = 1;
 pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_DEVICE_WAIT: iree_hal_semaphore_compatibility_bits_t = 2;
 pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_HOST_SIGNAL: iree_hal_semaphore_compatibility_bits_t = 4;
-pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_DEVICE_SIGNAL: iree_hal_semaphore_compatibility_bits_t =
-    8;
+pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_DEVICE_SIGNAL: iree_hal_semaphore_compatibility_bits_t = 8;
 pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_HOST_ONLY: iree_hal_semaphore_compatibility_bits_t = 5;
-pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_DEVICE_ONLY: iree_hal_semaphore_compatibility_bits_t =
-    10;
+pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_DEVICE_ONLY: iree_hal_semaphore_compatibility_bits_t = 10;
 pub const IREE_HAL_SEMAPHORE_COMPATIBILITY_ALL: iree_hal_semaphore_compatibility_bits_t = 15;
 pub type iree_hal_semaphore_compatibility_bits_t = ::std::os::raw::c_uint;
 pub const IREE_HAL_EXTERNAL_TIMEPOINT_TYPE_NONE: iree_hal_external_timepoint_type_e = 0;
@@ -1772,8 +1834,7 @@ impl Default for iree_hal_device_create_params_t {
     }
 }
 pub type iree_hal_device_external_capture_flags_t = u64;
-pub const IREE_HAL_DEVICE_EXTERNAL_CAPTURE_FLAG_NONE: iree_hal_device_external_capture_flag_bits_t =
-    0;
+pub const IREE_HAL_DEVICE_EXTERNAL_CAPTURE_FLAG_NONE: iree_hal_device_external_capture_flag_bits_t = 0;
 pub type iree_hal_device_external_capture_flag_bits_t = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1880,8 +1941,7 @@ pub const IREE_HAL_DEVICE_CAPABILITY_PEER_COHERENT: iree_hal_device_capability_b
 pub const IREE_HAL_DEVICE_CAPABILITY_P2P_COPY: iree_hal_device_capability_bits_e = 16;
 pub const IREE_HAL_DEVICE_CAPABILITY_HOST_ZERO_COPY_OK: iree_hal_device_capability_bits_e = 32;
 pub const IREE_HAL_DEVICE_CAPABILITY_PEER_ADDRESSABLE: iree_hal_device_capability_bits_e = 1024;
-pub const IREE_HAL_DEVICE_CAPABILITY_SHARED_VIRTUAL_ADDRESS: iree_hal_device_capability_bits_e =
-    2048;
+pub const IREE_HAL_DEVICE_CAPABILITY_SHARED_VIRTUAL_ADDRESS: iree_hal_device_capability_bits_e = 2048;
 pub const IREE_HAL_DEVICE_CAPABILITY_CONCURRENT_SAFE: iree_hal_device_capability_bits_e = 64;
 pub const IREE_HAL_DEVICE_CAPABILITY_ATOMIC_SCOPE_DEVICE: iree_hal_device_capability_bits_e = 128;
 pub const IREE_HAL_DEVICE_CAPABILITY_ATOMIC_SCOPE_SYSTEM: iree_hal_device_capability_bits_e = 256;
@@ -2164,8 +2224,9 @@ pub struct iree_vm_instance_t {
 pub const IREE_VM_REF_TYPE_NULL: iree_vm_ref_type_bits_t = 0;
 pub const IREE_VM_REF_TYPE_ANY: iree_vm_ref_type_bits_t = 18446744073709551608;
 pub type iree_vm_ref_type_bits_t = ::std::os::raw::c_ulong;
-pub type iree_vm_ref_destroy_t =
-    ::std::option::Option<unsafe extern "C" fn(ptr: *mut ::std::os::raw::c_void)>;
+pub type iree_vm_ref_destroy_t = ::std::option::Option<
+    unsafe extern "C" fn(ptr: *mut ::std::os::raw::c_void),
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct iree_vm_ref_type_descriptor_t {
@@ -2198,18 +2259,21 @@ impl iree_vm_ref_type_descriptor_t {
     #[inline]
     pub unsafe fn offsetof_counter_raw(this: *const Self) -> usize {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                0usize,
-                3u8,
-            ) as u64)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 0usize, 3u8)
+                    as u64,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_offsetof_counter_raw(this: *mut Self, val: usize) {
         unsafe {
             let val: u64 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 0usize,
                 3u8,
@@ -2231,18 +2295,21 @@ impl iree_vm_ref_type_descriptor_t {
     #[inline]
     pub unsafe fn reserved_raw(this: *const Self) -> usize {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                3usize,
-                61u8,
-            ) as u64)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 3usize, 61u8)
+                    as u64,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_reserved_raw(this: *mut Self, val: usize) {
         unsafe {
             let val: u64 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 3usize,
                 61u8,
@@ -2256,14 +2323,26 @@ impl iree_vm_ref_type_descriptor_t {
         reserved: usize,
     ) -> __BindgenBitfieldUnit<[u8; 8usize]> {
         let mut __bindgen_bitfield_unit: __BindgenBitfieldUnit<[u8; 8usize]> = Default::default();
-        __bindgen_bitfield_unit.set(0usize, 3u8, {
-            let offsetof_counter: u64 = unsafe { ::std::mem::transmute(offsetof_counter) };
-            offsetof_counter as u64
-        });
-        __bindgen_bitfield_unit.set(3usize, 61u8, {
-            let reserved: u64 = unsafe { ::std::mem::transmute(reserved) };
-            reserved as u64
-        });
+        __bindgen_bitfield_unit
+            .set(
+                0usize,
+                3u8,
+                {
+                    let offsetof_counter: u64 = unsafe {
+                        ::std::mem::transmute(offsetof_counter)
+                    };
+                    offsetof_counter as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                3usize,
+                61u8,
+                {
+                    let reserved: u64 = unsafe { ::std::mem::transmute(reserved) };
+                    reserved as u64
+                },
+            );
         __bindgen_bitfield_unit
     }
 }
@@ -2420,8 +2499,7 @@ impl Default for iree_vm_function_call_t {
 }
 pub type iree_vm_source_offset_t = i64;
 pub const IREE_VM_SOURCE_LOCATION_FORMAT_FLAG_NONE: iree_vm_source_location_format_flag_bits_e = 0;
-pub const IREE_VM_SOURCE_LOCATION_FORMAT_FLAG_SINGLE_LINE:
-    iree_vm_source_location_format_flag_bits_e = 1;
+pub const IREE_VM_SOURCE_LOCATION_FORMAT_FLAG_SINGLE_LINE: iree_vm_source_location_format_flag_bits_e = 1;
 pub type iree_vm_source_location_format_flag_bits_e = ::std::os::raw::c_uint;
 pub type iree_vm_source_location_format_flags_t = u32;
 #[repr(C)]
@@ -2458,12 +2536,16 @@ pub use self::iree_vm_signal_e as iree_vm_signal_t;
 pub struct iree_vm_module_t {
     pub self_: *mut ::std::os::raw::c_void,
     pub ref_count: iree_atomic_ref_count_t,
-    pub destroy: ::std::option::Option<unsafe extern "C" fn(self_: *mut ::std::os::raw::c_void)>,
+    pub destroy: ::std::option::Option<
+        unsafe extern "C" fn(self_: *mut ::std::os::raw::c_void),
+    >,
     pub name: ::std::option::Option<
         unsafe extern "C" fn(self_: *mut ::std::os::raw::c_void) -> iree_string_view_t,
     >,
     pub signature: ::std::option::Option<
-        unsafe extern "C" fn(self_: *mut ::std::os::raw::c_void) -> iree_vm_module_signature_t,
+        unsafe extern "C" fn(
+            self_: *mut ::std::os::raw::c_void,
+        ) -> iree_vm_module_signature_t,
     >,
     pub enumerate_dependencies: ::std::option::Option<
         unsafe extern "C" fn(
@@ -2642,8 +2724,9 @@ impl Default for iree_vm_wait_result_t {
         }
     }
 }
-pub type iree_vm_stack_frame_cleanup_fn_t =
-    ::std::option::Option<unsafe extern "C" fn(frame: *mut iree_vm_stack_frame_t)>;
+pub type iree_vm_stack_frame_cleanup_fn_t = ::std::option::Option<
+    unsafe extern "C" fn(frame: *mut iree_vm_stack_frame_t),
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct iree_vm_state_resolver_t {
@@ -2744,18 +2827,21 @@ impl iree_vm_type_def_t {
     #[inline]
     pub unsafe fn value_type_bits_raw(this: *const Self) -> usize {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                0usize,
-                3u8,
-            ) as u64)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 0usize, 3u8)
+                    as u64,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_value_type_bits_raw(this: *mut Self, val: usize) {
         unsafe {
             let val: u64 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 0usize,
                 3u8,
@@ -2777,18 +2863,21 @@ impl iree_vm_type_def_t {
     #[inline]
     pub unsafe fn ref_type_bits_raw(this: *const Self) -> usize {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                3usize,
-                61u8,
-            ) as u64)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 3usize, 61u8)
+                    as u64,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_ref_type_bits_raw(this: *mut Self, val: usize) {
         unsafe {
             let val: u64 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 3usize,
                 61u8,
@@ -2802,14 +2891,28 @@ impl iree_vm_type_def_t {
         ref_type_bits: usize,
     ) -> __BindgenBitfieldUnit<[u8; 8usize]> {
         let mut __bindgen_bitfield_unit: __BindgenBitfieldUnit<[u8; 8usize]> = Default::default();
-        __bindgen_bitfield_unit.set(0usize, 3u8, {
-            let value_type_bits: u64 = unsafe { ::std::mem::transmute(value_type_bits) };
-            value_type_bits as u64
-        });
-        __bindgen_bitfield_unit.set(3usize, 61u8, {
-            let ref_type_bits: u64 = unsafe { ::std::mem::transmute(ref_type_bits) };
-            ref_type_bits as u64
-        });
+        __bindgen_bitfield_unit
+            .set(
+                0usize,
+                3u8,
+                {
+                    let value_type_bits: u64 = unsafe {
+                        ::std::mem::transmute(value_type_bits)
+                    };
+                    value_type_bits as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                3usize,
+                61u8,
+                {
+                    let ref_type_bits: u64 = unsafe {
+                        ::std::mem::transmute(ref_type_bits)
+                    };
+                    ref_type_bits as u64
+                },
+            );
         __bindgen_bitfield_unit
     }
 }
@@ -4570,8 +4673,7 @@ impl Default for iree_runtime_instance_options_t {
         }
     }
 }
-pub const IREE_RUNTIME_SESSION_BUILTIN_ALL: iree_runtime_session_builtins_bits_t =
-    18446744073709551615;
+pub const IREE_RUNTIME_SESSION_BUILTIN_ALL: iree_runtime_session_builtins_bits_t = 18446744073709551615;
 pub type iree_runtime_session_builtins_bits_t = ::std::os::raw::c_ulong;
 pub type iree_runtime_session_builtins_t = u64;
 #[repr(C)]
@@ -4580,8 +4682,9 @@ pub struct iree_runtime_session_options_t {
     pub context_flags: iree_vm_context_flags_t,
     pub builtin_modules: iree_runtime_session_builtins_t,
 }
-pub type iree_hal_module_debug_sink_release_callback_fn_t =
-    ::std::option::Option<unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void)>;
+pub type iree_hal_module_debug_sink_release_callback_fn_t = ::std::option::Option<
+    unsafe extern "C" fn(user_data: *mut ::std::os::raw::c_void),
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct iree_hal_module_debug_sink_release_callback_t {
@@ -4694,15 +4797,12 @@ impl Default for iree_hal_module_device_policy_t {
 }
 pub const IREE_HAL_MODULE_FLAG_NONE: iree_hal_module_flag_bits_t = 0;
 pub const IREE_HAL_MODULE_FLAG_SYNCHRONOUS: iree_hal_module_flag_bits_t = 1;
-pub const IREE_HAL_MODULE_FLAG_RETAIN_COMMAND_BUFFER_PROFILE_METADATA: iree_hal_module_flag_bits_t =
-    2;
+pub const IREE_HAL_MODULE_FLAG_RETAIN_COMMAND_BUFFER_PROFILE_METADATA: iree_hal_module_flag_bits_t = 2;
 pub type iree_hal_module_flag_bits_t = ::std::os::raw::c_uint;
 pub type iree_hal_module_flags_t = u32;
 pub type iree_vm_bytecode_module_flag_bits_t = u32;
-pub const IREE_IO_PARAMETER_INDEX_ENTRY_STORAGE_TYPE_SPLAT:
-    iree_io_parameter_index_entry_storage_type_e = 0;
-pub const IREE_IO_PARAMETER_INDEX_ENTRY_STORAGE_TYPE_FILE:
-    iree_io_parameter_index_entry_storage_type_e = 1;
+pub const IREE_IO_PARAMETER_INDEX_ENTRY_STORAGE_TYPE_SPLAT: iree_io_parameter_index_entry_storage_type_e = 0;
+pub const IREE_IO_PARAMETER_INDEX_ENTRY_STORAGE_TYPE_FILE: iree_io_parameter_index_entry_storage_type_e = 1;
 pub type iree_io_parameter_index_entry_storage_type_e = ::std::os::raw::c_uint;
 pub use self::iree_io_parameter_index_entry_storage_type_e as iree_io_parameter_index_entry_storage_type_t;
 #[repr(C)]
@@ -4824,8 +4924,9 @@ impl Default for iree_io_parameter_emitter_t {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone)]
 pub struct iree_io_parameter_provider_vtable_t {
-    pub destroy:
-        ::std::option::Option<unsafe extern "C" fn(provider: *mut iree_io_parameter_provider_t)>,
+    pub destroy: ::std::option::Option<
+        unsafe extern "C" fn(provider: *mut iree_io_parameter_provider_t),
+    >,
     pub notify: ::std::option::Option<
         unsafe extern "C" fn(
             provider: *mut iree_io_parameter_provider_t,
@@ -5269,18 +5370,21 @@ impl iree_thread_affinity_t {
     #[inline]
     pub unsafe fn group_any_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                0usize,
-                1u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 0usize, 1u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_group_any_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 0usize,
                 1u8,
@@ -5302,18 +5406,21 @@ impl iree_thread_affinity_t {
     #[inline]
     pub unsafe fn group_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                1usize,
-                8u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 1usize, 8u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_group_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 1usize,
                 8u8,
@@ -5335,18 +5442,21 @@ impl iree_thread_affinity_t {
     #[inline]
     pub unsafe fn reserved_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                9usize,
-                23u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 9usize, 23u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_reserved_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 9usize,
                 23u8,
@@ -5368,18 +5478,21 @@ impl iree_thread_affinity_t {
     #[inline]
     pub unsafe fn id_assigned_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                32usize,
-                1u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 32usize, 1u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_id_assigned_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 32usize,
                 1u8,
@@ -5401,18 +5514,21 @@ impl iree_thread_affinity_t {
     #[inline]
     pub unsafe fn id_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                33usize,
-                30u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 33usize, 30u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_id_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 33usize,
                 30u8,
@@ -5434,18 +5550,21 @@ impl iree_thread_affinity_t {
     #[inline]
     pub unsafe fn smt_raw(this: *const Self) -> u32 {
         unsafe {
-            ::std::mem::transmute(<__BindgenBitfieldUnit<[u8; 8usize]>>::raw_get(
-                ::std::ptr::addr_of!((*this)._bitfield_1),
-                63usize,
-                1u8,
-            ) as u32)
+            ::std::mem::transmute(
+                <__BindgenBitfieldUnit<
+                    [u8; 8usize],
+                >>::raw_get(::std::ptr::addr_of!((*this)._bitfield_1), 63usize, 1u8)
+                    as u32,
+            )
         }
     }
     #[inline]
     pub unsafe fn set_smt_raw(this: *mut Self, val: u32) {
         unsafe {
             let val: u32 = ::std::mem::transmute(val);
-            <__BindgenBitfieldUnit<[u8; 8usize]>>::raw_set(
+            <__BindgenBitfieldUnit<
+                [u8; 8usize],
+            >>::raw_set(
                 ::std::ptr::addr_of_mut!((*this)._bitfield_1),
                 63usize,
                 1u8,
@@ -5463,30 +5582,60 @@ impl iree_thread_affinity_t {
         smt: u32,
     ) -> __BindgenBitfieldUnit<[u8; 8usize]> {
         let mut __bindgen_bitfield_unit: __BindgenBitfieldUnit<[u8; 8usize]> = Default::default();
-        __bindgen_bitfield_unit.set(0usize, 1u8, {
-            let group_any: u32 = unsafe { ::std::mem::transmute(group_any) };
-            group_any as u64
-        });
-        __bindgen_bitfield_unit.set(1usize, 8u8, {
-            let group: u32 = unsafe { ::std::mem::transmute(group) };
-            group as u64
-        });
-        __bindgen_bitfield_unit.set(9usize, 23u8, {
-            let reserved: u32 = unsafe { ::std::mem::transmute(reserved) };
-            reserved as u64
-        });
-        __bindgen_bitfield_unit.set(32usize, 1u8, {
-            let id_assigned: u32 = unsafe { ::std::mem::transmute(id_assigned) };
-            id_assigned as u64
-        });
-        __bindgen_bitfield_unit.set(33usize, 30u8, {
-            let id: u32 = unsafe { ::std::mem::transmute(id) };
-            id as u64
-        });
-        __bindgen_bitfield_unit.set(63usize, 1u8, {
-            let smt: u32 = unsafe { ::std::mem::transmute(smt) };
-            smt as u64
-        });
+        __bindgen_bitfield_unit
+            .set(
+                0usize,
+                1u8,
+                {
+                    let group_any: u32 = unsafe { ::std::mem::transmute(group_any) };
+                    group_any as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                1usize,
+                8u8,
+                {
+                    let group: u32 = unsafe { ::std::mem::transmute(group) };
+                    group as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                9usize,
+                23u8,
+                {
+                    let reserved: u32 = unsafe { ::std::mem::transmute(reserved) };
+                    reserved as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                32usize,
+                1u8,
+                {
+                    let id_assigned: u32 = unsafe { ::std::mem::transmute(id_assigned) };
+                    id_assigned as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                33usize,
+                30u8,
+                {
+                    let id: u32 = unsafe { ::std::mem::transmute(id) };
+                    id as u64
+                },
+            );
+        __bindgen_bitfield_unit
+            .set(
+                63usize,
+                1u8,
+                {
+                    let smt: u32 = unsafe { ::std::mem::transmute(smt) };
+                    smt as u64
+                },
+            );
         __bindgen_bitfield_unit
     }
 }
@@ -5606,8 +5755,7 @@ impl Default for iree_async_proactor_pool_options_t {
         }
     }
 }
-pub const IREE_HAL_EXECUTABLE_IMPORT_RESOLUTION_MISSING_OPTIONAL:
-    iree_hal_executable_import_resolution_bits_e = 1;
+pub const IREE_HAL_EXECUTABLE_IMPORT_RESOLUTION_MISSING_OPTIONAL: iree_hal_executable_import_resolution_bits_e = 1;
 pub type iree_hal_executable_import_resolution_bits_e = ::std::os::raw::c_uint;
 pub type iree_hal_executable_import_resolution_t = u32;
 pub type iree_hal_executable_import_provider_resolve_fn_t = ::std::option::Option<
@@ -5753,18 +5901,12 @@ pub struct iree_hal_task_device_params_t {
 pub const IREE_HAL_EXECUTABLE_LIBRARY_FEATURE_NONE: iree_hal_executable_library_feature_bits_t = 0;
 pub type iree_hal_executable_library_feature_bits_t = ::std::os::raw::c_uint;
 pub type iree_hal_executable_library_features_t = u32;
-pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_NONE: iree_hal_executable_library_sanitizer_kind_e =
-    0;
-pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_ADDRESS:
-    iree_hal_executable_library_sanitizer_kind_e = 1;
-pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_MEMORY:
-    iree_hal_executable_library_sanitizer_kind_e = 2;
-pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_THREAD:
-    iree_hal_executable_library_sanitizer_kind_e = 3;
-pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_UNDEFINED:
-    iree_hal_executable_library_sanitizer_kind_e = 4;
-pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_MAX_ENUM:
-    iree_hal_executable_library_sanitizer_kind_e = 2147483647;
+pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_NONE: iree_hal_executable_library_sanitizer_kind_e = 0;
+pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_ADDRESS: iree_hal_executable_library_sanitizer_kind_e = 1;
+pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_MEMORY: iree_hal_executable_library_sanitizer_kind_e = 2;
+pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_THREAD: iree_hal_executable_library_sanitizer_kind_e = 3;
+pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_UNDEFINED: iree_hal_executable_library_sanitizer_kind_e = 4;
+pub const IREE_HAL_EXECUTABLE_LIBRARY_SANITIZER_MAX_ENUM: iree_hal_executable_library_sanitizer_kind_e = 2147483647;
 pub type iree_hal_executable_library_sanitizer_kind_e = ::std::os::raw::c_uint;
 pub use self::iree_hal_executable_library_sanitizer_kind_e as iree_hal_executable_library_sanitizer_kind_t;
 pub type iree_hal_executable_library_version_t = u32;
@@ -5896,12 +6038,9 @@ pub type iree_hal_executable_dispatch_v0_t = ::std::option::Option<
         workgroup_state: *const iree_hal_executable_workgroup_state_v0_t,
     ) -> ::std::os::raw::c_int,
 >;
-pub const IREE_HAL_EXECUTABLE_DISPATCH_FLAG_V0_NONE: iree_hal_executable_dispatch_flag_v0_bits_e =
-    0;
-pub const IREE_HAL_EXECUTABLE_DISPATCH_FLAG_V0_SEQUENTIAL:
-    iree_hal_executable_dispatch_flag_v0_bits_e = 1;
-pub const IREE_HAL_EXECUTABLE_DISPATCH_FLAG_V0_WORKGROUP_SIZE_DYNAMIC:
-    iree_hal_executable_dispatch_flag_v0_bits_e = 2;
+pub const IREE_HAL_EXECUTABLE_DISPATCH_FLAG_V0_NONE: iree_hal_executable_dispatch_flag_v0_bits_e = 0;
+pub const IREE_HAL_EXECUTABLE_DISPATCH_FLAG_V0_SEQUENTIAL: iree_hal_executable_dispatch_flag_v0_bits_e = 1;
+pub const IREE_HAL_EXECUTABLE_DISPATCH_FLAG_V0_WORKGROUP_SIZE_DYNAMIC: iree_hal_executable_dispatch_flag_v0_bits_e = 2;
 pub type iree_hal_executable_dispatch_flag_v0_bits_e = ::std::os::raw::c_uint;
 pub type iree_hal_executable_dispatch_flags_v0_t = u64;
 #[repr(C)]
@@ -5917,16 +6056,12 @@ pub struct iree_hal_executable_dispatch_attrs_v0_t {
     pub parameter_count: u16,
     pub reserved_1: [u64; 5usize],
 }
-pub const IREE_HAL_EXECUTABLE_DISPATCH_PARAM_TYPE_V0_CONSTANT:
-    iree_hal_executable_dispatch_parameter_type_v0_e = 0;
-pub const IREE_HAL_EXECUTABLE_DISPATCH_PARAM_TYPE_V0_BINDING:
-    iree_hal_executable_dispatch_parameter_type_v0_e = 1;
-pub const IREE_HAL_EXECUTABLE_DISPATCH_PARAM_TYPE_V0_BUFFER_PTR:
-    iree_hal_executable_dispatch_parameter_type_v0_e = 2;
+pub const IREE_HAL_EXECUTABLE_DISPATCH_PARAM_TYPE_V0_CONSTANT: iree_hal_executable_dispatch_parameter_type_v0_e = 0;
+pub const IREE_HAL_EXECUTABLE_DISPATCH_PARAM_TYPE_V0_BINDING: iree_hal_executable_dispatch_parameter_type_v0_e = 1;
+pub const IREE_HAL_EXECUTABLE_DISPATCH_PARAM_TYPE_V0_BUFFER_PTR: iree_hal_executable_dispatch_parameter_type_v0_e = 2;
 pub type iree_hal_executable_dispatch_parameter_type_v0_e = ::std::os::raw::c_uint;
 pub type iree_hal_executable_dispatch_parameter_type_v0_t = u8;
-pub const IREE_HAL_EXECUTABLE_DISPATCH_PARAM_FLAG_V0_NONE:
-    iree_hal_executable_dispatch_parameter_flag_v0_bits_e = 0;
+pub const IREE_HAL_EXECUTABLE_DISPATCH_PARAM_FLAG_V0_NONE: iree_hal_executable_dispatch_parameter_flag_v0_bits_e = 0;
 pub type iree_hal_executable_dispatch_parameter_flag_v0_bits_e = ::std::os::raw::c_uint;
 pub type iree_hal_executable_dispatch_parameter_flags_v0_t = u16;
 #[repr(C)]
@@ -6054,24 +6189,16 @@ impl Default for iree_hal_executable_library_v0_t {
     }
 }
 pub const IREE_HAL_EXECUTABLE_PLUGIN_FEATURE_NONE: iree_hal_executable_plugin_feature_bits_t = 0;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_FEATURE_STANDALONE: iree_hal_executable_plugin_feature_bits_t =
-    1;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_FEATURE_FULL_STATUS:
-    iree_hal_executable_plugin_feature_bits_t = 2;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_FEATURE_STANDALONE: iree_hal_executable_plugin_feature_bits_t = 1;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_FEATURE_FULL_STATUS: iree_hal_executable_plugin_feature_bits_t = 2;
 pub type iree_hal_executable_plugin_feature_bits_t = ::std::os::raw::c_uint;
 pub type iree_hal_executable_plugin_features_t = u32;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_NONE: iree_hal_executable_plugin_sanitizer_kind_e =
-    0;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_ADDRESS:
-    iree_hal_executable_plugin_sanitizer_kind_e = 1;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_MEMORY: iree_hal_executable_plugin_sanitizer_kind_e =
-    2;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_THREAD: iree_hal_executable_plugin_sanitizer_kind_e =
-    3;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_UNDEFINED:
-    iree_hal_executable_plugin_sanitizer_kind_e = 4;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_MAX_ENUM:
-    iree_hal_executable_plugin_sanitizer_kind_e = 2147483647;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_NONE: iree_hal_executable_plugin_sanitizer_kind_e = 0;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_ADDRESS: iree_hal_executable_plugin_sanitizer_kind_e = 1;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_MEMORY: iree_hal_executable_plugin_sanitizer_kind_e = 2;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_THREAD: iree_hal_executable_plugin_sanitizer_kind_e = 3;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_UNDEFINED: iree_hal_executable_plugin_sanitizer_kind_e = 4;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_SANITIZER_MAX_ENUM: iree_hal_executable_plugin_sanitizer_kind_e = 2147483647;
 pub type iree_hal_executable_plugin_sanitizer_kind_e = ::std::os::raw::c_uint;
 pub use self::iree_hal_executable_plugin_sanitizer_kind_e as iree_hal_executable_plugin_sanitizer_kind_t;
 pub type iree_hal_executable_plugin_version_t = u32;
@@ -6103,45 +6230,29 @@ pub type iree_hal_executable_plugin_query_fn_t = ::std::option::Option<
 pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_OK: iree_hal_executable_plugin_status_code_e = 0;
 pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_CANCELLED: iree_hal_executable_plugin_status_code_e = 1;
 pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_UNKNOWN: iree_hal_executable_plugin_status_code_e = 2;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_INVALID_ARGUMENT:
-    iree_hal_executable_plugin_status_code_e = 3;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_DEADLINE_EXCEEDED:
-    iree_hal_executable_plugin_status_code_e = 4;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_INVALID_ARGUMENT: iree_hal_executable_plugin_status_code_e = 3;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_DEADLINE_EXCEEDED: iree_hal_executable_plugin_status_code_e = 4;
 pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_NOT_FOUND: iree_hal_executable_plugin_status_code_e = 5;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_ALREADY_EXISTS:
-    iree_hal_executable_plugin_status_code_e = 6;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_PERMISSION_DENIED:
-    iree_hal_executable_plugin_status_code_e = 7;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_RESOURCE_EXHAUSTED:
-    iree_hal_executable_plugin_status_code_e = 8;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_FAILED_PRECONDITION:
-    iree_hal_executable_plugin_status_code_e = 9;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_ALREADY_EXISTS: iree_hal_executable_plugin_status_code_e = 6;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_PERMISSION_DENIED: iree_hal_executable_plugin_status_code_e = 7;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_RESOURCE_EXHAUSTED: iree_hal_executable_plugin_status_code_e = 8;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_FAILED_PRECONDITION: iree_hal_executable_plugin_status_code_e = 9;
 pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_ABORTED: iree_hal_executable_plugin_status_code_e = 10;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_OUT_OF_RANGE: iree_hal_executable_plugin_status_code_e =
-    11;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_UNIMPLEMENTED:
-    iree_hal_executable_plugin_status_code_e = 12;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_OUT_OF_RANGE: iree_hal_executable_plugin_status_code_e = 11;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_UNIMPLEMENTED: iree_hal_executable_plugin_status_code_e = 12;
 pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_INTERNAL: iree_hal_executable_plugin_status_code_e = 13;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_UNAVAILABLE: iree_hal_executable_plugin_status_code_e =
-    14;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_DATA_LOSS: iree_hal_executable_plugin_status_code_e =
-    15;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_UNAUTHENTICATED:
-    iree_hal_executable_plugin_status_code_e = 16;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_UNAVAILABLE: iree_hal_executable_plugin_status_code_e = 14;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_DATA_LOSS: iree_hal_executable_plugin_status_code_e = 15;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_UNAUTHENTICATED: iree_hal_executable_plugin_status_code_e = 16;
 pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_DEFERRED: iree_hal_executable_plugin_status_code_e = 17;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_CODE_MASK: iree_hal_executable_plugin_status_code_e =
-    31;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_STATUS_CODE_MASK: iree_hal_executable_plugin_status_code_e = 31;
 pub type iree_hal_executable_plugin_status_code_e = ::std::os::raw::c_uint;
 pub use self::iree_hal_executable_plugin_status_code_e as iree_hal_executable_plugin_status_code_t;
 pub type iree_hal_executable_plugin_status_t = *mut iree_status_handle_t;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_ALLOCATOR_COMMAND_MALLOC:
-    iree_hal_executable_plugin_allocator_command_e = 0;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_ALLOCATOR_COMMAND_CALLOC:
-    iree_hal_executable_plugin_allocator_command_e = 1;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_ALLOCATOR_COMMAND_REALLOC:
-    iree_hal_executable_plugin_allocator_command_e = 2;
-pub const IREE_HAL_EXECUTABLE_PLUGIN_ALLOCATOR_COMMAND_FREE:
-    iree_hal_executable_plugin_allocator_command_e = 3;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_ALLOCATOR_COMMAND_MALLOC: iree_hal_executable_plugin_allocator_command_e = 0;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_ALLOCATOR_COMMAND_CALLOC: iree_hal_executable_plugin_allocator_command_e = 1;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_ALLOCATOR_COMMAND_REALLOC: iree_hal_executable_plugin_allocator_command_e = 2;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_ALLOCATOR_COMMAND_FREE: iree_hal_executable_plugin_allocator_command_e = 3;
 pub type iree_hal_executable_plugin_allocator_command_e = ::std::os::raw::c_uint;
 pub use self::iree_hal_executable_plugin_allocator_command_e as iree_hal_executable_plugin_allocator_command_t;
 #[repr(C)]
@@ -6232,8 +6343,7 @@ impl Default for iree_hal_executable_plugin_string_pair_t {
         }
     }
 }
-pub const IREE_HAL_EXECUTABLE_PLUGIN_RESOLUTION_MISSING_OPTIONAL:
-    iree_hal_executable_plugin_resolution_bits_e = 1;
+pub const IREE_HAL_EXECUTABLE_PLUGIN_RESOLUTION_MISSING_OPTIONAL: iree_hal_executable_plugin_resolution_bits_e = 1;
 pub type iree_hal_executable_plugin_resolution_bits_e = ::std::os::raw::c_uint;
 pub type iree_hal_executable_plugin_resolution_t = u32;
 #[repr(C)]
@@ -6286,7 +6396,9 @@ pub struct iree_hal_executable_plugin_v0_t {
             out_self: *mut *mut ::std::os::raw::c_void,
         ) -> iree_hal_executable_plugin_status_t,
     >,
-    pub unload: ::std::option::Option<unsafe extern "C" fn(self_: *mut ::std::os::raw::c_void)>,
+    pub unload: ::std::option::Option<
+        unsafe extern "C" fn(self_: *mut ::std::os::raw::c_void),
+    >,
     pub resolve: iree_hal_executable_plugin_resolve_fn_v0_t,
 }
 impl Default for iree_hal_executable_plugin_v0_t {
@@ -6370,8 +6482,14 @@ impl Default for __va_list_tag {
     }
 }
 unsafe extern "C" {
-    pub fn iree_string_view_equal(lhs: iree_string_view_t, rhs: iree_string_view_t) -> bool;
-    pub fn iree_string_view_equal_case(lhs: iree_string_view_t, rhs: iree_string_view_t) -> bool;
+    pub fn iree_string_view_equal(
+        lhs: iree_string_view_t,
+        rhs: iree_string_view_t,
+    ) -> bool;
+    pub fn iree_string_view_equal_case(
+        lhs: iree_string_view_t,
+        rhs: iree_string_view_t,
+    ) -> bool;
     pub fn iree_string_view_compare(
         lhs: iree_string_view_t,
         rhs: iree_string_view_t,
@@ -6459,25 +6577,37 @@ unsafe extern "C" {
         base: ::std::os::raw::c_int,
         out_value: *mut i32,
     ) -> bool;
-    pub fn iree_string_view_atoi_int32(value: iree_string_view_t, out_value: *mut i32) -> bool;
+    pub fn iree_string_view_atoi_int32(
+        value: iree_string_view_t,
+        out_value: *mut i32,
+    ) -> bool;
     pub fn iree_string_view_atoi_uint32_base(
         value: iree_string_view_t,
         base: ::std::os::raw::c_int,
         out_value: *mut u32,
     ) -> bool;
-    pub fn iree_string_view_atoi_uint32(value: iree_string_view_t, out_value: *mut u32) -> bool;
+    pub fn iree_string_view_atoi_uint32(
+        value: iree_string_view_t,
+        out_value: *mut u32,
+    ) -> bool;
     pub fn iree_string_view_atoi_int64_base(
         value: iree_string_view_t,
         base: ::std::os::raw::c_int,
         out_value: *mut i64,
     ) -> bool;
-    pub fn iree_string_view_atoi_int64(value: iree_string_view_t, out_value: *mut i64) -> bool;
+    pub fn iree_string_view_atoi_int64(
+        value: iree_string_view_t,
+        out_value: *mut i64,
+    ) -> bool;
     pub fn iree_string_view_atoi_uint64_base(
         value: iree_string_view_t,
         base: ::std::os::raw::c_int,
         out_value: *mut u64,
     ) -> bool;
-    pub fn iree_string_view_atoi_uint64(value: iree_string_view_t, out_value: *mut u64) -> bool;
+    pub fn iree_string_view_atoi_uint64(
+        value: iree_string_view_t,
+        out_value: *mut u64,
+    ) -> bool;
     pub fn iree_string_view_atof(value: iree_string_view_t, out_value: *mut f32) -> bool;
     pub fn iree_string_view_atod(value: iree_string_view_t, out_value: *mut f64) -> bool;
     pub fn iree_string_view_parse_hex_bytes(
@@ -6489,8 +6619,12 @@ unsafe extern "C" {
         value: iree_string_view_t,
         out_size: *mut iree_device_size_t,
     ) -> iree_status_t;
-    pub fn iree_status_code_from_errno(error_number: ::std::os::raw::c_int) -> iree_status_code_t;
-    pub fn iree_status_code_string(code: iree_status_code_t) -> *const ::std::os::raw::c_char;
+    pub fn iree_status_code_from_errno(
+        error_number: ::std::os::raw::c_int,
+    ) -> iree_status_code_t;
+    pub fn iree_status_code_string(
+        code: iree_status_code_t,
+    ) -> *const ::std::os::raw::c_char;
     pub fn iree_status_allocate(
         code: iree_status_code_t,
         file: *const ::std::os::raw::c_char,
@@ -6514,8 +6648,10 @@ unsafe extern "C" {
     pub fn iree_status_freeze(status: iree_status_t) -> iree_status_t;
     pub fn iree_status_free(status: iree_status_t);
     pub fn iree_status_ignore(status: iree_status_t) -> iree_status_t;
-    pub fn iree_status_join(base_status: iree_status_t, new_status: iree_status_t)
-    -> iree_status_t;
+    pub fn iree_status_join(
+        base_status: iree_status_t,
+        new_status: iree_status_t,
+    ) -> iree_status_t;
     pub fn iree_status_abort(status: iree_status_t) -> !;
     pub fn iree_status_consume_code(status: iree_status_t) -> iree_status_code_t;
     pub fn iree_status_annotate(
@@ -6545,7 +6681,9 @@ unsafe extern "C" {
         out_buffer_length: *mut iree_host_size_t,
     ) -> bool;
     pub fn iree_status_fprint(file: *mut FILE, status: iree_status_t);
-    pub fn iree_status_source_location(status: iree_status_t) -> iree_status_source_location_t;
+    pub fn iree_status_source_location(
+        status: iree_status_t,
+    ) -> iree_status_source_location_t;
     pub fn iree_status_message(status: iree_status_t) -> iree_string_view_t;
     pub fn iree_status_enumerate_payloads(
         status: iree_status_t,
@@ -6581,7 +6719,10 @@ unsafe extern "C" {
         source_bytes: iree_const_byte_span_t,
         out_ptr: *mut *mut ::std::os::raw::c_void,
     ) -> iree_status_t;
-    pub fn iree_allocator_free(allocator: iree_allocator_t, ptr: *mut ::std::os::raw::c_void);
+    pub fn iree_allocator_free(
+        allocator: iree_allocator_t,
+        ptr: *mut ::std::os::raw::c_void,
+    );
     pub fn iree_allocator_malloc_array(
         allocator: iree_allocator_t,
         count: iree_host_size_t,
@@ -6657,9 +6798,15 @@ unsafe extern "C" {
     pub fn iree_string_builder_buffer(
         builder: *const iree_string_builder_t,
     ) -> *const ::std::os::raw::c_char;
-    pub fn iree_string_builder_size(builder: *const iree_string_builder_t) -> iree_host_size_t;
-    pub fn iree_string_builder_capacity(builder: *const iree_string_builder_t) -> iree_host_size_t;
-    pub fn iree_string_builder_view(builder: *const iree_string_builder_t) -> iree_string_view_t;
+    pub fn iree_string_builder_size(
+        builder: *const iree_string_builder_t,
+    ) -> iree_host_size_t;
+    pub fn iree_string_builder_capacity(
+        builder: *const iree_string_builder_t,
+    ) -> iree_host_size_t;
+    pub fn iree_string_builder_view(
+        builder: *const iree_string_builder_t,
+    ) -> iree_string_view_t;
     pub fn iree_string_builder_take_storage(
         builder: *mut iree_string_builder_t,
     ) -> *mut ::std::os::raw::c_char;
@@ -6699,7 +6846,9 @@ unsafe extern "C" {
         allocator: iree_allocator_t,
         out_builder: *mut iree_string_pair_builder_t,
     );
-    pub fn iree_string_pair_builder_deinitialize(builder: *mut iree_string_pair_builder_t);
+    pub fn iree_string_pair_builder_deinitialize(
+        builder: *mut iree_string_pair_builder_t,
+    );
     pub fn iree_string_pair_builder_add(
         builder: *mut iree_string_pair_builder_t,
         pair: iree_string_pair_t,
@@ -6714,8 +6863,12 @@ unsafe extern "C" {
         inout_string: *mut iree_string_view_t,
     ) -> iree_status_t;
     pub fn iree_time_now() -> iree_time_t;
-    pub fn iree_relative_timeout_to_deadline_ns(timeout_ns: iree_duration_t) -> iree_time_t;
-    pub fn iree_absolute_deadline_to_timeout_ns(deadline_ns: iree_time_t) -> iree_duration_t;
+    pub fn iree_relative_timeout_to_deadline_ns(
+        timeout_ns: iree_duration_t,
+    ) -> iree_time_t;
+    pub fn iree_absolute_deadline_to_timeout_ns(
+        deadline_ns: iree_time_t,
+    ) -> iree_duration_t;
     pub fn iree_absolute_deadline_to_timeout_ms(deadline_ns: iree_time_t) -> u32;
     pub fn iree_wait_until(deadline_ns: iree_time_t) -> bool;
     pub fn iree_hal_memory_type_parse(
@@ -6787,16 +6940,26 @@ unsafe extern "C" {
     pub fn iree_hal_buffer_allocated_buffer(
         buffer: *const iree_hal_buffer_t,
     ) -> *mut iree_hal_buffer_t;
-    pub fn iree_hal_buffer_allocation_size(buffer: *const iree_hal_buffer_t) -> iree_device_size_t;
+    pub fn iree_hal_buffer_allocation_size(
+        buffer: *const iree_hal_buffer_t,
+    ) -> iree_device_size_t;
     pub fn iree_hal_buffer_allocation_placement(
         buffer: *const iree_hal_buffer_t,
     ) -> iree_hal_buffer_placement_t;
     pub fn iree_hal_buffer_allocation_preserve(buffer: *mut iree_hal_buffer_t);
     pub fn iree_hal_buffer_allocation_discard(buffer: *mut iree_hal_buffer_t) -> bool;
-    pub fn iree_hal_buffer_allocation_is_terminal(buffer: *const iree_hal_buffer_t) -> bool;
-    pub fn iree_hal_buffer_byte_offset(buffer: *const iree_hal_buffer_t) -> iree_device_size_t;
-    pub fn iree_hal_buffer_byte_length(buffer: *const iree_hal_buffer_t) -> iree_device_size_t;
-    pub fn iree_hal_buffer_memory_type(buffer: *const iree_hal_buffer_t) -> iree_hal_memory_type_t;
+    pub fn iree_hal_buffer_allocation_is_terminal(
+        buffer: *const iree_hal_buffer_t,
+    ) -> bool;
+    pub fn iree_hal_buffer_byte_offset(
+        buffer: *const iree_hal_buffer_t,
+    ) -> iree_device_size_t;
+    pub fn iree_hal_buffer_byte_length(
+        buffer: *const iree_hal_buffer_t,
+    ) -> iree_device_size_t;
+    pub fn iree_hal_buffer_memory_type(
+        buffer: *const iree_hal_buffer_t,
+    ) -> iree_hal_memory_type_t;
     pub fn iree_hal_buffer_allowed_access(
         buffer: *const iree_hal_buffer_t,
     ) -> iree_hal_memory_access_t;
@@ -6925,7 +7088,9 @@ unsafe extern "C" {
     pub fn iree_hal_allocator_host_allocator(
         allocator: *const iree_hal_allocator_t,
     ) -> iree_allocator_t;
-    pub fn iree_hal_allocator_trim(allocator: *mut iree_hal_allocator_t) -> iree_status_t;
+    pub fn iree_hal_allocator_trim(
+        allocator: *mut iree_hal_allocator_t,
+    ) -> iree_status_t;
     pub fn iree_hal_allocator_query_statistics(
         allocator: *mut iree_hal_allocator_t,
         out_statistics: *mut iree_hal_allocator_statistics_t,
@@ -6967,8 +7132,9 @@ unsafe extern "C" {
         requested_flags: iree_hal_external_buffer_flags_t,
         out_external_buffer: *mut iree_hal_external_buffer_t,
     ) -> iree_status_t;
-    pub fn iree_hal_allocator_supports_virtual_memory(allocator: *mut iree_hal_allocator_t)
-    -> bool;
+    pub fn iree_hal_allocator_supports_virtual_memory(
+        allocator: *mut iree_hal_allocator_t,
+    ) -> bool;
     pub fn iree_hal_allocator_virtual_memory_query_granularity(
         allocator: *mut iree_hal_allocator_t,
         params: iree_hal_buffer_params_t,
@@ -7100,7 +7266,10 @@ unsafe extern "C" {
         new_value: u64,
         frontier: *const iree_async_frontier_t,
     ) -> iree_status_t;
-    pub fn iree_hal_semaphore_fail(semaphore: *mut iree_hal_semaphore_t, status: iree_status_t);
+    pub fn iree_hal_semaphore_fail(
+        semaphore: *mut iree_hal_semaphore_t,
+        status: iree_status_t,
+    );
     pub fn iree_hal_semaphore_wait(
         semaphore: *mut iree_hal_semaphore_t,
         value: u64,
@@ -7136,7 +7305,9 @@ unsafe extern "C" {
         list: iree_hal_semaphore_list_t,
         host_allocator: iree_allocator_t,
     );
-    pub fn iree_hal_semaphore_list_poll(semaphore_list: iree_hal_semaphore_list_t) -> bool;
+    pub fn iree_hal_semaphore_list_poll(
+        semaphore_list: iree_hal_semaphore_list_t,
+    ) -> bool;
     pub fn iree_hal_semaphore_list_signal(
         semaphore_list: iree_hal_semaphore_list_t,
         frontier: *const iree_async_frontier_t,
@@ -7174,9 +7345,12 @@ unsafe extern "C" {
     ) -> iree_status_t;
     pub fn iree_hal_fence_retain(fence: *mut iree_hal_fence_t);
     pub fn iree_hal_fence_release(fence: *mut iree_hal_fence_t);
-    pub fn iree_hal_fence_semaphore_list(fence: *mut iree_hal_fence_t)
-    -> iree_hal_semaphore_list_t;
-    pub fn iree_hal_fence_timepoint_count(fence: *const iree_hal_fence_t) -> iree_host_size_t;
+    pub fn iree_hal_fence_semaphore_list(
+        fence: *mut iree_hal_fence_t,
+    ) -> iree_hal_semaphore_list_t;
+    pub fn iree_hal_fence_timepoint_count(
+        fence: *const iree_hal_fence_t,
+    ) -> iree_host_size_t;
     pub fn iree_hal_fence_insert(
         fence: *mut iree_hal_fence_t,
         semaphore: *mut iree_hal_semaphore_t,
@@ -7188,7 +7362,10 @@ unsafe extern "C" {
     ) -> iree_status_t;
     pub fn iree_hal_fence_query(fence: *mut iree_hal_fence_t) -> iree_status_t;
     pub fn iree_hal_fence_signal(fence: *mut iree_hal_fence_t) -> iree_status_t;
-    pub fn iree_hal_fence_fail(fence: *mut iree_hal_fence_t, signal_status: iree_status_t);
+    pub fn iree_hal_fence_fail(
+        fence: *mut iree_hal_fence_t,
+        signal_status: iree_status_t,
+    );
     pub fn iree_hal_fence_wait(
         fence: *mut iree_hal_fence_t,
         timeout: iree_timeout_t,
@@ -7218,8 +7395,12 @@ unsafe extern "C" {
     pub fn iree_io_file_handle_primitive(
         handle: *const iree_io_file_handle_t,
     ) -> iree_io_file_handle_primitive_t;
-    pub fn iree_io_file_handle_flush(handle: *mut iree_io_file_handle_t) -> iree_status_t;
-    pub fn iree_io_file_handle_uses_async_io(handle: *const iree_io_file_handle_t) -> bool;
+    pub fn iree_io_file_handle_flush(
+        handle: *mut iree_io_file_handle_t,
+    ) -> iree_status_t;
+    pub fn iree_io_file_handle_uses_async_io(
+        handle: *const iree_io_file_handle_t,
+    ) -> bool;
     pub fn iree_io_file_handle_create(
         mode: iree_io_file_mode_t,
         path: iree_string_view_t,
@@ -7256,7 +7437,9 @@ unsafe extern "C" {
     ) -> iree_status_t;
     pub fn iree_io_file_mapping_retain(mapping: *mut iree_io_file_mapping_t);
     pub fn iree_io_file_mapping_release(mapping: *mut iree_io_file_mapping_t);
-    pub fn iree_io_file_mapping_length(mapping: *const iree_io_file_mapping_t) -> iree_host_size_t;
+    pub fn iree_io_file_mapping_length(
+        mapping: *const iree_io_file_mapping_t,
+    ) -> iree_host_size_t;
     pub fn iree_io_file_mapping_contents_ro(
         mapping: *const iree_io_file_mapping_t,
     ) -> iree_const_byte_span_t;
@@ -7273,10 +7456,16 @@ unsafe extern "C" {
     ) -> iree_status_t;
     pub fn iree_hal_file_retain(file: *mut iree_hal_file_t);
     pub fn iree_hal_file_release(file: *mut iree_hal_file_t);
-    pub fn iree_hal_file_allowed_access(file: *mut iree_hal_file_t) -> iree_hal_memory_access_t;
+    pub fn iree_hal_file_allowed_access(
+        file: *mut iree_hal_file_t,
+    ) -> iree_hal_memory_access_t;
     pub fn iree_hal_file_length(file: *mut iree_hal_file_t) -> u64;
-    pub fn iree_hal_file_storage_buffer(file: *mut iree_hal_file_t) -> *mut iree_hal_buffer_t;
-    pub fn iree_hal_file_async_handle(file: *mut iree_hal_file_t) -> *mut iree_async_file_t;
+    pub fn iree_hal_file_storage_buffer(
+        file: *mut iree_hal_file_t,
+    ) -> *mut iree_hal_buffer_t;
+    pub fn iree_hal_file_async_handle(
+        file: *mut iree_hal_file_t,
+    ) -> *mut iree_async_file_t;
     pub fn iree_hal_file_validate_access(
         file: *mut iree_hal_file_t,
         required_access: iree_hal_memory_access_t,
@@ -7300,8 +7489,12 @@ unsafe extern "C" {
     pub fn iree_hal_device_retain(device: *mut iree_hal_device_t);
     pub fn iree_hal_device_release(device: *mut iree_hal_device_t);
     pub fn iree_hal_device_id(device: *mut iree_hal_device_t) -> iree_string_view_t;
-    pub fn iree_hal_device_host_allocator(device: *mut iree_hal_device_t) -> iree_allocator_t;
-    pub fn iree_hal_device_allocator(device: *mut iree_hal_device_t) -> *mut iree_hal_allocator_t;
+    pub fn iree_hal_device_host_allocator(
+        device: *mut iree_hal_device_t,
+    ) -> iree_allocator_t;
+    pub fn iree_hal_device_allocator(
+        device: *mut iree_hal_device_t,
+    ) -> *mut iree_hal_allocator_t;
     pub fn iree_hal_device_replace_allocator(
         device: *mut iree_hal_device_t,
         new_allocator: *mut iree_hal_allocator_t,
@@ -7473,7 +7666,9 @@ unsafe extern "C" {
         device: *mut iree_hal_device_t,
         options: *const iree_hal_device_external_capture_options_t,
     ) -> iree_status_t;
-    pub fn iree_hal_device_external_capture_end(device: *mut iree_hal_device_t) -> iree_status_t;
+    pub fn iree_hal_device_external_capture_end(
+        device: *mut iree_hal_device_t,
+    ) -> iree_status_t;
     pub fn iree_hal_device_list_allocate(
         capacity: iree_host_size_t,
         host_allocator: iree_allocator_t,
@@ -7901,8 +8096,14 @@ unsafe extern "C" {
         out_buffer_length: *mut iree_host_size_t,
     ) -> iree_status_t;
     pub fn iree_vm_ref_type_name(type_: iree_vm_ref_type_t) -> iree_string_view_t;
-    pub fn iree_vm_ref_object_retain(ptr: *mut ::std::os::raw::c_void, type_: iree_vm_ref_type_t);
-    pub fn iree_vm_ref_object_release(ptr: *mut ::std::os::raw::c_void, type_: iree_vm_ref_type_t);
+    pub fn iree_vm_ref_object_retain(
+        ptr: *mut ::std::os::raw::c_void,
+        type_: iree_vm_ref_type_t,
+    );
+    pub fn iree_vm_ref_object_release(
+        ptr: *mut ::std::os::raw::c_void,
+        type_: iree_vm_ref_type_t,
+    );
     pub fn iree_vm_ref_wrap_assign(
         ptr: *mut ::std::os::raw::c_void,
         type_: iree_vm_ref_type_t,
@@ -7935,7 +8136,10 @@ unsafe extern "C" {
     pub fn iree_vm_ref_assign(ref_: *mut iree_vm_ref_t, out_ref: *mut iree_vm_ref_t);
     pub fn iree_vm_ref_move(ref_: *mut iree_vm_ref_t, out_ref: *mut iree_vm_ref_t);
     pub fn iree_vm_ref_is_null(ref_: *const iree_vm_ref_t) -> bool;
-    pub fn iree_vm_ref_equal(lhs: *const iree_vm_ref_t, rhs: *const iree_vm_ref_t) -> bool;
+    pub fn iree_vm_ref_equal(
+        lhs: *const iree_vm_ref_t,
+        rhs: *const iree_vm_ref_t,
+    ) -> bool;
     pub fn iree_vm_buffer_initialize(
         access: iree_vm_buffer_access_t,
         data: iree_byte_span_t,
@@ -7973,8 +8177,9 @@ unsafe extern "C" {
     pub fn iree_vm_buffer_length(buffer: *const iree_vm_buffer_t) -> iree_host_size_t;
     pub fn iree_vm_buffer_data(buffer: *const iree_vm_buffer_t) -> *mut u8;
     pub fn iree_vm_buffer_contents(buffer: *const iree_vm_buffer_t) -> iree_byte_span_t;
-    pub fn iree_vm_buffer_const_contents(buffer: *const iree_vm_buffer_t)
-    -> iree_const_byte_span_t;
+    pub fn iree_vm_buffer_const_contents(
+        buffer: *const iree_vm_buffer_t,
+    ) -> iree_const_byte_span_t;
     pub fn iree_vm_buffer_copy_bytes(
         source_buffer: *const iree_vm_buffer_t,
         source_offset: iree_host_size_t,
@@ -8055,7 +8260,9 @@ unsafe extern "C" {
     ) -> iree_status_t;
     pub fn iree_vm_instance_retain(instance: *mut iree_vm_instance_t);
     pub fn iree_vm_instance_release(instance: *mut iree_vm_instance_t);
-    pub fn iree_vm_instance_allocator(instance: *mut iree_vm_instance_t) -> iree_allocator_t;
+    pub fn iree_vm_instance_allocator(
+        instance: *mut iree_vm_instance_t,
+    ) -> iree_allocator_t;
     pub fn iree_vm_instance_register_type(
         instance: *mut iree_vm_instance_t,
         descriptor: *const iree_vm_ref_type_descriptor_t,
@@ -8077,7 +8284,9 @@ unsafe extern "C" {
         instance: *mut iree_vm_instance_t,
         full_name: iree_string_view_t,
     ) -> iree_vm_ref_type_t;
-    pub fn iree_vm_resolve_builtin_types(instance: *mut iree_vm_instance_t) -> iree_status_t;
+    pub fn iree_vm_resolve_builtin_types(
+        instance: *mut iree_vm_instance_t,
+    ) -> iree_status_t;
     pub fn iree_vm_function_call_get_cconv_fragments(
         signature: *const iree_vm_function_signature_t,
         out_arguments: *mut iree_string_view_t,
@@ -8106,7 +8315,9 @@ unsafe extern "C" {
     pub fn iree_vm_module_retain(module: *mut iree_vm_module_t);
     pub fn iree_vm_module_release(module: *mut iree_vm_module_t);
     pub fn iree_vm_module_name(module: *const iree_vm_module_t) -> iree_string_view_t;
-    pub fn iree_vm_module_signature(module: *const iree_vm_module_t) -> iree_vm_module_signature_t;
+    pub fn iree_vm_module_signature(
+        module: *const iree_vm_module_t,
+    ) -> iree_vm_module_signature_t;
     pub fn iree_vm_module_lookup_attr_by_name(
         module: *const iree_vm_module_t,
         key: iree_string_view_t,
@@ -8139,7 +8350,9 @@ unsafe extern "C" {
         pc: iree_vm_source_offset_t,
         out_source_location: *mut iree_vm_source_location_t,
     ) -> iree_status_t;
-    pub fn iree_vm_function_name(function: *const iree_vm_function_t) -> iree_string_view_t;
+    pub fn iree_vm_function_name(
+        function: *const iree_vm_function_t,
+    ) -> iree_string_view_t;
     pub fn iree_vm_function_signature(
         function: *const iree_vm_function_t,
     ) -> iree_vm_function_signature_t;
@@ -8173,8 +8386,12 @@ unsafe extern "C" {
         stack: *const iree_vm_stack_t,
     ) -> iree_vm_invocation_flags_t;
     pub fn iree_vm_stack_top(stack: *mut iree_vm_stack_t) -> *mut iree_vm_stack_frame_t;
-    pub fn iree_vm_stack_current_frame(stack: *mut iree_vm_stack_t) -> *mut iree_vm_stack_frame_t;
-    pub fn iree_vm_stack_parent_frame(stack: *mut iree_vm_stack_t) -> *mut iree_vm_stack_frame_t;
+    pub fn iree_vm_stack_current_frame(
+        stack: *mut iree_vm_stack_t,
+    ) -> *mut iree_vm_stack_frame_t;
+    pub fn iree_vm_stack_parent_frame(
+        stack: *mut iree_vm_stack_t,
+    ) -> *mut iree_vm_stack_frame_t;
     pub fn iree_vm_stack_query_module_state(
         stack: *mut iree_vm_stack_t,
         module: *mut iree_vm_module_t,
@@ -8232,10 +8449,16 @@ unsafe extern "C" {
     ) -> iree_status_t;
     pub fn iree_vm_context_retain(context: *mut iree_vm_context_t);
     pub fn iree_vm_context_release(context: *mut iree_vm_context_t);
-    pub fn iree_vm_context_instance(context: *const iree_vm_context_t) -> *mut iree_vm_instance_t;
+    pub fn iree_vm_context_instance(
+        context: *const iree_vm_context_t,
+    ) -> *mut iree_vm_instance_t;
     pub fn iree_vm_context_id(context: *const iree_vm_context_t) -> iree_vm_context_id_t;
-    pub fn iree_vm_context_flags(context: *const iree_vm_context_t) -> iree_vm_context_flags_t;
-    pub fn iree_vm_context_module_count(context: *const iree_vm_context_t) -> iree_host_size_t;
+    pub fn iree_vm_context_flags(
+        context: *const iree_vm_context_t,
+    ) -> iree_vm_context_flags_t;
+    pub fn iree_vm_context_module_count(
+        context: *const iree_vm_context_t,
+    ) -> iree_host_size_t;
     pub fn iree_vm_context_module_at(
         context: *const iree_vm_context_t,
         i: iree_host_size_t,
@@ -8299,7 +8522,10 @@ unsafe extern "C" {
         new_size: iree_host_size_t,
     ) -> iree_status_t;
     pub fn iree_vm_list_clear(list: *mut iree_vm_list_t);
-    pub fn iree_vm_list_swap_storage(list_a: *mut iree_vm_list_t, list_b: *mut iree_vm_list_t);
+    pub fn iree_vm_list_swap_storage(
+        list_a: *mut iree_vm_list_t,
+        list_b: *mut iree_vm_list_t,
+    );
     pub fn iree_vm_list_copy(
         src_list: *mut iree_vm_list_t,
         src_i: iree_host_size_t,
@@ -8454,7 +8680,10 @@ unsafe extern "C" {
         callback: iree_vm_loop_callback_fn_t,
         user_data: *mut ::std::os::raw::c_void,
     ) -> iree_status_t;
-    pub fn iree_vm_loop_drain(loop_: iree_vm_loop_t, timeout: iree_timeout_t) -> iree_status_t;
+    pub fn iree_vm_loop_drain(
+        loop_: iree_vm_loop_t,
+        timeout: iree_timeout_t,
+    ) -> iree_status_t;
     pub fn iree_vm_invoke(
         context: *mut iree_vm_context_t,
         function: iree_vm_function_t,
@@ -8507,9 +8736,15 @@ unsafe extern "C" {
         allocator: iree_allocator_t,
         out_invocation: *mut *mut iree_vm_invocation_t,
     ) -> iree_status_t;
-    pub fn iree_vm_invocation_retain(invocation: *mut iree_vm_invocation_t) -> iree_status_t;
-    pub fn iree_vm_invocation_release(invocation: *mut iree_vm_invocation_t) -> iree_status_t;
-    pub fn iree_vm_invocation_query_status(invocation: *mut iree_vm_invocation_t) -> iree_status_t;
+    pub fn iree_vm_invocation_retain(
+        invocation: *mut iree_vm_invocation_t,
+    ) -> iree_status_t;
+    pub fn iree_vm_invocation_release(
+        invocation: *mut iree_vm_invocation_t,
+    ) -> iree_status_t;
+    pub fn iree_vm_invocation_query_status(
+        invocation: *mut iree_vm_invocation_t,
+    ) -> iree_status_t;
     pub fn iree_vm_invocation_outputs(
         invocation: *mut iree_vm_invocation_t,
     ) -> *const iree_vm_list_t;
@@ -9076,8 +9311,12 @@ unsafe extern "C" {
     ) -> iree_status_t;
     pub fn iree_runtime_call_deinitialize(call: *mut iree_runtime_call_t);
     pub fn iree_runtime_call_reset(call: *mut iree_runtime_call_t);
-    pub fn iree_runtime_call_inputs(call: *const iree_runtime_call_t) -> *mut iree_vm_list_t;
-    pub fn iree_runtime_call_outputs(call: *const iree_runtime_call_t) -> *mut iree_vm_list_t;
+    pub fn iree_runtime_call_inputs(
+        call: *const iree_runtime_call_t,
+    ) -> *mut iree_vm_list_t;
+    pub fn iree_runtime_call_outputs(
+        call: *const iree_runtime_call_t,
+    ) -> *mut iree_vm_list_t;
     pub fn iree_runtime_call_invoke(
         call: *mut iree_runtime_call_t,
         flags: iree_runtime_call_flags_t,
@@ -9144,7 +9383,9 @@ unsafe extern "C" {
     pub fn iree_runtime_session_device_allocator(
         session: *const iree_runtime_session_t,
     ) -> *mut iree_hal_allocator_t;
-    pub fn iree_runtime_session_trim(session: *mut iree_runtime_session_t) -> iree_status_t;
+    pub fn iree_runtime_session_trim(
+        session: *mut iree_runtime_session_t,
+    ) -> iree_status_t;
     pub fn iree_runtime_session_append_module(
         session: *mut iree_runtime_session_t,
         module: *mut iree_vm_module_t,
@@ -9183,8 +9424,12 @@ unsafe extern "C" {
         call: iree_vm_function_call_t,
     ) -> iree_status_t;
     pub static mut iree_hal_allocator_registration: iree_vm_ref_type_t;
-    pub fn iree_hal_allocator_retain_ref(value: *mut iree_hal_allocator_t) -> iree_vm_ref_t;
-    pub fn iree_hal_allocator_move_ref(value: *mut iree_hal_allocator_t) -> iree_vm_ref_t;
+    pub fn iree_hal_allocator_retain_ref(
+        value: *mut iree_hal_allocator_t,
+    ) -> iree_vm_ref_t;
+    pub fn iree_hal_allocator_move_ref(
+        value: *mut iree_hal_allocator_t,
+    ) -> iree_vm_ref_t;
     pub fn iree_hal_allocator_check_deref(
         ref_: iree_vm_ref_t,
         out_ptr: *mut *mut iree_hal_allocator_t,
@@ -9205,8 +9450,12 @@ unsafe extern "C" {
         out_ptr: *mut *mut iree_hal_buffer_t,
     ) -> iree_status_t;
     pub static mut iree_hal_buffer_view_registration: iree_vm_ref_type_t;
-    pub fn iree_hal_buffer_view_retain_ref(value: *mut iree_hal_buffer_view_t) -> iree_vm_ref_t;
-    pub fn iree_hal_buffer_view_move_ref(value: *mut iree_hal_buffer_view_t) -> iree_vm_ref_t;
+    pub fn iree_hal_buffer_view_retain_ref(
+        value: *mut iree_hal_buffer_view_t,
+    ) -> iree_vm_ref_t;
+    pub fn iree_hal_buffer_view_move_ref(
+        value: *mut iree_hal_buffer_view_t,
+    ) -> iree_vm_ref_t;
     pub fn iree_hal_buffer_view_check_deref(
         ref_: iree_vm_ref_t,
         out_ptr: *mut *mut iree_hal_buffer_view_t,
@@ -9230,8 +9479,9 @@ unsafe extern "C" {
     pub fn iree_hal_command_buffer_retain_ref(
         value: *mut iree_hal_command_buffer_t,
     ) -> iree_vm_ref_t;
-    pub fn iree_hal_command_buffer_move_ref(value: *mut iree_hal_command_buffer_t)
-    -> iree_vm_ref_t;
+    pub fn iree_hal_command_buffer_move_ref(
+        value: *mut iree_hal_command_buffer_t,
+    ) -> iree_vm_ref_t;
     pub fn iree_hal_command_buffer_check_deref(
         ref_: iree_vm_ref_t,
         out_ptr: *mut *mut iree_hal_command_buffer_t,
@@ -9263,8 +9513,12 @@ unsafe extern "C" {
         out_ptr: *mut *mut iree_hal_event_t,
     ) -> iree_status_t;
     pub static mut iree_hal_executable_registration: iree_vm_ref_type_t;
-    pub fn iree_hal_executable_retain_ref(value: *mut iree_hal_executable_t) -> iree_vm_ref_t;
-    pub fn iree_hal_executable_move_ref(value: *mut iree_hal_executable_t) -> iree_vm_ref_t;
+    pub fn iree_hal_executable_retain_ref(
+        value: *mut iree_hal_executable_t,
+    ) -> iree_vm_ref_t;
+    pub fn iree_hal_executable_move_ref(
+        value: *mut iree_hal_executable_t,
+    ) -> iree_vm_ref_t;
     pub fn iree_hal_executable_check_deref(
         ref_: iree_vm_ref_t,
         out_ptr: *mut *mut iree_hal_executable_t,
@@ -9311,8 +9565,12 @@ unsafe extern "C" {
         out_ptr: *mut *mut iree_hal_file_t,
     ) -> iree_status_t;
     pub static mut iree_hal_semaphore_registration: iree_vm_ref_type_t;
-    pub fn iree_hal_semaphore_retain_ref(value: *mut iree_hal_semaphore_t) -> iree_vm_ref_t;
-    pub fn iree_hal_semaphore_move_ref(value: *mut iree_hal_semaphore_t) -> iree_vm_ref_t;
+    pub fn iree_hal_semaphore_retain_ref(
+        value: *mut iree_hal_semaphore_t,
+    ) -> iree_vm_ref_t;
+    pub fn iree_hal_semaphore_move_ref(
+        value: *mut iree_hal_semaphore_t,
+    ) -> iree_vm_ref_t;
     pub fn iree_hal_semaphore_check_deref(
         ref_: iree_vm_ref_t,
         out_ptr: *mut *mut iree_hal_semaphore_t,
@@ -9327,12 +9585,18 @@ unsafe extern "C" {
     pub fn iree_hal_module_register_loader_types(
         instance: *mut iree_vm_instance_t,
     ) -> iree_status_t;
-    pub fn iree_hal_module_register_all_types(instance: *mut iree_vm_instance_t) -> iree_status_t;
-    pub fn iree_hal_module_resolve_inline_types(instance: *mut iree_vm_instance_t)
-    -> iree_status_t;
-    pub fn iree_hal_module_resolve_loader_types(instance: *mut iree_vm_instance_t)
-    -> iree_status_t;
-    pub fn iree_hal_module_resolve_all_types(instance: *mut iree_vm_instance_t) -> iree_status_t;
+    pub fn iree_hal_module_register_all_types(
+        instance: *mut iree_vm_instance_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_module_resolve_inline_types(
+        instance: *mut iree_vm_instance_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_module_resolve_loader_types(
+        instance: *mut iree_vm_instance_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_module_resolve_all_types(
+        instance: *mut iree_vm_instance_t,
+    ) -> iree_status_t;
     pub fn iree_vm_list_get_buffer_assign(
         list: *const iree_vm_list_t,
         i: iree_host_size_t,
@@ -9403,8 +9667,9 @@ unsafe extern "C" {
     ) -> iree_status_t;
     pub fn iree_io_parameter_index_retain(index: *mut iree_io_parameter_index_t);
     pub fn iree_io_parameter_index_release(index: *mut iree_io_parameter_index_t);
-    pub fn iree_io_parameter_index_count(index: *mut iree_io_parameter_index_t)
-    -> iree_host_size_t;
+    pub fn iree_io_parameter_index_count(
+        index: *mut iree_io_parameter_index_t,
+    ) -> iree_host_size_t;
     pub fn iree_io_parameter_index_reserve(
         index: *mut iree_io_parameter_index_t,
         new_capacity: iree_host_size_t,
@@ -9433,8 +9698,12 @@ unsafe extern "C" {
         scope: iree_string_view_t,
         index: *mut iree_io_parameter_index_t,
     ) -> iree_status_t;
-    pub fn iree_io_parameter_provider_retain(provider: *mut iree_io_parameter_provider_t);
-    pub fn iree_io_parameter_provider_release(provider: *mut iree_io_parameter_provider_t);
+    pub fn iree_io_parameter_provider_retain(
+        provider: *mut iree_io_parameter_provider_t,
+    );
+    pub fn iree_io_parameter_provider_release(
+        provider: *mut iree_io_parameter_provider_t,
+    );
     pub fn iree_io_parameter_provider_notify(
         provider: *mut iree_io_parameter_provider_t,
         signal: iree_io_parameter_provider_signal_t,
@@ -9522,8 +9791,12 @@ unsafe extern "C" {
         allocator: iree_allocator_t,
         out_tracker: *mut *mut iree_async_frontier_tracker_t,
     ) -> iree_status_t;
-    pub fn iree_async_frontier_tracker_retain(tracker: *mut iree_async_frontier_tracker_t);
-    pub fn iree_async_frontier_tracker_release(tracker: *mut iree_async_frontier_tracker_t);
+    pub fn iree_async_frontier_tracker_retain(
+        tracker: *mut iree_async_frontier_tracker_t,
+    );
+    pub fn iree_async_frontier_tracker_release(
+        tracker: *mut iree_async_frontier_tracker_t,
+    );
     pub fn iree_async_frontier_tracker_session_epoch(
         tracker: *const iree_async_frontier_tracker_t,
     ) -> u8;
@@ -9578,7 +9851,10 @@ unsafe extern "C" {
         out_ptr: *mut *mut ::std::os::raw::c_void,
         out_info: *mut iree_numa_alloc_info_t,
     ) -> iree_status_t;
-    pub fn iree_numa_free(ptr: *mut ::std::os::raw::c_void, info: *const iree_numa_alloc_info_t);
+    pub fn iree_numa_free(
+        ptr: *mut ::std::os::raw::c_void,
+        info: *const iree_numa_alloc_info_t,
+    );
     pub fn iree_numa_bind_memory(
         ptr: *mut ::std::os::raw::c_void,
         size: iree_host_size_t,
@@ -9624,8 +9900,12 @@ unsafe extern "C" {
         import_provider: iree_hal_executable_import_provider_t,
         out_base_loader: *mut iree_hal_executable_loader_t,
     );
-    pub fn iree_hal_executable_loader_retain(executable_loader: *mut iree_hal_executable_loader_t);
-    pub fn iree_hal_executable_loader_release(executable_loader: *mut iree_hal_executable_loader_t);
+    pub fn iree_hal_executable_loader_retain(
+        executable_loader: *mut iree_hal_executable_loader_t,
+    );
+    pub fn iree_hal_executable_loader_release(
+        executable_loader: *mut iree_hal_executable_loader_t,
+    );
     pub fn iree_hal_executable_loader_infer_format(
         executable_loader: *mut iree_hal_executable_loader_t,
         caching_mode: iree_hal_executable_caching_mode_t,
@@ -9651,7 +9931,9 @@ unsafe extern "C" {
         worker_capacity: iree_host_size_t,
         out_executable: *mut *mut iree_hal_executable_t,
     ) -> iree_status_t;
-    pub fn iree_hal_sync_device_params_initialize(out_params: *mut iree_hal_sync_device_params_t);
+    pub fn iree_hal_sync_device_params_initialize(
+        out_params: *mut iree_hal_sync_device_params_t,
+    );
     pub fn iree_hal_sync_device_create(
         identifier: iree_string_view_t,
         params: *const iree_hal_sync_device_params_t,
@@ -9736,7 +10018,9 @@ unsafe extern "C" {
         max_core_count: iree_host_size_t,
         out_topology: *mut iree_task_topology_t,
     ) -> iree_status_t;
-    pub fn iree_task_executor_options_initialize(out_options: *mut iree_task_executor_options_t);
+    pub fn iree_task_executor_options_initialize(
+        out_options: *mut iree_task_executor_options_t,
+    );
     pub fn iree_task_executor_create(
         options: iree_task_executor_options_t,
         topology: *const iree_task_topology_t,
@@ -9749,14 +10033,20 @@ unsafe extern "C" {
         executor: *mut iree_task_executor_t,
     ) -> iree_task_topology_node_id_t;
     pub fn iree_task_executor_trim(executor: *mut iree_task_executor_t);
-    pub fn iree_task_executor_worker_count(executor: *mut iree_task_executor_t)
-    -> iree_host_size_t;
-    pub fn iree_task_executor_wake_workers(executor: *mut iree_task_executor_t, count: i32);
+    pub fn iree_task_executor_worker_count(
+        executor: *mut iree_task_executor_t,
+    ) -> iree_host_size_t;
+    pub fn iree_task_executor_wake_workers(
+        executor: *mut iree_task_executor_t,
+        count: i32,
+    );
     pub fn iree_task_executor_schedule_process(
         executor: *mut iree_task_executor_t,
         process: *mut iree_task_process_t,
     );
-    pub fn iree_hal_task_device_params_initialize(out_params: *mut iree_hal_task_device_params_t);
+    pub fn iree_hal_task_device_params_initialize(
+        out_params: *mut iree_hal_task_device_params_t,
+    );
     pub fn iree_hal_task_device_create(
         identifier: iree_string_view_t,
         params: *const iree_hal_task_device_params_t,

@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use iree_src::fetch::{Outcome, fetch};
 use iree_src::progress::Progress;
 use iree_src::request::{Compiler, Machine, Origin, Request};
-use iree_src::{CUDA_HOME_VAR, DIST_VAR, Manifest, Overrides, check, locate_in_target};
+use iree_src::{CUDA_HOME_VAR, DIST_VAR, Located, Manifest, Overrides, check, locate_in_target};
 
 use crate::{flags, workspace};
 
 pub fn run(flags: &flags::FetchIree) -> Result<()> {
     if flags.from == Some(flags::From::Dist) && cfg!(not(feature = "dist")) && !flags.check {
-        return workspace::again_with("dist");
+        return workspace::again_with("dist", &[]);
     }
     let request = request(flags)?;
     if flags.check {
@@ -32,29 +32,19 @@ pub fn run(flags: &flags::FetchIree) -> Result<()> {
     Ok(())
 }
 
-/// Brings the default folder when the build would find none; a folder that the environment names
-/// is left alone.
-pub fn ensure(network: &flags::Network) -> Result<()> {
+/// The folder that a build uses; the default one is brought when it is not there. A folder that
+/// the environment names is left alone.
+pub fn ensure(network: &flags::Network) -> Result<Located> {
     let target = workspace::target_dir()?;
-    let var = |name| std::env::var_os(name).map(PathBuf::from);
+    let var = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let overrides = Overrides { cuda_home: var(CUDA_HOME_VAR), dist: var(DIST_VAR) };
-    if overrides != Overrides::default()
-        && let Some(found) = locate_in_target(&overrides, &target)?
-    {
-        println!(
-            "IREE {} from {} (by {})",
-            found.manifest.iree,
-            found.folder.display(),
-            found.from
-        );
-        return Ok(());
+    if overrides == Overrides::default() {
+        let request = base_request(target.join("iree"), network);
+        if let Outcome::Made(manifest) = fetch(&request)? {
+            print(&request.out, &manifest, "is ready");
+        }
     }
-    let request = base_request(target.join("iree"), network);
-    let outcome = fetch(&request)?;
-    if let Outcome::Made(manifest) = &outcome {
-        print(&request.out, manifest, "is ready");
-    }
-    Ok(())
+    locate_in_target(&overrides, &target)?.context("there is no IREE folder")
 }
 
 /// A request with the machine's defaults.

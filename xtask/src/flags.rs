@@ -16,6 +16,12 @@ pub struct Xtask {
 pub enum Task {
     /// Bring IREE: its runtime and its compiler, in one folder.
     FetchIree(FetchIree),
+    /// Make the checked-in bindings of iree-sys again from the headers.
+    Bindgen(Bindgen),
+    /// Bring what is missing, build, and generate text.
+    Demo(Demo),
+    /// Bring what is missing and check everything: format, lints, documentation, tests.
+    Test(Test),
 }
 
 #[derive(Debug, Args)]
@@ -57,6 +63,36 @@ pub struct FetchIree {
     pub network: Network,
 }
 
+#[derive(Debug, Args)]
+pub struct Bindgen {
+    /// Change nothing; fail when the checked-in bindings are not what the headers give.
+    #[arg(long)]
+    pub check: bool,
+    #[command(flatten)]
+    pub network: Network,
+}
+
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// What the text begins with.
+    #[arg(short, long, default_value = "Once upon a time")]
+    pub prompt: String,
+    #[command(flatten)]
+    pub network: Network,
+    /// More arguments for `iree-llm generate`.
+    #[arg(last = true, value_name = "ARGS")]
+    pub generate: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Test {
+    /// Only the tests: no lints, no documentation, no bindings.
+    #[arg(long)]
+    pub quick: bool,
+    #[command(flatten)]
+    pub network: Network,
+}
+
 /// What tasks may download, and where it is kept.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Network {
@@ -76,4 +112,14 @@ pub enum From {
     Dist,
     /// Build a checkout; compiler from PyPI.
     Source,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Xtask::command().debug_assert();
+    }
 }

@@ -1,7 +1,10 @@
 //! The workspace's own tasks. `cargo xtask --help` lists them.
 
+mod bindgen;
+mod demo;
 mod fetch_iree;
 mod flags;
+mod test;
 mod workspace;
 
 use std::process::ExitCode;
@@ -11,6 +14,9 @@ use clap::Parser;
 fn main() -> ExitCode {
     let result = match flags::Xtask::parse().task {
         flags::Task::FetchIree(flags) => fetch_iree::run(&flags),
+        flags::Task::Bindgen(flags) => bindgen::run(&flags),
+        flags::Task::Demo(flags) => demo::run(&flags),
+        flags::Task::Test(flags) => test::run(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! Where things are in this workspace, and how its cargo is run.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,17 +44,17 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs this same command line with xtask's feature `feature` built in.
+/// Runs this same command line with xtask's feature `feature` built in and `variables` set.
 ///
 /// Only the tasks that need a heavy dependency wait for it to compile.
-#[allow(dead_code, reason = "unused when every feature is on")]
-pub fn again_with(feature: &str) -> Result<()> {
-    eprintln!("building xtask with {feature} (once)");
+pub fn again_with(feature: &str, variables: &[(&str, &OsStr)]) -> Result<()> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--package=xtask", "--features", feature]);
+    command.arg("--manifest-path").arg(root().join("Cargo.toml"));
+    command.arg("--").args(std::env::args_os().skip(1));
+    command.envs(variables.iter().copied());
     // Paths on the command line are relative to the user's folder, not to the workspace.
     command.current_dir(std::env::current_dir()?);
-    command.arg("--").args(std::env::args_os().skip(1));
     let status = command.status().context("cannot run cargo")?;
     // The inner run has already said what was wrong.
     std::process::exit(status.code().unwrap_or(1));

@@ -1,0 +1,27 @@
+//! `cargo xtask bindgen`: makes the checked-in bindings of `iree-sys`, or checks them.
+//!
+//! libclang is the pinned one, so that two machines write the same bytes; `LIBCLANG_PATH`
+//! overrides it. How the bindings are made is written in `iree-sys/build/bindings.rs`, which the
+//! build script of that crate shares.
+
+#[cfg(feature = "bindgen")]
+mod generate;
+
+use anyhow::Result;
+
+use crate::{fetch_iree, flags, workspace};
+
+const LIBCLANG_VAR: &str = "LIBCLANG_PATH";
+
+pub fn run(flags: &flags::Bindgen) -> Result<()> {
+    if std::env::var_os(LIBCLANG_VAR).is_none_or(|path| path.is_empty()) {
+        let request = fetch_iree::base_request(workspace::target_dir()?, &flags.network);
+        let libclang = iree_src::tools::libclang(&request)?;
+        // libclang's place is read from the environment, so that has to be another process.
+        return workspace::again_with("bindgen", &[(LIBCLANG_VAR, libclang.as_os_str())]);
+    }
+    #[cfg(not(feature = "bindgen"))]
+    return workspace::again_with("bindgen", &[]);
+    #[cfg(feature = "bindgen")]
+    generate::run(flags)
+}

@@ -1,0 +1,90 @@
+//! `cargo xtask test`: everything that must hold, in the order in which it fails fastest.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::{fetch_iree, flags, workspace};
+
+/// Features that no default build turns on, per package.
+const OPTIONAL_FEATURES: [(&str, &str); 2] = [("iree-src", "dist"), ("xtask", "bindgen,dist")];
+
+pub fn run(flags: &flags::Test) -> Result<()> {
+    let mut steps = Steps::default();
+    steps.step("fetch IREE", || fetch_iree::ensure(&flags.network).map(drop))?;
+    let cargo = |args: &[&str]| {
+        let mut command = workspace::cargo();
+        command.args(args);
+        if flags.network.offline {
+            command.env("CARGO_NET_OFFLINE", "true");
+        }
+        command
+    };
+    if !flags.quick {
+        steps.run("format", &mut cargo(&["fmt", "--all", "--", "--check"]))?;
+        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+        steps.run("clippy", &mut clippy)?;
+        for (package, features) in OPTIONAL_FEATURES {
+            let mut clippy = cargo(&["clippy", "--all-targets", "--package", package]);
+            clippy.args(["--features", features, "--", "-D", "warnings"]);
+            steps.run(&format!("clippy of {package} with {features}"), &mut clippy)?;
+        }
+        let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
+        steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+        let mut bare = cargo(&["build", "--workspace", "--no-default-features"]);
+        steps.run("build without features", &mut bare)?;
+        let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
+        steps.run("bindings", &mut bindgen)?;
+    }
+    if has_nextest() {
+        steps.run("tests", &mut cargo(&["nextest", "run", "--workspace"]))?;
+        steps.run("documentation tests", &mut cargo(&["test", "--workspace", "--doc"]))?;
+    } else {
+        steps.run("tests", &mut cargo(&["test", "--workspace"]))?;
+    }
+    for (package, features) in OPTIONAL_FEATURES {
+        let mut test = cargo(&["test", "--package", package, "--features", features]);
+        steps.run(&format!("tests of {package} with {features}"), &mut test)?;
+    }
+    steps.summary();
+    Ok(())
+}
+
+fn has_nextest() -> bool {
+    let mut command = Command::new("cargo-nextest");
+    command.args(["nextest", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[derive(Default)]
+struct Steps {
+    done: Vec<(String, Duration)>,
+}
+
+impl Steps {
+    fn run(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        self.step(name, || workspace::run(command))
+    }
+
+    fn step(&mut self, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        eprintln!("==> {name}");
+        let started = Instant::now();
+        let result = work();
+        if result.is_err() {
+            self.summary();
+        }
+        result.with_context(|| format!("the step \"{name}\" failed"))?;
+        self.done.push((name.to_owned(), started.elapsed()));
+        Ok(())
+    }
+
+    fn summary(&self) {
+        eprintln!("==> passed:");
+        for (name, time) in &self.done {
+            eprintln!("{:>8.1} s  {name}", time.as_secs_f32());
+        }
+        let total: Duration = self.done.iter().map(|(_, time)| time).sum();
+        eprintln!("{:>8.1} s  in total", total.as_secs_f32());
+    }
+}
