@@ -164,9 +164,9 @@ impl Backend {
             #[cfg(feature = "candle")]
             Self::Candle => crate::candle::open(folder, options),
             #[cfg(not(feature = "candle"))]
-            Self::Candle => {
-                Err(Error::Unsupported("built without candle: build with `--features candle`".into()))
-            }
+            Self::Candle => Err(Error::Unsupported(
+                "built without candle: build with `--features candle`".into(),
+            )),
         }
     }
 }

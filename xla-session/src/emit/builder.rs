@@ -224,7 +224,11 @@ impl Builder {
 
     /// The same elements in another shape.
     pub fn reshape(&mut self, a: &Value, dims: &[usize]) -> Value {
-        debug_assert_eq!(a.dims().iter().product::<usize>(), dims.iter().product::<usize>(), "{dims:?}");
+        debug_assert_eq!(
+            a.dims().iter().product::<usize>(),
+            dims.iter().product::<usize>(),
+            "{dims:?}"
+        );
         if a.dims() == dims {
             return a.clone();
         }
@@ -269,12 +273,7 @@ impl Builder {
         self.op(
             &dims,
             a.ty.element,
-            format_args!(
-                "stablehlo.slice {} [{}] : ({}) -> {to}",
-                a.name,
-                ranges.join(", "),
-                a.ty
-            ),
+            format_args!("stablehlo.slice {} [{}] : ({}) -> {to}", a.name, ranges.join(", "), a.ty),
         )
     }
 
@@ -304,10 +303,8 @@ impl Builder {
             Combine::Min => ("minimum", "2147483647"),
         };
         let init = self.splat(init, &[], a.ty.element);
-        let dims: Vec<_> = (0..a.dims().len())
-            .filter(|i| !over.contains(i))
-            .map(|i| a.dims()[i])
-            .collect();
+        let dims: Vec<_> =
+            (0..a.dims().len()).filter(|i| !over.contains(i)).map(|i| a.dims()[i]).collect();
         let to = TensorType::new(&dims, a.ty.element);
         self.op(
             &dims,
@@ -325,7 +322,13 @@ impl Builder {
     }
 
     /// `stablehlo.dot_general`, accumulated in `f32`.
-    pub fn dot(&mut self, a: &Value, b: &Value, batch: [&[usize]; 2], over: [&[usize]; 2]) -> Value {
+    pub fn dot(
+        &mut self,
+        a: &Value,
+        b: &Value,
+        batch: [&[usize]; 2],
+        over: [&[usize]; 2],
+    ) -> Value {
         let free = |v: &Value, batch: &[usize], over: &[usize]| -> Vec<usize> {
             let kept = (0..v.dims().len()).filter(|i| !batch.contains(i) && !over.contains(i));
             kept.map(|i| v.dims()[i]).collect()

@@ -46,9 +46,13 @@ impl Emitter<'_> {
                 let tokens = rows.min(KV_BLOCK);
                 let blocks = rows / tokens;
                 let block = self.b.index_div(&self.start.name, KV_BLOCK);
-                let within =
-                    if blocks > 1 { 0.into() } else { self.b.index_rem(&self.start.name, KV_BLOCK) };
-                let mut old = |source, dims: &[usize]| self.argument(source, dims, ElementType::F32);
+                let within = if blocks > 1 {
+                    0.into()
+                } else {
+                    self.b.index_rem(&self.start.name, KV_BLOCK)
+                };
+                let mut old =
+                    |source, dims: &[usize]| self.argument(source, dims, ElementType::F32);
                 let old_keys = old(Source::Keys(layer), &[DYNAMIC, heads, width, KV_BLOCK]);
                 let old_values = old(Source::Values(layer), &[DYNAMIC, heads, KV_BLOCK, width]);
 

@@ -36,7 +36,8 @@ impl Emitter<'_> {
             Target::Portable { .. } => group
                 .iter()
                 .map(|linear| {
-                    let weight = self.matrix(&[(linear.weight(), linear.rows)], columns, Layout::Rows);
+                    let weight =
+                        self.matrix(&[(linear.weight(), linear.rows)], columns, Layout::Rows);
                     let weight = self.b.convert(&weight, super::ElementType::F32);
                     self.b.dot(x, &weight, [&[], &[]], [&[1], &[1]])
                 })

@@ -68,10 +68,8 @@ impl WeightTypes {
 ///
 /// `rows` is 1, 8, or a multiple of 16 that divides or is a multiple of [`KV_BLOCK`].
 pub fn emit(config: &ModelConfig, types: &WeightTypes, target: &Target, rows: usize) -> Graph {
-    let scalar = |name: &str| Value {
-        name: name.into(),
-        ty: TensorType::new(&[], ElementType::I32),
-    };
+    let scalar =
+        |name: &str| Value { name: name.into(), ty: TensorType::new(&[], ElementType::I32) };
     let mut emitter = Emitter {
         config,
         types,

@@ -16,7 +16,8 @@ impl Emitter<'_> {
         let mut x = self.embed();
         for layer in 0..config.num_hidden_layers {
             let prefix = format!("model.layers.{layer}");
-            let weight = self.vector(&format!("{prefix}.input_layernorm.weight"), config.hidden_size);
+            let weight =
+                self.vector(&format!("{prefix}.input_layernorm.weight"), config.hidden_size);
             let h = self.rms_norm(&x, &weight);
             let (h, cache) = self.self_attention(layer, &h, &angles);
             caches.extend([cache.keys, cache.values]);
@@ -73,9 +74,8 @@ impl Emitter<'_> {
     /// `down(silu(gate(x)) * up(x))` (Shazeer, GLU variants).
     fn mlp(&mut self, prefix: &str, x: &Value) -> Value {
         let config = self.config;
-        let linear = |name: &str, rows| {
-            Linear::new(format!("{prefix}.mlp.{name}"), rows, config.mlp_bias)
-        };
+        let linear =
+            |name: &str, rows| Linear::new(format!("{prefix}.mlp.{name}"), rows, config.mlp_bias);
         let wide = config.intermediate_size;
         let gate_up = self.linears(x, &[linear("gate_proj", wide), linear("up_proj", wide)]);
         let one = self.b.splat_f32(1.0, gate_up[0].dims());

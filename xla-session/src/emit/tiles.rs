@@ -31,21 +31,27 @@ impl CpuTiles {
     pub fn one_row(&self, blocks: usize, columns: usize, element: ElementType) -> String {
         let n = self.blocks.min(blocks);
         let unroll = divisor(columns, if element == ElementType::F32 { 4 } else { 8 });
-        config(
-            &[self.share(blocks, n), self.lanes, 0],
-            &[n, self.lanes, 0],
-            &[0, 0, unroll],
-        )
+        config(&[self.share(blocks, n), self.lanes, 0], &[n, self.lanes, 0], &[0, 0, unroll])
     }
 
     /// For loops (m, n, b, k): a few rows, at most [`FEW`].
     pub fn few_rows(&self, rows: usize, blocks: usize) -> String {
         let n = if rows > 4 { 2 } else { self.blocks }.min(blocks);
-        config(&[rows, self.share(blocks, n), self.lanes, 0], &[rows, n, self.lanes, 0], &[0, 0, 0, 1])
+        config(
+            &[rows, self.share(blocks, n), self.lanes, 0],
+            &[rows, n, self.lanes, 0],
+            &[0, 0, 0, 1],
+        )
     }
 
     /// For loops (m, i, n, b, k): many rows, packed by [`FEW`].
-    pub fn many_rows(&self, rows: usize, blocks: usize, columns: usize, element: ElementType) -> String {
+    pub fn many_rows(
+        &self,
+        rows: usize,
+        blocks: usize,
+        columns: usize,
+        element: ElementType,
+    ) -> String {
         let wide = element == ElementType::F32 || columns <= self.split_columns(element);
         let n = if wide { 4 } else { 2 }.min(blocks);
         config(

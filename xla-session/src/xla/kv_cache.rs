@@ -1,0 +1,117 @@
+//! The KV cache on the device, and the rope tables that are as long as it is.
+
+use iree_rt::{Buffer, BufferView, Device};
+
+use super::{element_type, iree};
+use crate::Result;
+use crate::config::ModelConfig;
+use crate::emit::{ElementType, KV_BLOCK};
+
+/// Blocks that a cache starts with.
+const FIRST_BLOCKS: usize = 4;
+
+/// Keys and values of every layer. Capacity doubles when it runs out; a call is given views of the
+/// blocks that it uses only.
+pub(super) struct KvCache {
+    device: Device,
+    /// `[kv_heads, head_dim]`
+    heads: [usize; 2],
+    /// Keys and values of each layer, `[capacity, kv_heads, KV_BLOCK * head_dim]`.
+    layers: Vec<[Buffer; 2]>,
+    /// Blocks allocated.
+    capacity: usize,
+    /// Blocks that will ever be needed.
+    most: usize,
+    views: Views,
+}
+
+/// What a call is given.
+pub(super) struct Views {
+    /// Blocks in the views; 0 before the first call.
+    pub blocks: usize,
+    /// Keys and values of each layer, over these blocks.
+    pub layers: Vec<[BufferView; 2]>,
+    /// Cosines and sines, over the whole capacity.
+    pub rope: Option<[BufferView; 2]>,
+    /// Changes whenever a view does.
+    pub generation: u64,
+}
+
+impl KvCache {
+    /// An empty cache for at most `context` tokens, and `padding` behind them.
+    pub fn new(device: &Device, config: &ModelConfig, context: usize, padding: usize) -> Self {
+        Self {
+            device: device.clone(),
+            heads: [config.num_key_value_heads, config.head_dim],
+            layers: Vec::new(),
+            capacity: 0,
+            most: (context + padding).div_ceil(KV_BLOCK),
+            views: Views { blocks: 0, layers: Vec::new(), rope: None, generation: 0 },
+        }
+    }
+
+    /// Views that hold at least `tokens` tokens; what the cache held it still holds.
+    ///
+    /// # Errors
+    ///
+    /// No memory on the device; the cache is as it was.
+    pub fn views(&mut self, config: &ModelConfig, tokens: usize) -> Result<&Views> {
+        let blocks = tokens.div_ceil(KV_BLOCK);
+        if blocks > self.capacity {
+            self.grow(config, blocks)?;
+        }
+        if blocks != self.views.blocks {
+            let [heads, width] = self.heads;
+            let keys = [blocks, heads, width, KV_BLOCK];
+            let values = [blocks, heads, KV_BLOCK, width];
+            let element = element_type(ElementType::F32);
+            let mut layers = Vec::with_capacity(self.layers.len());
+            for [k, v] in &self.layers {
+                let view = |buffer: &Buffer, dims| {
+                    buffer.view(dims, element).map_err(iree("viewing the KV cache"))
+                };
+                layers.push([view(k, &keys)?, view(v, &values)?]);
+            }
+            self.views.layers = layers;
+            self.views.blocks = blocks;
+            self.views.generation += 1;
+        }
+        Ok(&self.views)
+    }
+
+    fn grow(&mut self, config: &ModelConfig, blocks: usize) -> Result<()> {
+        let capacity = blocks.max(FIRST_BLOCKS).max(self.capacity * 2).min(self.most.max(blocks));
+        let block_bytes = self.heads[0] * self.heads[1] * KV_BLOCK * ElementType::F32.bytes();
+        let bytes = capacity * block_bytes;
+        let old_bytes = self.capacity * block_bytes;
+        let grown = |old: Option<&Buffer>| -> iree_rt::Result<Buffer> {
+            let new = Buffer::allocate(&self.device, bytes)?;
+            if let Some(old) = old {
+                new.copy_from(0, old, 0, old_bytes)?;
+            }
+            // Rows that no token has written are masked, but they enter the arithmetic: NaN would
+            // spread.
+            new.fill(old_bytes..bytes, 0u32)?;
+            Ok(new)
+        };
+        let tables = config.rope_tables(0..capacity * KV_BLOCK);
+        let rope = |table: &[f32]| {
+            BufferView::new(&self.device, &[capacity * KV_BLOCK, config.head_dim / 2], table)
+                .map_err(iree("uploading the rope tables"))
+        };
+        let rope = [rope(&tables.cos)?, rope(&tables.sin)?];
+        let mut layers = Vec::with_capacity(config.num_hidden_layers);
+        for layer in 0..config.num_hidden_layers {
+            let old = self.layers.get(layer);
+            let context = format!("growing the KV cache to {} tokens", capacity * KV_BLOCK);
+            let keys = grown(old.map(|[keys, _]| keys)).map_err(iree(&context))?;
+            let values = grown(old.map(|[_, values]| values)).map_err(iree(&context))?;
+            layers.push([keys, values]);
+        }
+        self.layers = layers;
+        self.capacity = capacity;
+        self.views.rope = Some(rope);
+        self.views.blocks = 0;
+        Ok(())
+    }
+}

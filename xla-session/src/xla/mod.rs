@@ -1,0 +1,126 @@
+//! The IREE engine: emit, compile (or find compiled), load weights, run.
+
+mod compile;
+mod host;
+mod kv_cache;
+mod plan;
+mod session;
+mod weights;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Instant;
+
+use iree_rt::{DeviceOptions, Instance};
+
+use self::session::Program;
+pub use self::session::XlaInferenceSession;
+use crate::backend::{Opened, Precision, SessionOptions};
+use crate::checkpoint::Checkpoint;
+use crate::config::ModelConfig;
+use crate::emit::{self, CpuTiles, ElementType, Graph, Source, Target, WeightTypes};
+use crate::{Capabilities, Error, Result};
+
+/// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
+pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
+    let mut config = ModelConfig::from_dir(folder)?;
+    let checkpoint = Checkpoint::open(folder, options.load_mode)?;
+    config.tie_word_embeddings = checkpoint.is_tied(&config)?;
+    checkpoint.check(&config)?;
+    let context = context(&config, options)?;
+    let uri = options.device.as_deref().unwrap_or("local-task");
+    let threads = if uri.starts_with("local-task") { options.threads } else { None };
+    let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
+    let device = instance
+        .device_with(uri, &DeviceOptions { threads, ..DeviceOptions::default() })
+        .map_err(iree("opening the device"))?;
+    if !device.is_local() {
+        return Err(Error::Unsupported(format!(
+            "models run on the CPU (local-task, local-sync) so far, not on `{uri}`"
+        )));
+    }
+
+    let start = Instant::now();
+    let types = weight_types(&config, &checkpoint, options.precision);
+    let graphs = graphs(&config, &types, &Target::Cpu(CpuTiles::default()));
+    let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
+    let modules = compile::modules(&graphs, &label, options)?;
+    let compile = start.elapsed();
+
+    let start = Instant::now();
+    let mut specs = Vec::new();
+    for argument in graphs.iter().flat_map(|graph| &graph.arguments) {
+        if let Source::Weight(spec) = &argument.source
+            && !specs.contains(spec)
+        {
+            specs.push(spec.clone());
+        }
+    }
+    let weights = weights::load(&device, &checkpoint, &specs, options)?;
+    let mut programs = HashMap::new();
+    for (graph, module) in graphs.into_iter().zip(modules) {
+        let (rows, name) = (graph.rows, graph.name.clone());
+        let program = Program::new(&device, graph, module, &weights);
+        programs.insert(rows, program.map_err(iree(format!("loading the graph {name}")))?);
+    }
+    let load = start.elapsed();
+
+    let max = config.max_position_embeddings;
+    let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
+    let session = XlaInferenceSession::new(capabilities, config, programs, &device);
+    Ok(Opened { session: Box::new(session), load, compile })
+}
+
+/// The graphs of a session: the decode step and every prefill chunk.
+fn graphs(config: &ModelConfig, types: &WeightTypes, target: &Target) -> Vec<Graph> {
+    std::iter::once(1)
+        .chain(plan::ROWS)
+        .map(|rows| emit::emit(config, types, target, rows))
+        .collect()
+}
+
+/// How each matrix is kept in device memory.
+fn weight_types(
+    config: &ModelConfig,
+    checkpoint: &Checkpoint,
+    precision: Precision,
+) -> WeightTypes {
+    match precision {
+        Precision::F32 => WeightTypes::all(ElementType::F32),
+        Precision::Stored => {
+            let mut types = WeightTypes::all(ElementType::F32);
+            for tensor in config.tensors() {
+                if let Some(dtype) = checkpoint.dtype(&tensor.name) {
+                    types.exceptions.insert(tensor.name, weights::stored(dtype));
+                }
+            }
+            types
+        }
+    }
+}
+
+fn context(config: &ModelConfig, options: &SessionOptions) -> Result<usize> {
+    let max = config.max_position_embeddings;
+    match options.context {
+        None => Ok(max),
+        Some(context @ 1..) if context <= max => Ok(context),
+        Some(needed) => Err(Error::ContextFull { needed, context: max, max }),
+    }
+}
+
+/// The runtime's name of an element type.
+fn element_type(element: ElementType) -> iree_rt::ElementType {
+    match element {
+        ElementType::F32 => iree_rt::ElementType::F32,
+        ElementType::F16 => iree_rt::ElementType::F16,
+        ElementType::Bf16 => iree_rt::ElementType::BF16,
+        ElementType::I32 => iree_rt::ElementType::I32,
+        ElementType::I1 => iree_rt::ElementType::BOOL,
+    }
+}
+
+/// Says what was being done when IREE failed.
+fn iree(context: impl Into<String>) -> impl FnOnce(iree_rt::Error) -> Error {
+    let context = context.into();
+    move |source| Error::Iree { context, source }
+}

@@ -1,0 +1,234 @@
+//! Weights: from the checkpoint's tensors, packed straight into device memory.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use iree_rt::{Buffer, BufferView, Device};
+use memmap2::MmapMut;
+use rayon::prelude::*;
+
+use super::{element_type, iree};
+use crate::backend::{Event, SessionOptions};
+use crate::checkpoint::{Checkpoint, Dtype, Tensor};
+use crate::emit::{ElementType, Layout, WeightSpec};
+use crate::{Error, Result};
+
+/// Bytes that are packed before the pages they came from are given back: bounds what loading
+/// needs beyond the weights themselves.
+const SLAB: usize = 32 << 20;
+
+/// Weights start at multiples of this many bytes, which IREE's buffers need.
+const ALIGNMENT: usize = 64;
+
+/// Every weight of a model on its device, by how it is made.
+pub(super) type Weights = HashMap<WeightSpec, BufferView>;
+
+/// Loads `specs`, each once.
+///
+/// # Errors
+///
+/// A tensor that is missing or of the wrong shape, or no memory.
+pub(super) fn load(
+    device: &Device,
+    checkpoint: &Checkpoint,
+    specs: &[WeightSpec],
+    options: &SessionOptions,
+) -> Result<Weights> {
+    let mut offsets = Vec::with_capacity(specs.len());
+    let mut size = 0;
+    for spec in specs {
+        offsets.push(size);
+        size += spec.bytes().next_multiple_of(ALIGNMENT);
+    }
+    let mut progress = Progress { options, bytes: 0, total: 0 };
+    for spec in specs {
+        progress.total += spec.parts.iter().try_fold(0, |sum, (name, rows)| {
+            let tensor = checkpoint.tensor(name, &shape(spec, *rows))?;
+            Ok::<_, Error>(sum + tensor.bytes().len() as u64)
+        })?;
+    }
+    let buffer = if device.is_local() {
+        let mut memory = anonymous(size)?;
+        for (spec, &offset) in specs.iter().zip(&offsets) {
+            let mut rest = &mut memory[offset..offset + spec.bytes()];
+            pack(checkpoint, spec, &mut progress, |slab| {
+                let (now, later) = std::mem::take(&mut rest).split_at_mut(slab.bytes);
+                rest = later;
+                slab.pack(now);
+                Ok(())
+            })?;
+        }
+        Buffer::import(device, memory).map_err(iree("importing the packed weights"))?
+    } else {
+        let buffer =
+            Buffer::allocate(device, size).map_err(iree("allocating memory for the weights"))?;
+        let mut staging = Vec::new();
+        for (spec, &offset) in specs.iter().zip(&offsets) {
+            let mut at = offset;
+            pack(checkpoint, spec, &mut progress, |slab| {
+                staging.clear();
+                staging.resize(slab.bytes, 0);
+                slab.pack(&mut staging);
+                buffer.write(at, &staging).map_err(iree("uploading weights"))?;
+                at += slab.bytes;
+                Ok(())
+            })?;
+        }
+        buffer
+    };
+    let mut weights = HashMap::with_capacity(specs.len());
+    for (spec, &offset) in specs.iter().zip(&offsets) {
+        let part = buffer.subspan(offset..offset + spec.bytes());
+        let view = part.and_then(|part| part.view(&spec.dims(), element_type(spec.element)));
+        weights.insert(spec.clone(), view.map_err(iree("viewing a weight"))?);
+    }
+    Ok(weights)
+}
+
+struct Progress<'a> {
+    options: &'a SessionOptions,
+    bytes: u64,
+    total: u64,
+}
+
+/// Consecutive blocks (rows, where the layout has no blocks) of one weight.
+struct Slab<'a> {
+    spec: &'a WeightSpec,
+    tensors: &'a [Tensor<'a>],
+    blocks: Range<usize>,
+    /// What they take in device memory.
+    bytes: usize,
+}
+
+/// Hands `place` the slabs of `spec` in order, and gives the source's pages back after each.
+fn pack(
+    checkpoint: &Checkpoint,
+    spec: &WeightSpec,
+    progress: &mut Progress<'_>,
+    mut place: impl FnMut(Slab<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut tensors = Vec::with_capacity(spec.parts.len());
+    for (name, rows) in &spec.parts {
+        tensors.push(checkpoint.tensor(name, &shape(spec, *rows))?);
+    }
+    let rows_per_block = lanes(spec);
+    let blocks = spec.rows().div_ceil(rows_per_block);
+    let block_bytes = spec.bytes() / blocks;
+    let step = (SLAB / block_bytes).max(1);
+    for first in (0..blocks).step_by(step) {
+        let blocks = first..blocks.min(first + step);
+        let bytes = blocks.len() * block_bytes;
+        place(Slab { spec, tensors: &tensors, blocks: blocks.clone(), bytes })?;
+        let rows = blocks.start * rows_per_block..spec.rows().min(blocks.end * rows_per_block);
+        let mut before = 0;
+        for ((_, part), tensor) in spec.parts.iter().zip(&tensors) {
+            let low = rows.start.clamp(before, before + part) - before;
+            let high = rows.end.clamp(before, before + part) - before;
+            let row_bytes = tensor.bytes().len() / part;
+            tensor.release(low * row_bytes..high * row_bytes);
+            progress.bytes += ((high - low) * row_bytes) as u64;
+            before += part;
+        }
+        let Progress { options, bytes, total } = *progress;
+        options.notify(Event::Loading { bytes, total });
+    }
+    Ok(())
+}
+
+impl Slab<'_> {
+    /// Packs the blocks into `out`, on all threads.
+    fn pack(&self, out: &mut [u8]) {
+        let block_bytes = self.bytes / self.blocks.len();
+        out.par_chunks_mut(block_bytes).zip(self.blocks.clone()).for_each(|(out, block)| {
+            let lanes = lanes(self.spec);
+            let rows: Vec<_> =
+                (block * lanes..(block + 1) * lanes).map_while(|row| self.source(row)).collect();
+            let columns = self.spec.columns.max(1);
+            match self.spec.element {
+                ElementType::F32 => {
+                    let mut wide = vec![0.0; columns];
+                    for (lane, (tensor, row)) in rows.into_iter().enumerate() {
+                        tensor.to_f32_row(row * columns..(row + 1) * columns, &mut wide);
+                        interleave::<4>(bytemuck::cast_slice(&wide), out, lane, lanes);
+                    }
+                }
+                element => {
+                    let row_bytes = columns * element.bytes();
+                    for (lane, (tensor, row)) in rows.into_iter().enumerate() {
+                        let bytes = &tensor.bytes()[row * row_bytes..(row + 1) * row_bytes];
+                        interleave::<2>(bytes, out, lane, lanes);
+                    }
+                }
+            }
+        });
+    }
+
+    /// The tensor that holds a row of the joined matrix, and which of its rows it is.
+    fn source(&self, mut row: usize) -> Option<(&Tensor<'_>, usize)> {
+        for ((_, rows), tensor) in self.spec.parts.iter().zip(self.tensors) {
+            if row < *rows {
+                return Some((tensor, row));
+            }
+            row -= rows;
+        }
+        None
+    }
+}
+
+/// Writes element `k` of `row` to element `k * lanes + lane` of `out`; elements of `N` bytes.
+fn interleave<const N: usize>(row: &[u8], out: &mut [u8], lane: usize, lanes: usize) {
+    let (row, _) = row.as_chunks::<N>();
+    let (out, _) = out.as_chunks_mut::<N>();
+    for (element, out) in row.iter().zip(out[lane..].iter_mut().step_by(lanes)) {
+        *out = *element;
+    }
+}
+
+fn lanes(spec: &WeightSpec) -> usize {
+    match spec.layout {
+        Layout::Rows => 1,
+        Layout::Packed { lanes } => lanes,
+    }
+}
+
+fn shape(spec: &WeightSpec, rows: usize) -> Vec<usize> {
+    if spec.columns == 0 { vec![rows] } else { vec![rows, spec.columns] }
+}
+
+/// Zeroed memory in huge pages where the system has them: weights are read end to end every step,
+/// and small pages cost several percent of the bandwidth.
+fn anonymous(bytes: usize) -> Result<MmapMut> {
+    let memory = MmapMut::map_anon(bytes).map_err(|source| Error::Io {
+        path: PathBuf::from(format!("memory for {} MB of weights", bytes >> 20)),
+        source,
+    })?;
+    #[cfg(target_os = "linux")]
+    {
+        // A hint: without huge pages everything works, a little slower.
+        let _ = memory.advise(memmap2::Advice::HugePage);
+    }
+    Ok(memory)
+}
+
+/// The element type of a checkpoint's tensor in a graph.
+pub(super) fn stored(dtype: Dtype) -> ElementType {
+    match dtype {
+        Dtype::F32 => ElementType::F32,
+        Dtype::F16 => ElementType::F16,
+        Dtype::BF16 => ElementType::Bf16,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interleave;
+
+    #[test]
+    fn lanes_of_one_block_lie_side_by_side() {
+        let mut out = [0; 12];
+        interleave::<2>(&[1, 2, 3, 4], &mut out, 0, 3);
+        interleave::<2>(&[5, 6, 7, 8], &mut out, 2, 3);
+        assert_eq!(out, [1, 2, 0, 0, 5, 6, 3, 4, 0, 0, 7, 8]);
+    }
+}
