@@ -58,29 +58,34 @@ TOKENS = 48
 LEAST_MARGIN = 5e-5
 SEED = 0
 RESIDUAL_GAIN = 3.0
+EMBEDDING_SCALE = 0.05
+LEAST_DISTINCT = 16
 
 
 def case(greedy, length, vocab_size):
-    """A prompt of `length` tokens none of whose answers is close to rounding noise."""
+    """A prompt of `length` tokens whose answer varies and is nowhere close to rounding noise."""
     for attempt in range(20):
         rng = np.random.default_rng([SEED, length, attempt])
         prompt = random_prompt(rng, length, vocab_size)
         greedy.margin = float("inf")
         tokens, logits = greedy.generate(prompt, TOKENS)
+        distinct = len(set(tokens))
         print(
             f"{length} tokens, attempt {attempt}: margin {greedy.margin:.1e}, "
-            f"distinct {len(set(tokens))}/{TOKENS}",
+            f"distinct {distinct}/{TOKENS}",
             file=sys.stderr,
         )
-        if greedy.margin >= LEAST_MARGIN:
+        if greedy.margin >= LEAST_MARGIN and distinct >= LEAST_DISTINCT:
             return prompt, tokens, logits, greedy.margin
-    sys.exit(f"no prompt of {length} tokens has a comfortable margin")
+    sys.exit(f"no prompt of {length} tokens has a comfortable margin and a varied answer")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--layers", type=int, default=CONFIG["num_hidden_layers"])
+    parser.add_argument(
+        "--layers", type=int, default=CONFIG["num_hidden_layers"], help="fewer for a quick trial"
+    )
     args = parser.parse_args()
     deterministic()
     config = CONFIG | {"num_hidden_layers": args.layers}
@@ -90,7 +95,7 @@ def main():
         args.folder / "generation_config.json",
         {"bos_token_id": config["bos_token_id"], "eos_token_id": config["eos_token_id"]},
     )
-    write_weights(args.folder, "bfloat16", SEED, RESIDUAL_GAIN)
+    write_weights(args.folder, "bfloat16", SEED, RESIDUAL_GAIN, EMBEDDING_SCALE)
     greedy = Greedy(load(args.folder))
     cases = [case(greedy, length, config["vocab_size"]) for length in PROMPTS]
     facts = {
