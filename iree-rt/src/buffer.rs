@@ -173,7 +173,10 @@ impl Buffer {
         self.check_range(range.start, length, "fill")?;
         self.check_writable()?;
         let width = bytes.len();
-        if !matches!(width, 1 | 2 | 4) || length % width != 0 || range.start % width != 0 {
+        if !matches!(width, 1 | 2 | 4)
+            || !length.is_multiple_of(width)
+            || !range.start.is_multiple_of(width)
+        {
             return Err(Error::invalid(format!(
                 "cannot fill bytes {range:?} with a pattern of {width} bytes: a pattern has 1, 2 \
                  or 4 and divides the range"
@@ -330,7 +333,7 @@ impl Buffer {
     fn check_writable(&self) -> Result<()> {
         // SAFETY: the buffer is live.
         let access = unsafe { sys::iree_hal_buffer_allowed_access(self.raw()) };
-        if access as u32 & sys::IREE_HAL_MEMORY_ACCESS_WRITE as u32 != 0 {
+        if u32::from(access) & sys::IREE_HAL_MEMORY_ACCESS_WRITE != 0 {
             return Ok(());
         }
         Err(Error::new(Code::PermissionDenied, "the buffer is read-only (imported host memory)"))

@@ -64,7 +64,7 @@ impl BufferView {
             .map(|bits| bits.div_ceil(8))
             .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))?;
         buffer.check_range(offset, bytes, "view")?;
-        if (buffer.offset() + offset) % ALIGNMENT != 0 {
+        if !(buffer.offset() + offset).is_multiple_of(ALIGNMENT) {
             return Err(Error::invalid(format!(
                 "a tensor at byte {} of its allocation is not aligned to {ALIGNMENT} bytes",
                 buffer.offset() + offset

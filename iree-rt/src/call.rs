@@ -40,8 +40,8 @@ impl Call {
     pub(crate) fn new(function: Function, device: Device) -> Result<Self> {
         let missing = function.arguments().len();
         Ok(Self {
-            inputs: List::new(missing)?,
-            outputs: List::new(function.results().len())?,
+            inputs: List::nulls(missing)?,
+            outputs: List::with_capacity(function.results().len())?,
             set: vec![false; missing],
             missing,
             function,

@@ -36,6 +36,7 @@ pub use error::{Code, Error, Result};
 pub use function::{Function, FunctionInfo};
 pub use half::{bf16, f16};
 pub use instance::Instance;
+pub use iree_sys::IREE_VERSION;
 pub use module::Module;
 pub use session::{Session, SessionBuilder};
 pub use signature::{ScalarType, Signature, ValueType};

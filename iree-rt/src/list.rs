@@ -17,19 +17,24 @@ use crate::value::Value;
 pub(crate) struct List(NonNull<sys::iree_vm_list_t>);
 
 impl List {
-    /// A list of `length` nulls.
-    pub(crate) fn new(length: usize) -> Result<Self> {
+    /// An empty list with room for `capacity` values.
+    pub(crate) fn with_capacity(capacity: usize) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: plain creation into a valid out pointer.
         check(unsafe {
             sys::iree_vm_list_create(
                 sys::iree_vm_make_undefined_type_def(),
-                length,
+                capacity,
                 host_allocator(),
                 &mut raw,
             )
         })?;
-        let list = Self(NonNull::new(raw).expect("IREE returned OK with a null list"));
+        Ok(Self(NonNull::new(raw).expect("IREE returned OK with a null list")))
+    }
+
+    /// A list of `length` nulls.
+    pub(crate) fn nulls(length: usize) -> Result<Self> {
+        let list = Self::with_capacity(length)?;
         // SAFETY: the list is live.
         check(unsafe { sys::iree_vm_list_resize(list.raw(), length) })?;
         Ok(list)
@@ -54,8 +59,8 @@ impl List {
     pub(crate) fn set(&mut self, index: usize, value: &Value) -> Result<()> {
         let scalar = match value {
             Value::BufferView(view) => return self.set_buffer_view(index, view),
-            // SAFETY: the list is live, `buffer` too; IREE checks the index.
             Value::Buffer(buffer) => {
+                // SAFETY: list and buffer are live; IREE checks the index.
                 return check(unsafe {
                     sys::iree_vm_list_set_buffer_retain(self.raw(), index, buffer.raw())
                 });

@@ -1,0 +1,134 @@
+//! Modules that are damaged, foreign, or from a file.
+
+mod support;
+
+use std::io::Write;
+
+use iree_rt::{Code, CompileOptions, Error, Module, Session};
+use support::{compile, device, kinds};
+
+const SMALL: &str = "
+module @small {
+  func.func @twice(%a: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = stablehlo.add %a, %a : tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+}";
+
+fn load(bytes: &[u8]) -> Result<Module, Error> {
+    // SAFETY: what is refused is not run; what loads came from our compiler.
+    unsafe { Module::from_bytes(bytes) }
+}
+
+#[test]
+fn from_a_mapped_file() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(kinds()).unwrap();
+    // SAFETY: nobody changes the file.
+    let module = unsafe { Module::from_file(file.path()) }.unwrap();
+    assert_eq!(module.name(), "kinds");
+    let mut session = Session::builder(&device("local-sync")).module(module).build().unwrap();
+    drop(file);
+    let add = session.function("kinds.add").unwrap();
+    let x = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
+    let sum = session.call(&add, [(&x).into(), x.into()]).unwrap().buffer_view(0).unwrap();
+    assert_eq!(sum.read::<f32>().unwrap(), [2.; 4]);
+}
+
+#[test]
+fn files_that_are_no_modules_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.vmfb");
+    let (empty, text) = (folder.path().join("empty.vmfb"), folder.path().join("text.vmfb"));
+    std::fs::write(&empty, "").unwrap();
+    std::fs::write(&text, "module @text {} // not compiled yet").unwrap();
+    let cases = [
+        (&missing, Code::NotFound, "missing.vmfb"),
+        (&empty, Code::InvalidArgument, "empty.vmfb: the file is empty"),
+        (&text, Code::InvalidArgument, "text.vmfb: not an IREE module"),
+    ];
+    for (path, code, expected) in cases {
+        // SAFETY: as for `load`.
+        let error = unsafe { Module::from_file(path) }.unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.message().contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn truncated_modules_are_refused() {
+    let bytes = kinds();
+    for length in [0, 1, 7, 8, 15, 16, 64, bytes.len() / 4, bytes.len() / 2, bytes.len() - 5000] {
+        let error = load(&bytes[..length]).expect_err(&format!("{length} bytes loaded"));
+        assert!(
+            matches!(error.code(), Code::InvalidArgument | Code::OutOfRange),
+            "{length}: {error:?}"
+        );
+    }
+}
+
+#[test]
+fn garbage_is_refused() {
+    let mut state = 1u32;
+    let garbage: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+        (state >> 24) as u8
+    })
+    .take(4096)
+    .collect();
+    assert_eq!(load(&garbage).unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(load(&[0; 4096]).unwrap_err().code(), Code::InvalidArgument);
+    // A good identifier does not make it better.
+    let mut disguised = garbage.clone();
+    disguised[4..8].copy_from_slice(b"IREE");
+    assert!(load(&disguised).is_err());
+    disguised[8..12].copy_from_slice(b"IREE");
+    assert!(load(&disguised).is_err());
+}
+
+/// Every byte of the header zeroed or flipped, one at a time: an error or a module, no crash.
+#[test]
+fn damaged_headers_do_no_harm() {
+    let bytes = compile(SMALL, &CompileOptions::default());
+    for at in 0..bytes.len().min(256) {
+        for value in [0, !bytes[at]] {
+            let mut damaged = bytes.clone();
+            damaged[at] = value;
+            let _ = load(&damaged);
+        }
+    }
+}
+
+#[test]
+fn another_bytecode_version_is_incompatible() {
+    let bytes = compile(SMALL, &CompileOptions::default());
+    // The version (17 << 16) is a u32 field of the module's table.
+    let version = (17u32 << 16).to_le_bytes();
+    let places: Vec<usize> =
+        (0..bytes.len() - 4).filter(|&at| bytes[at..at + 4] == version).collect();
+    let refused = places.iter().any(|&at| {
+        let mut other = bytes.clone();
+        other[at..at + 4].copy_from_slice(&(16u32 << 16).to_le_bytes());
+        load(&other).is_err_and(|error| {
+            error.code() == Code::Incompatible
+                && error.message().contains("3.13.0")
+                && error.message().contains("another version of IREE")
+        })
+    });
+    assert!(refused, "no place of the version among {places:?}");
+}
+
+#[test]
+fn a_module_for_another_cpu_is_incompatible() {
+    let other = if cfg!(target_arch = "x86_64") { "aarch64" } else { "x86_64" };
+    let options = CompileOptions::empty()
+        .flag("--iree-hal-target-device=local")
+        .flag("--iree-hal-local-target-device-backends=llvm-cpu")
+        .flag(format!("--iree-llvmcpu-target-triple={other}-unknown-linux-gnu"));
+    let module = load(&compile(SMALL, &options)).unwrap();
+    for uri in ["local-task", "local-sync"] {
+        let error = Session::builder(&device(uri)).module(module.clone()).build().unwrap_err();
+        assert_eq!(error.code(), Code::Incompatible, "{error}");
+        assert!(error.message().contains("another CPU"), "{error}");
+    }
+}
