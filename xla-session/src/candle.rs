@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use candle_core::{Device, Tensor};
 
+use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 use crate::{Capabilities, Error, InferenceSession, Opened, Result, SessionOptions, Step};
 use model::Model;
@@ -33,17 +34,23 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
         return Err(Error::Unknown { what: "device", value: device.into(), known: DEVICE.into() });
     }
     let start = Instant::now();
-    let config = ModelConfig::from_dir(folder)?;
+    let mut config = ModelConfig::from_dir(folder)?;
+    let checkpoint = Checkpoint::open(folder, options.load_mode)?;
+    config.tie_word_embeddings = checkpoint.is_tied(&config)?;
     let max_context = config.max_position_embeddings;
-    let context = options.context.unwrap_or(max_context);
-    if context == 0 || context > max_context {
-        return Err(Error::Unsupported(format!(
-            "a context of {context} tokens: the model allows 1 to {max_context}"
-        )));
-    }
+    let context = match options.context {
+        None => max_context,
+        Some(0) => {
+            return Err(Error::Unsupported("a context of 0 tokens: give at least 1".into()));
+        }
+        Some(context) if context <= max_context => context,
+        Some(needed) => {
+            return Err(Error::ContextFull { needed, context: max_context, max: max_context });
+        }
+    };
     model::check_supported(&config)?;
     let threads = options.threads.map(thread_pool).transpose()?;
-    let weights = weights::load(folder, &config, options)?;
+    let weights = weights::load(&checkpoint, &config, options)?;
     let model = Model::new(&config, context, weights).map_err(failure)?;
     let session = CandleSession {
         capabilities: Capabilities::new(ENGINE, DEVICE, config.vocab_size, context, max_context),

@@ -1,7 +1,6 @@
 //! From a model folder to candle's tensors.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
@@ -15,11 +14,10 @@ use crate::{Event, Result, SessionOptions};
 ///
 /// All of them are checked here, because candle panics when a tensor of a Llama layer is missing.
 pub(super) fn load(
-    folder: &Path,
+    checkpoint: &Checkpoint,
     config: &ModelConfig,
     options: &SessionOptions,
 ) -> Result<VarBuilder<'static>> {
-    let checkpoint = Checkpoint::open(folder, options.load_mode)?;
     let total = checkpoint.check(config)?;
     let mut bytes = 0;
     let mut tensors = HashMap::new();
