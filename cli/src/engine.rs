@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use clap::Args;
+use xla_session::cache::Cache;
 use xla_session::{Backend, LoadMode, Opened, Precision, SessionOptions};
 
 use crate::model_source::Model;
@@ -62,6 +63,21 @@ pub struct CompileArgs {
     pub iree_compile: Option<PathBuf>,
 }
 
+impl CompileArgs {
+    /// The compiler that the engine will use.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it does not run.
+    #[cfg(feature = "iree")]
+    pub fn compiler(&self) -> iree_rt::Result<iree_rt::Compiler> {
+        match &self.iree_compile {
+            Some(path) => iree_rt::Compiler::process(path),
+            None => iree_rt::Compiler::find(),
+        }
+    }
+}
+
 /// Where compiled graphs are kept.
 #[derive(Debug, Clone, Args)]
 pub struct CacheArgs {
@@ -72,6 +88,11 @@ pub struct CacheArgs {
 
 const DEFAULT_BACKEND: &str =
     if cfg!(all(feature = "candle", not(feature = "iree"))) { "candle" } else { "iree" };
+
+/// What a command of IREE's says in a build that lacks it.
+#[cfg(not(feature = "iree"))]
+pub const WITHOUT_IREE: &str =
+    "built without iree: run `cargo xtask fetch-iree`, then build with the default features";
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -84,7 +105,7 @@ fn positive(text: &str) -> Result<usize, String> {
 impl CacheArgs {
     /// The folder, if there is a place for one.
     pub fn folder(&self) -> Option<PathBuf> {
-        self.cache_dir.clone().or_else(|| Some(dirs::cache_dir()?.join("iree-llm")))
+        self.cache_dir.clone().or_else(Cache::default_folder)
     }
 }
 

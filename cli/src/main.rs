@@ -18,6 +18,8 @@ mod model_source;
 mod progress;
 mod report;
 mod sampling;
+#[cfg(feature = "iree")]
+mod selftest;
 mod text;
 
 #[cfg(test)]
@@ -45,6 +47,8 @@ enum Command {
     Generate(Box<commands::generate::Args>),
     /// Talk to a model
     Chat(Box<commands::chat::Args>),
+    /// Write a model's graphs as StableHLO text
+    Emit(commands::emit::Args),
     /// Look into a model folder, a safetensors file or a compiled module
     Inspect(commands::inspect::Args),
     /// List what a model can run on
@@ -77,6 +81,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Generate(args) => args.run(),
         Command::Chat(args) => args.run(),
+        Command::Emit(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Doctor(args) => args.run(),

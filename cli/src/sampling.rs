@@ -1,7 +1,10 @@
 //! Flags that say how tokens are chosen.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use clap::Args;
-use xla_session::sample::Sampler;
+use xla_session::Result;
+use xla_session::sample::{Sampler, SamplerOptions};
 
 /// Greedy, unless one of these asks for chance.
 #[derive(Debug, Clone, Args)]
@@ -35,16 +38,93 @@ pub struct SamplingArgs {
 
 impl SamplingArgs {
     /// The sampler that the flags describe; `None` is greedy.
-    pub fn sampler(&self) -> anyhow::Result<Option<Sampler>> {
-        Ok(None)
+    ///
+    /// # Errors
+    ///
+    /// A value is out of range.
+    pub fn sampler(&self) -> Result<Option<Sampler>> {
+        let plain = SamplerOptions::default();
+        let cuts = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
+        let temperature = self.temp.unwrap_or(if cuts { plain.temperature } else { 0.0 });
+        let repeat_penalty = self.repeat_penalty.unwrap_or(plain.repeat_penalty);
+        if temperature == 0.0 && repeat_penalty == plain.repeat_penalty {
+            return Ok(None);
+        }
+        let options = SamplerOptions {
+            temperature,
+            top_k: self.top_k.unwrap_or(plain.top_k),
+            top_p: self.top_p.unwrap_or(plain.top_p),
+            min_p: self.min_p.unwrap_or(plain.min_p),
+            repeat_penalty,
+            seed: self.seed.unwrap_or_else(arbitrary_seed),
+            ..plain
+        };
+        Ok(Some(Sampler::new(options)?))
     }
 }
 
-fn number(text: &str, least: f32, most: f32) -> Result<f32, String> {
+fn arbitrary_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
+}
+
+fn number(text: &str, least: f32, most: f32) -> std::result::Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if value >= least && value <= most => Ok(value),
         Ok(_) if most == f32::MAX => Err(format!("must be at least {least}")),
         Ok(_) => Err(format!("must lie between {least} and {most}")),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Flags {
+        #[command(flatten)]
+        sampling: SamplingArgs,
+    }
+
+    fn sampler(flags: &[&str]) -> Option<SamplerOptions> {
+        let flags = Flags::try_parse_from([&[""], flags].concat()).unwrap();
+        flags.sampling.sampler().unwrap().map(|sampler| *sampler.options())
+    }
+
+    #[test]
+    fn greedy_unless_a_flag_asks_for_chance() {
+        assert_eq!(sampler(&[]), None);
+        assert_eq!(sampler(&["--temp", "0"]), None);
+        assert_eq!(sampler(&["--seed", "7"]), None);
+        let options = sampler(&["--top-k", "40", "--seed", "7"]).unwrap();
+        assert_eq!((options.temperature, options.top_k, options.seed), (1.0, 40, 7));
+        let options = sampler(&["--temp", "0.5", "--top-p", "0.9", "--min-p", "0.05"]).unwrap();
+        assert_eq!((options.temperature, options.top_p, options.min_p), (0.5, 0.9, 0.05));
+        let options = sampler(&["--repeat-penalty", "1.1"]).unwrap();
+        assert_eq!((options.temperature, options.repeat_penalty), (0.0, 1.1));
+        assert_ne!(
+            sampler(&["--temp", "1"]).unwrap().seed,
+            sampler(&["--temp", "1"]).unwrap().seed
+        );
+    }
+
+    #[test]
+    fn values_out_of_range_are_usage_errors() {
+        for flags in [
+            ["--temp", "-1"],
+            ["--top-p", "1.5"],
+            ["--min-p", "x"],
+            ["--seed", "-1"],
+            ["--temp", "nan"],
+            ["--repeat-penalty", "0"],
+        ] {
+            let flag = format!("{}={}", flags[0], flags[1]);
+            let error = Flags::try_parse_from(["", &flag]).unwrap_err().to_string();
+            assert!(error.contains(flags[0]), "{error}");
+        }
+        let flags = Flags::try_parse_from(["", "--top-p", "0"]).unwrap();
+        assert!(flags.sampling.sampler().unwrap_err().to_string().contains("top-p"));
     }
 }

@@ -28,8 +28,10 @@ impl Args {
                 }
                 Ok(devices) => {
                     for device in devices {
-                        let name =
-                            if device.name.is_empty() { &driver.description } else { &device.name };
+                        let name = match device.name.as_str() {
+                            "" | "default" => &driver.description,
+                            name => name,
+                        };
                         out += &format!("{:<20} {name}\n", device.uri);
                     }
                 }
@@ -43,8 +45,6 @@ impl Args {
     /// Says why there are none.
     #[cfg(not(feature = "iree"))]
     pub fn run(self) -> Result<ExitCode> {
-        anyhow::bail!(
-            "built without iree: run `cargo xtask fetch-iree`, then build with the default features"
-        )
+        anyhow::bail!(crate::engine::WITHOUT_IREE)
     }
 }

@@ -63,8 +63,9 @@ impl Args {
 }
 
 fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
-    let config = ModelConfig::from_dir(folder)?;
+    let mut config = ModelConfig::from_dir(folder)?;
     let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
+    config.tie_word_embeddings = checkpoint.is_tied(&config)?;
     checkpoint.check(&config)?;
     let parameters = config.parameters() as f64;
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
@@ -244,16 +245,17 @@ fn module(out: &mut Vec<u8>, path: &Path) -> Result<()> {
     let module = unsafe { iree_rt::Module::from_file(path)? };
     writeln!(out, "module @{}", module.name())?;
     for function in module.functions()? {
-        writeln!(out, "{}", function.declaration())?;
+        let list = |types: &[iree_rt::ValueType]| {
+            types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
+        let (arguments, results) =
+            (list(&function.signature.arguments), list(&function.signature.results));
+        writeln!(out, "  @{}({arguments}) -> ({results})", function.name)?;
     }
     Ok(())
 }
 
 #[cfg(not(feature = "iree"))]
 fn module(_: &mut Vec<u8>, path: &Path) -> Result<()> {
-    bail!(
-        "{}: built without iree, which reads compiled modules: run `cargo xtask fetch-iree`, then \
-         build with the default features",
-        path.display()
-    )
+    bail!("{}: {}", path.display(), crate::engine::WITHOUT_IREE)
 }

@@ -5,6 +5,7 @@ pub mod chat;
 pub mod completions;
 pub mod devices;
 pub mod doctor;
+pub mod emit;
 pub mod generate;
 pub mod inspect;
 pub mod selftest;

@@ -1,9 +1,42 @@
-//! Placeholder.
+//! `iree-llm selftest`: compile, load and run one addition.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::engine::CompileArgs;
+
+/// Where to add.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+#[command(after_help = "\
+Examples:
+  iree-llm selftest                        prints [11, 22, 33, 44]
+  iree-llm selftest --device local-sync")]
+pub struct Args {
+    /// Device, as `iree-llm devices` lists them
+    #[arg(long, env = "IREE_LLM_DEVICE", value_name = "URI", default_value = "local-task")]
+    device: String,
+
+    #[command(flatten)]
+    compile: CompileArgs,
+}
+
 impl Args {
-    /// x
-    pub fn run(self) -> anyhow::Result<std::process::ExitCode> {
-        anyhow::bail!("todo")
+    /// Adds.
+    #[cfg(feature = "iree")]
+    pub fn run(self) -> Result<ExitCode> {
+        use std::io::Write;
+
+        let sum = crate::selftest::add(&self.compile.compiler()?, &self.device)?;
+        let sum: Vec<_> = sum.iter().map(f32::to_string).collect();
+        writeln!(std::io::stdout(), "[{}]", sum.join(", "))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says why it cannot.
+    #[cfg(not(feature = "iree"))]
+    pub fn run(self) -> Result<ExitCode> {
+        let _ = (self.device, self.compile);
+        anyhow::bail!(crate::engine::WITHOUT_IREE)
     }
 }
