@@ -1,14 +1,17 @@
 """Makes a random model of the full Llama-3.2-1B shape and its reference tokens.
 
     pip install -r requirements.txt
-    python reference_1b.py /path/to/folder
+    python reference_1b.py FOLDER --compare
 
 The folder takes 2.5 GB; making it takes some 10 GB of memory. It has the layout of a fixture
-(`config.json`, `model.safetensors`, `reference.json`), with prompts of 5 and 300 tokens.
+(`config.json`, `model.safetensors`, `reference.json`), with prompts of 5 and 300 tokens. `--compare` runs the engines on it afterwards
+and demands the same tokens; a folder that is complete is not made again.
 """
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from checkpoints import (
     write_weights,
 )
 
+HERE = Path(__file__).parent
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -86,7 +90,23 @@ def main():
     parser.add_argument(
         "--layers", type=int, default=CONFIG["num_hidden_layers"], help="fewer for a quick trial"
     )
+    parser.add_argument("--compare", action="store_true", help="run the engines on it")
     args = parser.parse_args()
+    if not (args.compare and (args.folder / "reference.json").exists()):
+        make(args)
+    if args.compare:
+        sys.exit(compare(args.folder))
+
+
+def compare(folder):
+    """Runs the comparison on every engine; answers its exit status."""
+    command = "cargo test --release -p xla-session --features candle --test reference_model"
+    environment = os.environ | {"REFERENCE_MODEL": str(folder.resolve())}
+    return subprocess.call([*command.split(), "--", "--ignored"], env=environment, cwd=HERE)
+
+
+def make(args):
+    """Writes the folder."""
     deterministic()
     config = CONFIG | {"num_hidden_layers": args.layers}
     args.folder.mkdir(parents=True, exist_ok=True)
