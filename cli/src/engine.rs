@@ -82,7 +82,7 @@ impl CompileArgs {
 #[derive(Debug, Clone, Args)]
 pub struct CacheArgs {
     /// Folder of compiled graphs [default: iree-llm in the user's cache folder]
-    #[arg(long, env = "IREE_LLM_CACHE_DIR", value_name = "FOLDER")]
+    #[arg(long, env = "IREE_LLM_CACHE_DIR", value_name = "FOLDER", global = true)]
     cache_dir: Option<PathBuf>,
 }
 

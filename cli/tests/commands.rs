@@ -1,0 +1,152 @@
+//! The commands that look at things, and the help of all.
+
+mod support;
+
+use support::{model, program, succeeds};
+
+const COMMANDS: [&str; 9] = [
+    "generate",
+    "chat",
+    "emit",
+    "inspect",
+    "devices",
+    "doctor",
+    "cache",
+    "selftest",
+    "completions",
+];
+
+#[test]
+fn every_command_teaches_by_example() {
+    let all = succeeds(&["--help"]);
+    for command in COMMANDS {
+        assert!(all.contains(&format!("\n  {command} ")), "{all}");
+        let help = succeeds(&[command, "--help"]);
+        assert!(help.contains("Examples:\n  iree-llm "), "{help}");
+        assert!(help.contains("Usage: iree-llm "), "{help}");
+    }
+    assert!(succeeds(&["--version"]).starts_with("iree-llm "));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = succeeds(&["completions", shell]);
+        assert!(COMMANDS.iter().all(|command| script.contains(command)), "{script}");
+    }
+}
+
+#[test]
+fn inspect_a_model_and_a_file() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let text = succeeds(&["inspect", folder, "--tensors"]);
+    for expected in [
+        "llama (LlamaForCausalLM)",
+        "263 tokens",
+        "256 tokens",
+        "11 tensors, F32",
+        "model.layers.0.mlp.down_proj.weight",
+        "[32, 48]",
+    ] {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+    let text = succeeds(&["inspect", &format!("{folder}/model.safetensors")]);
+    assert_eq!(text.lines().count(), 11, "{text}");
+    assert!(text.contains("model.embed_tokens.weight") && text.contains("[263, 32]"), "{text}");
+}
+
+#[test]
+fn emit_describes_every_argument() {
+    let model = model();
+    let out = tempfile::tempdir().unwrap();
+    let folder = out.path().join("graphs");
+    let graphs = folder.to_str().unwrap();
+    succeeds(&[
+        "emit",
+        graphs,
+        "-m",
+        model.path().to_str().unwrap(),
+        "--portable",
+        "--rows",
+        "1,64",
+        "--context",
+        "100",
+    ]);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let described: serde_json::Value = serde_json::from_str(&read("arguments.json")).unwrap();
+    assert_eq!(described["capacity"], 100);
+    let names: Vec<_> = described["graphs"].as_array().unwrap().iter().collect();
+    assert_eq!(names.len(), 2);
+    let decode = names[0];
+    assert_eq!((&decode["file"], &decode["rows"]), (&"decode_step.mlir".into(), &1.into()));
+    let sources: Vec<_> = decode["arguments"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|argument| argument["source"].as_str().unwrap())
+        .collect();
+    for source in [
+        "tokens",
+        "start",
+        "keys.0",
+        "values.0",
+        "model.norm.weight",
+        "model.layers.0.self_attn.q_proj.weight",
+    ] {
+        assert!(sources.contains(&source), "{source} in {sources:?}");
+    }
+    let results: Vec<_> = decode["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|result| result["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(results, ["token", "logits", "keys.0", "values.0"]);
+    let text = read("prefill_64.mlir");
+    assert!(text.contains("stablehlo.") && !text.contains("iree"), "not portable");
+    assert!(folder.join("rope.safetensors").exists());
+}
+
+#[test]
+fn the_cache_is_listed_and_cleared() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let run = |action: &str| succeeds(&["cache", action, "--cache-dir", cache.to_str().unwrap()]);
+    assert_eq!(run("path").trim_end(), cache.to_str().unwrap());
+    assert_eq!(run("list"), "");
+    assert_eq!(run("clear"), "");
+    assert!(!cache.exists(), "looking makes no folder");
+}
+
+#[test]
+fn doctor_reports_a_cache_that_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let run = program(&["doctor", "--json", "--cache-dir", file.to_str().unwrap()]);
+    let output = { run }.assert().code(1).get_output().stdout.clone();
+    let found: serde_json::Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!(found["ok"], false);
+    let checks = found["checks"].as_array().unwrap();
+    let cache = checks.iter().find(|check| check["name"] == "cache").unwrap();
+    assert_eq!(cache["state"], "problem");
+    assert!(cache["do"].as_str().unwrap().contains("--cache-dir"));
+}
+
+#[cfg(feature = "iree")]
+#[test]
+fn the_addition_is_right() {
+    assert_eq!(succeeds(&["selftest"]), "[11, 22, 33, 44]\n");
+    let devices = succeeds(&["devices"]);
+    assert!(devices.contains("local-task") && devices.contains("local-sync"), "{devices}");
+}
+
+#[cfg(feature = "iree")]
+#[test]
+fn doctor_is_content_with_a_good_build() {
+    let text = succeeds(&["doctor"]);
+    for check in ["runtime", "compiler", "driver", "addition", "cpu", "cache"] {
+        assert!(text.contains(&format!("ok       {check}")), "{text}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Generating and talking with the tiny model, on whichever engine is built in.
+#![cfg(any(feature = "iree", feature = "candle"))]
+
+mod support;
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{json, model, program, succeeds};
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn json_has_exactly_these_fields() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let report = json(&[
+        "generate",
+        "-m",
+        folder,
+        "--prompt-tokens",
+        "5,17,23",
+        "-n",
+        "6",
+        "--ignore-eos",
+        "--json",
+    ]);
+    assert_eq!(
+        keys(&report),
+        [
+            "prompt_tokens",
+            "tokens",
+            "text",
+            "finish_reason",
+            "timings",
+            "model",
+            "device",
+            "precision"
+        ]
+    );
+    assert_eq!(
+        keys(&report["timings"]),
+        ["load_s", "compile_s", "ttft_s", "prefill_n", "prefill_s", "decode_n", "decode_s"]
+    );
+    assert_eq!(report["prompt_tokens"], serde_json::json!([5, 17, 23]));
+    assert_eq!(report["tokens"].as_array().unwrap().len(), 6);
+    assert_eq!(report["finish_reason"], "length");
+    assert_eq!(report["timings"]["prefill_n"], 3);
+    assert_eq!(report["timings"]["decode_n"], 5);
+    assert_eq!((&report["model"], &report["precision"]), (&folder.into(), &"stored".into()));
+    assert!(report["text"].is_string());
+
+    // Ids need no tokenizer.
+    std::fs::remove_file(model.path().join("tokenizer.json")).unwrap();
+    let again = json(&[
+        "generate",
+        "-m",
+        folder,
+        "--prompt-tokens",
+        "5, 17, 23",
+        "-n",
+        "6",
+        "--ignore-eos",
+        "--json",
+        "--precision",
+        "f32",
+    ]);
+    assert_eq!(again["text"], Value::Null);
+    assert_eq!(again["tokens"], report["tokens"]);
+    assert_eq!(again["precision"], "f32");
+    let ids = succeeds(&[
+        "generate",
+        "-m",
+        folder,
+        "--prompt-tokens",
+        "5,17,23",
+        "-n",
+        "6",
+        "--ignore-eos",
+        "-q",
+    ]);
+    let ids: Vec<u32> = ids.trim_end().split(',').map(|id| id.parse().unwrap()).collect();
+    assert_eq!(serde_json::json!(ids), report["tokens"]);
+}
+
+#[test]
+fn stdout_is_the_text_and_stderr_the_rest() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let flags = ["generate", "-m", folder, "-p", "the fox", "-n", "12", "--ignore-eos"];
+    let report = json(&[&flags[..], &["--json"]].concat());
+    let run = program(&flags).assert().success();
+    let output = run.get_output();
+    let text = report["text"].as_str().unwrap().to_owned() + "\n";
+    assert_eq!(String::from_utf8(output.stdout.clone()).unwrap(), text);
+    let summary = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(summary.contains("first token") && summary.contains("tok/s"), "{summary}");
+
+    let quiet = program(&[&flags[..], &["--quiet"]].concat()).assert().success();
+    assert!(quiet.get_output().stderr.is_empty());
+    let echo = succeeds(&[&flags[..], &["--echo"]].concat());
+    assert_eq!(echo, format!("the fox{text}"));
+    // One BOS, from the post-processor.
+    assert_eq!(report["prompt_tokens"][0], support::fixture::BOS);
+    assert_ne!(report["prompt_tokens"][1], support::fixture::BOS);
+}
+
+#[test]
+fn prompts_come_from_a_file_or_a_pipe() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let file = model.path().join("prompt.txt");
+    std::fs::write(&file, "the fox\n").unwrap();
+    let flags = ["generate", "-m", folder, "-n", "8", "-q", "--ignore-eos"];
+    let given = succeeds(&[&flags[..], &["-p", "the fox"]].concat());
+    let read = succeeds(&[&flags[..], &["--prompt-file", file.to_str().unwrap()]].concat());
+    assert_eq!(read, given);
+    for more in [&["-p", "-"][..], &[]] {
+        let run = program(&[&flags[..], more].concat()).write_stdin("the fox\n").assert();
+        assert_eq!(String::from_utf8_lossy(&run.success().get_output().stdout), given);
+    }
+    // Nothing given: a story, its beginning included.
+    let story = succeeds(&flags);
+    assert!(story.starts_with("Once upon a time"), "{story}");
+}
+
+#[test]
+fn a_seed_repeats_itself_and_stop_strings_end_the_text() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let flags =
+        ["generate", "-m", folder, "-p", "the", "-n", "24", "--ignore-eos", "--temp", "1.5"];
+    let sampled = |seed: &str| json(&[&flags[..], &["--json", "--seed", seed]].concat());
+    let (one, two) = (sampled("1"), sampled("2"));
+    assert_eq!(sampled("1")["tokens"], one["tokens"]);
+    assert_ne!(two["tokens"], one["tokens"]);
+    // A character of the text is a stop string that certainly comes.
+    let text = one["text"].as_str().unwrap();
+    let (at, stop) = text.char_indices().find(|it| it.0 > 3 && it.1 != '\u{fffd}').unwrap();
+    let at = text[..at].find(stop).unwrap_or(at);
+    let ended =
+        json(&[&flags[..], &["--json", "--seed", "1", "--stop", &stop.to_string()]].concat());
+    assert_eq!(ended["finish_reason"], "stop");
+    assert_eq!(ended["text"], text[..at]);
+}
+
+#[test]
+fn the_context_ends_the_text() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let report = json(&[
+        "generate",
+        "-m",
+        folder,
+        "--prompt-tokens",
+        "5,17",
+        "--context",
+        "8",
+        "--ignore-eos",
+        "--json",
+    ]);
+    assert_eq!(report["finish_reason"], "context");
+    // The last token is known, but not in the context any more.
+    assert_eq!(report["tokens"].as_array().unwrap().len(), 7);
+}
+
+#[test]
+fn a_second_run_compiles_nothing() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let flags = ["generate", "-m", folder, "-p", "x", "-n", "1", "--json"];
+    json(&flags);
+    let run = program(&flags).assert().success();
+    let messages = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+    assert!(!messages.contains("compiled "), "{messages}");
+}
+
+#[test]
+fn chat_answers_each_line_and_keeps_the_conversation() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let run = program(&["chat", "-m", folder, "-n", "5", "--system", "Be kind."])
+        .write_stdin("Who?\n/help\n\n/nonsense\nWhy?\n/reset\nWho?\n/exit\nnever read\n")
+        .assert()
+        .success();
+    let output = run.get_output();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    let prefills: Vec<usize> = messages
+        .lines()
+        .filter_map(|line| line.split_once("prefill ")?.1.split(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(prefills.len(), 3, "{messages}");
+    assert!(prefills[1] < prefills[0], "the second turn is shorter: {prefills:?}");
+    assert_eq!(prefills[2], prefills[0], "a reset starts over");
+    assert!(messages.contains("/nonsense: no such command"), "{messages}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/reset"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+        .args(["generate", "-m", folder, "-p", "x", "-n", "200", "--ignore-eos"])
+        .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !messages.contains("error"), "{output:?}");
+}

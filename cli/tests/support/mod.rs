@@ -1,0 +1,58 @@
+//! What every test of the program needs: the program in a clean environment, and a tiny model.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::path::PathBuf;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+#[path = "../fixture/mod.rs"]
+pub mod fixture;
+
+/// The program with `arguments`, untouched by the caller's environment.
+pub fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("iree-llm").unwrap();
+    let ours = ["IREE_LLM_", "HF_", "TRANSFORMERS_"];
+    for (name, _) in std::env::vars() {
+        let proxy = name.to_lowercase().ends_with("_proxy");
+        if proxy || ours.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    // Compiled graphs are shared by the tests of one build.
+    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    command
+        .env("IREE_LLM_CACHE_DIR", cache)
+        .args(arguments)
+        .timeout(std::time::Duration::from_secs(300));
+    command
+}
+
+/// Runs the program, which fails with `code`, and returns what it says; stdout stays empty.
+pub fn fails(code: i32, arguments: &[&str]) -> String {
+    let assert = program(arguments).assert().code(code);
+    let output = assert.get_output();
+    assert!(output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Runs the program, which succeeds, and returns its stdout.
+pub fn succeeds(arguments: &[&str]) -> String {
+    let assert = program(arguments).assert().success();
+    String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+}
+
+/// Runs the program, which succeeds and prints one JSON object.
+pub fn json(arguments: &[&str]) -> Value {
+    let text = succeeds(arguments);
+    assert_eq!(text.matches('\n').count(), 1, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A folder with the tiny model.
+pub fn model() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fixture::write_model(folder.path());
+    folder
+}
