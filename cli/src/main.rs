@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_with_a_value_says_which_variable_sets_it_or_needs_none() {
+    fn flags_are_explained_and_their_variables_are_ours() {
         for command in Cli::command().get_subcommands() {
             for flag in command.get_arguments() {
                 let variable = flag.get_env().map(|it| it.to_string_lossy().into_owned());

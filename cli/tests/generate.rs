@@ -216,3 +216,36 @@ fn a_reader_that_leaves_is_no_error() {
     let messages = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !messages.contains("error"), "{output:?}");
 }
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_the_text_and_keeps_the_result() {
+    use std::io::Read;
+
+    let model = model();
+    let config = model.path().join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let text =
+        text.replace("\"max_position_embeddings\": 256", "\"max_position_embeddings\": 200000");
+    std::fs::write(config, text).unwrap();
+    let folder = model.path().to_str().unwrap();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+        .args(["generate", "-m", folder, "-p", "x", "-n", "200000", "--ignore-eos"])
+        .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 20]).unwrap();
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(rest.last(), Some(&b'\n'));
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(messages.contains("tok/s"), "the summary is still printed: {messages}");
+}

@@ -28,7 +28,7 @@ pub struct Args {
     model: ModelArgs,
 
     /// System message at the beginning of the conversation
-    #[arg(long, env = "IREE_LLM_SYSTEM", value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
     /// Most tokens of one answer [default: until the context is full]

@@ -49,7 +49,7 @@ pub struct Args {
 
     /// Tokens that the cache of portable graphs holds [default: what the model allows, at most
     /// 2048]
-    #[arg(long, env = "IREE_LLM_CONTEXT", value_name = "TOKENS", requires = "portable")]
+    #[arg(long, value_name = "TOKENS", requires = "portable")]
     context: Option<usize>,
 
     /// How weights enter: stored (as in the files), f32

@@ -43,8 +43,7 @@ pub struct Args {
     prompt_tokens: Option<Vec<u32>>,
 
     /// Take the prompt as a user's message and let the model answer, by its chat template
-    #[arg(long, env = "IREE_LLM_CHAT", value_parser = FalseyValueParser::new(),
-          action = ArgAction::SetTrue, overrides_with = "raw")]
+    #[arg(long, overrides_with = "raw")]
     chat: bool,
 
     /// Take the prompt as it is (the default)
@@ -52,7 +51,7 @@ pub struct Args {
     raw: bool,
 
     /// System message before the prompt; implies --chat
-    #[arg(long, env = "IREE_LLM_SYSTEM", value_name = "TEXT", conflicts_with = "raw")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
 
     /// Most tokens to generate
@@ -64,13 +63,11 @@ pub struct Args {
     stop: Vec<String>,
 
     /// Go on past the model's end of text
-    #[arg(long, env = "IREE_LLM_IGNORE_EOS", value_parser = FalseyValueParser::new(),
-          action = ArgAction::SetTrue)]
+    #[arg(long)]
     ignore_eos: bool,
 
     /// Print the prompt before what follows it
-    #[arg(long, env = "IREE_LLM_ECHO", value_parser = FalseyValueParser::new(),
-          action = ArgAction::SetTrue, conflicts_with = "json")]
+    #[arg(long, conflicts_with = "json")]
     echo: bool,
 
     /// Print one JSON object at the end instead of the text as it comes
