@@ -111,6 +111,19 @@ pub struct SessionOptions {
 }
 
 impl SessionOptions {
+    /// The tokens that a session of a model will hold at most.
+    #[cfg(any(feature = "iree", feature = "candle"))]
+    pub(crate) fn context_of(&self, config: &crate::config::ModelConfig) -> Result<usize> {
+        let max = config.max_position_embeddings;
+        match self.context {
+            None => Ok(max),
+            Some(context) if (1..=max).contains(&context) => Ok(context),
+            Some(context) => Err(Error::Unsupported(format!(
+                "a context of {context} tokens: this model takes 1 to {max}"
+            ))),
+        }
+    }
+
     /// Tells the observer, if there is one.
     pub fn notify(&self, event: Event) {
         if let Some(observer) = &self.observer {

@@ -38,16 +38,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     let checkpoint = Checkpoint::open(folder, options.load_mode)?;
     config.tie_word_embeddings = checkpoint.is_tied(&config)?;
     let max_context = config.max_position_embeddings;
-    let context = match options.context {
-        None => max_context,
-        Some(0) => {
-            return Err(Error::Unsupported("a context of 0 tokens: give at least 1".into()));
-        }
-        Some(context) if context <= max_context => context,
-        Some(needed) => {
-            return Err(Error::ContextFull { needed, context: max_context, max: max_context });
-        }
-    };
+    let context = options.context_of(&config)?;
     model::check_supported(&config)?;
     let threads = options.threads.map(thread_pool).transpose()?;
     let weights = weights::load(&checkpoint, &config, options)?;

@@ -100,12 +100,11 @@ fn an_unknown_device_lists_the_known() {
 #[test]
 fn a_context_beyond_the_model_is_refused() {
     let fixture = fixtures::named("llama-mha-f32");
-    let open = |context| {
+    for context in [0, 513] {
         let options = SessionOptions { context: Some(context), ..SessionOptions::default() };
-        open(&fixture, &options).err().unwrap()
-    };
-    assert!(matches!(open(513), Error::ContextFull { needed: 513, context: 512, max: 512 }));
-    assert!(matches!(open(0), Error::Unsupported(_)));
+        let error = open(&fixture, &options).err().unwrap().to_string();
+        assert!(error.contains("1 to 512"), "{error}");
+    }
 }
 
 #[test]

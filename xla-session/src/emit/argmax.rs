@@ -9,7 +9,7 @@ impl Emitter<'_> {
     pub(super) fn argmax(&mut self, logits: &Value, valid: usize) -> Value {
         let n = logits.dims()[0];
         // Two stages, so that the first can run on all threads.
-        let width = (1..=256).rev().find(|w| n % w == 0).unwrap_or(1);
+        let width = (1..=256).rev().find(|w| n.is_multiple_of(*w)).unwrap_or(1);
         let dims = [n / width, width];
         let logits = self.b.reshape(logits, &dims);
         let row = self.b.iota(&dims, 0);

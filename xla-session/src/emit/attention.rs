@@ -61,7 +61,7 @@ impl Emitter<'_> {
         let weights = self.b.unary("exponential", &scores);
         let sum = self.b.reduce(&weights, &[2], Combine::Add);
         let mixed = self.b.dot(&weights, &cache.values, [&[0], &[0]], [&[2], &[1]]);
-        let sum = self.b.broadcast(&sum, &mixed.dims().to_vec(), &[0, 1]);
+        let sum = self.b.broadcast(&sum, mixed.dims(), &[0, 1]);
         self.b.div(&mixed, &sum)
     }
 

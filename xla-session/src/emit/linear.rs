@@ -114,7 +114,7 @@ impl Emitter<'_> {
             let mut y = self.b.fill("0.0", &[rows / FEW, FEW, blocks, lanes], None);
             let step = tiles.split_columns(element);
             for low in (0..columns).step_by(step) {
-                let high = columns.min(low + step);
+                let high = columns.min(low.saturating_add(step));
                 let x = self.b.slice(&x, 1, low, high);
                 let weight = self.b.slice(weight, 1, low, high);
                 y = self.b.generic(

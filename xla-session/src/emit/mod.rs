@@ -8,6 +8,7 @@
 mod argmax;
 mod attention;
 pub mod builder;
+mod export;
 mod graph;
 mod kv_cache;
 mod linear;
@@ -21,10 +22,12 @@ use std::fmt::Write as _;
 
 pub use builder::ElementType;
 use builder::{Builder, DYNAMIC, TensorType, Value};
+pub use export::export;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
 pub use kv_cache::KV_BLOCK;
 pub use tiles::CpuTiles;
 
+use crate::checkpoint::{Checkpoint, Dtype};
 use crate::config::ModelConfig;
 
 /// Who will compile the graph.
@@ -50,6 +53,17 @@ pub struct WeightTypes {
 }
 
 impl WeightTypes {
+    /// As the checkpoint stores them.
+    pub fn stored(config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
+        let mut types = Self::all(ElementType::F32);
+        for tensor in config.tensors() {
+            if let Some(dtype) = checkpoint.dtype(&tensor.name) {
+                types.exceptions.insert(tensor.name, dtype.into());
+            }
+        }
+        types
+    }
+
     /// Every matrix has this type.
     pub fn all(element: ElementType) -> Self {
         Self { default: element, exceptions: BTreeMap::new() }
@@ -61,6 +75,16 @@ impl WeightTypes {
             tensors.map(|name| self.exceptions.get(name).copied().unwrap_or(self.default));
         let first = types.next().unwrap_or(self.default);
         if types.all(|t| t == first) { first } else { ElementType::F32 }
+    }
+}
+
+impl From<Dtype> for ElementType {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::F16 => Self::F16,
+            Dtype::BF16 => Self::Bf16,
+        }
     }
 }
 
@@ -180,5 +204,59 @@ const fn multiply_add(stored: ElementType) -> &'static str {
              %sum = arith.addf %acc, %product : f32
              linalg.yield %sum : f32"
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn fixture(name: &str) -> ModelConfig {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        ModelConfig::from_dir(&folder).expect(name)
+    }
+
+    #[test]
+    fn portable_graphs_hold_stablehlo_only() {
+        let config = fixture("mistral-window-gqa-bf16");
+        let types = WeightTypes::all(ElementType::Bf16);
+        for rows in [1, 32] {
+            let graph = emit(&config, &types, &Target::Portable { capacity: 512 }, rows);
+            for line in graph.text.lines().filter(|line| line.contains(" = ")) {
+                let op = line.split(" = ").nth(1).unwrap_or_default().trim_start_matches('"');
+                assert!(op.starts_with("stablehlo."), "{line}");
+            }
+            assert!(!graph.text.contains('?'), "a dynamic extent");
+        }
+    }
+
+    #[test]
+    fn decode_and_prefill_share_every_weight() {
+        let config = fixture("qwen3-gqa-tied-bf16");
+        let types = WeightTypes::all(ElementType::Bf16);
+        let weights = |rows| -> Vec<_> {
+            let graph = emit(&config, &types, &Target::Cpu(CpuTiles::default()), rows);
+            let specs = graph.arguments.into_iter().filter_map(|argument| match argument.source {
+                Source::Weight(spec) => Some(spec),
+                _ => None,
+            });
+            specs.collect()
+        };
+        let decode = weights(1);
+        // Per layer: q/k/v, o, gate/up, down, two norms and the norms of q and k.
+        assert_eq!(decode.len(), 8 * config.num_hidden_layers + 2);
+        for rows in [8, 32, 256] {
+            assert_eq!(weights(rows), decode, "{rows} rows");
+        }
+    }
+
+    #[test]
+    fn a_group_of_differing_types_is_widened() {
+        let mut types = WeightTypes::all(ElementType::Bf16);
+        types.exceptions.insert("k".into(), ElementType::F16);
+        assert_eq!(types.of(["q", "v"].into_iter()), ElementType::Bf16);
+        assert_eq!(types.of(["q", "k", "v"].into_iter()), ElementType::F32);
     }
 }

@@ -34,7 +34,7 @@ impl CpuTiles {
         config(&[self.share(blocks, n), self.lanes, 0], &[n, self.lanes, 0], &[0, 0, unroll])
     }
 
-    /// For loops (m, n, b, k): a few rows, at most [`FEW`].
+    /// For loops (m, n, b, k): a few rows, at most `FEW`.
     pub fn few_rows(&self, rows: usize, blocks: usize) -> String {
         let n = if rows > 4 { 2 } else { self.blocks }.min(blocks);
         config(
@@ -44,7 +44,7 @@ impl CpuTiles {
         )
     }
 
-    /// For loops (m, i, n, b, k): many rows, packed by [`FEW`].
+    /// For loops (m, i, n, b, k): many rows, packed by `FEW`.
     pub fn many_rows(
         &self,
         rows: usize,
@@ -52,7 +52,7 @@ impl CpuTiles {
         columns: usize,
         element: ElementType,
     ) -> String {
-        let wide = element == ElementType::F32 || columns <= self.split_columns(element);
+        let wide = element == ElementType::F32 || columns <= 2048;
         let n = if wide { 4 } else { 2 }.min(blocks);
         config(
             &[rows / FEW, FEW, n, self.lanes, 0],
@@ -63,7 +63,7 @@ impl CpuTiles {
 
     /// Columns of a weight matrix that stay in the cache while many rows pass over them.
     pub fn split_columns(&self, element: ElementType) -> usize {
-        if element == ElementType::F32 { 2048 } else { 4096 }
+        if element == ElementType::F32 { 2048 } else { usize::MAX }
     }
 
     fn share(&self, blocks: usize, at_least: usize) -> usize {
@@ -86,7 +86,7 @@ pub fn config(distribution: &[usize], parallel: &[usize], reduction: &[usize]) -
 /// The largest power of two up to `most` that divides `n`.
 pub fn divisor(n: usize, most: usize) -> usize {
     let mut d = most;
-    while n % d != 0 {
+    while !n.is_multiple_of(d) {
         d /= 2;
     }
     d

@@ -27,7 +27,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     let checkpoint = Checkpoint::open(folder, options.load_mode)?;
     config.tie_word_embeddings = checkpoint.is_tied(&config)?;
     checkpoint.check(&config)?;
-    let context = context(&config, options)?;
+    let context = options.context_of(&config)?;
     let uri = options.device.as_deref().unwrap_or("local-task");
     let threads = if uri.starts_with("local-task") { options.threads } else { None };
     let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
@@ -41,7 +41,10 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     }
 
     let start = Instant::now();
-    let types = weight_types(&config, &checkpoint, options.precision);
+    let types = match options.precision {
+        Precision::Stored => WeightTypes::stored(&config, &checkpoint),
+        Precision::F32 => WeightTypes::all(ElementType::F32),
+    };
     let graphs = graphs(&config, &types, &Target::Cpu(CpuTiles::default()));
     let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
     let modules = compile::modules(&graphs, &label, options)?;
@@ -77,35 +80,6 @@ fn graphs(config: &ModelConfig, types: &WeightTypes, target: &Target) -> Vec<Gra
         .chain(plan::ROWS)
         .map(|rows| emit::emit(config, types, target, rows))
         .collect()
-}
-
-/// How each matrix is kept in device memory.
-fn weight_types(
-    config: &ModelConfig,
-    checkpoint: &Checkpoint,
-    precision: Precision,
-) -> WeightTypes {
-    match precision {
-        Precision::F32 => WeightTypes::all(ElementType::F32),
-        Precision::Stored => {
-            let mut types = WeightTypes::all(ElementType::F32);
-            for tensor in config.tensors() {
-                if let Some(dtype) = checkpoint.dtype(&tensor.name) {
-                    types.exceptions.insert(tensor.name, weights::stored(dtype));
-                }
-            }
-            types
-        }
-    }
-}
-
-fn context(config: &ModelConfig, options: &SessionOptions) -> Result<usize> {
-    let max = config.max_position_embeddings;
-    match options.context {
-        None => Ok(max),
-        Some(context @ 1..) if context <= max => Ok(context),
-        Some(needed) => Err(Error::ContextFull { needed, context: max, max }),
-    }
 }
 
 /// The runtime's name of an element type.

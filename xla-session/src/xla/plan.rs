@@ -24,7 +24,7 @@ pub(super) struct Chunk {
 /// The cheapest chunks that cover positions `start` up to `end`; `start` is a multiple of
 /// [`ALIGN`].
 pub(super) fn chunks(start: usize, end: usize) -> Vec<Chunk> {
-    debug_assert!(start % ALIGN == 0 && start < end);
+    debug_assert!(start.is_multiple_of(ALIGN) && start < end);
     let steps = (end - start).div_ceil(ALIGN);
     // The cost of covering the last `i` steps, and the rows of the first chunk that does.
     let mut best = vec![(0, 0); steps + 1];
@@ -34,7 +34,7 @@ pub(super) fn chunks(start: usize, end: usize) -> Vec<Chunk> {
             .into_iter()
             .filter(|&rows| {
                 let fits = rows * (at + rows) <= MOST_SCORES || rows <= 32;
-                at % rows.min(KV_BLOCK) == 0 && fits
+                at.is_multiple_of(rows.min(KV_BLOCK)) && fits
             })
             .map(|rows| (cost(rows) + best[i.saturating_sub(rows / ALIGN)].0, rows))
             .min()
@@ -84,7 +84,7 @@ mod tests {
     fn short_prompts_take_short_chunks() {
         assert_eq!(chunks(0, 5), [Chunk { start: 0, rows: 8 }]);
         assert_eq!(chunks(0, 256), [Chunk { start: 0, rows: 256 }]);
-        assert_eq!(chunks(0, 20), [Chunk { start: 0, rows: 32 }]);
+        assert_eq!(chunks(0, 30), [Chunk { start: 0, rows: 32 }]);
     }
 
     #[test]

@@ -43,10 +43,10 @@ pub(super) fn load(
     }
     let mut progress = Progress { options, bytes: 0, total: 0 };
     for spec in specs {
-        progress.total += spec.parts.iter().try_fold(0, |sum, (name, rows)| {
-            let tensor = checkpoint.tensor(name, &shape(spec, *rows))?;
-            Ok::<_, Error>(sum + tensor.bytes().len() as u64)
-        })?;
+        for (name, rows) in &spec.parts {
+            let size = checkpoint.dtype(name).map_or(0, Dtype::size);
+            progress.total += (rows * spec.columns.max(1) * size) as u64;
+        }
     }
     let buffer = if device.is_local() {
         let mut memory = anonymous(size)?;
@@ -110,7 +110,9 @@ fn pack(
 ) -> Result<()> {
     let mut tensors = Vec::with_capacity(spec.parts.len());
     for (name, rows) in &spec.parts {
-        tensors.push(checkpoint.tensor(name, &shape(spec, *rows))?);
+        let tensor = checkpoint.tensor(name, &shape(spec, *rows))?;
+        tensor.prefetch();
+        tensors.push(tensor);
     }
     let rows_per_block = lanes(spec);
     let blocks = spec.rows().div_ceil(rows_per_block);
@@ -209,15 +211,6 @@ fn anonymous(bytes: usize) -> Result<MmapMut> {
         let _ = memory.advise(memmap2::Advice::HugePage);
     }
     Ok(memory)
-}
-
-/// The element type of a checkpoint's tensor in a graph.
-pub(super) fn stored(dtype: Dtype) -> ElementType {
-    match dtype {
-        Dtype::F32 => ElementType::F32,
-        Dtype::F16 => ElementType::F16,
-        Dtype::BF16 => ElementType::Bf16,
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,133 @@
+//! Graphs as files, for people and for other compilers.
+
+use std::fs;
+use std::path::Path;
+
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use serde::Serialize;
+
+use super::graph::{Graph, Layout, Source};
+use super::{DYNAMIC, TensorType};
+use crate::config::ModelConfig;
+use crate::{Error, Result};
+
+/// Describes the graphs of a folder: `arguments.json`.
+#[derive(Serialize)]
+struct Description<'a> {
+    /// Tokens that the KV cache holds; null when a graph takes any number of blocks.
+    capacity: Option<usize>,
+    graphs: Vec<GraphDescription<'a>>,
+}
+
+#[derive(Serialize)]
+struct GraphDescription<'a> {
+    name: &'a str,
+    file: String,
+    rows: usize,
+    arguments: Vec<ValueDescription>,
+    results: Vec<ValueDescription>,
+}
+
+#[derive(Serialize)]
+struct ValueDescription {
+    name: String,
+    /// Null where an extent is known only at run time.
+    shape: Vec<Option<usize>>,
+    dtype: &'static str,
+    /// Of arguments: "tokens", "start", "last", "rope_cos", "rope_sin", "keys.<layer>",
+    /// "values.<layer>", or the checkpoint's tensors, joined along their rows by "+".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    /// Rows that are interleaved, where the layout is not the checkpoint's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lanes: Option<usize>,
+}
+
+/// Writes `<name>.mlir` for each graph and `arguments.json`, which says where each argument comes
+/// from; with a `capacity` also `rope.safetensors`, the rotary tables of that many positions.
+///
+/// # Errors
+///
+/// [`Error::Io`] when the folder cannot be written.
+pub fn export(
+    folder: &Path,
+    config: &ModelConfig,
+    graphs: &[Graph],
+    capacity: Option<usize>,
+) -> Result<()> {
+    fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        fs::write(&path, bytes).map_err(Error::io(path))
+    };
+    let mut described = Vec::new();
+    for graph in graphs {
+        let file = format!("{}.mlir", graph.name);
+        write(&file, graph.text.as_bytes())?;
+        described.push(GraphDescription {
+            name: &graph.name,
+            file,
+            rows: graph.rows,
+            arguments: arguments(graph),
+            results: results(graph),
+        });
+    }
+    let description = Description { capacity, graphs: described };
+    let json = serde_json::to_vec_pretty(&description).map_err(std::io::Error::from);
+    write("arguments.json", &json.map_err(Error::io(folder))?)?;
+    if let Some(capacity) = capacity {
+        let tables = config.rope_tables(0..capacity);
+        let shape = vec![capacity, config.head_dim / 2];
+        let views = [("rope_cos", &tables.cos), ("rope_sin", &tables.sin)].map(|(name, table)| {
+            let bytes = bytemuck::cast_slice(table);
+            TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name, view))
+        });
+        let bytes = views
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .and_then(|views| safetensors::serialize(views, None))
+            .map_err(|e| Error::io(folder)(std::io::Error::other(e)))?;
+        write("rope.safetensors", &bytes)?;
+    }
+    Ok(())
+}
+
+fn arguments(graph: &Graph) -> Vec<ValueDescription> {
+    let describe = |(i, argument): (usize, &super::Argument)| {
+        let mut lanes = None;
+        let source = match &argument.source {
+            Source::Tokens => "tokens".into(),
+            Source::Start => "start".into(),
+            Source::Last => "last".into(),
+            Source::RopeCos => "rope_cos".into(),
+            Source::RopeSin => "rope_sin".into(),
+            Source::Keys(layer) => format!("keys.{layer}"),
+            Source::Values(layer) => format!("values.{layer}"),
+            Source::Weight(spec) => {
+                if let Layout::Packed { lanes: rows } = spec.layout {
+                    lanes = Some(rows);
+                }
+                let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
+                names.join("+")
+            }
+        };
+        ValueDescription { source: Some(source), lanes, ..value(format!("arg{i}"), &argument.ty) }
+    };
+    graph.arguments.iter().enumerate().map(describe).collect()
+}
+
+fn results(graph: &Graph) -> Vec<ValueDescription> {
+    let name = |i: usize| match i {
+        0 => "token".to_string(),
+        1 => "logits".to_string(),
+        i if i % 2 == 0 => format!("keys.{}", i / 2 - 1),
+        i => format!("values.{}", i / 2 - 1),
+    };
+    graph.results.iter().enumerate().map(|(i, ty)| value(name(i), ty)).collect()
+}
+
+fn value(name: String, ty: &TensorType) -> ValueDescription {
+    let shape = ty.dims.iter().map(|&dim| (dim != DYNAMIC).then_some(dim)).collect();
+    ValueDescription { name, shape, dtype: ty.element.as_str(), source: None, lanes: None }
+}
