@@ -13,12 +13,13 @@ module @gate {
 }";
 
 fn main() -> Result<()> {
-    // A compiled module given as the argument saves the compilation (leak checkers are slow).
-    let vmfb = match std::env::args_os().nth(1) {
+    // The device may be given, and a module compiled before (leak checkers are slow).
+    let mut arguments = std::env::args().skip(1);
+    let device = Instance::get()?.device(&arguments.next().unwrap_or("local-task".into()))?;
+    let vmfb = match arguments.next() {
         Some(path) => std::fs::read(path)?,
-        None => Compiler::find()?.compile(ADD, &CompileOptions::default())?,
+        None => Compiler::find()?.compile(ADD, &CompileOptions::for_device(device.uri()))?,
     };
-    let device = Instance::get()?.device("local-task")?;
     // SAFETY: compiled just now, by our compiler, for the CPU of this machine.
     let module = unsafe { Module::from_bytes(&vmfb)? };
     let mut session = Session::builder(&device).module(module).build()?;
