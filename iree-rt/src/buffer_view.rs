@@ -319,6 +319,7 @@ impl fmt::Debug for BufferView {
 }
 
 /// The elements of a tensor in place; made by [`BufferView::map`].
+#[derive(Debug)]
 pub struct Mapped<'a, T> {
     data: &'a [T],
     _view: &'a BufferView,

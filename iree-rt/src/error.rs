@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A `Result` with this crate's [`enum@Error`].
+/// A `Result` with this crate's [`struct@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed: a [`Code`] to match on, and a message for people.

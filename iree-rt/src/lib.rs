@@ -1,7 +1,81 @@
-//! Safe bindings of the IREE runtime: load compiled machine-learning modules, call them.
+//! Safe bindings of the IREE runtime: load compiled machine-learning modules and call them.
 //!
-//! From device to result: [`Instance`], [`Device`], [`Module`], [`Session`], [`Function`],
-//! [`Call`], [`BufferView`].
+//! Names are IREE's. An [`Instance`] opens [`Device`]s; a [`Module`] is a compiled program; a
+//! [`Session`] is modules with their state on a device; a [`Function`] of it takes and returns
+//! [`BufferView`]s (tensors) and scalars. The [`Compiler`] makes modules from MLIR text.
+//!
+//! ```
+//! # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+//! use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Tensor};
+//!
+//! let vmfb = Compiler::find()?.compile(
+//!     "module @gate {
+//!        func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+//!          %sum = stablehlo.add %a, %b : tensor<4xf32>
+//!          return %sum : tensor<4xf32>
+//!        }
+//!      }",
+//!     &CompileOptions::default(),
+//! )?;
+//! let device = Instance::get()?.device("local-task")?;
+//! // SAFETY: compiled just now for the CPU of this machine.
+//! let module = unsafe { Module::from_bytes(&vmfb)? };
+//! let mut session = Session::builder(&device).module(module).build()?;
+//! let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
+//! let b = device.buffer_view(&[4], &[10f32, 20., 30., 40.])?;
+//!
+//! // Any function, arguments checked by each call:
+//! let add = session.function("gate.add")?;
+//! let out = session.call(&add, [(&a).into(), (&b).into()])?;
+//! assert_eq!(out.buffer_view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
+//!
+//! // Types checked once, at look-up:
+//! let add = session.typed::<(Tensor<f32>, Tensor<f32>), Tensor<f32>>("gate.add")?;
+//! let sum = add.call(&mut session, (a.clone().try_into()?, b.clone().try_into()?))?;
+//! assert_eq!(sum.read()?, [11., 22., 33., 44.]);
+//!
+//! // Again and again with arguments that stay, as a model's weights do:
+//! let mut call = session.prepare(add.function())?;
+//! call.set(0, &a)?;
+//! call.set(1, &b)?;
+//! for _ in 0..3 {
+//!     call.invoke(&mut session)?;
+//!     let sum = call.output(0)?;
+//!     call.set(1, sum)?;
+//! }
+//! assert_eq!(call.output_view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
+//! # Ok(()) }
+//! # #[cfg(not(feature = "link"))] fn main() {}
+//! ```
+//!
+//! # Threads
+//!
+//! [`Instance`], [`Device`], [`Module`], [`Buffer`], [`BufferView`] and [`Compiler`] may be used
+//! by any thread at any time. A [`Session`] and its [`Call`]s are used by one thread at a time
+//! and may move between threads; sessions run side by side without a lock.
+//!
+//! # Memory
+//!
+//! Everything keeps alive what it was made from, in any order of dropping. [`Upload`] fills a
+//! large buffer in place, [`Buffer::import`] takes over host memory (a mapped file) without a
+//! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
+//!
+//! # Errors
+//!
+//! There is one [`struct@Error`], with a [`Code`] to match on and a message that carries what IREE
+//! says, where it says it, and the diagnostics of the compiler. Nothing is printed.
+//!
+//! # Leaks
+//!
+//! The test `leaks` runs `examples/add.rs` under the leak checker of GCC's AddressSanitizer, as
+//! this does (Valgrind before 3.24 waits forever for the io_uring thread of IREE's devices):
+//!
+//! ```text
+//! cargo build -p iree-rt --example add
+//! LD_PRELOAD=$(cc -print-file-name=libasan.so) target/debug/examples/add
+//! ```
+
+#![warn(missing_debug_implementations)]
 
 pub mod buffer;
 mod buffer_view;
