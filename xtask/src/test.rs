@@ -8,7 +8,12 @@ use anyhow::{Context, Result};
 use crate::{fetch_iree, flags, workspace};
 
 /// Features that no default build turns on, per package.
-const OPTIONAL_FEATURES: [(&str, &str); 2] = [("iree-src", "dist"), ("xtask", "bindgen,dist")];
+const OPTIONAL_FEATURES: [(&str, &str); 4] = [
+    ("iree-src", "dist"),
+    ("xla-session", "candle"),
+    ("cli", "candle"),
+    ("xtask", "bindgen,dist"),
+];
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
@@ -80,6 +85,9 @@ impl Steps {
     }
 
     fn summary(&self) {
+        if self.done.is_empty() {
+            return;
+        }
         eprintln!("==> passed:");
         for (name, time) in &self.done {
             eprintln!("{:>8.1} s  {name}", time.as_secs_f32());

@@ -51,6 +51,9 @@ pub fn again_with(feature: &str, variables: &[(&str, &OsStr)]) -> Result<()> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--package=xtask", "--features", feature]);
     command.arg("--manifest-path").arg(root().join("Cargo.toml"));
+    if std::env::args().any(|arg| arg == "--offline") {
+        command.arg("--offline");
+    }
     command.arg("--").args(std::env::args_os().skip(1));
     command.envs(variables.iter().copied());
     // Paths on the command line are relative to the user's folder, not to the workspace.
