@@ -50,7 +50,7 @@ pub struct FetchIree {
     /// With --from source: the repository to clone, instead of upstream's.
     #[arg(long, value_name = "URL", conflicts_with = "source_dir")]
     pub git: Option<String>,
-    /// With --from dist: a mirror of upstream's releases; v<VERSION>/<archive> is appended.
+    /// With --from dist: a mirror of upstream's releases; the tag and the archive name are appended.
     #[arg(long, value_name = "URL", env = "IREE_DIST_BASE_URL")]
     pub base_url: Option<String>,
     /// With --from dist: the archive's expected SHA-256.
