@@ -20,7 +20,7 @@ pub fn generate(
         // The same bytes on every host; size_t and pointers are the only things that differ
         // between the 64-bit Linux targets, and they are spelled `usize` and `*mut`.
         .clang_arg("--target=x86_64-unknown-linux-gnu")
-        .allowlist_file(r".*/wrapper\.h")
+        .allowlist_file(r"(.*/)?wrapper\.h")
         .allowlist_file(r".*/iree/(runtime|vm)/[a-z_]+\.h")
         .allowlist_file(
             r".*/iree/hal/(allocator|buffer|buffer_transfer|buffer_view|buffer_view_util|device|device_group|driver|driver_registry|event|executable|fence|file|queue|semaphore|string_util)\.h",
