@@ -193,6 +193,9 @@ impl Hub {
                 "{name}: {endpoint} refuses {what} to this token: accept the model's terms on its \
                  page, or check HF_TOKEN"
             ),
+            _ if matches!(error, ApiError::LockAcquisition(_)) => anyhow!(
+                "{name}: another process is fetching {what} ({error}): wait for it, then try again"
+            ),
             _ if unreachable => anyhow!(
                 "{name}: cannot fetch {what} from {endpoint}: {error}; set HF_ENDPOINT for a \
                  mirror, or give a folder"

@@ -221,6 +221,25 @@ mod tests {
     }
 
     #[test]
+    fn a_space_before_the_first_new_word_is_kept() {
+        // As sentencepiece models do: the first word's space is not shown.
+        let metaspace = serde_json::json!({
+            "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true
+        });
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+            "normalizer": null, "pre_tokenizer": metaspace, "post_processor": null,
+            "decoder": metaspace,
+            "model": {"type": "WordLevel", "vocab": {"▁one": 0, "▁two": 1}, "unk_token": "▁one"},
+        });
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        let text = Text::require(folder.path()).unwrap();
+        assert_eq!(stream(&text, &[0], &[1, 0, 1]).concat(), " two one two");
+        assert_eq!(stream(&text, &[], &[1, 0]).concat(), "two one");
+    }
+
+    #[test]
     fn bytes_that_are_no_character_do_not_hold_text_back_for_ever() {
         let (_folder, text) = text();
         let lead = text.encode("🦊", false).unwrap()[0];

@@ -20,6 +20,13 @@ fn unknown_names_list_the_known_ones() {
 }
 
 #[test]
+fn variables_are_checked_as_their_flags_are() {
+    let run = program(&["generate"]).env("IREE_LLM_PRECISION", "int3").assert().code(2);
+    let message = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+    assert!(message.contains("--precision") && message.contains("stored, f32"), "{message}");
+}
+
+#[test]
 fn flags_are_checked_before_anything_is_opened() {
     for arguments in [
         ["generate", "--threads=0"],

@@ -1,20 +1,13 @@
 //! `iree-llm emit`: write the graphs of a model as StableHLO text.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
-use safetensors::tensor::TensorView;
-use serde_json::{Value, json};
-use xla_session::LoadMode;
-use xla_session::Precision;
-use xla_session::checkpoint::{Checkpoint, Dtype};
+use anyhow::{Result, bail, ensure};
+use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
-use xla_session::emit::builder::{DYNAMIC, TensorType};
-use xla_session::emit::{
-    self, CpuTiles, ElementType, Graph, KV_BLOCK, Layout, Source, Target, WeightTypes,
-};
+use xla_session::emit::{self, CpuTiles, ElementType, KV_BLOCK, Target, WeightTypes};
+use xla_session::{LoadMode, Precision};
 
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
@@ -80,25 +73,16 @@ impl Args {
             true => Target::Portable { capacity },
             false => Target::Cpu(CpuTiles::default()),
         };
-        let types = weight_types(&config, &checkpoint, self.precision)?;
-        fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
-        let mut graphs = Vec::new();
-        for rows in self.rows {
-            ensure!(
-                !self.portable || rows <= capacity,
-                "--rows {rows}: more than the context of {capacity} tokens"
-            );
-            let graph = emit::emit(&config, &types, &target, rows);
-            write(&self.folder.join(format!("{}.mlir", graph.name)), graph.text.as_bytes())?;
-            graphs.push(describe(&graph));
+        let types = match self.precision {
+            Precision::F32 => WeightTypes::all(ElementType::F32),
+            _ => WeightTypes::stored(&config, &checkpoint),
+        };
+        if let Some(rows) = self.rows.iter().find(|&&rows| self.portable && rows > capacity) {
+            bail!("--rows {rows}: more than the context of {capacity} tokens");
         }
-        let mut described = json!({ "graphs": graphs });
-        if self.portable {
-            described["capacity"] = json!(capacity);
-            write_rope(&self.folder.join("rope.safetensors"), &config, capacity)?;
-        }
-        let text = serde_json::to_string_pretty(&described)? + "\n";
-        write(&self.folder.join("arguments.json"), text.as_bytes())?;
+        let graphs: Vec<_> =
+            self.rows.iter().map(|&rows| emit::emit(&config, &types, &target, rows)).collect();
+        emit::export(&self.folder, &config, &graphs, self.portable.then_some(capacity))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -109,88 +93,4 @@ fn rows(text: &str) -> Result<usize, String> {
         Ok(rows) if rows > 0 && rows % KV_BLOCK == 0 && rows <= 1 << 14 => Ok(rows),
         _ => Err(format!("`{text}`: give 1, 8, 16, 32, or a multiple of {KV_BLOCK} to 16384")),
     }
-}
-
-/// The element type of every matrix: the file's, or f32.
-fn weight_types(
-    config: &ModelConfig,
-    checkpoint: &Checkpoint,
-    precision: Precision,
-) -> Result<WeightTypes> {
-    let mut types = WeightTypes::all(ElementType::F32);
-    if precision == Precision::Stored {
-        for tensor in config.tensors() {
-            let element = match checkpoint.get(&tensor)?.dtype() {
-                Dtype::F32 => ElementType::F32,
-                Dtype::F16 => ElementType::F16,
-                Dtype::BF16 => ElementType::Bf16,
-                other => bail!("{}: no graphs for {}", tensor.name, other.as_str()),
-            };
-            types.exceptions.insert(tensor.name, element);
-        }
-    }
-    Ok(types)
-}
-
-fn describe(graph: &Graph) -> Value {
-    let arguments = graph.arguments.iter().map(|argument| {
-        let mut described = typed("source", &source(&argument.source), &argument.ty);
-        if let Source::Weight(spec) = &argument.source {
-            let parts = spec.parts.iter().map(|(name, rows)| json!({"tensor": name, "rows": rows}));
-            described["parts"] = parts.collect();
-            if let Layout::Packed { lanes } = spec.layout {
-                described["lanes"] = json!(lanes);
-            }
-        }
-        described
-    });
-    // Keys and values come back in the order in which they go in: layer by layer.
-    let layers = (graph.results.len() - 2) / 2;
-    let cache = (0..layers).flat_map(|i| [format!("keys.{i}"), format!("values.{i}")]);
-    let names = ["token".to_owned(), "logits".to_owned()].into_iter().chain(cache);
-    let results = names.zip(&graph.results).map(|(name, ty)| typed("name", &name, ty));
-    json!({
-        "file": format!("{}.mlir", graph.name),
-        "name": graph.name,
-        "rows": graph.rows,
-        "arguments": arguments.collect::<Value>(),
-        "results": results.collect::<Value>(),
-    })
-}
-
-fn typed(key: &str, name: &str, ty: &TensorType) -> Value {
-    // Extents that are known only at run time are null.
-    let shape = ty.dims.iter().map(|&dim| (dim != DYNAMIC).then_some(dim));
-    json!({ key: name, "shape": shape.collect::<Vec<_>>(), "dtype": ty.element.as_str() })
-}
-
-fn source(source: &Source) -> String {
-    match source {
-        Source::Tokens => "tokens".into(),
-        Source::Start => "start".into(),
-        Source::Last => "last".into(),
-        Source::RopeCos => "rope.cos".into(),
-        Source::RopeSin => "rope.sin".into(),
-        Source::Keys(layer) => format!("keys.{layer}"),
-        Source::Values(layer) => format!("values.{layer}"),
-        Source::Weight(spec) => {
-            spec.parts.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join("+")
-        }
-    }
-}
-
-fn write_rope(path: &Path, config: &ModelConfig, positions: usize) -> Result<()> {
-    let tables = config.rope_tables(0..positions);
-    let shape = vec![positions, config.head_dim / 2];
-    let bytes = |table: &[f32]| table.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-    let (cos, sin) = (bytes(&tables.cos), bytes(&tables.sin));
-    let views = [
-        ("rope.cos", TensorView::new(safetensors::Dtype::F32, shape.clone(), &cos)?),
-        ("rope.sin", TensorView::new(safetensors::Dtype::F32, shape, &sin)?),
-    ];
-    write(path, &safetensors::serialize(views, None)?)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).with_context(|| path.display().to_string())
 }
