@@ -2,17 +2,15 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
 
-use iree_rt::{Buffer, BufferView, Device};
-use memmap2::MmapMut;
+use iree_rt::{BufferView, Device, Upload};
 use rayon::prelude::*;
 
 use super::{element_type, iree};
+use crate::Result;
 use crate::backend::{Event, SessionOptions};
 use crate::checkpoint::{Checkpoint, Dtype, Tensor};
 use crate::emit::{ElementType, Layout, WeightSpec};
-use crate::{Error, Result};
 
 /// Bytes that are packed before the pages they came from are given back: bounds what loading
 /// needs beyond the weights themselves.
@@ -48,35 +46,17 @@ pub(super) fn load(
             progress.total += (rows * spec.columns.max(1) * size) as u64;
         }
     }
-    let buffer = if device.is_local() {
-        let mut memory = anonymous(size)?;
-        for (spec, &offset) in specs.iter().zip(&offsets) {
-            let mut rest = &mut memory[offset..offset + spec.bytes()];
-            pack(checkpoint, spec, &mut progress, |slab| {
-                let (now, later) = std::mem::take(&mut rest).split_at_mut(slab.bytes);
-                rest = later;
-                slab.pack(now);
-                Ok(())
-            })?;
-        }
-        Buffer::import(device, memory).map_err(iree("importing the packed weights"))?
-    } else {
-        let buffer =
-            Buffer::allocate(device, size).map_err(iree("allocating memory for the weights"))?;
-        let mut staging = Vec::new();
-        for (spec, &offset) in specs.iter().zip(&offsets) {
-            let mut at = offset;
-            pack(checkpoint, spec, &mut progress, |slab| {
-                staging.clear();
-                staging.resize(slab.bytes, 0);
-                slab.pack(&mut staging);
-                buffer.write(at, &staging).map_err(iree("uploading weights"))?;
-                at += slab.bytes;
-                Ok(())
-            })?;
-        }
-        buffer
-    };
+    let mut memory =
+        Upload::new(device, size).map_err(iree("allocating memory for the weights"))?;
+    for (spec, &offset) in specs.iter().zip(&offsets) {
+        let mut rest = &mut memory[offset..offset + spec.bytes()];
+        pack(checkpoint, spec, &mut progress, |slab| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(slab.bytes);
+            rest = later;
+            slab.pack(now);
+        })?;
+    }
+    let buffer = memory.finish().map_err(iree("uploading the weights"))?;
     let mut weights = HashMap::with_capacity(specs.len());
     for (spec, &offset) in specs.iter().zip(&offsets) {
         let part = buffer.subspan(offset..offset + spec.bytes());
@@ -106,7 +86,7 @@ fn pack(
     checkpoint: &Checkpoint,
     spec: &WeightSpec,
     progress: &mut Progress<'_>,
-    mut place: impl FnMut(Slab<'_>) -> Result<()>,
+    mut place: impl FnMut(Slab<'_>),
 ) -> Result<()> {
     let mut tensors = Vec::with_capacity(spec.parts.len());
     for (name, rows) in &spec.parts {
@@ -121,7 +101,7 @@ fn pack(
     for first in (0..blocks).step_by(step) {
         let blocks = first..blocks.min(first + step);
         let bytes = blocks.len() * block_bytes;
-        place(Slab { spec, tensors: &tensors, blocks: blocks.clone(), bytes })?;
+        place(Slab { spec, tensors: &tensors, blocks: blocks.clone(), bytes });
         let rows = blocks.start * rows_per_block..spec.rows().min(blocks.end * rows_per_block);
         let mut before = 0;
         for ((_, part), tensor) in spec.parts.iter().zip(&tensors) {
@@ -196,21 +176,6 @@ fn lanes(spec: &WeightSpec) -> usize {
 
 fn shape(spec: &WeightSpec, rows: usize) -> Vec<usize> {
     if spec.columns == 0 { vec![rows] } else { vec![rows, spec.columns] }
-}
-
-/// Zeroed memory in huge pages where the system has them: weights are read end to end every step,
-/// and small pages cost several percent of the bandwidth.
-fn anonymous(bytes: usize) -> Result<MmapMut> {
-    let memory = MmapMut::map_anon(bytes).map_err(|source| Error::Io {
-        path: PathBuf::from(format!("memory for {} MB of weights", bytes >> 20)),
-        source,
-    })?;
-    #[cfg(target_os = "linux")]
-    {
-        // A hint: without huge pages everything works, a little slower.
-        let _ = memory.advise(memmap2::Advice::HugePage);
-    }
-    Ok(memory)
 }
 
 #[cfg(test)]
