@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
 use xla_session::cache::Cache;
-use xla_session::{Backend, LoadMode, Opened, Precision, SessionOptions};
+use xla_session::{Backend, LoadMode, Observer, Opened, Precision, SessionOptions};
 
 use crate::model_source::Model;
 use crate::progress::Progress;
@@ -15,6 +16,19 @@ use crate::progress::Progress;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    /// How weights lie in memory: stored (as in the files), f32
+    #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
+          value_parser = Precision::from_str)]
+    precision: Precision,
+}
+
+/// How a session is opened, whatever the precision of its weights.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Engine")]
+pub struct PlaceArgs {
     /// Engine: iree, candle
     #[arg(long, env = "IREE_LLM_BACKEND", value_name = "NAME", default_value = DEFAULT_BACKEND,
           value_parser = Backend::from_str)]
@@ -28,11 +42,6 @@ pub struct EngineArgs {
     /// Worker threads [default: one for each physical core]
     #[arg(long, env = "IREE_LLM_THREADS", value_name = "N", value_parser = positive)]
     threads: Option<usize>,
-
-    /// How weights lie in memory: stored (as in the files), f32
-    #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
-          value_parser = Precision::from_str)]
-    precision: Precision,
 
     /// Most tokens of prompt and answer together [default: what the model allows]
     #[arg(long, env = "IREE_LLM_CONTEXT", value_name = "TOKENS", value_parser = positive)]
@@ -120,19 +129,45 @@ impl EngineArgs {
     /// # Errors
     ///
     /// Those of [`Backend::open`].
-    pub fn open(&self, model: &Model, progress: &std::sync::Arc<Progress>) -> Result<Opened> {
+    pub fn open(&self, model: &Model, progress: &Arc<Progress>) -> Result<Opened> {
+        let opened = self.place.open(model, self.precision, progress.observer())?;
+        progress.finish();
+        Ok(opened)
+    }
+}
+
+impl PlaceArgs {
+    /// Worker threads, if a number was asked for.
+    pub fn threads(&self) -> Option<usize> {
+        self.threads
+    }
+
+    /// How the checkpoint is read.
+    pub fn load_mode(&self) -> LoadMode {
+        self.load_mode
+    }
+
+    /// Opens `model` with weights in `precision`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Backend::open`].
+    pub fn open(
+        &self,
+        model: &Model,
+        precision: Precision,
+        observer: Observer,
+    ) -> xla_session::Result<Opened> {
         let options = SessionOptions {
             device: self.device.clone(),
             threads: self.threads,
-            precision: self.precision,
+            precision,
             context: self.context,
             load_mode: self.load_mode,
             cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
             compiler: self.compile.iree_compile.clone(),
-            observer: Some(progress.observer()),
+            observer: Some(observer),
         };
-        let opened = self.backend.open(&model.folder, &options)?;
-        progress.finish();
-        Ok(opened)
+        self.backend.open(&model.folder, &options)
     }
 }

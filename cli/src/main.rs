@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 mod commands;
 
 mod answer;
+mod bench;
 mod chat_template;
 mod conversation;
 mod engine;
@@ -47,6 +48,8 @@ enum Command {
     Generate(Box<commands::generate::Args>),
     /// Talk to a model
     Chat(Box<commands::chat::Args>),
+    /// Measure how fast a model runs here
+    Bench(Box<commands::bench::Args>),
     /// Write a model's graphs as StableHLO text
     Emit(commands::emit::Args),
     /// Look into a model folder, a safetensors file or a compiled module
@@ -81,6 +84,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Generate(args) => args.run(),
         Command::Chat(args) => args.run(),
+        Command::Bench(args) => args.run(),
         Command::Emit(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Devices(args) => args.run(),

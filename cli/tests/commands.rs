@@ -4,9 +4,10 @@ mod support;
 
 use support::{model, program, succeeds};
 
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "generate",
     "chat",
+    "bench",
     "emit",
     "inspect",
     "devices",

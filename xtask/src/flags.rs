@@ -22,6 +22,8 @@ pub enum Task {
     Demo(Demo),
     /// Bring what is missing and check everything: format, lints, documentation, tests.
     Test(Test),
+    /// Measure iree-llm beside llama.cpp on the same random 1B model.
+    Bench(Bench),
 }
 
 #[derive(Debug, Args)]
@@ -89,6 +91,32 @@ pub struct Test {
     /// Only the tests: no lints, no documentation, no bindings.
     #[arg(long)]
     pub quick: bool,
+    #[command(flatten)]
+    pub network: Network,
+}
+
+/// Both programs run by turns, in several rounds, on random weights of Llama 3.2 1B's shape (Hugging
+/// Face folder for us, GGUF for llama.cpp); the machine's own limits are measured in between. The
+/// first run compiles llama.cpp and writes 10 GB of models below cargo's target folder; a full run
+/// then takes about half an hour on two cores. Close other programs.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// A few minutes with short prompts, to see that everything works; changes no document.
+    #[arg(long)]
+    pub quick: bool,
+    /// Threads of both programs; several are measured one after the other
+    /// [default: one for each physical core].
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Precisions to compare: bf16, f32 [default: all].
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub precision: Vec<String>,
+    /// How often everything is measured [default: 3; 1 with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+    /// The document whose table is replaced [default: docs/performance.md; none with --quick].
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
     #[command(flatten)]
     pub network: Network,
 }

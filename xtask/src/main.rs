@@ -1,5 +1,6 @@
 //! The workspace's own tasks. `cargo xtask --help` lists them.
 
+mod bench;
 mod bindgen;
 mod demo;
 mod fetch_iree;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         flags::Task::Bindgen(flags) => bindgen::run(&flags),
         flags::Task::Demo(flags) => demo::run(&flags),
         flags::Task::Test(flags) => test::run(&flags),
+        flags::Task::Bench(flags) => bench::run(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,8 +8,12 @@ use anyhow::{Context, Result};
 use crate::{fetch_iree, flags, workspace};
 
 /// Features that no default build turns on, per package.
-const OPTIONAL_FEATURES: [(&str, &str); 4] =
-    [("iree-src", "dist"), ("xla-session", "candle"), ("cli", "candle"), ("xtask", "bindgen,dist")];
+const OPTIONAL_FEATURES: [(&str, &str); 4] = [
+    ("iree-src", "dist"),
+    ("xla-session", "candle"),
+    ("cli", "candle"),
+    ("xtask", "bench,bindgen,dist"),
+];
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();

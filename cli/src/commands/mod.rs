@@ -1,5 +1,6 @@
 //! One file for each subcommand.
 
+pub mod bench;
 pub mod cache;
 pub mod chat;
 pub mod completions;

@@ -1,0 +1,310 @@
+//! `iree-llm bench`: how fast a model runs here.
+
+use std::io::Write;
+use std::process::{Command, ExitCode, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::ArgAction;
+use xla_session::checkpoint::Checkpoint;
+use xla_session::config::ModelConfig;
+use xla_session::{Event, InferenceSession, Observer, Precision};
+
+use crate::bench::pass::{self, Pass};
+use crate::bench::report::{self, Memory, Run, Start};
+use crate::bench::{memory, spread::Spread};
+use crate::engine::PlaceArgs;
+use crate::interrupt;
+use crate::model_source::{Model, ModelArgs};
+use crate::progress::Progress;
+
+/// What to measure and how often.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Lengths of prompts to time, in tokens; 0 times none
+    #[arg(short = 'p', long, value_name = "N,…", value_delimiter = ',', default_value = "512")]
+    prompt: Vec<usize>,
+
+    /// Numbers of single tokens to time; 0 times none
+    #[arg(short = 'n', long, value_name = "N,…", value_delimiter = ',', default_value = "128")]
+    generate: Vec<usize>,
+
+    /// Tokens in the context before either; every -p and -n is timed at every depth
+    #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
+    depth: Vec<usize>,
+
+    /// A prompt of P tokens and then N single ones, in one pass: P,N; may be given several times
+    #[arg(long, value_name = "P,N", value_parser = prompt_and_generate)]
+    pg: Vec<(usize, usize)>,
+
+    /// How often each test is repeated; the table shows the median and the range
+    #[arg(short, long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: u32,
+
+    /// Time the first repetition cold; else every test runs once before, shortened to 512 tokens
+    #[arg(long)]
+    no_warmup: bool,
+
+    /// How weights lie in memory, one or several, each in a process of its own: stored, f32
+    #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME,…", default_value = "stored",
+          value_delimiter = ',', value_parser = Precision::from_str)]
+    precision: Vec<Precision>,
+
+    /// Print a JSON array, one object for each precision, instead of tables
+    #[arg(long, action = ArgAction::SetTrue)]
+    json: bool,
+
+    /// Nothing on stderr but errors
+    #[arg(short, long, action = ArgAction::SetTrue)]
+    quiet: bool,
+
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    /// Measure this precision alone and print its JSON object: one process of several
+    #[arg(long, hide = true, value_parser = Precision::from_str)]
+    only: Option<Precision>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  iree-llm bench -m ./Llama-3.2-1B
+  iree-llm bench -m ./Llama-3.2-1B -p 256,2048 -n 32 -d 0,2048 -r 3
+  iree-llm bench -m ./Llama-3.2-1B --pg 2048,32 -p 0 -n 0    one pass gives both numbers
+  iree-llm bench -m ./Llama-3.2-1B --precision stored,f32 --threads 1
+  iree-llm bench -m ./Llama-3.2-1B --json | jq '.[].tests[].tokens_per_second.median'
+
+In the tables:
+  pp512        a prompt of 512 tokens (processing); its time is the time to the first token
+  tg128        128 tokens one by one (text generation)
+  @ d2048      after 2048 tokens that are already in the context
+  ready        from the start of the command until the model can be asked
+  compiled     graphs that were not in the cache: the second start compiles none
+  first answer from the start until the token after a prompt of 5, nothing warmed up
+  weights      what they come to in memory, each counted once
+  peak         the most physical memory that the process held, mapped files included (Linux)
+Tokens are random ids, no tokenizer is needed. Close other programs: they share the memory's
+bandwidth, which is what decides the speed of single tokens.";
+
+/// Tokens of the very first prompt.
+const FIRST_PROMPT: usize = 5;
+
+/// Most tokens of each part of a pass that warms up.
+const WARM_UP: usize = 512;
+
+impl Args {
+    /// Measures.
+    pub fn run(self) -> Result<ExitCode> {
+        let start = Instant::now();
+        let passes = self.passes();
+        ensure!(!passes.is_empty(), "nothing to measure: give -p, -n or --pg at least one token");
+        let runs = match (self.only, &self.precision[..]) {
+            (Some(precision), _) => {
+                let run = self.measure(start, precision, &passes)?;
+                writeln!(std::io::stdout(), "{}", serde_json::to_string(&run)?)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            (None, [precision]) => vec![self.measure(start, *precision, &passes)?],
+            (None, precisions) => {
+                let mut runs = Vec::new();
+                for precision in precisions {
+                    match in_own_process(*precision)? {
+                        Some(run) => runs.push(run),
+                        None => return Ok(interrupt::exit_code(true)),
+                    }
+                }
+                runs
+            }
+        };
+        let text =
+            if self.json { serde_json::to_string(&runs)? + "\n" } else { report::tables(&runs) };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn passes(&self) -> Vec<Pass> {
+        let mut passes = Vec::new();
+        for &depth in &self.depth {
+            let prompts = self.prompt.iter().map(|&prompt| Pass { depth, prompt, generate: 0 });
+            let generates =
+                self.generate.iter().map(|&generate| Pass { depth, prompt: 0, generate });
+            let both = self.pg.iter().map(|&(prompt, generate)| Pass { depth, prompt, generate });
+            passes.extend(prompts.chain(generates).chain(both));
+        }
+        passes.retain(|pass| pass.prompt + pass.generate > 0);
+        passes
+    }
+
+    fn measure(&self, mut start: Instant, precision: Precision, passes: &[Pass]) -> Result<Run> {
+        let progress = Progress::new(self.quiet);
+        let model = self.model.locate(&progress)?;
+        if !std::path::Path::new(&model.name).is_dir() {
+            // Fetching a model is no part of starting it.
+            start = Instant::now();
+        }
+        let compiled = Arc::new(AtomicUsize::new(0));
+        let observer = counting(progress.observer(), compiled.clone());
+        let mut opened = self.place.open(&model, precision, observer)?;
+        let ready = start.elapsed();
+        let load_peak = memory::peak();
+        progress.finish();
+
+        let session = &mut *opened.session;
+        let capabilities = session.capabilities().clone();
+        for pass in passes {
+            ensure!(
+                pass.tokens() <= capabilities.context,
+                "{} needs {} tokens, but the context holds {}{}",
+                pass.names().join(" and "),
+                pass.tokens(),
+                capabilities.context,
+                if pass.tokens() <= capabilities.max_context { ": raise --context" } else { "" },
+            );
+        }
+        let first: Vec<_> = pass::tokens(capabilities.vocab_size)
+            .take(FIRST_PROMPT.min(capabilities.context))
+            .collect();
+        session.prefill(&first)?;
+        let first_token = start.elapsed();
+
+        let tests = self.tests(session, passes, precision, &progress)?;
+        let peak = memory::peak();
+        Ok(Run {
+            engine: capabilities.engine.to_owned(),
+            device: capabilities.device,
+            precision: precision.as_str().to_owned(),
+            threads: self.place.threads(),
+            start: Start {
+                ready_s: ready.as_secs_f64(),
+                load_s: opened.load.as_secs_f64(),
+                compile_s: opened.compile.as_secs_f64(),
+                compiled_graphs: compiled.load(Ordering::Relaxed),
+                first_prompt: first.len(),
+                first_token_s: first_token.as_secs_f64(),
+            },
+            memory: Memory { weights: self.weights(&model, precision)?, load_peak, peak },
+            tests,
+            model: model.name,
+        })
+    }
+
+    fn tests(
+        &self,
+        session: &mut dyn InferenceSession,
+        passes: &[Pass],
+        precision: Precision,
+        progress: &Progress,
+    ) -> Result<Vec<pass::Measured>> {
+        let mut tests = Vec::new();
+        for pass in passes {
+            if !self.no_warmup {
+                pass.shortened(WARM_UP).warm_up(session)?;
+            }
+            for measured in pass.measure(session, self.repetitions as usize)? {
+                let Spread { median, min, max } = measured.tokens_per_second;
+                progress.say(&format!(
+                    "{} {}: {} tok/s ({} – {})",
+                    precision.as_str(),
+                    measured.name(),
+                    report::number(median),
+                    report::number(min),
+                    report::number(max),
+                ));
+                tests.push(measured);
+            }
+        }
+        Ok(tests)
+    }
+
+    /// Bytes of the model's weights in `precision`; `None` where nobody has said yet.
+    fn weights(&self, model: &Model, precision: Precision) -> Result<Option<u64>> {
+        let mut config = ModelConfig::from_dir(&model.folder)?;
+        let checkpoint = Checkpoint::open(&model.folder, self.place.load_mode())?;
+        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
+        Ok(match precision {
+            Precision::Stored => Some(checkpoint.check(&config)?),
+            Precision::F32 => Some(config.parameters() as u64 * size_of::<f32>() as u64),
+            _ => None,
+        })
+    }
+}
+
+/// Measures `precision` as this very command line asks, in a process of its own: its peak of
+/// memory is then its own. `None` when Ctrl-C ended it.
+fn in_own_process(precision: Precision) -> Result<Option<Run>> {
+    let program = std::env::current_exe().context("cannot find this program to start it again")?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).args(["--only", precision.as_str()]);
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().context("cannot start this program again")?;
+    if output.status.code() == Some(interrupt::EXIT.into()) {
+        return Ok(None);
+    }
+    ensure!(output.status.success(), "measuring {} failed: see above", precision.as_str());
+    let run = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("measuring {} gave no JSON", precision.as_str()))?;
+    Ok(Some(run))
+}
+
+/// `observer`, which also counts the graphs that are compiled.
+fn counting(observer: Observer, compiled: Arc<AtomicUsize>) -> Observer {
+    Arc::new(move |event| {
+        if let Event::Compiled { .. } = event {
+            compiled.fetch_add(1, Ordering::Relaxed);
+        }
+        observer(event);
+    })
+}
+
+fn prompt_and_generate(text: &str) -> Result<(usize, usize), String> {
+    let numbers: Vec<_> = text.split(',').map(|it| it.trim().parse::<usize>()).collect();
+    match numbers[..] {
+        [Ok(prompt @ 1..), Ok(generate @ 1..)] => Ok((prompt, generate)),
+        _ => Err("give two numbers of tokens, each at least 1: 2048,32".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn passes(line: &[&str]) -> Vec<(usize, usize, usize)> {
+        let line = Line::parse_from(["bench"].iter().chain(line));
+        let passes = line.args.passes().into_iter();
+        passes.map(|Pass { depth, prompt, generate }| (depth, prompt, generate)).collect()
+    }
+
+    #[test]
+    fn every_prompt_and_count_at_every_depth() {
+        assert_eq!(passes(&[]), [(0, 512, 0), (0, 0, 128)]);
+        assert_eq!(
+            passes(&["-p", "8,16", "-n", "4", "-d", "0,32"]),
+            [(0, 8, 0), (0, 16, 0), (0, 0, 4), (32, 8, 0), (32, 16, 0), (32, 0, 4)]
+        );
+        assert_eq!(passes(&["-p", "0", "-n", "0", "--pg", "64,3"]), [(0, 64, 3)]);
+        assert!(passes(&["-p", "0", "-n", "0"]).is_empty());
+    }
+
+    #[test]
+    fn pairs_are_two_positive_numbers() {
+        assert_eq!(prompt_and_generate("64, 3"), Ok((64, 3)));
+        for wrong in ["", "64", "64,0", "0,3", "a,b", "1,2,3"] {
+            assert!(prompt_and_generate(wrong).is_err(), "{wrong}");
+        }
+    }
+}

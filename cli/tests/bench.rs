@@ -1,0 +1,95 @@
+//! `iree-llm bench` on a tiny model.
+
+mod support;
+
+use serde_json::Value;
+use support::{fails, json, model, succeeds};
+
+/// A cache of its own, so that the first start has something to compile.
+fn line<'a>(folder: &'a str, cache: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["bench", "-m", folder, "--cache-dir", cache, "--threads", "2", "-q"], more].concat()
+}
+
+#[test]
+fn tests_depths_and_a_second_start_that_compiles_nothing() {
+    let (model, cache) = (model(), tempfile::tempdir().unwrap());
+    let (folder, cache) = (model.path().to_str().unwrap(), cache.path().to_str().unwrap());
+    let more = ["-p", "5,40", "-n", "3", "-d", "0,16", "--pg", "20,2", "-r", "3", "--json"];
+    let runs = json(&line(folder, cache, &more));
+    let [run] = &runs.as_array().unwrap()[..] else { panic!("{runs}") };
+    let tests = run["tests"].as_array().unwrap();
+    let names: Vec<_> = tests
+        .iter()
+        .map(|test| format!("{}@{}", test["test"].as_str().unwrap(), test["depth"]))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "pp5@0", "pp40@0", "tg3@0", "pp20@0", "tg2@20", "pp5@16", "pp40@16", "tg3@16",
+            "pp20@16", "tg2@36"
+        ]
+    );
+    for test in tests {
+        let seconds: Vec<_> =
+            test["seconds"].as_array().unwrap().iter().map(|it| it.as_f64().unwrap()).collect();
+        assert_eq!(seconds.len(), 3, "{test}");
+        let rate = &test["tokens_per_second"];
+        let fastest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+        let expected = test["tokens"].as_f64().unwrap() / fastest;
+        assert!((rate["max"].as_f64().unwrap() / expected - 1.0).abs() < 1e-9, "{test}");
+        assert!(rate["min"].as_f64() <= rate["median"].as_f64(), "{test}");
+        let generated = test["test"].as_str().unwrap().starts_with("tg");
+        assert_eq!(test["step_seconds"].is_null(), !generated, "{test}");
+        assert_eq!(test["next_token"].is_null(), generated, "{test}");
+    }
+    assert_eq!((run["threads"].as_u64(), run["precision"].as_str()), (Some(2), Some("stored")));
+    assert!(run["start"]["compiled_graphs"].as_u64().unwrap() > 0, "{run}");
+    let start = |key: &str| run["start"][key].as_f64().unwrap();
+    assert!(start("ready_s") >= start("load_s") + start("compile_s"), "{run}");
+    assert!(start("first_token_s") > start("ready_s"), "{run}");
+    if cfg!(target_os = "linux") {
+        let memory = |key: &str| run["memory"][key].as_u64().unwrap();
+        assert!(memory("weights") <= memory("load_peak"), "{run}");
+        assert!(memory("load_peak") <= memory("peak"), "{run}");
+    }
+
+    let again = json(&line(folder, cache, &["-p", "5", "-n", "0", "-r", "1", "--json"]));
+    assert_eq!(again[0]["start"]["compiled_graphs"], 0, "{again}");
+    assert_eq!(again[0]["tests"][0]["next_token"], tests[0]["next_token"], "{again}");
+}
+
+#[test]
+fn several_precisions_have_a_process_each_and_rows_in_one_table() {
+    let (model, cache) = (model(), tempfile::tempdir().unwrap());
+    let (folder, cache) = (model.path().to_str().unwrap(), cache.path().to_str().unwrap());
+    let more = ["-p", "8", "-n", "2", "-r", "1", "--precision", "stored,f32"];
+    let text = succeeds(&line(folder, cache, &more));
+    for row in ["| stored ", "| f32 "] {
+        let tests = text.lines().filter(|line| line.starts_with(row)).count();
+        assert_eq!(tests, 3, "two tests and a start: {text}");
+    }
+    assert!(text.contains("tok/s") && text.contains("| pp8 ") && text.contains("| tg2 "), "{text}");
+
+    let runs = json(&line(folder, cache, &[&more[..], &["--json"]].concat()));
+    let names: Vec<_> = runs.as_array().unwrap().iter().map(|run| &run["precision"]).collect();
+    assert_eq!(names, [&Value::from("stored"), &Value::from("f32")]);
+    // The model is stored in float32: both are the same size.
+    assert_eq!(runs[0]["memory"]["weights"], runs[1]["memory"]["weights"]);
+}
+
+#[test]
+fn what_cannot_be_measured_is_said_before_anything_is() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let message = fails(1, &["bench", "-m", folder, "-p", "0", "-n", "0"]);
+    assert!(message.contains("nothing to measure"), "{message}");
+    let message = fails(1, &["bench", "-m", folder, "-q", "-p", "300", "-n", "0"]);
+    assert!(message.contains("pp300 needs 300 tokens, but the context holds 256"), "{message}");
+    let message =
+        fails(1, &["bench", "-m", folder, "-q", "--context", "64", "-p", "60", "-d", "8"]);
+    assert!(message.contains("--context"), "{message}");
+    let message = fails(2, &["bench", "-m", folder, "--precision", "stored,f8"]);
+    assert!(message.contains("f8") && message.contains("stored, f32"), "{message}");
+    let message = fails(2, &["bench", "-m", folder, "--pg", "5"]);
+    assert!(message.contains("2048,32"), "{message}");
+}

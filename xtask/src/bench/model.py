@@ -1,0 +1,194 @@
+"""Writes one random model twice: for us (Hugging Face layout) and for llama.cpp (GGUF).
+
+    python model.py FOLDER FORMAT...        FORMAT: bf16, f32
+
+The shape is Llama 3.2 1B's, the weights are Gaussian numbers that bf16 can hold, so that every
+format holds the same model. FOLDER/hf is a Hugging Face folder in bf16, FOLDER/FORMAT.gguf the
+rest. Files that are there are left alone: they are written under another name first.
+"""
+
+import json
+import math
+import os
+import sys
+
+import gguf
+import numpy as np
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 131072,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "tie_word_embeddings": True,
+    "rope_theta": 500000.0,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+    "bos_token_id": 128000,
+    "eos_token_id": 128001,
+    "torch_dtype": "bfloat16",
+}
+
+HIDDEN = CONFIG["hidden_size"]
+HEADS = CONFIG["num_attention_heads"]
+KV_HEADS = CONFIG["num_key_value_heads"]
+HEAD_DIM = CONFIG["head_dim"]
+LAYERS = CONFIG["num_hidden_layers"]
+MLP = CONFIG["intermediate_size"]
+VOCAB = CONFIG["vocab_size"]
+
+# Hugging Face name, GGUF name, shape; heads whose rotary halves GGUF interleaves, or 0.
+LAYER = [
+    ("input_layernorm", "attn_norm", (HIDDEN,), 0),
+    ("self_attn.q_proj", "attn_q", (HEADS * HEAD_DIM, HIDDEN), HEADS),
+    ("self_attn.k_proj", "attn_k", (KV_HEADS * HEAD_DIM, HIDDEN), KV_HEADS),
+    ("self_attn.v_proj", "attn_v", (KV_HEADS * HEAD_DIM, HIDDEN), 0),
+    ("self_attn.o_proj", "attn_output", (HIDDEN, HEADS * HEAD_DIM), 0),
+    ("post_attention_layernorm", "ffn_norm", (HIDDEN,), 0),
+    ("mlp.gate_proj", "ffn_gate", (MLP, HIDDEN), 0),
+    ("mlp.up_proj", "ffn_up", (MLP, HIDDEN), 0),
+    ("mlp.down_proj", "ffn_down", (HIDDEN, MLP), 0),
+]
+
+
+def tensors():
+    """Every tensor: Hugging Face name, GGUF name, shape, heads to interleave, seed."""
+    all_tensors = [("model.embed_tokens", "token_embd", (VOCAB, HIDDEN), 0)]
+    for i in range(LAYERS):
+        for hf, gg, shape, heads in LAYER:
+            all_tensors.append((f"model.layers.{i}.{hf}", f"blk.{i}.{gg}", shape, heads))
+    all_tensors.append(("model.norm", "output_norm", (HIDDEN,), 0))
+    for seed, (hf, gg, shape, heads) in enumerate(all_tensors):
+        yield f"{hf}.weight", f"{gg}.weight", shape, heads, seed
+
+
+def values(shape, seed):
+    """Gaussian weights as bf16 bits; norm weights lie around 1, as trained ones do."""
+    numbers = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    if len(shape) == 1:
+        numbers = 1 + numbers / 10
+    else:
+        numbers *= 0.02
+    # Rounded to the nearest bf16, ties to even; no value is near infinity.
+    bits = numbers.view(np.uint32)
+    bits += 0x7FFF + ((bits >> 16) & 1)
+    return (bits >> 16).astype(np.uint16)
+
+
+def widen(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def interleave(matrix, heads):
+    """The row order of GGUF: rotary pairs lie side by side instead of half a head apart."""
+    rows, columns = matrix.shape
+    halves = matrix.reshape(heads, 2, rows // heads // 2, columns)
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(rows, columns)
+
+
+def rope_factors():
+    """What llama.cpp divides each rotary frequency by: llama3 scaling, as transformers has it."""
+    scaling = CONFIG["rope_scaling"]
+    factor, low, high = scaling["factor"], scaling["low_freq_factor"], scaling["high_freq_factor"]
+    context = scaling["original_max_position_embeddings"]
+    factors = []
+    for i in range(HEAD_DIM // 2):
+        wavelength = 2 * math.pi * CONFIG["rope_theta"] ** (2 * i / HEAD_DIM)
+        if wavelength < context / high:
+            factors.append(1.0)
+        elif wavelength > context / low:
+            factors.append(factor)
+        else:
+            smooth = (context / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, dtype=np.float32)
+
+
+def write_hf(folder):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(CONFIG, file, indent=2)
+    path = os.path.join(folder, "model.safetensors")
+    if os.path.exists(path):
+        return
+    header, end = {}, 0
+    for name, _, shape, _, _ in tensors():
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path + ".part", "wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for name, _, shape, _, seed in tensors():
+            file.write(values(shape, seed).data)
+    os.replace(path + ".part", path)
+
+
+def write_gguf(path, name):
+    if os.path.exists(path):
+        return
+    kind = {"f32": gguf.GGMLQuantizationType.F32, "bf16": gguf.GGMLQuantizationType.BF16}[name]
+    f32 = gguf.GGMLQuantizationType.F32
+    out = gguf.GGUFWriter(path + ".part", "llama")
+    out.add_block_count(LAYERS)
+    out.add_context_length(CONFIG["max_position_embeddings"])
+    out.add_embedding_length(HIDDEN)
+    out.add_feed_forward_length(MLP)
+    out.add_head_count(HEADS)
+    out.add_head_count_kv(KV_HEADS)
+    out.add_key_length(HEAD_DIM)
+    out.add_value_length(HEAD_DIM)
+    out.add_layer_norm_rms_eps(CONFIG["rms_norm_eps"])
+    out.add_rope_freq_base(CONFIG["rope_theta"])
+    out.add_rope_dimension_count(HEAD_DIM)
+    out.add_vocab_size(VOCAB)
+    out.add_tokenizer_model("no_vocab")
+    factors = rope_factors()
+    out.add_tensor_info("rope_freqs.weight", factors.shape, factors.dtype, factors.nbytes, f32)
+    for _, gg, shape, _, _ in tensors():
+        wide = len(shape) == 1 or kind == f32
+        count = math.prod(shape)
+        if wide:
+            out.add_tensor_info(gg, shape, np.dtype(np.float32), 4 * count, f32)
+        else:
+            # Types that NumPy lacks are given as bytes.
+            as_bytes = (*shape[:-1], 2 * shape[-1])
+            out.add_tensor_info(gg, as_bytes, np.dtype(np.uint8), 2 * count, kind)
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_ti_data_to_file()
+    out.write_tensor_data(factors)
+    for _, _, shape, heads, seed in tensors():
+        bits = values(shape, seed)
+        if heads:
+            bits = interleave(bits, heads)
+        wide = len(shape) == 1 or kind == f32
+        out.write_tensor_data(widen(bits) if wide else bits.view(np.uint8))
+    out.close()
+    os.replace(path + ".part", path)
+
+
+def main():
+    folder, formats = sys.argv[1], sys.argv[2:]
+    write_hf(os.path.join(folder, "hf"))
+    for name in formats:
+        write_gguf(os.path.join(folder, f"{name}.gguf"), name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+//! One random model of Llama 3.2 1B's shape, for both programs.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::python;
+use crate::workspace;
+
+/// A precision and what each program calls it.
+#[derive(Debug, PartialEq)]
+pub struct Format {
+    /// Its name in the table and in `--precision`; also the name of llama.cpp's file.
+    pub name: &'static str,
+    /// What `iree-llm --precision` calls it; the model's folder holds bf16.
+    pub precision: &'static str,
+}
+
+/// Every precision that can be compared.
+pub const FORMATS: [Format; 2] =
+    [Format { name: "bf16", precision: "stored" }, Format { name: "f32", precision: "f32" }];
+
+impl Format {
+    /// Those called `names`, or all.
+    pub fn select(names: &[String]) -> Result<Vec<&'static Self>> {
+        if names.is_empty() {
+            return Ok(FORMATS.iter().collect());
+        }
+        let find = |name: &String| {
+            let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
+            FORMATS.iter().find(|format| format.name == name).with_context(|| {
+                format!("unknown precision `{name}`; there is {}", known.join(", "))
+            })
+        };
+        names.iter().map(find).collect()
+    }
+}
+
+/// The model's files.
+#[derive(Debug)]
+pub struct Model {
+    folder: PathBuf,
+    /// Its sizes.
+    pub shape: Shape,
+}
+
+/// What a forward pass costs, in numbers of weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shape {
+    /// Weights that one more token of a prompt is multiplied with.
+    per_token: f64,
+    /// Weights that only the last token of a prompt is multiplied with: the output projection.
+    once: f64,
+    /// Width of all query heads, times the layers.
+    attention: f64,
+}
+
+impl Shape {
+    fn of(config: &Value) -> Result<Self> {
+        let number = |key: &str| {
+            config[key].as_f64().with_context(|| format!("config.json: `{key}` is no number"))
+        };
+        let (hidden, layers) = (number("hidden_size")?, number("num_hidden_layers")?);
+        let heads = number("num_attention_heads")? * number("head_dim")?;
+        let kv_heads = number("num_key_value_heads")? * number("head_dim")?;
+        let attention = 2.0 * hidden * heads + 2.0 * hidden * kv_heads;
+        let mlp = 3.0 * hidden * number("intermediate_size")?;
+        Ok(Self {
+            per_token: layers * (attention + mlp),
+            once: hidden * number("vocab_size")?,
+            attention: layers * heads,
+        })
+    }
+
+    /// Floating-point operations that a prompt of `tokens` from an empty context needs.
+    pub fn prompt_flops(&self, tokens: usize) -> f64 {
+        let tokens = tokens as f64;
+        // Scores and their weighted sum over the tokens up to each one, on average half of them.
+        let attention = 2.0 * self.attention * tokens * (tokens + 1.0);
+        2.0 * (self.per_token * tokens + self.once) + attention
+    }
+}
+
+impl Model {
+    /// The Hugging Face folder, in bf16.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.join("hf")
+    }
+
+    /// llama.cpp's file.
+    pub fn gguf(&self, format: &Format) -> PathBuf {
+        self.folder.join(format!("{}.gguf", format.name))
+    }
+
+    /// Reads what `iree-llm` loads, so that it lies in the page cache.
+    pub fn warm_folder(&self) -> Result<()> {
+        warm(&self.folder().join("model.safetensors"))
+    }
+
+    /// Reads what llama.cpp loads, so that it lies in the page cache.
+    pub fn warm_gguf(&self, format: &Format) -> Result<()> {
+        warm(&self.gguf(format))
+    }
+}
+
+/// Writes what is missing of the model to `folder`.
+///
+/// # Errors
+///
+/// No room (2.5 GB, and as much or twice as much for each format), or Python fails.
+pub fn ensure(folder: &Path, python: &Path, formats: &[&Format]) -> Result<Model> {
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let names = formats.iter().map(|format| format.name);
+    let missing = !folder.join("hf/model.safetensors").exists()
+        || names.clone().any(|name| !folder.join(format!("{name}.gguf")).exists());
+    if missing {
+        eprintln!("==> writing the model (once; 2.5 to 10 GB)");
+        let mut command = Command::new(python);
+        command.arg(python::script("model.py")).arg(folder).args(names);
+        workspace::run(&mut command)?;
+    }
+    let path = folder.join("hf/config.json");
+    let text = fs::read(&path).with_context(|| path.display().to_string())?;
+    let config = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+    Ok(Model { folder: folder.to_owned(), shape: Shape::of(&config)? })
+}
+
+fn warm(path: &Path) -> Result<()> {
+    let mut file = fs::File::open(path).with_context(|| path.display().to_string())?;
+    let mut buffer = vec![0; 4 << 20];
+    let mut total = 0;
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) if total == 0 => bail!("{} is empty: remove it", path.display()),
+            Ok(0) => return Ok(()),
+            Ok(n) => total += n,
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_found_by_name() {
+        assert_eq!(Format::select(&[]).unwrap().len(), FORMATS.len());
+        assert_eq!(Format::select(&["f32".into()]).unwrap(), [&FORMATS[1]]);
+        let error = Format::select(&["f8".into()]).unwrap_err().to_string();
+        assert!(error.contains("f8") && error.contains("bf16, f32"), "{error}");
+    }
+
+    #[test]
+    fn a_prompt_costs_two_operations_a_weight_and_its_attention() {
+        let config = serde_json::json!({
+            "vocab_size": 100, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 2,
+        });
+        let shape = Shape::of(&config).unwrap();
+        let layer = 8.0 * 8.0 * 2.0 + 8.0 * 4.0 * 2.0 + 3.0 * 8.0 * 16.0;
+        assert_eq!(shape, Shape { per_token: 3.0 * layer, once: 800.0, attention: 24.0 });
+        // One token sees itself: 2 products of 8, two operations each, in three layers.
+        assert_eq!(shape.prompt_flops(1), 2.0 * (3.0 * layer + 800.0) + 96.0);
+        assert!(Shape::of(&serde_json::json!({})).is_err());
+    }
+}
