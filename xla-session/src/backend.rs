@@ -138,7 +138,7 @@ pub struct Opened {
     pub session: Box<dyn InferenceSession>,
     /// Reading, packing and uploading weights.
     pub load: Duration,
-    /// Compiling graphs (zero when all were cached).
+    /// Compiling graphs; only looking them up when all were cached.
     pub compile: Duration,
 }
 

@@ -86,8 +86,7 @@ impl Cache {
 
     /// The user's own cache folder for this program; `None` when the user has no home folder.
     pub fn default_folder() -> Option<PathBuf> {
-        let dirs = directories::ProjectDirs::from("", "", "iree-llm")?;
-        Some(dirs.cache_dir().to_path_buf())
+        Some(dirs::cache_dir()?.join("iree-llm"))
     }
 
     /// The folder.

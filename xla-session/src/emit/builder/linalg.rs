@@ -1,0 +1,178 @@
+//! What IREE takes beside StableHLO: slices at run-time offsets (`tensor`, `arith`) and loop nests
+//! with their own tiles (`linalg`).
+
+use std::fmt::{Display, Write as _};
+
+use super::{Builder, DYNAMIC, ElementType, TensorType, Value, list};
+
+/// An SSA value of type `index`, or a constant; used for offsets.
+#[derive(Debug, Clone)]
+pub struct Index(String);
+
+impl From<usize> for Index {
+    fn from(value: usize) -> Self {
+        Self(value.to_string())
+    }
+}
+
+/// A loop nest over tensors; loops that do not index the result are reductions.
+pub struct Generic<'a> {
+    /// The loops, outermost first: "n,b,k".
+    pub loops: &'a str,
+    /// Operands with the loops that index them; `%in0`, `%in1`, … in the body.
+    pub inputs: &'a [(&'a Value, &'a str)],
+    /// The loops that index the result; `%acc` in the body is what was there before.
+    pub result: &'a str,
+    /// The body's operations, one a line, ending in `linalg.yield`.
+    pub body: &'a str,
+    /// An `#iree_codegen.compilation_info` attribute.
+    pub config: Option<String>,
+}
+
+impl Builder {
+    fn index_op(&mut self, operation: impl Display) -> Index {
+        let name = self.fresh();
+        let _ = writeln!(self.text, "    {name} = {operation}");
+        Index(name)
+    }
+
+    /// `scalar / by` as an index, where `scalar` is the name of an `i32` argument.
+    pub fn index_div(&mut self, scalar: &str, by: usize) -> Index {
+        self.index_arith("divui", scalar, by)
+    }
+
+    /// `scalar % by` as an index, where `scalar` is the name of an `i32` argument.
+    pub fn index_rem(&mut self, scalar: &str, by: usize) -> Index {
+        self.index_arith("remui", scalar, by)
+    }
+
+    fn index_arith(&mut self, op: &str, scalar: &str, by: usize) -> Index {
+        let by = self.index_op(format_args!("arith.constant {by} : i32"));
+        let it = self.index_op(format_args!("arith.{op} {scalar}, {} : i32", by.0));
+        self.index_op(format_args!("arith.index_cast {} : i32 to index", it.0))
+    }
+
+    /// An `i32` argument as an index.
+    pub fn index_cast(&mut self, scalar: &str) -> Index {
+        self.index_op(format_args!("arith.index_cast {scalar} : i32 to index"))
+    }
+
+    /// `a` with `part` written at `offsets`.
+    pub fn insert(&mut self, part: &Value, a: &Value, offsets: &[Index]) -> Value {
+        self.op(
+            a.dims(),
+            a.ty.element,
+            format_args!(
+                "tensor.insert_slice {} into {}{} {} : {} into {}",
+                part.name,
+                a.name,
+                indices(offsets),
+                window(part.dims()),
+                part.ty,
+                a.ty
+            ),
+        )
+    }
+
+    /// The part of `a` of extents `dims` that starts at `offsets`.
+    pub fn extract(&mut self, a: &Value, offsets: &[Index], dims: &[usize]) -> Value {
+        let to = TensorType::new(dims, a.ty.element);
+        self.op(
+            dims,
+            a.ty.element,
+            format_args!(
+                "tensor.extract_slice {}{} {} : {} to {to}",
+                a.name,
+                indices(offsets),
+                window(dims),
+                a.ty
+            ),
+        )
+    }
+
+    /// A tensor of `dims` filled with `value` (an MLIR literal); the extents that are dynamic are
+    /// those of dimension 0 of `like`.
+    pub fn fill(&mut self, value: &str, dims: &[usize], like: Option<&Value>) -> Value {
+        let element = ElementType::F32;
+        let empty = self.empty(dims, like);
+        let scalar = self.index_op(format_args!("arith.constant {value} : f32")).0;
+        self.op(
+            dims,
+            element,
+            format_args!(
+                "linalg.fill ins({scalar} : f32) outs({} : {}) -> {}",
+                empty.name, empty.ty, empty.ty
+            ),
+        )
+    }
+
+    /// An uninitialised `f32` tensor; see [`fill`](Self::fill).
+    pub fn empty(&mut self, dims: &[usize], like: Option<&Value>) -> Value {
+        let ty = TensorType::new(dims, ElementType::F32);
+        let extent = match like.filter(|_| dims.contains(&DYNAMIC)) {
+            Some(like) => {
+                let zero = self.index_op("arith.constant 0 : index");
+                self.index_op(format_args!("tensor.dim {}, {} : {}", like.name, zero.0, like.ty)).0
+            }
+            None => String::new(),
+        };
+        self.op(dims, ElementType::F32, format_args!("tensor.empty({extent}) : {ty}"))
+    }
+
+    /// A `linalg.generic` with one result.
+    pub fn generic(&mut self, generic: &Generic<'_>, into: &Value) -> Value {
+        let maps: Vec<_> = generic
+            .inputs
+            .iter()
+            .map(|(_, map)| *map)
+            .chain([generic.result])
+            .map(|map| format!("affine_map<({}) -> ({map})>", generic.loops))
+            .collect();
+        let mut kept = vec![];
+        for l in generic.loops.split(',') {
+            kept.push(if generic.result.split(',').any(|r| r == l) {
+                "\"parallel\""
+            } else {
+                "\"reduction\""
+            });
+        }
+        let names: Vec<_> = generic.inputs.iter().map(|(v, _)| v.name.as_str()).collect();
+        let types: Vec<_> = generic.inputs.iter().map(|(v, _)| v.ty.to_string()).collect();
+        let arguments: Vec<_> = generic
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(i, (v, _))| format!("%in{i}: {}, ", v.ty.element.as_str()))
+            .collect();
+        let config = match &generic.config {
+            Some(config) => format!(" attrs = {{compilation_info = {config}}}"),
+            None => String::new(),
+        };
+        let mut text = format!(
+            "linalg.generic {{indexing_maps = [{}], iterator_types = [{}]}} ins({} : {}) \
+             outs({} : {}){config} {{\n    ^bb0({}%acc: {}):\n",
+            maps.join(", "),
+            kept.join(", "),
+            names.join(", "),
+            types.join(", "),
+            into.name,
+            into.ty,
+            arguments.concat(),
+            into.ty.element.as_str(),
+        );
+        for line in generic.body.lines() {
+            let _ = writeln!(text, "      {}", line.trim());
+        }
+        let _ = write!(text, "    }} -> {}", into.ty);
+        self.op(into.dims(), into.ty.element, text)
+    }
+}
+
+fn indices(items: &[Index]) -> String {
+    let items: Vec<_> = items.iter().map(|i| i.0.as_str()).collect();
+    format!("[{}]", items.join(", "))
+}
+
+fn window(dims: &[usize]) -> String {
+    format!("{} {}", list(dims), list(&vec![1; dims.len()]))
+}

@@ -1,0 +1,131 @@
+//! A small typed builder of one MLIR function: StableHLO, and `linalg.generic` where a target
+//! wants to say its own tiles.
+
+mod linalg;
+mod stablehlo;
+
+use std::fmt::{self, Display, Write as _};
+
+pub use linalg::{Generic, Index};
+pub use stablehlo::Combine;
+
+/// The element types that our graphs use, under MLIR's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ElementType {
+    /// IEEE single precision; all arithmetic is in it.
+    F32,
+    /// IEEE half precision (storage only).
+    F16,
+    /// bfloat16 (storage only).
+    Bf16,
+    /// Signless 32-bit integer: tokens and positions.
+    I32,
+    /// Predicates.
+    I1,
+}
+
+impl ElementType {
+    /// The name in MLIR.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::I32 => "i32",
+            Self::I1 => "i1",
+        }
+    }
+
+    /// Bytes of one element in a buffer.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 | Self::I32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::I1 => 1,
+        }
+    }
+}
+
+/// A dimension that is known only at run time.
+pub const DYNAMIC: usize = usize::MAX;
+
+/// A ranked tensor, or a scalar when `scalar` is set.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TensorType {
+    /// Extents, outermost first; [`DYNAMIC`] where it is known only at run time.
+    pub dims: Vec<usize>,
+    /// The elements.
+    pub element: ElementType,
+}
+
+impl TensorType {
+    /// A tensor type.
+    pub fn new(dims: &[usize], element: ElementType) -> Self {
+        Self { dims: dims.to_vec(), element }
+    }
+}
+
+impl Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tensor<")?;
+        for &dim in &self.dims {
+            if dim == DYNAMIC { f.write_str("?x")? } else { write!(f, "{dim}x")? }
+        }
+        write!(f, "{}>", self.element.as_str())
+    }
+}
+
+/// An SSA value that is a tensor.
+#[derive(Debug, Clone)]
+pub struct Value {
+    /// With the leading `%`.
+    pub name: String,
+    /// Its type.
+    pub ty: TensorType,
+}
+
+impl Value {
+    /// Extents, outermost first.
+    pub fn dims(&self) -> &[usize] {
+        &self.ty.dims
+    }
+}
+
+/// The body of a function under construction.
+#[derive(Debug, Default)]
+pub struct Builder {
+    text: String,
+    next: usize,
+}
+
+impl Builder {
+    /// The operations emitted so far, one a line.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+
+    fn fresh(&mut self) -> String {
+        self.next += 1;
+        format!("%{}", self.next)
+    }
+
+    /// Emits `%n = <operation>` and returns the tensor that it makes.
+    pub fn op(&mut self, dims: &[usize], element: ElementType, operation: impl Display) -> Value {
+        let name = self.fresh();
+        let _ = writeln!(self.text, "    {name} = {operation}");
+        Value { name, ty: TensorType::new(dims, element) }
+    }
+}
+
+/// Minus infinity as an MLIR `f32` literal.
+pub const NEG_INF: &str = "0xFF800000";
+
+/// The exact MLIR literal of `value`.
+pub fn literal(value: f32) -> String {
+    format!("0x{:08X}", value.to_bits())
+}
+
+fn list(items: &[usize]) -> String {
+    let items: Vec<_> = items.iter().map(usize::to_string).collect();
+    format!("[{}]", items.join(", "))
+}
