@@ -1,7 +1,7 @@
 //! Llama-family models, token by token, on compiled StableHLO graphs.
 //!
 //! The modules in reading order: what a session promises ([`session`]), the loops that drive any
-//! session ([`generate`]) with sampling ([`sample`]), what a model is ([`config`], [`checkpoint`]),
+//! session ([`mod@generate`]) with sampling ([`sample`]), what a model is ([`config`], [`checkpoint`]),
 //! and the engines behind the contract ([`backend`]).
 
 pub mod session;

@@ -7,13 +7,9 @@ use anyhow::{Context, Result};
 
 use crate::{fetch_iree, flags, workspace};
 
-/// Features that no default build turns on, per package.
-const OPTIONAL_FEATURES: [(&str, &str); 4] = [
-    ("iree-src", "dist"),
-    ("xla-session", "candle"),
-    ("cli", "candle"),
-    ("xtask", "bench,bindgen,dist"),
-];
+/// Features that no default build turns on; the tests run with all of them.
+const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-src/dist,\
+     xtask/bench,xtask/bindgen,xtask/dist";
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
@@ -30,11 +26,9 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.run("format", &mut cargo(&["fmt", "--all", "--", "--check"]))?;
         let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
         steps.run("clippy", &mut clippy)?;
-        for (package, features) in OPTIONAL_FEATURES {
-            let mut clippy = cargo(&["clippy", "--all-targets", "--package", package]);
-            clippy.args(["--features", features, "--", "-D", "warnings"]);
-            steps.run(&format!("clippy of {package} with {features}"), &mut clippy)?;
-        }
+        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--features"]);
+        clippy.args([OPTIONAL_FEATURES, "--", "-D", "warnings"]);
+        steps.run("clippy with optional features", &mut clippy)?;
         let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
         steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
         let mut bare = cargo(&["build", "--workspace", "--no-default-features"]);
@@ -42,15 +36,12 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
         steps.run("bindings", &mut bindgen)?;
     }
+    let features = ["--workspace", "--features", OPTIONAL_FEATURES];
     if has_nextest() {
-        steps.run("tests", &mut cargo(&["nextest", "run", "--workspace"]))?;
-        steps.run("documentation tests", &mut cargo(&["test", "--workspace", "--doc"]))?;
+        steps.run("tests", cargo(&["nextest", "run"]).args(features))?;
+        steps.run("documentation tests", cargo(&["test", "--doc"]).args(features))?;
     } else {
-        steps.run("tests", &mut cargo(&["test", "--workspace"]))?;
-    }
-    for (package, features) in OPTIONAL_FEATURES {
-        let mut test = cargo(&["test", "--package", package, "--features", features]);
-        steps.run(&format!("tests of {package} with {features}"), &mut test)?;
+        steps.run("tests", cargo(&["test"]).args(features))?;
     }
     steps.summary();
     Ok(())
