@@ -15,6 +15,9 @@ import time
 
 import llama_cpp as lc
 
+# ggml.h; not among the bindings.
+GGML_LOG_LEVEL_ERROR = 4
+
 WARM_UP = 512
 FIRST_PROMPT = 5
 
@@ -43,25 +46,36 @@ def random_tokens(vocab):
         yield ((z >> 32) * vocab) >> 32
 
 
+def with_fields(structure, **fields):
+    """`structure` with `fields` set; a ctypes structure would silently take one it lacks."""
+    for name, value in fields.items():
+        if not hasattr(structure, name):
+            sys.exit(f"error: {type(structure).__name__} of this llama.cpp has no field {name}")
+        setattr(structure, name, value)
+    return structure
+
+
 class Llama:
     def __init__(self, path, options, context):
         lc.llama_backend_init()
-        parameters = lc.llama_model_default_params()
-        parameters.use_mmap = not options.no_mmap
+        load_mode = lc.LLAMA_LOAD_MODE_NONE if options.no_mmap else lc.LLAMA_LOAD_MODE_MMAP
+        parameters = with_fields(lc.llama_model_default_params(), load_mode=load_mode)
         self.model = lc.llama_model_load_from_file(path.encode(), parameters)
         if not self.model:
             sys.exit(f"error: llama.cpp cannot load {path}")
-        parameters = lc.llama_context_default_params()
-        parameters.n_ctx = context
-        parameters.n_batch = 2048
-        parameters.n_ubatch = 512
-        parameters.n_threads = options.threads
-        parameters.n_threads_batch = options.threads
-        parameters.no_perf = True
-        parameters.flash_attn_type = (
-            lc.LLAMA_FLASH_ATTN_TYPE_ENABLED
-            if options.flash_attn == "on"
-            else lc.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        parameters = with_fields(
+            lc.llama_context_default_params(),
+            n_ctx=context,
+            n_batch=2048,
+            n_ubatch=512,
+            n_threads=options.threads,
+            n_threads_batch=options.threads,
+            no_perf=True,
+            flash_attn_type=(
+                lc.LLAMA_FLASH_ATTN_TYPE_ENABLED
+                if options.flash_attn == "on"
+                else lc.LLAMA_FLASH_ATTN_TYPE_DISABLED
+            ),
         )
         self.context = lc.llama_init_from_model(self.model, parameters)
         if not self.context:
@@ -192,7 +206,7 @@ def main():
 # Kept for as long as llama.cpp may call it: errors only.
 @lc.llama_log_callback
 def QUIET(level, text, _):
-    if level == lc.GGML_LOG_LEVEL_ERROR if hasattr(lc, "GGML_LOG_LEVEL_ERROR") else level == 4:
+    if level == GGML_LOG_LEVEL_ERROR:
         sys.stderr.write(text.decode(errors="replace"))
 
 

@@ -101,7 +101,7 @@ pub fn section(results: &Results) -> Result<String> {
     let mut out = String::new();
     writeln!(
         out,
-        "{}, {}. `{}` ({} rounds, the two programs alternating; {}, compiled here with native \
+        "{}, {}. `{}` (rounds: {}, the two programs alternating; {}, compiled here with native \
          flags). Medians, and the range in brackets; a ratio is ours to llama.cpp's.\n",
         results.machine,
         machine::today(),
