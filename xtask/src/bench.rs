@@ -19,7 +19,7 @@ mod sample;
 #[cfg(feature = "bench")]
 mod table;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::{flags, workspace};
 
@@ -39,7 +39,9 @@ pub fn run(flags: &flags::Bench) -> Result<()> {
     // Paths on the command line are relative to the user's folder, not to the workspace.
     command.current_dir(std::env::current_dir()?);
     eprintln!("==> building the benchmark");
-    workspace::run(&mut command)
+    let status = command.status().context("cannot run cargo")?;
+    // The inner run has already said what was wrong.
+    std::process::exit(status.code().unwrap_or(1));
 }
 
 #[cfg(feature = "bench")]

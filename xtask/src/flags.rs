@@ -95,11 +95,8 @@ pub struct Test {
     pub network: Network,
 }
 
-/// Both programs run by turns, in several rounds, on random weights of Llama 3.2 1B's shape (Hugging
-/// Face folder for us, GGUF for llama.cpp); the machine's own limits are measured in between. The
-/// first run compiles llama.cpp and writes 10 GB of models below cargo's target folder; a full run
-/// then takes about half an hour on two cores. Close other programs.
 #[derive(Debug, Args)]
+#[command(after_help = BENCH_HELP)]
 pub struct Bench {
     /// A few minutes with short prompts, to see that everything works; changes no document.
     #[arg(long)]
@@ -120,6 +117,17 @@ pub struct Bench {
     #[command(flatten)]
     pub network: Network,
 }
+
+const BENCH_HELP: &str = "\
+Both programs run by turns, in several rounds, on random weights of Llama 3.2 1B's shape; the
+machine's own limits (bytes read, multiplications a second) are measured in between. The first run
+compiles llama.cpp and writes 10 GB of models below cargo's target folder; a full run then takes
+about half an hour on two cores. Close other programs: they share what is measured.
+
+Examples:
+  cargo xtask bench                                  the tables of docs/performance.md
+  cargo xtask bench --quick                          does everything work?
+  cargo xtask bench --precision bf16 --threads 2,1   one precision, on two cores and on one";
 
 /// What tasks may download, and where it is kept.
 #[derive(Debug, Clone, Default, Args)]
