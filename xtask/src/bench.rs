@@ -63,6 +63,15 @@ mod optimised {
         let plan = if flags.quick { Plan::QUICK } else { Plan::FULL };
         let rounds = flags.rounds.unwrap_or(plan.rounds);
 
+        let document = match &flags.out {
+            Some(path) => Some(path.clone()),
+            None if flags.quick => None,
+            None => Some(workspace::root().join("docs").join("performance.md")),
+        };
+        if let Some(document) = &document {
+            table::check(document)?;
+        }
+
         let folder = workspace::target_dir()?.join("bench");
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         fetch_iree::ensure(&flags.network)?;
@@ -96,11 +105,7 @@ mod optimised {
         print!("{section}");
         fs::write(folder.join("results.json"), contest.json()?)
             .with_context(|| folder.join("results.json").display().to_string())?;
-        let document = flags
-            .out
-            .clone()
-            .unwrap_or_else(|| workspace::root().join("docs").join("performance.md"));
-        if !flags.quick || flags.out.is_some() {
+        if let Some(document) = document {
             table::replace(&document, &section)?;
             eprintln!("==> written to {}", document.display());
         }

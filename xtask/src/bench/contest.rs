@@ -69,8 +69,21 @@ impl std::fmt::Display for LlamaSettings {
 pub enum Side {
     /// This project's.
     Ours,
-    /// llama.cpp.
+    /// llama.cpp, with its fastest settings.
     Llama,
+    /// llama.cpp with its weights mapped, as it starts fastest; only started.
+    LlamaMapped,
+}
+
+impl Side {
+    /// The program's name.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "iree-llm",
+            Self::Llama => "llama.cpp",
+            Self::LlamaMapped => "llama.cpp, mapped",
+        }
+    }
 }
 
 /// What was prepared for a precision.
@@ -178,14 +191,22 @@ impl Contest {
             for side in [Side::Ours, Side::Llama] {
                 let run = match side {
                     Side::Ours => self.ours(format, threads, &group)?,
-                    Side::Llama => self.llama(format, settings, threads, &group)?,
+                    _ => self.llama(format, settings, threads, &group)?,
                 };
-                let name = if side == Side::Ours { "iree-llm" } else { "llama.cpp" };
-                eprintln!("{:5} {name:9} {}", format.name, rates(&run));
-                self.entries.push(Entry { format: format.name, threads, side, run });
+                self.note(format, threads, side, run);
             }
         }
+        if !settings.mmap {
+            let mapped = LlamaSettings { mmap: true, ..settings };
+            let run = self.llama(format, mapped, threads, &tests(&[FIRST], &[], 1))?;
+            self.note(format, threads, Side::LlamaMapped, run);
+        }
         Ok(())
+    }
+
+    fn note(&mut self, format: &Format, threads: usize, side: Side, run: Run) {
+        eprintln!("{:5} {:9} {}", format.name, side.name(), rates(&run));
+        self.entries.push(Entry { format: format.name, threads, side, run });
     }
 
     fn ours(&self, format: &Format, threads: usize, tests: &[String]) -> Result<Run> {
@@ -269,8 +290,8 @@ impl Contest {
     /// None that is known.
     pub fn json(&self) -> Result<String> {
         let entry = |it: &Entry| {
-            let side = if it.side == Side::Ours { "iree-llm" } else { "llama.cpp" };
-            json!({"format": it.format, "threads": it.threads, "program": side, "run": it.run.0})
+            let program = it.side.name();
+            json!({"format": it.format, "threads": it.threads, "program": program, "run": it.run.0})
         };
         let entries: Vec<Value> = self.entries.iter().map(entry).collect();
         Ok(serde_json::to_string_pretty(&entries)?)
