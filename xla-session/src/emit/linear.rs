@@ -100,7 +100,7 @@ impl Emitter<'_> {
                     inputs: &[(x, "m,k"), (weight, "n,k,b")],
                     result: "m,n,b",
                     body,
-                    config: Some(tiles.few_rows(rows, blocks)),
+                    config: Some(tiles.few_rows(rows, blocks, columns, element)),
                 },
                 &zero,
             )

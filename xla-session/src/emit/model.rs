@@ -109,7 +109,7 @@ impl Emitter<'_> {
         };
         let x = self.b.convert(&rows, ElementType::F32);
         // Fused with the first norm the gather needs more stack than IREE gives a dispatch.
-        if self.is_iree() { self.b.barrier(&x) } else { x }
+        if self.is_iree() && self.rows > 1 { self.b.barrier(&x) } else { x }
     }
 
     /// The logits of the wanted row, `[vocab_size]` or more when the table is padded.

@@ -34,13 +34,21 @@ impl CpuTiles {
         config(&[self.share(blocks, n), self.lanes, 0], &[n, self.lanes, 0], &[0, 0, unroll])
     }
 
-    /// For loops (m, n, b, k): a few rows, at most `FEW`.
-    pub fn few_rows(&self, rows: usize, blocks: usize) -> String {
-        let n = if rows > 4 { 2 } else { self.blocks }.min(blocks);
+    /// For loops (m, n, b, k): a few rows, at most `FEW`. Three blocks are three streams of weights
+    /// and, with eight rows, 24 accumulators: a fifth faster than two or four.
+    pub fn few_rows(
+        &self,
+        rows: usize,
+        blocks: usize,
+        columns: usize,
+        element: ElementType,
+    ) -> String {
+        let n = if rows > 4 { 3 } else { self.blocks }.min(blocks);
+        let unroll = divisor(columns, if element == ElementType::F32 { 1 } else { 4 });
         config(
             &[rows, self.share(blocks, n), self.lanes, 0],
             &[rows, n, self.lanes, 0],
-            &[0, 0, 0, 1],
+            &[0, 0, 0, unroll],
         )
     }
 

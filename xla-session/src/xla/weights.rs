@@ -127,21 +127,20 @@ impl Slab<'_> {
             let rows: Vec<_> =
                 (block * lanes..(block + 1) * lanes).map_while(|row| self.source(row)).collect();
             let columns = self.spec.columns.max(1);
-            match self.spec.element {
-                ElementType::F32 => {
-                    let mut wide = vec![0.0; columns];
-                    for (lane, (tensor, row)) in rows.into_iter().enumerate() {
-                        tensor.to_f32_row(row * columns..(row + 1) * columns, &mut wide);
-                        interleave::<4>(bytemuck::cast_slice(&wide), out, lane, lanes);
-                    }
+            if self.spec.element == ElementType::F32 {
+                let mut wide = vec![0.0; rows.len() * columns];
+                for ((tensor, row), wide) in rows.iter().zip(wide.chunks_exact_mut(columns)) {
+                    tensor.to_f32_row(row * columns..(row + 1) * columns, wide);
                 }
-                element => {
-                    let row_bytes = columns * element.bytes();
-                    for (lane, (tensor, row)) in rows.into_iter().enumerate() {
-                        let bytes = &tensor.bytes()[row * row_bytes..(row + 1) * row_bytes];
-                        interleave::<2>(bytes, out, lane, lanes);
-                    }
-                }
+                let rows: Vec<_> = wide.chunks_exact(columns).map(bytemuck::cast_slice).collect();
+                interleave::<4>(&rows, out, lanes);
+            } else {
+                let bytes = columns * self.spec.element.bytes();
+                let rows: Vec<_> = rows
+                    .iter()
+                    .map(|(tensor, row)| &tensor.bytes()[row * bytes..(row + 1) * bytes])
+                    .collect();
+                interleave::<2>(&rows, out, lanes);
             }
         });
     }
@@ -158,12 +157,18 @@ impl Slab<'_> {
     }
 }
 
-/// Writes element `k` of `row` to element `k * lanes + lane` of `out`; elements of `N` bytes.
-fn interleave<const N: usize>(row: &[u8], out: &mut [u8], lane: usize, lanes: usize) {
-    let (row, _) = row.as_chunks::<N>();
+/// Writes element `k` of row `lane` to element `k * lanes + lane` of `out`; elements of `N` bytes.
+fn interleave<const N: usize>(rows: &[&[u8]], out: &mut [u8], lanes: usize) {
+    /// Columns at a time: what they fill of `out` stays in the innermost cache.
+    const TILE: usize = 128;
     let (out, _) = out.as_chunks_mut::<N>();
-    for (element, out) in row.iter().zip(out[lane..].iter_mut().step_by(lanes)) {
-        *out = *element;
+    for (tile, out) in out.chunks_mut(TILE * lanes).enumerate() {
+        for (lane, row) in rows.iter().enumerate() {
+            let (row, _) = row[tile * TILE * N..].as_chunks::<N>();
+            for (element, out) in row.iter().zip(out[lane..].iter_mut().step_by(lanes)) {
+                *out = *element;
+            }
+        }
     }
 }
 
@@ -185,8 +190,17 @@ mod tests {
     #[test]
     fn lanes_of_one_block_lie_side_by_side() {
         let mut out = [0; 12];
-        interleave::<2>(&[1, 2, 3, 4], &mut out, 0, 3);
-        interleave::<2>(&[5, 6, 7, 8], &mut out, 2, 3);
-        assert_eq!(out, [1, 2, 0, 0, 5, 6, 3, 4, 0, 0, 7, 8]);
+        interleave::<2>(&[&[1, 2, 3, 4], &[5, 6, 7, 8]], &mut out, 3);
+        assert_eq!(out, [1, 2, 5, 6, 0, 0, 3, 4, 7, 8, 0, 0]);
+    }
+
+    #[test]
+    fn long_rows_are_interleaved_to_the_end() {
+        let rows: Vec<Vec<u8>> = (0..3).map(|lane| vec![lane + 1; 4 * 301]).collect();
+        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        let mut out = vec![0; 4 * 301 * 3];
+        interleave::<4>(&rows, &mut out, 3);
+        let expected = [[1u8; 4], [2; 4], [3; 4]].concat().repeat(301);
+        assert_eq!(out, expected);
     }
 }
