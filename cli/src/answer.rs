@@ -52,6 +52,7 @@ pub fn generate(
     };
 
     let generating = interrupt::generating();
+    options.interrupted = Some(interrupt::stopped);
     let start = Instant::now();
     let mut first_token = None;
     let mut stopped = false;
@@ -68,7 +69,7 @@ pub fn generate(
             Ok(it) => stopped = it,
             Err(error) => failure = Some(error),
         }
-        if stopped || failure.is_some() || generating.stopped() {
+        if stopped || failure.is_some() || interrupt::stopped() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -77,7 +78,7 @@ pub fn generate(
     if let Some(error) = failure {
         return Err(error);
     }
-    let interrupted = generating.stopped();
+    let interrupted = interrupt::stopped();
     drop(generating);
 
     if !stopped && let Some(detokenizer) = detokenizer {
@@ -176,7 +177,8 @@ pub mod tests {
         fixture::write_tokenizer(folder.path());
         let text = Text::require(folder.path()).unwrap();
         let mut parrot = Parrot::new(&text.encode(script, false).unwrap(), 64);
-        let mut options = GenerateOptions { max_tokens, eos: vec![fixture::EOS], sampler: None };
+        let mut options =
+            GenerateOptions { max_tokens, eos: vec![fixture::EOS], ..Default::default() };
         let prompt = text.encode("p", true).unwrap();
         let stops: Vec<_> = stops.iter().map(|&s| s.to_owned()).collect();
         generate(&mut parrot, &prompt, &prompt, &mut options, Some(&text), &stops, &mut show)

@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn options(max_tokens: usize) -> GenerateOptions {
-        GenerateOptions { max_tokens, eos: vec![fixture::EOS], sampler: None }
+        GenerateOptions { max_tokens, eos: vec![fixture::EOS], ..Default::default() }
     }
 
     fn turns(desk: &Desk, parrot: &mut Parrot, max_tokens: usize) {

@@ -119,11 +119,6 @@ impl CacheArgs {
 }
 
 impl EngineArgs {
-    /// How weights will be kept.
-    pub fn precision(&self) -> Precision {
-        self.precision
-    }
-
     /// Opens `model`.
     ///
     /// # Errors

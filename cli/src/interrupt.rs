@@ -38,11 +38,9 @@ pub fn generating() -> Generating {
     Generating(())
 }
 
-impl Generating {
-    /// Whether Ctrl-C was pressed.
-    pub fn stopped(&self) -> bool {
-        STATE.load(Ordering::SeqCst) == STOPPING
-    }
+/// Whether Ctrl-C was pressed.
+pub fn stopped() -> bool {
+    STATE.load(Ordering::SeqCst) == STOPPING
 }
 
 impl Drop for Generating {

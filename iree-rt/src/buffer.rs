@@ -31,16 +31,18 @@ pub enum Memory {
 
 /// Bytes in a device's memory. Cloning gives another handle to the same bytes.
 ///
-/// Any thread may hold one; whoever writes while a call that uses the buffer is running sees
-/// (and leaves) a mixture of old and new bytes.
+/// Any thread may hold one. Reads and writes of the same bytes are not ordered against each other
+/// or against a running call: whoever writes while others read must keep them apart, or they see
+/// (and leave) a mixture of old and new bytes.
 pub struct Buffer {
     raw: NonNull<sys::iree_hal_buffer_t>,
     /// Keeps the memory's origin alive: HAL buffers do not retain their device.
     device: Device,
 }
 
-// SAFETY: HAL buffers are reference-counted atomically and immutable but for their contents,
-// which are only ever copied in and out through raw pointers.
+// SAFETY: HAL buffers are reference-counted atomically and immutable but for their contents. Those
+// are copied in and out by IREE, never referenced from Rust but through the unsafe `map`; keeping
+// writers and readers of the same bytes apart is the users' part (see above).
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}

@@ -146,6 +146,20 @@ impl Call {
                 ),
             ));
         };
+        // The list keeps buffers alive, but not the device that their memory belongs to.
+        let device = match value {
+            Value::BufferView(view) => Some(view.device()),
+            Value::Buffer(buffer) => Some(buffer.device()),
+            _ => None,
+        };
+        if let Some(device) = device.filter(|device| device.raw() != self.device.raw()) {
+            return Err(Error::invalid(format!(
+                "argument {index} of `{}` is in the memory of another device (`{}`, opened \
+                 separately): copy it to this session's device",
+                self.function.name(),
+                device.uri()
+            )));
+        }
         mismatch(ty, value).map_or(Ok(()), |what| {
             Err(Error::invalid(format!("argument {index} of `{}`: {what}", self.function.name())))
         })

@@ -306,3 +306,15 @@ fn everything_outlives_the_handles_it_was_made_from() {
         assert_eq!(bytemuck::cast::<_, [f32; 4]>(bytes), [4.; 4]);
     }
 }
+
+#[test]
+fn a_tensor_of_another_device_is_refused() {
+    // Two handles of one URI are two devices, each with its own memory.
+    let (mut session, other) = (session("local-sync"), device("local-sync"));
+    let add = session.function("kinds.add").unwrap();
+    let here = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
+    let there = other.buffer_view(&[4], &[1f32; 4]).unwrap();
+    let error = session.call(&add, [here.into(), there.into()]).unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    assert!(error.message().contains("another device"), "{error}");
+}

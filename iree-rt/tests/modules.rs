@@ -132,3 +132,26 @@ fn a_module_for_another_cpu_is_incompatible() {
         assert!(error.message().contains("another CPU"), "{error}");
     }
 }
+
+#[test]
+fn a_constant_result_outlives_its_session() {
+    // Large enough to be used where it lies in the module.
+    let numbers: Vec<f32> = (0..20_000).map(|n| n as f32 * 0.5).collect();
+    let source = format!(
+        "module @fixed {{
+           func.func @constant() -> tensor<20000xf32> {{
+             %0 = stablehlo.constant dense<{numbers:?}> : tensor<20000xf32>
+             return %0 : tensor<20000xf32>
+           }}
+         }}"
+    );
+    let bytes = compile(&source, &CompileOptions::default());
+    for uri in ["local-sync", "local-task"] {
+        let mut session =
+            Session::builder(&device(uri)).module(load(&bytes).unwrap()).build().unwrap();
+        let constant = session.function("fixed.constant").unwrap();
+        let view = session.call(&constant, []).unwrap().buffer_view(0).unwrap();
+        drop((session, constant));
+        assert_eq!(view.read::<f32>().unwrap(), numbers, "{uri}");
+    }
+}

@@ -43,7 +43,8 @@ pub enum LoadMode {
     /// Memory-mapped: no copy, but a file that shrinks while it is open ends the process.
     #[default]
     Mmap,
-    /// Read into memory first: for files on a network drive, or that others may rewrite.
+    /// Read tensor by tensor: for files on a network drive, or that others may rewrite. Loading
+    /// then needs as much memory more as the largest tensor has bytes.
     Read,
 }
 
@@ -136,6 +137,8 @@ impl SessionOptions {
 pub struct Opened {
     /// The session.
     pub session: Box<dyn InferenceSession>,
+    /// How weights are kept, which an engine may decide for itself.
+    pub precision: Precision,
     /// Reading, packing and uploading weights.
     pub load: Duration,
     /// Compiling graphs; only looking them up when all were cached.

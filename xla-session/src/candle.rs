@@ -13,7 +13,9 @@ use candle_core::{Device, Tensor};
 
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
-use crate::{Capabilities, Error, InferenceSession, Opened, Result, SessionOptions, Step};
+use crate::{
+    Capabilities, Error, InferenceSession, Opened, Precision, Result, SessionOptions, Step,
+};
 use model::Model;
 
 const ENGINE: &str = "candle";
@@ -50,7 +52,12 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
         position: 0,
         logits: Vec::new(),
     };
-    Ok(Opened { session: Box::new(session), load: start.elapsed(), compile: Duration::ZERO })
+    Ok(Opened {
+        session: Box::new(session),
+        precision: Precision::F32,
+        load: start.elapsed(),
+        compile: Duration::ZERO,
+    })
 }
 
 fn thread_pool(threads: usize) -> Result<rayon::ThreadPool> {

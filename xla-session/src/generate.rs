@@ -4,7 +4,10 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::sample::Sampler;
-use crate::{InferenceSession, Result};
+use crate::{Capabilities, Error, InferenceSession, Result};
+
+/// Tokens of a prompt that run before one can stop it.
+const PIECE: usize = 256;
 
 /// When to stop and how to choose tokens.
 #[derive(Debug, Default)]
@@ -15,6 +18,8 @@ pub struct GenerateOptions {
     pub eos: Vec<u32>,
     /// How to choose a token; `None` takes the most likely one (greedy).
     pub sampler: Option<Sampler>,
+    /// Asked between pieces of a long prompt: `true` ends the generation there, without a token.
+    pub interrupted: Option<fn() -> bool>,
 }
 
 /// Why generation ended.
@@ -90,8 +95,33 @@ pub fn generate(
         Ok(sampler.sample(&mut logits, prompt, tokens))
     };
 
+    // Refused as a whole, before its first piece changes the context.
+    let Capabilities { vocab_size, max_context: max, .. } = *session.capabilities();
+    let needed = session.position() + prompt.len();
+    if needed > context {
+        return Err(Error::ContextFull { needed, context, max });
+    }
+    if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab_size) {
+        return Err(Error::TokenOutOfRange { token, vocab_size });
+    }
+
     let start = Instant::now();
-    let step = session.prefill(prompt)?;
+    let mut rest = prompt;
+    let step = loop {
+        // Pieces end at multiples of their length, where engines that work in chunks do not start
+        // one over.
+        let piece = (PIECE - session.position() % PIECE).min(rest.len());
+        let (now, later) = rest.split_at(piece);
+        let step = session.prefill(now)?;
+        rest = later;
+        if rest.is_empty() {
+            break step;
+        }
+        if options.interrupted.is_some_and(|interrupted| interrupted()) {
+            timings.prefill = start.elapsed();
+            return Ok(Generation { tokens, finish_reason: FinishReason::Stop, timings });
+        }
+    };
     let mut token = choose(session, step.token, &tokens)?;
     timings.prefill = start.elapsed();
 
@@ -147,6 +177,6 @@ pub fn generate_streaming_greedy(
     eos: &[u32],
     on_token: impl FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Generation> {
-    let mut options = GenerateOptions { max_tokens, eos: eos.to_vec(), sampler: None };
+    let mut options = GenerateOptions { max_tokens, eos: eos.to_vec(), ..Default::default() };
     generate(session, prompt, &mut options, on_token)
 }

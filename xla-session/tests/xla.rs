@@ -4,10 +4,10 @@
 
 mod fixtures;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
-use xla_session::{Backend, InferenceSession, Precision, SessionOptions};
+use xla_session::{Backend, InferenceSession, Precision, SessionOptions, generate_greedy};
 
 /// Compiled graphs are shared by the tests of one build.
 fn options() -> SessionOptions {
@@ -95,6 +95,71 @@ fn the_decode_step_and_the_prefill_agree() {
     let mut logits = Vec::new();
     session.read_logits(&mut logits).unwrap();
     assert_close(&logits, &case.logits, "token by token");
+}
+
+/// `reference.json` of the model in the repository; its script is `models/train/reference.py`.
+#[derive(serde::Deserialize)]
+struct Stories {
+    cases: Vec<Story>,
+}
+
+#[derive(serde::Deserialize)]
+struct Story {
+    name: String,
+    prompt_tokens: Vec<u32>,
+    tokens: Vec<u32>,
+}
+
+#[test]
+fn the_model_in_the_repository_tells_the_reference_stories() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny-tales");
+    let text = std::fs::read(folder.join("reference.json")).unwrap();
+    let stories: Stories = serde_json::from_slice(&text).unwrap();
+    assert!(stories.cases.len() >= 5);
+    let mut session = Backend::Iree.open(&folder, &options()).unwrap().session;
+    for Story { name, prompt_tokens, tokens } in stories.cases {
+        session.reset();
+        let story =
+            generate_greedy(session.as_mut(), &prompt_tokens, tokens.len(), &[]).expect(&name);
+        assert_eq!(story.tokens, tokens, "{name}");
+    }
+}
+
+#[test]
+fn a_failed_call_leaves_the_session_as_it_was() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let case = &fixture.cases[1];
+    let used = |id: &u32| case.prompt.contains(id) || case.tokens.contains(id);
+    let poisoned = (0..case.logits.len() as u32).find(|id| !used(id)).unwrap();
+
+    // The same model, with an embedding that is not a number.
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "generation_config.json", "model.safetensors"] {
+        std::fs::copy(fixture.folder.join(name), folder.path().join(name)).unwrap();
+    }
+    let path = folder.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let table = metadata.info("model.embed_tokens.weight").unwrap();
+    let row_bytes = table.shape[1] * size_of::<f32>();
+    let at = 8 + header + table.data_offsets.0 + poisoned as usize * row_bytes;
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+
+    let mut session = Backend::Iree.open(folder.path(), &options()).unwrap().session;
+    let mut token = session.prefill(&case.prompt).unwrap().token;
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for (i, expected) in case.tokens.iter().take(8).enumerate() {
+        assert_eq!(token, *expected);
+        session.read_logits(&mut before).unwrap();
+        let bad = if i % 2 == 0 { vec![poisoned] } else { vec![poisoned; 70] };
+        let error = session.prefill(&bad).unwrap_err().to_string();
+        assert!(error.contains("not numbers"), "{error}");
+        assert_eq!(session.position(), case.prompt.len() + i);
+        session.read_logits(&mut after).unwrap();
+        assert_eq!(before, after);
+        token = session.decode_step(token).unwrap().token;
+    }
 }
 
 #[test]

@@ -77,6 +77,7 @@ impl Args {
             max_tokens: self.max_tokens.unwrap_or(usize::MAX),
             eos: config.eos_token_ids,
             sampler,
+            ..GenerateOptions::default()
         };
         let system = self.system.as_deref();
         let mut talk = Conversation::new(&mut *opened.session, &text, &template, system);

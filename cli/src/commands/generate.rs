@@ -125,7 +125,12 @@ impl Args {
 
         let mut opened = self.engine.open(&model, &progress)?;
         let eos = if self.ignore_eos { Vec::new() } else { config.eos_token_ids };
-        let mut options = GenerateOptions { max_tokens: self.max_tokens, eos, sampler };
+        let mut options = GenerateOptions {
+            max_tokens: self.max_tokens,
+            eos,
+            sampler,
+            ..GenerateOptions::default()
+        };
         let mut stdout = io::stdout().lock();
         let mut show = |piece: &str| {
             stdout.write_all(piece.as_bytes())?;
@@ -154,7 +159,7 @@ impl Args {
                 timings,
                 model: &model.name,
                 device: &opened.session.capabilities().device,
-                precision: self.engine.precision().as_str(),
+                precision: opened.precision.as_str(),
             };
             show(&(serde_json::to_string(&report)? + "\n"))?;
         } else if text.is_some() {

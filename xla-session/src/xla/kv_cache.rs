@@ -26,6 +26,7 @@ pub(super) struct KvCache {
 }
 
 /// What a call is given.
+#[derive(Default)]
 pub(super) struct Views {
     /// Blocks in the views; 0 before the first call.
     pub blocks: usize,
@@ -46,20 +47,39 @@ impl KvCache {
             layers: Vec::new(),
             capacity: 0,
             most: (context + padding).div_ceil(KV_BLOCK),
-            views: Views { blocks: 0, layers: Vec::new(), rope: None, generation: 0 },
+            views: Views::default(),
         }
     }
 
-    /// Views that hold at least `tokens` tokens; what the cache held it still holds.
+    /// Makes room for `tokens` tokens; returns whether that took new memory. What the cache held it
+    /// still holds.
     ///
     /// # Errors
     ///
     /// No memory on the device; the cache is as it was.
-    pub fn views(&mut self, config: &ModelConfig, tokens: usize) -> Result<&Views> {
+    pub fn reserve(&mut self, config: &ModelConfig, tokens: usize) -> Result<bool> {
         let blocks = tokens.div_ceil(KV_BLOCK);
-        if blocks > self.capacity {
+        let grow = blocks > self.capacity;
+        if grow {
             self.grow(config, blocks)?;
         }
+        Ok(grow)
+    }
+
+    /// Forgets everything, memory included.
+    pub fn clear(&mut self) {
+        self.layers.clear();
+        self.capacity = 0;
+        self.views = Views { generation: self.views.generation, ..Views::default() };
+    }
+
+    /// Views of the blocks that hold `tokens` tokens, for which there is room.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    pub fn views(&mut self, tokens: usize) -> Result<&Views> {
+        let blocks = tokens.div_ceil(KV_BLOCK);
         if blocks != self.views.blocks {
             let [heads, width] = self.heads;
             let keys = [blocks, heads, width, KV_BLOCK];

@@ -29,10 +29,9 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     checkpoint.check(&config)?;
     let context = options.context_of(&config)?;
     let uri = options.device.as_deref().unwrap_or("local-task");
-    let threads = if uri.starts_with("local-task") { options.threads } else { None };
     let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
     let device = instance
-        .device_with(uri, &DeviceOptions { threads, ..DeviceOptions::default() })
+        .device_with(uri, &DeviceOptions { threads: options.threads, ..DeviceOptions::default() })
         .map_err(iree("opening the device"))?;
     if !device.is_local() {
         return Err(Error::Unsupported(format!(
@@ -71,7 +70,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     let max = config.max_position_embeddings;
     let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
     let session = XlaInferenceSession::new(capabilities, config, programs, &device);
-    Ok(Opened { session: Box::new(session), load, compile })
+    Ok(Opened { session: Box::new(session), precision: options.precision, load, compile })
 }
 
 /// The graphs of a session: the decode step and every prefill chunk.

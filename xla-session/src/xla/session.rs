@@ -21,6 +21,8 @@ pub struct XlaInferenceSession {
     cache: KvCache,
     /// The context.
     tokens: Vec<u32>,
+    /// Tokens of it that the cache holds: all of them, but after a failed call.
+    cached: usize,
     /// Logits of the last step, `[vocab_size]`.
     logits: Option<BufferView>,
 }
@@ -34,7 +36,7 @@ impl XlaInferenceSession {
     ) -> Self {
         let padding = programs.keys().copied().max().unwrap_or(1);
         let cache = KvCache::new(device, &config, capabilities.context, padding);
-        Self { capabilities, config, programs, cache, tokens: Vec::new(), logits: None }
+        Self { capabilities, config, programs, cache, tokens: Vec::new(), cached: 0, logits: None }
     }
 
     fn check(&self, tokens: &[u32]) -> Result<()> {
@@ -52,11 +54,52 @@ impl XlaInferenceSession {
         Ok(())
     }
 
+    /// Appends `new` tokens to the context; a failure leaves it as it was.
+    fn append(&mut self, new: &[u32]) -> Result<Step> {
+        self.check(new)?;
+        let held = self.tokens.len();
+        let logits = self.logits.clone();
+        let mut context = std::mem::take(&mut self.tokens);
+        context.extend_from_slice(new);
+        let result = self.advance(&context);
+        if result.is_ok() {
+            self.cached = context.len();
+        } else {
+            // What the call wrote may be NaN, which masking does not keep out of the arithmetic.
+            self.cache.clear();
+            self.cached = 0;
+            self.logits = logits;
+            context.truncate(held);
+        }
+        self.tokens = context;
+        result
+    }
+
+    /// Runs what the cache lacks of `context`.
+    fn advance(&mut self, context: &[u32]) -> Result<Step> {
+        if self.cached + 1 == context.len() {
+            return self.run(Chunk { start: self.cached, rows: 1 }, context);
+        }
+        // Chunks start at aligned positions: the few tokens since the last one run again.
+        let mut step = Err(Error::EmptyPrompt);
+        for chunk in plan::chunks(self.cached / plan::ALIGN * plan::ALIGN, context.len()) {
+            step = Ok(self.run(chunk, context)?);
+        }
+        step
+    }
+
     /// Runs the rows `chunk` of `tokens` (the whole context); the last row that is a token is the
     /// one whose next token comes back.
     fn run(&mut self, chunk: Chunk, tokens: &[u32]) -> Result<Step> {
         let end = chunk.start + chunk.rows;
-        let views = self.cache.views(&self.config, end)?;
+        let grown = self.cache.reserve(&self.config, end)?;
+        let views = self.cache.views(end)?;
+        if grown {
+            // Views of the memory that was outgrown would keep it.
+            for program in self.programs.values_mut() {
+                program.bind(views).map_err(iree("binding the KV cache"))?;
+            }
+        }
         let program = self.programs.get_mut(&chunk.rows).ok_or_else(|| {
             Error::Unsupported(format!("no graph for {} tokens was compiled", chunk.rows))
         })?;
@@ -82,36 +125,11 @@ impl InferenceSession for XlaInferenceSession {
     }
 
     fn prefill(&mut self, tokens: &[u32]) -> Result<Step> {
-        self.check(tokens)?;
-        if let [token] = *tokens {
-            return self.decode_step(token);
-        }
-        let held = self.tokens.len();
-        let mut context = std::mem::take(&mut self.tokens);
-        context.extend_from_slice(tokens);
-        // Chunks start at aligned positions: the few tokens since the last one run again.
-        let mut step = Err(Error::EmptyPrompt);
-        for chunk in plan::chunks(held / plan::ALIGN * plan::ALIGN, context.len()) {
-            step = self.run(chunk, &context);
-            if step.is_err() {
-                context.truncate(held);
-                break;
-            }
-        }
-        self.tokens = context;
-        step
+        self.append(tokens)
     }
 
     fn decode_step(&mut self, token: u32) -> Result<Step> {
-        self.check(&[token])?;
-        let mut context = std::mem::take(&mut self.tokens);
-        context.push(token);
-        let step = self.run(Chunk { start: context.len() - 1, rows: 1 }, &context);
-        if step.is_err() {
-            context.pop();
-        }
-        self.tokens = context;
-        step
+        self.append(&[token])
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
@@ -129,6 +147,7 @@ impl InferenceSession for XlaInferenceSession {
 
     fn reset(&mut self) {
         self.tokens.clear();
+        self.cached = 0;
         self.logits = None;
     }
 }
@@ -141,6 +160,9 @@ pub(super) struct Program {
     /// `[rows]` of i32; written before each call.
     tokens: BufferView,
     ids: Vec<i32>,
+    /// Which arguments the position and the wanted row are.
+    start: usize,
+    last: usize,
     /// [`Views::generation`] of the views that are set.
     generation: u64,
 }
@@ -164,16 +186,51 @@ impl Program {
                 _ => {}
             }
         }
-        let ids = Vec::with_capacity(graph.rows);
-        Ok(Self { session, call, arguments: graph.arguments, tokens, ids, generation: 0 })
+        let position = |source| {
+            let at = graph.arguments.iter().position(|argument| argument.source == source);
+            at.ok_or_else(|| {
+                let code = iree_rt::Code::Internal;
+                iree_rt::Error::new(code, format!("the graph {} lacks {source:?}", graph.name))
+            })
+        };
+        Ok(Self {
+            start: position(Source::Start)?,
+            last: position(Source::Last)?,
+            session,
+            call,
+            tokens,
+            ids: Vec::with_capacity(graph.rows),
+            arguments: graph.arguments,
+            generation: 0,
+        })
     }
 
     /// Runs `rows` at `start`; returns the token and the logits `[vocab_size]` of the last row.
     fn run(&mut self, views: &Views, start: usize, rows: &[u32]) -> Result<(i32, BufferView)> {
         self.ids.clear();
         self.ids.extend(rows.iter().map(|&token| token as i32));
-        self.ids.resize(self.tokens.len(), 0);
+        // Padding is masked, but it enters the arithmetic: a token that does so anyway.
+        let padding = self.ids[rows.len() - 1];
+        self.ids.resize(self.tokens.len(), padding);
         self.invoke(views, start, rows.len() - 1).map_err(iree("running the model"))
+    }
+
+    /// Puts the cache and the rope tables in place, where they are not.
+    fn bind(&mut self, views: &Views) -> iree_rt::Result<()> {
+        if self.generation == views.generation {
+            return Ok(());
+        }
+        for (i, argument) in self.arguments.iter().enumerate() {
+            match (&argument.source, &views.rope) {
+                (Source::Keys(layer), _) => self.call.set(i, &views.layers[*layer][0])?,
+                (Source::Values(layer), _) => self.call.set(i, &views.layers[*layer][1])?,
+                (Source::RopeCos, Some([cos, _])) => self.call.set(i, cos)?,
+                (Source::RopeSin, Some([_, sin])) => self.call.set(i, sin)?,
+                _ => {}
+            }
+        }
+        self.generation = views.generation;
+        Ok(())
     }
 
     fn invoke(
@@ -183,21 +240,9 @@ impl Program {
         last: usize,
     ) -> iree_rt::Result<(i32, BufferView)> {
         self.tokens.write(0, &self.ids)?;
-        let moved = self.generation != views.generation;
-        for (i, argument) in self.arguments.iter().enumerate() {
-            match (&argument.source, &views.rope) {
-                (Source::Start, _) => self.call.set(i, start as i32)?,
-                (Source::Last, _) => self.call.set(i, last as i32)?,
-                (Source::Keys(layer), _) if moved => self.call.set(i, &views.layers[*layer][0])?,
-                (Source::Values(layer), _) if moved => {
-                    self.call.set(i, &views.layers[*layer][1])?;
-                }
-                (Source::RopeCos, Some([cos, _])) if moved => self.call.set(i, cos)?,
-                (Source::RopeSin, Some([_, sin])) if moved => self.call.set(i, sin)?,
-                _ => {}
-            }
-        }
-        self.generation = views.generation;
+        self.bind(views)?;
+        self.call.set(self.start, start as i32)?;
+        self.call.set(self.last, last as i32)?;
         self.call.invoke(&mut self.session)?;
         let mut token = [0];
         self.call.output_view(0)?.read_into(&mut token)?;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use iree_rt::buffer::ALIGNMENT;
 use iree_rt::{BufferView, Device, Upload};
 use rayon::prelude::*;
 
@@ -15,9 +16,6 @@ use crate::emit::{ElementType, Layout, WeightSpec};
 /// Bytes that are packed before the pages they came from are given back: bounds what loading
 /// needs beyond the weights themselves.
 const SLAB: usize = 32 << 20;
-
-/// Weights start at multiples of this many bytes, which IREE's buffers need.
-const ALIGNMENT: usize = 64;
 
 /// Every weight of a model on its device, by how it is made.
 pub(super) type Weights = HashMap<WeightSpec, BufferView>;
