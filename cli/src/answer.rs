@@ -53,6 +53,7 @@ pub fn generate(
 
     let generating = interrupt::generating();
     options.interrupted = Some(interrupt::stopped);
+    options.preceding = before.to_vec();
     let start = Instant::now();
     let mut first_token = None;
     let mut stopped = false;

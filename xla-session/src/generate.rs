@@ -18,6 +18,9 @@ pub struct GenerateOptions {
     pub eos: Vec<u32>,
     /// How to choose a token; `None` takes the most likely one (greedy).
     pub sampler: Option<Sampler>,
+    /// What the session's context holds before the prompt; only a sampler's repeat penalty looks at
+    /// it.
+    pub preceding: Vec<u32>,
     /// Asked between pieces of a long prompt: `true` ends the generation there, without a token.
     pub interrupted: Option<fn() -> bool>,
 }
@@ -89,10 +92,11 @@ pub fn generate(
     let mut timings = Timings { prefill_tokens: prompt.len(), ..Timings::default() };
     let mut tokens = Vec::new();
     let mut logits = Vec::new();
+    let context_tokens = [&options.preceding, prompt].concat();
     let mut choose = |session: &mut dyn InferenceSession, greedy, tokens: &[u32]| {
         let Some(sampler) = &mut options.sampler else { return Ok(greedy) };
         session.read_logits(&mut logits)?;
-        Ok(sampler.sample(&mut logits, prompt, tokens))
+        Ok(sampler.sample(&mut logits, &context_tokens, tokens))
     };
 
     // Refused as a whole, before its first piece changes the context.
@@ -179,4 +183,132 @@ pub fn generate_streaming_greedy(
 ) -> Result<Generation> {
     let mut options = GenerateOptions { max_tokens, eos: eos.to_vec(), ..Default::default() };
     generate(session, prompt, &mut options, on_token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Step;
+    use crate::sample::SamplerOptions;
+
+    /// Counts: after token `n` comes `n + 1`.
+    struct Counter {
+        capabilities: Capabilities,
+        tokens: Vec<u32>,
+    }
+
+    impl Counter {
+        fn new(context: usize) -> Self {
+            let capabilities = Capabilities::new("counter", "none", 1000, context, context);
+            Self { capabilities, tokens: Vec::new() }
+        }
+    }
+
+    impl InferenceSession for Counter {
+        fn capabilities(&self) -> &Capabilities {
+            &self.capabilities
+        }
+
+        fn prefill(&mut self, tokens: &[u32]) -> Result<Step> {
+            self.tokens.extend(tokens);
+            tokens.last().map(|last| Step::new(last + 1)).ok_or(Error::EmptyPrompt)
+        }
+
+        fn decode_step(&mut self, token: u32) -> Result<Step> {
+            self.prefill(&[token])
+        }
+
+        fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
+            let next = self.tokens.last().map_or(0, |last| last + 1);
+            logits.clear();
+            logits.extend((0..1000).map(|id| if id == next { 1.0 } else { id as f32 * 1e-6 }));
+            Ok(())
+        }
+
+        fn position(&self) -> usize {
+            self.tokens.len()
+        }
+
+        fn reset(&mut self) {
+            self.tokens.clear();
+        }
+    }
+
+    #[test]
+    fn eos_ends_and_is_not_part_of_the_text() {
+        let generation = generate_greedy(&mut Counter::new(100), &[5], 50, &[9, 8]).unwrap();
+        assert_eq!(generation.tokens, [6, 7]);
+        assert_eq!(generation.finish_reason, FinishReason::Eos);
+    }
+
+    #[test]
+    fn length_context_and_callback_end() {
+        let mut session = Counter::new(100);
+        for max_tokens in [0, 1, 3] {
+            session.reset();
+            let generation = generate_greedy(&mut session, &[5], max_tokens, &[]).unwrap();
+            assert_eq!(generation.tokens, [6, 7, 8][..max_tokens]);
+            assert_eq!(generation.finish_reason, FinishReason::Length);
+        }
+        let generation = generate_greedy(&mut Counter::new(4), &[1, 2], 50, &[]).unwrap();
+        assert_eq!(generation.tokens, [3, 4, 5], "the last needs no room");
+        assert_eq!(generation.finish_reason, FinishReason::Context);
+        let generation =
+            generate_streaming_greedy(&mut Counter::new(100), &[1], 50, &[], |token| {
+                if token == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+        let generation = generation.unwrap();
+        assert_eq!(generation.tokens, [2, 3, 4]);
+        assert_eq!(generation.finish_reason, FinishReason::Stop);
+    }
+
+    #[test]
+    fn a_prompt_is_refused_as_a_whole() {
+        let mut session = Counter::new(600);
+        let long = vec![1; 601];
+        let mut outside = vec![1; 400];
+        outside[399] = 1000;
+        for prompt in [&long, &outside, &Vec::new()] {
+            generate_greedy(&mut session, prompt, 5, &[]).unwrap_err();
+            assert_eq!(session.position(), 0);
+        }
+    }
+
+    #[test]
+    fn an_interruption_ends_a_long_prompt_between_pieces() {
+        let mut session = Counter::new(2000);
+        let mut options = GenerateOptions {
+            max_tokens: 5,
+            interrupted: Some(|| true),
+            ..GenerateOptions::default()
+        };
+        let go_on = |_| ControlFlow::Continue(());
+        let generation = generate(&mut session, &[7; 1000], &mut options, go_on).unwrap();
+        assert_eq!(generation.finish_reason, FinishReason::Stop);
+        assert!(generation.tokens.is_empty());
+        assert_eq!(session.position(), PIECE);
+    }
+
+    #[test]
+    fn the_repeat_penalty_sees_what_came_before_the_prompt() {
+        let sampler = || {
+            let options = SamplerOptions {
+                temperature: 0.0,
+                repeat_penalty: 1e9,
+                ..SamplerOptions::default()
+            };
+            Sampler::new(options).unwrap()
+        };
+        for (preceding, expected) in [(vec![], 6), (vec![6], 999)] {
+            let mut options = GenerateOptions {
+                max_tokens: 1,
+                sampler: Some(sampler()),
+                preceding,
+                ..GenerateOptions::default()
+            };
+            let go_on = |_| ControlFlow::Continue(());
+            let generation = generate(&mut Counter::new(100), &[5], &mut options, go_on).unwrap();
+            assert_eq!(generation.tokens, [expected]);
+        }
+    }
 }
