@@ -11,11 +11,12 @@ use crate::buffer_view::BufferView;
 use crate::element::Element;
 use crate::error::{Code, Error, Result};
 use crate::instance::Instance;
+use crate::kernel::Kernels;
+use crate::local_device;
 use crate::status::check;
-use crate::task_device;
 
 /// How to open a device; the default suits most programs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default)]
 pub struct DeviceOptions {
     /// Worker threads of `local-task`, 1 to 64; `None`: one for each physical core that this
     /// process may use. Other devices take only `None`.
@@ -23,6 +24,9 @@ pub struct DeviceOptions {
     /// Logical CPU numbers to pin the workers of `local-task` to, one worker each, instead of
     /// `threads` workers that the system places.
     pub cpus: Option<Vec<u32>>,
+    /// Rust functions that modules on `local-task` or `local-sync` may call. Other devices take
+    /// none.
+    pub kernels: Kernels,
 }
 
 /// A device, opened by [`Instance::device`]. Cloning gives another handle to the same one.
@@ -39,6 +43,8 @@ struct Inner {
     group: NonNull<sys::iree_hal_device_group_t>,
     uri: String,
     threads: Option<usize>,
+    /// The device points into them, and they are dropped after `drop` has released it.
+    _kernels: Kernels,
 }
 
 // SAFETY: HAL devices and their allocators are thread-safe (iree/hal/device.h).
@@ -49,13 +55,21 @@ unsafe impl Sync for Inner {}
 impl Device {
     pub(crate) fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<Self> {
         let driver = uri.split_once("://").map_or(uri, |(driver, _)| driver);
-        let (raw, threads) = if uri == "local-task" || uri == "local-task://" {
-            let (raw, threads) = task_device::create(options)?;
+        let name = uri.strip_suffix("://").unwrap_or(uri);
+        if name != "local-task" && (options.threads.is_some() || options.cpus.is_some()) {
+            return Err(Error::invalid(format!(
+                "device `{uri}` has no worker threads to set; `local-task` has"
+            )));
+        }
+        let (raw, threads) = if name == "local-task" {
+            let (raw, threads) = local_device::task(options)?;
             (raw, Some(threads))
+        } else if name == "local-sync" {
+            (local_device::sync(&options.kernels)?, None)
         } else {
-            if options.threads.is_some() || options.cpus.is_some() {
+            if !options.kernels.is_empty() {
                 return Err(Error::invalid(format!(
-                    "device `{uri}` has no worker threads to set; `local-task` has"
+                    "device `{uri}` cannot call Rust kernels; `local-task` and `local-sync` can"
                 )));
             }
             let known = instance.drivers()?;
@@ -76,7 +90,13 @@ impl Device {
             // SAFETY: ours, and not used again.
             unsafe { sys::iree_hal_device_release(raw.as_ptr()) };
         })?;
-        Ok(Self(Arc::new(Inner { raw, group, uri: uri.to_owned(), threads })))
+        Ok(Self(Arc::new(Inner {
+            raw,
+            group,
+            uri: uri.to_owned(),
+            threads,
+            _kernels: options.kernels.clone(),
+        })))
     }
 
     /// The URI that it was opened with.

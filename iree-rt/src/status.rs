@@ -3,6 +3,7 @@
 use iree_sys as sys;
 
 use crate::error::{Code, Error, Result};
+use crate::kernel;
 
 /// Takes ownership of `status`: `Ok` when it is OK, else its code and full text.
 pub(crate) fn check(status: sys::iree_status_t) -> Result<()> {
@@ -18,7 +19,8 @@ fn take(status: sys::iree_status_t) -> Error {
     if code == Code::ResourceExhausted && !message.contains(';') {
         message.push_str("; the host allocator has no more memory");
     }
-    Error::new(code, message)
+    let failure = if code == Code::Internal { kernel::failure(&message) } else { None };
+    failure.unwrap_or_else(|| Error::new(code, message))
 }
 
 fn format(status: sys::iree_status_t) -> String {

@@ -42,14 +42,17 @@ fn an_unknown_device_lists_the_known_drivers() {
 #[test]
 fn worker_threads_are_as_asked() {
     let instance = Instance::get().unwrap();
-    let open = |threads, cpus| instance.device_with("local-task", &DeviceOptions { threads, cpus });
+    let open = |threads, cpus| {
+        let options = DeviceOptions { threads, cpus, ..DeviceOptions::default() };
+        instance.device_with("local-task", &options)
+    };
     assert_eq!(open(Some(3), None).unwrap().threads(), Some(3));
     assert!(open(None, None).unwrap().threads().unwrap() >= 1);
     assert_eq!(open(None, Some(vec![0])).unwrap().threads(), Some(1));
     for bad in [open(Some(0), None), open(Some(65), None), open(Some(2), Some(vec![0]))] {
         assert_eq!(bad.unwrap_err().code(), Code::InvalidArgument);
     }
-    let options = DeviceOptions { threads: Some(1), cpus: None };
+    let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
     let error = instance.device_with("local-sync", &options).unwrap_err();
     assert!(error.message().contains("local-sync"), "{error}");
 }

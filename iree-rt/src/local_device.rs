@@ -1,7 +1,7 @@
-//! The `local-task` device with a chosen number of workers.
+//! The devices of the CPU: `local-task` with a chosen number of workers, `local-sync`.
 //!
-//! The driver registry makes this device from command-line flags; a library has none, so the
-//! parts are put together here.
+//! The driver registry makes them from command-line flags and knows no kernels of ours; a
+//! library has no flags, so the parts are put together here.
 
 use std::ptr::{self, NonNull};
 use std::thread;
@@ -11,6 +11,7 @@ use iree_sys::allocator::host_allocator;
 
 use crate::device::{DeviceOptions, ProactorPool};
 use crate::error::{Error, Result};
+use crate::kernel::Kernels;
 use crate::status::check;
 
 /// Most workers of one task executor (`IREE_TASK_TOPOLOGY_MAX_GROUP_COUNT`).
@@ -33,8 +34,10 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// The device and its number of workers.
-pub(crate) fn create(options: &DeviceOptions) -> Result<(NonNull<sys::iree_hal_device_t>, usize)> {
+/// `local-task` and its number of workers.
+///
+/// The kernels of `options` have to outlive the device.
+pub(crate) fn task(options: &DeviceOptions) -> Result<(NonNull<sys::iree_hal_device_t>, usize)> {
     let topology = topology(options)?;
     let workers = topology.group_count;
     let mut executor = Owned { raw: ptr::null_mut(), release: sys::iree_task_executor_release };
@@ -54,17 +57,8 @@ pub(crate) fn create(options: &DeviceOptions) -> Result<(NonNull<sys::iree_hal_d
             &mut executor.raw,
         )
     })?;
-    let loaders = Loaders::new()?;
-    let mut allocator = Owned { raw: ptr::null_mut(), release: sys::iree_hal_allocator_release };
-    // SAFETY: plain creation into a valid out pointer.
-    check(unsafe {
-        sys::iree_hal_allocator_create_heap(
-            sys::iree_make_string_view("local"),
-            host_allocator(),
-            host_allocator(),
-            &mut allocator.raw,
-        )
-    })?;
+    let loaders = Loaders::new(&options.kernels)?;
+    let allocator = heap()?;
     let pool = ProactorPool::new()?;
     let create_params =
         sys::iree_hal_device_create_params_t { next: ptr::null(), proactor_pool: pool.raw() };
@@ -88,6 +82,50 @@ pub(crate) fn create(options: &DeviceOptions) -> Result<(NonNull<sys::iree_hal_d
         )
     })?;
     Ok((NonNull::new(device).expect("IREE returned OK with a null device"), workers))
+}
+
+/// `local-sync`, which runs everything on the thread that calls.
+///
+/// The kernels have to outlive the device.
+pub(crate) fn sync(kernels: &Kernels) -> Result<NonNull<sys::iree_hal_device_t>> {
+    let loaders = Loaders::new(kernels)?;
+    let allocator = heap()?;
+    let pool = ProactorPool::new()?;
+    let create_params =
+        sys::iree_hal_device_create_params_t { next: ptr::null(), proactor_pool: pool.raw() };
+    let mut params = sys::iree_hal_sync_device_params_t::default();
+    // SAFETY: fills the struct.
+    unsafe { sys::iree_hal_sync_device_params_initialize(&mut params) };
+    let mut device = ptr::null_mut();
+    // SAFETY: all arguments are live; the device retains what it keeps.
+    check(unsafe {
+        sys::iree_hal_sync_device_create(
+            sys::iree_make_string_view("local-sync"),
+            &params,
+            &create_params,
+            loaders.count,
+            loaders.raw.as_ptr().cast_mut(),
+            allocator.raw,
+            host_allocator(),
+            &mut device,
+        )
+    })?;
+    Ok(NonNull::new(device).expect("IREE returned OK with a null device"))
+}
+
+/// The allocator of the devices' buffers.
+fn heap() -> Result<Owned<sys::iree_hal_allocator_t>> {
+    let mut allocator = Owned { raw: ptr::null_mut(), release: sys::iree_hal_allocator_release };
+    // SAFETY: plain creation into a valid out pointer.
+    check(unsafe {
+        sys::iree_hal_allocator_create_heap(
+            sys::iree_make_string_view("local"),
+            host_allocator(),
+            host_allocator(),
+            &mut allocator.raw,
+        )
+    })?;
+    Ok(allocator)
 }
 
 fn topology(options: &DeviceOptions) -> Result<Box<sys::iree_task_topology_t>> {
@@ -145,21 +183,29 @@ fn default_workers() -> usize {
     physical.min(allowed).clamp(1, MAX_WORKERS)
 }
 
-/// Loaders of every executable format that the runtime was built with.
+/// Loaders of every executable format that the runtime was built with, for code that calls
+/// kernels.
 struct Loaders {
     raw: [*mut sys::iree_hal_executable_loader_t; 8],
     count: usize,
 }
 
 impl Loaders {
-    fn new() -> Result<Self> {
+    fn new(kernels: &Kernels) -> Result<Self> {
         let mut plugins = Owned {
             raw: ptr::null_mut(),
             release: sys::iree_hal_executable_plugin_manager_release,
         };
         // SAFETY: plain creation into a valid out pointer.
         check(unsafe {
-            sys::iree_hal_executable_plugin_manager_create(0, host_allocator(), &mut plugins.raw)
+            sys::iree_hal_executable_plugin_manager_create(1, host_allocator(), &mut plugins.raw)
+        })?;
+        // SAFETY: the manager is live and has room for one; the kernels outlive it.
+        check(unsafe {
+            sys::iree_hal_executable_plugin_manager_register_provider(
+                plugins.raw,
+                kernels.provider(),
+            )
         })?;
         let mut loaders = Self { raw: [ptr::null_mut(); 8], count: 0 };
         // SAFETY: the array has the capacity passed; loaders retain the plugin manager.
