@@ -2,6 +2,7 @@
 //!
 //! The modules in reading order: what a session promises ([`session`]), the loops that drive any
 //! session ([`mod@generate`]) with sampling ([`sample`]), what a model is ([`config`], [`checkpoint`]),
+//! its weights as small integers ([`quantise`]) and the products with packed weights ([`kernels`]),
 //! and the engines behind the contract ([`backend`]).
 
 pub mod session;
@@ -13,6 +14,9 @@ pub mod cache;
 pub mod checkpoint;
 pub mod config;
 pub mod emit;
+
+pub mod kernels;
+pub mod quantise;
 
 pub mod backend;
 

@@ -1,0 +1,181 @@
+//! Matrix products on packed weights: `y[m, n] = sum_k x[m, k] * w[n, k]` in f32.
+//!
+//! Weights are packed in blocks of [`LANES`] output rows, so that one column of a block is one
+//! vector, and keep their stored [`Format`]; they are widened in registers or, for many rows of
+//! `x`, once into a panel in the L1 cache. The activations are never quantised.
+//!
+//! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`) and the
+//! stored formats (`format.rs`): `tile.rs` is the innermost loop, `walk.rs` decides which tiles
+//! meet which weights. Each instruction set is one file that implements the vector.
+
+/// Eight copies of a body, in each of which `$i` is a constant.
+macro_rules! unroll {
+    ($i:ident, $body:expr) => {
+        unroll!($i, $body, 0 1 2 3 4 5 6 7)
+    };
+    ($i:ident, $body:expr, $($value:literal)*) => {$({
+        const $i: usize = $value;
+        $body
+    })*};
+}
+
+mod format;
+mod scratch;
+mod tile;
+mod vector;
+mod walk;
+
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+#[cfg(test)]
+mod tests;
+
+/// Output rows of a block of packed weights.
+pub const LANES: usize = 16;
+
+/// How packed weights are stored. `blocks` counts [`LANES`] output rows each; `groups` counts
+/// [`GROUP`](crate::quantise::GROUP) columns each, the last one padded with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `[blocks, columns, 16]` f32.
+    F32,
+    /// `[blocks, columns, 16]` bfloat16.
+    Bf16,
+    /// `[blocks, columns, 16]` IEEE half.
+    F16,
+    /// `[blocks, groups * 32, 16]` i8; scales `[blocks, groups, 16]` f16.
+    Int8,
+    /// `[blocks, groups, 4, 16]` u32, nibble `i` of word `j` being column `8 * j + i`, stored
+    /// plus 8; scales as for [`Format::Int8`].
+    Int4,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Self; 5] = [Self::F32, Self::Bf16, Self::F16, Self::Int8, Self::Int4];
+
+    /// Bytes of the weights of one block.
+    pub fn block_bytes(self, columns: usize) -> usize {
+        match self {
+            Self::F32 => columns * LANES * 4,
+            Self::Bf16 | Self::F16 => columns * LANES * 2,
+            Self::Int8 => self.groups(columns) * 512,
+            Self::Int4 => self.groups(columns) * 256,
+        }
+    }
+
+    /// Scales of one lane of a block: none for float formats.
+    pub fn groups(self, columns: usize) -> usize {
+        match self {
+            Self::F32 | Self::Bf16 | Self::F16 => 0,
+            Self::Int8 | Self::Int4 => columns.div_ceil(crate::quantise::GROUP),
+        }
+    }
+}
+
+/// The operands of one call: rows of `x` times a run of consecutive blocks of one weight matrix.
+///
+/// No alignment beyond that of the element types is needed; weights that start at a multiple of
+/// 64 bytes are read fastest.
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    /// The first block of the run.
+    pub weights: *const u8,
+    /// f16 bits of the first block's scales; not read for float formats.
+    pub scales: *const u16,
+    /// `[rows, columns]`, dense; only the first `used` rows are read.
+    pub x: *const f32,
+    /// `[rows, stride]`; element (0, 0) is lane 0 of the run's first block.
+    pub y: *mut f32,
+    /// Rows of `x` and `y`.
+    pub rows: usize,
+    /// Rows that are wanted, at most `rows`; the others become 0.0 in `y` without being computed.
+    pub used: usize,
+    /// Columns of `x`, unpadded.
+    pub columns: usize,
+    /// Blocks in the run.
+    pub blocks: usize,
+    /// Elements between rows of `y`, at least `blocks * 16`.
+    pub stride: usize,
+}
+
+/// A kernel for one format and instruction set.
+///
+/// # Safety
+///
+/// The CPU has the instruction set, every pointer of the [`Product`] is valid for the shape that
+/// its field states in the kernel's format, and nothing else accesses the `[rows, blocks * 16]`
+/// elements of `y` during the call.
+pub type Kernel = unsafe fn(&Product);
+
+/// An instruction set that kernels are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Isa {
+    /// Whatever the compiler's baseline has.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ and VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The fastest one that this CPU has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if avx512::detected() {
+                return Self::Avx512;
+            }
+            if avx2::detected() {
+                return Self::Avx2;
+            }
+        }
+        Self::Portable
+    }
+
+    /// All that this CPU has, slowest first.
+    pub fn all_here() -> Vec<Self> {
+        let mut all = vec![Self::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.extend(avx2::detected().then_some(Self::Avx2));
+            all.extend(avx512::detected().then_some(Self::Avx512));
+        }
+        all
+    }
+}
+
+/// The fastest kernel for `format` on this CPU.
+pub fn product(format: Format) -> Kernel {
+    product_for(format, Isa::detect())
+}
+
+/// The kernel for `format` in the instructions of `isa`, whether or not this CPU has them.
+pub fn product_for(format: Format, isa: Isa) -> Kernel {
+    match isa {
+        Isa::Portable => kernel_of::<portable::Portable>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => kernel_of::<avx2::Avx2>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => kernel_of::<avx512::Avx512>(format),
+    }
+}
+
+fn kernel_of<V: vector::Vector>(format: Format) -> Kernel {
+    match format {
+        Format::F32 => walk::product::<V, format::F32>,
+        Format::Bf16 => walk::product::<V, format::Bf16>,
+        Format::F16 => walk::product::<V, format::F16>,
+        Format::Int8 => walk::product::<V, format::Int8>,
+        Format::Int4 => walk::product::<V, format::Int4>,
+    }
+}

@@ -1,0 +1,130 @@
+//! Sixteen f32 as an array: the compiler finds the baseline's vectors by itself.
+
+use super::LANES;
+use super::format::{StoredFormat, Widen};
+use super::tile::Tile;
+use super::vector::Vector;
+
+#[derive(Clone, Copy)]
+pub(super) struct Portable([f32; LANES]);
+
+/// `f` of each of sixteen elements at `from`.
+#[inline(always)]
+unsafe fn map<T: Copy>(from: *const u8, f: impl Fn(T) -> f32) -> Portable {
+    // SAFETY: the caller's promise.
+    let from = unsafe { from.cast::<[T; LANES]>().read_unaligned() };
+    Portable(std::array::from_fn(|lane| f(from[lane])))
+}
+
+/// Without branches, so that it is vectorised, and without subnormal f32, which threads may flush.
+#[inline(always)]
+fn f16_to_f32(bits: u16) -> f32 {
+    const REBIAS: u32 = (127 - 15) << 23;
+    const LEAST: u32 = REBIAS + (1 << 23);
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    let normal = magnitude + REBIAS;
+    let subnormal = (f32::from_bits(magnitude + LEAST) - f32::from_bits(LEAST)).to_bits();
+    let infinite = normal + REBIAS;
+    let value = if magnitude < 1 << 23 {
+        subnormal
+    } else if magnitude >= 31 << 23 {
+        infinite
+    } else {
+        normal
+    };
+    f32::from_bits(value | u32::from(bits & 0x8000) << 16)
+}
+
+impl Vector for Portable {
+    const ROWS: usize = 3;
+    const FEW: usize = 3;
+    const PANEL_COLUMNS: usize = 256;
+    const PANEL_BLOCKS: usize = 1;
+    const NIBBLES_IN_PLACE: bool = false;
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> Self {
+        Self([value; LANES])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { from.cast::<[f32; LANES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<[f32; LANES]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, by: Self) -> Self {
+        Self(std::array::from_fn(|lane| self.0[lane] * by.0[lane]))
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(self, by: Self, plus: Self) -> Self {
+        // Where it is no instruction, `f32::mul_add` is a function call.
+        if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+            Self(std::array::from_fn(|lane| self.0[lane].mul_add(by.0[lane], plus.0[lane])))
+        } else {
+            Self(std::array::from_fn(|lane| self.0[lane] * by.0[lane] + plus.0[lane]))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { map(from, |bits: u16| f32::from_bits(u32::from(bits) << 16)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { map(from, f16_to_f32) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { map(from, |value: i8| f32::from(value)) }
+    }
+
+    #[inline(always)]
+    unsafe fn nibble(from: *const u8, i: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { map(from, |word: u32| ((word >> (4 * i) & 15) as i32 - 8) as f32) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+
+    unsafe fn run<F: StoredFormat>(rows: usize, tile: &Tile) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match rows {
+                1 => tile.run::<Self, F, 2, 1>(),
+                2 => tile.run::<Self, F, 1, 2>(),
+                _ => tile.run::<Self, F, 1, 3>(),
+            }
+        }
+    }
+
+    unsafe fn widen<F: StoredFormat>(widen: &Widen) {
+        // SAFETY: the caller's promise.
+        unsafe { widen.run::<Self, F>() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_half_is_widened_as_the_half_crate_does() {
+        for bits in 0..=u16::MAX {
+            let (ours, theirs) = (super::f16_to_f32(bits), half::f16::from_bits(bits).to_f32());
+            assert!(ours == theirs || ours.is_nan() && theirs.is_nan(), "{bits:#06x}: {ours}");
+        }
+    }
+}

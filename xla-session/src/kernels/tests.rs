@@ -1,0 +1,167 @@
+use half::{bf16, f16};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use super::*;
+use crate::quantise;
+
+/// Uniform in -1.0..1.0.
+fn random(rng: &mut ChaCha8Rng) -> f32 {
+    rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0
+}
+
+/// Packed weights and what they stand for.
+struct Weights {
+    format: Format,
+    columns: usize,
+    blocks: usize,
+    bytes: Vec<u8>,
+    scales: Vec<f16>,
+    /// `[blocks * 16, columns]`
+    rows: Vec<Vec<f32>>,
+}
+
+impl Weights {
+    fn random(format: Format, columns: usize, blocks: usize, rng: &mut ChaCha8Rng) -> Self {
+        let mut rows: Vec<Vec<f32>> = (0..blocks * LANES)
+            .map(|_| {
+                let size = 0.01 + random(rng).abs();
+                (0..columns).map(|_| size * random(rng)).collect()
+            })
+            .collect();
+        let (mut bytes, mut scales) = (Vec::new(), Vec::new());
+        for block in rows.chunks_mut(LANES) {
+            match format {
+                Format::F32 | Format::Bf16 | Format::F16 => {
+                    for column in 0..columns {
+                        for row in block.iter_mut() {
+                            let weight = &mut row[column];
+                            match format {
+                                Format::F32 => bytes.extend(weight.to_le_bytes()),
+                                Format::Bf16 => {
+                                    let stored = bf16::from_f32(*weight);
+                                    *weight = stored.to_f32();
+                                    bytes.extend(stored.to_le_bytes());
+                                }
+                                _ => {
+                                    let stored = f16::from_f32(*weight);
+                                    *weight = stored.to_f32();
+                                    bytes.extend(stored.to_le_bytes());
+                                }
+                            }
+                        }
+                    }
+                }
+                Format::Int8 | Format::Int4 => {
+                    let mut values = vec![0; format.block_bytes(columns)];
+                    let mut block_scales = vec![f16::ZERO; format.groups(columns) * LANES];
+                    let given: Vec<&[f32]> = block.iter().map(Vec::as_slice).collect();
+                    if format == Format::Int8 {
+                        quantise::pack_int8(&given, &mut values, &mut block_scales);
+                    } else {
+                        quantise::pack_int4(&given, &mut values, &mut block_scales);
+                    }
+                    let mut stored: Vec<&mut [f32]> =
+                        block.iter_mut().map(Vec::as_mut_slice).collect();
+                    if format == Format::Int8 {
+                        quantise::unpack_int8(&values, &block_scales, &mut stored);
+                    } else {
+                        quantise::unpack_int4(&values, &block_scales, &mut stored);
+                    }
+                    bytes.extend(values);
+                    scales.extend(block_scales);
+                }
+            }
+        }
+        assert_eq!(bytes.len(), blocks * format.block_bytes(columns));
+        assert_eq!(scales.len(), blocks * format.groups(columns) * LANES);
+        Self { format, columns, blocks, bytes, scales, rows }
+    }
+
+    /// Multiplies on every instruction set and compares with f64.
+    fn check(&self, rows: usize, used: usize, gap: usize, rng: &mut ChaCha8Rng) {
+        const GUARD: f32 = 1234.5;
+        let x: Vec<f32> = (0..rows * self.columns).map(|_| random(rng)).collect();
+        let outputs = self.blocks * LANES;
+        let stride = outputs + gap;
+        for isa in Isa::all_here() {
+            let what = format!(
+                "{isa:?} {:?} columns {} blocks {} rows {used}/{rows} gap {gap}",
+                self.format, self.columns, self.blocks
+            );
+            let mut y = vec![GUARD; rows * stride];
+            for row in 0..rows {
+                y[row * stride..][..outputs].fill(f32::NAN);
+            }
+            let product = Product {
+                weights: self.bytes.as_ptr(),
+                scales: self.scales.as_ptr().cast(),
+                x: x.as_ptr(),
+                y: y.as_mut_ptr(),
+                rows,
+                used,
+                columns: self.columns,
+                blocks: self.blocks,
+                stride,
+            };
+            // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+            unsafe { product_for(self.format, isa)(&product) };
+
+            for row in 0..rows {
+                let (computed, guard) = y[row * stride..][..stride].split_at(outputs);
+                assert!(guard.iter().all(|&value| value == GUARD), "{what}: wrote into the gap");
+                if row >= used {
+                    assert!(
+                        computed.iter().all(|&value| value == 0.0),
+                        "{what}: padding row {row}"
+                    );
+                    continue;
+                }
+                let x = &x[row * self.columns..][..self.columns];
+                for (output, &computed) in computed.iter().enumerate() {
+                    let terms = x.iter().zip(&self.rows[output]);
+                    let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), (&x, &w)| {
+                        let term = f64::from(x) * f64::from(w);
+                        (sum + term, size + term.abs())
+                    });
+                    let error = (f64::from(computed) - sum).abs();
+                    assert!(
+                        error <= 3e-6 * size,
+                        "{what}: y[{row}, {output}] = {computed}, not {sum} ({:e})",
+                        error / size
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_format_and_instruction_set_matches_f64() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for format in Format::ALL {
+        for (columns, blocks) in [(1, 1), (32, 9), (40, 3), (100, 5), (577, 2), (2048, 1)] {
+            let weights = Weights::random(format, columns, blocks, &mut rng);
+            for (rows, used) in
+                [(1, 1), (2, 2), (3, 3), (8, 4), (8, 5), (6, 6), (8, 7), (8, 8), (32, 13)]
+            {
+                weights.check(rows, used, 0, &mut rng);
+            }
+        }
+        for blocks in 1..=9 {
+            let weights = Weights::random(format, 96, blocks, &mut rng);
+            weights.check(1, 1, 16, &mut rng);
+            weights.check(4, 3, 5, &mut rng);
+            weights.check(16, 10, 5, &mut rng);
+        }
+    }
+}
+
+#[test]
+fn more_rows_than_are_copied_at_once() {
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    for format in Format::ALL {
+        Weights::random(format, 300, 1, &mut rng).check(100, 100, 3, &mut rng);
+        Weights::random(format, 33, 1, &mut rng).check(260, 257, 0, &mut rng);
+    }
+}

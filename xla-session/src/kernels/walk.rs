@@ -1,0 +1,215 @@
+//! Which rows meet which weights, in which order.
+//!
+//! Few rows are bound by memory: the weights stream through registers, several blocks at a time,
+//! and each tile of rows widens them again. Many rows are bound by arithmetic (as GotoBLAS has
+//! it, Goto and van de Geijn 2008): some columns of a block are widened once into a panel that
+//! stays in the L1 cache, and all tiles of rows, copied densely into the L2 cache, meet it there.
+
+use super::format::{F32, STEP, StoredFormat, Widen, in_place};
+use super::scratch::with_scratch;
+use super::tile::Tile;
+use super::vector::{Vector, nibble_factor};
+use super::{LANES, Product};
+
+/// Rows whose copied columns stay in the L2 cache.
+const MANY: usize = 256;
+
+/// The kernel of one vector and format.
+///
+/// # Safety
+///
+/// As for [`Kernel`](super::Kernel).
+pub(super) unsafe fn product<V: Vector, F: StoredFormat>(p: &Product) {
+    // SAFETY: the caller's promise; rows are partitioned into computed and padding ones.
+    unsafe {
+        for row in p.used..p.rows {
+            p.y.add(row * p.stride).write_bytes(0, p.blocks * LANES);
+        }
+        let mut first = 0;
+        while first < p.used {
+            let rows = MANY.min(p.used - first);
+            let part = Product {
+                x: p.x.add(first * p.columns),
+                y: p.y.add(first * p.stride),
+                rows,
+                used: rows,
+                ..*p
+            };
+            if rows <= V::FEW {
+                few_rows::<V, F>(&part)
+            } else {
+                many_rows::<V, F>(&part)
+            }
+            first += rows;
+        }
+    }
+}
+
+/// `rows` in tiles of nearly equal size, at most `V::ROWS`: calls `with(first row, rows)`.
+#[inline(always)]
+fn tiles_of<V: Vector>(rows: usize, mut with: impl FnMut(usize, usize)) {
+    let tiles = rows.div_ceil(V::ROWS);
+    let (each, more) = (rows / tiles, rows % tiles);
+    let mut first = 0;
+    for tile in 0..tiles {
+        let rows = each + usize::from(tile < more);
+        with(first, rows);
+        first += rows;
+    }
+}
+
+/// The whole product as one tile of as many rows as there are.
+fn whole<F: StoredFormat>(p: &Product) -> Tile {
+    let columns = p.columns.next_multiple_of(F::GROUP);
+    let block_bytes = columns * F::STEP_BYTES / STEP;
+    let block_scales = if F::SCALED { columns / F::GROUP * LANES } else { 0 };
+    Tile {
+        weights: p.weights,
+        block_bytes,
+        scales: p.scales,
+        block_scales,
+        x: p.x,
+        x_stride: p.columns,
+        start: std::ptr::null(),
+        start_stride: 0,
+        y: p.y,
+        y_stride: p.stride,
+        columns,
+        blocks: p.blocks,
+        accumulate: false,
+    }
+}
+
+unsafe fn few_rows<V: Vector, F: StoredFormat>(p: &Product) {
+    let tile = whole::<F>(p);
+    if !in_place::<V, F>() && tile.columns == p.columns {
+        // SAFETY: `x` has every column that the weights have.
+        return unsafe { few_rows_of::<V, F>(p.used, &tile) };
+    }
+
+    let groups = tile.columns / F::GROUP;
+    with_scratch((tile.columns + groups) * p.used, |x| {
+        // SAFETY: the scratch holds `[used, columns]` activations, then `[used, groups]` sums.
+        unsafe {
+            let start = x.add(p.used * tile.columns);
+            for row in 0..p.used {
+                prepare::<V, F>(
+                    std::slice::from_raw_parts(p.x.add(row * p.columns), p.columns),
+                    std::slice::from_raw_parts_mut(x.add(row * tile.columns), tile.columns),
+                    std::slice::from_raw_parts_mut(start.add(row * groups), groups),
+                );
+            }
+            let tile = Tile { x, x_stride: tile.columns, start, start_stride: groups, ..tile };
+            few_rows_of::<V, F>(p.used, &tile);
+        }
+    });
+}
+
+unsafe fn few_rows_of<V: Vector, F: StoredFormat>(rows: usize, tile: &Tile) {
+    tiles_of::<V>(rows, |first, rows| {
+        // SAFETY: rows of the tile.
+        unsafe { V::run::<F>(rows, &tile.rows_from(first)) }
+    });
+}
+
+/// Pads a row with zeros to whole groups. Nibbles in place want it multiplied with their factors,
+/// and each group's sum to start from what the stored `+ 8` adds to it.
+fn prepare<V: Vector, F: StoredFormat>(row: &[f32], x: &mut [f32], start: &mut [f32]) {
+    x[..row.len()].copy_from_slice(row);
+    x[row.len()..].fill(0.0);
+    if in_place::<V, F>() {
+        const FACTORS: [f32; STEP] = {
+            let mut factors = [0.0; STEP];
+            let mut i = 0;
+            while i < STEP {
+                factors[i] = nibble_factor(i);
+                i += 1;
+            }
+            factors
+        };
+        for (group, start) in x.chunks_exact_mut(F::GROUP).zip(start) {
+            let mut sums = [0.0; STEP];
+            for step in group.as_chunks_mut::<STEP>().0 {
+                for i in 0..STEP {
+                    sums[i] += step[i];
+                    step[i] *= FACTORS[i];
+                }
+            }
+            *start = -8.0 * sums.iter().sum::<f32>();
+        }
+    }
+}
+
+unsafe fn many_rows<V: Vector, F: StoredFormat>(p: &Product) {
+    let whole = whole::<F>(p);
+    // A line more than the columns, or rows would compete for the same sets of the L1 cache.
+    let x_stride = V::PANEL_COLUMNS + LANES;
+    let panel_len = V::PANEL_COLUMNS * LANES;
+    with_scratch(V::PANEL_BLOCKS * panel_len + p.used * x_stride, |panel| {
+        // SAFETY: the scratch holds `[panel blocks, panel columns, 16]` widened weights and
+        // `[used, x_stride]` activations; columns and blocks stay within those of the product.
+        unsafe {
+            let x = panel.add(V::PANEL_BLOCKS * panel_len);
+            for column in (0..whole.columns).step_by(V::PANEL_COLUMNS) {
+                let columns = V::PANEL_COLUMNS.min(whole.columns - column);
+                let given = columns.min(p.columns - column);
+                for row in 0..p.used {
+                    let (from, to) = (p.x.add(row * p.columns + column), x.add(row * x_stride));
+                    to.copy_from_nonoverlapping(from, given);
+                    to.add(given).write_bytes(0, columns - given);
+                }
+
+                for block in (0..p.blocks).step_by(V::PANEL_BLOCKS) {
+                    let blocks = V::PANEL_BLOCKS.min(p.blocks - block);
+                    for b in 0..blocks {
+                        let block = block + b;
+                        V::widen::<F>(&Widen {
+                            weights: whole
+                                .weights
+                                .add(block * whole.block_bytes + column * F::STEP_BYTES / STEP),
+                            scales: whole.scales.wrapping_add(
+                                block * whole.block_scales + column / F::GROUP * LANES,
+                            ),
+                            columns,
+                            panel: panel.add(b * panel_len),
+                        });
+                    }
+                    let tile = Tile {
+                        weights: panel.cast(),
+                        block_bytes: panel_len * size_of::<f32>(),
+                        x,
+                        x_stride,
+                        y: p.y.add(block * LANES),
+                        columns,
+                        blocks,
+                        accumulate: column > 0,
+                        ..whole
+                    };
+                    tiles_of::<V>(p.used, |first, rows| {
+                        V::run::<F32>(rows, &tile.rows_from(first))
+                    });
+                }
+            }
+        }
+    });
+}
+
+impl Tile {
+    /// The same from row `first` on.
+    ///
+    /// # Safety
+    ///
+    /// There is such a row.
+    #[inline(always)]
+    unsafe fn rows_from(&self, first: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self {
+                x: self.x.add(first * self.x_stride),
+                start: self.start.wrapping_add(first * self.start_stride),
+                y: self.y.add(first * self.y_stride),
+                ..*self
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Weights as small integers times a scale for each group of columns.
+//!
+//! A group is [`GROUP`] consecutive columns of one row; its scale is stored as f16 and the weight
+//! is `q * scale`, with `q` in `-127..=127` (int8) or `-8..=7` (int4). Packed values lie in blocks
+//! of [`LANES`] rows, as [`kernels`](crate::kernels) reads them.
+//!
+//! A scale that f16 cannot hold becomes NaN: of a group with an infinite or NaN weight, or with
+//! one above about 8e6 (int8) or 5e5 (int4). No such weight turns into an ordinary number.
+
+use half::f16;
+
+use crate::kernels::LANES;
+
+/// Columns that share a scale.
+pub const GROUP: usize = 32;
+
+/// A group of each row of a block: `[columns, rows]`.
+type Columns = [[f32; LANES]; GROUP];
+
+/// Quantises up to [`LANES`] rows of one block, all of the same length: `values` is
+/// `[groups * 32, 16]` i8, `scales` is `[groups, 16]`. Missing rows and columns become zeros.
+///
+/// # Panics
+///
+/// When the rows differ in length, are more than [`LANES`], or the outputs have another size.
+pub fn pack_int8(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
+    let groups = check(rows, values.len(), GROUP * LANES, scales.len());
+    let (values, scales) =
+        (values.as_chunks_mut::<{ GROUP * LANES }>().0, scales.as_chunks_mut().0);
+    for (group, (values, scales)) in (0..groups).zip(values.iter_mut().zip(scales)) {
+        let columns = transpose(rows, group);
+        let (low, high) = extremes(&columns);
+        let mut wanted = [0.0; LANES];
+        for lane in 0..LANES {
+            wanted[lane] = if high[lane] > -low[lane] { high[lane] } else { -low[lane] } / 127.0;
+        }
+        let inverses = set_scales(scales, wanted, 127.0 / 127.5);
+        for (values, column) in values.as_chunks_mut::<LANES>().0.iter_mut().zip(&columns) {
+            for lane in 0..LANES {
+                values[lane] = round::<-127, 127>(column[lane] * inverses[lane]) as u8;
+            }
+        }
+    }
+}
+
+/// Quantises up to [`LANES`] rows of one block, all of the same length: `values` is
+/// `[groups, 4, 16]` little-endian u32, nibble `i` of word `(j, lane)` being column `8 * j + i`
+/// of the group plus 8; `scales` is `[groups, 16]`. Missing rows and columns become zeros.
+///
+/// # Panics
+///
+/// As [`pack_int8`].
+pub fn pack_int4(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
+    let groups = check(rows, values.len(), GROUP * LANES / 2, scales.len());
+    let (values, scales) =
+        (values.as_chunks_mut::<{ GROUP * LANES / 2 }>().0, scales.as_chunks_mut().0);
+    for (group, (values, scales)) in (0..groups).zip(values.iter_mut().zip(scales)) {
+        let columns = transpose(rows, group);
+        let inverses = set_scales(scales, best_int4_scales(&columns), 8.0 / 8.5);
+        let words = values.as_chunks_mut::<{ 4 * LANES }>().0;
+        for (words, columns) in words.iter_mut().zip(columns.as_chunks::<8>().0) {
+            let mut packed = [0_u32; LANES];
+            for (i, column) in columns.iter().enumerate() {
+                for lane in 0..LANES {
+                    let q = round::<-8, 7>(column[lane] * inverses[lane]) + 8;
+                    packed[lane] |= (q as u32) << (4 * i);
+                }
+            }
+            for (bytes, word) in words.as_chunks_mut::<4>().0.iter_mut().zip(packed) {
+                *bytes = word.to_le_bytes();
+            }
+        }
+    }
+}
+
+/// What [`pack_int8`] stored, as f32.
+///
+/// # Panics
+///
+/// As [`pack_int8`].
+pub fn unpack_int8(values: &[u8], scales: &[f16], rows: &mut [&mut [f32]]) {
+    check(rows, values.len(), GROUP * LANES, scales.len());
+    for (lane, row) in rows.iter_mut().enumerate() {
+        for (column, weight) in row.iter_mut().enumerate() {
+            let scale = scales[column / GROUP * LANES + lane].to_f32();
+            *weight = f32::from(values[column * LANES + lane] as i8) * scale;
+        }
+    }
+}
+
+/// What [`pack_int4`] stored, as f32.
+///
+/// # Panics
+///
+/// As [`pack_int8`].
+pub fn unpack_int4(values: &[u8], scales: &[f16], rows: &mut [&mut [f32]]) {
+    check(rows, values.len(), GROUP * LANES / 2, scales.len());
+    let words = values.as_chunks::<4>().0;
+    for (lane, row) in rows.iter_mut().enumerate() {
+        for (column, weight) in row.iter_mut().enumerate() {
+            let scale = scales[column / GROUP * LANES + lane].to_f32();
+            let word = u32::from_le_bytes(words[column / 8 * LANES + lane]);
+            *weight = ((word >> (4 * (column % 8)) & 15) as f32 - 8.0) * scale;
+        }
+    }
+}
+
+/// The number of groups, after comparing sizes.
+fn check(rows: &[impl AsRef<[f32]>], values: usize, group_bytes: usize, scales: usize) -> usize {
+    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    let groups = columns.div_ceil(GROUP);
+    assert!(rows.len() <= LANES, "{} rows in a block of {LANES}", rows.len());
+    assert!(rows.iter().all(|row| row.as_ref().len() == columns), "rows of different lengths");
+    assert_eq!(values, groups * group_bytes, "bytes of values");
+    assert_eq!(scales, groups * LANES, "scales");
+    groups
+}
+
+/// Group `group` of every row, with rows innermost.
+fn transpose(rows: &[&[f32]], group: usize) -> Columns {
+    let mut columns = [[0.0; LANES]; GROUP];
+    for (lane, row) in rows.iter().enumerate() {
+        let row = &row[group * GROUP..];
+        if let Some(row) = row.first_chunk::<GROUP>() {
+            for column in 0..GROUP {
+                columns[column][lane] = row[column];
+            }
+        } else {
+            for (column, weight) in columns.iter_mut().zip(row) {
+                column[lane] = *weight;
+            }
+        }
+    }
+    columns
+}
+
+/// The least and the largest weight of each row, both NaN when the row has one that is not finite.
+fn extremes(columns: &Columns) -> ([f32; LANES], [f32; LANES]) {
+    let (mut low, mut high, mut poison) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    for column in columns {
+        for lane in 0..LANES {
+            let weight = column[lane];
+            low[lane] = if weight < low[lane] { weight } else { low[lane] };
+            high[lane] = if weight > high[lane] { weight } else { high[lane] };
+            poison[lane] += weight * 0.0;
+        }
+    }
+    for lane in 0..LANES {
+        low[lane] += poison[lane];
+        high[lane] += poison[lane];
+    }
+    (low, high)
+}
+
+/// Stores the `wanted` scales, none of them smaller than by the factor `least`, and returns their
+/// inverses; 0 for zero and NaN.
+fn set_scales(scales: &mut [f16; LANES], wanted: [f32; LANES], least: f32) -> [f32; LANES] {
+    let mut inverses = [0.0; LANES];
+    for lane in 0..LANES {
+        let mut scale = f16::from_f32(wanted[lane]);
+        // A subnormal f16 is coarse: rounded down, it would clip the largest weight.
+        if scale.to_f32().abs() < wanted[lane].abs() * least {
+            scale = f16::from_bits(scale.to_bits() + 1);
+        }
+        if !scale.is_finite() {
+            scale = f16::NAN;
+        }
+        scales[lane] = scale;
+        let scale = scale.to_f32();
+        inverses[lane] = if scale == 0.0 || scale.is_nan() { 0.0 } else { 1.0 / scale };
+    }
+    inverses
+}
+
+/// For each row the scale, of a few candidates, that leaves the least squared error.
+fn best_int4_scales(columns: &Columns) -> [f32; LANES] {
+    let (low, high) = extremes(columns);
+    let mut best = [0.0; LANES];
+    for lane in 0..LANES {
+        best[lane] = if high[lane] > -low[lane] { high[lane] / -8.0 } else { low[lane] / -8.0 };
+    }
+    best
+}
+
+/// The nearest integer, ties to even, within `LOW..=HIGH`; `LOW` for NaN.
+fn round<const LOW: i32, const HIGH: i32>(value: f32) -> i32 {
+    // A float of this size has no fraction, so that adding it rounds.
+    const WHOLE: f32 = 12_582_912.0;
+    let value = if value > LOW as f32 { value } else { LOW as f32 };
+    let value = if value < HIGH as f32 { value } else { HIGH as f32 };
+    (value + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{Rng, SeedableRng};
+
+    use super::*;
+
+    type Pack = fn(&[&[f32]], &mut [u8], &mut [f16]);
+    type Unpack = fn(&[u8], &[f16], &mut [&mut [f32]]);
+
+    /// Both formats, with the bytes of a group and the largest magnitude of `q`.
+    const FORMATS: [(Pack, Unpack, usize, f32); 2] = [
+        (pack_int8, unpack_int8, GROUP * LANES, 127.0),
+        (pack_int4, unpack_int4, GROUP * LANES / 2, 8.0),
+    ];
+
+    /// Packs and unpacks: the restored rows and the scales `[groups, 16]`.
+    fn round_trip(
+        (pack, unpack, group_bytes, _): (Pack, Unpack, usize, f32),
+        rows: &[Vec<f32>],
+    ) -> (Vec<Vec<f32>>, Vec<f16>) {
+        let groups = rows[0].len().div_ceil(GROUP);
+        let mut values = vec![0xa5; groups * group_bytes];
+        let mut scales = vec![f16::NAN; groups * LANES];
+        let given: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
+        pack(&given, &mut values, &mut scales);
+        let mut restored = vec![vec![0.0; rows[0].len()]; rows.len()];
+        let mut views: Vec<&mut [f32]> = restored.iter_mut().map(Vec::as_mut_slice).collect();
+        unpack(&values, &scales, &mut views);
+        (restored, scales)
+    }
+
+    fn random_rows(count: usize, columns: usize, size: f32) -> Vec<Vec<f32>> {
+        let mut rng = ChaCha8Rng::seed_from_u64(columns as u64);
+        let mut random = || size * (rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0);
+        (0..count).map(|_| (0..columns).map(|_| random()).collect()).collect()
+    }
+
+    #[test]
+    fn the_error_is_at_most_half_a_scale_and_a_whole_one_where_int4_clips() {
+        for format in FORMATS {
+            for (count, columns, size) in
+                [(16, 64, 1.0), (3, 33, 100.0), (16, 100, 1e-3), (1, 1, 0.3), (16, 32, 3e-6)]
+            {
+                let rows = random_rows(count, columns, size);
+                let (restored, scales) = round_trip(format, &rows);
+                for (lane, (row, restored)) in rows.iter().zip(&restored).enumerate() {
+                    for (column, (&weight, &restored)) in row.iter().zip(restored).enumerate() {
+                        let scale = scales[column / GROUP * LANES + lane].to_f32();
+                        let error = (weight - restored).abs() / scale.abs();
+                        // Rounding the scale to f16 moves the largest weight a little further.
+                        let limit = if restored == 7.0 * scale { 1.5 } else { 0.57 };
+                        assert!(error <= limit, "{weight} became {restored}, scale {scale}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn multiples_of_a_scale_are_exact() {
+        for format in FORMATS {
+            let largest = format.3;
+            let scale = 0.125;
+            let row: Vec<f32> = (0..32).map(|i| scale * ((i % 15) as f32 - 7.0)).collect();
+            let row: Vec<f32> = row.into_iter().chain([-largest * scale; 32]).collect();
+            let mut rows = vec![row; 5];
+            rows[0][3] = -largest * scale;
+            rows[2][40] = 0.0;
+            rows[0].truncate(64);
+            let first = round_trip(format, &rows).0;
+            assert_eq!(first[0], rows[0]);
+            assert_eq!(first[2][32..], rows[2][32..]);
+        }
+    }
+
+    #[test]
+    fn zeros_stay_zero_with_zero_scales() {
+        for format in FORMATS {
+            let (restored, scales) = round_trip(format, &vec![vec![0.0; 40]; 7]);
+            assert!(restored.iter().flatten().all(|&weight| weight == 0.0));
+            assert!(scales.iter().all(|&scale| scale == f16::ZERO));
+        }
+    }
+
+    #[test]
+    fn what_f16_cannot_scale_becomes_nan_and_only_its_group() {
+        for format in FORMATS {
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e9] {
+                let mut rows = vec![vec![0.5; 96]; 16];
+                rows[4][40] = bad;
+                let (restored, _) = round_trip(format, &rows);
+                for (lane, row) in restored.iter().enumerate() {
+                    for (column, weight) in row.iter().enumerate() {
+                        let in_group = lane == 4 && (32..64).contains(&column);
+                        assert_eq!(weight.is_nan(), in_group, "{bad}: [{lane}, {column}] {weight}");
+                    }
+                }
+            }
+        }
+    }
+}
