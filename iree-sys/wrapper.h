@@ -39,3 +39,8 @@ IREE_API_EXPORT iree_status_t iree_vm_bytecode_module_create(
 #include "iree/hal/local/loaders/registration/init.h"
 #include "iree/task/executor.h"
 #include "iree/task/topology.h"
+
+// Profiling: what a sink of ours receives and writes.
+#include "iree/hal/profile_schema.h"
+#include "iree/hal/profile_sink.h"
+#include "iree/hal/utils/profile_file.h"

@@ -1,6 +1,7 @@
 //! Devices: what runs modules and holds buffers.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::instance::Instance;
 use crate::kernel::Kernels;
 use crate::local_device;
+use crate::profile::Recorder;
 use crate::status::check;
 
 /// How to open a device; the default suits most programs.
@@ -27,6 +29,10 @@ pub struct DeviceOptions {
     /// Rust functions that modules on `local-task` or `local-sync` may call. Other devices take
     /// none.
     pub kernels: Kernels,
+    /// A file to be made, into which `local-task` or `local-sync` records every dispatch: see
+    /// [`Device::take_profile`]. Such a device stays until the process ends, as IREE may look at
+    /// its recorder after the last call has returned. Other devices take only `None`.
+    pub profile: Option<PathBuf>,
 }
 
 /// A device, opened by [`Instance::device`]. Cloning gives another handle to the same one.
@@ -44,7 +50,8 @@ struct Inner {
     uri: String,
     threads: Option<usize>,
     /// The device points into them, and they are dropped after `drop` has released it.
-    _kernels: Kernels,
+    kernels: Kernels,
+    recorder: Option<Recorder>,
 }
 
 // SAFETY: HAL devices and their allocators are thread-safe (iree/hal/device.h).
@@ -72,6 +79,11 @@ impl Device {
                     "device `{uri}` cannot call Rust kernels; `local-task` and `local-sync` can"
                 )));
             }
+            if options.profile.is_some() {
+                return Err(Error::invalid(format!(
+                    "device `{uri}` cannot record a profile; `local-task` and `local-sync` can"
+                )));
+            }
             let known = instance.drivers()?;
             if !known.iter().any(|info| info.name == driver) {
                 let names: Vec<&str> = known.iter().map(|info| info.name.as_str()).collect();
@@ -90,13 +102,18 @@ impl Device {
             // SAFETY: ours, and not used again.
             unsafe { sys::iree_hal_device_release(raw.as_ptr()) };
         })?;
-        Ok(Self(Arc::new(Inner {
+        let mut inner = Inner {
             raw,
             group,
             uri: uri.to_owned(),
             threads,
-            _kernels: options.kernels.clone(),
-        })))
+            kernels: options.kernels.clone(),
+            recorder: None,
+        };
+        if let Some(path) = &options.profile {
+            inner.recorder = Some(Recorder::begin(raw, path)?);
+        }
+        Ok(Self(Arc::new(inner)))
     }
 
     /// The URI that it was opened with.
@@ -136,6 +153,10 @@ impl Device {
         self.0.raw.as_ptr()
     }
 
+    pub(crate) fn recorder(&self) -> Option<&Recorder> {
+        self.0.recorder.as_ref()
+    }
+
     pub(crate) fn group(&self) -> *mut sys::iree_hal_device_group_t {
         self.0.group.as_ptr()
     }
@@ -148,6 +169,13 @@ impl Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if let Some(recorder) = &self.recorder {
+            // A recording ends only on an idle device, and no call says that a device is idle:
+            // this one stays, with all that it points to.
+            recorder.finish(self.raw);
+            std::mem::forget(self.kernels.clone());
+            return;
+        }
         // SAFETY: both are ours and not used again. The device goes first so that whoever still
         // holds the group (a session's HAL module) holds the device through it.
         unsafe {

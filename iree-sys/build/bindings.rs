@@ -25,7 +25,10 @@ pub fn generate(
         .allowlist_file(
             r".*/iree/hal/(allocator|buffer|buffer_transfer|buffer_view|buffer_view_util|device|device_group|driver|driver_registry|event|executable|fence|file|queue|semaphore|string_util)\.h",
         )
-        .blocklist_function("iree_hal_(profile|pool|slab|topology|device_.*profil).*")
+        .blocklist_function("iree_hal_(pool|slab|topology).*")
+        .allowlist_function("iree_hal_profile_sink_release")
+        .allowlist_type("iree_hal_profile_((chunk_metadata|sink_vtable|executable_function_record|host_execution_event)_t|(queue_event|file_record)_type_e)")
+        .allowlist_type("iree_hal_device_profiling_data_family_bits_t")
         .allowlist_file(r".*/iree/base/(allocator|status|string_builder|string_view|time)\.h")
         .allowlist_file(r".*/iree/base/threading/numa\.h")
         .allowlist_file(r".*/iree/io/(file_handle|parameter_.*)\.h")
@@ -37,7 +40,7 @@ pub fn generate(
         .allowlist_type("iree_(async|task)_(proactor|frontier|semaphore|operation|region|notification|file|process)_t")
         // IREE's own innards, only ever seen behind a pointer.
         .opaque_type("iree_async_(proactor|frontier_tracker|frontier|semaphore|operation|region|notification)_t")
-        .opaque_type("iree_(hal|async)_.*_vtable_t")
+        .opaque_type("iree_hal_([a-oq-z].*|pool_.*)_vtable_t|iree_async_.*_vtable_t")
         .opaque_type("_IO_FILE|iree_task_(worker|process)_.*|pthread_.*")
         // va_list has no portable Rust type.
         .blocklist_function("iree_.*_(vf|va_list|v)$")

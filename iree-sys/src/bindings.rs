@@ -1695,6 +1695,19 @@ pub struct iree_hal_profile_sink_t {
     _unused: [u8; 0],
 }
 pub type iree_hal_device_profiling_data_families_t = u64;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_NONE: iree_hal_device_profiling_data_family_bits_t = 0;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_QUEUE_EVENTS: iree_hal_device_profiling_data_family_bits_t = 1;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_HOST_EXECUTION_EVENTS: iree_hal_device_profiling_data_family_bits_t = 2;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_DEVICE_QUEUE_EVENTS: iree_hal_device_profiling_data_family_bits_t = 4;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_DISPATCH_EVENTS: iree_hal_device_profiling_data_family_bits_t = 8;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_COUNTER_SAMPLES: iree_hal_device_profiling_data_family_bits_t = 16;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_EXECUTABLE_METADATA: iree_hal_device_profiling_data_family_bits_t = 32;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_EXECUTABLE_TRACES: iree_hal_device_profiling_data_family_bits_t = 64;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_MEMORY_EVENTS: iree_hal_device_profiling_data_family_bits_t = 128;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_DEVICE_METRICS: iree_hal_device_profiling_data_family_bits_t = 256;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_COMMAND_REGION_EVENTS: iree_hal_device_profiling_data_family_bits_t = 512;
+pub const IREE_HAL_DEVICE_PROFILING_DATA_COUNTER_RANGES: iree_hal_device_profiling_data_family_bits_t = 1024;
+pub type iree_hal_device_profiling_data_family_bits_t = ::std::os::raw::c_uint;
 pub type iree_hal_device_profiling_flags_t = u32;
 pub type iree_hal_profile_capture_filter_flags_t = u32;
 #[repr(C)]
@@ -2215,6 +2228,116 @@ impl Default for iree_hal_driver_factory_t {
 #[derive(Debug, Copy, Clone)]
 pub struct iree_hal_driver_registry_t {
     _unused: [u8; 0],
+}
+pub type iree_hal_profile_executable_function_flags_t = u32;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct iree_hal_profile_executable_function_record_t {
+    pub record_length: u32,
+    pub flags: iree_hal_profile_executable_function_flags_t,
+    pub executable_id: u64,
+    pub function_ordinal: u32,
+    pub constant_count: u32,
+    pub binding_count: u32,
+    pub parameter_count: u32,
+    pub workgroup_size: [u32; 3usize],
+    pub name_length: u32,
+    pub function_hash: [u64; 2usize],
+}
+pub type iree_hal_profile_queue_event_type_t = u32;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_NONE: iree_hal_profile_queue_event_type_e = 0;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_BARRIER: iree_hal_profile_queue_event_type_e = 1;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_DISPATCH: iree_hal_profile_queue_event_type_e = 2;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_EXECUTE: iree_hal_profile_queue_event_type_e = 3;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_COPY: iree_hal_profile_queue_event_type_e = 4;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_FILL: iree_hal_profile_queue_event_type_e = 5;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_UPDATE: iree_hal_profile_queue_event_type_e = 6;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_READ: iree_hal_profile_queue_event_type_e = 7;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_WRITE: iree_hal_profile_queue_event_type_e = 8;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_ALLOCA: iree_hal_profile_queue_event_type_e = 9;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_DEALLOCA: iree_hal_profile_queue_event_type_e = 10;
+pub const IREE_HAL_PROFILE_QUEUE_EVENT_TYPE_HOST_CALL: iree_hal_profile_queue_event_type_e = 11;
+pub type iree_hal_profile_queue_event_type_e = ::std::os::raw::c_uint;
+pub type iree_hal_profile_host_execution_event_flags_t = u32;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct iree_hal_profile_host_execution_event_t {
+    pub record_length: u32,
+    pub type_: iree_hal_profile_queue_event_type_t,
+    pub flags: iree_hal_profile_host_execution_event_flags_t,
+    pub status_code: u32,
+    pub event_id: u64,
+    pub submission_id: u64,
+    pub command_buffer_id: u64,
+    pub executable_id: u64,
+    pub allocation_id: u64,
+    pub stream_id: u64,
+    pub physical_device_ordinal: u32,
+    pub queue_ordinal: u32,
+    pub command_index: u32,
+    pub function_ordinal: u32,
+    pub workgroup_count: [u32; 3usize],
+    pub workgroup_size: [u32; 3usize],
+    pub start_host_time_ns: i64,
+    pub end_host_time_ns: i64,
+    pub payload_length: u64,
+    pub tile_count: u64,
+    pub tile_duration_sum_ns: i64,
+    pub operation_count: u32,
+    pub reserved0: u32,
+}
+pub type iree_hal_profile_chunk_flags_t = u64;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct iree_hal_profile_chunk_metadata_t {
+    pub content_type: iree_string_view_t,
+    pub name: iree_string_view_t,
+    pub session_id: u64,
+    pub stream_id: u64,
+    pub event_id: u64,
+    pub executable_id: u64,
+    pub command_buffer_id: u64,
+    pub physical_device_ordinal: u32,
+    pub queue_ordinal: u32,
+    pub flags: iree_hal_profile_chunk_flags_t,
+    pub dropped_record_count: u64,
+}
+impl Default for iree_hal_profile_chunk_metadata_t {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct iree_hal_profile_sink_vtable_t {
+    pub destroy: ::std::option::Option<
+        unsafe extern "C" fn(sink: *mut iree_hal_profile_sink_t),
+    >,
+    pub begin_session: ::std::option::Option<
+        unsafe extern "C" fn(
+            sink: *mut iree_hal_profile_sink_t,
+            metadata: *const iree_hal_profile_chunk_metadata_t,
+        ) -> iree_status_t,
+    >,
+    pub write: ::std::option::Option<
+        unsafe extern "C" fn(
+            sink: *mut iree_hal_profile_sink_t,
+            metadata: *const iree_hal_profile_chunk_metadata_t,
+            iovec_count: iree_host_size_t,
+            iovecs: *const iree_const_byte_span_t,
+        ) -> iree_status_t,
+    >,
+    pub end_session: ::std::option::Option<
+        unsafe extern "C" fn(
+            sink: *mut iree_hal_profile_sink_t,
+            metadata: *const iree_hal_profile_chunk_metadata_t,
+            session_status_code: iree_status_code_t,
+        ) -> iree_status_t,
+    >,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -6463,6 +6586,11 @@ pub struct iree_hal_executable_plugin_manager_t {
 pub struct iree_hal_executable_plugin_vtable_t {
     pub _bindgen_opaque_blob: u64,
 }
+pub const IREE_HAL_PROFILE_FILE_RECORD_TYPE_NONE: iree_hal_profile_file_record_type_e = 0;
+pub const IREE_HAL_PROFILE_FILE_RECORD_TYPE_SESSION_BEGIN: iree_hal_profile_file_record_type_e = 1;
+pub const IREE_HAL_PROFILE_FILE_RECORD_TYPE_CHUNK: iree_hal_profile_file_record_type_e = 2;
+pub const IREE_HAL_PROFILE_FILE_RECORD_TYPE_SESSION_END: iree_hal_profile_file_record_type_e = 3;
+pub type iree_hal_profile_file_record_type_e = ::std::os::raw::c_uint;
 pub type __builtin_va_list = [__va_list_tag; 1usize];
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -7662,6 +7790,16 @@ unsafe extern "C" {
         timeout: iree_timeout_t,
         flags: iree_async_wait_flags_t,
     ) -> iree_status_t;
+    pub fn iree_hal_device_profiling_begin(
+        device: *mut iree_hal_device_t,
+        options: *const iree_hal_device_profiling_options_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_device_profiling_flush(
+        device: *mut iree_hal_device_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_device_profiling_end(
+        device: *mut iree_hal_device_t,
+    ) -> iree_status_t;
     pub fn iree_hal_device_external_capture_begin(
         device: *mut iree_hal_device_t,
         options: *const iree_hal_device_external_capture_options_t,
@@ -8023,6 +8161,7 @@ unsafe extern "C" {
         host_allocator: iree_allocator_t,
         out_device: *mut *mut iree_hal_device_t,
     ) -> iree_status_t;
+    pub fn iree_hal_profile_sink_release(sink: *mut iree_hal_profile_sink_t);
     pub fn iree_hal_parse_shape(
         value: iree_string_view_t,
         shape_capacity: iree_host_size_t,
