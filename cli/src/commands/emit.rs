@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail, ensure};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
-use xla_session::emit::{self, CpuTiles, ElementType, KV_BLOCK, Target, WeightTypes};
+use xla_session::emit::{self, CpuTiles, KV_BLOCK, Target, WeightFormats};
 use xla_session::{LoadMode, Precision};
 
 use crate::model_source::ModelArgs;
@@ -34,6 +34,11 @@ pub struct Args {
     /// Plain StableHLO with static shapes, without anything of IREE's
     #[arg(long)]
     portable: bool,
+
+    /// Matrix products that call this program's own kernels: what it runs itself, and what no
+    /// other runtime can
+    #[arg(long, conflicts_with = "portable")]
+    kernels: bool,
 
     /// Tokens of one call, a graph for each: 1 decodes, more prefill
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 8, 32, 256],
@@ -71,17 +76,14 @@ impl Args {
         );
         let target = match self.portable {
             true => Target::Portable { capacity },
-            false => Target::Cpu(CpuTiles::default()),
+            false => Target::Cpu(CpuTiles { kernels: self.kernels, ..CpuTiles::default() }),
         };
-        let types = match self.precision {
-            Precision::F32 => WeightTypes::all(ElementType::F32),
-            _ => WeightTypes::stored(&config, &checkpoint),
-        };
+        let formats = WeightFormats::new(self.precision, &config, &checkpoint);
         if let Some(rows) = self.rows.iter().find(|&&rows| self.portable && rows > capacity) {
             bail!("--rows {rows}: more than the context of {capacity} tokens");
         }
         let graphs: Vec<_> =
-            self.rows.iter().map(|&rows| emit::emit(&config, &types, &target, rows)).collect();
+            self.rows.iter().map(|&rows| emit::emit(&config, &formats, &target, rows)).collect();
         emit::export(&self.folder, &config, &graphs, self.portable.then_some(capacity))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -36,7 +36,8 @@ struct ValueDescription {
     shape: Vec<Option<usize>>,
     dtype: &'static str,
     /// Of arguments: "tokens", "start", "last", "rope_cos", "rope_sin", "keys.<layer>",
-    /// "values.<layer>", or the checkpoint's tensors, joined along their rows by "+".
+    /// "values.<layer>", or the checkpoint's tensors, joined along their rows by "+"
+    /// (quantised weights have "scales of" them beside).
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     /// Rows that are interleaved, where the layout is not the checkpoint's own.
@@ -110,6 +111,10 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
                 }
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
                 names.join("+")
+            }
+            Source::Scales(spec) => {
+                let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
+                format!("scales of {}", names.join("+"))
             }
         };
         ValueDescription { source: Some(source), lanes, ..value(format!("arg{i}"), &argument.ty) }

@@ -1,6 +1,7 @@
 //! What an emitted graph is: its text, and where each of its arguments comes from.
 
 use super::builder::{ElementType, TensorType};
+use super::format::{Format, GROUP};
 
 /// One function of one module, ready for a StableHLO compiler.
 #[derive(Debug, Clone)]
@@ -46,6 +47,8 @@ pub enum Source {
     Values(usize),
     /// A weight, in the layout that the target wants.
     Weight(WeightSpec),
+    /// The scales of a quantised weight, `[blocks, groups, lanes]` of f16.
+    Scales(WeightSpec),
 }
 
 /// How a weight is made from the checkpoint's tensors. Graphs that name the same spec share one
@@ -56,19 +59,21 @@ pub struct WeightSpec {
     pub parts: Vec<(String, usize)>,
     /// Columns of each; 0 for vectors.
     pub columns: usize,
-    /// The elements in device memory.
-    pub element: ElementType,
-    /// How they lie there.
+    /// How each weight is stored.
+    pub format: Format,
+    /// How they lie in device memory.
     pub layout: Layout,
 }
 
 /// How the elements of a weight lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// As in the checkpoint: `[rows]` or `[rows, columns]`.
+    /// As in the checkpoint: `[rows]` or `[rows, columns]`; not for quantised weights.
     Rows,
     /// `[ceil(rows / lanes), columns, lanes]`: `lanes` consecutive rows interleaved, so that a
-    /// vector register holds the same column of each. Rows behind the last are zero.
+    /// vector register holds the same column of each. Rows behind the last are zero. Quantised
+    /// weights have whole groups of columns, those behind the last zero; int4 is
+    /// `[blocks, groups, 4, lanes]` of i32, whose nibble `i` is weight `8 j + i` of its group, plus 8.
     Packed {
         /// Rows in one block.
         lanes: usize,
@@ -81,22 +86,36 @@ impl WeightSpec {
         self.parts.iter().map(|(_, rows)| rows).sum()
     }
 
-    /// The extents in device memory.
-    pub fn dims(&self) -> Vec<usize> {
-        match self.layout {
+    /// The type of the tensor that holds the weights.
+    pub fn ty(&self) -> TensorType {
+        let dims = match self.layout {
             Layout::Rows if self.columns == 0 => vec![self.rows()],
             Layout::Rows => vec![self.rows(), self.columns],
-            Layout::Packed { lanes } => vec![self.rows().div_ceil(lanes), self.columns, lanes],
-        }
+            Layout::Packed { lanes } => {
+                let blocks = self.rows().div_ceil(lanes);
+                match self.format {
+                    Format::Int8 => vec![blocks, self.groups() * GROUP, lanes],
+                    Format::Int4 => vec![blocks, self.groups(), GROUP / 8, lanes],
+                    _ => vec![blocks, self.columns, lanes],
+                }
+            }
+        };
+        TensorType::new(&dims, self.format.element())
     }
 
-    /// The type of the argument.
-    pub fn ty(&self) -> TensorType {
-        TensorType::new(&self.dims(), self.element)
+    /// The type of the tensor that holds their scales, when they have any.
+    pub fn scales(&self) -> Option<TensorType> {
+        let Layout::Packed { lanes } = self.layout else { return None };
+        let dims = [self.rows().div_ceil(lanes), self.groups(), lanes];
+        self.format.is_quantised().then(|| TensorType::new(&dims, ElementType::F16))
+    }
+
+    fn groups(&self) -> usize {
+        self.columns.div_ceil(GROUP)
     }
 
     /// Bytes in device memory.
     pub fn bytes(&self) -> usize {
-        self.dims().iter().product::<usize>() * self.element.bytes()
+        self.ty().bytes() + self.scales().map_or(0, |ty| ty.bytes())
     }
 }

@@ -1,9 +1,20 @@
 //! Linear layers: one concept, with a lowering for each target.
 
-use super::builder::{Generic, Value};
-use super::graph::{Layout, WeightSpec};
-use super::tiles::{CpuTiles, FEW};
-use super::{Emitter, Target, multiply_add};
+use super::builder::{Kernel, Value};
+use super::format::Format;
+use super::graph::{Layout, Source, WeightSpec};
+use super::tiles::CpuTiles;
+use super::{ElementType, Emitter, Target};
+
+/// A weight matrix of the graph.
+pub(super) struct Matrix {
+    /// As [`WeightSpec::ty`] has it.
+    pub weights: Value,
+    /// As [`WeightSpec::scales`] has them.
+    pub scales: Option<Value>,
+    pub format: Format,
+    pub columns: usize,
+}
 
 /// One projection `y = x Wᵀ (+ b)`, as the checkpoint names it.
 #[derive(Debug, Clone)]
@@ -38,14 +49,14 @@ impl Emitter<'_> {
                 .map(|linear| {
                     let weight =
                         self.matrix(&[(linear.weight(), linear.rows)], columns, Layout::Rows);
-                    let weight = self.b.convert(&weight, super::ElementType::F32);
+                    let weight = self.b.convert(&weight.weights, ElementType::F32);
                     self.b.dot(x, &weight, [&[], &[]], [&[1], &[1]])
                 })
                 .collect(),
             Target::Cpu(tiles) => {
                 let parts: Vec<_> = group.iter().map(|l| (l.weight(), l.rows)).collect();
                 let weight = self.matrix(&parts, columns, Layout::Packed { lanes: tiles.lanes });
-                let y = self.packed_product(x, &weight, &tiles.clone());
+                let y = self.packed_product(x, &weight);
                 let mut at = 0;
                 group
                     .iter()
@@ -72,65 +83,35 @@ impl Emitter<'_> {
         self.linears(x, &[linear]).remove(0)
     }
 
-    /// `x` `[rows, columns]` times packed weights `[blocks, columns, lanes]`, as
+    /// `x` `[rows, columns]` times a packed matrix; its rows with the padding of the last block,
     /// `[rows, blocks * lanes]`.
-    pub(super) fn packed_product(&mut self, x: &Value, weight: &Value, tiles: &CpuTiles) -> Value {
-        let (rows, columns) = (x.dims()[0], x.dims()[1]);
-        let &[blocks, _, lanes] = weight.dims() else { unreachable!("packed weights have 3 dims") };
-        let element = weight.ty.element;
-        let body = multiply_add(element);
-        let y = if rows == 1 {
-            let x = self.b.reshape(x, &[columns]);
-            let zero = self.b.fill("0.0", &[blocks, lanes], None);
-            self.b.generic(
-                &Generic {
-                    loops: "n,b,k",
-                    inputs: &[(&x, "k"), (weight, "n,k,b")],
-                    result: "n,b",
-                    body,
-                    config: Some(tiles.one_row(blocks, columns, element)),
-                },
-                &zero,
-            )
-        } else if rows <= FEW {
-            let zero = self.b.fill("0.0", &[rows, blocks, lanes], None);
-            self.b.generic(
-                &Generic {
-                    loops: "m,n,b,k",
-                    inputs: &[(x, "m,k"), (weight, "n,k,b")],
-                    result: "m,n,b",
-                    body,
-                    config: Some(tiles.few_rows(rows, blocks, columns, element)),
-                },
-                &zero,
-            )
+    pub(super) fn packed_product(&mut self, x: &Value, matrix: &Matrix) -> Value {
+        let Target::Cpu(tiles) = self.target else { unreachable!("a CPU's layout") };
+        if tiles.kernels {
+            self.called_product(x, matrix, tiles)
         } else {
-            // Activations interleaved like the weights: [rows / 8, columns, 8]. Without the
-            // barriers the transpose folds back into the product, which then loses its tiles.
-            let x = self.b.barrier(x);
-            let x = self.b.reshape(&x, &[rows / FEW, FEW, columns]);
-            let x = self.b.transpose(&x, &[0, 2, 1]);
-            let x = self.b.barrier(&x);
-            let mut y = self.b.fill("0.0", &[rows / FEW, FEW, blocks, lanes], None);
-            let step = tiles.split_columns(element);
-            for low in (0..columns).step_by(step) {
-                let high = columns.min(low.saturating_add(step));
-                let x = self.b.slice(&x, 1, low, high);
-                let weight = self.b.slice(weight, 1, low, high);
-                y = self.b.generic(
-                    &Generic {
-                        loops: "m,i,n,b,k",
-                        inputs: &[(&x, "m,k,i"), (&weight, "n,k,b")],
-                        result: "m,i,n,b",
-                        body,
-                        config: Some(tiles.many_rows(rows, blocks, high - low, element)),
-                    },
-                    &y,
-                );
-            }
-            y
-        };
-        self.b.reshape(&y, &[rows, blocks * lanes])
+            self.generated_product(x, matrix, tiles)
+        }
+    }
+
+    /// By this crate's kernels: work items are runs of blocks, and a kernel finds its own.
+    fn called_product(&mut self, x: &Value, matrix: &Matrix, tiles: &CpuTiles) -> Value {
+        let rows = x.dims()[0];
+        let (blocks, lanes) = (matrix.weights.dims()[0], tiles.lanes);
+        let run = tiles.run(blocks);
+        let mut inputs = vec![&matrix.weights];
+        inputs.extend(&matrix.scales);
+        inputs.push(x);
+        let used = if rows == 1 { 1.into() } else { self.used() };
+        self.b.kernel(
+            &Kernel {
+                symbol: &format!("product_{}", matrix.format.as_str()),
+                inputs: &inputs,
+                scalars: &[run.into(), blocks.into(), rows.into(), used, matrix.columns.into()],
+                work_items: blocks.div_ceil(run),
+            },
+            &[rows, blocks * lanes],
+        )
     }
 
     /// A weight matrix joined from `parts`, each `[rows, columns]`.
@@ -139,9 +120,13 @@ impl Emitter<'_> {
         parts: &[(String, usize)],
         columns: usize,
         layout: Layout,
-    ) -> Value {
-        let element = self.types.of(parts.iter().map(|(name, _)| name.as_str()));
-        self.weight(WeightSpec { parts: parts.to_vec(), columns, element, layout })
+    ) -> Matrix {
+        let format = self.formats.of(parts.iter().map(|(name, _)| name.as_str()));
+        let spec = WeightSpec { parts: parts.to_vec(), columns, format, layout };
+        let scales = spec
+            .scales()
+            .map(|ty| self.argument(Source::Scales(spec.clone()), &ty.dims, ty.element));
+        Matrix { weights: self.weight(spec), scales, format, columns }
     }
 
     /// A weight vector, widened to f32 on upload: norms and biases are small.
@@ -149,7 +134,7 @@ impl Emitter<'_> {
         self.weight(WeightSpec {
             parts: vec![(name.into(), rows)],
             columns: 0,
-            element: super::ElementType::F32,
+            format: Format::F32,
             layout: Layout::Rows,
         })
     }

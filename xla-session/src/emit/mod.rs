@@ -9,6 +9,9 @@ mod argmax;
 mod attention;
 pub mod builder;
 mod export;
+mod format;
+mod function;
+mod generated;
 mod graph;
 mod kv_cache;
 mod linear;
@@ -18,16 +21,17 @@ mod rope;
 mod tiles;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 pub use builder::ElementType;
-use builder::{Builder, DYNAMIC, TensorType, Value};
+use builder::{Builder, DYNAMIC, Index, TensorType, Value};
 pub use export::export;
+pub use format::{Format, GROUP};
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
 pub use kv_cache::KV_BLOCK;
 pub use tiles::CpuTiles;
 
-use crate::checkpoint::{Checkpoint, Dtype};
+use crate::Precision;
+use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 
 /// Who will compile the graph.
@@ -43,60 +47,67 @@ pub enum Target {
     Cpu(CpuTiles),
 }
 
-/// The element types that weights have in device memory.
+/// The formats that a model's matrices are stored in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WeightTypes {
-    /// The type of every matrix that is not an exception.
-    pub default: ElementType,
-    /// Matrices of another type, by tensor name.
-    pub exceptions: BTreeMap<String, ElementType>,
+pub struct WeightFormats {
+    /// The format of every matrix that is not an exception.
+    pub default: Format,
+    /// Matrices in another format, by tensor name.
+    pub exceptions: BTreeMap<String, Format>,
 }
 
-impl WeightTypes {
-    /// As the checkpoint stores them.
-    pub fn stored(config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
-        let mut types = Self::all(ElementType::F32);
-        for tensor in config.tensors() {
-            if let Some(dtype) = checkpoint.dtype(&tensor.name) {
-                types.exceptions.insert(tensor.name, dtype.into());
+impl WeightFormats {
+    /// Those of `precision`. The token embedding and the output projection are int8 in both
+    /// quantised precisions: they decide the most and, for the embedding, cost the least.
+    pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
+        match precision {
+            Precision::Stored => Self::stored(config, checkpoint),
+            Precision::F32 => Self::all(Format::F32),
+            Precision::Int8 => Self::all(Format::Int8),
+            Precision::Int4 => {
+                let mut formats = Self::all(Format::Int4);
+                for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+                    formats.exceptions.insert(name.into(), Format::Int8);
+                }
+                formats
             }
         }
-        types
     }
 
-    /// Every matrix has this type.
-    pub fn all(element: ElementType) -> Self {
-        Self { default: element, exceptions: BTreeMap::new() }
-    }
-
-    /// The type of a matrix that joins `tensors`: theirs, or f32 when they differ.
-    fn of<'a>(&self, tensors: impl Iterator<Item = &'a str>) -> ElementType {
-        let mut types =
-            tensors.map(|name| self.exceptions.get(name).copied().unwrap_or(self.default));
-        let first = types.next().unwrap_or(self.default);
-        if types.all(|t| t == first) { first } else { ElementType::F32 }
-    }
-}
-
-impl From<Dtype> for ElementType {
-    fn from(dtype: Dtype) -> Self {
-        match dtype {
-            Dtype::F32 => Self::F32,
-            Dtype::F16 => Self::F16,
-            Dtype::BF16 => Self::Bf16,
+    /// As the checkpoint stores them.
+    fn stored(config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
+        let mut formats = Self::all(Format::F32);
+        for tensor in config.tensors() {
+            if let Some(dtype) = checkpoint.dtype(&tensor.name) {
+                formats.exceptions.insert(tensor.name, dtype.into());
+            }
         }
+        formats
+    }
+
+    /// Every matrix in this format.
+    pub fn all(format: Format) -> Self {
+        Self { default: format, exceptions: BTreeMap::new() }
+    }
+
+    /// The format of a matrix that joins `tensors`: theirs, or f32 when they differ.
+    fn of<'a>(&self, tensors: impl Iterator<Item = &'a str>) -> Format {
+        let mut formats =
+            tensors.map(|name| self.exceptions.get(name).copied().unwrap_or(self.default));
+        let first = formats.next().unwrap_or(self.default);
+        if formats.all(|it| it == first) { first } else { Format::F32 }
     }
 }
 
 /// Emits the graph for calls of `rows` tokens: `decode_step` for one, `prefill_<rows>` for more.
 ///
 /// `rows` is 1, 8, or a multiple of 16 that divides or is a multiple of [`KV_BLOCK`].
-pub fn emit(config: &ModelConfig, types: &WeightTypes, target: &Target, rows: usize) -> Graph {
+pub fn emit(config: &ModelConfig, formats: &WeightFormats, target: &Target, rows: usize) -> Graph {
     let scalar =
         |name: &str| Value { name: name.into(), ty: TensorType::new(&[], ElementType::I32) };
     let mut emitter = Emitter {
         config,
-        types,
+        formats,
         target,
         rows,
         b: Builder::default(),
@@ -112,7 +123,7 @@ pub fn emit(config: &ModelConfig, types: &WeightTypes, target: &Target, rows: us
 
 struct Emitter<'a> {
     config: &'a ModelConfig,
-    types: &'a WeightTypes,
+    formats: &'a WeightFormats,
     target: &'a Target,
     rows: usize,
     b: Builder,
@@ -124,6 +135,10 @@ struct Emitter<'a> {
 impl Emitter<'_> {
     fn is_iree(&self) -> bool {
         !matches!(self.target, Target::Portable { .. })
+    }
+
+    fn calls_kernels(&self) -> bool {
+        matches!(self.target, Target::Cpu(tiles) if tiles.kernels)
     }
 
     /// Positions that the rope tables hold.
@@ -144,43 +159,15 @@ impl Emitter<'_> {
         Value { name: format!("%arg{at}"), ty }
     }
 
+    /// Rows of this call that are not padding.
+    fn used(&mut self) -> Index {
+        let last = self.b.index_cast(&self.last.name);
+        self.b.index_next(&last)
+    }
+
     fn weight(&mut self, spec: WeightSpec) -> Value {
         let TensorType { dims, element } = spec.ty();
         self.argument(Source::Weight(spec), &dims, element)
-    }
-
-    fn finish(self, results: &[Value]) -> Graph {
-        let name =
-            if self.rows == 1 { "decode_step".into() } else { format!("prefill_{}", self.rows) };
-        let scalars = self.is_iree();
-        let arguments: Vec<_> = self
-            .arguments
-            .iter()
-            .enumerate()
-            .map(|(i, argument)| match argument.source {
-                Source::Start | Source::Last if scalars => format!("%arg{i}: i32"),
-                _ => format!("%arg{i}: {}", argument.ty),
-            })
-            .collect();
-        let types: Vec<_> = results.iter().map(|v| v.ty.to_string()).collect();
-        let names: Vec<_> = results.iter().map(|v| v.name.as_str()).collect();
-        let mut text = String::new();
-        let _ = write!(
-            text,
-            "module @model {{\n  func.func public @{name}({}) -> ({types}) {{\n{}    \
-             return {} : {types}\n  }}\n}}\n",
-            arguments.join(", "),
-            self.b.into_text(),
-            names.join(", "),
-            types = types.join(", "),
-        );
-        Graph {
-            name,
-            text,
-            rows: self.rows,
-            arguments: self.arguments,
-            results: results.iter().map(|v| v.ty.clone()).collect(),
-        }
     }
 }
 
@@ -221,9 +208,9 @@ mod tests {
     #[test]
     fn portable_graphs_hold_stablehlo_only() {
         let config = fixture("mistral-window-gqa-bf16");
-        let types = WeightTypes::all(ElementType::Bf16);
+        let formats = WeightFormats::all(Format::Bf16);
         for rows in [1, 32] {
-            let graph = emit(&config, &types, &Target::Portable { capacity: 512 }, rows);
+            let graph = emit(&config, &formats, &Target::Portable { capacity: 512 }, rows);
             for line in graph.text.lines().filter(|line| line.contains(" = ")) {
                 let op = line.split(" = ").nth(1).unwrap_or_default().trim_start_matches('"');
                 assert!(op.starts_with("stablehlo."), "{line}");
@@ -235,9 +222,9 @@ mod tests {
     #[test]
     fn decode_and_prefill_share_every_weight() {
         let config = fixture("qwen3-gqa-tied-bf16");
-        let types = WeightTypes::all(ElementType::Bf16);
+        let formats = WeightFormats::all(Format::Bf16);
         let weights = |rows| -> Vec<_> {
-            let graph = emit(&config, &types, &Target::Cpu(CpuTiles::default()), rows);
+            let graph = emit(&config, &formats, &Target::Cpu(CpuTiles::default()), rows);
             let specs = graph.arguments.into_iter().filter_map(|argument| match argument.source {
                 Source::Weight(spec) => Some(spec),
                 _ => None,
@@ -254,9 +241,9 @@ mod tests {
 
     #[test]
     fn a_group_of_differing_types_is_widened() {
-        let mut types = WeightTypes::all(ElementType::Bf16);
-        types.exceptions.insert("k".into(), ElementType::F16);
-        assert_eq!(types.of(["q", "v"].into_iter()), ElementType::Bf16);
-        assert_eq!(types.of(["q", "k", "v"].into_iter()), ElementType::F32);
+        let mut formats = WeightFormats::all(Format::Bf16);
+        formats.exceptions.insert("k".into(), Format::F16);
+        assert_eq!(formats.of(["q", "v"].into_iter()), Format::Bf16);
+        assert_eq!(formats.of(["q", "k", "v"].into_iter()), Format::F32);
     }
 }

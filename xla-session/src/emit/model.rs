@@ -1,8 +1,9 @@
 //! The decoder itself, the same for every target.
 
 use super::builder::Value;
+use super::format::{Format, GROUP};
 use super::graph::{Layout, Source};
-use super::linear::Linear;
+use super::linear::{Linear, Matrix};
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
 
@@ -92,24 +93,45 @@ impl Emitter<'_> {
         let config = self.config;
         let tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
         let parts = [("model.embed_tokens.weight".to_string(), config.vocab_size)];
+        let names = parts.iter().map(|(name, _)| name.as_str());
         // A tied table is packed for the output projection; its rows are gathered from there.
         let packed = match self.target {
-            Target::Cpu(tiles) if config.tie_word_embeddings => Some(tiles.lanes),
+            Target::Cpu(tiles)
+                if config.tie_word_embeddings || self.formats.of(names).is_quantised() =>
+            {
+                Some(tiles.lanes)
+            }
             _ => None,
         };
-        let rows = match packed {
+        let x = match packed {
             None => {
                 let table = self.matrix(&parts, config.hidden_size, Layout::Rows);
-                self.b.gather_rows(&table, &tokens)
+                let rows = self.b.gather_rows(&table.weights, &tokens);
+                self.b.convert(&rows, ElementType::F32)
             }
             Some(lanes) => {
                 let table = self.matrix(&parts, config.hidden_size, Layout::Packed { lanes });
-                self.b.gather_lanes(&table, &tokens)
+                self.gather_packed(&table, &tokens)
             }
         };
-        let x = self.b.convert(&rows, ElementType::F32);
         // Fused with the first norm the gather needs more stack than IREE gives a dispatch.
         if self.is_iree() && self.rows > 1 { self.b.barrier(&x) } else { x }
+    }
+
+    /// Rows of a packed matrix at `indices`, widened, `[indices, columns]`.
+    fn gather_packed(&mut self, table: &Matrix, indices: &Value) -> Value {
+        let (n, columns) = (indices.dims()[0], table.columns);
+        let rows = self.b.gather_lanes(&table.weights, indices);
+        let rows = self.b.convert(&rows, ElementType::F32);
+        let Some(scales) = &table.scales else { return rows };
+        debug_assert_eq!(table.format, Format::Int8, "the only quantised format that is gathered");
+        let scales = self.b.gather_lanes(scales, indices);
+        let scales = self.b.convert(&scales, ElementType::F32);
+        let groups = scales.dims()[1];
+        let scales = self.b.broadcast(&scales, &[n, groups, GROUP], &[0, 1]);
+        let scales = self.b.reshape(&scales, &[n, groups * GROUP]);
+        let rows = self.b.mul(&rows, &scales);
+        self.b.slice(&rows, 1, 0, columns)
     }
 
     /// The logits of the wanted row, `[vocab_size]` or more when the table is padded.
@@ -139,7 +161,7 @@ impl Emitter<'_> {
                 let parts = [(format!("{name}.weight"), config.vocab_size)];
                 let layout = Layout::Packed { lanes: tiles.lanes };
                 let weight = self.matrix(&parts, config.hidden_size, layout);
-                self.packed_product(&row, &weight, &tiles.clone())
+                self.packed_product(&row, &weight)
             }
         };
         let n = logits.dims()[1];

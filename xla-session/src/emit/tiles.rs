@@ -13,8 +13,11 @@ pub struct CpuTiles {
     pub lanes: usize,
     /// Blocks of `lanes` outputs that one thread accumulates at a time in a matrix-vector product.
     pub blocks: usize,
-    /// Work items a matrix-vector product is cut into.
+    /// Work items a matrix product is cut into.
     pub workgroups: usize,
+    /// Matrix products call this crate's [`kernels`](crate::kernels), which the device must have
+    /// been given; else IREE generates them.
+    pub kernels: bool,
 }
 
 impl Default for CpuTiles {
@@ -22,11 +25,17 @@ impl Default for CpuTiles {
     /// latency of the fused multiply-add; 64 lanes run at half the bandwidth. With AVX2 and NEON
     /// the same block is two and four registers: 8 and 16 accumulators, of 16 and 32 registers.
     fn default() -> Self {
-        Self { lanes: 16, blocks: 4, workgroups: 8 }
+        Self { lanes: 16, blocks: 4, workgroups: 8, kernels: false }
     }
 }
 
 impl CpuTiles {
+    /// Blocks of a matrix that one work item multiplies, of `blocks`: a multiple of
+    /// [`blocks`](Self::blocks), where there are as many.
+    pub fn run(&self, blocks: usize) -> usize {
+        blocks.div_ceil(self.workgroups).next_multiple_of(self.blocks).min(blocks)
+    }
+
     /// For loops (n, b, k): one row of activations.
     pub fn one_row(&self, blocks: usize, columns: usize, element: ElementType) -> String {
         let n = self.blocks.min(blocks);

@@ -15,10 +15,10 @@ use iree_rt::{DeviceOptions, Instance};
 
 use self::session::Program;
 pub use self::session::XlaInferenceSession;
-use crate::backend::{Opened, Precision, SessionOptions};
+use crate::backend::{Opened, SessionOptions};
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
-use crate::emit::{self, CpuTiles, ElementType, Graph, Source, Target, WeightTypes};
+use crate::emit::{self, CpuTiles, ElementType, Graph, Source, Target, WeightFormats};
 use crate::{Capabilities, Error, Result};
 
 /// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
@@ -40,11 +40,8 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     }
 
     let start = Instant::now();
-    let types = match options.precision {
-        Precision::Stored => WeightTypes::stored(&config, &checkpoint),
-        Precision::F32 => WeightTypes::all(ElementType::F32),
-    };
-    let graphs = graphs(&config, &types, &Target::Cpu(CpuTiles::default()));
+    let formats = WeightFormats::new(options.precision, &config, &checkpoint);
+    let graphs = graphs(&config, &formats, &Target::Cpu(CpuTiles::default()));
     let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
     let modules = compile::modules(&graphs, &label, options)?;
     let compile = start.elapsed();
@@ -74,10 +71,10 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 }
 
 /// The graphs of a session: the decode step and every prefill chunk.
-fn graphs(config: &ModelConfig, types: &WeightTypes, target: &Target) -> Vec<Graph> {
+fn graphs(config: &ModelConfig, formats: &WeightFormats, target: &Target) -> Vec<Graph> {
     std::iter::once(1)
         .chain(plan::ROWS)
-        .map(|rows| emit::emit(config, types, target, rows))
+        .map(|rows| emit::emit(config, formats, target, rows))
         .collect()
 }
 
@@ -88,6 +85,7 @@ fn element_type(element: ElementType) -> iree_rt::ElementType {
         ElementType::F16 => iree_rt::ElementType::F16,
         ElementType::Bf16 => iree_rt::ElementType::BF16,
         ElementType::I32 => iree_rt::ElementType::I32,
+        ElementType::I8 => iree_rt::ElementType::I8,
         ElementType::I1 => iree_rt::ElementType::BOOL,
     }
 }

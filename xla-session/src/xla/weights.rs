@@ -11,7 +11,7 @@ use super::{element_type, iree};
 use crate::Result;
 use crate::backend::{Event, SessionOptions};
 use crate::checkpoint::{Checkpoint, Dtype, Tensor};
-use crate::emit::{ElementType, Layout, WeightSpec};
+use crate::emit::{Format, Layout, WeightSpec};
 
 /// Bytes that are packed before the pages they came from are given back: bounds what loading
 /// needs beyond the weights themselves.
@@ -58,7 +58,8 @@ pub(super) fn load(
     let mut weights = HashMap::with_capacity(specs.len());
     for (spec, &offset) in specs.iter().zip(&offsets) {
         let part = buffer.subspan(offset..offset + spec.bytes());
-        let view = part.and_then(|part| part.view(&spec.dims(), element_type(spec.element)));
+        let view =
+            part.and_then(|part| part.view(&spec.ty().dims, element_type(spec.format.element())));
         weights.insert(spec.clone(), view.map_err(iree("viewing a weight"))?);
     }
     Ok(weights)
@@ -125,7 +126,7 @@ impl Slab<'_> {
             let rows: Vec<_> =
                 (block * lanes..(block + 1) * lanes).map_while(|row| self.source(row)).collect();
             let columns = self.spec.columns.max(1);
-            if self.spec.element == ElementType::F32 {
+            if self.spec.format == Format::F32 {
                 let mut wide = vec![0.0; rows.len() * columns];
                 for ((tensor, row), wide) in rows.iter().zip(wide.chunks_exact_mut(columns)) {
                     tensor.to_f32_row(row * columns..(row + 1) * columns, wide);
@@ -133,7 +134,7 @@ impl Slab<'_> {
                 let rows: Vec<_> = wide.chunks_exact(columns).map(bytemuck::cast_slice).collect();
                 interleave::<4>(&rows, out, lanes);
             } else {
-                let bytes = columns * self.spec.element.bytes();
+                let bytes = columns * self.spec.format.element().bytes();
                 let rows: Vec<_> = rows
                     .iter()
                     .map(|(tensor, row)| &tensor.bytes()[row * bytes..(row + 1) * bytes])

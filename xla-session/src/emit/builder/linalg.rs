@@ -29,7 +29,68 @@ pub struct Generic<'a> {
     pub config: Option<String>,
 }
 
+/// A dispatch that calls a kernel which the device was given.
+pub struct Kernel<'a> {
+    /// Its symbol.
+    pub symbol: &'a str,
+    /// What it reads.
+    pub inputs: &'a [&'a Value],
+    /// What it is told after them and the result; the number of the work item comes first.
+    pub scalars: &'a [Index],
+    /// How often it is called; calls run in any order and at the same time.
+    pub work_items: usize,
+}
+
 impl Builder {
+    /// The `f32` tensor of `dims` that `kernel` writes, every element of it by one work item.
+    pub fn kernel(&mut self, kernel: &Kernel<'_>, dims: &[usize]) -> Value {
+        let ty = TensorType::new(dims, ElementType::F32);
+        let scalars: Vec<_> = kernel.scalars.iter().map(|index| self.materialise(index)).collect();
+        let names: Vec<_> = kernel.inputs.iter().map(|v| v.name.as_str()).collect();
+        let types: Vec<_> = kernel.inputs.iter().map(|v| v.ty.to_string()).collect();
+        let strides = vec!["[]"; kernel.inputs.len() + 1];
+        let mut text = format!(
+            "flow.dispatch.region -> ({ty}) {{
+      %into = tensor.empty() : {ty}
+      %item = flow.dispatch.workgroup.id[0] : index
+      %result = iree_codegen.ukernel.generic \"{}\" ins({} : {}) outs(%into : {ty}) (%item",
+            kernel.symbol,
+            names.join(", "),
+            types.join(", "),
+        );
+        for scalar in &scalars {
+            let _ = write!(text, ", {scalar}");
+        }
+        let _ = write!(
+            text,
+            " : index{}) strided_dims([{}]) -> {ty}
+      flow.return %result : {ty}
+    }} count() -> (index, index, index) {{
+      %items = arith.constant {} : index
+      %one = arith.constant 1 : index
+      flow.return %items, %one, %one : index, index, index
+    }}",
+            ", index".repeat(scalars.len()),
+            strides.join(", "),
+            kernel.work_items,
+        );
+        self.op(dims, ElementType::F32, text)
+    }
+
+    /// The SSA value of `index`.
+    fn materialise(&mut self, index: &Index) -> String {
+        match index.0.parse::<usize>() {
+            Ok(value) => self.index_op(format_args!("arith.constant {value} : index")).0,
+            Err(_) => index.0.clone(),
+        }
+    }
+
+    /// One more than an index.
+    pub fn index_next(&mut self, index: &Index) -> Index {
+        let one = self.materialise(&1.into());
+        self.index_op(format_args!("arith.addi {}, {one} : index", index.0))
+    }
+
     fn index_op(&mut self, operation: impl Display) -> Index {
         let name = self.fresh();
         let _ = writeln!(self.text, "    {name} = {operation}");

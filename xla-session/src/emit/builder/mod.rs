@@ -6,7 +6,7 @@ mod stablehlo;
 
 use std::fmt::{self, Display, Write as _};
 
-pub use linalg::{Generic, Index};
+pub use linalg::{Generic, Index, Kernel};
 pub use stablehlo::Combine;
 
 /// The element types that our graphs use, under MLIR's names.
@@ -18,8 +18,10 @@ pub enum ElementType {
     F16,
     /// bfloat16 (storage only).
     Bf16,
-    /// Signless 32-bit integer: tokens and positions.
+    /// Signless 32-bit integer: tokens, positions, eight int4 weights.
     I32,
+    /// Signless 8-bit integer: int8 weights.
+    I8,
     /// Predicates.
     I1,
 }
@@ -32,6 +34,7 @@ impl ElementType {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::I32 => "i32",
+            Self::I8 => "i8",
             Self::I1 => "i1",
         }
     }
@@ -41,7 +44,7 @@ impl ElementType {
         match self {
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::Bf16 => 2,
-            Self::I1 => 1,
+            Self::I8 | Self::I1 => 1,
         }
     }
 }
@@ -62,6 +65,11 @@ impl TensorType {
     /// A tensor type.
     pub fn new(dims: &[usize], element: ElementType) -> Self {
         Self { dims: dims.to_vec(), element }
+    }
+
+    /// Bytes of a tensor whose extents are all known.
+    pub fn bytes(&self) -> usize {
+        self.dims.iter().product::<usize>() * self.element.bytes()
     }
 }
 
@@ -100,8 +108,8 @@ pub struct Builder {
 
 impl Builder {
     /// The operations emitted so far, one a line.
-    pub fn into_text(self) -> String {
-        self.text
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     fn fresh(&mut self) -> String {

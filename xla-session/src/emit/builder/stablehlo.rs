@@ -171,6 +171,18 @@ impl Builder {
         )
     }
 
+    /// `a` with `zeros` zeros behind each run of its last dimension.
+    pub fn pad_last(&mut self, a: &Value, zeros: usize) -> Value {
+        if zeros == 0 {
+            return a.clone();
+        }
+        let mut dims = a.dims().to_vec();
+        let last = dims.len() - 1;
+        dims[last] = zeros;
+        let padding = self.splat_f32(0.0, &dims);
+        self.concat(&[a.clone(), padding], last)
+    }
+
     /// Combines the dimensions `over` away.
     pub fn reduce(&mut self, a: &Value, over: &[usize], how: Combine) -> Value {
         let (name, init) = match how {
