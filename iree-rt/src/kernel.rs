@@ -292,19 +292,22 @@ unsafe extern "C" fn call(
     match catch_unwind(AssertUnwindSafe(|| (entry.kernel.function)(&arguments))) {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => fail(entry, error),
-        Err(panic) => fail(entry, Error::new(Code::Internal, panic_message(panic))),
+        Err(panic) => {
+            fail(entry, Error::new(Code::Internal, format!("panicked: {}", panic_message(panic))))
+        }
     }
 }
 
 fn panic_message(panic: Box<dyn Any + Send>) -> String {
     let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = format!("panicked: {}", text.unwrap_or("with something other than text"));
-    // Whatever was thrown may panic when it is dropped.
-    std::mem::forget(panic);
-    message
+        .downcast::<String>()
+        .map(|text| *text)
+        .or_else(|panic| panic.downcast::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|panic| {
+        // It could panic once more when it is dropped.
+        std::mem::forget(panic);
+        "something other than text".into()
+    })
 }
 
 /// Errors of kernels on their way through compiled code, which passes on a number only.
@@ -316,8 +319,8 @@ struct Failures {
     known: VecDeque<(c_int, Error)>,
 }
 
-/// Numbers of failures have ten digits, so that no other number in a message is one.
-const FIRST_FAILURE: c_int = 1_000_000_000;
+/// `KERN` in ASCII: numbers from here on are hardly in a message for another reason.
+const FIRST_FAILURE: c_int = 0x4B45_524E;
 
 /// More workgroups than can fail at once: a worker stops at its first failure.
 const MOST_FAILURES: usize = 256;

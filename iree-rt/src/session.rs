@@ -54,8 +54,8 @@ impl SessionBuilder {
     /// # Errors
     /// [`AlreadyExists`](Code::AlreadyExists) when two modules have one name;
     /// [`Incompatible`](Code::Incompatible) when an executable does not fit this machine (a CPU
-    /// without the features it was compiled for, or another kind of device); what an
-    /// initializer raises.
+    /// without the features it was compiled for, or another kind of device) or calls a
+    /// [`Kernel`](crate::Kernel) that the device was not opened with; what an initializer raises.
     pub fn build(self) -> Result<Session> {
         Session::new(self.device, self.modules)
     }

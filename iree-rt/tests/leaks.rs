@@ -1,4 +1,4 @@
-//! `examples/add.rs` under AddressSanitizer's leak checker, on both CPU devices.
+//! The examples under AddressSanitizer's leak checker, on both CPU devices.
 //!
 //! The sanitizer is preloaded: it sees every allocation of the program, IREE's too. Where the C
 //! compiler brings none, the test says so and passes.
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use iree_rt::CompileOptions;
 
-/// What the example compiles when it is given no module.
+/// What `examples/add.rs` compiles when it is given no module.
 const ADD: &str = "
 module @gate {
   func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -27,13 +27,13 @@ fn sanitizer() -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// The example's program, built now if this test was built alone.
-fn example() -> PathBuf {
+/// The program of an example, built now if this test was built alone.
+fn example(name: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
-    let program = profile.join("examples").join("add");
+    let program = profile.join("examples").join(name);
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "iree-rt", "--example", "add"]);
+    build.args(["build", "--quiet", "--package", "iree-rt", "--example", name]);
     if profile.ends_with("release") {
         build.arg("--release");
     }
@@ -42,17 +42,17 @@ fn example() -> PathBuf {
     program
 }
 
-#[test]
-fn the_example_leaks_nothing() {
+/// Runs an example that is given its compiled `source`, and wants it to print `result`.
+fn leaks_nothing(name: &str, source: &str, result: &str) {
     let Some(sanitizer) = sanitizer() else {
         eprintln!("not tested: the C compiler has no libasan.so");
         return;
     };
     // Compiled here: the compiler's own leaks are not ours.
     let vmfb = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(vmfb.path(), support::compile(ADD, &CompileOptions::default())).unwrap();
+    std::fs::write(vmfb.path(), support::compile(source, &CompileOptions::default())).unwrap();
     for uri in ["local-sync", "local-task"] {
-        let output = Command::new(example())
+        let output = Command::new(example(name))
             .arg(uri)
             .arg(vmfb.path())
             .env("LD_PRELOAD", &sanitizer)
@@ -62,6 +62,17 @@ fn the_example_leaks_nothing() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{uri}: {}\n{errors}", output.status);
         assert!(!errors.contains("Sanitizer"), "{uri}:\n{errors}");
-        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "[11.0, 22.0, 33.0, 44.0]");
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), result);
     }
+}
+
+#[test]
+fn calls_leak_nothing() {
+    leaks_nothing("add", ADD, "[11.0, 22.0, 33.0, 44.0]");
+}
+
+#[test]
+fn kernels_leak_nothing() {
+    let source = include_str!("../examples/kernel.mlir");
+    leaks_nothing("kernel", source, "[1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]");
 }
