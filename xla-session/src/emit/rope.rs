@@ -1,6 +1,6 @@
 //! Rotary position embeddings (Su et al., RoFormer), in Hugging Face's half-split form.
 
-use super::builder::Value;
+use super::builder::{Generic, Value};
 use super::graph::Source;
 use super::{ElementType, Emitter, Target};
 
@@ -34,12 +34,21 @@ impl Emitter<'_> {
         Angles { cos: read(Source::RopeCos), sin: read(Source::RopeSin) }
     }
 
-    /// Rotates `x`, `[rows, heads, head_dim]`.
+    /// Rotates `x`, `[rows, heads, head_dim]`: (a, b) becomes (a cos - b sin, b cos + a sin).
     pub(super) fn rope(&mut self, x: &Value, angles: &Angles) -> Value {
         let &[rows, heads, width] = x.dims() else { unreachable!("heads have 3 dims") };
         let dims = [rows, heads, 2, width / 2];
         let x = self.b.reshape(x, &dims);
-        // (a, b) -> (a cos - b sin, b cos + a sin): one elementwise pass with the halves swapped.
+        let rotated = match self.target {
+            Target::Cpu(_) => self.rotate_at_once(&x, angles),
+            Target::Portable { .. } => self.rotate(&x, angles),
+        };
+        self.b.reshape(&rotated, &[rows, heads, width])
+    }
+
+    /// One elementwise pass with the halves swapped.
+    fn rotate(&mut self, x: &Value, angles: &Angles) -> Value {
+        let dims = x.dims().to_vec();
         let swapped = self.b.op(
             &dims,
             ElementType::F32,
@@ -53,10 +62,34 @@ impl Emitter<'_> {
         let sign = self.b.broadcast(&sign, &dims, &[2]);
         let cos = self.b.broadcast(&angles.cos, &dims, &[0, 3]);
         let sin = self.b.broadcast(&angles.sin, &dims, &[0, 3]);
-        let straight = self.b.mul(&x, &cos);
+        let straight = self.b.mul(x, &cos);
         let swapped = self.b.mul(&swapped, &sign);
         let swapped = self.b.mul(&swapped, &sin);
-        let rotated = self.b.add(&straight, &swapped);
-        self.b.reshape(&rotated, &[rows, heads, width])
+        self.b.add(&straight, &swapped)
+    }
+
+    /// A product with the rotation matrix: IREE cannot tile a reversed dimension for every CPU
+    /// (with AVX2 alone it fails), and a concatenation would be a dispatch for each half.
+    fn rotate_at_once(&mut self, x: &Value, angles: &Angles) -> Value {
+        let zero = self.b.fill("0.0", x.dims(), None);
+        self.b.generic(
+            &Generic {
+                loops: "r,h,to,d,from",
+                inputs: &[(x, "r,h,from,d"), (&angles.cos, "r,d"), (&angles.sin, "r,d")],
+                result: "r,h,to,d",
+                body: "%to = linalg.index 2 : index
+                       %from = linalg.index 4 : index
+                       %same = arith.cmpi eq, %to, %from : index
+                       %down = arith.cmpi ult, %to, %from : index
+                       %negative = arith.negf %in2 : f32
+                       %across = arith.select %down, %negative, %in2 : f32
+                       %factor = arith.select %same, %in1, %across : f32
+                       %product = arith.mulf %in0, %factor : f32
+                       %sum = arith.addf %acc, %product : f32
+                       linalg.yield %sum : f32",
+                config: None,
+            },
+            &zero,
+        )
     }
 }
