@@ -20,8 +20,8 @@ type Function = dyn Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync;
 ///
 /// Such code passes untyped words, so that the declared signature has to be that of every
 /// `iree_codegen.ukernel.generic` of the name: tensors first (`ins`, then `outs`), then scalars
-/// of type `index` or `i64`. That it is, is part of what the caller of
-/// [`Module::from_bytes`](crate::Module::from_bytes) vouches for.
+/// of type `index` or `i64` (smaller ones share words and would be misread). That it is, is part
+/// of what the caller of [`Module::from_bytes`](crate::Module::from_bytes) vouches for.
 ///
 /// Calls come from worker threads, several at a time, one for each workgroup of the dispatch.
 /// A worker of `local-task` has 128 KiB of stack, of which compiled code may use 32, and treats

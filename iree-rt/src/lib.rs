@@ -60,6 +60,11 @@
 //! large buffer in place, [`Buffer::import`] takes over host memory (a mapped file) without a
 //! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
 //!
+//! # Kernels
+//!
+//! A graph for the CPU devices may call functions of the program that runs it ([`Kernels`]):
+//! `examples/kernel.rs` shows both sides.
+//!
 //! # Errors
 //!
 //! There is one [`struct@Error`], with a [`Code`] to match on and a message that carries what IREE
@@ -67,7 +72,7 @@
 //!
 //! # Leaks
 //!
-//! The test `leaks` runs `examples/add.rs` under the leak checker of GCC's AddressSanitizer, as
+//! The test `leaks` runs the examples under the leak checker of GCC's AddressSanitizer, as
 //! this does (Valgrind before 3.24 waits forever for the io_uring thread of IREE's devices):
 //!
 //! ```text
