@@ -1,11 +1,10 @@
 //! Matrix products that IREE generates: for devices that have none of this crate's kernels.
 
-use super::Emitter;
 use super::builder::{Generic, Value};
-use super::format::{Format, GROUP};
 use super::linear::Matrix;
-use super::multiply_add;
 use super::tiles::{CpuTiles, FEW};
+use super::{Emitter, Format, multiply_add};
+use crate::quantise::GROUP;
 
 impl Emitter<'_> {
     /// See [`packed_product`](Self::packed_product).

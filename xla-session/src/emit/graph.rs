@@ -1,7 +1,8 @@
 //! What an emitted graph is: its text, and where each of its arguments comes from.
 
 use super::builder::{ElementType, TensorType};
-use super::format::{Format, GROUP};
+use crate::kernels::Format;
+use crate::quantise::GROUP;
 
 /// One function of one module, ready for a StableHLO compiler.
 #[derive(Debug, Clone)]
@@ -100,7 +101,7 @@ impl WeightSpec {
                 }
             }
         };
-        TensorType::new(&dims, self.format.element())
+        TensorType::new(&dims, element(self.format))
     }
 
     /// The type of the tensor that holds their scales, when they have any.
@@ -117,5 +118,16 @@ impl WeightSpec {
     /// Bytes in device memory.
     pub fn bytes(&self) -> usize {
         self.ty().bytes() + self.scales().map_or(0, |ty| ty.bytes())
+    }
+}
+
+/// The elements of the tensor that holds weights: eight int4 weights share an `i32`.
+fn element(format: Format) -> ElementType {
+    match format {
+        Format::F32 => ElementType::F32,
+        Format::F16 => ElementType::F16,
+        Format::Bf16 => ElementType::Bf16,
+        Format::Int8 => ElementType::I8,
+        Format::Int4 => ElementType::I32,
     }
 }

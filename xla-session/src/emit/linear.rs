@@ -1,10 +1,9 @@
 //! Linear layers: one concept, with a lowering for each target.
 
 use super::builder::{Kernel, Value};
-use super::format::Format;
 use super::graph::{Layout, Source, WeightSpec};
 use super::tiles::CpuTiles;
-use super::{ElementType, Emitter, Target};
+use super::{ElementType, Emitter, Format, Target};
 
 /// A weight matrix of the graph.
 pub(super) struct Matrix {

@@ -9,7 +9,6 @@ mod argmax;
 mod attention;
 pub mod builder;
 mod export;
-mod format;
 mod function;
 mod generated;
 mod graph;
@@ -25,7 +24,6 @@ use std::collections::BTreeMap;
 pub use builder::ElementType;
 use builder::{Builder, DYNAMIC, Index, TensorType, Value};
 pub use export::export;
-pub use format::{Format, GROUP};
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
 pub use kv_cache::KV_BLOCK;
 pub use tiles::CpuTiles;
@@ -33,6 +31,7 @@ pub use tiles::CpuTiles;
 use crate::Precision;
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
+pub use crate::kernels::Format;
 
 /// Who will compile the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

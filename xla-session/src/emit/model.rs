@@ -1,11 +1,11 @@
 //! The decoder itself, the same for every target.
 
 use super::builder::Value;
-use super::format::{Format, GROUP};
 use super::graph::{Layout, Source};
 use super::linear::{Linear, Matrix};
 use super::rope::Angles;
-use super::{ElementType, Emitter, Target};
+use super::{ElementType, Emitter, Format, Target};
+use crate::quantise::GROUP;
 
 impl Emitter<'_> {
     /// Emits the whole model; returns the results in [`Graph::results`](super::Graph::results)

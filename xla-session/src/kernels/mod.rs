@@ -35,6 +35,8 @@ mod avx512;
 #[cfg(test)]
 mod tests;
 
+use crate::checkpoint::Dtype;
+
 /// Output rows of a block of packed weights.
 pub const LANES: usize = 16;
 
@@ -59,6 +61,22 @@ impl Format {
     /// Every format.
     pub const ALL: [Self; 5] = [Self::F32, Self::Bf16, Self::F16, Self::Int8, Self::Int4];
 
+    /// The name in symbols and files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+        }
+    }
+
+    /// Whether weights are integers with scales.
+    pub fn is_quantised(self) -> bool {
+        matches!(self, Self::Int8 | Self::Int4)
+    }
+
     /// Bytes of the weights of one block.
     pub fn block_bytes(self, columns: usize) -> usize {
         match self {
@@ -74,6 +92,16 @@ impl Format {
         match self {
             Self::F32 | Self::Bf16 | Self::F16 => 0,
             Self::Int8 | Self::Int4 => columns.div_ceil(crate::quantise::GROUP),
+        }
+    }
+}
+
+impl From<Dtype> for Format {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F32 => Self::F32,
+            Dtype::F16 => Self::F16,
+            Dtype::BF16 => Self::Bf16,
         }
     }
 }

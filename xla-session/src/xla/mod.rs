@@ -4,6 +4,7 @@ mod compile;
 mod host;
 mod kv_cache;
 mod plan;
+mod products;
 mod session;
 mod weights;
 
@@ -31,7 +32,15 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     let uri = options.device.as_deref().unwrap_or("local-task");
     let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
     let device = instance
-        .device_with(uri, &DeviceOptions { threads: options.threads, ..DeviceOptions::default() })
+        .device_with(
+            uri,
+            &DeviceOptions {
+                threads: options.threads,
+                kernels: products::kernels(),
+                profile: options.profile.clone(),
+                ..DeviceOptions::default()
+            },
+        )
         .map_err(iree("opening the device"))?;
     if !device.is_local() {
         return Err(Error::Unsupported(format!(
@@ -41,7 +50,8 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 
     let start = Instant::now();
     let formats = WeightFormats::new(options.precision, &config, &checkpoint);
-    let graphs = graphs(&config, &formats, &Target::Cpu(CpuTiles::default()));
+    let graphs =
+        graphs(&config, &formats, &Target::Cpu(CpuTiles { kernels: true, ..CpuTiles::default() }));
     let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
     let modules = compile::modules(&graphs, &label, options)?;
     let compile = start.elapsed();

@@ -59,7 +59,7 @@ pub(super) fn load(
     for (spec, &offset) in specs.iter().zip(&offsets) {
         let part = buffer.subspan(offset..offset + spec.bytes());
         let view =
-            part.and_then(|part| part.view(&spec.ty().dims, element_type(spec.format.element())));
+            part.and_then(|part| part.view(&spec.ty().dims, element_type(spec.ty().element)));
         weights.insert(spec.clone(), view.map_err(iree("viewing a weight"))?);
     }
     Ok(weights)
@@ -134,7 +134,7 @@ impl Slab<'_> {
                 let rows: Vec<_> = wide.chunks_exact(columns).map(bytemuck::cast_slice).collect();
                 interleave::<4>(&rows, out, lanes);
             } else {
-                let bytes = columns * self.spec.format.element().bytes();
+                let bytes = columns * self.spec.ty().element.bytes();
                 let rows: Vec<_> = rows
                     .iter()
                     .map(|(tensor, row)| &tensor.bytes()[row * bytes..(row + 1) * bytes])
