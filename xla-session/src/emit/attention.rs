@@ -25,8 +25,6 @@ impl Emitter<'_> {
         let queries = self.b.reshape(queries, &[rows, kv_heads, group, width]);
         let queries = self.b.transpose(&queries, &[1, 0, 2, 3]);
         let queries = self.b.reshape(&queries, &[kv_heads, rows * group, width]);
-        let scale = self.b.splat_f32(1.0 / (width as f32).sqrt(), queries.dims());
-        let queries = self.b.mul(&queries, &scale);
         let mixed = match self.target {
             Target::Portable { .. } => self.attend(&queries, cache, window, group),
             Target::Cpu(_) => self.attend_blocks(&queries, cache, window, group),
@@ -40,6 +38,8 @@ impl Emitter<'_> {
     fn attend(&mut self, q: &Value, cache: &Cache, window: Option<usize>, group: usize) -> Value {
         let scores = self.b.dot(q, &cache.keys, [&[0], &[0]], [&[2], &[2]]);
         let dims = scores.dims().to_vec();
+        let scale = self.b.splat_f32(self.scale(), &dims);
+        let scores = self.b.mul(&scores, &scale);
         let key = self.b.iota(&dims, 2);
         let row = self.b.iota(&dims, 1);
         let by = self.b.splat(group, &dims, ElementType::I32);
@@ -146,7 +146,12 @@ impl Emitter<'_> {
         self.b.div(&mixed, &sum)
     }
 
-    /// Keeps the score of (block n, row r, key s) where the key is visible.
+    /// What a product of a query and a key is multiplied by.
+    fn scale(&self) -> f32 {
+        1.0 / (self.config.head_dim as f32).sqrt()
+    }
+
+    /// Scales the score of (block n, row r, key s), and keeps it where the key is visible.
     fn mask_body(&self, window: Option<usize>, group: usize) -> String {
         let start = &self.start.name;
         let window = match window {
@@ -173,9 +178,12 @@ impl Emitter<'_> {
              %key = arith.index_cast %token : index to i32
              {window}
              %masked = arith.constant {masked} : f32
-             %kept = arith.select %seen, %in0, %masked : f32
+             %scale = arith.constant {scale} : f32
+             %score = arith.mulf %in0, %scale : f32
+             %kept = arith.select %seen, %score, %masked : f32
              linalg.yield %kept : f32",
             masked = literal(MASKED),
+            scale = literal(self.scale()),
         )
     }
 

@@ -39,47 +39,48 @@ impl Linear {
 
 impl Emitter<'_> {
     /// Applies projections that read the same `x`, `[rows, columns]`, in one pass over it; returns
-    /// the output of each, `[rows, linear.rows]`.
-    pub(super) fn linears(&mut self, x: &Value, group: &[Linear]) -> Vec<Value> {
+    /// their outputs side by side, `[rows, sum of linear.rows]`.
+    pub(super) fn linears(&mut self, x: &Value, group: &[Linear]) -> Value {
         let (rows, columns) = (x.dims()[0], x.dims()[1]);
-        let outputs = match self.target {
-            Target::Portable { .. } => group
-                .iter()
-                .map(|linear| {
-                    let weight =
-                        self.matrix(&[(linear.weight(), linear.rows)], columns, Layout::Rows);
-                    let weight = self.b.convert(&weight.weights, ElementType::F32);
-                    self.b.dot(x, &weight, [&[], &[]], [&[1], &[1]])
-                })
-                .collect(),
+        let width = group.iter().map(|linear| linear.rows).sum();
+        let y = match self.target {
+            Target::Portable { .. } => {
+                let outputs: Vec<_> = group
+                    .iter()
+                    .map(|linear| {
+                        let part = (linear.weight(), linear.rows);
+                        let weight = self.matrix(&[part], columns, Layout::Rows);
+                        let weight = self.b.convert(&weight.weights, ElementType::F32);
+                        self.b.dot(x, &weight, [&[], &[]], [&[1], &[1]])
+                    })
+                    .collect();
+                self.b.concat(&outputs, 1)
+            }
             Target::Cpu(tiles) => {
                 let parts: Vec<_> = group.iter().map(|l| (l.weight(), l.rows)).collect();
                 let weight = self.matrix(&parts, columns, Layout::Packed { lanes: tiles.lanes });
                 let y = self.packed_product(x, &weight);
-                let mut at = 0;
-                group
-                    .iter()
-                    .map(|linear| {
-                        at += linear.rows;
-                        self.b.slice(&y, 1, at - linear.rows, at)
-                    })
-                    .collect::<Vec<_>>()
+                self.b.slice(&y, 1, 0, width)
             }
         };
-        let add_bias = |(linear, y): (&Linear, Value)| {
-            if !linear.bias {
-                return y;
-            }
-            let bias = self.vector(&format!("{}.bias", linear.module), linear.rows);
-            let bias = self.b.broadcast(&bias, &[rows, linear.rows], &[1]);
-            self.b.add(&y, &bias)
-        };
-        group.iter().zip(outputs).map(add_bias).collect()
+        if group.iter().all(|linear| !linear.bias) {
+            return y;
+        }
+        let biases: Vec<_> = group
+            .iter()
+            .map(|linear| match linear.bias {
+                true => self.vector(&format!("{}.bias", linear.module), linear.rows),
+                false => self.b.splat_f32(0.0, &[linear.rows]),
+            })
+            .collect();
+        let bias = self.b.concat(&biases, 0);
+        let bias = self.b.broadcast(&bias, &[rows, width], &[1]);
+        self.b.add(&y, &bias)
     }
 
     /// One projection; see [`linears`](Self::linears).
     pub(super) fn linear(&mut self, x: &Value, linear: Linear) -> Value {
-        self.linears(x, &[linear]).remove(0)
+        self.linears(x, &[linear])
     }
 
     /// `x` `[rows, columns]` times a packed matrix; its rows with the padding of the last block,

@@ -55,17 +55,26 @@ impl Emitter<'_> {
                 Linear::new(module("v_proj"), kv_heads * width, config.qkv_bias),
             ],
         );
-        let mut q = self.b.reshape(&qkv[0], &[rows, heads, width]);
-        let mut k = self.b.reshape(&qkv[1], &[rows, kv_heads, width]);
-        let v = self.b.reshape(&qkv[2], &[rows, kv_heads, width]);
+        // Queries and keys lie side by side, and are rotated at once.
+        let both = (heads + kv_heads) * width;
+        let v = self.b.slice(&qkv, 1, both, both + kv_heads * width);
+        let v = self.b.reshape(&v, &[rows, kv_heads, width]);
+        let mut both = self.b.slice(&qkv, 1, 0, both);
         if config.qk_norm {
-            let weight = self.vector(&format!("{}.weight", module("q_norm")), width);
-            q = self.rms_norm(&q, &weight);
-            let weight = self.vector(&format!("{}.weight", module("k_norm")), width);
-            k = self.rms_norm(&k, &weight);
+            both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
+            let parts = [("q_norm", 0, heads), ("k_norm", heads, heads + kv_heads)].map(
+                |(name, low, high)| {
+                    let weight = self.vector(&format!("{}.weight", module(name)), width);
+                    let part = self.b.slice(&both, 1, low, high);
+                    self.rms_norm(&part, &weight)
+                },
+            );
+            both = self.b.concat(&parts, 1);
         }
-        let q = self.rope(&q, angles);
-        let k = self.rope(&k, angles);
+        let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
+        let both = self.rope(&both, angles);
+        let q = self.b.slice(&both, 1, 0, heads);
+        let k = self.b.slice(&both, 1, heads, heads + kv_heads);
         let cache = self.append(layer, &k, &v);
         let mixed = self.attention(&q, &cache, config.sliding_window[layer]);
         let output = Linear::new(module("o_proj"), config.hidden_size, config.o_bias);
@@ -79,12 +88,14 @@ impl Emitter<'_> {
             |name: &str, rows| Linear::new(format!("{prefix}.mlp.{name}"), rows, config.mlp_bias);
         let wide = config.intermediate_size;
         let gate_up = self.linears(x, &[linear("gate_proj", wide), linear("up_proj", wide)]);
-        let one = self.b.splat_f32(1.0, gate_up[0].dims());
-        let exp = self.b.unary("negate", &gate_up[0]);
+        let gate = self.b.slice(&gate_up, 1, 0, wide);
+        let up = self.b.slice(&gate_up, 1, wide, 2 * wide);
+        let one = self.b.splat_f32(1.0, gate.dims());
+        let exp = self.b.unary("negate", &gate);
         let exp = self.b.unary("exponential", &exp);
         let silu = self.b.add(&one, &exp);
-        let silu = self.b.div(&gate_up[0], &silu);
-        let h = self.b.mul(&silu, &gate_up[1]);
+        let silu = self.b.div(&gate, &silu);
+        let h = self.b.mul(&silu, &up);
         self.linear(&h, linear("down_proj", config.hidden_size))
     }
 
