@@ -125,7 +125,7 @@ impl EngineArgs {
     ///
     /// Those of [`Backend::open`].
     pub fn open(&self, model: &Model, progress: &Arc<Progress>) -> Result<Opened> {
-        let opened = self.place.open(model, self.precision, progress.observer())?;
+        let opened = self.place.open(model, self.precision, None, progress.observer())?;
         progress.finish();
         Ok(opened)
     }
@@ -142,7 +142,8 @@ impl PlaceArgs {
         self.load_mode
     }
 
-    /// Opens `model` with weights in `precision`.
+    /// Opens `model` with weights in `precision`, recording every dispatch into the file `profile`
+    /// if there is one.
     ///
     /// # Errors
     ///
@@ -151,6 +152,7 @@ impl PlaceArgs {
         &self,
         model: &Model,
         precision: Precision,
+        profile: Option<PathBuf>,
         observer: Observer,
     ) -> xla_session::Result<Opened> {
         let options = SessionOptions {
@@ -161,6 +163,7 @@ impl PlaceArgs {
             load_mode: self.load_mode,
             cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
             compiler: self.compile.iree_compile.clone(),
+            profile,
             observer: Some(observer),
         };
         self.backend.open(&model.folder, &options)

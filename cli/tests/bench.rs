@@ -78,6 +78,36 @@ fn several_precisions_have_a_process_each_and_rows_in_one_table() {
 }
 
 #[test]
+fn a_profile_says_what_ran_and_leaves_its_events() {
+    let (model, cache) = (model(), tempfile::tempdir().unwrap());
+    let (folder, cache) = (model.path().to_str().unwrap(), cache.path().to_str().unwrap());
+    let file = model.path().join("bench.ireeprof");
+    let more = ["-p", "40", "-n", "3", "--profile", file.to_str().unwrap()];
+    let text = succeeds(&line(folder, cache, &more));
+    assert!(text.contains("pp40: ") && text.contains("tg3: "), "{text}");
+    assert!(text.contains("one of 3 passes") && text.contains("| between dispatches "), "{text}");
+
+    let runs = json(&line(folder, cache, &[&more[..], &["--json"]].concat()));
+    for breakdown in runs[0]["breakdowns"].as_array().unwrap() {
+        let number = |value: &Value| value.as_f64().unwrap();
+        let dispatches = breakdown["dispatches"].as_array().unwrap();
+        assert!(dispatches.len() > 3, "{breakdown}");
+        for cost in dispatches {
+            let calls = number(&cost["calls"]);
+            assert!(calls >= 1.0 && calls.fract() == 0.0, "every pass runs the same: {cost}");
+        }
+        assert!(number(&breakdown["submitted_s"]) <= number(&breakdown["seconds"]), "{breakdown}");
+        assert_eq!(breakdown["dropped"], 0, "{breakdown}");
+    }
+    let bytes = std::fs::read(&file).unwrap();
+    assert_eq!(bytes[..4], *b"IRPF");
+
+    let precisions = ["--precision", "stored,f32"];
+    let message = fails(1, &line(folder, cache, &[&more[..], &precisions].concat()));
+    assert!(message.contains("--profile takes one precision"), "{message}");
+}
+
+#[test]
 fn what_cannot_be_measured_is_said_before_anything_is() {
     let model = model();
     let folder = model.path().to_str().unwrap();

@@ -118,6 +118,10 @@ pub struct SessionOptions {
     pub cache_dir: Option<PathBuf>,
     /// `iree-compile`; `None` takes the one in the IREE folder this was built with.
     pub compiler: Option<PathBuf>,
+    /// A file to be made, into which every dispatch is recorded; IREE's `iree-profile` opens it,
+    /// and [`InferenceSession::take_profile`] adds it up. Steps take longer by what recording
+    /// costs, and the device stays until the process ends.
+    pub profile: Option<PathBuf>,
     /// Told about long work.
     pub observer: Option<Observer>,
 }

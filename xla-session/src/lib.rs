@@ -1,13 +1,15 @@
 //! Llama-family models, token by token, on compiled StableHLO graphs.
 //!
 //! The modules in reading order: what a session promises ([`session`]), the loops that drive any
-//! session ([`mod@generate`]) with sampling ([`sample`]), what a model is ([`config`], [`checkpoint`]),
+//! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]),
+//! what a model is ([`config`], [`checkpoint`]),
 //! its weights as small integers ([`quantise`]) and the products with packed weights ([`kernels`]),
 //! and the engines behind the contract ([`backend`]).
 
 pub mod session;
 
 pub mod generate;
+pub mod profile;
 pub mod sample;
 
 pub mod cache;
@@ -34,4 +36,5 @@ pub use generate::{
     FinishReason, GenerateOptions, Generation, Timings, generate, generate_greedy,
     generate_streaming_greedy,
 };
+pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};

@@ -1,6 +1,6 @@
 //! The contract between an engine and whoever drives it: token ids in, token ids out.
 
-use crate::Result;
+use crate::{Error, Profile, Result};
 
 /// The answer to one forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,4 +83,15 @@ pub trait InferenceSession: Send {
 
     /// Forgets the context; weights and compiled graphs stay.
     fn reset(&mut self);
+
+    /// What has been run since the last look, or since the session was opened with
+    /// [`SessionOptions::profile`](crate::SessionOptions::profile).
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) when it was opened without, or the engine's own
+    /// failure.
+    fn take_profile(&mut self) -> Result<Profile> {
+        Err(Error::Unsupported("this session records no profile".into()))
+    }
 }

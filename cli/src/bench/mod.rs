@@ -5,5 +5,6 @@
 
 pub mod memory;
 pub mod pass;
+pub mod profile;
 pub mod report;
 pub mod spread;

@@ -5,6 +5,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::{Deserialize, Serialize};
 
 use super::pass::Measured;
+use super::profile::Breakdown;
 
 /// The measurements of one process: one model in one precision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,9 @@ pub struct Run {
     pub memory: Memory,
     /// In the order in which they were measured.
     pub tests: Vec<Measured>,
+    /// Where the time of each test went, when that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub breakdowns: Vec<Breakdown>,
 }
 
 /// The way from the start of the command to the first token.
@@ -110,11 +114,12 @@ pub fn tables(runs: &[Run]) -> String {
     format!("{speed}\n\n{start}\n")
 }
 
-fn table(header: &[&str]) -> Table {
+/// A Markdown table; columns of names are on the left, numbers on the right.
+pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN).set_header(header.iter().copied());
     for (column, name) in table.column_iter_mut().zip(header) {
-        if !matches!(*name, "precision" | "test") {
+        if !matches!(*name, "precision" | "test" | "dispatch") {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -175,6 +180,7 @@ mod tests {
                     next_token: None,
                 },
             ],
+            breakdowns: Vec::new(),
         }
     }
 

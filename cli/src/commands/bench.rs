@@ -1,6 +1,7 @@
 //! `iree-llm bench`: how fast a model runs here.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use xla_session::config::ModelConfig;
 use xla_session::{Event, InferenceSession, Observer, Precision};
 
 use crate::bench::pass::{self, Pass};
+use crate::bench::profile;
 use crate::bench::report::{self, Memory, Run, Start};
 use crate::bench::{memory, spread::Spread};
 use crate::engine::PlaceArgs;
@@ -53,10 +55,16 @@ pub struct Args {
     #[arg(long)]
     no_warmup: bool,
 
-    /// How weights lie in memory, one or several, each in a process of its own: stored, f32
+    /// How weights lie in memory, one or several, each in a process of its own: stored, f32, int8,
+    /// int4
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME,…", default_value = "stored",
           value_delimiter = ',', value_parser = Precision::from_str)]
     precision: Vec<Precision>,
+
+    /// Run each test once and print what every compiled function costs in it; the raw events go to
+    /// FILE, which IREE's iree-profile opens
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
 
     /// Print a JSON array, one object for each precision, instead of tables
     #[arg(long, action = ArgAction::SetTrue)]
@@ -80,6 +88,7 @@ Examples:
   iree-llm bench -m ./Llama-3.2-1B -p 256,2048 -n 32 -d 0,2048 -r 3
   iree-llm bench -m ./Llama-3.2-1B --pg 2048,32 -p 0 -n 0    one pass gives both numbers
   iree-llm bench -m ./Llama-3.2-1B --precision stored,f32 --threads 1
+  iree-llm bench -m ./Llama-3.2-1B -p 256 -n 16 --profile bench.ireeprof
   iree-llm bench -m ./Llama-3.2-1B --json | jq '.[].tests[].tokens_per_second.median'
 
 In the tables:
@@ -106,6 +115,10 @@ impl Args {
         let start = Instant::now();
         let passes = self.passes();
         ensure!(!passes.is_empty(), "nothing to measure: give -p, -n or --pg at least one token");
+        ensure!(
+            self.profile.is_none() || self.precision.len() == 1,
+            "--profile takes one precision: give --precision one name"
+        );
         let runs = match (self.only, &self.precision[..]) {
             (Some(precision), _) => {
                 let run = self.measure(start, precision, &passes)?;
@@ -124,8 +137,13 @@ impl Args {
                 runs
             }
         };
-        let text =
-            if self.json { serde_json::to_string(&runs)? + "\n" } else { report::tables(&runs) };
+        let text = if self.json {
+            serde_json::to_string(&runs)? + "\n"
+        } else if self.profile.is_some() {
+            runs.iter().map(|run| profile::tables(&run.breakdowns)).collect()
+        } else {
+            report::tables(&runs)
+        };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
@@ -152,7 +170,7 @@ impl Args {
         }
         let compiled = Arc::new(AtomicUsize::new(0));
         let observer = counting(progress.observer(), compiled.clone());
-        let mut opened = self.place.open(&model, precision, observer)?;
+        let mut opened = self.place.open(&model, precision, self.profile.clone(), observer)?;
         let ready = start.elapsed();
         let load_peak = memory::peak();
         progress.finish();
@@ -175,7 +193,11 @@ impl Args {
         session.prefill(&first)?;
         let first_token = start.elapsed();
 
-        let tests = self.tests(session, passes, precision, &progress)?;
+        let (tests, breakdowns) = if self.profile.is_some() {
+            self.breakdowns(session, passes)?
+        } else {
+            (self.tests(session, passes, precision, &progress)?, Vec::new())
+        };
         let peak = memory::peak();
         Ok(Run {
             engine: capabilities.engine.to_owned(),
@@ -192,6 +214,7 @@ impl Args {
             },
             memory: Memory { weights: self.weights(&model, precision)?, load_peak, peak },
             tests,
+            breakdowns,
             model: model.name,
         })
     }
@@ -222,6 +245,23 @@ impl Args {
             }
         }
         Ok(tests)
+    }
+
+    fn breakdowns(
+        &self,
+        session: &mut dyn InferenceSession,
+        passes: &[Pass],
+    ) -> Result<(Vec<pass::Measured>, Vec<profile::Breakdown>)> {
+        let (mut tests, mut breakdowns) = (Vec::new(), Vec::new());
+        for pass in passes {
+            if !self.no_warmup {
+                pass.shortened(WARM_UP).warm_up(session)?;
+            }
+            let (measured, parts) = profile::profile(pass, session)?;
+            tests.extend(measured);
+            breakdowns.extend(parts);
+        }
+        Ok((tests, breakdowns))
     }
 
     /// Bytes of the model's weights in `precision`; `None` where nobody has said yet.

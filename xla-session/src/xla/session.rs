@@ -10,10 +10,11 @@ use super::plan::{self, Chunk};
 use super::weights::Weights;
 use crate::config::ModelConfig;
 use crate::emit::{Argument, Graph, Source};
-use crate::{Capabilities, Error, InferenceSession, Result, Step};
+use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
 
 /// A model on an IREE device; opened by [`Backend::Iree`](crate::Backend::Iree).
 pub struct XlaInferenceSession {
+    device: Device,
     capabilities: Capabilities,
     config: ModelConfig,
     /// By rows; 1 is the decode step.
@@ -36,7 +37,9 @@ impl XlaInferenceSession {
     ) -> Self {
         let padding = programs.keys().copied().max().unwrap_or(1);
         let cache = KvCache::new(device, &config, capabilities.context, padding);
-        Self { capabilities, config, programs, cache, tokens: Vec::new(), cached: 0, logits: None }
+        let device = device.clone();
+        let tokens = Vec::new();
+        Self { device, capabilities, config, programs, cache, tokens, cached: 0, logits: None }
     }
 
     fn check(&self, tokens: &[u32]) -> Result<()> {
@@ -149,6 +152,10 @@ impl InferenceSession for XlaInferenceSession {
         self.tokens.clear();
         self.cached = 0;
         self.logits = None;
+    }
+
+    fn take_profile(&mut self) -> Result<Profile> {
+        self.device.take_profile().map(Profile::from).map_err(iree("reading the profile"))
     }
 }
 
