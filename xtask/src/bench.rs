@@ -1,11 +1,15 @@
 //! `cargo xtask bench`: this program beside llama.cpp, on the same weights, in the same minutes.
 //!
-//! The parts in the order in which they run: llama.cpp from PyPI (`python`), one random model for
-//! both (`model`), what the machine could do at best (`limits`), the two programs in turn
-//! (`contest`), and the table of it all (`table`).
+//! What is needed first: llama.cpp from PyPI (`python`), one random model for both (`model`), how
+//! each program is run (`programs`). Then the parts: the two in turn (`contest`, `sample`), beside
+//! what the machine could do at best (`limits`, `machine`), in a table (`table`); where our time
+//! goes (`bench --profile` of `iree-llm`); how cost grows (`scaling`, `plot`). All of it goes to
+//! its places in `docs/performance.md` (`document`).
 
 #[cfg(feature = "bench")]
 mod contest;
+#[cfg(feature = "bench")]
+mod document;
 #[cfg(feature = "bench")]
 mod limits;
 #[cfg(feature = "bench")]
@@ -13,9 +17,15 @@ mod machine;
 #[cfg(feature = "bench")]
 mod model;
 #[cfg(feature = "bench")]
+mod plot;
+#[cfg(feature = "bench")]
+mod programs;
+#[cfg(feature = "bench")]
 mod python;
 #[cfg(feature = "bench")]
 mod sample;
+#[cfg(feature = "bench")]
+mod scaling;
 #[cfg(feature = "bench")]
 mod table;
 
@@ -47,29 +57,30 @@ pub fn run(flags: &flags::Bench) -> Result<()> {
 #[cfg(feature = "bench")]
 mod optimised {
     use std::fs;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use anyhow::{Context, Result};
+    use clap::ValueEnum;
 
     use super::contest::{Contest, Plan};
     use super::model::Format;
-    use super::{limits, machine, model, python, table};
+    use super::programs::{Programs, tests};
+    use super::{document, limits, machine, model, plot, python, scaling, table};
+    use crate::flags::BenchPart;
     use crate::{fetch_iree, flags, workspace};
 
     pub fn run(flags: &flags::Bench) -> Result<()> {
         let formats = Format::select(&flags.precision)?;
-        let threads =
-            if flags.threads.is_empty() { vec![machine::cores()] } else { flags.threads.clone() };
+        let threads = threads(flags);
         let plan = if flags.quick { Plan::QUICK } else { Plan::FULL };
-        let rounds = flags.rounds.unwrap_or(plan.rounds);
-
+        let parts = if flags.part.is_empty() { BenchPart::value_variants() } else { &flags.part };
         let document = match &flags.out {
             Some(path) => Some(path.clone()),
             None if flags.quick => None,
             None => Some(workspace::root().join("docs").join("performance.md")),
         };
         if let Some(document) = &document {
-            table::check(document)?;
+            document::check(document, parts)?;
         }
 
         let folder = workspace::target_dir()?.join("bench");
@@ -78,40 +89,118 @@ mod optimised {
         let python = python::ensure(&folder, flags.network.offline)?;
         let model = model::ensure(&folder.join("model"), &python, &formats)?;
         let program = build(flags.network.offline)?;
-
-        let mut contest = Contest::new(program, python, model, folder.join("compiled"), plan);
-        for format in &formats {
-            eprintln!("==> {}: compiling, and llama.cpp's best settings", format.name);
-            contest.prepare(format, threads.iter().copied().max().unwrap_or(1))?;
+        let programs = Programs::new(program, python, model, folder.join("compiled"));
+        let mut contest = Contest::new(programs, plan, threads[0]);
+        let plotted = formats[0];
+        for &format in &formats {
+            let both = parts.contains(&BenchPart::Table)
+                || parts.contains(&BenchPart::Plot) && format == plotted;
+            if both {
+                eprintln!("==> {}: compiling, and llama.cpp's best settings", format.name);
+                contest.prepare(format)?;
+            }
         }
+        for &part in parts {
+            let section = match part {
+                BenchPart::Table => {
+                    let rounds = flags.rounds.unwrap_or(plan.rounds);
+                    tables(&mut contest, &formats, &threads, rounds, flags.quick, &folder)?
+                }
+                BenchPart::Profile => profiles(&contest, &formats, &folder)?,
+                BenchPart::Plot => {
+                    let beside = document.as_deref().and_then(Path::parent);
+                    plots(&contest, plotted, beside.unwrap_or(&folder))?
+                }
+            };
+            println!("{section}");
+            if let Some(document) = &document {
+                document::replace(document, part, &section)?;
+                eprintln!("==> written to {}", document.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// The most first: as asked for, or all cores and then one.
+    fn threads(flags: &flags::Bench) -> Vec<usize> {
+        let mut threads = match &flags.threads[..] {
+            [] => vec![machine::cores(), 1],
+            asked => asked.to_vec(),
+        };
+        threads.sort_unstable_by(|a, b| b.cmp(a));
+        threads.dedup();
+        threads
+    }
+
+    fn tables(
+        contest: &mut Contest,
+        formats: &[&'static Format],
+        threads: &[usize],
+        rounds: u32,
+        quick: bool,
+        folder: &Path,
+    ) -> Result<String> {
         let mut machine = Vec::new();
         for round in 1..=rounds {
-            for &threads in &threads {
+            for &threads in threads {
                 eprintln!("==> round {round} of {rounds}, {threads} threads: the machine's limits");
-                machine.push(limits::measure(threads, flags.quick)?);
-                for format in &formats {
+                machine.push(limits::measure(threads, quick)?);
+                for format in formats {
                     eprintln!("==> round {round} of {rounds}, {threads} threads: {}", format.name);
                     contest.round(format, threads)?;
                 }
             }
         }
-        let section = table::section(&table::Results {
-            contest: &contest,
+        let samples = folder.join("results.json");
+        fs::write(&samples, contest.json()?).with_context(|| samples.display().to_string())?;
+        eprintln!("==> every sample is in {}", samples.display());
+        table::section(&table::Results {
+            contest,
             limits: &machine,
             machine: machine::describe(),
             command: command_line(),
             rounds,
-        })?;
-        print!("{section}");
-        fs::write(folder.join("results.json"), contest.json()?)
-            .with_context(|| folder.join("results.json").display().to_string())?;
-        if let Some(document) = document {
-            table::replace(&document, &section)?;
-            eprintln!("==> written to {}", document.display());
-        }
-        eprintln!("==> every sample is in {}", folder.join("results.json").display());
-        Ok(())
+        })
     }
+
+    fn profiles(contest: &Contest, formats: &[&'static Format], folder: &Path) -> Result<String> {
+        let plan = contest.plan;
+        let passes = tests(&[plan.short], &[plan.generate], 1);
+        let threads = contest.threads;
+        let mut section =
+            format!("{}, {}, threads: {threads}.\n\n", machine::describe(), machine::today());
+        for format in formats {
+            eprintln!("==> {}: where the time goes", format.name);
+            let file = folder.join(format!("{}.ireeprof", format.name));
+            let tables = contest.programs.profile(format, threads, &passes, &file)?;
+            section += &format!("### {}\n\n{}\n\n", format.name, tables.trim());
+        }
+        Ok(section)
+    }
+
+    fn plots(contest: &Contest, format: &'static Format, folder: &Path) -> Result<String> {
+        eprintln!("==> {}: how cost grows", format.name);
+        let scaling = scaling::measure(contest, format)?;
+        let threads = contest.threads;
+        let title = format!(
+            "{} (llama.cpp: {}), {threads} threads but below, {}",
+            format.name,
+            format.llama,
+            machine::today()
+        );
+        plot::write(&folder.join(PLOT), &scaling, &title)?;
+        let caption = format!(
+            "Weights in {} (llama.cpp: {}), one run of each point. {}, {}.",
+            format.name,
+            format.llama,
+            machine::describe(),
+            machine::today()
+        );
+        Ok(scaling.section(PLOT, &caption))
+    }
+
+    /// The plot's file, beside the document.
+    const PLOT: &str = "scaling.svg";
 
     /// Builds the program to measure.
     fn build(offline: bool) -> Result<PathBuf> {

@@ -101,33 +101,50 @@ pub struct Bench {
     /// A few minutes with short prompts, to see that everything works; changes no document.
     #[arg(long)]
     pub quick: bool,
-    /// Threads of both programs; several are measured one after the other
-    /// [default: one for each physical core].
+    /// What to measure [default: all].
+    #[arg(long, value_enum, value_name = "PART,…", value_delimiter = ',')]
+    pub part: Vec<BenchPart>,
+    /// Threads of both programs; with fewer than the most, only the short tests run
+    /// [default: one for each physical core, then 1].
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub threads: Vec<usize>,
-    /// Precisions to compare: bf16, f32 [default: all].
+    /// Precisions to compare: bf16, f32, int8, int4 [default: all].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub precision: Vec<String>,
-    /// How often everything is measured [default: 3; 1 with --quick].
+    /// How often the tables are measured [default: 2; 1 with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
-    /// The document whose table is replaced [default: docs/performance.md; none with --quick].
+    /// The document whose parts are replaced; the plot is written beside it
+    /// [default: docs/performance.md; none with --quick].
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub network: Network,
 }
 
+/// A part of the document that `cargo xtask bench` makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchPart {
+    /// Both programs side by side, in every precision.
+    Table,
+    /// What each compiled function of ours costs, in a prompt and in a single token.
+    Profile,
+    /// How cost grows with the prompt, the context and the threads: scaling.svg.
+    Plot,
+}
+
 const BENCH_HELP: &str = "\
 Both programs run by turns, in several rounds, on random weights of Llama 3.2 1B's shape; the
 machine's own limits (bytes read, multiplications a second) are measured in between. The first run
-compiles llama.cpp and writes 10 GB of models below cargo's target folder; a full run then takes
-about half an hour on two cores. Close other programs: they share what is measured.
+compiles llama.cpp and writes 12 GB of models below cargo's target folder; a full run then takes
+about forty minutes on two cores. Close other programs: they share what is measured.
 
 Examples:
   cargo xtask bench                                  the tables of docs/performance.md
   cargo xtask bench --quick                          does everything work?
-  cargo xtask bench --precision bf16 --threads 2,1   one precision, on two cores and on one";
+  cargo xtask bench --precision bf16 --threads 2,1   one precision, on two cores and on one
+  cargo xtask bench --part profile --precision int4  where the time of our int4 goes
+  cargo xtask bench --part plot                      scaling.svg, in about six minutes";
 
 /// What tasks may download, and where it is kept.
 #[derive(Debug, Clone, Default, Args)]

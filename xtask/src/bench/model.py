@@ -1,12 +1,14 @@
 """Writes one random model twice: for us (Hugging Face layout) and for llama.cpp (GGUF).
 
-    python model.py FOLDER FORMAT...        FORMAT: bf16, f32
+    python model.py FOLDER FORMAT...        FORMAT: bf16, f32, int8, int4
 
 The shape is Llama 3.2 1B's, the weights are Gaussian numbers that bf16 can hold, so that every
-format holds the same model. FOLDER/hf is a Hugging Face folder in bf16, FOLDER/FORMAT.gguf the
-rest. Files that are there are left alone: they are written under another name first.
+float format holds the same model. FOLDER/hf is a Hugging Face folder in bf16, FOLDER/FORMAT.gguf
+the rest: int8 is llama.cpp's Q8_0 and int4 its Q4_0, made of bf16.gguf by llama.cpp itself. Files
+that are there are left alone: they are written under another name first.
 """
 
+import ctypes
 import json
 import math
 import os
@@ -183,11 +185,37 @@ def write_gguf(path, name):
     os.replace(path + ".part", path)
 
 
+def quantise(source, path, name):
+    """What `llama-quantize SOURCE PATH Q8_0` (or Q4_0) writes."""
+    if os.path.exists(path):
+        return
+    import llama_cpp as lc
+
+    kinds = {"int8": lc.LLAMA_FTYPE_MOSTLY_Q8_0, "int4": lc.LLAMA_FTYPE_MOSTLY_Q4_0}
+    # Two lines for each tensor; a failure has a code.
+    silent = lc.llama_log_callback(lambda level, text, data: None)
+    lc.llama_log_set(silent, None)
+    lc.llama_backend_init()
+    parameters = lc.llama_model_quantize_default_params()
+    parameters.ftype = kinds[name]
+    part = path + ".part"
+    code = lc.llama_model_quantize(source.encode(), part.encode(), ctypes.byref(parameters))
+    if code != 0:
+        sys.exit(f"error: llama_model_quantize failed with {code}")
+    os.replace(part, path)
+
+
 def main():
     folder, formats = sys.argv[1], sys.argv[2:]
     write_hf(os.path.join(folder, "hf"))
     for name in formats:
-        write_gguf(os.path.join(folder, f"{name}.gguf"), name)
+        path = os.path.join(folder, f"{name}.gguf")
+        if name in ("int8", "int4"):
+            source = os.path.join(folder, "bf16.gguf")
+            write_gguf(source, "bf16")
+            quantise(source, path, name)
+        else:
+            write_gguf(path, name)
 
 
 if __name__ == "__main__":

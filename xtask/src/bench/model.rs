@@ -18,11 +18,17 @@ pub struct Format {
     pub name: &'static str,
     /// What `iree-llm --precision` calls it; the model's folder holds bf16.
     pub precision: &'static str,
+    /// llama.cpp's name of its weights.
+    pub llama: &'static str,
 }
 
 /// Every precision that can be compared.
-pub const FORMATS: [Format; 2] =
-    [Format { name: "bf16", precision: "stored" }, Format { name: "f32", precision: "f32" }];
+pub const FORMATS: [Format; 4] = [
+    Format { name: "bf16", precision: "stored", llama: "BF16" },
+    Format { name: "f32", precision: "f32", llama: "F32" },
+    Format { name: "int8", precision: "int8", llama: "Q8_0" },
+    Format { name: "int4", precision: "int4", llama: "Q4_0" },
+];
 
 impl Format {
     /// Those called `names`, or all.
@@ -111,14 +117,14 @@ impl Model {
 ///
 /// # Errors
 ///
-/// No room (2.5 GB, and as much or twice as much for each format), or Python fails.
+/// No room (12 GB for all formats), or Python fails.
 pub fn ensure(folder: &Path, python: &Path, formats: &[&Format]) -> Result<Model> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let names = formats.iter().map(|format| format.name);
     let missing = !folder.join("hf/model.safetensors").exists()
         || names.clone().any(|name| !folder.join(format!("{name}.gguf")).exists());
     if missing {
-        eprintln!("==> writing the model (once; 2.5 to 10 GB)");
+        eprintln!("==> writing the model (once; 12 GB for all precisions)");
         let mut command = Command::new(python);
         command.arg(python::script("model.py")).arg(folder).args(names);
         workspace::run(&mut command)?;
@@ -152,7 +158,7 @@ mod tests {
         assert_eq!(Format::select(&[]).unwrap().len(), FORMATS.len());
         assert_eq!(Format::select(&["f32".into()]).unwrap(), [&FORMATS[1]]);
         let error = Format::select(&["f8".into()]).unwrap_err().to_string();
-        assert!(error.contains("f8") && error.contains("bf16, f32"), "{error}");
+        assert!(error.contains("f8") && error.contains("bf16, f32, int8, int4"), "{error}");
     }
 
     #[test]

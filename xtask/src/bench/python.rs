@@ -38,7 +38,8 @@ pub fn ensure(folder: &Path, offline: bool) -> Result<PathBuf> {
     pip.args(["-m", "pip", "install", "--disable-pip-version-check"]);
     // A wheel from elsewhere would be for any CPU; native is what a user of llama.cpp builds.
     pip.args(["--no-binary", "llama-cpp-python"]).args(PACKAGES);
-    pip.env("CMAKE_ARGS", "-DGGML_NATIVE=ON");
+    // Without its library for images, which would take as long to compile as all the rest.
+    pip.env("CMAKE_ARGS", "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF");
     workspace::run(&mut pip).context("installing llama.cpp (a C++ compiler is needed)")?;
     fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())?;
     Ok(python)

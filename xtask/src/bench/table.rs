@@ -1,12 +1,11 @@
 //! The table for `docs/performance.md`.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::contest::{Contest, FIRST, Side};
+use super::model::Format;
 use super::sample::{Limits, Samples};
 use super::{machine, python};
 
@@ -23,9 +22,6 @@ pub struct Results<'a> {
     /// Rounds.
     pub rounds: u32,
 }
-
-const BEGIN: &str = "<!-- made by `cargo xtask bench`: begin -->";
-const END: &str = "<!-- made by `cargo xtask bench`: end -->";
 
 /// How a row's numbers are shown and compared.
 #[derive(Clone, Copy, PartialEq)]
@@ -128,10 +124,14 @@ pub fn section(results: &Results) -> Result<String> {
             limits.flops / 1e9,
         )?;
         for prepared in &contest.prepared {
-            let name = prepared.format.name;
-            let rows = rows(contest, name, limits)?;
-            let header = [name, "iree-llm", "llama.cpp", "ratio", "of the limit"].map(String::from);
+            let Format { name, llama, .. } = *prepared.format;
+            let rows = rows(contest, name, limits);
+            let llama = format!("llama.cpp {llama}");
+            let header = [name, "iree-llm", &llama, "ratio", "of the limit"].map(String::from);
             writeln!(out, "{}", markdown(&header, rows.iter().map(Row::cells)))?;
+            if threads != contest.threads {
+                continue;
+            }
             let (same, prompts) = contest.agreement(name);
             writeln!(
                 out,
@@ -147,17 +147,15 @@ pub fn section(results: &Results) -> Result<String> {
     Ok(out)
 }
 
-fn rows(contest: &Contest, format: &str, limits: Limits) -> Result<Vec<Row>> {
+fn rows(contest: &Contest, format: &str, limits: Limits) -> Vec<Row> {
     let plan = contest.plan;
     let threads = limits.threads;
-    let weights = contest.numbers(format, threads, Side::Ours, "/memory/weights");
-    let weights = weights.median().context("iree-llm bench does not say what the weights weigh")?;
-    let speed = |name: String, test: &str, tokens: usize, depth, limit| Row {
+    let speed = |name: String, unit, test: (&str, usize), limit| Row {
         name,
-        unit: Unit::TokensPerSecond(tokens),
-        ours: contest.seconds(format, threads, Side::Ours, (test, depth)),
-        llama: contest.seconds(format, threads, Side::Llama, (test, depth)),
-        limit: Some(limit),
+        unit,
+        ours: contest.seconds(format, threads, Side::Ours, test),
+        llama: contest.seconds(format, threads, Side::Llama, test),
+        limit,
     };
     let cost = |name: String, unit, pointer: &str| Row {
         name,
@@ -176,37 +174,40 @@ fn rows(contest: &Contest, format: &str, limits: Limits) -> Result<Vec<Row>> {
         }
         row
     };
+    let weights = contest.numbers(format, threads, Side::Ours, "/memory/weights").median();
+    let read_once = weights.map(|weights| limits.bytes_per_second / weights);
     let generated = format!("tg{}", plan.generate);
-    let read_once = limits.bytes_per_second / weights;
-    let prompt = |tokens: usize| {
-        let limit = tokens as f64 * limits.flops / contest.model.shape.prompt_flops(tokens);
-        speed(format!("prompt of {tokens}"), &format!("pp{tokens}"), tokens, 0, limit)
+    let single = |name: String, depth| {
+        speed(name, Unit::TokensPerSecond(plan.generate), (&generated, depth), read_once)
     };
-    let mut first =
-        speed(format!("first token after {FIRST}"), &format!("pp{FIRST}"), FIRST, 0, 0.0);
-    (first.unit, first.limit) = (Unit::Milliseconds, None);
-    Ok(vec![
-        speed("single tokens, short context".into(), &generated, plan.generate, 0, read_once),
-        speed(
-            format!("single tokens after {}", plan.long),
-            &generated,
-            plan.generate,
-            plan.long,
-            read_once,
-        ),
-        prompt(plan.short),
+    let prompt = |tokens: usize| {
+        let flops = contest.programs.model.shape.prompt_flops(tokens);
+        let limit = tokens as f64 * limits.flops / flops;
+        let (name, test) = (format!("prompt of {tokens}"), format!("pp{tokens}"));
+        speed(name, Unit::TokensPerSecond(tokens), (&test, 0), Some(limit))
+    };
+    let short = [single("single tokens, short context".into(), 0), prompt(plan.short)];
+    if threads != contest.threads {
+        return short.into();
+    }
+    let [single_short, prompt_short] = short;
+    let first = (format!("first token after {FIRST}"), format!("pp{FIRST}"));
+    vec![
+        single_short,
+        single(format!("single tokens after {}", plan.long), plan.long),
+        prompt_short,
         prompt(plan.long),
-        first,
+        speed(first.0, Unit::Milliseconds, (&first.1, 0), None),
         start("load, files in the page cache".into(), "/start/ready_s"),
         start(format!("load and first token after {FIRST}"), "/start/first_token_s"),
         cost("weights".into(), Unit::Megabytes, "/memory/weights"),
         cost("peak memory, loading".into(), Unit::Megabytes, "/memory/load_peak"),
         cost("peak memory, all tests".into(), Unit::Megabytes, "/memory/peak"),
-    ])
+    ]
 }
 
 /// A Markdown table; the first column is text, the others are numbers.
-fn markdown<const N: usize>(
+pub fn markdown<const N: usize>(
     header: &[String; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> String {
@@ -233,7 +234,7 @@ fn markdown<const N: usize>(
 }
 
 /// Three significant digits, or all before the point.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
         x if x < 0.995 => 3,
@@ -242,37 +243,6 @@ fn number(value: f64) -> String {
         _ => 0,
     };
     format!("{value:.decimals$}")
-}
-
-/// Checks that [`replace`] will find its place, before anything is measured.
-///
-/// # Errors
-///
-/// As [`replace`].
-pub fn check(path: &Path) -> Result<()> {
-    document(path, "").map(drop)
-}
-
-/// Puts `section` between the marks of the document at `path`.
-///
-/// # Errors
-///
-/// The file cannot be read or written, or lacks the marks.
-pub fn replace(path: &Path, section: &str) -> Result<()> {
-    fs::write(path, document(path, section)?).with_context(|| path.display().to_string())
-}
-
-fn document(path: &Path, section: &str) -> Result<String> {
-    let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| name.to_string())?;
-    between(&text, section)
-        .with_context(|| format!("{name}: the lines `{BEGIN}` and `{END}` are missing: add them"))
-}
-
-fn between(text: &str, section: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", section.trim()))
 }
 
 #[cfg(test)]
@@ -319,21 +289,5 @@ mod tests {
              | x – y |    12 |\n\
              | z     | 12345 |\n"
         );
-    }
-
-    #[test]
-    fn only_what_lies_between_the_marks_changes() {
-        let text = format!("# Title\n{BEGIN}\nold\n{END}\nrest\n");
-        let expected = format!("# Title\n{BEGIN}\n\nnew\n\n{END}\nrest\n");
-        assert_eq!(between(&text, "new\n"), Some(expected.clone()));
-        assert_eq!(between(&expected, "new"), Some(expected));
-        assert_eq!(between("# Title", "new"), None);
-    }
-
-    #[test]
-    fn the_document_has_the_marks() {
-        check(&crate::workspace::root().join("docs").join("performance.md")).unwrap();
-        let error = check(&crate::workspace::root().join("Cargo.toml")).unwrap_err().to_string();
-        assert!(error.contains("Cargo.toml") && error.contains("begin"), "{error}");
     }
 }

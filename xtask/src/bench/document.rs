@@ -1,0 +1,73 @@
+//! The parts of `docs/performance.md` that are made here, each between two marks.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::flags::BenchPart;
+
+/// The marks around `part`.
+fn marks(part: BenchPart) -> [String; 2] {
+    let command = match part {
+        BenchPart::Table => "cargo xtask bench".to_owned(),
+        BenchPart::Profile => "cargo xtask bench --part profile".to_owned(),
+        BenchPart::Plot => "cargo xtask bench --part plot".to_owned(),
+    };
+    ["begin", "end"].map(|mark| format!("<!-- made by `{command}`: {mark} -->"))
+}
+
+/// Checks that [`replace`] will find its places, before anything is measured.
+///
+/// # Errors
+///
+/// As [`replace`].
+pub fn check(path: &Path, parts: &[BenchPart]) -> Result<()> {
+    parts.iter().try_for_each(|&part| document(path, part, "").map(drop))
+}
+
+/// Puts `section` between the marks of `part` in the document at `path`.
+///
+/// # Errors
+///
+/// The file cannot be read or written, or lacks the marks.
+pub fn replace(path: &Path, part: BenchPart, section: &str) -> Result<()> {
+    fs::write(path, document(path, part, section)?).with_context(|| path.display().to_string())
+}
+
+fn document(path: &Path, part: BenchPart, section: &str) -> Result<String> {
+    let name = path.display();
+    let text = fs::read_to_string(path).with_context(|| name.to_string())?;
+    let [begin, end] = marks(part);
+    between(&text, [&begin, &end], section)
+        .with_context(|| format!("{name}: the lines `{begin}` and `{end}` are missing: add them"))
+}
+
+fn between(text: &str, [begin, end]: [&str; 2], section: &str) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", section.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace;
+
+    #[test]
+    fn only_what_lies_between_the_marks_changes() {
+        let text = "# Title\n<a>\nold\n</a>\n<b>\nother\n</b>\nrest\n";
+        let expected = "# Title\n<a>\n\nnew\n\n</a>\n<b>\nother\n</b>\nrest\n";
+        assert_eq!(between(text, ["<a>", "</a>"], "new\n").as_deref(), Some(expected));
+        assert_eq!(between(expected, ["<a>", "</a>"], "new").as_deref(), Some(expected));
+        assert_eq!(between("# Title", ["<a>", "</a>"], "new"), None);
+    }
+
+    #[test]
+    fn the_document_has_the_marks_of_every_part() {
+        let parts = [BenchPart::Table, BenchPart::Profile, BenchPart::Plot];
+        check(&workspace::root().join("docs").join("performance.md"), &parts).unwrap();
+        let error = check(&workspace::root().join("Cargo.toml"), &parts).unwrap_err().to_string();
+        assert!(error.contains("Cargo.toml") && error.contains("begin"), "{error}");
+    }
+}

@@ -1,0 +1,173 @@
+//! How cost grows: with the length of a prompt, with the context, with threads.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+
+use super::contest::{Contest, Side, rates};
+use super::model::Format;
+use super::programs::tests;
+use super::table::{markdown, number};
+
+/// Tokens of the prompt that is timed with every number of threads.
+const PROMPT: usize = 128;
+
+/// Single tokens that are timed at each point.
+const GENERATE: usize = 8;
+
+/// One program's measurements; each is a number of tokens or threads and what was measured there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Curves {
+    /// Tokens a second of a prompt, by its length.
+    pub prompt: Vec<(usize, f64)>,
+    /// Milliseconds of a single token, by the tokens before it.
+    pub depth: Vec<(usize, f64)>,
+    /// Tokens a second of a prompt, by threads.
+    pub prompt_threads: Vec<(usize, f64)>,
+    /// Tokens a second of single tokens, by threads.
+    pub single_threads: Vec<(usize, f64)>,
+}
+
+/// Both programs'.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Scaling {
+    /// `iree-llm`'s.
+    pub ours: Curves,
+    /// llama.cpp's.
+    pub llama: Curves,
+}
+
+/// Measures both programs with weights in `format`.
+///
+/// # Errors
+///
+/// A program fails or does not say what it was asked.
+pub fn measure(contest: &Contest, format: &Format) -> Result<Scaling> {
+    let mut scaling = Scaling::default();
+    let mut lengths = tests(&[], &[GENERATE], 1);
+    for length in contest.plan.lengths {
+        lengths.extend(["--pg".to_owned(), format!("{length},{GENERATE}")]);
+    }
+    for side in [Side::Ours, Side::Llama] {
+        let curves = scaling.of(side);
+        let run = contest.run(side, format, contest.threads, &lengths)?;
+        eprintln!("{:9} {}", side.name(), rates(&run));
+        let seconds = |test: &str, depth: usize| {
+            let first = run.seconds(test, depth).first().copied();
+            first.with_context(|| format!("{} did not measure {test}", side.name()))
+        };
+        let single = format!("tg{GENERATE}");
+        for &length in contest.plan.lengths {
+            let rate = length as f64 / seconds(&format!("pp{length}"), 0)?;
+            curves.prompt.push((length, rate));
+        }
+        for depth in [0].into_iter().chain(contest.plan.lengths.iter().copied()) {
+            curves.depth.push((depth, seconds(&single, depth)? * 1e3 / GENERATE as f64));
+        }
+    }
+    for threads in thread_counts(contest.threads) {
+        for side in [Side::Ours, Side::Llama] {
+            let curves = scaling.of(side);
+            let run = contest.run(side, format, threads, &tests(&[PROMPT], &[GENERATE], 1))?;
+            eprintln!("{:9} {threads} threads: {}", side.name(), rates(&run));
+            let rate = |test: String, tokens: usize| {
+                let first = run.seconds(&test, 0).first().copied();
+                Some((threads, tokens as f64 / first?))
+            };
+            curves.prompt_threads.extend(rate(format!("pp{PROMPT}"), PROMPT));
+            curves.single_threads.extend(rate(format!("tg{GENERATE}"), GENERATE));
+        }
+    }
+    Ok(scaling)
+}
+
+impl Scaling {
+    fn of(&mut self, side: Side) -> &mut Curves {
+        match side {
+            Side::Ours => &mut self.ours,
+            Side::Llama | Side::LlamaMapped => &mut self.llama,
+        }
+    }
+
+    /// The plot `image` and its numbers, for the document.
+    pub fn section(&self, image: &str, caption: &str) -> String {
+        let mut out = String::new();
+        let _ = writeln!(
+            out,
+            "![Four panels, iree-llm beside llama.cpp: tokens a second of a prompt by its length, \
+             milliseconds of a single token by the context before it, and both in tokens a second \
+             by threads.]({image})\n\n{caption}\n"
+        );
+        let table = |header: [&str; 5], keys: &[(usize, f64)], columns: [&[(usize, f64)]; 4]| {
+            let cell = |column: &[(usize, f64)], key: usize| {
+                let found = column.iter().find(|(at, _)| *at == key);
+                found.map_or_else(String::new, |(_, value)| number(*value))
+            };
+            let rows = keys.iter().map(|&(key, _)| {
+                let [a, b, c, d] = columns.map(|column| cell(column, key));
+                [key.to_string(), a, b, c, d]
+            });
+            markdown(&header.map(String::from), rows)
+        };
+        let (ours, llama) = (&self.ours, &self.llama);
+        let header =
+            ["tokens", "prompt, tok/s", "llama.cpp", "one token after them, ms", "llama.cpp"];
+        let columns = [&ours.prompt[..], &llama.prompt, &ours.depth, &llama.depth];
+        let _ = writeln!(out, "{}", table(header, &ours.depth, columns));
+        let prompt = format!("prompt of {PROMPT}, tok/s");
+        let header = ["threads", &prompt, "llama.cpp", "single tokens, tok/s", "llama.cpp"];
+        let columns = [
+            &ours.prompt_threads[..],
+            &llama.prompt_threads,
+            &ours.single_threads,
+            &llama.single_threads,
+        ];
+        out + &table(header, &ours.prompt_threads, columns)
+    }
+}
+
+/// 1, 2, 4, … and the most.
+fn thread_counts(most: usize) -> Vec<usize> {
+    let doubled = std::iter::successors(Some(1), |n| Some(n * 2));
+    doubled.take_while(|&n| n < most).chain([most]).collect()
+}
+
+#[cfg(test)]
+pub mod tests_of_scaling {
+    use super::*;
+
+    /// Something like a measurement.
+    pub fn example() -> Scaling {
+        let curves = |factor: f64| {
+            let lengths = [64usize, 256, 1024, 8192];
+            let slower = |n: usize| 1.0 + n as f64 / 8192.0;
+            let depths = [0].into_iter().chain(lengths);
+            Curves {
+                prompt: lengths.map(|n| (n, factor * 130.0 / slower(n))).to_vec(),
+                depth: depths.map(|n| (n, 80.0 * slower(n) / factor)).collect(),
+                prompt_threads: vec![(1, factor * 66.0), (2, factor * 130.0)],
+                single_threads: vec![(1, factor * 8.0), (2, factor * 12.5)],
+            }
+        };
+        Scaling { ours: curves(1.0), llama: curves(0.75) }
+    }
+
+    #[test]
+    fn threads_double_up_to_the_most() {
+        assert_eq!(thread_counts(1), [1]);
+        assert_eq!(thread_counts(2), [1, 2]);
+        assert_eq!(thread_counts(6), [1, 2, 4, 6]);
+        assert_eq!(thread_counts(8), [1, 2, 4, 8]);
+    }
+
+    #[test]
+    fn the_section_shows_the_plot_and_every_number() {
+        let text = example().section("scaling.svg", "Weights in bf16.");
+        assert!(text.starts_with("![") && text.contains("](scaling.svg)"), "{text}");
+        let row = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        let cells = |line: &str| line.split('|').map(|it| it.trim().to_owned()).collect::<Vec<_>>();
+        assert_eq!(cells(row("| 0 "))[1..6], ["0", "", "", "80.0", "107"]);
+        assert_eq!(cells(row("| 8192 "))[1..6], ["8192", "65.0", "48.8", "160", "213"]);
+        assert_eq!(cells(row("| 2 "))[1..6], ["2", "130", "97.5", "12.5", "9.38"]);
+    }
+}
