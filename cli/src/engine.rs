@@ -52,6 +52,12 @@ pub struct PlaceArgs {
           value_parser = LoadMode::from_str)]
     load_mode: LoadMode,
 
+    /// Keep no packed weights in the cache: saves as much disk as the weights have in memory, but
+    /// every start packs them again (2 s for 2.5 GB), and processes share none of them
+    #[arg(long, env = "IREE_LLM_NO_WEIGHTS_CACHE", action = clap::ArgAction::SetTrue,
+          value_parser = clap::builder::FalseyValueParser::new())]
+    no_weights_cache: bool,
+
     #[command(flatten)]
     compile: CompileArgs,
 }
@@ -62,7 +68,7 @@ pub struct CompileArgs {
     #[command(flatten)]
     pub cache: CacheArgs,
 
-    /// Compile without looking at the cache and keep nothing
+    /// Compile and pack without looking at the cache, and keep nothing
     #[arg(long, env = "IREE_LLM_NO_CACHE", value_parser = clap::builder::FalseyValueParser::new(),
           action = clap::ArgAction::SetTrue)]
     no_cache: bool,
@@ -87,10 +93,10 @@ impl CompileArgs {
     }
 }
 
-/// Where compiled graphs are kept.
+/// Where compiled graphs and packed weights are kept.
 #[derive(Debug, Clone, Args)]
 pub struct CacheArgs {
-    /// Folder of compiled graphs [default: iree-llm in the user's cache folder]
+    /// Folder of compiled graphs and packed weights [default: iree-llm in the user's cache folder]
     #[arg(long, env = "IREE_LLM_CACHE_DIR", value_name = "FOLDER", global = true)]
     cache_dir: Option<PathBuf>,
 }
@@ -162,6 +168,7 @@ impl PlaceArgs {
             context: self.context,
             load_mode: self.load_mode,
             cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
+            weights_cache: !self.no_weights_cache,
             compiler: self.compile.iree_compile.clone(),
             profile,
             observer: Some(observer),

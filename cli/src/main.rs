@@ -58,7 +58,7 @@ enum Command {
     Devices(commands::devices::Args),
     /// Check what running a model needs, and say what to do
     Doctor(commands::doctor::Args),
-    /// Look after the cache of compiled graphs
+    /// Look after the cache of compiled graphs and packed weights
     Cache(commands::cache::Args),
     /// Compile, load and run one addition
     Selftest(commands::selftest::Args),

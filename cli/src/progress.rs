@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{DecimalBytes, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use xla_session::{Event, Observer};
 
 /// Bars on a terminal, lines elsewhere, nothing when quiet.
@@ -93,6 +93,17 @@ impl Progress {
                 if bytes >= total {
                     bar.finish_and_clear();
                 }
+            }
+            Event::WeightsKept { path, bytes } => self.say(&format!(
+                "packed weights kept in {} ({}): later starts map them; `iree-llm cache clear \
+                 --weights` removes them",
+                path.display(),
+                DecimalBytes(bytes),
+            )),
+            Event::WeightsNotKept { reason } => {
+                self.say(&format!(
+                    "packed weights are not kept, the next start packs again: {reason}"
+                ));
             }
             _ => {}
         }

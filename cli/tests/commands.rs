@@ -3,6 +3,8 @@
 mod support;
 
 use support::{model, program, succeeds};
+use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
+use xla_session::checkpoint::FileStamp;
 
 const COMMANDS: [&str; 10] = [
     "generate",
@@ -110,14 +112,59 @@ fn emit_describes_every_argument() {
 }
 
 #[test]
-fn the_cache_is_listed_and_cleared() {
+fn the_cache_is_listed_verified_and_cleared() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");
-    let run = |action: &str| succeeds(&["cache", action, "--cache-dir", cache.to_str().unwrap()]);
-    assert_eq!(run("path").trim_end(), cache.to_str().unwrap());
-    assert_eq!(run("list"), "");
-    assert_eq!(run("clear"), "");
+    let run = |action: &[&str]| {
+        succeeds(&[&["cache"], action, &["--cache-dir", cache.to_str().unwrap()]].concat())
+    };
+    assert_eq!(run(&["path"]).trim_end(), cache.to_str().unwrap());
+    for action in [&["list"][..], &["verify"], &["clear"], &["clear", "--stale"]] {
+        assert_eq!(run(action), "");
+    }
     assert!(!cache.exists(), "looking makes no folder");
+
+    let opened = Cache::open(&cache).unwrap();
+    let make = |graph: &str, kind: Kind, sources: &[FileStamp]| {
+        let parts = KeyParts { graph, flags: &[], target: "", compiler: "", runtime: "" };
+        let label =
+            Label { kind, name: graph.into(), model: "tiny".into(), sources: sources.into() };
+        let found = opened.get_or_make(&Key::new(&parts), &label, |w| w.write(graph.as_bytes()));
+        found.unwrap().path
+    };
+    let gone = FileStamp {
+        path: folder.path().join("gone.safetensors"),
+        bytes: 1,
+        modified: None,
+        header: String::new(),
+    };
+    make("decode_step", Kind::Graph, &[]);
+    let damaged = make("stored", Kind::Weights, &[]);
+    make("f32", Kind::Weights, &[gone]);
+    let list = run(&["list"]);
+    assert_eq!(list.lines().count(), 3, "{list}");
+    let line = |name: &str| list.lines().find(|line| line.contains(name)).unwrap();
+    for (name, kind, stale) in
+        [("decode_step", "graph", false), ("stored", "weights", false), ("f32", "weights", true)]
+    {
+        assert!(line(name).contains(kind) && line(name).contains("tiny"), "{list}");
+        assert_eq!(line(name).contains("stale"), stale, "{list}");
+    }
+
+    std::fs::write(&damaged, "STORED").unwrap();
+    let verified = run(&["verify"]);
+    assert_eq!(verified.matches("good").count(), 2, "{verified}");
+    let removed = verified.lines().find(|line| line.contains("damaged")).unwrap();
+    assert!(removed.contains("stored") && !damaged.exists(), "{verified}");
+
+    let names = || opened.entries().unwrap().into_iter().map(|it| it.label.name);
+    run(&["clear", "--stale"]);
+    assert_eq!(names().collect::<Vec<_>>(), ["decode_step"]);
+    make("stored", Kind::Weights, &[]);
+    run(&["clear", "--weights"]);
+    assert_eq!(names().collect::<Vec<_>>(), ["decode_step"]);
+    run(&["clear"]);
+    assert_eq!(names().count(), 0);
 }
 
 #[test]

@@ -95,13 +95,26 @@ pub enum Event {
         /// Bytes to read in all.
         total: u64,
     },
+    /// Packed weights were written to the cache, for later starts to map.
+    WeightsKept {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Packed weights could not be written to the cache: they are in memory of this process, and
+    /// the next start packs them again.
+    WeightsNotKept {
+        /// Why.
+        reason: String,
+    },
 }
 
 /// Receives [`Event`]s, from any thread.
 pub type Observer = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// How a session is opened. The environment is not read: give everything here.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct SessionOptions {
     /// The device, as the engine names it; `None` is the engine's default ("local-task").
     pub device: Option<String>,
@@ -114,8 +127,13 @@ pub struct SessionOptions {
     pub context: Option<usize>,
     /// How the checkpoint is read.
     pub load_mode: LoadMode,
-    /// The folder of the compile cache; `None` keeps compiled graphs only in memory.
+    /// The folder of the [`Cache`](crate::cache::Cache); `None` keeps compiled graphs and packed
+    /// weights only in memory.
     pub cache_dir: Option<PathBuf>,
+    /// Whether packed weights are kept in the cache too, for later starts to map and for all
+    /// processes to share: takes as many bytes of disk as the weights have in memory. As with
+    /// [`LoadMode::Mmap`], who shortens a file of the cache that is in use ends the process.
+    pub weights_cache: bool,
     /// `iree-compile`; `None` takes the one in the IREE folder this was built with.
     pub compiler: Option<PathBuf>,
     /// A file to be made, into which every dispatch is recorded; IREE's `iree-profile` opens it,
@@ -124,6 +142,25 @@ pub struct SessionOptions {
     pub profile: Option<PathBuf>,
     /// Told about long work.
     pub observer: Option<Observer>,
+}
+
+impl Default for SessionOptions {
+    /// Everything as the engine and the model have it; nothing is kept on disk before `cache_dir`
+    /// is given, then compiled graphs and packed weights are.
+    fn default() -> Self {
+        Self {
+            device: None,
+            threads: None,
+            precision: Precision::default(),
+            context: None,
+            load_mode: LoadMode::default(),
+            cache_dir: None,
+            weights_cache: true,
+            compiler: None,
+            profile: None,
+            observer: None,
+        }
+    }
 }
 
 impl SessionOptions {
@@ -154,7 +191,10 @@ pub struct Opened {
     pub session: Box<dyn InferenceSession>,
     /// How weights are kept, which an engine may decide for itself.
     pub precision: Precision,
-    /// Reading, packing and uploading weights.
+    /// Bytes of weights in device memory; shared with other processes where they are mapped from
+    /// the cache.
+    pub weights: u64,
+    /// Reading, packing and uploading weights, or mapping packed ones.
     pub load: Duration,
     /// Compiling graphs; only looking them up when all were cached.
     pub compile: Duration,

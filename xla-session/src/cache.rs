@@ -1,10 +1,14 @@
-//! Compiled graphs on disk, shared by every process of a user.
+//! What makes later starts quick, on disk and shared by every process of a user: compiled graphs
+//! and packed weights.
 //!
-//! An entry is two files named after its key: the compiled graph, `.vmfb`, and a `.json` with its
-//! length and SHA-256, written last. An entry counts only if the two agree, so that whatever was
-//! interrupted or damaged is compiled again. Writers hold the entry's `.lock`; readers need none.
+//! An entry is two files named after its key: the data (`.vmfb`, `.weights`), and a `.json` with
+//! its length and checksums, written last. An entry counts only if the two agree, so that whatever
+//! was interrupted or damaged is made again. Writers hold the entry's `.lock`; readers need none,
+//! for data that counts is replaced or removed, but never written to.
 
 mod key;
+mod seal;
+mod writer;
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -13,28 +17,48 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fs4::fs_std::FileExt;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-pub use key::{Key, KeyParts};
+pub use key::{Key, KeyParts, WeightsKeyParts};
+pub use writer::Writer;
 
+use crate::checkpoint::FileStamp;
 use crate::{Error, Result};
+use seal::{Extent, Seal};
 
-/// A folder of compiled graphs.
+/// A folder of compiled graphs and packed weights.
 #[derive(Debug, Clone)]
 pub struct Cache {
     folder: PathBuf,
 }
 
+/// What the data of an entry is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Kind {
+    /// A graph, compiled. All of it is verified whenever it is looked up: it will be executed.
+    #[default]
+    Graph,
+    /// The weights of a model as they lie in memory. They are as large as a model, and mapped, not
+    /// read: a look-up verifies a sample of them, [`Cache::verify`] everything.
+    Weights,
+}
+
 /// What an entry is, for people who list the cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
-    /// The graph: "decode_step", "prefill_256".
-    pub graph: String,
+    /// What its data is.
+    pub kind: Kind,
+    /// Which graph ("decode_step", "prefill_256") or which weights ("stored", "f32").
+    pub name: String,
     /// The model it was made for.
     pub model: String,
+    /// The files it was made from, where it is the user's files that it depends on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<FileStamp>,
 }
 
-/// One compiled graph in a listing.
+/// One entry in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheEntry {
@@ -42,25 +66,51 @@ pub struct CacheEntry {
     pub key: Key,
     /// What it is.
     pub label: Label,
-    /// The compiled graph.
+    /// Its data.
     pub path: PathBuf,
-    /// Its size in bytes.
+    /// The size of the data in bytes.
     pub bytes: u64,
-    /// When it was compiled.
+    /// When it was made.
     pub created: SystemTime,
     /// When it was last asked for.
     pub last_used: SystemTime,
 }
 
-/// The `.json` of an entry.
-#[derive(Serialize, Deserialize)]
-struct Seal {
-    #[serde(flatten)]
-    label: Label,
-    bytes: u64,
-    sha256: String,
-    /// Seconds since 1970.
-    created: u64,
+/// The data of an entry that was looked up.
+#[derive(Debug)]
+pub struct Found {
+    /// Its path; another process may remove the entry at any time.
+    pub path: PathBuf,
+    /// The open file whose contents were verified.
+    pub file: File,
+}
+
+impl Kind {
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Graph => "vmfb",
+            Self::Weights => "weights",
+        }
+    }
+}
+
+impl Label {
+    /// Whether a file that the entry was made from has changed or is gone: then nobody asks for the
+    /// entry any more, unless the model was moved.
+    pub fn is_stale(&self) -> bool {
+        !self.sources.iter().all(FileStamp::is_current)
+    }
+
+    /// Whether `self` is what those files used to be that `newer` is made from.
+    fn is_older_than(&self, newer: &Self) -> bool {
+        let paths = |label: &Self| -> Vec<PathBuf> {
+            label.sources.iter().map(|source| source.path.clone()).collect()
+        };
+        self.kind == newer.kind
+            && !self.sources.is_empty()
+            && paths(self) == paths(newer)
+            && self.is_stale()
+    }
 }
 
 impl Cache {
@@ -74,7 +124,7 @@ impl Cache {
         let cache = Self { folder: folder.into() };
         fs::create_dir_all(&cache.folder).map_err(|e| cache.failed("cannot make the folder", e))?;
         for (key, rest, path) in cache.scan()? {
-            // Whoever still compiles this entry holds its lock.
+            // Whoever still makes this entry holds its lock.
             if rest.ends_with(".tmp")
                 && let Ok(Some(_lock)) = cache.try_lock(&key)
             {
@@ -94,69 +144,83 @@ impl Cache {
         &self.folder
     }
 
-    /// The compiled graph of `key`, if the cache holds it undamaged.
-    pub fn get(&self, key: &Key) -> Option<PathBuf> {
-        let path = self.file(key, "vmfb");
-        let seal_path = self.file(key, "json");
-        let seal: Seal = serde_json::from_slice(&fs::read(&seal_path).ok()?).ok()?;
-        if fs::metadata(&path).ok()?.len() != seal.bytes || sha256(&path).ok()? != seal.sha256 {
+    /// The data of `key`, if the cache holds it undamaged, as far as its [`Kind`] has that
+    /// verified.
+    pub fn get(&self, key: &Key) -> Option<Found> {
+        let mut seal = self.seal(key)?;
+        let path = self.file(key, seal.label.kind.extension());
+        let file = File::open(&path).ok()?;
+        let lasting = seal.is_lasting();
+        let whole = !lasting || seal.label.kind == Kind::Graph;
+        let extent = if whole { Extent::Everything } else { Extent::Sample };
+        if !seal.fits(&file, extent).ok()? {
             return None;
         }
-        // The time of last use; a cache that is read-only to us goes without.
-        if let Ok(file) = File::options().append(true).open(&seal_path) {
-            let _ = file.set_modified(SystemTime::now());
+        // A cache that is read-only to us goes without what follows.
+        if lasting {
+            // The time of last use.
+            if let Ok(seal) = File::options().append(true).open(self.file(key, "json")) {
+                let _ = seal.set_modified(SystemTime::now());
+            }
+        } else {
+            seal.make_lasting();
+            let _ = self.write_seal(key, &seal);
         }
-        Some(path)
+        Some(Found { path, file })
     }
 
-    /// The compiled graph of `key`; where the cache lacks it, or holds it damaged, `compile` makes
-    /// it by writing to the path it is given.
+    /// The data of `key`; where the cache lacks it, or holds it damaged, `make` writes it.
     ///
-    /// When several threads or processes ask for the same key at once, one compiles and the others
-    /// wait for it. A `compile` that fails, or is killed, leaves the cache as it was.
+    /// When several threads or processes ask for the same key at once, one makes the entry and the
+    /// others wait for it. A `make` that fails, or is killed, leaves the cache as it was.
     ///
     /// # Errors
     ///
-    /// What `compile` returned, or [`Error::Cache`] when the folder cannot be written or the disk
-    /// is full: the caller may then compile to a place of its own.
-    pub fn get_or_compile(
+    /// What `make` returned, or [`Error::Cache`] when the folder cannot be written or the disk is
+    /// full: the caller may then do without the cache.
+    pub fn get_or_make(
         &self,
         key: &Key,
         label: &Label,
-        compile: impl FnOnce(&Path) -> Result<()>,
-    ) -> Result<PathBuf> {
-        if let Some(path) = self.get(key) {
-            return Ok(path);
+        make: impl FnOnce(&mut Writer<'_>) -> Result<()>,
+    ) -> Result<Found> {
+        if let Some(found) = self.get(key) {
+            self.relabel(key, label);
+            return Ok(found);
         }
         let _lock = self.lock(key)?;
-        // Another process may have compiled it while we waited for the lock.
-        if let Some(path) = self.get(key) {
-            return Ok(path);
+        // Another process may have made it while we waited for the lock.
+        if let Some(found) = self.get(key) {
+            return Ok(found);
         }
         self.remove(key, |rest| rest.ends_with(".tmp"))?;
-        let compiled = self.temporary(key)?;
-        compile(&compiled).map_err(|e| self.explain(e))?;
-
-        let unreadable = |e| self.failed("cannot read what the compiler wrote", e);
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seal = Seal {
-            label: label.clone(),
-            bytes: fs::metadata(&compiled).map_err(unreadable)?.len(),
-            sha256: sha256(&compiled).map_err(unreadable)?,
-            created: created.as_secs(),
-        };
-        if seal.bytes == 0 {
-            return Err(self.error(format!("the compiler wrote nothing for {}", label.graph)));
+        // What the model was before it changed, nobody will ask for: space for what it is.
+        let _ = self.clear_if(|entry| entry.label.is_older_than(label));
+        let mut writer = Writer::new(self, self.temporary(key)?);
+        make(&mut writer).map_err(|e| self.explain(e))?;
+        let (data, sums, bytes) = writer.finish()?;
+        if bytes == 0 {
+            return Err(self.error(format!("nothing was written for {}", label.name)));
         }
-        let unwritable = |e| self.failed("cannot write an entry", e);
-        let sealed = self.temporary(key)?;
-        let json = serde_json::to_vec(&seal).map_err(io::Error::from).map_err(unwritable)?;
-        fs::write(&sealed, json).map_err(unwritable)?;
+        let seal = Seal::new(label.clone(), bytes, sums, data.as_file())
+            .map_err(|e| self.failed("cannot write an entry", e))?;
+        let path = self.file(key, label.kind.extension());
+        let file =
+            data.persist(&path).map_err(|e| self.failed("cannot write an entry", e.error))?;
+        self.write_seal(key, &seal)?;
+        Ok(Found { path, file })
+    }
 
-        let path = self.file(key, "vmfb");
-        compiled.persist(&path).map_err(|e| unwritable(e.error))?;
-        sealed.persist(self.file(key, "json")).map_err(|e| unwritable(e.error))?;
-        Ok(path)
+    /// Whether all data of the entry is what was written: reads it from beginning to end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cache`] when it cannot be read.
+    pub fn verify(&self, entry: &CacheEntry) -> Result<bool> {
+        let unreadable = |e| self.failed("cannot read an entry", e);
+        let Some(seal) = self.seal(&entry.key) else { return Ok(false) };
+        let file = File::open(&entry.path).map_err(unreadable)?;
+        seal.fits(&file, Extent::Everything).map_err(unreadable)
     }
 
     /// Every complete entry, the latest used first. Contents are not verified.
@@ -166,8 +230,8 @@ impl Cache {
     /// [`Error::Cache`] when the folder cannot be read.
     pub fn entries(&self) -> Result<Vec<CacheEntry>> {
         let entry = |key: Key, seal_path: PathBuf| {
-            let seal: Seal = serde_json::from_slice(&fs::read(&seal_path).ok()?).ok()?;
-            let path = self.file(&key, "vmfb");
+            let seal = self.seal(&key)?;
+            let path = self.file(&key, seal.label.kind.extension());
             Some(CacheEntry {
                 bytes: fs::metadata(&path).ok()?.len(),
                 created: UNIX_EPOCH.checked_add(Duration::from_secs(seal.created))?,
@@ -197,21 +261,36 @@ impl Cache {
         Ok(files.iter().filter_map(|(.., path)| fs::metadata(path).ok()).map(|m| m.len()).sum())
     }
 
-    /// Removes every entry except those being compiled at the moment; returns how many bytes that
-    /// freed. Files that are not the cache's stay.
+    /// Removes every entry except those being made at the moment, and what is left of damaged
+    /// ones; returns how many bytes that freed. Files that are not the cache's stay, and sessions
+    /// keep the weights that they have mapped.
     ///
     /// # Errors
     ///
     /// [`Error::Cache`] when the folder cannot be read or a file cannot be removed.
     pub fn clear(&self) -> Result<u64> {
-        let before = self.total_bytes()?;
         let mut keys: Vec<_> = self.scan()?.into_iter().map(|(key, ..)| key).collect();
         keys.dedup();
+        self.clear_keys(&keys)
+    }
+
+    /// As [`clear`](Self::clear), but only the complete entries that `which` picks.
+    ///
+    /// # Errors
+    ///
+    /// As [`clear`](Self::clear).
+    pub fn clear_if(&self, which: impl Fn(&CacheEntry) -> bool) -> Result<u64> {
+        let picked = self.entries()?.into_iter().filter(which);
+        self.clear_keys(&picked.map(|entry| entry.key).collect::<Vec<_>>())
+    }
+
+    fn clear_keys(&self, keys: &[Key]) -> Result<u64> {
+        let before = self.total_bytes()?;
         for key in keys {
-            if let Some(_lock) = self.try_lock(&key)? {
+            if let Some(_lock) = self.try_lock(key)? {
                 // The lock goes last; whoever waits for it notices that it is gone.
-                self.remove(&key, |rest| rest != ".lock")?;
-                self.remove(&key, |rest| rest == ".lock")?;
+                self.remove(key, |rest| rest != ".lock")?;
+                self.remove(key, |rest| rest == ".lock")?;
             }
         }
         Ok(before.saturating_sub(self.total_bytes()?))
@@ -219,6 +298,30 @@ impl Cache {
 
     fn file(&self, key: &Key, extension: &str) -> PathBuf {
         self.folder.join(format!("{key}.{extension}"))
+    }
+
+    fn seal(&self, key: &Key) -> Option<Seal> {
+        serde_json::from_slice(&fs::read(self.file(key, "json")).ok()?).ok()
+    }
+
+    fn write_seal(&self, key: &Key, seal: &Seal) -> Result<()> {
+        let unwritable = |e| self.failed("cannot write an entry", e);
+        let file = self.temporary(key)?;
+        let json = serde_json::to_vec(seal).map_err(io::Error::from).map_err(unwritable)?;
+        fs::write(file.path(), json).map_err(unwritable)?;
+        file.persist(self.file(key, "json")).map_err(|e| unwritable(e.error))?;
+        Ok(())
+    }
+
+    /// Notes where a model is now that was moved.
+    fn relabel(&self, key: &Key, label: &Label) {
+        if let Some(mut seal) = self.seal(key)
+            && seal.label != *label
+            && let Ok(Some(_lock)) = self.try_lock(key)
+        {
+            seal.label = label.clone();
+            let _ = self.write_seal(key, &seal);
+        }
     }
 
     /// The cache's own files: key, rest of the name, path; by name.
@@ -252,12 +355,11 @@ impl Cache {
     }
 
     /// A fresh file beside the entry; it goes when the value does, unless it is persisted.
-    fn temporary(&self, key: &Key) -> Result<tempfile::TempPath> {
+    fn temporary(&self, key: &Key) -> Result<tempfile::NamedTempFile> {
         tempfile::Builder::new()
             .prefix(&format!("{key}."))
             .suffix(".tmp")
             .tempfile_in(&self.folder)
-            .map(tempfile::NamedTempFile::into_temp_path)
             .map_err(|e| self.failed("cannot write in the folder", e))
     }
 
@@ -300,7 +402,7 @@ impl Cache {
         }
     }
 
-    /// What a failed `compile` means for the cache: a full disk is ours to explain.
+    /// What a failed `make` means for the cache: a full disk is ours to explain.
     fn explain(&self, error: Error) -> Error {
         /// Below this a compiler's failure is put down to the disk.
         const ENOUGH_BYTES: u64 = 4 << 20;
@@ -339,8 +441,7 @@ fn is_full(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-fn sha256(path: &Path) -> io::Result<String> {
-    let mut hash = Sha256::new();
-    io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok(format!("{:x}", hash.finalize()))
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -44,6 +44,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     model::check_supported(&config)?;
     let threads = options.threads.map(thread_pool).transpose()?;
     let weights = weights::load(&checkpoint, &config, options)?;
+    let weights_bytes = weights::bytes(&config);
     let model = Model::new(&config, context, weights).map_err(failure)?;
     let session = CandleSession {
         capabilities: Capabilities::new(ENGINE, DEVICE, config.vocab_size, context, max_context),
@@ -55,6 +56,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     Ok(Opened {
         session: Box::new(session),
         precision: Precision::F32,
+        weights: weights_bytes,
         load: start.elapsed(),
         compile: Duration::ZERO,
     })

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
 pub use tensor::{Dtype, Tensor};
 
 use crate::config::{ModelConfig, TensorSpec};
@@ -43,7 +44,7 @@ pub struct Listed<'a> {
 }
 
 /// One weight file as it was when the checkpoint was opened.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileStamp {
     /// The file.
     pub path: PathBuf,
@@ -51,6 +52,17 @@ pub struct FileStamp {
     pub bytes: u64,
     /// When it was last written, where the file system says so.
     pub modified: Option<SystemTime>,
+    /// The SHA-256 of its header, which names all tensors, their types, shapes and places.
+    pub header: String,
+}
+
+impl FileStamp {
+    /// Whether the file is still there with this size and time of change; its header is not read.
+    pub fn is_current(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|metadata| {
+            metadata.len() == self.bytes && metadata.modified().ok() == self.modified
+        })
+    }
 }
 
 impl Checkpoint {

@@ -67,8 +67,8 @@ pub enum Error {
     /// The session does not offer what was asked of it.
     #[error("{0}")]
     Unsupported(String),
-    /// The cache of compiled graphs cannot be used.
-    #[error("compile cache {path}: {message}", path = path.display())]
+    /// The cache of compiled graphs and packed weights cannot be used.
+    #[error("cache {path}: {message}", path = path.display())]
     Cache {
         /// The entry or folder.
         path: PathBuf,

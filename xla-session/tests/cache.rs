@@ -1,4 +1,4 @@
-//! The cache of compiled graphs: damage, races, killed writers, full disks.
+//! The cache of compiled graphs and packed weights: damage, races, killed writers, full disks.
 
 use std::cell::Cell;
 use std::fs;
@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
-use xla_session::cache::{Cache, Key, KeyParts, Label};
+use xla_session::cache::{Cache, Key, KeyParts, Kind, Label, Writer};
+use xla_session::checkpoint::FileStamp;
 use xla_session::{Error, Result};
 
 const GRAPH: &[u8] = b"a compiled graph";
@@ -18,28 +19,28 @@ fn key(graph: &str) -> Key {
 }
 
 fn label() -> Label {
-    Label { graph: "decode_step".into(), model: "tiny".into() }
+    Label { name: "decode_step".into(), model: "tiny".into(), ..Label::default() }
 }
 
 fn open(folder: &TempDir) -> Cache {
     Cache::open(folder.path()).unwrap()
 }
 
-fn write(path: &Path) -> Result<()> {
-    fs::write(path, GRAPH).map_err(Error::io(path))
+fn write(writer: &mut Writer) -> Result<()> {
+    writer.write(GRAPH)
 }
 
 /// Asks for the entry and says whether it had to be compiled.
 #[track_caller]
 fn compiled(cache: &Cache, key: &Key) -> bool {
     let ran = Cell::new(false);
-    let path = cache
-        .get_or_compile(key, &label(), |path| {
+    let found = cache
+        .get_or_make(key, &label(), |writer| {
             ran.set(true);
-            write(path)
+            write(writer)
         })
         .unwrap();
-    assert_eq!(fs::read(path).unwrap(), GRAPH);
+    assert_eq!(fs::read(found.path).unwrap(), GRAPH);
     ran.get()
 }
 
@@ -70,7 +71,7 @@ fn compiles_once() {
     assert!(compiled(&cache, &key("b")));
     // As another process would.
     assert!(!compiled(&Cache::open(&nested).unwrap(), &key("b")));
-    let path = cache.get(&key("a")).unwrap();
+    let path = cache.get(&key("a")).unwrap().path;
     assert_eq!(path, nested.join(format!("{}.vmfb", key("a"))));
 }
 
@@ -113,19 +114,21 @@ fn compiles_damaged_entries_again() {
 fn a_failed_compile_leaves_no_entry() {
     let folder = TempDir::new().unwrap();
     let cache = open(&folder);
-    let failure = cache.get_or_compile(&key("a"), &label(), |path| {
-        write(path)?;
+    let failure = cache.get_or_make(&key("a"), &label(), |writer| {
+        write(writer)?;
         Err(Error::Unsupported("the compiler says no".into()))
     });
     assert_eq!(failure.unwrap_err().to_string(), "the compiler says no");
     assert!(cache.get(&key("a")).is_none());
     assert!(files(&folder, ".tmp").is_empty());
 
-    let empty = cache.get_or_compile(&key("a"), &label(), |_| Ok(())).unwrap_err();
-    says(&empty, folder.path(), &["the compiler wrote nothing for decode_step"]);
-    let removed = cache
-        .get_or_compile(&key("a"), &label(), |path| fs::remove_file(path).map_err(Error::io(path)));
-    says(&removed.unwrap_err(), folder.path(), &["cannot read what the compiler wrote"]);
+    let empty = cache.get_or_make(&key("a"), &label(), |_| Ok(())).unwrap_err();
+    says(&empty, folder.path(), &["nothing was written for decode_step"]);
+    let removed = cache.get_or_make(&key("a"), &label(), |writer| {
+        fs::remove_file(&files(&folder, ".tmp")[0]).unwrap();
+        write(writer)
+    });
+    says(&removed.unwrap_err(), folder.path(), &["cannot write an entry"]);
     assert!(cache.entries().unwrap().is_empty());
     assert!(compiled(&cache, &key("a")));
 }
@@ -135,7 +138,7 @@ fn a_panicking_compile_leaves_no_entry() {
     let folder = TempDir::new().unwrap();
     let cache = open(&folder);
     let panicked = std::thread::scope(|scope| {
-        let compile = || cache.get_or_compile(&key("a"), &label(), |_| panic!("in the compiler"));
+        let compile = || cache.get_or_make(&key("a"), &label(), |_| panic!("in the compiler"));
         scope.spawn(compile).join().is_err()
     });
     assert!(panicked);
@@ -148,13 +151,15 @@ fn explains_a_full_disk() {
     let folder = TempDir::new().unwrap();
     let cache = open(&folder);
     let full = |kind: ErrorKind| {
-        let compile = |path: &Path| Err(Error::io(path)(kind.into()));
-        cache.get_or_compile(&key("a"), &label(), compile).unwrap_err()
+        let compile = |_: &mut Writer| Err(Error::io("a.vmfb")(kind.into()));
+        cache.get_or_make(&key("a"), &label(), compile).unwrap_err()
     };
     for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
         says(&full(kind), folder.path(), &["no room", "free some space", "another cache folder"]);
     }
     assert!(matches!(full(ErrorKind::PermissionDenied), Error::Io { .. }));
+    let large = cache.get_or_make(&key("a"), &label(), |writer| writer.expect(u64::MAX));
+    says(&large.unwrap_err(), folder.path(), &["no room", "free some space"]);
     assert!(compiled(&cache, &key("a")));
 }
 
@@ -206,21 +211,152 @@ fn lists_and_clears() {
     assert!(compiled(&cache, &key("a")));
 }
 
+/// The bytes of many blocks, in odd pieces.
+fn write_weights(writer: &mut Writer) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for i in 0..40usize {
+        let piece = writer.next(i * 33_333)?;
+        assert!(piece.iter().all(|byte| *byte == 0));
+        piece.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 256 + i) as u8);
+        all.extend_from_slice(piece);
+    }
+    writer.write(&[7; 20 << 20])?;
+    all.extend_from_slice(&[7; 20 << 20]);
+    Ok(all)
+}
+
+fn weights_of(file: &Path) -> Label {
+    let metadata = fs::metadata(file).unwrap();
+    let source = FileStamp {
+        path: file.into(),
+        bytes: metadata.len(),
+        modified: metadata.modified().ok(),
+        header: String::new(),
+    };
+    let (name, model) = ("stored".into(), "tiny".into());
+    Label { kind: Kind::Weights, name, model, sources: vec![source] }
+}
+
+#[test]
+fn weights_are_verified_in_part_and_on_request_as_a_whole() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let label = Label { kind: Kind::Weights, ..label() };
+    let mut expected = Vec::new();
+    let make = |writer: &mut Writer| write_weights(writer).map(|all| expected = all);
+    let path = cache.get_or_make(&key("w"), &label, make).unwrap().path;
+    assert_eq!(path, folder.path().join(format!("{}.weights", key("w"))));
+    assert!(fs::read(&path).unwrap() == expected);
+    let entry = cache.entries().unwrap().remove(0);
+    assert_eq!((entry.label.kind, entry.bytes), (Kind::Weights, expected.len() as u64));
+    assert!(cache.verify(&entry).unwrap());
+
+    // Both ends are looked at every time.
+    for at in [0, expected.len() - 1] {
+        let mut damaged = expected.clone();
+        damaged[at] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        assert!(cache.get(&key("w")).is_none(), "byte {at}");
+        assert!(!cache.verify(&entry).unwrap(), "byte {at}");
+    }
+    // What lies between is found sooner or later, or when somebody asks.
+    let mut damaged = expected.clone();
+    damaged[9_999_999] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    assert!(!cache.verify(&entry).unwrap());
+    fs::write(&path, &expected[..expected.len() - 1]).unwrap();
+    assert!(cache.get(&key("w")).is_none(), "truncated");
+    fs::write(&path, &expected).unwrap();
+    assert!(cache.get(&key("w")).is_some());
+}
+
+#[test]
+fn what_an_earlier_run_of_the_system_wrote_is_verified_as_a_whole_once() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let label = Label { kind: Kind::Weights, ..label() };
+    let make = |writer: &mut Writer| write_weights(writer).map(drop);
+    let path = cache.get_or_make(&key("w"), &label, make).unwrap().path;
+    let seal = folder.path().join(format!("{}.json", key("w")));
+    let text = fs::read_to_string(&seal).unwrap();
+    let Some((head, tail)) = text.split_once("\"boot\":\"") else {
+        return; // A system that does not tell its runs apart waits for its disk.
+    };
+    let (_, tail) = tail.split_once('"').unwrap();
+    fs::write(&seal, format!("{head}\"boot\":\"earlier\"{tail}")).unwrap();
+    // As a crash leaves it: the length is there, some of the data are not.
+    let whole = fs::read(&path).unwrap();
+    let mut holey = whole.clone();
+    holey[9 << 20..10 << 20].fill(0);
+    fs::write(&path, holey).unwrap();
+    assert!(cache.get(&key("w")).is_none());
+    fs::write(&path, whole).unwrap();
+    assert!(cache.get(&key("w")).is_some());
+    assert!(!fs::read_to_string(&seal).unwrap().contains("boot"), "verified once and for all");
+}
+
+#[test]
+fn weights_of_a_changed_model_make_room_for_the_new() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let (ours, other) = (folder.path().join("ours"), folder.path().join("other"));
+    let touch = |path: &Path, text: &str| fs::write(path, text).unwrap();
+    touch(&ours, "first");
+    touch(&other, "first");
+    let make = |name: &str, file: &Path| {
+        cache.get_or_make(&key(name), &weights_of(file), write).unwrap();
+    };
+    make("ours", &ours);
+    make("other", &other);
+    compiled(&cache, &key("graph"));
+    assert!(cache.entries().unwrap().iter().all(|entry| !entry.label.is_stale()));
+
+    touch(&ours, "second, longer");
+    touch(&other, "second, longer");
+    let stale = cache.entries().unwrap().iter().filter(|it| it.label.is_stale()).count();
+    assert_eq!(stale, 2);
+    make("ours, changed", &ours);
+    assert!(cache.get(&key("ours")).is_none());
+    for kept in ["ours, changed", "other", "graph"] {
+        assert!(cache.get(&key(kept)).is_some(), "{kept}");
+    }
+    assert!(cache.clear_if(|entry| entry.label.is_stale()).unwrap() > 0);
+    assert!(cache.get(&key("other")).is_none());
+    assert!(cache.get(&key("ours, changed")).is_some());
+    assert_eq!(cache.entries().unwrap().len(), 2);
+}
+
+#[test]
+fn a_moved_model_is_noted() {
+    let folder = TempDir::new().unwrap();
+    let cache = open(&folder);
+    let (before, after) = (folder.path().join("before"), folder.path().join("after"));
+    fs::write(&before, "a model").unwrap();
+    cache.get_or_make(&key("w"), &weights_of(&before), write).unwrap();
+    fs::rename(&before, &after).unwrap();
+    assert!(cache.entries().unwrap()[0].label.is_stale());
+    let no = |_: &mut Writer| panic!("it is there");
+    cache.get_or_make(&key("w"), &weights_of(&after), no).unwrap();
+    let label = cache.entries().unwrap().remove(0).label;
+    assert_eq!(label, weights_of(&after));
+    assert!(!label.is_stale());
+}
+
 #[test]
 fn clearing_leaves_what_is_being_compiled() {
     let folder = TempDir::new().unwrap();
     let cache = open(&folder);
     compiled(&cache, &key("other"));
-    let path = cache
-        .get_or_compile(&key("a"), &label(), |path| {
+    let found = cache
+        .get_or_make(&key("a"), &label(), |writer| {
             cache.clear()?;
             // Nor does opening it take the half-written file for a dead process's.
             open(&folder);
-            assert!(path.exists());
-            write(path)
+            assert_eq!(files(&folder, ".tmp").len(), 1);
+            write(writer)
         })
         .unwrap();
-    assert_eq!(fs::read(path).unwrap(), GRAPH);
+    assert_eq!(fs::read(found.path).unwrap(), GRAPH);
     assert!(cache.get(&key("a")).is_some());
     assert!(cache.get(&key("other")).is_none());
 }
@@ -246,7 +382,7 @@ fn clearing_while_others_compile_harms_nobody() {
             scope.spawn(|| {
                 for i in 0..50 {
                     let key = key(["a", "b"][i % 2]);
-                    cache.get_or_compile(&key, &label(), write).unwrap();
+                    cache.get_or_make(&key, &label(), write).unwrap();
                 }
             });
         }
@@ -278,15 +414,15 @@ fn child() {
     let Some(folder) = std::env::var_os("CACHE_TEST_FOLDER") else { return };
     let wait = std::env::var("CACHE_TEST_WAIT_MS").unwrap().parse().unwrap();
     let cache = Cache::open(Path::new(&folder)).unwrap();
-    let compile = |path: &Path| {
-        fs::write(path, &GRAPH[..5]).map_err(Error::io(path))?;
+    let compile = |writer: &mut Writer| {
+        writer.write(&GRAPH[..5])?;
         // A line of its own, also when the test harness has begun one.
         println!("\ncompiling");
         std::io::stdout().flush().unwrap();
         std::thread::sleep(Duration::from_millis(wait));
-        write(path)
+        writer.write(&GRAPH[5..])
     };
-    cache.get_or_compile(&key("a"), &label(), compile).unwrap();
+    cache.get_or_make(&key("a"), &label(), compile).unwrap();
 }
 
 #[test]

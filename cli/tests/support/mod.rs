@@ -24,6 +24,8 @@ pub fn program(arguments: &[&str]) -> Command {
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
     command
         .env("IREE_LLM_CACHE_DIR", cache)
+        // Of models that go with the test, whose weights nobody would ask for again.
+        .env("IREE_LLM_NO_WEIGHTS_CACHE", "1")
         .args(arguments)
         .timeout(std::time::Duration::from_secs(300));
     command

@@ -1,8 +1,11 @@
-//! What a compiled graph depends on.
+//! What an entry depends on.
 
 use std::fmt;
+use std::time::UNIX_EPOCH;
 
 use sha2::{Digest, Sha256};
+
+use crate::checkpoint::FileStamp;
 
 /// Everything that a compiled graph depends on.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +22,19 @@ pub struct KeyParts<'a> {
     pub runtime: &'a str,
 }
 
+/// Everything that packed weights depend on.
+///
+/// The weights themselves are not read for it. A checkpoint that changes goes unnoticed only if
+/// its files keep their names, their sizes, their headers (the names, types and shapes of all
+/// tensors) and the times of their last change, to the nanosecond where the file system has it.
+#[derive(Debug, Clone, Copy)]
+pub struct WeightsKeyParts<'a> {
+    /// Which tensors lie where and how, in a form of the packer's own.
+    pub image: &'a str,
+    /// The checkpoint's files, each with the time of its last change.
+    pub files: &'a [FileStamp],
+}
+
 /// The name of a cache entry: a SHA-256, as 64 hexadecimal digits.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(String);
@@ -27,17 +43,31 @@ impl Key {
     /// The key of a graph compiled from `parts`.
     pub fn new(parts: &KeyParts) -> Self {
         let KeyParts { graph, flags, target, compiler, runtime } = *parts;
+        let flags = flags.iter().map(String::as_bytes);
+        let parts = [graph, target, compiler, runtime].map(str::as_bytes);
+        Self::of(parts.into_iter().chain(flags))
+    }
+
+    /// The key of weights packed from `parts`. The folder does not matter: a model that was moved
+    /// is the same. `None` where the file system does not say when a file was changed.
+    pub fn weights(parts: &WeightsKeyParts) -> Option<Self> {
+        let mut all = vec![b"weights".to_vec(), parts.image.into()];
+        for file in parts.files {
+            let modified = file.modified?.duration_since(UNIX_EPOCH).ok()?;
+            all.push(file.path.file_name()?.as_encoded_bytes().to_vec());
+            all.push(file.bytes.to_le_bytes().to_vec());
+            all.push(modified.as_nanos().to_le_bytes().to_vec());
+            all.push(file.header.clone().into_bytes());
+        }
+        Some(Self::of(all.iter().map(Vec::as_slice)))
+    }
+
+    fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hash = Sha256::new();
         // Each part with its length: no two different lists of parts run together the same way.
-        let mut add = |part: &str| {
+        for part in parts {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
-        };
-        for part in [graph, target, compiler, runtime] {
-            add(part);
-        }
-        for flag in flags {
-            add(flag);
         }
         Self(format!("{:x}", hash.finalize()))
     }
@@ -64,6 +94,8 @@ impl fmt::Debug for Key {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -88,6 +120,34 @@ mod tests {
         for other in others {
             assert_ne!(base, other);
         }
+    }
+
+    #[test]
+    fn every_stamp_counts_but_not_the_folder() {
+        let stamp = FileStamp {
+            path: "/models/a/model.safetensors".into(),
+            bytes: 100,
+            modified: Some(UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789)),
+            header: "h".into(),
+        };
+        let key = |image, stamp: &FileStamp| {
+            Key::weights(&WeightsKeyParts { image, files: std::slice::from_ref(stamp) })
+        };
+        let base = key("i", &stamp).unwrap();
+        let moved = FileStamp { path: "/elsewhere/model.safetensors".into(), ..stamp.clone() };
+        assert_eq!(key("i", &moved), Some(base.clone()));
+        let later = stamp.modified.map(|time| time + Duration::from_nanos(1));
+        let others = [
+            key("j", &stamp),
+            key("i", &FileStamp { path: "/models/a/b.safetensors".into(), ..stamp.clone() }),
+            key("i", &FileStamp { bytes: 101, ..stamp.clone() }),
+            key("i", &FileStamp { modified: later, ..stamp.clone() }),
+            key("i", &FileStamp { header: "g".into(), ..stamp.clone() }),
+        ];
+        for other in others {
+            assert_ne!(other.unwrap(), base);
+        }
+        assert_eq!(key("i", &FileStamp { modified: None, ..stamp }), None);
     }
 
     #[test]

@@ -7,8 +7,14 @@ use candle_nn::VarBuilder;
 
 use super::failure;
 use crate::checkpoint::Checkpoint;
-use crate::config::{Family, ModelConfig};
+use crate::config::{Family, ModelConfig, TensorSpec};
 use crate::{Event, Result, SessionOptions};
+
+/// Bytes that the model's tensors take in float32.
+pub(super) fn bytes(config: &ModelConfig) -> u64 {
+    let elements = |spec: TensorSpec| spec.shape.iter().product::<usize>() as u64;
+    config.tensors().into_iter().map(elements).sum::<u64>() * size_of::<f32>() as u64
+}
 
 /// Reads every tensor of the model, widened to float32.
 ///

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use memmap2::{Mmap, MmapOptions};
+use sha2::{Digest, Sha256};
 
 use super::FileStamp;
 use super::header::{self, Entry};
@@ -21,6 +22,8 @@ pub(super) struct WeightFile {
     pub path: PathBuf,
     bytes: u64,
     modified: Option<SystemTime>,
+    /// SHA-256 of the header.
+    header: String,
     access: Access,
 }
 
@@ -37,12 +40,16 @@ impl WeightFile {
         let mut file = File::open(&path).map_err(Error::io(&path))?;
         let metadata = file.metadata().map_err(Error::io(&path))?;
         let bytes = metadata.len();
-        let header = read_header(&mut file, &path, bytes)?;
+        let json = read_header(&mut file, &path, bytes)?;
+        let wrong = |message| Error::Checkpoint { path: path.clone(), message };
+        let tensors = header::parse(&json, bytes).map_err(wrong)?;
         let access = match mode {
             LoadMode::Mmap => Access::Mapped(map(&file, bytes).map_err(Error::io(&path))?),
             LoadMode::Read => Access::Read(Mutex::new(file)),
         };
-        Ok((Self { path, bytes, modified: metadata.modified().ok(), access }, header))
+        let modified = metadata.modified().ok();
+        let header = format!("{:x}", Sha256::digest(&json));
+        Ok((Self { path, bytes, modified, header, access }, tensors))
     }
 
     /// The tensor at `entry`.
@@ -66,11 +73,16 @@ impl WeightFile {
     }
 
     pub fn stamp(&self) -> FileStamp {
-        FileStamp { path: self.path.clone(), bytes: self.bytes, modified: self.modified }
+        FileStamp {
+            path: self.path.clone(),
+            bytes: self.bytes,
+            modified: self.modified,
+            header: self.header.clone(),
+        }
     }
 }
 
-fn read_header(file: &mut File, path: &Path, bytes: u64) -> Result<BTreeMap<String, Entry>> {
+fn read_header(file: &mut File, path: &Path, bytes: u64) -> Result<Vec<u8>> {
     let wrong = |message| Error::Checkpoint { path: path.into(), message };
     if bytes < header::LENGTH_BYTES {
         return Err(wrong(format!(
@@ -83,7 +95,7 @@ fn read_header(file: &mut File, path: &Path, bytes: u64) -> Result<BTreeMap<Stri
     let length = header::length(first, bytes).map_err(wrong)?;
     let mut json = vec![0; length as usize];
     file.read_exact(&mut json).map_err(|e| shortened(path, e))?;
-    header::parse(&json, bytes).map_err(wrong)
+    Ok(json)
 }
 
 /// A file that ends before the length it had when it was opened is a damaged checkpoint, not a

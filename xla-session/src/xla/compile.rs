@@ -1,8 +1,8 @@
 //! From graphs to loaded modules: compiled once for this machine, in parallel, then cached.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
-use std::{fs, thread};
 
 use iree_rt::{CompileOptions, Compiler, Module};
 
@@ -88,14 +88,13 @@ impl Compilation<'_> {
             compiler: self.compiler.version(),
             runtime: iree_rt::IREE_VERSION,
         });
-        let label = Label { graph: graph.name.clone(), model: self.model.into() };
+        let (name, model) = (graph.name.clone(), self.model.to_owned());
+        let label = Label { name, model, ..Label::default() };
         // Another process may clear the cache between the two steps: then once more.
         let mut tries = 0..2;
         loop {
-            let path = cache.get_or_compile(&key, &label, |path| {
-                let bytes = self.compile(graph)?;
-                fs::write(path, bytes).map_err(Error::io(path))
-            })?;
+            let path =
+                cache.get_or_make(&key, &label, |writer| writer.write(&self.compile(graph)?))?.path;
             // SAFETY: the cache holds what the compiler made for a CPU with this one's features;
             // its checksum was just verified, and entries are replaced, never rewritten.
             match unsafe { Module::from_file(&path) } {

@@ -65,7 +65,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
             specs.push(spec.clone());
         }
     }
-    let weights = weights::load(&device, &checkpoint, &specs, options)?;
+    let weights = weights::load(&device, &checkpoint, &specs, &label, options)?;
     let mut programs = HashMap::new();
     for (graph, module) in graphs.into_iter().zip(modules) {
         let (rows, name) = (graph.rows, graph.name.clone());
@@ -77,7 +77,8 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     let max = config.max_position_embeddings;
     let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
     let session = XlaInferenceSession::new(capabilities, config, programs, &device);
-    Ok(Opened { session: Box::new(session), precision: options.precision, load, compile })
+    let (session, precision) = (Box::new(session), options.precision);
+    Ok(Opened { session, precision, weights: weights.bytes, load, compile })
 }
 
 /// The graphs of a session: the decode step and every prefill chunk.

@@ -188,7 +188,8 @@ impl Program {
         let tokens = BufferView::new(device, &[graph.rows], &vec![0i32; graph.rows])?;
         for (i, argument) in graph.arguments.iter().enumerate() {
             match &argument.source {
-                Source::Weight(spec) => call.set(i, &weights[spec])?,
+                Source::Weight(spec) => call.set(i, weights.values(spec))?,
+                Source::Scales(spec) => call.set(i, weights.scales(spec))?,
                 Source::Tokens => call.set(i, &tokens)?,
                 _ => {}
             }

@@ -1,26 +1,53 @@
-//! Weights: from the checkpoint's tensors, packed straight into device memory.
+//! Weights: from the checkpoint's tensors to device memory, packed once and mapped ever after.
+
+mod image;
+mod pack;
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::path::Path;
 
-use iree_rt::buffer::ALIGNMENT;
-use iree_rt::{BufferView, Device, Upload};
-use rayon::prelude::*;
+use iree_rt::{Buffer, BufferView, Device, Upload};
+use memmap2::Mmap;
 
+use self::image::Image;
+use self::pack::{Output, pack};
 use super::{element_type, iree};
-use crate::Result;
 use crate::backend::{Event, SessionOptions};
-use crate::checkpoint::{Checkpoint, Dtype, Tensor};
-use crate::emit::{Format, Layout, WeightSpec};
-
-/// Bytes that are packed before the pages they came from are given back: bounds what loading
-/// needs beyond the weights themselves.
-const SLAB: usize = 32 << 20;
+use crate::cache::{Cache, Key, Kind, Label, WeightsKeyParts, Writer};
+use crate::checkpoint::{Checkpoint, FileStamp};
+use crate::emit::WeightSpec;
+use crate::{Error, Result};
 
 /// Every weight of a model on its device, by how it is made.
-pub(super) type Weights = HashMap<WeightSpec, BufferView>;
+pub(super) struct Weights {
+    /// The planes of each.
+    views: HashMap<WeightSpec, Vec<BufferView>>,
+    /// Bytes of device memory.
+    pub bytes: u64,
+}
 
-/// Loads `specs`, each once.
+impl Weights {
+    /// The values of a weight, as [`WeightSpec::ty`] has them.
+    ///
+    /// # Panics
+    ///
+    /// When it is none of the weights that were loaded.
+    pub fn values(&self, spec: &WeightSpec) -> &BufferView {
+        &self.views[spec][0]
+    }
+
+    /// The scales of a quantised weight, as [`WeightSpec::scales`] has them.
+    ///
+    /// # Panics
+    ///
+    /// When it is none of the weights that were loaded, or has no scales.
+    pub fn scales(&self, spec: &WeightSpec) -> &BufferView {
+        &self.views[spec][1]
+    }
+}
+
+/// Loads `specs`, each once, of the model called `model`: from the cache if it has them, else
+/// packed now, into the cache if it takes them.
 ///
 /// # Errors
 ///
@@ -29,177 +56,110 @@ pub(super) fn load(
     device: &Device,
     checkpoint: &Checkpoint,
     specs: &[WeightSpec],
+    model: &str,
     options: &SessionOptions,
 ) -> Result<Weights> {
-    let mut offsets = Vec::with_capacity(specs.len());
-    let mut size = 0;
-    for spec in specs {
-        offsets.push(size);
-        size += spec.bytes().next_multiple_of(ALIGNMENT);
-    }
-    let mut progress = Progress { options, bytes: 0, total: 0 };
-    for spec in specs {
-        for (name, rows) in &spec.parts {
-            let size = checkpoint.dtype(name).map_or(0, Dtype::size);
-            progress.total += (rows * spec.columns.max(1) * size) as u64;
+    let image = Image::new(specs);
+    let buffer = match kept(checkpoint, &image, model, options)? {
+        Some(map) if device.is_local() => Buffer::import(device, map),
+        Some(map) => Buffer::allocate(device, map.len()).and_then(|buffer| {
+            buffer.write(0, &map)?;
+            Ok(buffer)
+        }),
+        None => {
+            let upload = Upload::new(device, image.bytes)
+                .map_err(iree("allocating memory for the weights"))?;
+            let mut memory = Memory { upload, filled: 0 };
+            pack(checkpoint, &image, options, &mut memory)?;
+            memory.upload.finish()
         }
+    };
+    let buffer = buffer.map_err(iree("uploading the weights"))?;
+    let mut views = HashMap::with_capacity(specs.len());
+    for weight in &image.weights {
+        let view = |plane: &image::Plane| {
+            let part = buffer.subspan(plane.offset..plane.offset + plane.bytes)?;
+            part.view(&plane.ty.dims, element_type(plane.ty.element))
+        };
+        let planes = weight.planes.iter().map(view).collect::<iree_rt::Result<_>>();
+        views.insert(weight.spec.clone(), planes.map_err(iree("viewing a weight"))?);
     }
-    let mut memory =
-        Upload::new(device, size).map_err(iree("allocating memory for the weights"))?;
-    for (spec, &offset) in specs.iter().zip(&offsets) {
-        let mut rest = &mut memory[offset..offset + spec.bytes()];
-        pack(checkpoint, spec, &mut progress, |slab| {
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(slab.bytes);
-            rest = later;
-            slab.pack(now);
-        })?;
-    }
-    let buffer = memory.finish().map_err(iree("uploading the weights"))?;
-    let mut weights = HashMap::with_capacity(specs.len());
-    for (spec, &offset) in specs.iter().zip(&offsets) {
-        let part = buffer.subspan(offset..offset + spec.bytes());
-        let view =
-            part.and_then(|part| part.view(&spec.ty().dims, element_type(spec.ty().element)));
-        weights.insert(spec.clone(), view.map_err(iree("viewing a weight"))?);
-    }
-    Ok(weights)
+    Ok(Weights { views, bytes: image.bytes as u64 })
 }
 
-struct Progress<'a> {
-    options: &'a SessionOptions,
-    bytes: u64,
-    total: u64,
+/// Memory of this process alone.
+struct Memory {
+    upload: Upload,
+    filled: usize,
 }
 
-/// Consecutive blocks (rows, where the layout has no blocks) of one weight.
-struct Slab<'a> {
-    spec: &'a WeightSpec,
-    tensors: &'a [Tensor<'a>],
-    blocks: Range<usize>,
-    /// What they take in device memory.
-    bytes: usize,
+impl Output for Memory {
+    fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
+        let start = self.filled;
+        self.filled += bytes;
+        Ok(&mut self.upload[start..self.filled])
+    }
 }
 
-/// Hands `place` the slabs of `spec` in order, and gives the source's pages back after each.
-fn pack(
+impl Output for Writer<'_> {
+    fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
+        Self::next(self, bytes)
+    }
+}
+
+/// The image as a file of the cache, packed now if it is not there; `None` where there is to be no
+/// such file, or there cannot be one.
+fn kept(
     checkpoint: &Checkpoint,
-    spec: &WeightSpec,
-    progress: &mut Progress<'_>,
-    mut place: impl FnMut(Slab<'_>),
-) -> Result<()> {
-    let mut tensors = Vec::with_capacity(spec.parts.len());
-    for (name, rows) in &spec.parts {
-        let tensor = checkpoint.tensor(name, &shape(spec, *rows))?;
-        tensor.prefetch();
-        tensors.push(tensor);
-    }
-    let rows_per_block = lanes(spec);
-    let blocks = spec.rows().div_ceil(rows_per_block);
-    let block_bytes = spec.bytes() / blocks;
-    let step = (SLAB / block_bytes).max(1);
-    for first in (0..blocks).step_by(step) {
-        let blocks = first..blocks.min(first + step);
-        let bytes = blocks.len() * block_bytes;
-        place(Slab { spec, tensors: &tensors, blocks: blocks.clone(), bytes });
-        let rows = blocks.start * rows_per_block..spec.rows().min(blocks.end * rows_per_block);
-        let mut before = 0;
-        for ((_, part), tensor) in spec.parts.iter().zip(&tensors) {
-            let low = rows.start.clamp(before, before + part) - before;
-            let high = rows.end.clamp(before, before + part) - before;
-            let row_bytes = tensor.bytes().len() / part;
-            tensor.release(low * row_bytes..high * row_bytes);
-            progress.bytes += ((high - low) * row_bytes) as u64;
-            before += part;
+    image: &Image<'_>,
+    model: &str,
+    options: &SessionOptions,
+) -> Result<Option<Mmap>> {
+    let Some(folder) = options.cache_dir.as_ref().filter(|_| options.weights_cache) else {
+        return Ok(None);
+    };
+    match map(folder, checkpoint, image, model, options) {
+        // A start does not fail for want of a cache.
+        Err(Error::Cache { path, message }) => {
+            let reason = Error::Cache { path, message }.to_string();
+            options.notify(Event::WeightsNotKept { reason });
+            Ok(None)
         }
-        let Progress { options, bytes, total } = *progress;
-        options.notify(Event::Loading { bytes, total });
-    }
-    Ok(())
-}
-
-impl Slab<'_> {
-    /// Packs the blocks into `out`, on all threads.
-    fn pack(&self, out: &mut [u8]) {
-        let block_bytes = self.bytes / self.blocks.len();
-        out.par_chunks_mut(block_bytes).zip(self.blocks.clone()).for_each(|(out, block)| {
-            let lanes = lanes(self.spec);
-            let rows: Vec<_> =
-                (block * lanes..(block + 1) * lanes).map_while(|row| self.source(row)).collect();
-            let columns = self.spec.columns.max(1);
-            if self.spec.format == Format::F32 {
-                let mut wide = vec![0.0; rows.len() * columns];
-                for ((tensor, row), wide) in rows.iter().zip(wide.chunks_exact_mut(columns)) {
-                    tensor.to_f32_row(row * columns..(row + 1) * columns, wide);
-                }
-                let rows: Vec<_> = wide.chunks_exact(columns).map(bytemuck::cast_slice).collect();
-                interleave::<4>(&rows, out, lanes);
-            } else {
-                let bytes = columns * self.spec.ty().element.bytes();
-                let rows: Vec<_> = rows
-                    .iter()
-                    .map(|(tensor, row)| &tensor.bytes()[row * bytes..(row + 1) * bytes])
-                    .collect();
-                interleave::<2>(&rows, out, lanes);
-            }
-        });
-    }
-
-    /// The tensor that holds a row of the joined matrix, and which of its rows it is.
-    fn source(&self, mut row: usize) -> Option<(&Tensor<'_>, usize)> {
-        for ((_, rows), tensor) in self.spec.parts.iter().zip(self.tensors) {
-            if row < *rows {
-                return Some((tensor, row));
-            }
-            row -= rows;
-        }
-        None
+        result => result,
     }
 }
 
-/// Writes element `k` of row `lane` to element `k * lanes + lane` of `out`; elements of `N` bytes.
-fn interleave<const N: usize>(rows: &[&[u8]], out: &mut [u8], lanes: usize) {
-    /// Columns at a time: what they fill of `out` stays in the innermost cache.
-    const TILE: usize = 128;
-    let (out, _) = out.as_chunks_mut::<N>();
-    for (tile, out) in out.chunks_mut(TILE * lanes).enumerate() {
-        for (lane, row) in rows.iter().enumerate() {
-            let (row, _) = row[tile * TILE * N..].as_chunks::<N>();
-            for (element, out) in row.iter().zip(out[lane..].iter_mut().step_by(lanes)) {
-                *out = *element;
-            }
-        }
+fn map(
+    folder: &Path,
+    checkpoint: &Checkpoint,
+    image: &Image<'_>,
+    model: &str,
+    options: &SessionOptions,
+) -> Result<Option<Mmap>> {
+    let mut sources: Vec<FileStamp> = checkpoint.files().collect();
+    let described = image.describe();
+    let Some(key) = Key::weights(&WeightsKeyParts { image: &described, files: &sources }) else {
+        return Ok(None);
+    };
+    for source in &mut sources {
+        source.path = std::path::absolute(&source.path).map_err(Error::io(&source.path))?;
     }
-}
-
-fn lanes(spec: &WeightSpec) -> usize {
-    match spec.layout {
-        Layout::Rows => 1,
-        Layout::Packed { lanes } => lanes,
+    let name = options.precision.as_str().to_owned();
+    let label = Label { kind: Kind::Weights, name, model: model.to_owned(), sources };
+    let mut made = false;
+    let found = Cache::open(folder)?.get_or_make(&key, &label, |writer| {
+        writer.expect(image.bytes as u64)?;
+        pack(checkpoint, image, options, writer)?;
+        made = true;
+        Ok(())
+    })?;
+    if made {
+        options.notify(Event::WeightsKept { path: found.path, bytes: image.bytes as u64 });
     }
-}
-
-fn shape(spec: &WeightSpec, rows: usize) -> Vec<usize> {
-    if spec.columns == 0 { vec![rows] } else { vec![rows, spec.columns] }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::interleave;
-
-    #[test]
-    fn lanes_of_one_block_lie_side_by_side() {
-        let mut out = [0; 12];
-        interleave::<2>(&[&[1, 2, 3, 4], &[5, 6, 7, 8]], &mut out, 3);
-        assert_eq!(out, [1, 2, 5, 6, 0, 0, 3, 4, 7, 8, 0, 0]);
-    }
-
-    #[test]
-    fn long_rows_are_interleaved_to_the_end() {
-        let rows: Vec<Vec<u8>> = (0..3).map(|lane| vec![lane + 1; 4 * 301]).collect();
-        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
-        let mut out = vec![0; 4 * 301 * 3];
-        interleave::<4>(&rows, &mut out, 3);
-        let expected = [[1u8; 4], [2; 4], [3; 4]].concat().repeat(301);
-        assert_eq!(out, expected);
-    }
+    // SAFETY: the mapping is only read, and nobody writes to the file: entries of the cache are
+    // replaced by renaming, and a removed one lives as long as it is mapped. Its length was just
+    // verified. That nothing but this program changes files in the cache's folder is what the
+    // option `weights_cache` asks for and documents.
+    let map = unsafe { Mmap::map(&found.file) };
+    Ok(Some(map.map_err(Error::io(folder))?))
 }

@@ -1,0 +1,267 @@
+//! Packing: from rows of tensors to blocks of the image.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::image::{Image, Weight};
+use crate::Result;
+use crate::backend::{Event, SessionOptions};
+use crate::checkpoint::{Checkpoint, Dtype, Tensor};
+use crate::emit::{Format, Layout, WeightSpec};
+use crate::quantise::{pack_int4, pack_int8};
+
+/// Bytes that are packed at a time, on all threads. The pages they came from are given back then:
+/// bounds what packing needs beyond the image itself.
+const SLAB: usize = 8 << 20;
+
+/// Takes an image from its first byte to its last.
+pub(super) trait Output {
+    /// The place of the next `bytes` bytes; they are zero.
+    fn next(&mut self, bytes: usize) -> Result<&mut [u8]>;
+}
+
+/// Writes `image`, whose weights `checkpoint` has, to `out`.
+///
+/// # Errors
+///
+/// A tensor that is missing or of the wrong shape, or what `out` says.
+pub(super) fn pack(
+    checkpoint: &Checkpoint,
+    image: &Image<'_>,
+    options: &SessionOptions,
+    out: &mut impl Output,
+) -> Result<()> {
+    let mut progress = Progress { options, bytes: 0, total: 0 };
+    for (name, rows, columns) in image.weights.iter().flat_map(|weight| {
+        let columns = weight.spec.columns.max(1);
+        weight.spec.parts.iter().map(move |(name, rows)| (name, rows, columns))
+    }) {
+        progress.total += (rows * columns * checkpoint.dtype(name).map_or(0, Dtype::size)) as u64;
+    }
+    let mut end = 0;
+    for weight in &image.weights {
+        end = pack_weight(checkpoint, weight, end, &mut progress, out)?;
+    }
+    Ok(())
+}
+
+struct Progress<'a> {
+    options: &'a SessionOptions,
+    bytes: u64,
+    total: u64,
+}
+
+/// Appends `weight` to an image of `end` bytes; returns where it ends then.
+///
+/// The first plane goes straight out; those behind it (scales: a small part of the whole) are
+/// made at the same time and wait for its end.
+fn pack_weight(
+    checkpoint: &Checkpoint,
+    weight: &Weight<'_>,
+    mut end: usize,
+    progress: &mut Progress<'_>,
+    out: &mut impl Output,
+) -> Result<usize> {
+    let source = Source::new(checkpoint, weight.spec)?;
+    let blocks = source.blocks();
+    let [values, others @ ..] = &weight.planes[..] else { return Ok(end) };
+    let block_bytes = values.bytes / blocks;
+    // Of words, for their alignment; the values have that of the image.
+    let mut waiting: Vec<Vec<u32>> =
+        others.iter().map(|plane| vec![0; plane.bytes.div_ceil(size_of::<u32>())]).collect();
+    let mut rest: Vec<&mut [u8]> = waiting
+        .iter_mut()
+        .zip(others)
+        .map(|(words, plane)| &mut bytemuck::cast_slice_mut(words)[..plane.bytes])
+        .collect();
+
+    out.next(values.offset - end)?;
+    let step = (SLAB / block_bytes).max(1);
+    for first in (0..blocks).step_by(step) {
+        let slab = first..blocks.min(first + step);
+        let mut planes = vec![out.next(slab.len() * block_bytes)?];
+        for (rest, plane) in rest.iter_mut().zip(others) {
+            let (now, later) = std::mem::take(rest).split_at_mut(plane.bytes / blocks * slab.len());
+            planes.push(now);
+            *rest = later;
+        }
+        source.pack(slab.clone(), planes);
+        progress.bytes += source.release(slab);
+        let Progress { options, bytes, total } = *progress;
+        options.notify(Event::Loading { bytes, total });
+    }
+    end = values.offset + values.bytes;
+    for (plane, words) in others.iter().zip(&waiting) {
+        out.next(plane.offset - end)?;
+        for part in bytemuck::cast_slice(words)[..plane.bytes].chunks(SLAB) {
+            out.next(part.len())?.copy_from_slice(part);
+        }
+        end = plane.offset + plane.bytes;
+    }
+    Ok(end)
+}
+
+/// The tensors that are joined to one weight.
+struct Source<'a> {
+    spec: &'a WeightSpec,
+    tensors: Vec<Tensor<'a>>,
+}
+
+/// One row of a weight: the tensor that holds it, and its elements in there.
+struct Row<'a> {
+    tensor: &'a Tensor<'a>,
+    elements: Range<usize>,
+}
+
+impl<'a> Source<'a> {
+    fn new(checkpoint: &'a Checkpoint, spec: &'a WeightSpec) -> Result<Self> {
+        let mut tensors = Vec::with_capacity(spec.parts.len());
+        for (name, rows) in &spec.parts {
+            let shape = [*rows, spec.columns];
+            let shape = if spec.columns == 0 { &shape[..1] } else { &shape };
+            let tensor = checkpoint.tensor(name, shape)?;
+            tensor.prefetch();
+            tensors.push(tensor);
+        }
+        Ok(Self { spec, tensors })
+    }
+
+    /// Rows that are packed together; 1 where the layout has no blocks.
+    fn lanes(&self) -> usize {
+        match self.spec.layout {
+            Layout::Rows => 1,
+            Layout::Packed { lanes } => lanes,
+        }
+    }
+
+    fn blocks(&self) -> usize {
+        self.spec.rows().div_ceil(self.lanes())
+    }
+
+    /// The rows of `blocks`; those behind the last are missing.
+    fn rows(&self, blocks: Range<usize>) -> Range<usize> {
+        let (rows, lanes) = (self.spec.rows(), self.lanes());
+        rows.min(blocks.start * lanes)..rows.min(blocks.end * lanes)
+    }
+
+    fn row(&self, mut row: usize) -> Option<Row<'_>> {
+        let columns = self.spec.columns.max(1);
+        for ((_, rows), tensor) in self.spec.parts.iter().zip(&self.tensors) {
+            if row < *rows {
+                return Some(Row { tensor, elements: row * columns..(row + 1) * columns });
+            }
+            row -= rows;
+        }
+        None
+    }
+
+    /// Packs `blocks` into their part of each plane, on all threads.
+    fn pack(&self, blocks: Range<usize>, planes: Vec<&mut [u8]>) {
+        let count = blocks.len();
+        let mut planes: Vec<_> = planes
+            .into_iter()
+            .map(|plane| {
+                let block_bytes = plane.len() / count;
+                plane.chunks_mut(block_bytes)
+            })
+            .collect();
+        let blocks: Vec<(usize, Vec<&mut [u8]>)> = blocks
+            .map(|block| (block, planes.iter_mut().filter_map(Iterator::next).collect()))
+            .collect();
+        blocks.into_par_iter().for_each(|(block, mut planes)| {
+            let rows: Vec<_> =
+                self.rows(block..block + 1).filter_map(|row| self.row(row)).collect();
+            pack_block(self.spec.format, &rows, self.lanes(), &mut planes);
+        });
+    }
+
+    /// Gives back the pages of `blocks`; returns their bytes.
+    fn release(&self, blocks: Range<usize>) -> u64 {
+        let rows = self.rows(blocks);
+        let (mut before, mut bytes) = (0, 0);
+        for ((_, part), tensor) in self.spec.parts.iter().zip(&self.tensors) {
+            let low = rows.start.clamp(before, before + part) - before;
+            let high = rows.end.clamp(before, before + part) - before;
+            let row_bytes = tensor.bytes().len() / part;
+            tensor.release(low * row_bytes..high * row_bytes);
+            bytes += (high - low) * row_bytes;
+            before += part;
+        }
+        bytes as u64
+    }
+}
+
+/// Packs one block, `lanes` rows or less at the end, into its part of each plane, all zero before.
+fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut [u8]]) {
+    match (format, planes) {
+        (Format::F32, [out]) => widened(rows, |rows| {
+            let rows: Vec<&[u8]> = rows.iter().map(|row| bytemuck::cast_slice(row)).collect();
+            interleave::<4>(&rows, out, lanes);
+        }),
+        (Format::F16 | Format::Bf16, [out]) => interleave::<2>(&stored(rows), out, lanes),
+        (Format::Int8, [values, scales]) => {
+            widened(rows, |rows| pack_int8(rows, values, bytemuck::cast_slice_mut(scales)));
+        }
+        (Format::Int4, [values, scales]) => {
+            widened(rows, |rows| pack_int4(rows, values, bytemuck::cast_slice_mut(scales)));
+        }
+        (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
+    }
+}
+
+/// Hands `pack` the rows as float32.
+fn widened(rows: &[Row<'_>], pack: impl FnOnce(&[&[f32]])) {
+    let columns = rows.first().map_or(1, |row| row.elements.len());
+    let mut wide = vec![0.0; rows.len() * columns];
+    for (row, wide) in rows.iter().zip(wide.chunks_exact_mut(columns)) {
+        row.tensor.to_f32_row(row.elements.clone(), wide);
+    }
+    pack(&wide.chunks_exact(columns).collect::<Vec<_>>());
+}
+
+/// The bytes of rows whose elements are stored as the checkpoint has them.
+fn stored<'a>(rows: &'a [Row<'_>]) -> Vec<&'a [u8]> {
+    let bytes = |Row { tensor, elements }: &'a Row<'_>| {
+        let size = tensor.dtype().size();
+        &tensor.bytes()[elements.start * size..elements.end * size]
+    };
+    rows.iter().map(bytes).collect()
+}
+
+/// Writes element `k` of row `lane` to element `k * lanes + lane` of `out`; elements of `N` bytes.
+fn interleave<const N: usize>(rows: &[&[u8]], out: &mut [u8], lanes: usize) {
+    /// Columns at a time: what they fill of `out` stays in the innermost cache.
+    const TILE: usize = 128;
+    let (out, _) = out.as_chunks_mut::<N>();
+    for (tile, out) in out.chunks_mut(TILE * lanes).enumerate() {
+        for (lane, row) in rows.iter().enumerate() {
+            let (row, _) = row[tile * TILE * N..].as_chunks::<N>();
+            for (element, out) in row.iter().zip(out[lane..].iter_mut().step_by(lanes)) {
+                *out = *element;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interleave;
+
+    #[test]
+    fn lanes_of_one_block_lie_side_by_side() {
+        let mut out = [0; 12];
+        interleave::<2>(&[&[1, 2, 3, 4], &[5, 6, 7, 8]], &mut out, 3);
+        assert_eq!(out, [1, 2, 5, 6, 0, 0, 3, 4, 7, 8, 0, 0]);
+    }
+
+    #[test]
+    fn long_rows_are_interleaved_to_the_end() {
+        let rows: Vec<Vec<u8>> = (0..3).map(|lane| vec![lane + 1; 4 * 301]).collect();
+        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        let mut out = vec![0; 4 * 301 * 3];
+        interleave::<4>(&rows, &mut out, 3);
+        let expected = [[1u8; 4], [2; 4], [3; 4]].concat().repeat(301);
+        assert_eq!(out, expected);
+    }
+}
