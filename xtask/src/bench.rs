@@ -183,7 +183,7 @@ mod optimised {
         let scaling = scaling::measure(contest, format)?;
         let threads = contest.threads;
         let title = format!(
-            "{} (llama.cpp: {}), {threads} threads but below, {}",
+            "{} beside llama.cpp's {}; {threads} threads in the upper panels; {}",
             format.name,
             format.llama,
             machine::today()

@@ -30,14 +30,34 @@ pub fn write(path: &Path, scaling: &Scaling, title: &str) -> Result<()> {
     let style = ("sans-serif", 15).into_font().color(&BLACK);
     head.draw(&Text::new(title.to_owned(), (14, 12), style)).map_err(failure)?;
     let (ours, llama) = (&scaling.ours, &scaling.llama);
-    let panels: [(&str, &str, [&Line; 2]); 4] = [
-        ("Prompt: tokens a second", "tokens of the prompt", [&ours.prompt, &llama.prompt]),
-        ("Single token: milliseconds", "tokens before it", [&ours.depth, &llama.depth]),
-        ("Prompt: tokens a second", "threads", [&ours.prompt_threads, &llama.prompt_threads]),
-        ("Single tokens a second", "threads", [&ours.single_threads, &llama.single_threads]),
+    let panels: [(&str, &str, Scale, [&Line; 2]); 4] = [
+        (
+            "Prompt: tokens a second",
+            "tokens of the prompt",
+            Scale::Even,
+            [&ours.prompt, &llama.prompt],
+        ),
+        (
+            "Single token: milliseconds",
+            "tokens before it",
+            Scale::Linear,
+            [&ours.depth, &llama.depth],
+        ),
+        (
+            "Prompt: tokens a second",
+            "threads",
+            Scale::Even,
+            [&ours.prompt_threads, &llama.prompt_threads],
+        ),
+        (
+            "Single tokens a second",
+            "threads",
+            Scale::Even,
+            [&ours.single_threads, &llama.single_threads],
+        ),
     ];
-    for (area, (title, unit, lines)) in body.split_evenly((2, 2)).iter().zip(panels) {
-        panel(area, title, unit, lines).map_err(failure)?;
+    for (area, (title, unit, scale, lines)) in body.split_evenly((2, 2)).iter().zip(panels) {
+        panel(area, title, unit, scale, lines).map_err(failure)?;
     }
     root.present().map_err(failure)
 }
@@ -48,6 +68,7 @@ fn panel(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     title: &str,
     unit: &str,
+    scale: Scale,
     lines: [&Line; 2],
 ) -> Result<(), Failure> {
     let points = || lines.iter().flat_map(|line| line.iter());
@@ -60,7 +81,7 @@ fn panel(
         .caption(title, ("sans-serif", 15))
         .x_label_area_size(40)
         .y_label_area_size(46)
-        .build_cartesian_2d(Steps(steps.clone()), 0.0..highest * 1.15)?;
+        .build_cartesian_2d(Axis { steps: steps.clone(), scale }, 0.0..highest * 1.15)?;
     chart
         .configure_mesh()
         .x_desc(unit)
@@ -87,30 +108,61 @@ fn panel(
         .draw()
 }
 
-/// Whole numbers side by side at equal distances, each labelled: lengths that grow by factors.
-#[derive(Clone)]
-struct Steps(Vec<usize>);
+/// How far whole numbers lie from each other.
+#[derive(Clone, Copy, PartialEq)]
+enum Scale {
+    /// All at the same distance: lengths that grow by factors.
+    Even,
+    /// As they are, from 0.
+    Linear,
+}
 
-impl Ranged for Steps {
+/// An axis with a label at each of its numbers, where there is room.
+#[derive(Clone)]
+struct Axis {
+    /// Ascending.
+    steps: Vec<usize>,
+    scale: Scale,
+}
+
+impl Axis {
+    /// Where `value` lies, from 0 to 1.
+    fn share(&self, value: usize) -> f64 {
+        let most = self.steps.last().copied().unwrap_or(1).max(1) as f64;
+        match self.scale {
+            Scale::Linear => 0.03 + 0.94 * value as f64 / most,
+            Scale::Even => {
+                let at = self.steps.partition_point(|&step| step < value) as f64;
+                (at + 0.5) / self.steps.len().max(1) as f64
+            }
+        }
+    }
+}
+
+impl Ranged for Axis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = usize;
 
     fn map(&self, value: &usize, limit: (i32, i32)) -> i32 {
-        let at = self.0.partition_point(|step| step < value) as f64;
-        let share = (at + 0.5) / self.0.len().max(1) as f64;
-        limit.0 + (share * f64::from(limit.1 - limit.0)) as i32
+        limit.0 + (self.share(*value) * f64::from(limit.1 - limit.0)).round() as i32
     }
 
     fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<usize> {
-        self.0.clone()
+        let mut labelled: Vec<usize> = Vec::new();
+        for &step in &self.steps {
+            if labelled.last().is_none_or(|&last| self.share(step) - self.share(last) > 0.08) {
+                labelled.push(step);
+            }
+        }
+        labelled
     }
 
     fn range(&self) -> Range<usize> {
-        self.0.first().copied().unwrap_or(0)..self.0.last().copied().unwrap_or(0)
+        self.steps.first().copied().unwrap_or(0)..self.steps.last().copied().unwrap_or(0)
     }
 }
 
-impl plotters::coord::ranged1d::ValueFormatter<usize> for Steps {
+impl plotters::coord::ranged1d::ValueFormatter<usize> for Axis {
     fn format(value: &usize) -> String {
         value.to_string()
     }
@@ -141,9 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn steps_lie_at_equal_distances() {
-        let steps = Steps(vec![64, 256, 8192]);
-        let at: Vec<_> = [64, 256, 8192].iter().map(|step| steps.map(step, (0, 600))).collect();
-        assert_eq!(at, [100, 300, 500]);
+    fn numbers_lie_evenly_or_where_they_belong() {
+        let steps = vec![0, 64, 4096, 8192];
+        let at = |scale| {
+            let axis = Axis { steps: steps.clone(), scale };
+            steps.iter().map(|step| axis.map(step, (0, 1000))).collect::<Vec<_>>()
+        };
+        assert_eq!(at(Scale::Even), [125, 375, 625, 875]);
+        assert_eq!(at(Scale::Linear), [30, 37, 500, 970]);
+        let axis = Axis { steps: steps.clone(), scale: Scale::Linear };
+        assert_eq!(axis.key_points(10), [0, 4096, 8192], "no room for 64");
     }
 }
