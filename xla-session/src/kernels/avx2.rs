@@ -1,5 +1,6 @@
 //! Sixteen f32 as two registers of AVX2, with FMA and F16C.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::format::{StoredFormat, Widen};
@@ -27,9 +28,22 @@ unsafe fn widen<F: StoredFormat>(widen: &Widen) {
     unsafe { widen.run::<Avx2, F>() }
 }
 
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn pin(mut vector: Avx2) -> Avx2 {
+    // SAFETY: there are no instructions.
+    unsafe {
+        asm!(
+            "/* {0} {1} */", inout(ymm_reg) vector.0, inout(ymm_reg) vector.1,
+            options(nostack, preserves_flags),
+        );
+    }
+    vector
+}
+
 impl Vector for Avx2 {
     const ROWS: usize = 6;
-    const FEW: usize = 6;
+    const FEW: usize = 24;
     const PANEL_COLUMNS: usize = 256;
     const PANEL_BLOCKS: usize = 1;
     const NIBBLES_IN_PLACE: bool = true;
@@ -121,6 +135,12 @@ impl Vector for Avx2 {
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn pin(self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { pin(self) }
     }
 
     unsafe fn run<F: StoredFormat>(rows: usize, tile: &Tile) {

@@ -1,5 +1,6 @@
 //! Sixteen f32 as one register of AVX-512.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::format::{StoredFormat, Widen};
@@ -28,9 +29,19 @@ unsafe fn widen<F: StoredFormat>(widen: &Widen) {
     unsafe { widen.run::<Avx512, F>() }
 }
 
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn pin(mut vector: Avx512) -> Avx512 {
+    // SAFETY: there are no instructions.
+    unsafe {
+        asm!("/* {0} */", inout(zmm_reg) vector.0, options(nostack, preserves_flags));
+    }
+    vector
+}
+
 impl Vector for Avx512 {
     const ROWS: usize = 8;
-    const FEW: usize = 8;
+    const FEW: usize = 24;
     const PANEL_COLUMNS: usize = 192;
     const PANEL_BLOCKS: usize = 2;
     const NIBBLES_IN_PLACE: bool = false;
@@ -108,6 +119,12 @@ impl Vector for Avx512 {
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn pin(self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { pin(self) }
     }
 
     unsafe fn run<F: StoredFormat>(rows: usize, tile: &Tile) {

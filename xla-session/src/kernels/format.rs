@@ -15,6 +15,8 @@ pub(super) trait StoredFormat: 'static {
     const GROUP: usize;
     /// Bytes of [`STEP`] columns of a block.
     const STEP_BYTES: usize;
+    /// Whether columns may be in memory, and are worth prefetching.
+    const FAR: bool = true;
     /// Whether groups have scales.
     const SCALED: bool = false;
     /// Whether columns are nibbles, which some vectors leave in place.
@@ -33,11 +35,25 @@ pub(super) const fn in_place<V: Vector, F: StoredFormat>() -> bool {
     F::NIBBLES && V::NIBBLES_IN_PLACE
 }
 
+/// What [`Widen`] leaves: [`F32`] in the L1 cache.
+pub(super) struct Panel;
 pub(super) struct F32;
 pub(super) struct Bf16;
 pub(super) struct F16;
 pub(super) struct Int8;
 pub(super) struct Int4;
+
+impl StoredFormat for Panel {
+    const GROUP: usize = 1;
+    const STEP_BYTES: usize = F32::STEP_BYTES;
+    const FAR: bool = false;
+
+    #[inline(always)]
+    unsafe fn column<V: Vector>(step: *const u8, i: usize) -> V {
+        // SAFETY: as the caller promises.
+        unsafe { V::load(step.add(i * LANES * 4).cast()) }
+    }
+}
 
 impl StoredFormat for F32 {
     const GROUP: usize = 1;
@@ -97,12 +113,12 @@ impl StoredFormat for Int4 {
     }
 }
 
-/// Some columns of one block, to be widened and scaled into a panel `[columns, 16]` of f32.
+/// Some groups of one block of a scaled format, to be widened and scaled into a [`Panel`]
+/// `[columns, 16]`.
 pub(super) struct Widen {
     pub weights: *const u8,
     pub scales: *const u16,
-    /// Padded to whole groups.
-    pub columns: usize,
+    pub groups: usize,
     pub panel: *mut f32,
 }
 
@@ -112,33 +128,25 @@ impl Widen {
     /// As for [`Vector`].
     #[inline(always)]
     pub unsafe fn run<V: Vector, F: StoredFormat>(&self) {
-        // SAFETY: the caller's promise covers every column of the block and of the panel.
+        const STEPS: usize = GROUP / STEP;
+        // SAFETY: the caller's promise covers every column of the groups and of the panel.
         unsafe {
-            let steps = self.columns / STEP;
-            for step in 0..steps {
-                let from = self.weights.add(step * F::STEP_BYTES);
-                let to = self.panel.add(step * STEP * LANES);
-                if F::SCALED {
-                    let scale = V::load_f16(self.scales.add(step / (GROUP / STEP) * LANES).cast());
-                    if const { in_place::<V, F>() } {
-                        let centre = scale.mul(V::splat(-8.0));
-                        unroll!(I, {
-                            F::column::<V>(from, I)
-                                .mul_add(scale.mul(V::splat(nibble_factor(I))), centre)
-                                .store(to.add(I * LANES));
-                        });
-                    } else {
-                        unroll!(I, {
-                            F::column::<V>(from, I).mul(scale).store(to.add(I * LANES));
-                        });
-                    }
-                } else {
-                    unroll!(I, F::column::<V>(from, I).store(to.add(I * LANES)));
+            for group in 0..self.groups {
+                let scale = V::load_f16(self.scales.add(group * LANES).cast());
+                let centre = scale.mul(V::splat(-8.0));
+                for step in group * STEPS..(group + 1) * STEPS {
+                    let from = self.weights.add(step * F::STEP_BYTES);
+                    let to = self.panel.add(step * STEP * LANES);
+                    unroll!(I, {
+                        let column = F::column::<V>(from, I);
+                        let weights = if const { in_place::<V, F>() } {
+                            column.mul_add(scale.mul(V::splat(nibble_factor(I))), centre)
+                        } else {
+                            column.mul(scale)
+                        };
+                        weights.store(to.add(I * LANES));
+                    });
                 }
-            }
-            for column in steps * STEP..self.columns {
-                let from = self.weights.add(column * (F::STEP_BYTES / STEP));
-                F::column::<V>(from, 0).store(self.panel.add(column * LANES));
             }
         }
     }

@@ -101,6 +101,11 @@ impl Vector for Portable {
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
 
+    #[inline(always)]
+    unsafe fn pin(self) -> Self {
+        self
+    }
+
     unsafe fn run<F: StoredFormat>(rows: usize, tile: &Tile) {
         // SAFETY: the caller's promise.
         unsafe {

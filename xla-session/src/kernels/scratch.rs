@@ -11,7 +11,7 @@ thread_local! {
     static SCRATCH: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `with` with at least `len` f32 of any finite or other value, aligned to 64 bytes.
+/// Calls `with` with at least `len` f32, left from earlier calls and aligned to 64 bytes.
 pub(super) fn with_scratch<T>(len: usize, with: impl FnOnce(*mut f32) -> T) -> T {
     SCRATCH.with_borrow_mut(|lines| {
         let needed = len.div_ceil(16);

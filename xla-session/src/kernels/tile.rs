@@ -124,7 +124,7 @@ impl Tile {
         // SAFETY: as for `run`; a prefetch never faults.
         unsafe {
             unroll!(I, {
-                if (I * F::STEP_BYTES).is_multiple_of(STEP * 64) {
+                if F::FAR && (I * F::STEP_BYTES).is_multiple_of(STEP * 64) {
                     for r in 0..R {
                         let here = weights.wrapping_add(r * self.block_bytes);
                         V::prefetch(here.wrapping_add(I * F::STEP_BYTES / STEP + AHEAD));
@@ -146,14 +146,13 @@ impl Tile {
     ) {
         // SAFETY: as for `run`.
         unsafe {
-            let mut columns = [V::splat(0.0); R];
-            for (r, column) in columns.iter_mut().enumerate() {
-                *column = F::column(weights.add(r * self.block_bytes), i);
-            }
-            for m in 0..M {
-                let x = V::splat(*x.add(m * self.x_stride + i));
-                for (sums, column) in sums.iter_mut().zip(columns) {
-                    sums[m] = column.mul_add(x, sums[m]);
+            for (r, sums) in sums.iter_mut().enumerate() {
+                let column: V = F::column(weights.add(r * self.block_bytes), i);
+                for (m, sum) in sums.iter_mut().enumerate() {
+                    *sum = column.mul_add(V::splat(*x.add(m * self.x_stride + i)), *sum);
+                }
+                for sum in sums {
+                    *sum = sum.pin();
                 }
             }
         }

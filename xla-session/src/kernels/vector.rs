@@ -15,7 +15,7 @@ use super::tile::Tile;
 pub(super) trait Vector: Copy {
     /// Rows of `x` in the largest tile.
     const ROWS: usize;
-    /// Up to this many rows, weights are widened in registers for each tile; above, once into
+    /// Up to this many rows, integers are widened in registers for each tile; above, once into
     /// panels.
     const FEW: usize;
     /// Columns of a panel, a multiple of 32.
@@ -38,6 +38,9 @@ pub(super) trait Vector: Copy {
     /// `(q + 8) / nibble_factor(i)`.
     unsafe fn nibble(from: *const u8, i: usize) -> Self;
     unsafe fn prefetch(at: *const u8);
+    /// The same value, which the compiler must have here before it does anything that follows.
+    /// Loads that it moves ahead would take the registers that hold sums.
+    unsafe fn pin(self) -> Self;
 
     /// Runs [`Tile::run`] for `rows` rows, `1..=ROWS`, with as many blocks at a time as the
     /// registers hold.

@@ -1,11 +1,12 @@
 //! Which rows meet which weights, in which order.
 //!
-//! Few rows are bound by memory: the weights stream through registers, several blocks at a time,
-//! and each tile of rows widens them again. Many rows are bound by arithmetic (as GotoBLAS has
-//! it, Goto and van de Geijn 2008): some columns of a block are widened once into a panel that
-//! stays in the L1 cache, and all tiles of rows, copied densely into the L2 cache, meet it there.
+//! The weights stream through registers, several blocks at a time, and each tile of rows widens
+//! them again, all but the first from the caches. Only integers with many rows repay the way of
+//! GotoBLAS (Goto and van de Geijn 2008): some columns of a block are widened and scaled once into
+//! a panel that stays in the L1 cache, and all tiles of rows, copied densely into the L2 cache,
+//! meet it there.
 
-use super::format::{F32, STEP, StoredFormat, Widen, in_place};
+use super::format::{Panel, STEP, StoredFormat, Widen, in_place};
 use super::scratch::with_scratch;
 use super::tile::Tile;
 use super::vector::{Vector, nibble_factor};
@@ -35,10 +36,10 @@ pub(super) unsafe fn product<V: Vector, F: StoredFormat>(p: &Product) {
                 used: rows,
                 ..*p
             };
-            if rows <= V::FEW {
-                few_rows::<V, F>(&part)
+            if !F::SCALED || rows <= V::FEW {
+                streamed::<V, F>(&part)
             } else {
-                many_rows::<V, F>(&part)
+                in_panels::<V, F>(&part)
             }
             first += rows;
         }
@@ -61,7 +62,7 @@ fn tiles_of<V: Vector>(rows: usize, mut with: impl FnMut(usize, usize)) {
 /// The whole product as one tile of as many rows as there are.
 fn whole<F: StoredFormat>(p: &Product) -> Tile {
     let columns = p.columns.next_multiple_of(F::GROUP);
-    let block_bytes = columns * F::STEP_BYTES / STEP;
+    let block_bytes = columns * (F::STEP_BYTES / STEP);
     let block_scales = if F::SCALED { columns / F::GROUP * LANES } else { 0 };
     Tile {
         weights: p.weights,
@@ -80,11 +81,11 @@ fn whole<F: StoredFormat>(p: &Product) -> Tile {
     }
 }
 
-unsafe fn few_rows<V: Vector, F: StoredFormat>(p: &Product) {
+unsafe fn streamed<V: Vector, F: StoredFormat>(p: &Product) {
     let tile = whole::<F>(p);
     if !in_place::<V, F>() && tile.columns == p.columns {
         // SAFETY: `x` has every column that the weights have.
-        return unsafe { few_rows_of::<V, F>(p.used, &tile) };
+        return unsafe { streamed_of::<V, F>(p.used, &tile) };
     }
 
     let groups = tile.columns / F::GROUP;
@@ -100,16 +101,22 @@ unsafe fn few_rows<V: Vector, F: StoredFormat>(p: &Product) {
                 );
             }
             let tile = Tile { x, x_stride: tile.columns, start, start_stride: groups, ..tile };
-            few_rows_of::<V, F>(p.used, &tile);
+            streamed_of::<V, F>(p.used, &tile);
         }
     });
 }
 
-unsafe fn few_rows_of<V: Vector, F: StoredFormat>(rows: usize, tile: &Tile) {
-    tiles_of::<V>(rows, |first, rows| {
-        // SAFETY: rows of the tile.
-        unsafe { V::run::<F>(rows, &tile.rows_from(first)) }
-    });
+unsafe fn streamed_of<V: Vector, F: StoredFormat>(rows: usize, tile: &Tile) {
+    // Several tiles of rows meet a few blocks before the next ones push these out of the caches.
+    let together = if rows > V::ROWS { 2 } else { tile.blocks.max(1) };
+    for block in (0..tile.blocks).step_by(together) {
+        let blocks = together.min(tile.blocks - block);
+        // SAFETY: blocks and rows of the tile.
+        unsafe {
+            let tile = tile.part(block, blocks);
+            tiles_of::<V>(rows, |first, rows| V::run::<F>(rows, &tile.rows_from(first)));
+        }
+    }
 }
 
 /// Pads a row with zeros to whole groups. Nibbles in place want it multiplied with their factors,
@@ -140,7 +147,8 @@ fn prepare<V: Vector, F: StoredFormat>(row: &[f32], x: &mut [f32], start: &mut [
     }
 }
 
-unsafe fn many_rows<V: Vector, F: StoredFormat>(p: &Product) {
+/// `F` is scaled.
+unsafe fn in_panels<V: Vector, F: StoredFormat>(p: &Product) {
     let whole = whole::<F>(p);
     // A line more than the columns, or rows would compete for the same sets of the L1 cache.
     let x_stride = V::PANEL_COLUMNS + LANES;
@@ -163,14 +171,12 @@ unsafe fn many_rows<V: Vector, F: StoredFormat>(p: &Product) {
                     let blocks = V::PANEL_BLOCKS.min(p.blocks - block);
                     for b in 0..blocks {
                         let block = block + b;
+                        let scales = block * whole.block_scales + column / F::GROUP * LANES;
+                        let weights = block * whole.block_bytes + column / STEP * F::STEP_BYTES;
                         V::widen::<F>(&Widen {
-                            weights: whole
-                                .weights
-                                .add(block * whole.block_bytes + column * F::STEP_BYTES / STEP),
-                            scales: whole.scales.wrapping_add(
-                                block * whole.block_scales + column / F::GROUP * LANES,
-                            ),
-                            columns,
+                            weights: p.weights.add(weights),
+                            scales: p.scales.add(scales),
+                            groups: columns / F::GROUP,
                             panel: panel.add(b * panel_len),
                         });
                     }
@@ -186,7 +192,7 @@ unsafe fn many_rows<V: Vector, F: StoredFormat>(p: &Product) {
                         ..whole
                     };
                     tiles_of::<V>(p.used, |first, rows| {
-                        V::run::<F32>(rows, &tile.rows_from(first))
+                        V::run::<Panel>(rows, &tile.rows_from(first))
                     });
                 }
             }
@@ -195,6 +201,24 @@ unsafe fn many_rows<V: Vector, F: StoredFormat>(p: &Product) {
 }
 
 impl Tile {
+    /// The same for `blocks` blocks from `block` on.
+    ///
+    /// # Safety
+    ///
+    /// There are such blocks.
+    unsafe fn part(&self, block: usize, blocks: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self {
+                weights: self.weights.add(block * self.block_bytes),
+                scales: self.scales.wrapping_add(block * self.block_scales),
+                y: self.y.add(block * LANES),
+                blocks,
+                ..*self
+            }
+        }
+    }
+
     /// The same from row `first` on.
     ///
     /// # Safety

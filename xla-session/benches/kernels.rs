@@ -1,0 +1,215 @@
+//! How fast the kernels are, beside what the machine could do at best.
+//!
+//! `cargo bench -p xla-session --bench kernels [-- [FORMAT]... [ISA] [ROWS]...]`: for each format
+//! and number of rows, on one and two threads, bytes of weights read and f32 operations done a
+//! second, over matrices of the shapes of a 1B model's MLP. With one row the weights read are
+//! many times the caches. The machine's limits are measured in turn with the kernels, and every
+//! figure is the best of its rounds: other work on the machine only ever makes them worse.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use memmap2::MmapMut;
+use pulp::{Arch, Simd, WithSimd};
+use xla_session::kernels::{Format, Isa, LANES, Product, product_for};
+
+const ROUNDS: usize = 8;
+const ROWS: [usize; 5] = [1, 5, 8, 32, 256];
+/// `[outputs, inputs]` of consecutive matrices.
+const SHAPES: [(usize, usize); 2] = [(8192, 2048), (2048, 8192)];
+/// Blocks to a call.
+const RUN: usize = 16;
+/// Bytes of weights that one row meets.
+const BYTES: usize = 256 << 20;
+/// f32 operations after which no further matrix is begun.
+const OPERATIONS: usize = 8 << 30;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let wanted = |name: String| words.iter().any(|word| name.eq_ignore_ascii_case(word));
+    let isa = Isa::all_here().into_iter().find(|isa| wanted(format!("{isa:?}")));
+    let isa = isa.unwrap_or_else(Isa::detect);
+    let mut formats = Format::ALL.to_vec();
+    if formats.iter().any(|format| wanted(format!("{format:?}"))) {
+        formats.retain(|format| wanted(format!("{format:?}")));
+    }
+    let mut rows = ROWS.to_vec();
+    let asked: Vec<usize> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    if !asked.is_empty() {
+        rows = asked;
+    }
+
+    let memory = Memory::new();
+    for threads in [1, 2] {
+        let mut limits = [0f64; 2];
+        let mut best = vec![vec![[0f64; 2]; rows.len()]; formats.len()];
+        let keep = |best: &mut [f64; 2], now: [f64; 2]| {
+            best[0] = best[0].max(now[0]);
+            best[1] = best[1].max(now[1]);
+        };
+        for _ in 0..ROUNDS {
+            for (format, best) in formats.iter().zip(&mut best) {
+                keep(&mut limits, [read_bandwidth(threads, &memory), fma_peak(threads)]);
+                for (rows, best) in rows.iter().zip(best) {
+                    keep(best, multiply(threads, &memory, *format, isa, *rows));
+                }
+            }
+        }
+
+        let [bytes, flops] = limits.map(|limit| limit / 1e9);
+        println!("\n{isa:?}, {threads} threads: memory {bytes:.1} GB/s, FMA {flops:.1} GFLOP/s");
+        for (format, best) in formats.iter().zip(best) {
+            for (rows, best) in rows.iter().zip(best) {
+                let [read, done] = best.map(|figure| figure / 1e9);
+                let (read_share, done_share) = (read / bytes * 100.0, done / flops * 100.0);
+                println!(
+                    "{:>5} {rows:>4} rows {read:6.2} GB/s {read_share:4.0}% {done:7.2} GFLOP/s {done_share:4.0}%",
+                    format!("{format:?}")
+                );
+            }
+        }
+    }
+}
+
+/// Bytes whose every pair and quadruple is an ordinary number of a small size, in any format.
+struct Memory {
+    weights: MmapMut,
+    scales: MmapMut,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let map = |bytes| {
+            let mut map = MmapMut::map_anon(bytes).expect("memory for weights");
+            #[cfg(target_os = "linux")]
+            let _ = map.advise(memmap2::Advice::HugePage);
+            let mut state = 1u64;
+            for bytes in map.as_chunks_mut::<8>().0 {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                *bytes = (0x3030303030303030 | state >> 32 & 0x0f0f0f0f0f0f0f0f).to_le_bytes();
+            }
+            map
+        };
+        Self { weights: map(BYTES + (64 << 20)), scales: map(BYTES / 8 + (8 << 20)) }
+    }
+}
+
+/// Bytes and f32 operations a second.
+fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usize) -> [f64; 2] {
+    // Calls as (matrix shape, offset of weights, offset of scales).
+    let mut calls = Vec::new();
+    let (mut bytes, mut scales, mut operations) = (0, 0, 0);
+    for (outputs, inputs) in SHAPES.into_iter().cycle() {
+        if bytes >= BYTES || operations >= OPERATIONS {
+            break;
+        }
+        operations += 2 * rows * outputs * inputs;
+        for _ in 0..outputs / LANES / RUN {
+            calls.push((inputs, bytes, scales));
+            bytes += RUN * format.block_bytes(inputs);
+            scales += RUN * format.groups(inputs) * LANES * 2;
+        }
+    }
+
+    let kernel = product_for(format, isa);
+    let x = vec![0.5f32; rows * 8192];
+    let next = AtomicUsize::new(0);
+    let seconds = together(threads, |_| {
+        let mut y = vec![0f32; rows * RUN * LANES];
+        while let Some(&(columns, weights, scales)) = calls.get(next.fetch_add(1, Relaxed)) {
+            let product = Product {
+                weights: memory.weights[weights..].as_ptr(),
+                scales: memory.scales[scales..].as_ptr().cast(),
+                x: x.as_ptr(),
+                y: y.as_mut_ptr(),
+                rows,
+                used: rows,
+                columns,
+                blocks: RUN,
+                stride: RUN * LANES,
+            };
+            // SAFETY: this CPU has the instructions, and each buffer holds at least the shape
+            // stated, with `y` this thread's own.
+            unsafe { kernel(&product) };
+        }
+        std::hint::black_box(&y);
+    });
+    [(bytes + scales) as f64 / seconds, operations as f64 / seconds]
+}
+
+/// Bytes a second when the weights are only added up, from several places in turn.
+fn read_bandwidth(threads: usize, memory: &Memory) -> f64 {
+    const STREAMS: usize = 4;
+    let share = BYTES / threads / STREAMS;
+    let seconds = together(threads, |thread| {
+        let part = &memory.weights[thread * share * STREAMS..][..share * STREAMS];
+        let sum = Arch::new().dispatch(
+            #[inline(always)]
+            || {
+                let mut sums = [0u64; 8];
+                for line in (0..share).step_by(64) {
+                    for stream in 0..STREAMS {
+                        let words = part[stream * share + line..][..64].as_chunks::<8>().0;
+                        for (sum, word) in sums.iter_mut().zip(words) {
+                            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
+                        }
+                    }
+                }
+                sums
+            },
+        );
+        std::hint::black_box(sum);
+    });
+    (share * STREAMS * threads) as f64 / seconds
+}
+
+/// f32 operations a second when nothing but fused multiply-adds on registers run.
+fn fma_peak(threads: usize) -> f64 {
+    const SUMS: usize = 12;
+    struct MultiplyAdd(usize);
+    impl WithSimd for MultiplyAdd {
+        type Output = (f32, usize);
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> (f32, usize) {
+            let factor = simd.splat_f32s(std::hint::black_box(0.999_9));
+            let term = simd.splat_f32s(std::hint::black_box(1e-4));
+            let mut sums = [simd.splat_f32s(1.0); SUMS];
+            for _ in 0..self.0 {
+                for sum in &mut sums {
+                    *sum = simd.mul_add_e_f32s(*sum, factor, term);
+                }
+            }
+            let sum = sums.into_iter().map(|sum| simd.reduce_sum_f32s(sum)).sum();
+            (sum, self.0 * SUMS * S::F32_LANES * 2)
+        }
+    }
+    let operations = AtomicUsize::new(0);
+    let seconds = together(threads, |_| {
+        let (sum, done) = Arch::new().dispatch(MultiplyAdd(1 << 22));
+        std::hint::black_box(sum);
+        operations.fetch_add(done, Relaxed);
+    });
+    operations.into_inner() as f64 / seconds
+}
+
+/// Seconds from the common start of `threads` threads until the last is done with `work`.
+fn together(threads: usize, work: impl Fn(usize) + Sync) -> f64 {
+    let barrier = Barrier::new(threads);
+    let (work, barrier) = (&work, &barrier);
+    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let worker = |thread| {
+            scope.spawn(move || {
+                barrier.wait();
+                let start = Instant::now();
+                work(thread);
+                (start, Instant::now())
+            })
+        };
+        let workers: Vec<_> = (0..threads).map(worker).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker panicked")).collect()
+    });
+    let start = times.iter().map(|(start, _)| *start).min().expect("at least one thread");
+    let end = times.iter().map(|(_, end)| *end).max().expect("at least one thread");
+    (end - start).as_secs_f64()
+}
