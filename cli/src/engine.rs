@@ -19,7 +19,8 @@ pub struct EngineArgs {
     #[command(flatten)]
     place: PlaceArgs,
 
-    /// How weights lie in memory: stored (as in the files), f32
+    /// How weights lie in memory: stored (as in the files), f32, int8, int4 (less memory, faster,
+    /// answers that differ: see docs/performance.md)
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
           value_parser = Precision::from_str)]
     precision: Precision,
@@ -57,6 +58,11 @@ pub struct PlaceArgs {
     #[arg(long, env = "IREE_LLM_NO_WEIGHTS_CACHE", action = clap::ArgAction::SetTrue,
           value_parser = clap::builder::FalseyValueParser::new())]
     no_weights_cache: bool,
+
+    /// Matrix products as IREE generates them, without this program's own kernels: to compare
+    #[arg(long, env = "IREE_LLM_NO_KERNELS", action = clap::ArgAction::SetTrue,
+          value_parser = clap::builder::FalseyValueParser::new())]
+    no_kernels: bool,
 
     #[command(flatten)]
     compile: CompileArgs,
@@ -169,6 +175,7 @@ impl PlaceArgs {
             load_mode: self.load_mode,
             cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
             weights_cache: !self.no_weights_cache,
+            kernels: self.no_kernels.then_some(false),
             compiler: self.compile.iree_compile.clone(),
             profile,
             observer: Some(observer),

@@ -172,15 +172,46 @@ fn set_scales(scales: &mut [f16; LANES], wanted: [f32; LANES], least: f32) -> [f
     inverses
 }
 
-/// For each row the scale, of a few candidates, that leaves the least squared error.
+/// For each row the scale that leaves the least squared error, of those that its largest weight
+/// and [`STRETCHES`] suggest.
+///
+/// With the integers `q` that a first scale gives, the best scale is `sum(w q) / sum(q q)`, and
+/// it leaves `sum(w w) - sum(w q)^2 / sum(q q)`.
 fn best_int4_scales(columns: &Columns) -> [f32; LANES] {
     let (low, high) = extremes(columns);
-    let mut best = [0.0; LANES];
+    let (mut best, mut most) = ([0.0; LANES], [0.0; LANES]);
+    for stretch in STRETCHES {
+        let mut inverses = [0.0; LANES];
+        for lane in 0..LANES {
+            let largest = if high[lane] > -low[lane] { high[lane] } else { low[lane] };
+            inverses[lane] = if largest == 0.0 { 0.0 } else { stretch / largest };
+        }
+        let (mut products, mut squares) = ([0.0; LANES], [0.0; LANES]);
+        for column in columns {
+            for lane in 0..LANES {
+                let q = round::<-8, 7>(column[lane] * inverses[lane]) as f32;
+                products[lane] += column[lane] * q;
+                squares[lane] += q * q;
+            }
+        }
+        for lane in 0..LANES {
+            let scale = products[lane] / squares[lane];
+            let explained = products[lane] * scale;
+            if explained > most[lane] {
+                (best[lane], most[lane]) = (scale, explained);
+            }
+        }
+    }
     for lane in 0..LANES {
-        best[lane] = if high[lane] > -low[lane] { high[lane] / -8.0 } else { low[lane] / -8.0 };
+        best[lane] += low[lane] * 0.0;
     }
     best
 }
+
+/// What the weight of largest magnitude is stretched to before rounding. On normally distributed
+/// weights -8 alone leaves an error of 8.40% (as llama.cpp has it, without the best scale, 8.60%),
+/// these three 8.15%, and sixteen of them 8.09%.
+const STRETCHES: [f32; 3] = [-8.0, -7.4, -8.6];
 
 /// The nearest integer, ties to even, within `LOW..=HIGH`; `LOW` for NaN.
 fn round<const LOW: i32, const HIGH: i32>(value: f32) -> i32 {
@@ -230,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_is_at_most_half_a_scale_and_a_whole_one_where_int4_clips() {
+    fn the_error_is_at_most_half_a_scale_where_nothing_is_clipped() {
         for format in FORMATS {
             for (count, columns, size) in
                 [(16, 64, 1.0), (3, 33, 100.0), (16, 100, 1e-3), (1, 1, 0.3), (16, 32, 3e-6)]
@@ -241,12 +272,35 @@ mod tests {
                     for (column, (&weight, &restored)) in row.iter().zip(restored).enumerate() {
                         let scale = scales[column / GROUP * LANES + lane].to_f32();
                         let error = (weight - restored).abs() / scale.abs();
-                        // Rounding the scale to f16 moves the largest weight a little further.
-                        let limit = if restored == 7.0 * scale { 1.5 } else { 0.57 };
+                        // What is beyond the integers is clipped, and rounding the scale to f16
+                        // moves it a little further.
+                        let q = restored / scale;
+                        let clipped = q == -8.0 || q == 7.0;
+                        let limit = if clipped { 2.0 } else { 0.57 };
                         assert!(error <= limit, "{weight} became {restored}, scale {scale}");
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn normally_distributed_weights_keep_the_error_that_their_bits_allow() {
+        for (format, most) in FORMATS.into_iter().zip([0.0055, 0.082]) {
+            // The sum of twelve uniform numbers is nearly normal.
+            let uniform = random_rows(16, 12 * 4096, 1.0);
+            let rows: Vec<Vec<f32>> = uniform
+                .iter()
+                .map(|row| row.as_chunks::<12>().0.iter().map(|of| of.iter().sum()).collect())
+                .collect();
+            let (restored, _) = round_trip(format, &rows);
+            let (mut error, mut size) = (0.0, 0.0);
+            for (&weight, restored) in rows.iter().flatten().zip(restored.iter().flatten()) {
+                error += (weight - restored).powi(2);
+                size += weight.powi(2);
+            }
+            let error = (error / size).sqrt();
+            assert!(error < most, "{error}");
         }
     }
 

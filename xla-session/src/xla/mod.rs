@@ -20,6 +20,7 @@ use crate::backend::{Opened, SessionOptions};
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 use crate::emit::{self, CpuTiles, ElementType, Graph, Source, Target, WeightFormats};
+use crate::kernels::Isa;
 use crate::{Capabilities, Error, Result};
 
 /// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
@@ -50,8 +51,9 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 
     let start = Instant::now();
     let formats = WeightFormats::new(options.precision, &config, &checkpoint);
-    let graphs =
-        graphs(&config, &formats, &Target::Cpu(CpuTiles { kernels: true, ..CpuTiles::default() }));
+    let kernels = options.kernels.unwrap_or(Isa::detect() != Isa::Portable);
+    let tiles = CpuTiles { kernels, ..CpuTiles::default() };
+    let graphs = graphs(&config, &formats, &Target::Cpu(tiles));
     let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
     let modules = compile::modules(&graphs, &label, options)?;
     let compile = start.elapsed();

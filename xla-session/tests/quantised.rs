@@ -1,0 +1,138 @@
+//! int8 and int4 against a model of the format: the same weights, rounded by
+//! [`xla_session::quantise`] and stored as f32.
+#![cfg(feature = "iree")]
+
+mod fixtures;
+
+use std::fs;
+use std::path::Path;
+
+use half::f16;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use xla_session::checkpoint::Checkpoint;
+use xla_session::config::ModelConfig;
+use xla_session::kernels::{Format, LANES};
+use xla_session::quantise::{pack_int4, pack_int8, unpack_int4, unpack_int8};
+use xla_session::{Backend, InferenceSession, LoadMode, Precision, SessionOptions};
+
+/// `weights`, `[rows, columns]`, as `format` stores them.
+fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {
+    let mut out = vec![0.0; weights.len()];
+    for (rows, out) in weights.chunks(LANES * columns).zip(out.chunks_mut(LANES * columns)) {
+        let rows: Vec<_> = rows.chunks(columns).collect();
+        let mut out: Vec<_> = out.chunks_mut(columns).collect();
+        let mut values = vec![0; format.block_bytes(columns)];
+        let mut scales = vec![f16::ZERO; format.groups(columns) * LANES];
+        match format {
+            Format::Int8 => {
+                pack_int8(&rows, &mut values, &mut scales);
+                unpack_int8(&values, &scales, &mut out);
+            }
+            Format::Int4 => {
+                pack_int4(&rows, &mut values, &mut scales);
+                unpack_int4(&values, &scales, &mut out);
+            }
+            _ => unreachable!("{format:?} does not round"),
+        }
+    }
+    out
+}
+
+/// Writes the model in `from` to `to` as f32, its matrices rounded as `precision` rounds them.
+fn write_rounded(from: &Path, to: &Path, precision: Precision) {
+    fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
+    let config = ModelConfig::from_dir(from).unwrap();
+    let checkpoint = Checkpoint::open(from, LoadMode::Mmap).unwrap();
+    let tensors: Vec<_> = checkpoint
+        .tensors()
+        .map(|listed| {
+            let tensor = checkpoint.tensor(listed.name, listed.shape).unwrap();
+            let weights = tensor.to_f32();
+            let weights = match listed.shape {
+                [_, columns] => {
+                    let head = ["model.embed_tokens.weight", "lm_head.weight"];
+                    let int8 = precision == Precision::Int8 || head.contains(&listed.name);
+                    let format = if int8 { Format::Int8 } else { Format::Int4 };
+                    rounded(format, &weights, *columns)
+                }
+                _ => weights,
+            };
+            let bytes: Vec<u8> = weights.iter().flat_map(|weight| weight.to_le_bytes()).collect();
+            (listed.name.to_owned(), listed.shape.to_vec(), bytes)
+        })
+        .collect();
+    assert!(tensors.len() > 9 * config.num_hidden_layers);
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+    });
+    safetensors::serialize_to_file(views, None, &to.join("model.safetensors")).unwrap();
+}
+
+fn open(folder: &Path, precision: Precision, kernels: Option<bool>) -> Box<dyn InferenceSession> {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("quantised"));
+    let options =
+        SessionOptions { precision, kernels, cache_dir, context: Some(512), ..Default::default() };
+    Backend::Iree.open(folder, &options).unwrap().session
+}
+
+/// The logits after `prompt` and after one more token.
+fn logits(session: &mut dyn InferenceSession, prompt: &[u32]) -> [Vec<f32>; 2] {
+    session.reset();
+    let mut after = [Vec::new(), Vec::new()];
+    session.prefill(prompt).unwrap();
+    session.read_logits(&mut after[0]).unwrap();
+    session.decode_step(prompt[0]).unwrap();
+    session.read_logits(&mut after[1]).unwrap();
+    after
+}
+
+fn error(actual: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(actual.len(), expected.len());
+    let scale = expected.iter().fold(0f32, |max, it| max.max(it.abs()));
+    actual.iter().zip(expected).map(|(a, e)| (a - e).abs() / scale).fold(0.0, f32::max)
+}
+
+fn check(name: &str, precision: Precision, kernels: Option<bool>) {
+    let fixture = fixtures::named(name);
+    let folder = tempfile::tempdir().unwrap();
+    write_rounded(&fixture.folder, folder.path(), precision);
+    let mut model = open(folder.path(), Precision::F32, None);
+    let mut session = open(&fixture.folder, precision, kernels);
+    let mut exact = open(&fixture.folder, Precision::F32, None);
+    let mut farthest = 0f32;
+    for case in &fixture.cases {
+        let tokens = case.prompt.len();
+        let expected = logits(&mut *model, &case.prompt);
+        let unrounded = logits(&mut *exact, &case.prompt);
+        for (i, actual) in logits(&mut *session, &case.prompt).iter().enumerate() {
+            let error = error(actual, &expected[i]);
+            assert!(error <= 1e-5, "{name} {precision:?}: {tokens} + {i} tokens: off by {error:e}");
+            farthest = farthest.max(self::error(actual, &unrounded[i]));
+        }
+    }
+    assert!(farthest > 1e-4, "{name} {precision:?}: nothing was rounded");
+}
+
+#[test]
+fn int8_computes_with_the_rounded_weights() {
+    // Tied and not, biases, norms of queries and keys, widths that are no whole groups.
+    for name in ["llama-llama3-biases-mqa-f16", "llama-linear-attention-bias-bf16", "llama-mha-f32"]
+    {
+        check(name, Precision::Int8, None);
+    }
+}
+
+#[test]
+fn int4_computes_with_the_rounded_weights() {
+    for name in ["llama-llama3-biases-mqa-f16", "llama-linear-attention-bias-bf16", "llama-mha-f32"]
+    {
+        check(name, Precision::Int4, None);
+    }
+}
+
+#[test]
+fn products_that_iree_generates_compute_the_same() {
+    check("qwen3-gqa-tied-bf16", Precision::Int8, Some(false));
+    check("llama-llama3-biases-mqa-f16", Precision::Int4, Some(false));
+}
