@@ -197,7 +197,8 @@ fn best_int4_scales(columns: &Columns) -> [f32; LANES] {
         for lane in 0..LANES {
             let scale = products[lane] / squares[lane];
             let explained = products[lane] * scale;
-            if explained > most[lane] {
+            // Not for a rounding error: powers of two stay exact.
+            if explained > most[lane] * 1.000_001 {
                 (best[lane], most[lane]) = (scale, explained);
             }
         }
@@ -288,7 +289,7 @@ mod tests {
     fn normally_distributed_weights_keep_the_error_that_their_bits_allow() {
         for (format, most) in FORMATS.into_iter().zip([0.0055, 0.082]) {
             // The sum of twelve uniform numbers is nearly normal.
-            let uniform = random_rows(16, 12 * 4096, 1.0);
+            let uniform = random_rows(4, 12 * 2048, 1.0);
             let rows: Vec<Vec<f32>> = uniform
                 .iter()
                 .map(|row| row.as_chunks::<12>().0.iter().map(|of| of.iter().sum()).collect())
