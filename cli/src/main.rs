@@ -17,6 +17,7 @@ mod hub;
 mod interrupt;
 mod model_source;
 mod progress;
+mod quality;
 mod report;
 mod sampling;
 #[cfg(feature = "iree")]
@@ -50,6 +51,8 @@ enum Command {
     Chat(Box<commands::chat::Args>),
     /// Measure how fast a model runs here
     Bench(Box<commands::bench::Args>),
+    /// Measure how far int8 and int4 are from float32
+    Quality(Box<commands::quality::Args>),
     /// Write a model's graphs as StableHLO text
     Emit(commands::emit::Args),
     /// Look into a model folder, a safetensors file or a compiled module
@@ -85,6 +88,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Generate(args) => args.run(),
         Command::Chat(args) => args.run(),
         Command::Bench(args) => args.run(),
+        Command::Quality(args) => args.run(),
         Command::Emit(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Devices(args) => args.run(),

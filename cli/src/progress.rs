@@ -61,6 +61,14 @@ impl Progress {
         bar
     }
 
+    /// A bar for `total` tokens of something.
+    pub fn tokens(&self, what: impl Into<Cow<'static, str>>, total: usize) -> ProgressBar {
+        let bar = self.bars.add(ProgressBar::new(total as u64));
+        bar.set_style(style("{msg:24!} {wide_bar} {pos}/{len} tokens {eta}"));
+        bar.set_message(what);
+        bar
+    }
+
     /// A line on stderr, unless quiet.
     pub fn say(&self, line: &str) {
         if !self.quiet {

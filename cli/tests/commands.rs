@@ -6,10 +6,11 @@ use support::{model, program, succeeds};
 use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
 use xla_session::checkpoint::FileStamp;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "generate",
     "chat",
     "bench",
+    "quality",
     "emit",
     "inspect",
     "devices",

@@ -9,4 +9,5 @@ pub mod doctor;
 pub mod emit;
 pub mod generate;
 pub mod inspect;
+pub mod quality;
 pub mod selftest;

@@ -1,0 +1,267 @@
+//! `iree-llm quality`: how far the answers of a precision are from float32's.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, ensure};
+use clap::ArgAction;
+use indicatif::ProgressBar;
+use xla_session::config::ModelConfig;
+use xla_session::sample::{Sampler, SamplerOptions};
+use xla_session::{Capabilities, GenerateOptions, InferenceSession, Precision};
+
+use crate::bench::pass;
+use crate::engine::PlaceArgs;
+use crate::model_source::{Model, ModelArgs};
+use crate::progress::Progress;
+use crate::quality::contexts::{self, Source};
+use crate::quality::divergence::{self, Surprise, Tally};
+use crate::quality::greedy::{self, Agreement};
+use crate::quality::report::{Comparison, Report};
+use crate::text::Text;
+
+/// What to compare and on how much.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// Text to compare on [default: what the model writes itself; random ids without a tokenizer]
+    #[arg(short, long, value_name = "TEXT", group = "input", allow_hyphen_values = true)]
+    prompt: Option<String>,
+
+    /// File with the text to compare on; `-` reads stdin
+    #[arg(short, long, value_name = "FILE", group = "input")]
+    file: Option<PathBuf>,
+
+    /// Most tokens to compare on; f32's logits are kept for all of them
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 512,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    tokens: u32,
+
+    /// A longer text is cut into pieces of this many tokens, each with an empty context before it;
+    /// fewer where the context is shorter
+    #[arg(long, value_name = "N", default_value_t = 512,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    window: u32,
+
+    /// Prompts to answer greedily: beginnings of the pieces, up to places that lie evenly
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    prompts: usize,
+
+    /// Most tokens of each greedy answer
+    #[arg(long, value_name = "N", default_value_t = 48,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    greedy_tokens: u32,
+
+    /// What to compare with f32, one or several: stored, int8, int4
+    #[arg(long, value_name = "NAME,…", default_value = "int8,int4", value_delimiter = ',',
+          value_parser = Precision::from_str)]
+    precision: Vec<Precision>,
+
+    /// Print one JSON object instead of a table
+    #[arg(long, action = ArgAction::SetTrue)]
+    json: bool,
+
+    /// Nothing on stderr but errors
+    #[arg(short, long, action = ArgAction::SetTrue)]
+    quiet: bool,
+
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  iree-llm quality                                    the small model in int8 and int4
+  iree-llm quality -m ./Llama-3.2-1B -f book.txt -n 2048
+  iree-llm quality -m ./Llama-3.2-1B --precision stored,int8,int4 --prompts 32
+  iree-llm quality -m ./Llama-3.2-1B --json | jq '.precisions[].kl.mean'
+
+The same tokens run through the model in f32 and then in each precision, one at a time. In the table:
+  KL               Kullback-Leibler divergence of the distributions of the next token, in nats: mean,
+                   what 99% of the positions do not exceed, and the largest
+  same top token   positions at which both find the same token most likely
+  logit error      mean distance of a logit from f32's
+  perplexity       of the tokens; that of random ones says nothing
+  greedy           answers of the most likely tokens: how many come before the first that differs, of
+                   how many there are, and how many answers are the same to the end
+Models of one size differ a lot in what they lose: measure yours, on text like yours.";
+
+/// What models go on with that have no token for the beginning of a text.
+const STORY: &str = "Once upon a time";
+
+/// What the model is asked, and what it says in float32.
+struct Reference {
+    source: Source,
+    contexts: Vec<Vec<u32>>,
+    prompts: Vec<Vec<u32>>,
+    /// After every token of every context, `[tokens, vocab_size]`.
+    logits: Vec<f32>,
+    perplexity: Option<f64>,
+    answers: Vec<Vec<u32>>,
+    capabilities: Capabilities,
+}
+
+impl Args {
+    /// Compares.
+    pub fn run(self) -> Result<ExitCode> {
+        let input = self.input()?;
+        let model = self.model.locate(&Progress::new(self.quiet))?;
+        let eos = ModelConfig::from_dir(&model.folder)?.eos_token_ids;
+        let text = match &input {
+            Some(_) => Some(Text::require(&model.folder)?),
+            None => Text::from_dir(&model.folder)?,
+        };
+        let reference = self.reference(&model, input.as_deref(), text.as_ref(), &eos)?;
+        let compare = |&precision| self.compare(&model, precision, &reference, &eos);
+        let precisions = self.precision.iter().map(compare).collect::<Result<_>>()?;
+        let report = Report {
+            model: model.name,
+            engine: reference.capabilities.engine.to_owned(),
+            device: reference.capabilities.device,
+            source: reference.source,
+            tokens: reference.contexts.iter().map(Vec::len).sum(),
+            contexts: reference.contexts.len(),
+            prompts: reference.prompts.len(),
+            greedy_tokens: self.greedy_tokens as usize,
+            perplexity: reference.perplexity,
+            precisions,
+        };
+        let out = if self.json { serde_json::to_string(&report)? + "\n" } else { report.table() };
+        std::io::stdout().write_all(out.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn input(&self) -> Result<Option<String>> {
+        let text = match (&self.prompt, &self.file) {
+            (Some(text), _) => text.clone(),
+            (None, Some(path)) if path.as_os_str() == "-" => {
+                let mut text = String::new();
+                let stdin = std::io::stdin().read_to_string(&mut text);
+                stdin.context("cannot read the text from stdin")?;
+                text
+            }
+            (None, Some(path)) => {
+                std::fs::read_to_string(path).with_context(|| path.display().to_string())?
+            }
+            (None, None) => return Ok(None),
+        };
+        ensure!(!text.is_empty(), "the text is empty: give at least one character");
+        Ok(Some(text))
+    }
+
+    fn reference(
+        &self,
+        model: &Model,
+        input: Option<&str>,
+        text: Option<&Text>,
+        eos: &[u32],
+    ) -> Result<Reference> {
+        let (mut session, progress) = self.open(model, Precision::F32)?;
+        let session = &mut *session;
+        let capabilities = session.capabilities().clone();
+        let (source, contexts) = self.contexts(session, &progress, input, text, eos)?;
+        let prompts = contexts::prompts(&contexts, self.prompts);
+        let (mut logits, mut surprise) = (Vec::new(), Surprise::default());
+        let bar = self.bar(&progress, Precision::F32, &contexts, &prompts);
+        divergence::force(session, &contexts, &bar, |position, next| {
+            logits.extend(position);
+            surprise.add(&divergence::log_softmax(position), next);
+        })?;
+        let answers = greedy::answers(session, &prompts, self.greedy_tokens as usize, eos, &bar)?;
+        bar.finish_and_clear();
+        let perplexity = surprise.perplexity();
+        Ok(Reference { source, contexts, prompts, logits, perplexity, answers, capabilities })
+    }
+
+    /// The tokens to compare on: of the text, else the model's own, else random ones.
+    fn contexts(
+        &self,
+        session: &mut dyn InferenceSession,
+        progress: &Progress,
+        input: Option<&str>,
+        text: Option<&Text>,
+        eos: &[u32],
+    ) -> Result<(Source, Vec<Vec<u32>>)> {
+        let Capabilities { vocab_size, context, .. } = *session.capabilities();
+        // The longest prompt is a whole piece, and its answer needs room too.
+        let room = context.saturating_sub(self.greedy_tokens as usize);
+        let (window, most) = (room.min(self.window as usize), self.tokens as usize);
+        ensure!(
+            window > 0,
+            "the context holds {context} tokens, which leaves none before an answer of {}: raise \
+             --context or lower --greedy-tokens",
+            self.greedy_tokens
+        );
+        let Some(text) = text else {
+            let ids: Vec<_> = pass::tokens(vocab_size).take(most).collect();
+            return Ok((Source::Random, contexts::cut(&[], &ids, window, most)));
+        };
+        let begin = text.encode("", true)?;
+        if let Some(input) = input {
+            let ids = text.encode(input, false)?;
+            return Ok((Source::Given, contexts::cut(&begin, &ids, window, most)));
+        }
+        let begin = if begin.is_empty() { text.encode(STORY, true)? } else { begin };
+        let sampler = Some(Sampler::new(SamplerOptions::default())?);
+        let mut options = GenerateOptions { eos: eos.to_vec(), sampler, ..Default::default() };
+        let bar = progress.tokens("writing in f32", most);
+        let own = contexts::write(session, &begin, &mut options, window, most, &bar)?;
+        bar.finish_and_clear();
+        Ok((Source::Own, own))
+    }
+
+    fn compare(
+        &self,
+        model: &Model,
+        precision: Precision,
+        reference: &Reference,
+        eos: &[u32],
+    ) -> Result<Comparison> {
+        let Reference { contexts, prompts, .. } = reference;
+        let (mut session, progress) = self.open(model, precision)?;
+        let mut expected = reference.logits.chunks_exact(reference.capabilities.vocab_size);
+        let mut tally = Tally::default();
+        let bar = self.bar(&progress, precision, contexts, prompts);
+        divergence::force(&mut *session, contexts, &bar, |position, next| {
+            let expected = expected.next().expect("the same contexts have as many positions");
+            tally.add(expected, position, next);
+        })?;
+        let tokens = self.greedy_tokens as usize;
+        let answers = greedy::answers(&mut *session, prompts, tokens, eos, &bar)?;
+        bar.finish_and_clear();
+        Ok(Comparison {
+            precision: precision.as_str(),
+            divergence: tally.finish().context("there are no tokens to compare on")?,
+            greedy: Agreement::of(&reference.answers, &answers),
+        })
+    }
+
+    fn open(
+        &self,
+        model: &Model,
+        precision: Precision,
+    ) -> Result<(Box<dyn InferenceSession>, std::sync::Arc<Progress>)> {
+        let progress = Progress::new(self.quiet);
+        let opened = self.place.open(model, precision, None, progress.observer())?;
+        progress.finish();
+        Ok((opened.session, progress))
+    }
+
+    /// A bar for the tokens of all contexts and answers.
+    fn bar(
+        &self,
+        progress: &Progress,
+        precision: Precision,
+        contexts: &[Vec<u32>],
+        prompts: &[Vec<u32>],
+    ) -> ProgressBar {
+        let forced: usize = contexts.iter().map(Vec::len).sum();
+        let total = forced + prompts.len() * self.greedy_tokens as usize;
+        progress.tokens(format!("running in {}", precision.as_str()), total)
+    }
+}

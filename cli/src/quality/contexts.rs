@@ -1,0 +1,124 @@
+//! The tokens that models are compared on.
+
+use std::ops::ControlFlow;
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+use xla_session::{GenerateOptions, InferenceSession, Result, generate};
+
+/// Where the tokens come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A text that was given.
+    Given,
+    /// What the model itself wrote in float32, drawn from its own distribution.
+    Own,
+    /// Ids in no order.
+    Random,
+}
+
+/// Cuts `ids` into contexts of at most `window` tokens, each of which starts with `begin`, `most`
+/// tokens in all.
+pub fn cut(begin: &[u32], ids: &[u32], window: usize, most: usize) -> Vec<Vec<u32>> {
+    let room = window.saturating_sub(begin.len()).max(1);
+    let contexts = ids.chunks(room).map(|piece| [begin, piece].concat());
+    limit(contexts, most)
+}
+
+/// Lets `session` write contexts that start with `begin`, as `options` say, each to its end or
+/// `window` tokens, `most` tokens in all.
+///
+/// # Errors
+///
+/// The session's; `begin` is empty.
+pub fn write(
+    session: &mut dyn InferenceSession,
+    begin: &[u32],
+    options: &mut GenerateOptions,
+    window: usize,
+    most: usize,
+    bar: &ProgressBar,
+) -> Result<Vec<Vec<u32>>> {
+    let mut contexts = Vec::new();
+    let mut written = 0;
+    while written < most {
+        let room = window.min(most - written);
+        options.max_tokens = room.saturating_sub(begin.len());
+        session.reset();
+        let generation = generate(session, begin, options, |_| {
+            bar.inc(1);
+            ControlFlow::Continue(())
+        })?;
+        let context = [begin, &generation.tokens].concat();
+        written += context.len();
+        contexts.push(context);
+    }
+    Ok(limit(contexts, most))
+}
+
+/// The beginnings of `contexts` up to `count` places that lie evenly in all of them.
+pub fn prompts(contexts: &[Vec<u32>], count: usize) -> Vec<Vec<u32>> {
+    let total: usize = contexts.iter().map(Vec::len).sum();
+    let prompt = |number: usize| {
+        let mut place = total * (2 * number + 1) / (2 * count);
+        for context in contexts {
+            if place < context.len() {
+                return Some(context[..=place].to_vec());
+            }
+            place -= context.len();
+        }
+        None
+    };
+    (0..count).filter_map(prompt).collect()
+}
+
+/// The first `most` tokens of all `contexts`.
+fn limit(contexts: impl IntoIterator<Item = Vec<u32>>, most: usize) -> Vec<Vec<u32>> {
+    let mut left = most;
+    let contexts = contexts.into_iter().map(|mut context| {
+        context.truncate(left);
+        left -= context.len();
+        context
+    });
+    contexts.take_while(|context| !context.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::tests::Parrot;
+    use crate::fixture;
+
+    #[test]
+    fn every_piece_begins_as_a_text_does() {
+        let ids = [1, 2, 3, 4, 5];
+        assert_eq!(cut(&[0], &ids, 3, 99), [vec![0, 1, 2], vec![0, 3, 4], vec![0, 5]]);
+        assert_eq!(cut(&[0], &ids, 3, 5), [vec![0, 1, 2], vec![0, 3]]);
+        assert_eq!(cut(&[], &ids, 4, 4), [vec![1, 2, 3, 4]]);
+        assert!(cut(&[0], &[], 4, 4).is_empty());
+    }
+
+    #[test]
+    fn a_model_writes_until_there_is_enough() {
+        let mut options = GenerateOptions { eos: vec![fixture::EOS], ..Default::default() };
+        let mut write = |window, most| {
+            let (mut parrot, bar) = (Parrot::new(&[7, 8], 64), ProgressBar::hidden());
+            write(&mut parrot, &[0], &mut options, window, most, &bar).unwrap()
+        };
+        assert_eq!(write(16, 5), [vec![0, 7, 8], vec![0, 7]]);
+        assert_eq!(write(2, 5), [vec![0, 7], vec![0, 7], vec![0]]);
+    }
+
+    #[test]
+    fn prompts_lie_evenly_and_within_a_context() {
+        let contexts = [vec![1, 2, 3, 4], vec![5, 6, 7, 8]];
+        assert_eq!(prompts(&contexts, 2), [vec![1, 2, 3], vec![5, 6, 7]]);
+        assert_eq!(
+            prompts(&contexts, 4),
+            [vec![1, 2], vec![1, 2, 3, 4], vec![5, 6], vec![5, 6, 7, 8]]
+        );
+        assert_eq!(prompts(&contexts, 1), [vec![5]]);
+        assert!(prompts(&contexts, 0).is_empty() && prompts(&[], 3).is_empty());
+    }
+}

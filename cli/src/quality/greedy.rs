@@ -1,0 +1,70 @@
+//! Greedy answers, and how long those of two models stay the same.
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+use xla_session::{InferenceSession, Result, generate_greedy};
+
+/// How well the answers of a precision agree with float32's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Agreement {
+    /// Tokens until the first difference, on average.
+    pub common_prefix: f64,
+    /// Tokens of float32's answers, on average: what `common_prefix` could be.
+    pub length: f64,
+    /// Answers that are the same to the end.
+    pub to_the_end: usize,
+}
+
+impl Agreement {
+    /// Of `answers` with float32's, the same prompts in the same order; `None` of no answers.
+    pub fn of(reference: &[Vec<u32>], answers: &[Vec<u32>]) -> Option<Self> {
+        let pairs = || reference.iter().zip(answers);
+        let mean = |sum: usize| sum as f64 / reference.len() as f64;
+        (!reference.is_empty()).then(|| Self {
+            common_prefix: mean(pairs().map(|(a, b)| common_prefix(a, b)).sum()),
+            length: mean(reference.iter().map(Vec::len).sum()),
+            to_the_end: pairs().filter(|(a, b)| a == b).count(),
+        })
+    }
+}
+
+/// The most likely `tokens` after each of `prompts`, less where one of `eos` ends them.
+///
+/// # Errors
+///
+/// The session's.
+pub fn answers(
+    session: &mut dyn InferenceSession,
+    prompts: &[Vec<u32>],
+    tokens: usize,
+    eos: &[u32],
+    bar: &ProgressBar,
+) -> Result<Vec<Vec<u32>>> {
+    let answer = |prompt: &Vec<u32>| {
+        session.reset();
+        let generation = generate_greedy(session, prompt, tokens, eos)?;
+        bar.inc(tokens as u64);
+        Ok(generation.tokens)
+    };
+    prompts.iter().map(answer).collect()
+}
+
+fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agreement_by_hand() {
+        let reference = [vec![1, 2, 3, 4], vec![1, 2], vec![5, 6, 7], vec![8]];
+        // All of it; all, and then more; the first token; none.
+        let answers = [vec![1, 2, 3, 4], vec![1, 2, 3], vec![5, 7, 7], vec![9, 8]];
+        let found = Agreement::of(&reference, &answers).unwrap();
+        let expected = Agreement { common_prefix: 7.0 / 4.0, length: 2.5, to_the_end: 1 };
+        assert_eq!(found, expected);
+        assert_eq!(Agreement::of(&[], &[]), None);
+    }
+}
