@@ -126,6 +126,7 @@ impl Contest {
     /// A program fails.
     pub fn prepare(&mut self, format: &'static Format) -> Result<()> {
         let short = tests(&[FIRST], &[], 1);
+        self.programs.model.warm_folder()?;
         let first = self.programs.ours(format, self.threads, &short)?;
         let again = self.programs.ours(format, self.threads, &short)?;
         ensure!(
@@ -170,7 +171,10 @@ impl Contest {
         let prepared = self.prepared.iter().find(|it| it.format == format);
         let settings = prepared.context("a precision that was not prepared")?.settings;
         match side {
-            Side::Ours => self.programs.ours(format, threads, tests),
+            Side::Ours => {
+                self.programs.warm_ours(format, threads)?;
+                self.programs.ours(format, threads, tests)
+            }
             Side::Llama => self.programs.llama(format, settings, threads, tests),
             Side::LlamaMapped => {
                 let settings = LlamaSettings { mmap: true, ..settings };

@@ -53,13 +53,21 @@ impl Programs {
         Self { program, python, model, cache }
     }
 
+    /// Starts `iree-llm` and forgets it, so that its packed weights lie in the page cache.
+    ///
+    /// # Errors
+    ///
+    /// It fails.
+    pub fn warm_ours(&self, format: &Format, threads: usize) -> Result<()> {
+        self.ours(format, threads, &tests(&[1], &[], 1)).map(drop)
+    }
+
     /// Runs `tests` in `iree-llm`.
     ///
     /// # Errors
     ///
     /// It fails.
     pub fn ours(&self, format: &Format, threads: usize, tests: &[String]) -> Result<Run> {
-        self.model.warm_folder()?;
         let runs = json_of(self.bench(format, threads, tests).arg("--json"))?;
         Ok(Run(runs.get(0).cloned().context("iree-llm bench printed no measurement")?))
     }
