@@ -14,26 +14,29 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn fewer_bits_lose_more() {
     let tales = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
-    let more = ["-n", "96", "--prompts", "3", "--greedy-tokens", "12", "-q", "--json"];
-    let precisions = ["--precision", "stored,int8,int4"];
-    let report = json(&[&["quality", "-m", tales], &more[..], &precisions].concat());
-    assert_eq!((&report["source"], &report["tokens"]), (&"own".into(), &96.into()));
-    let [stored, int8, int4] = &report["precisions"].as_array().unwrap()[..] else {
-        panic!("{report}")
-    };
+    // Each by itself: to compile two precisions takes a slow machine long enough.
+    let [stored, int8, int4] = ["stored", "int8", "int4"].map(|precision| {
+        let more = ["-n", "96", "--prompts", "3", "--greedy-tokens", "12", "-q", "--json"];
+        let line = ["quality", "-m", tales, "--precision", precision];
+        let report = json(&[&line[..], &more].concat());
+        assert_eq!((&report["source"], &report["tokens"]), (&"own".into(), &96.into()));
+        report
+    });
+    let f32 = number(&stored["perplexity"]);
+    assert_eq!(f32, number(&int4["perplexity"]), "the same text in every run");
+    let [stored, int8, int4] = [stored, int8, int4].map(|report| report["precisions"][0].clone());
 
     // bf16 weights are widened exactly: nothing but the order of sums could differ.
     assert!(number(&stored["kl"]["max"]) < 1e-6, "{stored}");
     assert_eq!(number(&stored["same_top"]), 1.0, "{stored}");
-    assert_eq!((&stored["greedy"]["to_the_end"], &report["prompts"]), (&3.into(), &3.into()));
+    assert_eq!(stored["greedy"]["to_the_end"], 3, "{stored}");
     assert_eq!(stored["greedy"]["common_prefix"], stored["greedy"]["length"]);
-    let distance = number(&stored["perplexity"]) - number(&report["perplexity"]);
-    assert!(distance.abs() < 1e-4, "{report}");
+    assert!((number(&stored["perplexity"]) - f32).abs() < 1e-4, "{stored}");
 
     let kl = |it: &Value| number(&it["kl"]["mean"]);
-    assert!(kl(int8) > 1e-6 && kl(int8) < 0.02, "{int8}");
-    assert!(kl(int4) > 4.0 * kl(int8) && kl(int4) < 1.0, "{report}");
-    assert!(number(&int4["logit_error"]) > number(&int8["logit_error"]), "{report}");
+    assert!(kl(&int8) > 1e-7 && kl(&int8) < 0.001, "{int8}");
+    assert!(kl(&int4) > 4.0 * kl(&int8) && kl(&int4) < 0.05, "{int4}");
+    assert!(number(&int4["logit_error"]) > number(&int8["logit_error"]), "{int4}");
     for it in [stored, int8, int4] {
         let [mean, p99, max] = ["mean", "p99", "max"].map(|key| number(&it["kl"][key]));
         assert!(mean <= p99 && p99 <= max, "{it}");

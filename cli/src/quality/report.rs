@@ -69,7 +69,7 @@ impl Report {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let perplexity = |it: Option<f64>| it.map_or_else(String::new, number);
+        let perplexity = |it: Option<f64>| it.map_or_else(String::new, |it| format!("{it:.4}"));
         let mut f32 = vec![String::new(); 9];
         (f32[0], f32[6]) = ("f32".into(), perplexity(self.perplexity));
         table.add_row(f32);
@@ -149,7 +149,7 @@ mod tests {
             line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
         };
         let f32 = lines.clone().find(|line| line.starts_with("| f32 ")).unwrap();
-        assert_eq!(cells(f32), ["f32", "", "", "", "", "", "2.50", "", ""]);
+        assert_eq!(cells(f32), ["f32", "", "", "", "", "", "2.5000", "", ""]);
         let int8 = lines.find(|line| line.starts_with("| int8 ")).unwrap();
         assert_eq!(
             cells(int8),
@@ -160,7 +160,7 @@ mod tests {
                 "1.50",
                 "98.44%",
                 "0.031",
-                "2.75",
+                "2.7500",
                 "40.5 of 48.0",
                 "3 of 4"
             ]
@@ -182,7 +182,7 @@ mod tests {
             (&"given".into(), &1.5.into())
         );
         let row = report.table().lines().last().unwrap().to_owned();
-        assert!(row.trim_end_matches(['|', ' ']).ends_with("2.75"), "{row}");
+        assert!(row.trim_end_matches(['|', ' ']).ends_with("2.7500"), "{row}");
     }
 
     #[test]

@@ -192,6 +192,13 @@ unsafe fn in_panels<V: Vector, F: StoredFormat>(p: &Product) {
                         ..whole
                     };
                     tiles_of::<V>(p.used, |first, rows| {
+                        // The next tile's sums, whose rows are pages apart.
+                        for row in first + rows..p.used.min(first + 2 * rows) {
+                            for block in 0..blocks {
+                                let at = tile.y.wrapping_add(row * tile.y_stride + block * LANES);
+                                V::prefetch(at.cast());
+                            }
+                        }
                         V::run::<Panel>(rows, &tile.rows_from(first))
                     });
                 }
