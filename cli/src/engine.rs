@@ -149,11 +149,6 @@ impl PlaceArgs {
         self.threads
     }
 
-    /// How the checkpoint is read.
-    pub fn load_mode(&self) -> LoadMode {
-        self.load_mode
-    }
-
     /// Opens `model` with weights in `precision`, recording every dispatch into the file `profile`
     /// if there is one.
     ///

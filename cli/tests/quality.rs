@@ -66,7 +66,7 @@ fn a_text_is_cut_into_pieces_that_begin_as_texts_do() {
     assert_eq!(json(&[&line[..], &from_file].concat()), report);
 
     let table = succeeds(&[&line[..], &text].concat());
-    assert!(table.contains("23 tokens of the text, 3 contexts"), "{table}");
+    assert!(table.contains("23 tokens of the text (contexts: 3)"), "{table}");
     assert!(table.contains("\n| f32 ") && table.contains("\n| stored "), "{table}");
 }
 

@@ -10,8 +10,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
-use xla_session::checkpoint::Checkpoint;
-use xla_session::config::ModelConfig;
 use xla_session::{Event, InferenceSession, Observer, Precision};
 
 use crate::bench::pass::{self, Pass};
@@ -20,7 +18,7 @@ use crate::bench::report::{self, Memory, Run, Start};
 use crate::bench::{memory, spread::Spread};
 use crate::engine::PlaceArgs;
 use crate::interrupt;
-use crate::model_source::{Model, ModelArgs};
+use crate::model_source::ModelArgs;
 use crate::progress::Progress;
 
 /// What to measure and how often.
@@ -212,7 +210,7 @@ impl Args {
                 first_prompt: first.len(),
                 first_token_s: first_token.as_secs_f64(),
             },
-            memory: Memory { weights: self.weights(&model, precision)?, load_peak, peak },
+            memory: Memory { weights: Some(opened.weights), load_peak, peak },
             tests,
             breakdowns,
             model: model.name,
@@ -262,18 +260,6 @@ impl Args {
             breakdowns.extend(parts);
         }
         Ok((tests, breakdowns))
-    }
-
-    /// Bytes of the model's weights in `precision`; `None` where nobody has said yet.
-    fn weights(&self, model: &Model, precision: Precision) -> Result<Option<u64>> {
-        let mut config = ModelConfig::from_dir(&model.folder)?;
-        let checkpoint = Checkpoint::open(&model.folder, self.place.load_mode())?;
-        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
-        Ok(match precision {
-            Precision::Stored => Some(checkpoint.check(&config)?),
-            Precision::F32 => Some(config.parameters() as u64 * size_of::<f32>() as u64),
-            _ => None,
-        })
     }
 }
 

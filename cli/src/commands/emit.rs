@@ -41,7 +41,7 @@ pub struct Args {
     kernels: bool,
 
     /// Tokens of one call, a graph for each: 1 decodes, more prefill
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 8, 32, 256],
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 8, 64, 256],
           value_parser = rows)]
     rows: Vec<usize>,
 

@@ -69,7 +69,11 @@ impl Report {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let perplexity = |it: Option<f64>| it.map_or_else(String::new, |it| format!("{it:.4}"));
+        let perplexity = |it: Option<f64>| match it {
+            None => String::new(),
+            Some(it) if it < 100.0 => format!("{it:.4}"),
+            Some(it) => number(it),
+        };
         let mut f32 = vec![String::new(); 9];
         (f32[0], f32[6]) = ("f32".into(), perplexity(self.perplexity));
         table.add_row(f32);
@@ -92,8 +96,8 @@ impl Report {
         }
         let Self { model, device, tokens, contexts, prompts, greedy_tokens, .. } = self;
         format!(
-            "{model} on {device}: {tokens} tokens {source}, {contexts} contexts; greedy answers of \
-             {greedy_tokens} tokens to {prompts} prompts\n\n{table}\n"
+            "{model} on {device}: {tokens} tokens {source} (contexts: {contexts}), greedy answers of \
+             {greedy_tokens} tokens (prompts: {prompts})\n\n{table}\n"
         )
     }
 }
@@ -142,8 +146,8 @@ mod tests {
         let mut lines = text.lines();
         assert_eq!(
             lines.next().unwrap(),
-            "m on local-task: 64 tokens of the text, 2 contexts; greedy answers of 48 tokens to 4 \
-             prompts"
+            "m on local-task: 64 tokens of the text (contexts: 2), greedy answers of 48 tokens \
+             (prompts: 4)"
         );
         let cells = |line: &str| -> Vec<String> {
             line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()

@@ -233,7 +233,7 @@ mod tests {
         let decode = weights(1);
         // Per layer: q/k/v, o, gate/up, down, two norms and the norms of q and k.
         assert_eq!(decode.len(), 8 * config.num_hidden_layers + 2);
-        for rows in [8, 32, 256] {
+        for rows in [8, 64, 256] {
             assert_eq!(weights(rows), decode, "{rows} rows");
         }
     }

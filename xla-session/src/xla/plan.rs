@@ -3,7 +3,7 @@
 use crate::emit::KV_BLOCK;
 
 /// Rows of the prefill graphs, fewest first.
-pub(super) const ROWS: [usize; 3] = [8, 32, 256];
+pub(super) const ROWS: [usize; 3] = [8, 64, 256];
 
 /// A chunk may only start at a multiple of this, whatever its rows.
 pub(super) const ALIGN: usize = ROWS[0];
@@ -33,10 +33,13 @@ pub(super) fn chunks(start: usize, end: usize) -> Vec<Chunk> {
         best[i] = ROWS
             .into_iter()
             .filter(|&rows| {
-                let fits = rows * (at + rows) <= MOST_SCORES || rows <= 32;
+                let fits = rows * (at + rows) <= MOST_SCORES || rows == ALIGN;
                 at.is_multiple_of(rows.min(KV_BLOCK)) && fits
             })
-            .map(|rows| (cost(rows) + best[i.saturating_sub(rows / ALIGN)].0, rows))
+            .map(|rows| {
+                let used = rows.min(end - at);
+                (cost(rows, used) + best[i.saturating_sub(rows / ALIGN)].0, rows)
+            })
             .min()
             .unwrap_or((usize::MAX, ROWS[0]));
     }
@@ -50,14 +53,11 @@ pub(super) fn chunks(start: usize, end: usize) -> Vec<Chunk> {
     chunks
 }
 
-/// Time of one call, relative: a few rows cost one pass over the weights, many rows their
-/// arithmetic.
-fn cost(rows: usize) -> usize {
-    match rows {
-        8 => 10,
-        32 => 30,
-        rows => rows * 9 / 10,
-    }
+/// Time of one call, relative: one pass over the weights, then the arithmetic of the rows in use,
+/// and a little for those that are padding.
+fn cost(rows: usize, used: usize) -> usize {
+    let (pass, row, padding) = (60, 16, 1);
+    pass + used * row + (rows - used) * padding
 }
 
 #[cfg(test)]
@@ -84,11 +84,14 @@ mod tests {
     fn short_prompts_take_short_chunks() {
         assert_eq!(chunks(0, 5), [Chunk { start: 0, rows: 8 }]);
         assert_eq!(chunks(0, 256), [Chunk { start: 0, rows: 256 }]);
-        assert_eq!(chunks(0, 30), [Chunk { start: 0, rows: 32 }]);
+        assert_eq!(chunks(0, 30), [Chunk { start: 0, rows: 64 }]);
+        assert_eq!(chunks(0, 200), [Chunk { start: 0, rows: 256 }]);
+        assert_eq!(chunks(56, 66), [Chunk { start: 56, rows: 8 }, Chunk { start: 64, rows: 8 }]);
     }
 
     #[test]
     fn chunks_shrink_where_the_context_is_long() {
-        assert!(chunks(65_536, 66_560).iter().all(|chunk| chunk.rows < 256));
+        assert!(chunks(16_384, 17_408).iter().all(|chunk| chunk.rows == 64));
+        assert!(chunks(65_536, 65_600).iter().all(|chunk| chunk.rows == ALIGN));
     }
 }
