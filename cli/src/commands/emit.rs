@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{self, CpuTiles, KV_BLOCK, Target, WeightFormats};
+use xla_session::kernels::Isa;
 use xla_session::{LoadMode, Precision};
 
 use crate::model_source::ModelArgs;
@@ -50,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "TOKENS", requires = "portable")]
     context: Option<usize>,
 
-    /// How weights enter: stored (as in the files), f32
+    /// How weights enter: stored (as in the files), f32, int8, int4
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
           value_parser = <Precision as std::str::FromStr>::from_str)]
     precision: Precision,
@@ -74,9 +75,15 @@ impl Args {
             (1..=most).contains(&capacity),
             "--context {capacity}: the model allows 1 to {most} tokens"
         );
+        ensure!(
+            !self.portable || matches!(self.precision, Precision::Stored | Precision::F32),
+            "--portable --precision {}: plain StableHLO has no such weights; take stored or f32",
+            self.precision.as_str(),
+        );
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let target = match self.portable {
             true => Target::Portable { capacity },
-            false => Target::Cpu(CpuTiles { kernels: self.kernels, ..CpuTiles::default() }),
+            false => Target::Cpu(CpuTiles::new(Isa::detect(), threads).with_kernels(self.kernels)),
         };
         let formats = WeightFormats::new(self.precision, &config, &checkpoint);
         if let Some(rows) = self.rows.iter().find(|&&rows| self.portable && rows > capacity) {

@@ -198,6 +198,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::kernels::Isa;
 
     fn fixture(name: &str) -> ModelConfig {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
@@ -223,7 +224,8 @@ mod tests {
         let config = fixture("qwen3-gqa-tied-bf16");
         let formats = WeightFormats::all(Format::Bf16);
         let weights = |rows| -> Vec<_> {
-            let graph = emit(&config, &formats, &Target::Cpu(CpuTiles::default()), rows);
+            let graph =
+                emit(&config, &formats, &Target::Cpu(CpuTiles::new(Isa::detect(), 2)), rows);
             let specs = graph.arguments.into_iter().filter_map(|argument| match argument.source {
                 Source::Weight(spec) => Some(spec),
                 _ => None,

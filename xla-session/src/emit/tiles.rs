@@ -4,76 +4,97 @@
 //! with the tiles said explicitly (`#iree_codegen.compilation_info`) it runs at 85 to 100%.
 
 use super::builder::ElementType;
+use crate::kernels::{Isa, LANES};
 
-/// How loops are tiled on one kind of CPU.
+/// How matrix products are cut on one kind of CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CpuTiles {
     /// Rows of a weight matrix that are interleaved; see
     /// [`Layout::Packed`](super::graph::Layout::Packed).
     pub lanes: usize,
-    /// Blocks of `lanes` outputs that one thread accumulates at a time in a matrix-vector product.
-    pub blocks: usize,
-    /// Work items a matrix product is cut into.
-    pub workgroups: usize,
+    /// Work items that a matrix product is cut into, at most.
+    pub work_items: usize,
     /// Matrix products call this crate's [`kernels`](crate::kernels), which the device must have
-    /// been given; else IREE generates them.
+    /// been given; else IREE generates them, with the tiles below.
     pub kernels: bool,
-}
-
-impl Default for CpuTiles {
-    /// Measured with AVX-512: 16 lanes are one register of f32, four of them in flight hide the
-    /// latency of the fused multiply-add; 64 lanes run at half the bandwidth. With AVX2 and NEON
-    /// the same block is two and four registers: 8 and 16 accumulators, of 16 and 32 registers.
-    fn default() -> Self {
-        Self { lanes: 16, blocks: 4, workgroups: 8, kernels: false }
-    }
+    /// Blocks of one row at a time: as many sums of one vector each.
+    one_row: usize,
+    /// Rows and blocks at a time, of a few rows.
+    few_rows: [usize; 2],
+    /// Rows and blocks at a time, of many rows.
+    many_rows: [usize; 2],
 }
 
 impl CpuTiles {
-    /// Blocks of a matrix that one work item multiplies, of `blocks`: a multiple of
-    /// [`blocks`](Self::blocks), where there are as many.
+    /// For a CPU whose vectors are those of `isa`, and this many threads.
+    pub fn new(isa: Isa, threads: usize) -> Self {
+        // A block is 16 f32: one register with AVX-512, two with AVX2, four with NEON. Sums and
+        // one block of weights stay in registers: 32 of them, 16 with AVX2.
+        let (one_row, few_rows, many_rows) = match isa {
+            // Measured: three blocks of eight rows are a fifth faster than two or four.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => (4, [8, 3], [8, 2]),
+            // Reasoned: 8 registers of sums; only where kernels are not wanted.
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => (4, [4, 1], [4, 1]),
+            // Reasoned for NEON: 16 registers of sums.
+            _ => (4, [4, 1], [4, 1]),
+        };
+        // Several for each thread, so that all end at about the same time.
+        let work_items = (4 * threads).next_power_of_two().max(8);
+        Self { lanes: LANES, work_items, kernels: false, one_row, few_rows, many_rows }
+    }
+
+    /// The same with matrix products that call kernels, or do not.
+    pub fn with_kernels(self, kernels: bool) -> Self {
+        Self { kernels, ..self }
+    }
+
+    /// Blocks of a matrix that one work item multiplies, of `blocks`: a multiple of four, which
+    /// kernels read at a time, where there are as many.
     pub fn run(&self, blocks: usize) -> usize {
-        blocks.div_ceil(self.workgroups).next_multiple_of(self.blocks).min(blocks)
+        blocks.div_ceil(self.work_items).next_multiple_of(4).min(blocks)
     }
 
     /// For loops (n, b, k): one row of activations.
-    pub fn one_row(&self, blocks: usize, columns: usize, element: ElementType) -> String {
-        let n = self.blocks.min(blocks);
+    pub(super) fn one_row(&self, blocks: usize, columns: usize, element: ElementType) -> String {
+        let n = self.one_row.min(blocks);
         let unroll = divisor(columns, if element == ElementType::F32 { 4 } else { 8 });
         config(&[self.share(blocks, n), self.lanes, 0], &[n, self.lanes, 0], &[0, 0, unroll])
     }
 
-    /// For loops (m, n, b, k): a few rows, at most `FEW`. Three blocks are three streams of weights
-    /// and, with eight rows, 24 accumulators: a fifth faster than two or four.
-    pub fn few_rows(
+    /// For loops (m, n, b, k): a few rows, at most `FEW`.
+    pub(super) fn few_rows(
         &self,
         rows: usize,
         blocks: usize,
         columns: usize,
         element: ElementType,
     ) -> String {
-        let n = if rows > 4 { 3 } else { self.blocks }.min(blocks);
+        let [m, n] = self.few_rows;
+        let (m, n) = (m.min(rows), n.min(blocks));
         let unroll = divisor(columns, if element == ElementType::F32 { 1 } else { 4 });
         config(
             &[rows, self.share(blocks, n), self.lanes, 0],
-            &[rows, n, self.lanes, 0],
+            &[m, n, self.lanes, 0],
             &[0, 0, 0, unroll],
         )
     }
 
     /// For loops (m, i, n, b, k): many rows, packed by `FEW`.
-    pub fn many_rows(
+    pub(super) fn many_rows(
         &self,
         rows: usize,
         blocks: usize,
         columns: usize,
         element: ElementType,
     ) -> String {
+        let [m, n] = self.many_rows;
         let wide = element == ElementType::F32 || columns <= 2048;
-        let n = if wide { 4 } else { 2 }.min(blocks);
+        let share = if wide { 4 } else { 2 }.min(blocks);
         config(
-            &[rows / FEW, FEW, n, self.lanes, 0],
-            &[1, FEW, 2.min(blocks), self.lanes, 0],
+            &[rows / FEW, FEW, share, self.lanes, 0],
+            &[1, m, n.min(blocks), self.lanes, 0],
             &[0, 0, 0, 0, 1],
         )
     }
@@ -84,7 +105,7 @@ impl CpuTiles {
     }
 
     fn share(&self, blocks: usize, at_least: usize) -> usize {
-        (blocks / self.workgroups).max(at_least)
+        (blocks / self.work_items).max(at_least)
     }
 }
 

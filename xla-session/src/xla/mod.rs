@@ -51,8 +51,9 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 
     let start = Instant::now();
     let formats = WeightFormats::new(options.precision, &config, &checkpoint);
-    let kernels = options.kernels.unwrap_or(Isa::detect() != Isa::Portable);
-    let tiles = CpuTiles { kernels, ..CpuTiles::default() };
+    let isa = Isa::detect();
+    let kernels = options.kernels.unwrap_or(isa != Isa::Portable);
+    let tiles = CpuTiles::new(isa, device.threads().unwrap_or(1)).with_kernels(kernels);
     let graphs = graphs(&config, &formats, &Target::Cpu(tiles));
     let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
     let modules = compile::modules(&graphs, &label, options)?;
