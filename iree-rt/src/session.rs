@@ -218,6 +218,10 @@ struct HalModule(*mut sys::iree_vm_module_t);
 impl HalModule {
     fn new(instance: &Instance, device: &Device) -> Result<Self> {
         let mut raw = ptr::null_mut();
+        // Synchronous: calls block in the wait for the device instead of yielding to us, who would
+        // only wait then. In IREE 3.13 a yield whose wait frame makes the VM stack grow writes the
+        // place to resume at into the old stack, and the function begins anew with its registers
+        // in use ("ref type mismatch").
         // SAFETY: instance and group are live; the module retains the group. The zeroed debug
         // sink drops what programs trace: a library prints nothing.
         check(unsafe {
@@ -225,7 +229,7 @@ impl HalModule {
                 instance.vm.as_ptr(),
                 sys::iree_hal_module_device_policy_default(),
                 device.group(),
-                sys::IREE_HAL_MODULE_FLAG_NONE,
+                sys::IREE_HAL_MODULE_FLAG_SYNCHRONOUS,
                 sys::iree_hal_module_debug_sink_t::default(),
                 host_allocator(),
                 &mut raw,
