@@ -4,7 +4,7 @@
 //! and number of rows, on one and two threads, bytes of weights read and f32 operations done a
 //! second, over matrices of the shapes of a 1B model's MLP. With one row the weights read are
 //! many times the caches. The machine's limits are measured in turn with the kernels, and every
-//! figure is the best of its rounds: other work on the machine only ever makes them worse.
+//! figure is the median of its rounds.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -42,26 +42,22 @@ fn main() {
 
     let memory = Memory::new();
     for threads in [1, 2] {
-        let mut limits = [0f64; 2];
-        let mut best = vec![vec![[0f64; 2]; rows.len()]; formats.len()];
-        let keep = |best: &mut [f64; 2], now: [f64; 2]| {
-            best[0] = best[0].max(now[0]);
-            best[1] = best[1].max(now[1]);
-        };
+        let mut limits = Vec::new();
+        let mut samples = vec![vec![Vec::new(); rows.len()]; formats.len()];
         for _ in 0..ROUNDS {
-            for (format, best) in formats.iter().zip(&mut best) {
-                keep(&mut limits, [read_bandwidth(threads, &memory), fma_peak(threads)]);
-                for (rows, best) in rows.iter().zip(best) {
-                    keep(best, multiply(threads, &memory, *format, isa, *rows));
+            for (format, samples) in formats.iter().zip(&mut samples) {
+                limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
+                for (rows, samples) in rows.iter().zip(samples) {
+                    samples.push(multiply(threads, &memory, *format, isa, *rows));
                 }
             }
         }
 
-        let [bytes, flops] = limits.map(|limit| limit / 1e9);
+        let [bytes, flops] = median(&limits).map(|limit| limit / 1e9);
         println!("\n{isa:?}, {threads} threads: memory {bytes:.1} GB/s, FMA {flops:.1} GFLOP/s");
-        for (format, best) in formats.iter().zip(best) {
-            for (rows, best) in rows.iter().zip(best) {
-                let [read, done] = best.map(|figure| figure / 1e9);
+        for (format, samples) in formats.iter().zip(samples) {
+            for (rows, samples) in rows.iter().zip(samples) {
+                let [read, done] = median(&samples).map(|figure| figure / 1e9);
                 let (read_share, done_share) = (read / bytes * 100.0, done / flops * 100.0);
                 println!(
                     "{:>5} {rows:>4} rows {read:6.2} GB/s {read_share:4.0}% {done:7.2} GFLOP/s {done_share:4.0}%",
@@ -70,6 +66,15 @@ fn main() {
             }
         }
     }
+}
+
+/// Of bytes and of operations a second, each by itself.
+fn median(samples: &[[f64; 2]]) -> [f64; 2] {
+    [0, 1].map(|figure| {
+        let mut sorted: Vec<f64> = samples.iter().map(|sample| sample[figure]).collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    })
 }
 
 /// Bytes whose every pair and quadruple is an ordinary number of a small size, in any format.
