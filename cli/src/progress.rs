@@ -108,10 +108,8 @@ impl Progress {
                 path.display(),
                 DecimalBytes(bytes),
             )),
-            Event::WeightsNotKept { reason } => {
-                self.say(&format!(
-                    "packed weights are not kept, the next start packs again: {reason}"
-                ));
+            Event::NotKept { what, reason } => {
+                self.say(&format!("{what}: not kept for the next start: {reason}"));
             }
             _ => {}
         }

@@ -98,9 +98,10 @@ pub enum Event {
         /// Its size.
         bytes: u64,
     },
-    /// Packed weights could not be written to the cache: they are in memory of this process, and
-    /// the next start packs them again.
-    WeightsNotKept {
+    /// The cache could not take what was made for it: the next start makes it again.
+    NotKept {
+        /// "packed weights", or the graph: "decode_step", "prefill_256".
+        what: String,
         /// Why.
         reason: String,
     },

@@ -78,7 +78,7 @@ fn open(folder: &Path, options: &SessionOptions) -> (Opened, Said) {
                 assert_eq!(fs::metadata(&path).unwrap().len(), bytes);
                 said.kept.push(path);
             }
-            Event::WeightsNotKept { reason } => said.not_kept.push(reason),
+            Event::NotKept { what, reason } => said.not_kept.push(format!("{what}: {reason}")),
             _ => {}
         }
     };
@@ -265,6 +265,21 @@ fn a_start_does_not_fail_for_want_of_a_cache() {
         assert!(reason.contains(cache.path().to_str().unwrap()), "{reason}");
         assert_same_tokens(&fixture, opened.session.as_mut());
     }
+}
+
+#[test]
+fn a_start_does_not_fail_for_want_of_a_folder() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let fixture = fixtures::named(FIXTURE);
+    let folder = file.path().join("cache");
+    let options = SessionOptions { cache_dir: Some(folder), ..SessionOptions::default() };
+    let (mut opened, said) = open(&fixture.folder, &options);
+    assert!(said.packed && said.compiled > 0, "{said:?}");
+    assert_eq!(said.not_kept.len(), said.compiled + 1, "{said:?}");
+    for reason in &said.not_kept {
+        assert!(reason.contains(file.path().to_str().unwrap()), "{reason}");
+    }
+    assert_same_tokens(&fixture, opened.session.as_mut());
 }
 
 #[test]

@@ -6,6 +6,17 @@ use super::tiles::{CpuTiles, FEW};
 use super::{Emitter, Format, multiply_add};
 use crate::quantise::GROUP;
 
+/// The end of a body: adds `in0` times the weight `wide`, which has the scale `in2`.
+macro_rules! scaled_multiply_add {
+    () => {
+        "%scale = arith.extf %in2 : f16 to f32
+         %weight = arith.mulf %wide, %scale : f32
+         %product = arith.mulf %in0, %weight : f32
+         %sum = arith.addf %acc, %product : f32
+         linalg.yield %sum : f32"
+    };
+}
+
 impl Emitter<'_> {
     /// See [`packed_product`](Self::packed_product).
     pub(super) fn generated_product(
@@ -94,12 +105,10 @@ impl Emitter<'_> {
                     loops: "m,n,b,g,k",
                     inputs: &[(&x, "m,g,k"), (&weights, "n,g,k,b"), (scales, "n,g,b")],
                     result: "m,n,b",
-                    body: "%wide = arith.sitofp %in1 : i8 to f32
-                           %scale = arith.extf %in2 : f16 to f32
-                           %weight = arith.mulf %wide, %scale : f32
-                           %product = arith.mulf %in0, %weight : f32
-                           %sum = arith.addf %acc, %product : f32
-                           linalg.yield %sum : f32",
+                    body: concat!(
+                        "%wide = arith.sitofp %in1 : i8 to f32\n",
+                        scaled_multiply_add!()
+                    ),
                     config: None,
                 },
                 &zero,
@@ -111,21 +120,19 @@ impl Emitter<'_> {
                     loops: "m,n,b,g,j,i",
                     inputs: &[(&x, "m,g,j,i"), (&matrix.weights, "n,g,j,b"), (scales, "n,g,b")],
                     result: "m,n,b",
-                    body: "%i = linalg.index 5 : index
-                           %i32 = arith.index_cast %i : index to i32
-                           %four = arith.constant 4 : i32
-                           %shift = arith.muli %i32, %four : i32
-                           %shifted = arith.shrui %in1, %shift : i32
-                           %fifteen = arith.constant 15 : i32
-                           %nibble = arith.andi %shifted, %fifteen : i32
-                           %eight = arith.constant 8 : i32
-                           %integer = arith.subi %nibble, %eight : i32
-                           %wide = arith.sitofp %integer : i32 to f32
-                           %scale = arith.extf %in2 : f16 to f32
-                           %weight = arith.mulf %wide, %scale : f32
-                           %product = arith.mulf %in0, %weight : f32
-                           %sum = arith.addf %acc, %product : f32
-                           linalg.yield %sum : f32",
+                    body: concat!(
+                        "%i = linalg.index 5 : index
+                         %i32 = arith.index_cast %i : index to i32
+                         %four = arith.constant 4 : i32
+                         %shift = arith.muli %i32, %four : i32
+                         %shifted = arith.shrui %in1, %shift : i32
+                         %fifteen = arith.constant 15 : i32
+                         %nibble = arith.andi %shifted, %fifteen : i32
+                         %eight = arith.constant 8 : i32
+                         %integer = arith.subi %nibble, %eight : i32
+                         %wide = arith.sitofp %integer : i32 to f32\n",
+                        scaled_multiply_add!()
+                    ),
                     config: None,
                 },
                 &zero,

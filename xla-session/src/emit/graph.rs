@@ -114,11 +114,6 @@ impl WeightSpec {
     fn groups(&self) -> usize {
         self.columns.div_ceil(GROUP)
     }
-
-    /// Bytes in device memory.
-    pub fn bytes(&self) -> usize {
-        self.ty().bytes() + self.scales().map_or(0, |ty| ty.bytes())
-    }
 }
 
 /// The elements of the tensor that holds weights: eight int4 weights share an `i32`.

@@ -4,6 +4,7 @@ use super::builder::{Kernel, Value};
 use super::graph::{Layout, Source, WeightSpec};
 use super::tiles::CpuTiles;
 use super::{ElementType, Emitter, Format, Target};
+use crate::kernels::LANES;
 
 /// A weight matrix of the graph.
 pub(super) struct Matrix {
@@ -56,9 +57,9 @@ impl Emitter<'_> {
                     .collect();
                 self.b.concat(&outputs, 1)
             }
-            Target::Cpu(tiles) => {
+            Target::Cpu(_) => {
                 let parts: Vec<_> = group.iter().map(|l| (l.weight(), l.rows)).collect();
-                let weight = self.matrix(&parts, columns, Layout::Packed { lanes: tiles.lanes });
+                let weight = self.matrix(&parts, columns, Layout::Packed { lanes: LANES });
                 let y = self.packed_product(x, &weight);
                 self.b.slice(&y, 1, 0, width)
             }
@@ -97,7 +98,7 @@ impl Emitter<'_> {
     /// By this crate's kernels: work items are runs of blocks, and a kernel finds its own.
     fn called_product(&mut self, x: &Value, matrix: &Matrix, tiles: &CpuTiles) -> Value {
         let rows = x.dims()[0];
-        let (blocks, lanes) = (matrix.weights.dims()[0], tiles.lanes);
+        let blocks = matrix.weights.dims()[0];
         let run = tiles.run(blocks);
         let mut inputs = vec![&matrix.weights];
         inputs.extend(&matrix.scales);
@@ -110,7 +111,7 @@ impl Emitter<'_> {
                 scalars: &[run.into(), blocks.into(), rows.into(), used, matrix.columns.into()],
                 work_items: blocks.div_ceil(run),
             },
-            &[rows, blocks * lanes],
+            &[rows, blocks * LANES],
         )
     }
 

@@ -5,6 +5,7 @@ use super::graph::{Layout, Source};
 use super::linear::{Linear, Matrix};
 use super::rope::Angles;
 use super::{ElementType, Emitter, Format, Target};
+use crate::kernels::LANES;
 use crate::quantise::GROUP;
 
 impl Emitter<'_> {
@@ -106,23 +107,17 @@ impl Emitter<'_> {
         let parts = [("model.embed_tokens.weight".to_string(), config.vocab_size)];
         let names = parts.iter().map(|(name, _)| name.as_str());
         // A tied table is packed for the output projection; its rows are gathered from there.
-        let packed = match self.target {
-            Target::Cpu(tiles)
-                if config.tie_word_embeddings || self.formats.of(names).is_quantised() =>
-            {
-                Some(tiles.lanes)
+        let quantised = self.formats.of(names).is_quantised();
+        let x = match self.target {
+            Target::Cpu(_) if config.tie_word_embeddings || quantised => {
+                let layout = Layout::Packed { lanes: LANES };
+                let table = self.matrix(&parts, config.hidden_size, layout);
+                self.gather_packed(&table, &tokens)
             }
-            _ => None,
-        };
-        let x = match packed {
-            None => {
+            _ => {
                 let table = self.matrix(&parts, config.hidden_size, Layout::Rows);
                 let rows = self.b.gather_rows(&table.weights, &tokens);
                 self.b.convert(&rows, ElementType::F32)
-            }
-            Some(lanes) => {
-                let table = self.matrix(&parts, config.hidden_size, Layout::Packed { lanes });
-                self.gather_packed(&table, &tokens)
             }
         };
         // Fused with the first norm the gather needs more stack than IREE gives a dispatch.
@@ -168,9 +163,9 @@ impl Emitter<'_> {
             Target::Portable { .. } => {
                 self.linear(&row, Linear::new(name, config.vocab_size, false))
             }
-            Target::Cpu(tiles) => {
+            Target::Cpu(_) => {
                 let parts = [(format!("{name}.weight"), config.vocab_size)];
-                let layout = Layout::Packed { lanes: tiles.lanes };
+                let layout = Layout::Packed { lanes: LANES };
                 let weight = self.matrix(&parts, config.hidden_size, layout);
                 self.packed_product(&row, &weight)
             }

@@ -9,9 +9,6 @@ use crate::kernels::{Isa, LANES};
 /// How matrix products are cut on one kind of CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CpuTiles {
-    /// Rows of a weight matrix that are interleaved; see
-    /// [`Layout::Packed`](super::graph::Layout::Packed).
-    pub lanes: usize,
     /// Work items that a matrix product is cut into, at most.
     pub work_items: usize,
     /// Matrix products call this crate's [`kernels`](crate::kernels), which the device must have
@@ -42,7 +39,7 @@ impl CpuTiles {
         };
         // Several for each thread, so that all end at about the same time.
         let work_items = (4 * threads).next_power_of_two().max(8);
-        Self { lanes: LANES, work_items, kernels: false, one_row, few_rows, many_rows }
+        Self { work_items, kernels: false, one_row, few_rows, many_rows }
     }
 
     /// The same with matrix products that call kernels, or do not.
@@ -60,7 +57,7 @@ impl CpuTiles {
     pub(super) fn one_row(&self, blocks: usize, columns: usize, element: ElementType) -> String {
         let n = self.one_row.min(blocks);
         let unroll = divisor(columns, if element == ElementType::F32 { 4 } else { 8 });
-        config(&[self.share(blocks, n), self.lanes, 0], &[n, self.lanes, 0], &[0, 0, unroll])
+        config(&[self.share(blocks, n), LANES, 0], &[n, LANES, 0], &[0, 0, unroll])
     }
 
     /// For loops (m, n, b, k): a few rows, at most `FEW`.
@@ -74,11 +71,7 @@ impl CpuTiles {
         let [m, n] = self.few_rows;
         let (m, n) = (m.min(rows), n.min(blocks));
         let unroll = divisor(columns, if element == ElementType::F32 { 1 } else { 4 });
-        config(
-            &[rows, self.share(blocks, n), self.lanes, 0],
-            &[m, n, self.lanes, 0],
-            &[0, 0, 0, unroll],
-        )
+        config(&[rows, self.share(blocks, n), LANES, 0], &[m, n, LANES, 0], &[0, 0, 0, unroll])
     }
 
     /// For loops (m, i, n, b, k): many rows, packed by `FEW`.
@@ -93,8 +86,8 @@ impl CpuTiles {
         let wide = element == ElementType::F32 || columns <= 2048;
         let share = if wide { 4 } else { 2 }.min(blocks);
         config(
-            &[rows / FEW, FEW, share, self.lanes, 0],
-            &[1, m, n.min(blocks), self.lanes, 0],
+            &[rows / FEW, FEW, share, LANES, 0],
+            &[1, m, n.min(blocks), LANES, 0],
             &[0, 0, 0, 0, 1],
         )
     }

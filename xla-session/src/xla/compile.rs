@@ -1,5 +1,6 @@
 //! From graphs to loaded modules: compiled once for this machine, in parallel, then cached.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -17,7 +18,6 @@ struct Compilation<'a> {
     compiler: Compiler,
     flags: CompileOptions,
     features: String,
-    cache: Option<Cache>,
     model: &'a str,
     options: &'a SessionOptions,
 }
@@ -26,7 +26,7 @@ struct Compilation<'a> {
 ///
 /// # Errors
 ///
-/// No compiler, a graph that it refuses, or a cache that cannot be written.
+/// No compiler, or a graph that it refuses.
 pub(super) fn modules(
     graphs: &[Graph],
     model: &str,
@@ -43,7 +43,6 @@ pub(super) fn modules(
             .flag("--iree-input-type=stablehlo")
             .flag("--iree-opt-level=O3"),
         features: host::features(),
-        cache: options.cache_dir.as_ref().map(Cache::open).transpose()?,
         model,
         options,
     };
@@ -76,11 +75,24 @@ pub(super) fn modules(
 
 impl Compilation<'_> {
     fn module(&self, graph: &Graph) -> Result<Module> {
-        let Some(cache) = &self.cache else {
-            let bytes = self.compile(graph)?;
-            // SAFETY: the compiler made the module for this machine just now.
-            return unsafe { Module::from_bytes(&bytes) }.map_err(loading(graph));
-        };
+        if let Some(folder) = &self.options.cache_dir {
+            match self.kept(folder, graph) {
+                // A start does not fail for want of a cache.
+                Err(error @ Error::Cache { .. }) => {
+                    let (what, reason) = (graph.name.clone(), error.to_string());
+                    self.options.notify(Event::NotKept { what, reason });
+                }
+                module => return module,
+            }
+        }
+        let bytes = self.compile(graph)?;
+        // SAFETY: the compiler made the module for this machine just now.
+        unsafe { Module::from_bytes(&bytes) }.map_err(loading(graph))
+    }
+
+    /// The module as a file of the cache, compiled now if it is not there.
+    fn kept(&self, folder: &Path, graph: &Graph) -> Result<Module> {
+        let cache = Cache::open(folder)?;
         let key = Key::new(&KeyParts {
             graph: &graph.text,
             flags: &self.flags.flags,

@@ -120,9 +120,9 @@ fn kept(
     };
     match map(folder, checkpoint, image, model, options) {
         // A start does not fail for want of a cache.
-        Err(Error::Cache { path, message }) => {
-            let reason = Error::Cache { path, message }.to_string();
-            options.notify(Event::WeightsNotKept { reason });
+        Err(error @ Error::Cache { .. }) => {
+            let reason = error.to_string();
+            options.notify(Event::NotKept { what: "packed weights".into(), reason });
             Ok(None)
         }
         result => result,
