@@ -91,6 +91,7 @@ mod driver;
 mod element;
 mod error;
 mod function;
+mod heap;
 mod import;
 mod instance;
 mod kernel;
