@@ -7,8 +7,8 @@ use crate::Result;
 use crate::config::ModelConfig;
 use crate::emit::{ElementType, KV_BLOCK};
 
-/// Blocks that a cache starts with.
-const FIRST_BLOCKS: usize = 4;
+/// Blocks behind those that are needed, at least, when memory is taken.
+const ROOM: usize = 4;
 
 /// Keys and values of every layer. Capacity doubles when it runs out; a call is given views of the
 /// blocks that it uses only.
@@ -100,7 +100,9 @@ impl KvCache {
     }
 
     fn grow(&mut self, config: &ModelConfig, blocks: usize) -> Result<()> {
-        let capacity = blocks.max(FIRST_BLOCKS).max(self.capacity * 2).min(self.most.max(blocks));
+        // Room for an answer: the first token behind a long prompt would copy all of it.
+        let roomy = blocks + (blocks / 4).max(ROOM);
+        let capacity = roomy.max(self.capacity * 2).min(self.most.max(blocks));
         let block_bytes = self.heads[0] * self.heads[1] * KV_BLOCK * ElementType::F32.bytes();
         let bytes = capacity * block_bytes;
         let old_bytes = self.capacity * block_bytes;

@@ -19,7 +19,7 @@ pub use self::session::XlaInferenceSession;
 use crate::backend::{Opened, SessionOptions};
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
-use crate::emit::{self, CpuTiles, ElementType, Graph, Source, Target, WeightFormats};
+use crate::emit::{self, CpuTiles, ElementType, Graph, Source, Target, WeightFormats, WeightSpec};
 use crate::kernels::Isa;
 use crate::{Capabilities, Error, Result};
 
@@ -60,14 +60,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     let compile = start.elapsed();
 
     let start = Instant::now();
-    let mut specs = Vec::new();
-    for argument in graphs.iter().flat_map(|graph| &graph.arguments) {
-        if let Source::Weight(spec) = &argument.source
-            && !specs.contains(spec)
-        {
-            specs.push(spec.clone());
-        }
-    }
+    let specs = weights_of(&graphs);
     let weights = weights::load(&device, &checkpoint, &specs, &label, options)?;
     let mut programs = HashMap::new();
     for (graph, module) in graphs.into_iter().zip(modules) {
@@ -90,6 +83,19 @@ fn graphs(config: &ModelConfig, formats: &WeightFormats, target: &Target) -> Vec
         .chain(plan::ROWS)
         .map(|rows| emit::emit(config, formats, target, rows))
         .collect()
+}
+
+/// Every weight that some of the graphs take, once.
+fn weights_of(graphs: &[Graph]) -> Vec<WeightSpec> {
+    let mut specs = Vec::new();
+    for argument in graphs.iter().flat_map(|graph| &graph.arguments) {
+        if let Source::Weight(spec) = &argument.source
+            && !specs.contains(spec)
+        {
+            specs.push(spec.clone());
+        }
+    }
+    specs
 }
 
 /// The runtime's name of an element type.

@@ -163,3 +163,50 @@ fn map(
     let map = unsafe { Mmap::map(&found.file) };
     Ok(Some(map.map_err(Error::io(folder))?))
 }
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+    use crate::config::ModelConfig;
+    use crate::emit::{CpuTiles, Target, WeightFormats, emit};
+    use crate::kernels::Isa;
+    use crate::{LoadMode, Precision};
+
+    impl Output for (Vec<u8>, usize) {
+        fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
+            let start = self.1;
+            self.1 += bytes;
+            self.0.resize(self.1, 0);
+            Ok(&mut self.0[start..])
+        }
+    }
+
+    /// What a cache holds is found by this version: other bytes need another one.
+    #[test]
+    fn images_of_this_version_have_these_bytes() {
+        const EXPECTED: [(u32, Precision, &str); 4] = [
+            (1, Precision::Stored, ""),
+            (1, Precision::F32, ""),
+            (1, Precision::Int8, ""),
+            (1, Precision::Int4, ""),
+        ];
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures/llama-llama3-biases-mqa-f16");
+        let config = ModelConfig::from_dir(&folder).unwrap();
+        let checkpoint = Checkpoint::open(&folder, LoadMode::Mmap).unwrap();
+        let actual = EXPECTED.map(|(_, precision, _)| {
+            let formats = WeightFormats::new(precision, &config, &checkpoint);
+            let target = Target::Cpu(CpuTiles::new(Isa::Portable, 1));
+            let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
+            let mut bytes = (Vec::new(), 0);
+            pack(&checkpoint, &Image::new(&specs), &SessionOptions::default(), &mut bytes).unwrap();
+            let digest: String =
+                Sha256::digest(&bytes.0).iter().map(|byte| format!("{byte:02x}")).collect();
+            (image::VERSION, precision, digest)
+        });
+        let expected = EXPECTED.map(|(version, precision, it)| (version, precision, it.to_owned()));
+        assert_eq!(actual, expected, "raise `VERSION` in image.rs, then state both here");
+    }
+}

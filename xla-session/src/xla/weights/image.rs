@@ -4,7 +4,7 @@ use crate::emit::WeightSpec;
 use crate::emit::builder::TensorType;
 
 /// What packing means; goes up whenever the bytes of an image change for the same specs.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// Planes begin at multiples of this, bytes: whole pages, and more than [`iree_rt::buffer::ALIGNMENT`].
 const ALIGNMENT: usize = 4096;
