@@ -12,7 +12,7 @@ use crate::buffer_view::BufferView;
 use crate::device::Device;
 use crate::element::ElementType;
 use crate::error::{Code, Error, Result};
-use crate::semaphore::Semaphore;
+use crate::semaphore::Timeline;
 use crate::status::check;
 
 /// Alignment that compiled code expects of every tensor, bytes.
@@ -76,10 +76,10 @@ impl Buffer {
         Ok(Self::own(raw, device))
     }
 
-    /// Takes over a reference that IREE returned.
+    /// Takes over a reference that IREE returned, to a buffer on a device of `device`'s group.
     pub(crate) fn own(raw: *mut sys::iree_hal_buffer_t, device: &Device) -> Self {
         let raw = NonNull::new(raw).expect("IREE returned OK with a null buffer");
-        Self { raw, device: device.clone() }
+        Self { raw, device: device.holding(raw.as_ptr()) }
     }
 
     /// Another reference to a buffer that something else holds.
@@ -187,7 +187,7 @@ impl Buffer {
         if length == 0 {
             return Ok(());
         }
-        Semaphore::new(&self.device)?.run(|signal| {
+        Timeline::new(&self.device, 0)?.run(|signal| {
             // SAFETY: device, buffer and semaphore are live; the pattern is copied.
             unsafe {
                 sys::iree_hal_device_queue_fill(

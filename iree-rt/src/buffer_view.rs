@@ -93,10 +93,12 @@ impl BufferView {
         Ok(Self::own(raw, buffer.device()))
     }
 
-    /// Takes over a reference that IREE returned.
+    /// Takes over a reference that IREE returned, to a view on a device of `device`'s group.
     pub(crate) fn own(raw: *mut sys::iree_hal_buffer_view_t, device: &Device) -> Self {
         let raw = NonNull::new(raw).expect("IREE returned OK with a null buffer view");
-        Self { raw, device: device.clone() }
+        // SAFETY: the view is live and holds its buffer.
+        let buffer = unsafe { sys::iree_hal_buffer_view_buffer(raw.as_ptr()) };
+        Self { raw, device: device.holding(buffer) }
     }
 
     /// Elements along each dimension, outermost first.

@@ -17,6 +17,10 @@ pub struct FunctionInfo {
     pub signature: Signature,
     /// The declaration as the compiler saw it, or empty.
     pub declaration: String,
+    /// Whether it was compiled for asynchronous calls (`--iree-execution-model=async-external`):
+    /// two fences follow its arguments, which this crate adds (see
+    /// [`Session::call_async`](crate::Session::call_async)).
+    pub coarse_fences: bool,
 }
 
 impl FunctionInfo {
@@ -26,14 +30,32 @@ impl FunctionInfo {
         // SAFETY: by the contract of this function; the module owns the texts.
         unsafe {
             let convention = text(sys::iree_vm_function_signature(raw).calling_convention);
-            let key = sys::iree_make_string_view("iree.abi.declaration");
-            let declaration = text(sys::iree_vm_function_lookup_attr_by_name(raw, key));
+            let attribute = |name| {
+                let key = sys::iree_make_string_view(name);
+                text(sys::iree_vm_function_lookup_attr_by_name(raw, key))
+            };
+            let declaration = attribute("iree.abi.declaration");
+            let coarse_fences = attribute("iree.abi.model") == "coarse-fences";
+            let convention = if coarse_fences { without_fences(&convention) } else { convention };
             Self {
                 name: text(sys::iree_vm_function_name(raw)),
                 signature: Signature::new(&convention, &declaration),
                 declaration,
+                coarse_fences,
             }
         }
+    }
+}
+
+/// The calling convention without the two references that end the arguments.
+fn without_fences(convention: &str) -> String {
+    match convention.split_once('_') {
+        Some((arguments, results)) => match arguments.strip_suffix("rr") {
+            Some("0") => format!("0v_{results}"),
+            Some(arguments) => format!("{arguments}_{results}"),
+            None => convention.to_owned(),
+        },
+        None => convention.to_owned(),
     }
 }
 
@@ -85,6 +107,12 @@ impl Function {
     /// Types of its results, in order.
     pub fn results(&self) -> &[ValueType] {
         &self.signature().results
+    }
+
+    /// Whether it was compiled for asynchronous calls: see
+    /// [`Session::call_async`](crate::Session::call_async).
+    pub fn coarse_fences(&self) -> bool {
+        self.0.info.coarse_fences
     }
 
     /// The declaration as the compiler saw it, or empty.
