@@ -18,6 +18,9 @@ use crate::status::check;
 /// Alignment that compiled code expects of every tensor, bytes.
 pub const ALIGNMENT: usize = 64;
 
+/// Most bytes on their way between devices at once.
+const STAGING: usize = 4 << 20;
+
 /// Where a new buffer lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -206,13 +209,12 @@ impl Buffer {
         })
     }
 
-    /// Copies `length` bytes of `source` from `source_offset` on to the bytes from `offset` on,
-    /// on the device.
+    /// Copies `length` bytes of `source` from `source_offset` on to the bytes from `offset` on: on
+    /// the device, or between devices, through the host if they cannot reach each other's memory.
     ///
     /// # Errors
     /// [`OutOfRange`](Code::OutOfRange) past the end of either;
-    /// [`InvalidArgument`](Code::InvalidArgument) when the buffers are of different devices, or
-    /// the ranges overlap.
+    /// [`InvalidArgument`](Code::InvalidArgument) when the ranges overlap.
     pub fn copy_from(
         &self,
         offset: usize,
@@ -224,7 +226,7 @@ impl Buffer {
         source.check_range(source_offset, length, "read")?;
         self.check_writable()?;
         if self.device.raw() != source.device.raw() {
-            return Err(Error::invalid("cannot copy between buffers of different devices"));
+            return self.copy_between(offset, source, source_offset, length);
         }
         // SAFETY: both buffers are live.
         let overlap = unsafe {
@@ -256,6 +258,35 @@ impl Buffer {
                 sys::iree_infinite_timeout(),
             )
         })
+    }
+
+    /// [`copy_from`](Self::copy_from) a buffer of another device; the ranges were checked.
+    fn copy_between(
+        &self,
+        offset: usize,
+        source: &Self,
+        source_offset: usize,
+        length: usize,
+    ) -> Result<()> {
+        if self.device.is_local() && source.device.is_local() {
+            // SAFETY: both buffers are live, and host memory.
+            return check(unsafe {
+                sys::iree_hal_buffer_map_copy(
+                    source.raw(),
+                    source_offset,
+                    self.raw(),
+                    offset,
+                    length,
+                )
+            });
+        }
+        let mut staging = vec![0u8; length.min(STAGING)];
+        for start in (0..length).step_by(STAGING) {
+            let part = &mut staging[..STAGING.min(length - start)];
+            source.read_into(source_offset + start, part)?;
+            self.write(offset + start, part)?;
+        }
+        Ok(())
     }
 
     /// The part `range` of this buffer, in bytes: the same memory, kept alive by the part.

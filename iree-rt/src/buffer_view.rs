@@ -236,6 +236,16 @@ impl BufferView {
         Ok(Mapped { data, _view: self })
     }
 
+    /// A copy of this tensor on `device`, which may be any.
+    ///
+    /// # Errors
+    /// Allocation and transfer errors of the devices.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        let copy = Buffer::allocate(device, self.byte_len())?;
+        copy.copy_from(0, &self.buffer(), 0, self.byte_len())?;
+        Self::from_buffer(&copy, 0, self.shape(), self.element_type())
+    }
+
     /// The HAL buffer view; valid while this handle or a clone is.
     pub fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
         self.raw.as_ptr()

@@ -41,7 +41,7 @@ use crate::status::check;
 ///     .flag("--iree-hal-local-target-device-backends=llvm-cpu")
 ///     .flag("--iree-llvmcpu-target-cpu=host");
 /// let vmfb = Compiler::find()?.compile(source, &options)?;
-/// let group = Instance::get()?.device_group(&["local-task", "local-sync"])?;
+/// let group = Instance::get()?.device_group(&["local-sync", "local-task"])?;
 /// let (left, right) = (group.device(0)?, group.device(1)?);
 /// // SAFETY: compiled just now for the CPU of this machine.
 /// let module = unsafe { Module::from_bytes(&vmfb)? };
@@ -50,7 +50,7 @@ use crate::status::check;
 /// let (a, b) = (left.buffer_view(&[2], &[1f32, 2.])?, right.buffer_view(&[2], &[10f32, 20.])?);
 /// let sum = session.call(&f, [a.into(), b.into()])?.buffer_view(0)?;
 /// assert_eq!(sum.read::<f32>()?, [12., 24.]);
-/// assert_eq!(sum.device().uri(), "local-sync");
+/// assert_eq!(sum.device().uri(), "local-task");
 /// # Ok(()) }
 /// # #[cfg(not(feature = "link"))] fn main() {}
 /// ```
