@@ -318,27 +318,6 @@ impl Buffer {
         BufferView::from_buffer(self, 0, shape, element_type)
     }
 
-    /// The address of its first byte, when its memory can be addressed by the host.
-    ///
-    /// The memory stays where it is while the buffer lives. Reading it while something writes
-    /// the buffer, or writing it at all when it was imported read-only, is a data race.
-    pub fn host_ptr(&self) -> Option<NonNull<u8>> {
-        let mut external = sys::iree_hal_external_buffer_t::default();
-        // SAFETY: the allocator belongs to the live device of the live buffer.
-        let exported = check(unsafe {
-            sys::iree_hal_allocator_export_buffer(
-                self.device.allocator(),
-                self.raw(),
-                sys::IREE_HAL_EXTERNAL_BUFFER_TYPE_HOST_ALLOCATION,
-                0,
-                &mut external,
-            )
-        });
-        exported.ok()?;
-        // SAFETY: an export of this type fills `host_allocation`.
-        NonNull::new(unsafe { external.handle.host_allocation.ptr }.cast())
-    }
-
     /// The HAL buffer; valid while this handle or a clone is.
     pub fn raw(&self) -> *mut sys::iree_hal_buffer_t {
         self.raw.as_ptr()
@@ -363,10 +342,14 @@ impl Buffer {
         }
     }
 
-    fn check_writable(&self) -> Result<()> {
+    pub(crate) fn is_writable(&self) -> bool {
         // SAFETY: the buffer is live.
         let access = unsafe { sys::iree_hal_buffer_allowed_access(self.raw()) };
-        if u32::from(access) & sys::IREE_HAL_MEMORY_ACCESS_WRITE != 0 {
+        u32::from(access) & sys::IREE_HAL_MEMORY_ACCESS_WRITE != 0
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.is_writable() {
             return Ok(());
         }
         Err(Error::new(Code::PermissionDenied, "the buffer is read-only (imported host memory)"))

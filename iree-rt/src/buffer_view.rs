@@ -212,30 +212,6 @@ impl BufferView {
         self.buffer().write(start * size_of::<T>(), data)
     }
 
-    /// The elements in place, without a copy, when the host can address the device's memory.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`;
-    /// [`Unimplemented`](Code::Unimplemented) when the memory is not the host's.
-    ///
-    /// # Safety
-    /// Nothing writes the buffer while the guard lives: no call that updates this tensor in
-    /// place, and no `write`, `fill` or `copy_from` to its buffer through any handle.
-    pub unsafe fn map<T: Element>(&self) -> Result<Mapped<'_, T>> {
-        self.check_type::<T>()?;
-        if self.is_empty() {
-            return Ok(Mapped { data: &[], _view: self });
-        }
-        let pointer = self.buffer().host_ptr().ok_or_else(|| {
-            Error::new(Code::Unimplemented, "the tensor is not in host memory: use `read`")
-        })?;
-        // SAFETY: the memory holds `byte_len` bytes for as long as the view lives, and is not
-        // written meanwhile (by the contract of this function).
-        let bytes = unsafe { slice::from_raw_parts(pointer.as_ptr(), self.byte_len()) };
-        let data = bytemuck::checked::try_cast_slice(bytes).map_err(|e| bad_bits::<T>(e))?;
-        Ok(Mapped { data, _view: self })
-    }
-
     /// A copy of this tensor on `device`, which may be any.
     ///
     /// # Errors
@@ -283,7 +259,7 @@ impl BufferView {
         Ok(())
     }
 
-    fn check_type<T: Element>(&self) -> Result<()> {
+    pub(crate) fn check_type<T: Element>(&self) -> Result<()> {
         let actual = self.element_type();
         if T::reads(actual) {
             return Ok(());
@@ -330,22 +306,7 @@ impl fmt::Debug for BufferView {
     }
 }
 
-/// The elements of a tensor in place; made by [`BufferView::map`].
-#[derive(Debug)]
-pub struct Mapped<'a, T> {
-    data: &'a [T],
-    _view: &'a BufferView,
-}
-
-impl<T> std::ops::Deref for Mapped<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        self.data
-    }
-}
-
-fn bad_bits<T>(error: impl fmt::Display) -> Error {
+pub(crate) fn bad_bits<T>(error: impl fmt::Display) -> Error {
     Error::new(
         Code::DataLoss,
         format!("the tensor holds bytes that are no {}: {error}", std::any::type_name::<T>()),

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -269,6 +270,54 @@ fn imported_memory_lives_as_long_as_its_last_view() {
     assert_eq!(misaligned.code(), Code::InvalidArgument);
     assert!(misaligned.message().contains("64 bytes"), "{misaligned}");
     assert_eq!(count(), 2);
+}
+
+#[test]
+fn memory_goes_out_and_comes_in_with_what_keeps_it() {
+    for uri in ["local-task", "local-sync"] {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let count = || dropped.load(Ordering::SeqCst);
+        for memory in [Memory::Host, Memory::Device] {
+            let device = device(uri);
+            let owner = Owner::new(0, 128, &dropped);
+            let before = count();
+            let address = NonNull::from(owner.as_ref()).cast::<u8>();
+            // SAFETY: nobody else uses the owner's bytes, which moving it does not move.
+            let buffer = unsafe {
+                match memory {
+                    Memory::Host => Buffer::import_host(&device, address, 128, owner),
+                    _ => Buffer::import_device(&device, address.as_ptr() as u64, 128, owner),
+                }
+            }
+            .unwrap();
+            buffer.write(0, &[9u8]).unwrap();
+            let external = buffer.subspan(64..128).unwrap().export(memory).unwrap();
+            drop((buffer, device));
+            assert_eq!(count(), before);
+            assert_eq!((external.memory(), external.len()), (memory, 64));
+            assert_eq!(external.address(), address.as_ptr() as u64 + 64);
+            assert_eq!(external.as_ptr().is_some(), memory == Memory::Host);
+            // SAFETY: kept alive by `external`.
+            assert_eq!(unsafe { address.read() }, 9);
+            external.buffer().write(0, &[8u8]).unwrap();
+            // SAFETY: as above.
+            assert_eq!(unsafe { address.add(64).read() }, 8);
+            let again = external.clone();
+            drop(external);
+            assert_eq!(count(), before);
+            drop(again);
+            assert_eq!(count(), before + 1);
+        }
+        let owner = Owner::new(4, 128, &dropped);
+        let address = owner.as_ref().as_ptr() as u64;
+        let before = count();
+        // SAFETY: as above.
+        let misaligned = unsafe { Buffer::import_device(&device(uri), address, 128, owner) };
+        let misaligned = misaligned.unwrap_err();
+        assert_eq!(misaligned.code(), Code::InvalidArgument, "{misaligned}");
+        assert!(misaligned.message().contains("device memory"), "{misaligned}");
+        assert_eq!(count(), before + 1);
+    }
 }
 
 #[test]
