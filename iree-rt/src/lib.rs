@@ -90,6 +90,8 @@ mod canceller;
 pub mod compiler;
 mod device;
 mod device_group;
+#[cfg(feature = "dlpack")]
+mod dlpack;
 mod driver;
 mod element;
 mod error;
@@ -103,6 +105,8 @@ mod list;
 mod local_device;
 mod mapping;
 mod module;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod pending;
 mod profile;
 mod reached;
