@@ -92,7 +92,8 @@ impl DeviceGroup {
         }
         let group = RawGroup::new(&devices)?;
         let mut parts = Parts { devices, group, members };
-        for ((member, raw), (_, options)) in parts.members.iter_mut().zip(&parts.devices).zip(wanted)
+        for ((member, raw), (_, options)) in
+            parts.members.iter_mut().zip(&parts.devices).zip(wanted)
         {
             member.begin(raw, options)?;
         }
@@ -113,10 +114,7 @@ impl DeviceGroup {
         if index < count {
             return Ok(Device::of(self, index));
         }
-        Err(Error::new(
-            crate::Code::OutOfRange,
-            format!("no device {index} in a group of {count}"),
-        ))
+        Err(Error::new(crate::Code::OutOfRange, format!("no device {index} in a group of {count}")))
     }
 
     /// The HAL device group; valid while this handle or a clone is.

@@ -69,7 +69,9 @@ impl Fence {
     pub fn join<'a>(device: &Device, fences: impl IntoIterator<Item = &'a Self>) -> Result<Self> {
         let fences: Vec<&Self> = fences.into_iter().collect();
         if fences.iter().any(|fence| !fence.device.same_group(device)) {
-            return Err(Error::invalid("cannot join fences of devices that were opened separately"));
+            return Err(Error::invalid(
+                "cannot join fences of devices that were opened separately",
+            ));
         }
         let capacity = fences.iter().map(|fence| fence.points().len()).sum();
         let joined = Self::with_capacity(device, capacity)?;
@@ -138,10 +140,9 @@ impl Fence {
         // A wait tells the code of a failure only.
         waited.map_err(|error| match (self.is_reached(), limit) {
             (Err(failure), _) => failure,
-            (Ok(_), Some(limit)) if error.code() == Code::DeadlineExceeded => Error::new(
-                Code::DeadlineExceeded,
-                format!("a fence was not reached in {limit:?}"),
-            ),
+            (Ok(_), Some(limit)) if error.code() == Code::DeadlineExceeded => {
+                Error::new(Code::DeadlineExceeded, format!("a fence was not reached in {limit:?}"))
+            }
             _ => error,
         })
     }

@@ -212,7 +212,11 @@ impl Mapping {
 
     /// Aligned for any element, also when there are no bytes.
     fn pointer(&self) -> *mut u8 {
-        if self.is_mapped() { self.raw.contents.data } else { std::ptr::dangling_mut::<u128>().cast() }
+        if self.is_mapped() {
+            self.raw.contents.data
+        } else {
+            std::ptr::dangling_mut::<u128>().cast()
+        }
     }
 
     /// Whether all bytes are values of `T`.

@@ -119,8 +119,7 @@ unsafe extern "C" fn resolved(
     // SAFETY: the reference that was held for this call, the only one.
     let registered = unsafe { Arc::from_raw(registered.cast::<Registered>().cast_const()) };
     called_back(move || {
-        let callback =
-            registered.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let callback = registered.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(callback) = callback {
             callback();
         }

@@ -473,8 +473,14 @@ fn joined_fences_wait_for_all_and_fail_with_one() {
 /// The graph of the example with fences, on a device whose kernel `scale` is `kernel`.
 fn with_kernel(kernel: Kernel) -> (Device, Session) {
     let source = include_str!("../examples/kernel.mlir")
-        .replace("(%x_view: !hal.buffer_view)", "(%x_view: !hal.buffer_view, %w: !hal.fence, %s: !hal.fence)")
-        .replace("{iree.abi.stub}", "{iree.abi.stub, iree.reflection = {iree.abi.model = \"coarse-fences\"}}")
+        .replace(
+            "(%x_view: !hal.buffer_view)",
+            "(%x_view: !hal.buffer_view, %w: !hal.fence, %s: !hal.fence)",
+        )
+        .replace(
+            "{iree.abi.stub}",
+            "{iree.abi.stub, iree.reflection = {iree.abi.model = \"coarse-fences\"}}",
+        )
         .replace("hal.tensor.import %x_view", "hal.tensor.import wait(%w) => %x_view")
         .replace(
             "%y_view = hal.tensor.export %y ",
