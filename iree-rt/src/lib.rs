@@ -138,7 +138,7 @@ pub use iree_sys::IREE_VERSION;
 pub use kernel::{Kernel, KernelArguments, Kernels};
 pub use mapping::{Mapped, MappedMut};
 pub use module::Module;
-pub use pending::Pending;
+pub use pending::{Pending, TypedPending};
 pub use profile::{DispatchCost, Profile};
 pub use reached::Reached;
 pub use semaphore::Semaphore;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::reached::Reached;
 use crate::semaphore::Timeline;
 use crate::session::Session;
 use crate::timepoint::Timepoint;
+use crate::typed::{Parameters, Results, TypedFunction};
 use crate::value::Value;
 
 impl Session {
@@ -26,8 +28,10 @@ impl Session {
     /// something converges) waits for them, and for `after` with them, before this returns: call
     /// such a function on a thread of its own. And `local-sync` works on the calling thread.
     ///
-    /// Calls of one session may be in flight at once. Order them by fences where one uses what
-    /// another writes (a tensor that is updated in place, the module's own state).
+    /// Calls of one session may be in flight at once. Those that use state of their module are
+    /// done in the order in which they were started; where they fail, the state has failed too,
+    /// and later calls that use it fail with the same error. Fences order the others, where one
+    /// updates a tensor in place that another uses.
     ///
     /// ```
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
@@ -192,6 +196,65 @@ impl Pending {
             Some(outputs) => error.context(format!("calling `{}`", outputs.function().name())),
             None => error,
         }
+    }
+}
+
+/// A typed call that was started: a future of its results, made by [`TypedFunction::call_async`].
+#[must_use = "the results are there when it is awaited"]
+pub struct TypedPending<R> {
+    pending: Pending,
+    results: PhantomData<fn() -> R>,
+}
+
+impl<R: Results> TypedPending<R> {
+    /// Reached when the call is done, for others to wait for.
+    pub fn fence(&self) -> &Fence {
+        self.pending.fence()
+    }
+
+    /// Waits for the results; without a timeout, for as long as that takes.
+    ///
+    /// # Errors
+    /// As [`Pending::wait`].
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<R> {
+        R::take(&self.pending.wait(timeout)?)
+    }
+
+    /// The call without its types.
+    pub fn into_pending(self) -> Pending {
+        self.pending
+    }
+}
+
+impl<R: Results> Future for TypedPending<R> {
+    type Output = Result<R>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
+        Pin::new(&mut self.pending).poll(context).map(|outputs| R::take(&outputs?))
+    }
+}
+
+impl<R> fmt::Debug for TypedPending<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pending.fmt(f)
+    }
+}
+
+impl<P: Parameters, R: Results> TypedFunction<P, R> {
+    /// Starts a call: see [`Session::call_async`].
+    ///
+    /// # Errors
+    /// As [`Session::call_async`].
+    pub fn call_async(
+        &self,
+        session: &mut Session,
+        arguments: P,
+        after: Option<&Fence>,
+    ) -> Result<TypedPending<R>> {
+        let mut call = session.prepare(self.function())?;
+        arguments.set(&mut call)?;
+        let pending = call.invoke_async(session, after)?;
+        Ok(TypedPending { pending, results: PhantomData })
     }
 }
 

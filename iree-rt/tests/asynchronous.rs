@@ -286,6 +286,77 @@ fn everything_may_be_dropped_while_calls_wait() {
     });
 }
 
+/// `@step` adds to a tensor that the module keeps.
+fn stateful(device: &Device) -> Session {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| {
+        let source = "
+module @state {
+  util.global private mutable @count = dense<0> : tensor<4xi32>
+  func.func @step(%by: tensor<4xi32>) -> tensor<4xi32> {
+    %old = util.global.load @count : tensor<4xi32>
+    %new = stablehlo.add %old, %by : tensor<4xi32>
+    util.global.store %new, @count : tensor<4xi32>
+    return %new : tensor<4xi32>
+  }
+}";
+        compile(source, &options())
+    });
+    Session::builder(device).module(module(bytes)).build().unwrap()
+}
+
+#[test]
+fn calls_that_share_state_are_in_order_without_fences() {
+    let device = device("local-task");
+    let mut session = stateful(&device);
+    let step = session.function("state.step").unwrap();
+    let by = |n: i32| Value::from(device.buffer_view(&[4], &[n; 4]).unwrap());
+    let (go, ready) = Fence::new(&device).unwrap();
+    let mut pending = vec![session.call_async(&step, [by(1)], Some(&ready)).unwrap()];
+    pending.extend((2..10).map(|n| session.call_async(&step, [by(n)], None).unwrap()));
+    assert!(!pending[8].fence().is_reached().unwrap());
+    go.signal().unwrap();
+    let mut sum = 0;
+    for (n, pending) in (1..).zip(pending) {
+        sum += n;
+        let out = pollster::block_on(pending).unwrap();
+        assert_eq!(out.buffer_view(0).unwrap().read::<i32>().unwrap(), [sum; 4]);
+    }
+    let out = session.call(&step, [by(5)]).unwrap();
+    assert_eq!(out.buffer_view(0).unwrap().read::<i32>().unwrap(), [50; 4]);
+}
+
+#[test]
+fn a_failed_call_poisons_the_state_that_it_was_to_change() {
+    ends(|| {
+        let device = device("local-task");
+        let mut session = stateful(&device);
+        let step = session.function("state.step").unwrap();
+        let by = || Value::from(device.buffer_view(&[4], &[1i32; 4]).unwrap());
+        session.call(&step, [by()]).unwrap();
+        let (lost, ready) = Fence::new(&device).unwrap();
+        let first = session.call_async(&step, [by()], Some(&ready)).unwrap();
+        let second = session.call_async(&step, [by()], None).unwrap();
+        lost.fail(&Error::new(Code::DataLoss, "the device is lost"));
+        for pending in [first, second] {
+            let error = pollster::block_on(pending).unwrap_err();
+            assert!(error.message().contains("the device is lost"), "{error}");
+        }
+        for _ in 0..3 {
+            let error = session.call(&step, [by()]).unwrap_err();
+            assert_eq!(error.code(), Code::DataLoss, "{error}");
+            assert!(error.message().contains("the device is lost"), "{error}");
+            assert!(session.call_async(&step, [by()], None).is_err());
+        }
+        // The device is fine; a new session has new state.
+        drop(session);
+        let mut session = stateful(&device);
+        let step = session.function("state.step").unwrap();
+        let out = session.call(&step, [by()]).unwrap();
+        assert_eq!(out.buffer_view(0).unwrap().read::<i32>().unwrap(), [1; 4]);
+    });
+}
+
 /// A future of `double` waiting for a fence, with its session gone.
 fn orphan() -> (iree_rt::Signal, iree_rt::Pending) {
     let device = device("local-task");
@@ -493,6 +564,24 @@ fn with_kernel(kernel: Kernel) -> (Device, Session) {
     let bytes = compile(&source, &CompileOptions::default());
     let session = Session::builder(&device).module(module(&bytes)).build().unwrap();
     (device, session)
+}
+
+#[test]
+fn typed_calls_are_typed_when_they_are_awaited() {
+    let device = device("local-task");
+    let mut session = session_on(&device);
+    let double = session.typed::<(Tensor<f32>,), Tensor<f32>>("later.double").unwrap();
+    let tensor = || Tensor::<f32>::try_from(device.buffer_view(&[4], &[3f32; 4]).unwrap());
+    let (go, ready) = Fence::new(&device).unwrap();
+    let mut first = double.call_async(&mut session, (tensor().unwrap(),), Some(&ready)).unwrap();
+    assert_eq!(first.wait(Some(SHORT)).unwrap_err().code(), Code::DeadlineExceeded);
+    let second = double.call_async(&mut session, (tensor().unwrap(),), Some(first.fence()));
+    go.signal().unwrap();
+    assert_eq!(pollster::block_on(second.unwrap()).unwrap().read().unwrap(), [6.; 4]);
+    assert_eq!(first.wait(None).unwrap().read().unwrap(), [6.; 4]);
+    let wrong = device.buffer_view(&[3], &[1f32; 3]).unwrap().try_into().unwrap();
+    let error = double.call_async(&mut session, (wrong,), None).unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
 }
 
 #[test]
