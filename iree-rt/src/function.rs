@@ -17,9 +17,9 @@ pub struct FunctionInfo {
     pub signature: Signature,
     /// The declaration as the compiler saw it, or empty.
     pub declaration: String,
-    /// Whether it was compiled for asynchronous calls (`--iree-execution-model=async-external`):
-    /// two fences follow its arguments, which this crate adds (see
-    /// [`Session::call_async`](crate::Session::call_async)).
+    /// Whether it was compiled for asynchronous calls (`--iree-execution-model=async-external`, or
+    /// the form `name$async` of a PyTorch program): two fences follow its arguments, which this
+    /// crate adds (see [`Session::call_async`](crate::Session::call_async)).
     pub coarse_fences: bool,
 }
 
@@ -35,10 +35,15 @@ impl FunctionInfo {
                 text(sys::iree_vm_function_lookup_attr_by_name(raw, key))
             };
             let declaration = attribute("iree.abi.declaration");
-            let coarse_fences = attribute("iree.abi.model") == "coarse-fences";
-            let convention = if coarse_fences { without_fences(&convention) } else { convention };
+            let name = text(sys::iree_vm_function_name(raw));
+            // IREE's importer of PyTorch programs leaves no attribute, but a name.
+            let coarse_fences =
+                attribute("iree.abi.model") == "coarse-fences" || name.ends_with("$async");
+            let without = coarse_fences.then(|| without_fences(&convention)).flatten();
+            let coarse_fences = without.is_some();
+            let convention = without.unwrap_or(convention);
             Self {
-                name: text(sys::iree_vm_function_name(raw)),
+                name,
                 signature: Signature::new(&convention, &declaration),
                 declaration,
                 coarse_fences,
@@ -47,16 +52,11 @@ impl FunctionInfo {
     }
 }
 
-/// The calling convention without the two references that end the arguments.
-fn without_fences(convention: &str) -> String {
-    match convention.split_once('_') {
-        Some((arguments, results)) => match arguments.strip_suffix("rr") {
-            Some("0") => format!("0v_{results}"),
-            Some(arguments) => format!("{arguments}_{results}"),
-            None => convention.to_owned(),
-        },
-        None => convention.to_owned(),
-    }
+/// The calling convention without the two references that end the arguments, if they do.
+fn without_fences(convention: &str) -> Option<String> {
+    let (arguments, results) = convention.split_once('_')?;
+    let arguments = arguments.strip_suffix("rr")?;
+    Some(format!("{arguments}{}_{results}", if arguments == "0" { "v" } else { "" }))
 }
 
 /// A function of one session, looked up by [`Session::function`](crate::Session::function).
@@ -133,5 +133,19 @@ impl Function {
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.name(), self.signature())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_fences;
+
+    #[test]
+    fn fences_end_the_arguments() {
+        assert_eq!(without_fences("0rirr_r").as_deref(), Some("0ri_r"));
+        assert_eq!(without_fences("0rr_v").as_deref(), Some("0v_v"));
+        assert_eq!(without_fences("0ri_r"), None);
+        assert_eq!(without_fences("0v_v"), None);
+        assert_eq!(without_fences(""), None);
     }
 }

@@ -566,6 +566,38 @@ fn with_kernel(kernel: Kernel) -> (Device, Session) {
     (device, session)
 }
 
+/// Programs from PyTorch have both forms of every function.
+#[test]
+fn programs_of_torch_have_an_asynchronous_form() {
+    let source = "
+module @torch_program {
+  func.func @main(%a: !torch.vtensor<[4],f32>, %b: !torch.vtensor<[4],f32>)
+      -> !torch.vtensor<[4],f32> attributes {torch.assume_strict_symbolic_shapes} {
+    %one = torch.constant.int 1
+    %sum = torch.aten.add.Tensor %a, %b, %one
+        : !torch.vtensor<[4],f32>, !torch.vtensor<[4],f32>, !torch.int -> !torch.vtensor<[4],f32>
+    return %sum : !torch.vtensor<[4],f32>
+  }
+}";
+    let bytes = compile(source, &CompileOptions::default().flag("--iree-input-type=torch"));
+    let device = device("local-task");
+    let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
+    let functions = ["main", "main$async"]
+        .map(|name| session.function(&format!("torch_program.{name}")).unwrap());
+    assert_eq!(functions.each_ref().map(|f| f.coarse_fences()), [false, true]);
+    for function in &functions {
+        assert_eq!(function.arguments().len(), 2);
+        let out = session.call(function, [ones(&device), ones(&device)]).unwrap();
+        assert_eq!(floats(&out.buffer_view(0).unwrap()), [2.; 4]);
+    }
+    let (go, ready) = Fence::new(&device).unwrap();
+    let arguments = [ones(&device), ones(&device)];
+    let pending = session.call_async(&functions[1], arguments, Some(&ready)).unwrap();
+    go.signal().unwrap();
+    let out = pollster::block_on(pending).unwrap();
+    assert_eq!(floats(&out.buffer_view(0).unwrap()), [2.; 4]);
+}
+
 #[test]
 fn typed_calls_are_typed_when_they_are_awaited() {
     let device = device("local-task");
