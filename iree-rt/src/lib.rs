@@ -50,8 +50,8 @@
 //!
 //! # Threads
 //!
-//! [`Instance`], [`Device`], [`Module`], [`Buffer`], [`BufferView`] and [`Compiler`] may be used
-//! by any thread at any time. A [`Session`] and its [`Call`]s are used by one thread at a time
+//! [`Instance`], [`Device`], [`Module`], [`Buffer`], [`BufferView`], [`Fence`], [`Semaphore`] and
+//! [`Compiler`] may be used by any thread at any time. A [`Session`] and its [`Call`]s are used by one thread at a time
 //! and may move between threads; sessions run side by side without a lock.
 //!
 //! # Memory
@@ -59,6 +59,24 @@
 //! Everything keeps alive what it was made from, in any order of dropping. [`Upload`] fills a
 //! large buffer in place, [`Buffer::import`] takes over host memory (a mapped file) without a
 //! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
+//!
+//! A tensor is read and written by copies, or in place: [`BufferView::map_mut`] is safe, because
+//! it is for the only handle; [`BufferView::map`] trusts its caller. [`Buffer::export`] and
+//! `import_…` exchange addresses with other libraries; the features `ndarray` and `dlpack` arrays.
+//!
+//! # Calls in flight
+//!
+//! A function that was compiled with `--iree-execution-model=async-external` may be started without
+//! waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
+//! is a future of its results for any executor, woken by IREE. `examples/asynchronous.rs` shows
+//! it. Waits take timeouts. What fails fails everything that waits for it, with its error; a fence
+//! whose [`Signal`] is dropped fails too, so that nothing waits for ever. A [`Canceller`] stops a
+//! session between calls.
+//!
+//! # Several devices
+//!
+//! A [`DeviceGroup`] is devices for one session; [`BufferView::to_device`] moves tensors between
+//! any devices.
 //!
 //! # Kernels
 //!
