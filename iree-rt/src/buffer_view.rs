@@ -46,6 +46,20 @@ impl BufferView {
         Self::from_buffer(&buffer, 0, shape, T::TYPE)
     }
 
+    /// A tensor of `shape` in new memory of `device`, whose elements are unspecified.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) for a shape of too many elements;
+    /// [`ResourceExhausted`](Code::ResourceExhausted) when the device has no memory for them.
+    pub fn uninitialized(
+        device: &Device,
+        shape: &[usize],
+        element_type: ElementType,
+    ) -> Result<Self> {
+        let buffer = Buffer::allocate(device, byte_count(shape, element_type)?)?;
+        Self::from_buffer(&buffer, 0, shape, element_type)
+    }
+
     /// The bytes of `buffer` from `offset` on as a tensor of `shape`: the same memory, kept alive
     /// by the view. The buffer may be longer than the tensor.
     ///
@@ -59,10 +73,7 @@ impl BufferView {
         shape: &[usize],
         element_type: ElementType,
     ) -> Result<Self> {
-        let bytes = element_count(shape)
-            .and_then(|count| count.checked_mul(element_type.bits()))
-            .map(|bits| bits.div_ceil(8))
-            .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))?;
+        let bytes = byte_count(shape, element_type)?;
         buffer.check_range(offset, bytes, "view")?;
         if !(buffer.offset() + offset).is_multiple_of(ALIGNMENT) {
             return Err(Error::invalid(format!(
@@ -212,6 +223,29 @@ impl BufferView {
         self.buffer().write(start * size_of::<T>(), data)
     }
 
+    /// Makes all elements `value`, on the device.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`, and the errors of
+    /// [`Buffer::fill`].
+    pub fn fill<T: Element>(&self, value: T) -> Result<()> {
+        self.check_type::<T>()?;
+        let buffer = self.buffer();
+        if size_of::<T>() <= 4 {
+            return buffer.fill(0..self.byte_len(), value);
+        }
+        // Devices fill with 4 bytes at most: one value is written, and what is there is copied
+        // behind it until all is.
+        let mut done = size_of::<T>().min(self.byte_len());
+        buffer.write(0, &[value][..self.len().min(1)])?;
+        while done < self.byte_len() {
+            let next = done.min(self.byte_len() - done);
+            buffer.copy_from(done, &buffer, 0, next)?;
+            done += next;
+        }
+        Ok(())
+    }
+
     /// A copy of this tensor on `device`, which may be any.
     ///
     /// # Errors
@@ -311,6 +345,13 @@ pub(crate) fn bad_bits<T>(error: impl fmt::Display) -> Error {
         Code::DataLoss,
         format!("the tensor holds bytes that are no {}: {error}", std::any::type_name::<T>()),
     )
+}
+
+fn byte_count(shape: &[usize], element_type: ElementType) -> Result<usize> {
+    element_count(shape)
+        .and_then(|count| count.checked_mul(element_type.bits()))
+        .map(|bits| bits.div_ceil(8))
+        .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))
 }
 
 fn element_count(shape: &[usize]) -> Option<usize> {

@@ -2,12 +2,12 @@
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::panic::{self, AssertUnwindSafe};
 use std::ptr::{self, NonNull};
 
 use iree_sys as sys;
 
 use crate::buffer::{ALIGNMENT, Buffer, Memory, params};
+use crate::callback::called_back;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::check;
@@ -158,10 +158,5 @@ unsafe fn import_external(
 unsafe extern "C" fn release_owner(owner: *mut c_void, _buffer: *mut sys::iree_hal_buffer_t) {
     // SAFETY: the box that `import_external` made; IREE calls back once.
     let owner = unsafe { Box::from_raw(owner.cast::<Box<dyn Any + Send>>()) };
-    // A panic must not unwind into C. The owner is gone either way.
-    let dropped = panic::catch_unwind(AssertUnwindSafe(|| drop(owner)));
-    if let Err(payload) = dropped {
-        // Dropping the payload could panic again.
-        std::mem::forget(payload);
-    }
+    called_back(|| drop(owner));
 }

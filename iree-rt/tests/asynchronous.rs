@@ -435,6 +435,72 @@ fn the_latest_waker_is_woken_and_dropped_futures_are_not() {
 }
 
 #[test]
+fn futures_are_dropped_while_their_fence_is_signalled() {
+    let device = device("local-task");
+    for round in 0..500 {
+        let (go, fence) = Fence::new(&device).unwrap();
+        let counting = Arc::new(Counting(AtomicUsize::new(0)));
+        let waker = Waker::from(counting.clone());
+        let futures: Vec<_> = (0..20)
+            .map(|_| {
+                let mut future = Box::pin(fence.reached());
+                let _ = future.as_mut().poll(&mut Context::from_waker(&waker));
+                future
+            })
+            .collect();
+        drop(waker);
+        let start = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                if round % 2 == 0 { go.signal().unwrap() } else { drop(go) }
+            });
+            start.wait();
+            drop(futures);
+        });
+        // Each waker was woken or dropped, whichever came first.
+        assert!(counting.0.load(Ordering::SeqCst) <= 20);
+        assert_eq!(Arc::strong_count(&counting), 1);
+    }
+}
+
+#[test]
+fn forgotten_futures_and_signals_do_no_harm() {
+    ends(|| {
+        let (go, pending) = orphan();
+        let mut forgotten = Box::pin(pending.fence().reached());
+        assert!(forgotten.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        std::mem::forget(forgotten);
+        go.signal().unwrap();
+        assert!(pollster::block_on(pending).is_ok());
+
+        let (go, mut pending) = orphan();
+        std::mem::forget(go);
+        assert_eq!(pending.wait(Some(SHORT)).unwrap_err().code(), Code::DeadlineExceeded);
+        drop(pending);
+    });
+}
+
+#[test]
+fn a_call_is_started_in_its_own_session_only() {
+    let device = device("local-task");
+    let (mut one, mut other) = (session_on(&device), session_on(&device));
+    let double = one.function("later.double").unwrap();
+    let error = other.call_async(&double, [ones(&device)], None).unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    let mut call = one.prepare(&double).unwrap();
+    call.set(0, ones(&device)).unwrap();
+    let error = call.invoke_async(&mut other, None).unwrap_err();
+    assert!(error.message().contains("another session"), "{error}");
+    // A fence of one session's call is as good as any in the other.
+    let pending = call.invoke_async(&mut one, None).unwrap();
+    let mine = other.function("later.double").unwrap();
+    let next = other.call_async(&mine, [pending.early(0).unwrap()], Some(pending.fence()));
+    let out = pollster::block_on(next.unwrap()).unwrap();
+    assert_eq!(floats(&out.buffer_view(0).unwrap()), [4.; 4]);
+}
+
+#[test]
 fn semaphores_only_grow() {
     for uri in ["local-task", "local-sync"] {
         let device = device(uri);

@@ -79,6 +79,37 @@ fn round_trip<T: Element + PartialEq + std::fmt::Debug>(values: &[T]) {
     }
 }
 
+fn fill<T: Element + PartialEq + std::fmt::Debug>(value: T) {
+    for uri in ["local-task", "local-sync"] {
+        for count in [0, 1, 2, 3, 1000] {
+            let view = BufferView::uninitialized(&device(uri), &[count], T::TYPE).unwrap();
+            view.fill(value).unwrap();
+            assert_eq!(view.read::<T>().unwrap(), vec![value; count]);
+        }
+    }
+}
+
+#[test]
+fn every_element_type_fills() {
+    fill(1.5f32);
+    fill(-0.1f64);
+    fill(f16::from_f32(1.5));
+    fill(bf16::from_f32(3e38));
+    fill(-1i8);
+    fill(-2i16);
+    fill(-3i32);
+    fill(i64::MIN + 1);
+    fill(u8::MAX);
+    fill(0x0102u16);
+    fill(0x0102_0304u32);
+    fill(0x0102_0304_0506_0708u64);
+    fill(true);
+    let view = cpu().buffer_view(&[2], &[1f32; 2]).unwrap();
+    assert_eq!(view.fill(1i32).unwrap_err().code(), Code::InvalidArgument);
+    let huge = BufferView::uninitialized(&cpu(), &[usize::MAX / 2, 8], ElementType::F32);
+    assert_eq!(huge.unwrap_err().code(), Code::InvalidArgument);
+}
+
 #[test]
 fn every_element_type_round_trips() {
     round_trip(&[1.5f32, -0.0, f32::MAX]);

@@ -96,6 +96,14 @@ fn arguments_and_results_are_shared_while_a_call_holds_them() {
     }
 }
 
+#[test]
+fn a_forgotten_guard_keeps_the_memory() {
+    let mut view = device("local-sync").buffer_view(&[4], &[1f32; 4]).unwrap();
+    std::mem::forget(view.map_mut::<f32>().unwrap());
+    in_use(view.map_mut::<f32>().unwrap_err());
+    assert_eq!(view.read::<f32>().unwrap(), [1.; 4]);
+}
+
 /// What a module keeps for itself is not given away.
 #[test]
 fn state_of_a_session_is_not_mapped() {
