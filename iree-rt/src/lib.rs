@@ -69,7 +69,7 @@
 //! A function that was compiled with `--iree-execution-model=async-external` may be started without
 //! waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
 //! is a future of its results for any executor, woken by IREE. `examples/asynchronous.rs` shows
-//! it. Waits take timeouts. What fails fails everything that waits for it, with its error; a fence
+//! it. An [`AsyncSession`] awaits any call, on a thread of its own. Waits take timeouts. What fails fails everything that waits for it, with its error; a fence
 //! whose [`Signal`] is dropped fails too, so that nothing waits for ever. A [`Canceller`] stops a
 //! session between calls.
 //!
@@ -100,6 +100,7 @@
 
 #![warn(missing_debug_implementations)]
 
+mod async_session;
 pub mod buffer;
 mod buffer_view;
 mod call;
@@ -137,6 +138,7 @@ mod typed;
 mod upload;
 mod value;
 
+pub use async_session::{AsyncSession, Running};
 pub use buffer::{Buffer, Memory};
 pub use buffer_view::BufferView;
 pub use call::{Call, Outputs};
