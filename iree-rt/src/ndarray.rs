@@ -13,7 +13,7 @@ impl BufferView {
     /// ```
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
     /// use iree_rt::BufferView;
-    /// use ndarray::{ArrayViewMutD, array};
+    /// use ndarray::{ArrayViewMutD, Axis, array};
     ///
     /// # let device = iree_rt::Instance::get()?.device("local-task")?;
     /// let matrix = array![[1f32, 2., 3.], [4., 5., 6.]];
@@ -24,7 +24,7 @@ impl BufferView {
     /// let shape = tensor.shape().to_vec();
     /// let mut map = tensor.map_mut::<f32>()?;
     /// let mut view = ArrayViewMutD::from_shape(shape, &mut map).unwrap();
-    /// view.column_mut(0).fill(0.);
+    /// view.index_axis_mut(Axis(1), 0).fill(0.);
     /// drop(map);
     /// assert_eq!(tensor.read::<f32>()?, [0., 4., 0., 5., 0., 6.]);
     /// # Ok(()) }
