@@ -248,7 +248,7 @@ impl HalModule {
         // Synchronous: calls block in the wait for the device instead of yielding to us, who would
         // only wait then. In IREE 3.13 a yield whose wait frame makes the VM stack grow writes the
         // place to resume at into the old stack, and the function begins anew with its registers
-        // in use ("ref type mismatch").
+        // in use ("ref type mismatch"). (3.13.0 sets the flag by itself, whatever it is asked.)
         // SAFETY: instance and group are live; the module retains the group. The zeroed debug
         // sink drops what programs trace: a library prints nothing.
         check(unsafe {
