@@ -1,19 +1,15 @@
 //! Calls: a function with its arguments and results, kept for any number of invocations.
 
 use std::fmt;
-use std::ptr;
-
-use iree_sys as sys;
-use iree_sys::allocator::host_allocator;
 
 use crate::buffer_view::BufferView;
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::function::Function;
 use crate::list::List;
+use crate::pending;
 use crate::session::Session;
 use crate::signature::{ScalarType, ValueType};
-use crate::status::check;
 use crate::value::Value;
 
 /// A function with its arguments, invoked as often as one likes.
@@ -39,8 +35,9 @@ unsafe impl Send for Call {}
 impl Call {
     pub(crate) fn new(function: Function, device: Device) -> Result<Self> {
         let missing = function.arguments().len();
+        let fences = if function.coarse_fences() { 2 } else { 0 };
         Ok(Self {
-            inputs: List::nulls(missing)?,
+            inputs: List::nulls(missing + fences)?,
             outputs: List::with_capacity(function.results().len())?,
             set: vec![false; missing],
             missing,
@@ -75,6 +72,20 @@ impl Call {
     /// [`FailedPrecondition`](Code::FailedPrecondition) when an argument was never set;
     /// [`InvalidArgument`](Code::InvalidArgument) for another session; what the function raises.
     pub fn invoke(&mut self, session: &mut Session) -> Result<()> {
+        self.check_ready(session)?;
+        // Results of the last invocation are given up first, so that their memory can be reused.
+        self.outputs.clear()?;
+        if !self.function.coarse_fences() {
+            return session.invoke(&self.function, &self.inputs, &self.outputs);
+        }
+        pending::invoke(session, &self.function, &mut self.inputs, &self.outputs, None)?
+            .wait(None)
+            .map_err(|e| e.context(format!("calling `{}`", self.function.name())))
+            .inspect_err(|_| drop(self.outputs.clear()))
+    }
+
+    /// Whether everything is there for an invocation in `session`.
+    pub(crate) fn check_ready(&self, session: &Session) -> Result<()> {
         session.check_owner(&self.function)?;
         if let (1.., Some(index)) = (self.missing, self.set.iter().position(|set| !set)) {
             return Err(Error::new(
@@ -82,22 +93,30 @@ impl Call {
                 format!("argument {index} of `{}` was not set", self.function.name()),
             ));
         }
-        // Results of the last invocation are given up first, so that their memory can be reused.
-        self.outputs.clear()?;
-        // SAFETY: the context is live and exclusively ours for the call; function and lists
-        // belong to it.
-        check(unsafe {
-            sys::iree_vm_invoke(
-                session.context(),
-                self.function.raw(),
-                sys::IREE_VM_INVOCATION_FLAG_NONE,
-                ptr::null(),
-                self.inputs.raw(),
-                self.outputs.raw(),
-                host_allocator(),
-            )
-        })
-        .map_err(|e| e.context(format!("calling `{}`", self.function.name())))
+        Ok(())
+    }
+
+    /// Sets every argument, in order.
+    pub(crate) fn set_all(&mut self, arguments: impl IntoIterator<Item = Value>) -> Result<()> {
+        let expected = self.function.arguments().len();
+        let mut given = 0;
+        for value in arguments {
+            if given < expected {
+                self.set(given, value)?;
+            }
+            given += 1;
+        }
+        if given != expected {
+            return Err(Error::invalid(format!(
+                "`{}` takes {expected} arguments, not {given}",
+                self.function.name()
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn inputs(&self) -> &List {
+        &self.inputs
     }
 
     /// Result `index` (counted from 0) of the last invocation.
@@ -126,7 +145,7 @@ impl Call {
     }
 
     pub(crate) fn into_outputs(self) -> Outputs {
-        Outputs { list: self.outputs, function: self.function, device: self.device }
+        Outputs::new(self.outputs, &self.function, &self.device)
     }
 
     fn mark(&mut self, index: usize) {
@@ -146,13 +165,13 @@ impl Call {
                 ),
             ));
         };
-        // The list keeps buffers alive, but not the device that their memory belongs to.
+        // The list keeps buffers alive, but not the devices that their memory belongs to.
         let device = match value {
             Value::BufferView(view) => Some(view.device()),
             Value::Buffer(buffer) => Some(buffer.device()),
             _ => None,
         };
-        if let Some(device) = device.filter(|device| device.raw() != self.device.raw()) {
+        if let Some(device) = device.filter(|device| !device.same_group(&self.device)) {
             return Err(Error::invalid(format!(
                 "argument {index} of `{}` is in the memory of another device (`{}`, opened \
                  separately): copy it to this session's device",
@@ -183,6 +202,15 @@ pub struct Outputs {
 unsafe impl Send for Outputs {}
 
 impl Outputs {
+    pub(crate) fn new(list: List, function: &Function, device: &Device) -> Self {
+        Self { list, function: function.clone(), device: device.clone() }
+    }
+
+    /// The function that was called.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.list.len()

@@ -7,6 +7,7 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use crate::device::{Device, DeviceOptions};
+use crate::device_group::DeviceGroup;
 use crate::driver::DriverInfo;
 use crate::error::Result;
 use crate::status::check;
@@ -75,6 +76,25 @@ impl Instance {
     /// have.
     pub fn device_with(&self, uri: &str, options: &DeviceOptions) -> Result<Device> {
         Device::open(self, uri, options)
+    }
+
+    /// Opens the devices that `uris` name as a group, for sessions on several of them.
+    ///
+    /// # Errors
+    /// As [`device`](Self::device), and [`InvalidArgument`](crate::Code::InvalidArgument) for no
+    /// devices.
+    pub fn device_group(&self, uris: &[&str]) -> Result<DeviceGroup> {
+        let options = DeviceOptions::default();
+        let wanted: Vec<_> = uris.iter().map(|&uri| (uri, &options)).collect();
+        DeviceGroup::open(self, &wanted)
+    }
+
+    /// As [`device_group`](Self::device_group), with options for each device.
+    ///
+    /// # Errors
+    /// As [`device_group`](Self::device_group) and [`device_with`](Self::device_with).
+    pub fn device_group_with(&self, devices: &[(&str, &DeviceOptions)]) -> Result<DeviceGroup> {
+        DeviceGroup::open(self, devices)
     }
 
     /// The drivers that the runtime was built with.

@@ -339,9 +339,10 @@ fn fail(entry: &Entry, error: Error) -> c_int {
     number
 }
 
-/// The error of the kernel whose failure the message of a status is about.
+/// The error of the kernel whose failure the message of a status is about. It stays known: a fence
+/// tells its failure to everyone who asks.
 pub(crate) fn failure(message: &str) -> Option<Error> {
-    let mut failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = failures.known.iter().position(|(number, _)| message.contains(&number.to_string()))?;
-    failures.known.remove(at).map(|(_, error)| error)
+    let failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
+    let about = |(number, _): &&(c_int, Error)| message.contains(&number.to_string());
+    failures.known.iter().find(about).map(|(_, error)| error.clone())
 }

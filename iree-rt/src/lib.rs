@@ -50,8 +50,8 @@
 //!
 //! # Threads
 //!
-//! [`Instance`], [`Device`], [`Module`], [`Buffer`], [`BufferView`] and [`Compiler`] may be used
-//! by any thread at any time. A [`Session`] and its [`Call`]s are used by one thread at a time
+//! [`Instance`], [`Device`], [`Module`], [`Buffer`], [`BufferView`], [`Fence`], [`Semaphore`] and
+//! [`Compiler`] may be used by any thread at any time. A [`Session`] and its [`Call`]s are used by one thread at a time
 //! and may move between threads; sessions run side by side without a lock.
 //!
 //! # Memory
@@ -59,6 +59,24 @@
 //! Everything keeps alive what it was made from, in any order of dropping. [`Upload`] fills a
 //! large buffer in place, [`Buffer::import`] takes over host memory (a mapped file) without a
 //! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
+//!
+//! A tensor is read and written by copies, or in place: [`BufferView::map_mut`] is safe, because
+//! it is for the only handle; [`BufferView::map`] trusts its caller. [`Buffer::export`] and
+//! `import_…` exchange addresses with other libraries; the features `ndarray` and `dlpack` arrays.
+//!
+//! # Calls in flight
+//!
+//! A function that was compiled with `--iree-execution-model=async-external` may be started without
+//! waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
+//! is a future of its results for any executor, woken by IREE. `examples/asynchronous.rs` shows
+//! it. An [`AsyncSession`] awaits any call, on a thread of its own. Waits take timeouts. What fails fails everything that waits for it, with its error; a fence
+//! whose [`Signal`] is dropped fails too, so that nothing waits for ever. A [`Canceller`] stops a
+//! session between calls.
+//!
+//! # Several devices
+//!
+//! A [`DeviceGroup`] is devices for one session; [`BufferView::to_device`] moves tensors between
+//! any devices.
 //!
 //! # Kernels
 //!
@@ -82,45 +100,68 @@
 
 #![warn(missing_debug_implementations)]
 
+mod async_session;
 pub mod buffer;
 mod buffer_view;
 mod call;
+mod callback;
+mod canceller;
 pub mod compiler;
 mod device;
+mod device_group;
+#[cfg(feature = "dlpack")]
+mod dlpack;
 mod driver;
 mod element;
 mod error;
+mod export;
+mod fence;
 mod function;
 mod import;
 mod instance;
 mod kernel;
 mod list;
 mod local_device;
+mod mapping;
 mod module;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod pending;
 mod profile;
+mod reached;
 mod semaphore;
 mod session;
 mod signature;
 mod status;
+mod timepoint;
 mod typed;
 mod upload;
 mod value;
 
+pub use async_session::{AsyncSession, Running};
 pub use buffer::{Buffer, Memory};
-pub use buffer_view::{BufferView, Mapped};
+pub use buffer_view::BufferView;
 pub use call::{Call, Outputs};
+pub use canceller::Canceller;
 pub use compiler::{CompileOptions, Compiler};
 pub use device::{Device, DeviceOptions};
+pub use device_group::DeviceGroup;
 pub use driver::{DeviceInfo, DriverInfo};
 pub use element::{Element, ElementType};
 pub use error::{Code, Error, Result};
+pub use export::ExternalBuffer;
+pub use fence::{Fence, Signal};
 pub use function::{Function, FunctionInfo};
 pub use half::{bf16, f16};
 pub use instance::Instance;
 pub use iree_sys::IREE_VERSION;
 pub use kernel::{Kernel, KernelArguments, Kernels};
+pub use mapping::{Mapped, MappedMut};
 pub use module::Module;
+pub use pending::{Pending, TypedPending};
 pub use profile::{DispatchCost, Profile};
+pub use reached::Reached;
+pub use semaphore::Semaphore;
 pub use session::{Session, SessionBuilder};
 pub use signature::{ScalarType, Signature, ValueType};
 pub use typed::{Parameters, Results, Tensor, Typed, TypedFunction};

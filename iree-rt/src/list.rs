@@ -9,12 +9,17 @@ use crate::buffer::Buffer;
 use crate::buffer_view::BufferView;
 use crate::device::Device;
 use crate::error::Result;
+use crate::fence::Fence;
 use crate::signature::{ScalarType, ValueType};
 use crate::status::check;
 use crate::value::Value;
 
 /// A list of values of any type, as long as the function has arguments or results.
 pub(crate) struct List(NonNull<sys::iree_vm_list_t>);
+
+// SAFETY: VM lists are thread-compatible; what they hold (buffers, views, fences) may be released
+// on any thread.
+unsafe impl Send for List {}
 
 impl List {
     /// An empty list with room for `capacity` values.
@@ -84,6 +89,20 @@ impl List {
     pub(crate) fn set_buffer_view(&mut self, index: usize, view: &BufferView) -> Result<()> {
         // SAFETY: list and view are live; IREE checks the index.
         check(unsafe { sys::iree_vm_list_set_buffer_view_retain(self.raw(), index, view.raw()) })
+    }
+
+    pub(crate) fn set_fence(&mut self, index: usize, fence: Option<&Fence>) -> Result<()> {
+        let Some(fence) = fence else { return self.set(index, &Value::Null) };
+        // SAFETY: list and fence are live; IREE checks the index.
+        check(unsafe { sys::iree_vm_list_set_fence_retain(self.raw(), index, fence.raw()) })
+    }
+
+    /// Another list of the same values.
+    pub(crate) fn copy(&self) -> Result<Self> {
+        let copy = Self::nulls(self.len())?;
+        // SAFETY: both lists are live and of this length.
+        check(unsafe { sys::iree_vm_list_copy(self.raw(), 0, copy.raw(), 0, self.len()) })?;
+        Ok(copy)
     }
 
     /// Entry `index`, which is a `ty` of `device`.

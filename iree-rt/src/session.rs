@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use crate::call::{Call, Outputs};
+use crate::canceller::Canceller;
 use crate::device::Device;
+use crate::device_group::DeviceGroup;
 use crate::error::{Code, Error, Result};
 use crate::function::Function;
 use crate::instance::Instance;
+use crate::list::List;
 use crate::module::Module;
 use crate::status::check;
 use crate::value::Value;
@@ -19,15 +23,17 @@ use crate::value::Value;
 /// Numbers sessions, so that a function of one is never called in another.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Modules with their own state (globals), on one device.
+/// Modules with their own state (globals), on one device or a [`DeviceGroup`].
 ///
 /// One thread uses it at a time (calls take `&mut`, as they change the modules' state), and it
 /// may move between threads; sessions run side by side without a lock of ours.
 pub struct Session {
     context: NonNull<sys::iree_vm_context_t>,
     number: u64,
-    modules: Vec<Module>,
-    /// Dropped after `drop` has released the context, which uses it.
+    /// Shared with calls in flight: code on the device may read the modules' data.
+    modules: Arc<[Module]>,
+    canceller: Canceller,
+    /// The first of its group. Dropped after `drop` has released the context, which uses it.
     device: Device,
 }
 
@@ -62,9 +68,11 @@ impl SessionBuilder {
 }
 
 impl Session {
-    /// Begins a session on `device`.
-    pub fn builder(device: &Device) -> SessionBuilder {
-        SessionBuilder { device: device.clone(), modules: Vec::new() }
+    /// Begins a session on a [`&Device`](Device) and the others of its group, if there are any,
+    /// or on a [`&DeviceGroup`](DeviceGroup).
+    pub fn builder(devices: impl Into<DeviceGroup>) -> SessionBuilder {
+        let device = Device::of(&devices.into(), 0);
+        SessionBuilder { device, modules: Vec::new() }
     }
 
     fn new(device: Device, modules: Vec<Module>) -> Result<Self> {
@@ -96,12 +104,13 @@ impl Session {
         Ok(Self {
             context: NonNull::new(context).expect("IREE returned OK with a null context"),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
-            modules,
+            modules: modules.into(),
+            canceller: Canceller::default(),
             device,
         })
     }
 
-    /// The device that it runs on.
+    /// The device that it runs on, the first of several.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -156,20 +165,7 @@ impl Session {
         arguments: impl IntoIterator<Item = Value>,
     ) -> Result<Outputs> {
         let mut call = self.prepare(function)?;
-        let expected = function.arguments().len();
-        let mut given = 0;
-        for value in arguments {
-            if given < expected {
-                call.set(given, value)?;
-            }
-            given += 1;
-        }
-        if given != expected {
-            return Err(Error::invalid(format!(
-                "`{}` takes {expected} arguments, not {given}",
-                function.name()
-            )));
-        }
+        call.set_all(arguments)?;
         call.invoke(self)?;
         Ok(call.into_outputs())
     }
@@ -181,13 +177,44 @@ impl Session {
         Err(Error::invalid(format!("`{}` is a function of another session", function.name())))
     }
 
-    pub(crate) fn context(&mut self) -> *mut sys::iree_vm_context_t {
-        self.context.as_ptr()
+    /// What stops the calls of this session, from any thread.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// The modules, for whatever may outlive the session.
+    pub(crate) fn shared_modules(&self) -> Arc<[Module]> {
+        self.modules.clone()
+    }
+
+    /// Calls `function` of this session; the lists have as many entries as it takes, and room for
+    /// its results.
+    pub(crate) fn invoke(
+        &mut self,
+        function: &Function,
+        inputs: &List,
+        outputs: &List,
+    ) -> Result<()> {
+        self.canceller.check()?;
+        // SAFETY: the context is live and exclusively ours for the call; function and lists
+        // belong to it.
+        check(unsafe {
+            sys::iree_vm_invoke(
+                self.context.as_ptr(),
+                function.raw(),
+                sys::IREE_VM_INVOCATION_FLAG_NONE,
+                ptr::null(),
+                inputs.raw(),
+                outputs.raw(),
+                host_allocator(),
+            )
+        })
+        .map_err(|e| e.context(format!("calling `{}`", function.name())))
     }
 
     fn known(&self) -> String {
         let mut names = Vec::new();
-        for module in &self.modules {
+        for module in &*self.modules {
             for function in module.functions().unwrap_or_default() {
                 names.push(format!("`{}.{}`", module.name(), function.name));
             }
@@ -221,14 +248,14 @@ impl HalModule {
         // Synchronous: calls block in the wait for the device instead of yielding to us, who would
         // only wait then. In IREE 3.13 a yield whose wait frame makes the VM stack grow writes the
         // place to resume at into the old stack, and the function begins anew with its registers
-        // in use ("ref type mismatch").
+        // in use ("ref type mismatch"). (3.13.0 sets the flag by itself, whatever it is asked.)
         // SAFETY: instance and group are live; the module retains the group. The zeroed debug
         // sink drops what programs trace: a library prints nothing.
         check(unsafe {
             sys::iree_hal_module_create(
                 instance.vm.as_ptr(),
                 sys::iree_hal_module_device_policy_default(),
-                device.group(),
+                device.group().raw(),
                 sys::IREE_HAL_MODULE_FLAG_SYNCHRONOUS,
                 sys::iree_hal_module_debug_sink_t::default(),
                 host_allocator(),

@@ -23,6 +23,39 @@ fn take(status: sys::iree_status_t) -> Error {
     failure.unwrap_or_else(|| Error::new(code, message))
 }
 
+/// A status of the code and message of `error`, to be handed to IREE.
+pub(crate) fn make(error: &Error) -> sys::iree_status_t {
+    let code = match error.code() {
+        Code::Cancelled => sys::IREE_STATUS_CANCELLED,
+        Code::InvalidArgument => sys::IREE_STATUS_INVALID_ARGUMENT,
+        Code::DeadlineExceeded => sys::IREE_STATUS_DEADLINE_EXCEEDED,
+        Code::NotFound => sys::IREE_STATUS_NOT_FOUND,
+        Code::AlreadyExists => sys::IREE_STATUS_ALREADY_EXISTS,
+        Code::PermissionDenied => sys::IREE_STATUS_PERMISSION_DENIED,
+        Code::ResourceExhausted => sys::IREE_STATUS_RESOURCE_EXHAUSTED,
+        Code::FailedPrecondition => sys::IREE_STATUS_FAILED_PRECONDITION,
+        Code::Aborted => sys::IREE_STATUS_ABORTED,
+        Code::OutOfRange => sys::IREE_STATUS_OUT_OF_RANGE,
+        Code::Unimplemented => sys::IREE_STATUS_UNIMPLEMENTED,
+        Code::Internal => sys::IREE_STATUS_INTERNAL,
+        Code::Unavailable => sys::IREE_STATUS_UNAVAILABLE,
+        Code::DataLoss => sys::IREE_STATUS_DATA_LOSS,
+        Code::Unauthenticated => sys::IREE_STATUS_UNAUTHENTICATED,
+        Code::Incompatible => sys::IREE_STATUS_INCOMPATIBLE,
+        // To IREE, deferred is no failure but "not yet".
+        Code::Unknown | Code::Deferred => sys::IREE_STATUS_UNKNOWN,
+    };
+    // SAFETY: the status copies the message.
+    unsafe {
+        sys::iree_status_allocate_copy(
+            code,
+            sys::iree_string_view_empty(),
+            0,
+            sys::iree_make_string_view(error.message()),
+        )
+    }
+}
+
 fn format(status: sys::iree_status_t) -> String {
     let mut length = 0;
     // SAFETY: with no buffer, IREE only computes the length; the status stays ours.

@@ -37,6 +37,7 @@ pub fn generate(
         .allowlist_file(r".*/iree/hal/local/(executable_[a-z_]+|loaders/.*)\.h")
         .allowlist_file(r".*/iree/task/(executor|topology)\.h")
         .allowlist_file(r".*/iree/async/(util/proactor_pool|frontier_tracker)\.h")
+        .allowlist_function("iree_async_semaphore_(acquire|cancel)_timepoint")
         .allowlist_type("iree_(async|task)_(proactor|frontier|semaphore|operation|region|notification|file|process)_t")
         // IREE's own innards, only ever seen behind a pointer.
         .opaque_type("iree_async_(proactor|frontier_tracker|frontier|semaphore|operation|region|notification)_t")

@@ -1440,6 +1440,32 @@ impl Default for iree_async_primitive_t {
         }
     }
 }
+pub type iree_async_semaphore_timepoint_fn_t = ::std::option::Option<
+    unsafe extern "C" fn(
+        user_data: *mut ::std::os::raw::c_void,
+        timepoint: *mut iree_async_semaphore_timepoint_t,
+        status: iree_status_t,
+    ),
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct iree_async_semaphore_timepoint_t {
+    pub next: *mut iree_async_semaphore_timepoint_t,
+    pub prev: *mut iree_async_semaphore_timepoint_t,
+    pub semaphore: *mut iree_async_semaphore_t,
+    pub minimum_value: u64,
+    pub callback: iree_async_semaphore_timepoint_fn_t,
+    pub user_data: *mut ::std::os::raw::c_void,
+}
+impl Default for iree_async_semaphore_timepoint_t {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Debug, Default, Copy, Clone)]
@@ -7368,6 +7394,15 @@ unsafe extern "C" {
         out_buffer: *mut *mut iree_hal_buffer_t,
     ) -> iree_status_t;
     pub fn iree_hal_executable_destroy(executable: *mut iree_hal_executable_t);
+    pub fn iree_async_semaphore_acquire_timepoint(
+        semaphore: *mut iree_async_semaphore_t,
+        minimum_value: u64,
+        timepoint: *mut iree_async_semaphore_timepoint_t,
+    ) -> iree_status_t;
+    pub fn iree_async_semaphore_cancel_timepoint(
+        semaphore: *mut iree_async_semaphore_t,
+        timepoint: *mut iree_async_semaphore_timepoint_t,
+    ) -> bool;
     pub fn iree_hal_semaphore_compatibility_parse(
         value: iree_string_view_t,
         out_value: *mut iree_hal_semaphore_compatibility_t,
