@@ -9,8 +9,8 @@ use crate::registry::SourceTree;
 use crate::request::{Compiler, Origin, Request};
 use crate::wheel::{self, Wheel};
 use crate::{
-    Error, Fetched, FileHash, Manifest, Result, manifest, place, prebuilt, registry, runtime,
-    source,
+    Error, Fetched, FileHash, Manifest, OriginKind, Result, manifest, place, prebuilt, registry,
+    runtime, source,
 };
 
 /// How [`fetch`] ended.
@@ -97,6 +97,8 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         && manifest.iree == request.version
         && manifest.target == request.target
         && (!request.cuda || manifest.has_driver("cuda"))
+        // A folder of an earlier version of this crate is made again; upstream's has what it has.
+        && (manifest.origin.kind == OriginKind::Dist || manifest.has_parameters())
         && (request.compiler == Compiler::None || manifest.compiler.is_some())
 }
 

@@ -19,6 +19,13 @@ pub fn libraries(found: &Located) {
     for library in &found.manifest.link {
         println!("cargo:rustc-link-lib={library}");
     }
+    if !found.manifest.has_parameters() {
+        println!(
+            "cargo:warning={} has no libraries for parameter archives: programs that use them do \
+             not link; `cargo xtask fetch-iree` makes a folder that has",
+            found.folder.display()
+        );
+    }
     for archive in found.manifest.archives() {
         println!("cargo:rerun-if-changed={}", found.folder.join(archive).display());
     }
