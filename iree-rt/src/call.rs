@@ -12,7 +12,7 @@ use crate::error::{Code, Error, Result};
 use crate::function::Function;
 use crate::list::List;
 use crate::session::Session;
-use crate::signature::{ScalarType, ValueType};
+use crate::signature::ValueType;
 use crate::status::check;
 use crate::value::Value;
 
@@ -24,7 +24,9 @@ use crate::value::Value;
 pub struct Call {
     function: Function,
     inputs: List,
-    outputs: List,
+    results: Results,
+    /// Arguments that the program may change, to be passed anew each time.
+    fresh: Vec<(usize, Value)>,
     /// Which arguments have been set, and how many have not.
     set: Vec<bool>,
     missing: usize,
@@ -41,7 +43,8 @@ impl Call {
         let missing = function.arguments().len();
         Ok(Self {
             inputs: List::nulls(missing)?,
-            outputs: List::with_capacity(function.results().len())?,
+            results: Results::new(&function)?,
+            fresh: Vec::new(),
             set: vec![false; missing],
             missing,
             function,
@@ -65,6 +68,10 @@ impl Call {
         self.check(index, &value)?;
         self.inputs.set(index, &value)?;
         self.mark(index);
+        self.fresh.retain(|(other, _)| *other != index);
+        if matches!(value, Value::List(_) | Value::Bytes(_)) {
+            self.fresh.push((index, value));
+        }
         Ok(())
     }
 
@@ -83,7 +90,10 @@ impl Call {
             ));
         }
         // Results of the last invocation are given up first, so that their memory can be reused.
-        self.outputs.clear()?;
+        self.results.clear()?;
+        for (index, value) in &self.fresh {
+            self.inputs.set(*index, value)?;
+        }
         // SAFETY: the context is live and exclusively ours for the call; function and lists
         // belong to it.
         check(unsafe {
@@ -93,10 +103,11 @@ impl Call {
                 sys::IREE_VM_INVOCATION_FLAG_NONE,
                 ptr::null(),
                 self.inputs.raw(),
-                self.outputs.raw(),
+                self.results.list.raw(),
                 host_allocator(),
             )
         })
+        .and_then(|()| self.results.copy(&self.function, &self.device))
         .map_err(|e| e.context(format!("calling `{}`", self.function.name())))
     }
 
@@ -105,7 +116,7 @@ impl Call {
     /// # Errors
     /// [`OutOfRange`](Code::OutOfRange) when there is no such result, or nothing was invoked.
     pub fn output(&self, index: usize) -> Result<Value> {
-        output(&self.outputs, &self.function, &self.device, index)
+        self.results.get(index, &self.function, &self.device)
     }
 
     /// Result `index` of the last invocation, a tensor.
@@ -122,11 +133,11 @@ impl Call {
     /// # Errors
     /// None in practice.
     pub fn clear_outputs(&mut self) -> Result<()> {
-        self.outputs.clear()
+        self.results.clear()
     }
 
     pub(crate) fn into_outputs(self) -> Outputs {
-        Outputs { list: self.outputs, function: self.function, device: self.device }
+        Outputs { results: self.results, function: self.function, device: self.device }
     }
 
     fn mark(&mut self, index: usize) {
@@ -147,12 +158,8 @@ impl Call {
             ));
         };
         // The list keeps buffers alive, but not the device that their memory belongs to.
-        let device = match value {
-            Value::BufferView(view) => Some(view.device()),
-            Value::Buffer(buffer) => Some(buffer.device()),
-            _ => None,
-        };
-        if let Some(device) = device.filter(|device| device.raw() != self.device.raw()) {
+        let foreign = value.find_device(&|device| device.raw() != self.device.raw());
+        if let Some(device) = foreign {
             return Err(Error::invalid(format!(
                 "argument {index} of `{}` is in the memory of another device (`{}`, opened \
                  separately): copy it to this session's device",
@@ -174,7 +181,7 @@ impl fmt::Debug for Call {
 
 /// The results of one call.
 pub struct Outputs {
-    list: List,
+    results: Results,
     function: Function,
     device: Device,
 }
@@ -185,7 +192,7 @@ unsafe impl Send for Outputs {}
 impl Outputs {
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.list.len()
+        self.results.list.len()
     }
 
     /// Whether there are none.
@@ -198,7 +205,7 @@ impl Outputs {
     /// # Errors
     /// [`OutOfRange`](Code::OutOfRange) when there is no such result.
     pub fn get(&self, index: usize) -> Result<Value> {
-        output(&self.list, &self.function, &self.device, index)
+        self.results.get(index, &self.function, &self.device)
     }
 
     /// Result `index`, a tensor.
@@ -217,36 +224,65 @@ impl fmt::Debug for Outputs {
     }
 }
 
-fn output(list: &List, function: &Function, device: &Device, index: usize) -> Result<Value> {
-    if index >= list.len() {
-        return Err(Error::new(
-            Code::OutOfRange,
-            format!(
-                "`{}` has {} results and the last call left {}; no result {index}",
-                function.name(),
-                function.results().len(),
-                list.len()
-            ),
-        ));
+/// The results of the last invocation.
+struct Results {
+    list: List,
+    /// Those that the program may still hold and change, copied before it could: lists and bytes.
+    copies: Vec<(usize, Value)>,
+}
+
+impl Results {
+    fn new(function: &Function) -> Result<Self> {
+        Ok(Self { list: List::with_capacity(function.results().len())?, copies: Vec::new() })
     }
-    list.get(index, &function.results()[index], device)
+
+    fn clear(&mut self) -> Result<()> {
+        self.copies.clear();
+        self.list.clear()
+    }
+
+    /// Copies what has to be, while no other call of the session runs.
+    fn copy(&mut self, function: &Function, device: &Device) -> Result<()> {
+        for (index, ty) in function.results().iter().enumerate() {
+            if matches!(ty, ValueType::List(_) | ValueType::Bytes | ValueType::Reference(_)) {
+                self.copies.push((index, self.list.get(index, device)?));
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&self, index: usize, function: &Function, device: &Device) -> Result<Value> {
+        if index >= self.list.len() {
+            return Err(Error::new(
+                Code::OutOfRange,
+                format!(
+                    "`{}` has {} results and the last call left {}; no result {index}",
+                    function.name(),
+                    function.results().len(),
+                    self.list.len()
+                ),
+            ));
+        }
+        match self.copies.iter().find(|(copied, _)| *copied == index) {
+            Some((_, value)) => Ok(value.clone()),
+            None => self.list.get(index, device),
+        }
+    }
 }
 
 /// What is wrong with `value` as an argument of type `ty`.
 fn mismatch(ty: &ValueType, value: &Value) -> Option<String> {
-    let scalar = match value {
-        Value::I32(_) => Some(ScalarType::I32),
-        Value::I64(_) => Some(ScalarType::I64),
-        Value::F32(_) => Some(ScalarType::F32),
-        Value::F64(_) => Some(ScalarType::F64),
-        _ => None,
-    };
-    match (ty, value, scalar) {
-        (ValueType::Scalar(wanted), _, Some(given)) if *wanted == given => None,
-        (ValueType::Scalar(_), ..) | (_, _, Some(_)) => {
-            Some(format!("{} where {ty} belongs", value.kind()))
+    let wrong = || Some(format!("{} where {ty} belongs", value.kind()));
+    match (ty, value) {
+        (ValueType::Scalar(wanted), _) => {
+            if value.scalar() == Some(*wanted) {
+                None
+            } else {
+                wrong()
+            }
         }
-        (ValueType::Tensor { shape, element_type }, Value::BufferView(view), _) => {
+        (_, value) if value.scalar().is_some() => wrong(),
+        (ValueType::Tensor { shape, element_type }, Value::BufferView(view)) => {
             let fits = view.element_type() == *element_type
                 && view.shape().len() == shape.len()
                 && view
@@ -256,9 +292,14 @@ fn mismatch(ty: &ValueType, value: &Value) -> Option<String> {
                     .all(|(&has, &wants)| wants.is_none_or(|wants| wants == has));
             (!fits).then(|| format!("a {view:?} where {ty} belongs"))
         }
-        (ValueType::Tensor { .. } | ValueType::BufferView, Value::Buffer(_) | Value::Null, _) => {
-            Some(format!("{} where {ty} belongs", value.kind()))
+        (ValueType::BufferView, Value::BufferView(_)) | (ValueType::Bytes, Value::Bytes(_)) => None,
+        (ValueType::List(element), Value::List(values)) => {
+            let element = element.as_ref()?;
+            let wrong = |(at, value)| Some(format!("entry {at}: {}", mismatch(element, value)?));
+            values.iter().enumerate().find_map(wrong)
         }
-        _ => None,
+        // What a program is said to take as a reference is for it to look into.
+        (ValueType::Reference(_), _) => None,
+        _ => wrong(),
     }
 }

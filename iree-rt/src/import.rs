@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::panic::{self, AssertUnwindSafe};
 use std::ptr;
 
 use iree_sys as sys;
@@ -10,6 +9,7 @@ use iree_sys as sys;
 use crate::buffer::{ALIGNMENT, Buffer, Memory, params};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::panic::drop_quietly;
 use crate::status::check;
 
 impl Buffer {
@@ -92,10 +92,5 @@ pub(crate) unsafe fn import(
 unsafe extern "C" fn release_owner(owner: *mut c_void, _buffer: *mut sys::iree_hal_buffer_t) {
     // SAFETY: the box that `import` made; IREE calls back once.
     let owner = unsafe { Box::from_raw(owner.cast::<Box<dyn Any + Send>>()) };
-    // A panic must not unwind into C. The owner is gone either way.
-    let dropped = panic::catch_unwind(AssertUnwindSafe(|| drop(owner)));
-    if let Err(payload) = dropped {
-        // Dropping the payload could panic again.
-        std::mem::forget(payload);
-    }
+    drop_quietly(owner);
 }

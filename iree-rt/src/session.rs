@@ -13,6 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::function::Function;
 use crate::instance::Instance;
 use crate::module::Module;
+use crate::native::{Native, NativeHandle, NativeModule};
 use crate::status::check;
 use crate::value::Value;
 
@@ -27,6 +28,8 @@ pub struct Session {
     context: NonNull<sys::iree_vm_context_t>,
     number: u64,
     modules: Vec<Module>,
+    /// Full names of the functions of native modules.
+    natives: Vec<String>,
     /// Dropped after `drop` has released the context, which uses it.
     device: Device,
 }
@@ -39,6 +42,7 @@ unsafe impl Send for Session {}
 #[derive(Debug)]
 pub struct SessionBuilder {
     device: Device,
+    natives: Vec<Native>,
     modules: Vec<Module>,
 }
 
@@ -49,37 +53,44 @@ impl SessionBuilder {
         self
     }
 
+    /// Adds a module of Rust functions, from which all compiled modules may import.
+    pub fn native<S: Send + 'static>(mut self, module: NativeModule<S>) -> Self {
+        self.natives.push(module.erase());
+        self
+    }
+
     /// Loads the modules' executables on the device and runs their initializers.
     ///
     /// # Errors
     /// [`AlreadyExists`](Code::AlreadyExists) when two modules have one name;
+    /// [`NotFound`](Code::NotFound) for an import that no module before exports, which the message
+    /// names; [`Internal`](Code::Internal) for one of other types than are exported;
     /// [`Incompatible`](Code::Incompatible) when an executable does not fit this machine (a CPU
     /// without the features it was compiled for, or another kind of device) or calls a
     /// [`Kernel`](crate::Kernel) that the device was not opened with; what an initializer raises.
     pub fn build(self) -> Result<Session> {
-        Session::new(self.device, self.modules)
+        Session::new(self)
     }
 }
 
 impl Session {
     /// Begins a session on `device`.
     pub fn builder(device: &Device) -> SessionBuilder {
-        SessionBuilder { device: device.clone(), modules: Vec::new() }
+        SessionBuilder { device: device.clone(), natives: Vec::new(), modules: Vec::new() }
     }
 
-    fn new(device: Device, modules: Vec<Module>) -> Result<Self> {
-        for (at, module) in modules.iter().enumerate() {
-            if modules[..at].iter().any(|other| other.name() == module.name()) {
-                return Err(Error::new(
-                    Code::AlreadyExists,
-                    format!("two modules of one session are named `{}`", module.name()),
-                ));
-            }
-        }
+    fn new(builder: SessionBuilder) -> Result<Self> {
+        let SessionBuilder { device, natives, modules } = builder;
+        check_names(&natives, &modules)?;
+        let functions = natives.iter().flat_map(Native::functions).collect();
+        let natives: Vec<NativeHandle> =
+            natives.into_iter().map(|native| native.into_module(&device)).collect::<Result<_>>()?;
         let instance = Instance::get()?;
         let hal = HalModule::new(instance, &device)?;
-        let mut raw: Vec<_> =
-            std::iter::once(hal.0).chain(modules.iter().map(Module::raw)).collect();
+        let mut raw: Vec<_> = std::iter::once(hal.0)
+            .chain(natives.iter().map(NativeHandle::raw))
+            .chain(modules.iter().map(Module::raw))
+            .collect();
         let mut context = ptr::null_mut();
         // SAFETY: instance and modules are live; the context retains the modules.
         check(unsafe {
@@ -97,6 +108,7 @@ impl Session {
             context: NonNull::new(context).expect("IREE returned OK with a null context"),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             modules,
+            natives: functions,
             device,
         })
     }
@@ -106,7 +118,7 @@ impl Session {
         &self.device
     }
 
-    /// Its modules, in the order of loading.
+    /// Its compiled modules, in the order of loading.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
@@ -186,7 +198,7 @@ impl Session {
     }
 
     fn known(&self) -> String {
-        let mut names = Vec::new();
+        let mut names: Vec<_> = self.natives.iter().map(|name| format!("`{name}`")).collect();
         for module in &self.modules {
             for function in module.functions().unwrap_or_default() {
                 names.push(format!("`{}.{}`", module.name(), function.name));
@@ -210,6 +222,21 @@ impl fmt::Debug for Session {
             .field("modules", &self.modules)
             .finish()
     }
+}
+
+fn check_names(natives: &[Native], modules: &[Module]) -> Result<()> {
+    let names = natives.iter().map(|native| native.name().to_owned());
+    let mut known = vec!["hal".to_owned()];
+    for name in names.chain(modules.iter().map(Module::name)) {
+        if known.contains(&name) {
+            return Err(Error::new(
+                Code::AlreadyExists,
+                format!("two modules of one session are named `{name}`"),
+            ));
+        }
+        known.push(name);
+    }
+    Ok(())
 }
 
 /// The module through which compiled programs reach the device.
