@@ -178,11 +178,14 @@ fn letter(ty: &ValueType) -> char {
     }
 }
 
+/// Runs the function of this number.
+type RunAny = Box<dyn FnMut(usize, Vec<Value>) -> Result<Vec<Value>> + Send>;
+
 /// A native module of whatever state, before it is in a session.
 pub(crate) struct Native {
     name: String,
     exports: Vec<Export>,
-    run: Box<dyn FnMut(usize, Vec<Value>) -> Result<Vec<Value>> + Send>,
+    run: RunAny,
 }
 
 impl Native {
@@ -253,7 +256,7 @@ struct Loaded {
     native: Meta,
     device: Device,
     /// A lock only to notice a function that calls into its own session.
-    run: Mutex<Box<dyn FnMut(usize, Vec<Value>) -> Result<Vec<Value>> + Send>>,
+    run: Mutex<RunAny>,
 }
 
 struct Meta {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
+use crate::buffer_view::BufferView;
 use crate::call::{Call, Outputs};
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
@@ -15,6 +16,7 @@ use crate::instance::Instance;
 use crate::module::Module;
 use crate::native::{Native, NativeHandle, NativeModule};
 use crate::status::check;
+use crate::trace::{self, OnTrace};
 use crate::value::Value;
 
 /// Numbers sessions, so that a function of one is never called in another.
@@ -38,12 +40,14 @@ pub struct Session {
 // methods only read.
 unsafe impl Send for Session {}
 
-/// Collects the modules of a [`Session`].
-#[derive(Debug)]
+/// Collects the modules of a [`Session`], and what else it is made with.
+#[must_use]
 pub struct SessionBuilder {
     device: Device,
     natives: Vec<Native>,
     modules: Vec<Module>,
+    on_trace: Option<OnTrace>,
+    trace_execution: bool,
 }
 
 impl SessionBuilder {
@@ -56,6 +60,60 @@ impl SessionBuilder {
     /// Adds a module of Rust functions, from which all compiled modules may import.
     pub fn native<S: Send + 'static>(mut self, module: NativeModule<S>) -> Self {
         self.natives.push(module.erase());
+        self
+    }
+
+    /// Tells `sink` of the tensors that programs trace.
+    ///
+    /// A program traces with `flow.tensor.trace "KEY" = [%a : tensor<4xf32>]`, or compiled with
+    /// `--iree-flow-trace-dispatch-tensors`, which traces what goes into and comes out of each
+    /// dispatch. The sink gets key and tensors on the thread of the call; its error or panic is
+    /// that of the call.
+    ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+    /// let vmfb = Compiler::find()?.compile(
+    ///     "module @program {
+    ///        func.func @run(%a: tensor<2xf32>) -> tensor<2xf32> {
+    ///          %0 = stablehlo.add %a, %a : tensor<2xf32>
+    ///          flow.tensor.trace \"doubled\" = [%0 : tensor<2xf32>]
+    ///          return %0 : tensor<2xf32>
+    ///        }
+    ///      }",
+    ///     &CompileOptions::default(),
+    /// )?;
+    /// let device = Instance::get()?.device("local-task")?;
+    /// let (sender, traces) = std::sync::mpsc::channel();
+    /// // SAFETY: compiled just now for the CPU of this machine.
+    /// let program = unsafe { Module::from_bytes(&vmfb)? };
+    /// let mut session = Session::builder(&device)
+    ///     .module(program)
+    ///     .on_trace(move |key, tensors| {
+    ///         let _ = sender.send((key.to_owned(), tensors[0].read::<f32>()?));
+    ///         Ok(())
+    ///     })
+    ///     .build()?;
+    /// let run = session.function("program.run")?;
+    /// session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
+    /// assert_eq!(traces.try_recv().unwrap(), ("doubled".into(), vec![2., 4.]));
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
+    pub fn on_trace(
+        mut self,
+        sink: impl FnMut(&str, &[BufferView]) -> Result<()> + Send + 'static,
+    ) -> Self {
+        self.on_trace = Some(Box::new(sink));
+        self
+    }
+
+    /// Has IREE write every instruction of the VM, with its values, to the standard error stream.
+    ///
+    /// Only a runtime that was compiled with `IREE_VM_EXECUTION_TRACING_ENABLE=1` can, which
+    /// release builds are not (`cargo xtask fetch-iree` makes one): others ignore this.
+    pub fn trace_execution(mut self, yes: bool) -> Self {
+        self.trace_execution = yes;
         self
     }
 
@@ -73,30 +131,51 @@ impl SessionBuilder {
     }
 }
 
+impl fmt::Debug for SessionBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionBuilder")
+            .field("device", &self.device)
+            .field("natives", &self.natives)
+            .field("modules", &self.modules)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Session {
     /// Begins a session on `device`.
     pub fn builder(device: &Device) -> SessionBuilder {
-        SessionBuilder { device: device.clone(), natives: Vec::new(), modules: Vec::new() }
+        SessionBuilder {
+            device: device.clone(),
+            natives: Vec::new(),
+            modules: Vec::new(),
+            on_trace: None,
+            trace_execution: false,
+        }
     }
 
     fn new(builder: SessionBuilder) -> Result<Self> {
-        let SessionBuilder { device, natives, modules } = builder;
+        let SessionBuilder { device, natives, modules, on_trace, trace_execution } = builder;
         check_names(&natives, &modules)?;
         let functions = natives.iter().flat_map(Native::functions).collect();
         let natives: Vec<NativeHandle> =
             natives.into_iter().map(|native| native.into_module(&device)).collect::<Result<_>>()?;
         let instance = Instance::get()?;
-        let hal = HalModule::new(instance, &device)?;
+        let hal = HalModule::new(instance, &device, on_trace)?;
         let mut raw: Vec<_> = std::iter::once(hal.0)
             .chain(natives.iter().map(NativeHandle::raw))
             .chain(modules.iter().map(Module::raw))
             .collect();
+        let flags = if trace_execution {
+            sys::IREE_VM_CONTEXT_FLAG_TRACE_EXECUTION
+        } else {
+            sys::IREE_VM_CONTEXT_FLAG_NONE
+        };
         let mut context = ptr::null_mut();
         // SAFETY: instance and modules are live; the context retains the modules.
         check(unsafe {
             sys::iree_vm_context_create_with_modules(
                 instance.vm.as_ptr(),
-                sys::IREE_VM_CONTEXT_FLAG_NONE,
+                flags,
                 raw.len(),
                 raw.as_mut_ptr(),
                 host_allocator(),
@@ -243,25 +322,27 @@ fn check_names(natives: &[Native], modules: &[Module]) -> Result<()> {
 struct HalModule(*mut sys::iree_vm_module_t);
 
 impl HalModule {
-    fn new(instance: &Instance, device: &Device) -> Result<Self> {
+    fn new(instance: &Instance, device: &Device, on_trace: Option<OnTrace>) -> Result<Self> {
+        let sink = trace::debug_sink(device, on_trace);
         let mut raw = ptr::null_mut();
         // Synchronous: calls block in the wait for the device instead of yielding to us, who would
         // only wait then. In IREE 3.13 a yield whose wait frame makes the VM stack grow writes the
         // place to resume at into the old stack, and the function begins anew with its registers
         // in use ("ref type mismatch").
-        // SAFETY: instance and group are live; the module retains the group. The zeroed debug
-        // sink drops what programs trace: a library prints nothing.
+        // SAFETY: instance and group are live; the module retains the group, and takes over the
+        // sink when it was made.
         check(unsafe {
             sys::iree_hal_module_create(
                 instance.vm.as_ptr(),
                 sys::iree_hal_module_device_policy_default(),
                 device.group(),
                 sys::IREE_HAL_MODULE_FLAG_SYNCHRONOUS,
-                sys::iree_hal_module_debug_sink_t::default(),
+                sink,
                 host_allocator(),
                 &mut raw,
             )
-        })?;
+        })
+        .inspect_err(|_| trace::discard(sink))?;
         Ok(Self(raw))
     }
 }
