@@ -12,6 +12,7 @@ use iree_sys::allocator::host_allocator;
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::instance::Instance;
+use crate::module::VmModule;
 use crate::panic;
 use crate::reference::RawReference;
 use crate::signature::{ScalarType, Signature, ValueType};
@@ -199,7 +200,7 @@ impl Native {
     }
 
     /// The module for the VM, for one session on `device`.
-    pub(crate) fn into_module(self, device: &Device) -> Result<NativeHandle> {
+    pub(crate) fn into_module(self, device: &Device) -> Result<VmModule> {
         let loaded = Box::into_raw(Loaded::new(self, device.clone()));
         let interface = sys::iree_vm_module_t {
             self_: loaded.cast(),
@@ -219,7 +220,7 @@ impl Native {
                 &mut raw,
             )
         });
-        created.map(|()| NativeHandle(raw)).inspect_err(|_| {
+        created.map(|()| VmModule::own(raw)).inspect_err(|_| {
             // SAFETY: nothing was created that would destroy it.
             drop(unsafe { Box::from_raw(loaded) });
         })
@@ -229,22 +230,6 @@ impl Native {
 impl fmt::Debug for Native {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NativeModule({})", self.name)
-    }
-}
-
-/// A reference to a module of the VM, until a context has its own.
-pub(crate) struct NativeHandle(*mut sys::iree_vm_module_t);
-
-impl NativeHandle {
-    pub(crate) fn raw(&self) -> *mut sys::iree_vm_module_t {
-        self.0
-    }
-}
-
-impl Drop for NativeHandle {
-    fn drop(&mut self) {
-        // SAFETY: a reference of ours, not used again.
-        unsafe { sys::iree_vm_module_release(self.0) };
     }
 }
 

@@ -13,8 +13,9 @@ use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::function::Function;
 use crate::instance::Instance;
-use crate::module::Module;
-use crate::native::{Native, NativeHandle, NativeModule};
+use crate::module::{Module, VmModule};
+use crate::native::{Native, NativeModule};
+use crate::parameters::{self, ParameterIndex, ParameterProvider, Provider};
 use crate::status::check;
 use crate::trace::{self, OnTrace};
 use crate::value::Value;
@@ -45,6 +46,7 @@ unsafe impl Send for Session {}
 pub struct SessionBuilder {
     device: Device,
     natives: Vec<Native>,
+    parameters: Vec<Result<Provider>>,
     modules: Vec<Module>,
     on_trace: Option<OnTrace>,
     trace_execution: bool,
@@ -60,6 +62,19 @@ impl SessionBuilder {
     /// Adds a module of Rust functions, from which all compiled modules may import.
     pub fn native<S: Send + 'static>(mut self, module: NativeModule<S>) -> Self {
         self.natives.push(module.erase());
+        self
+    }
+
+    /// Answers with the parameters of `index` when programs ask for those of `scope` (empty for
+    /// parameters without one). Of several for one scope, the first answers.
+    pub fn parameters(mut self, scope: &str, index: &ParameterIndex) -> Self {
+        self.parameters.push(Provider::of_index(scope, index));
+        self
+    }
+
+    /// Has Rust code answer when programs ask for parameters.
+    pub fn parameter_provider(mut self, provider: impl ParameterProvider + 'static) -> Self {
+        self.parameters.push(Ok(Provider::of_rust(Box::new(provider))));
         self
     }
 
@@ -121,8 +136,8 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// [`AlreadyExists`](Code::AlreadyExists) when two modules have one name;
-    /// [`NotFound`](Code::NotFound) for an import that no module before exports, which the message
-    /// names; [`Internal`](Code::Internal) for one of other types than are exported;
+    /// [`NotFound`](Code::NotFound) for an import that no module before exports, or a parameter
+    /// that nobody answers for, which the message names; [`Internal`](Code::Internal) for one of other types than are exported;
     /// [`Incompatible`](Code::Incompatible) when an executable does not fit this machine (a CPU
     /// without the features it was compiled for, or another kind of device) or calls a
     /// [`Kernel`](crate::Kernel) that the device was not opened with; what an initializer raises.
@@ -147,6 +162,7 @@ impl Session {
         SessionBuilder {
             device: device.clone(),
             natives: Vec::new(),
+            parameters: Vec::new(),
             modules: Vec::new(),
             on_trace: None,
             trace_execution: false,
@@ -154,17 +170,22 @@ impl Session {
     }
 
     fn new(builder: SessionBuilder) -> Result<Self> {
-        let SessionBuilder { device, natives, modules, on_trace, trace_execution } = builder;
+        let SessionBuilder { device, natives, parameters, modules, on_trace, trace_execution } =
+            builder;
         check_names(&natives, &modules)?;
         let functions = natives.iter().flat_map(Native::functions).collect();
-        let natives: Vec<NativeHandle> =
-            natives.into_iter().map(|native| native.into_module(&device)).collect::<Result<_>>()?;
         let instance = Instance::get()?;
-        let hal = HalModule::new(instance, &device, on_trace)?;
-        let mut raw: Vec<_> = std::iter::once(hal.0)
-            .chain(natives.iter().map(NativeHandle::raw))
-            .chain(modules.iter().map(Module::raw))
-            .collect();
+        // Compiled modules import from these, which import nothing.
+        let mut first = vec![hal_module(instance, &device, on_trace)?];
+        if !parameters.is_empty() {
+            let providers = parameters.into_iter().collect::<Result<Vec<_>>>()?;
+            first.push(parameters::module(&providers)?);
+        }
+        for native in natives {
+            first.push(native.into_module(&device)?);
+        }
+        let mut raw: Vec<_> =
+            first.iter().map(VmModule::raw).chain(modules.iter().map(Module::raw)).collect();
         let flags = if trace_execution {
             sys::IREE_VM_CONTEXT_FLAG_TRACE_EXECUTION
         } else {
@@ -305,7 +326,7 @@ impl fmt::Debug for Session {
 
 fn check_names(natives: &[Native], modules: &[Module]) -> Result<()> {
     let names = natives.iter().map(|native| native.name().to_owned());
-    let mut known = vec!["hal".to_owned()];
+    let mut known = vec!["hal".to_owned(), "io_parameters".to_owned()];
     for name in names.chain(modules.iter().map(Module::name)) {
         if known.contains(&name) {
             return Err(Error::new(
@@ -319,39 +340,28 @@ fn check_names(natives: &[Native], modules: &[Module]) -> Result<()> {
 }
 
 /// The module through which compiled programs reach the device.
-struct HalModule(*mut sys::iree_vm_module_t);
-
-impl HalModule {
-    fn new(instance: &Instance, device: &Device, on_trace: Option<OnTrace>) -> Result<Self> {
-        let sink = trace::debug_sink(device, on_trace);
-        let mut raw = ptr::null_mut();
-        // Synchronous: calls block in the wait for the device instead of yielding to us, who would
-        // only wait then. In IREE 3.13 a yield whose wait frame makes the VM stack grow writes the
-        // place to resume at into the old stack, and the function begins anew with its registers
-        // in use ("ref type mismatch").
-        // SAFETY: instance and group are live; the module retains the group, and takes over the
-        // sink when it was made.
-        check(unsafe {
-            sys::iree_hal_module_create(
-                instance.vm.as_ptr(),
-                sys::iree_hal_module_device_policy_default(),
-                device.group(),
-                sys::IREE_HAL_MODULE_FLAG_SYNCHRONOUS,
-                sink,
-                host_allocator(),
-                &mut raw,
-            )
-        })
-        .inspect_err(|_| trace::discard(sink))?;
-        Ok(Self(raw))
-    }
-}
-
-impl Drop for HalModule {
-    fn drop(&mut self) {
-        // SAFETY: a reference of ours, not used again.
-        unsafe { sys::iree_vm_module_release(self.0) };
-    }
+fn hal_module(instance: &Instance, device: &Device, on_trace: Option<OnTrace>) -> Result<VmModule> {
+    let sink = trace::debug_sink(device, on_trace);
+    let mut raw = ptr::null_mut();
+    // Synchronous: calls block in the wait for the device instead of yielding to us, who would
+    // only wait then. In IREE 3.13 a yield whose wait frame makes the VM stack grow writes the
+    // place to resume at into the old stack, and the function begins anew with its registers
+    // in use ("ref type mismatch").
+    // SAFETY: instance and group are live; the module retains the group, and takes over the sink
+    // when it was made.
+    check(unsafe {
+        sys::iree_hal_module_create(
+            instance.vm.as_ptr(),
+            sys::iree_hal_module_device_policy_default(),
+            device.group(),
+            sys::IREE_HAL_MODULE_FLAG_SYNCHRONOUS,
+            sink,
+            host_allocator(),
+            &mut raw,
+        )
+    })
+    .inspect_err(|_| trace::discard(sink))?;
+    Ok(VmModule::own(raw))
 }
 
 fn explain(error: Error, device: &Device) -> Error {
@@ -364,6 +374,8 @@ fn explain(error: Error, device: &Device) -> Error {
         error.with_code(Code::Incompatible).context(
             "the module holds code for another CPU or kind of device; compile it for this one",
         )
+    } else if message.contains("'io_parameters' not registered") {
+        error.context("a module takes parameters, and the session was given none")
     } else {
         error
     };

@@ -1,26 +1,21 @@
-//! Parameter archives (`.irpa`, `.gguf`, `.safetensors`) and the module `io_parameters`: static
-//! libraries of IREE that are not in the unified one.
+//! Parameters and the module `io_parameters`, through which programs take them: static libraries of
+//! IREE that are not in the unified one.
 
 use crate::Manifest;
 
 /// Their names, in link order, and where a build leaves them below the runtime's sources.
-pub(crate) const LIBRARIES: [(&str, &str); 12] = [
+pub(crate) const LIBRARIES: [(&str, &str); 7] = [
     ("iree_modules_io_parameters_parameters", "iree/modules/io/parameters"),
-    ("iree_io_formats_parser_registry", "iree/io/formats"),
-    ("iree_io_formats_gguf_gguf", "iree/io/formats/gguf"),
     ("iree_io_formats_irpa_irpa", "iree/io/formats/irpa"),
-    ("iree_io_formats_safetensors_safetensors", "iree/io/formats/safetensors"),
     ("iree_io_stream", "iree/io"),
     ("iree_io_parameter_index_provider", "iree/io"),
     ("iree_io_parameter_provider", "iree/io"),
     ("iree_io_parameter_index", "iree/io"),
     ("iree_hal_utils_file_cache", "iree/hal/utils"),
-    ("iree_base_internal_json", "iree/base/internal"),
-    ("iree_base_internal_unicode", "iree/base/internal"),
 ];
 
 impl Manifest {
-    /// Whether programs that link the folder can read parameter archives.
+    /// Whether what links the folder can give parameters to compiled programs.
     pub fn has_parameters(&self) -> bool {
         let linked = |name: &str| self.link.iter().any(|link| link.ends_with(&format!("={name}")));
         LIBRARIES.iter().all(|(name, _)| linked(name))

@@ -21,8 +21,8 @@ pub fn libraries(found: &Located) {
     }
     if !found.manifest.has_parameters() {
         println!(
-            "cargo:warning={} has no libraries for parameter archives: programs that use them do \
-             not link; `cargo xtask fetch-iree` makes a folder that has",
+            "cargo:warning={} has no libraries for parameters: programs that take them do not \
+             link; `cargo xtask fetch-iree` makes a folder that has",
             found.folder.display()
         );
     }

@@ -9869,12 +9869,6 @@ unsafe extern "C" {
         target_file_offset: iree_io_physical_offset_t,
         host_allocator: iree_allocator_t,
     ) -> iree_status_t;
-    pub fn iree_io_parse_file_index(
-        path: iree_string_view_t,
-        file_handle: *mut iree_io_file_handle_t,
-        index: *mut iree_io_parameter_index_t,
-        host_allocator: iree_allocator_t,
-    ) -> iree_status_t;
     pub fn iree_io_parameter_provider_retain(
         provider: *mut iree_io_parameter_provider_t,
     );
