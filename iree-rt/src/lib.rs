@@ -116,7 +116,7 @@ mod value;
 pub use buffer::{Buffer, Memory};
 pub use buffer_view::{BufferView, Mapped};
 pub use call::{Call, Outputs};
-pub use compiler::{CompileOptions, Compiler};
+pub use compiler::{CancelToken, CompileLimits, CompileOptions, Compiler};
 pub use device::{Device, DeviceOptions};
 pub use driver::{DeviceInfo, DriverInfo};
 pub use element::{Element, ElementType};
