@@ -308,8 +308,7 @@ impl Buffer {
         NonNull::new(unsafe { external.handle.host_allocation.ptr }.cast())
     }
 
-    /// The HAL buffer; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_buffer_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_buffer_t {
         self.raw.as_ptr()
     }
 

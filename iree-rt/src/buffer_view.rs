@@ -234,8 +234,7 @@ impl BufferView {
         Ok(Mapped { data, _view: self })
     }
 
-    /// The HAL buffer view; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
         self.raw.as_ptr()
     }
 

@@ -148,8 +148,7 @@ impl Device {
         check(unsafe { sys::iree_hal_device_trim(self.raw()) })
     }
 
-    /// The HAL device; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_device_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_device_t {
         self.0.raw.as_ptr()
     }
 

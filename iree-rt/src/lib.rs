@@ -101,6 +101,8 @@ mod native;
 mod panic;
 mod parameters;
 mod profile;
+#[cfg(feature = "raw")]
+mod raw;
 mod reference;
 mod semaphore;
 mod session;
@@ -124,6 +126,8 @@ pub use error::{Code, Error, Result};
 pub use function::{Function, FunctionInfo};
 pub use half::{bf16, f16};
 pub use instance::Instance;
+#[cfg(feature = "raw")]
+pub use iree_sys as sys;
 pub use iree_sys::IREE_VERSION;
 pub use kernel::{Kernel, KernelArguments, Kernels};
 pub use module::Module;

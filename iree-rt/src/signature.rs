@@ -77,6 +77,7 @@ impl fmt::Display for ValueType {
 
 /// What a function takes and returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Signature {
     /// Types of the arguments, in order.
     pub arguments: Vec<ValueType>,

@@ -7,11 +7,41 @@ mod gguf;
 mod irpa;
 
 use std::fmt;
+use std::path::Path;
 
 use safetensors::SafeTensors;
 
-use super::index::ParameterFormat;
 use crate::error::{Code, Error, Result};
+
+/// The format of an archive of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ParameterFormat {
+    /// IREE's own.
+    Irpa,
+    /// That of GGML and llama.cpp; tensors lie in it as they are, quantized or not.
+    Gguf,
+    /// That of Hugging Face.
+    Safetensors,
+}
+
+impl ParameterFormat {
+    /// The format that the extension of `path` says.
+    pub fn of(path: impl AsRef<Path>) -> Option<Self> {
+        let extension = path.as_ref().extension()?.to_str()?.to_ascii_lowercase();
+        [Self::Irpa, Self::Gguf, Self::Safetensors]
+            .into_iter()
+            .find(|format| format.extension() == extension)
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Irpa => "irpa",
+            Self::Gguf => "gguf",
+            Self::Safetensors => "safetensors",
+        }
+    }
+}
 
 /// A parameter of an archive.
 pub(super) struct Found<'a> {

@@ -5,11 +5,13 @@
 //! `.gguf`, `.safetensors`) or collects what is in memory, and writes `.irpa`;
 //! [`ParameterProvider`] answers with whatever Rust code makes.
 
+mod archive;
 mod formats;
 mod index;
 mod memory;
 mod provider;
 
-pub use index::{ParameterEntry, ParameterFormat, ParameterIndex};
+pub use formats::ParameterFormat;
+pub use index::{ParameterEntry, ParameterIndex};
 pub use provider::ParameterProvider;
 pub(crate) use provider::{Provider, module};
