@@ -76,3 +76,10 @@ fn kernels_leak_nothing() {
     let source = include_str!("../examples/kernel.mlir");
     leaks_nothing("kernel", source, "[1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]");
 }
+
+#[test]
+fn native_modules_and_parameters_leak_nothing() {
+    let source = include_str!("../examples/native.mlir");
+    let expected = "product = [6.0, 15.0]\n[6.5, 14.5]\nproduct = [9.0, 21.0]\n[9.5, 20.5]";
+    leaks_nothing("native", source, expected);
+}
