@@ -60,6 +60,16 @@
 //! large buffer in place, [`Buffer::import`] takes over host memory (a mapped file) without a
 //! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
 //!
+//! # What a program may ask for
+//!
+//! A [`NativeModule`] has Rust functions that a program imports and calls. A [`ParameterIndex`]
+//! (or a [`ParameterProvider`]) has the weights that it names instead of containing them. Compiled
+//! modules import from those before them in a session. `examples/native.rs` shows it; a program
+//! that traces tensors tells [`SessionBuilder::on_trace`] of them.
+//!
+//! Besides tensors and scalars, functions take and return lists, bytes, and references to Rust
+//! values that they pass on ([`Value`]).
+//!
 //! # Kernels
 //!
 //! A graph for the CPU devices may call functions of the program that runs it ([`Kernels`]):
@@ -68,7 +78,8 @@
 //! # Errors
 //!
 //! There is one [`struct@Error`], with a [`Code`] to match on and a message that carries what IREE
-//! says, where it says it, and the diagnostics of the compiler. Nothing is printed.
+//! says, where it says it, and the diagnostics of the compiler. Nothing is printed, unless
+//! [`SessionBuilder::trace_execution`] asks for it.
 //!
 //! # Leaks
 //!

@@ -28,12 +28,14 @@ use crate::value::Value;
 /// function of it, or the caller, gets at the value again:
 ///
 /// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
 /// use iree_rt::Reference;
 ///
 /// let words = Reference::new(vec!["one", "two"])?;
 /// assert_eq!(words.downcast_ref::<Vec<&str>>().unwrap().len(), 2);
 /// assert!(words.downcast_ref::<String>().is_none());
-/// # Ok::<(), iree_rt::Error>(())
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct Reference(Arc<Inner>);

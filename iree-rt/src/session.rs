@@ -54,6 +54,49 @@ pub struct SessionBuilder {
 
 impl SessionBuilder {
     /// Adds a module, after those that it imports from.
+    ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+    /// let compile = |source: &str| -> iree_rt::Result<Module> {
+    ///     let vmfb = Compiler::find()?.compile(source, &CompileOptions::default())?;
+    ///     // SAFETY: compiled just now for the CPU of this machine.
+    ///     unsafe { Module::from_bytes(&vmfb) }
+    /// };
+    /// let counter = compile(
+    ///     "module @counter {
+    ///        util.global private mutable @count = 0 : i32
+    ///        func.func @add(%by: i32) -> i32 {
+    ///          %old = util.global.load @count : i32
+    ///          %new = arith.addi %old, %by : i32
+    ///          util.global.store %new, @count : i32
+    ///          return %new : i32
+    ///        }
+    ///      }",
+    /// )?;
+    /// let user = compile(
+    ///     "module @user {
+    ///        func.func private @counter.add(i32) -> i32
+    ///        func.func @twice(%by: i32) -> i32 {
+    ///          %0 = call @counter.add(%by) : (i32) -> i32
+    ///          %1 = call @counter.add(%by) : (i32) -> i32
+    ///          return %1 : i32
+    ///        }
+    ///      }",
+    /// )?;
+    /// let device = Instance::get()?.device("local-task")?;
+    /// let build = || {
+    ///     Session::builder(&device).module(counter.clone()).module(user.clone()).build()
+    /// };
+    /// let (mut first, mut second) = (build()?, build()?);
+    /// let twice = first.typed::<(i32,), i32>("user.twice")?;
+    /// assert_eq!([twice.call(&mut first, (5,))?, twice.call(&mut first, (1,))?], [10, 12]);
+    /// // The other session has counted nothing.
+    /// let twice = second.typed::<(i32,), i32>("user.twice")?;
+    /// assert_eq!(twice.call(&mut second, (1,))?, 2);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
     pub fn module(mut self, module: Module) -> Self {
         self.modules.push(module);
         self

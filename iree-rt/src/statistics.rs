@@ -39,6 +39,20 @@ impl Device {
     /// What its allocator has given out since it was opened.
     ///
     /// All zero when the runtime was built without `IREE_STATISTICS_ENABLE`.
+    ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// use iree_rt::{Buffer, Instance};
+    ///
+    /// let device = Instance::get()?.device("local-task")?;
+    /// let buffer = Buffer::allocate(&device, 1 << 20)?;
+    /// assert_eq!(device.memory_statistics().device.live(), 1 << 20);
+    /// drop(buffer);
+    /// let used = device.memory_statistics().device;
+    /// assert_eq!((used.live(), used.peak), (0, 1 << 20));
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
     pub fn memory_statistics(&self) -> MemoryStatistics {
         let mut raw = sys::iree_hal_allocator_statistics_t::default();
         // SAFETY: the allocator belongs to the live device.

@@ -13,6 +13,37 @@ use crate::signature::ScalarType;
 ///
 /// Lists and bytes are passed by value: what the other side does with its own changes nothing
 /// here. Integers narrower than 32 bits, and truth values, are passed as 32-bit ones.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Value};
+/// let vmfb = Compiler::find()?.compile(
+///     "module @program {
+///        func.func @first(%list: !util.list<?>) -> (i32, !util.list<?>) {
+///          %at = arith.constant 0 : index
+///          %first = util.list.get %list[%at] : !util.list<?> -> i32
+///          return %first, %list : i32, !util.list<?>
+///        }
+///      }",
+///     &CompileOptions::default(),
+/// )?;
+/// let device = Instance::get()?.device("local-task")?;
+/// // SAFETY: compiled just now for the CPU of this machine.
+/// let program = unsafe { Module::from_bytes(&vmfb)? };
+/// let mut session = Session::builder(&device).module(program).build()?;
+/// let first = session.function("program.first")?;
+/// let list = vec![Value::from(7), Value::from("text"), vec![Value::from(0.5f64)].into()];
+/// let out = session.call(&first, [list.into()])?;
+/// assert!(matches!(out.get(0)?, Value::I32(7)));
+/// let Value::List(same) = out.get(1)? else { panic!("no list") };
+/// assert!(matches!(&same[1], Value::Bytes(text) if text == b"text"));
+///
+/// // Lists of one type are `Vec`s of it.
+/// let first = session.typed::<(Vec<i32>,), (i32, Vec<i32>)>("program.first")?;
+/// assert_eq!(first.call(&mut session, (vec![1, 2],))?, (1, vec![1, 2]));
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value {

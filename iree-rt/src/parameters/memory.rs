@@ -57,8 +57,10 @@ impl Memory {
     /// # Safety
     /// The file is not changed or truncated while the memory is used.
     pub(super) unsafe fn map(file: &File) -> Result<Self> {
+        // Without room in swap, as hardly a page is ever written: else the system refuses to map
+        // what is larger than its memory.
         // SAFETY: by the contract of this function.
-        let mut map = unsafe { MmapOptions::new().map_copy(file)? };
+        let mut map = unsafe { MmapOptions::new().no_reserve_swap().map_copy(file)? };
         Ok(Self { start: map.as_mut_ptr(), length: map.len(), owner: Arc::new(map) })
     }
 
