@@ -406,8 +406,18 @@ fn names_are_used_once() {
         assert_eq!(error.code(), Code::AlreadyExists);
         assert!(error.message().contains(name), "{error}");
     }
+    // A module without functions is one.
+    let empty = Session::builder(&device("local-sync")).native(NativeModule::new("empty"));
+    let error = empty.build().unwrap().function("empty.f").unwrap_err();
+    assert!(error.message().contains("has none"), "{error}");
+    // Of two functions of one name the later stays.
+    let host = NativeModule::new("host").function("f", |()| Ok(1)).function("f", |()| Ok(2i64));
+    let mut session = Session::builder(&device("local-sync")).native(host).build().unwrap();
+    let f = session.typed::<(), i64>("host.f").unwrap();
+    assert_eq!(f.call(&mut session, ()).unwrap(), 2);
     let builder = Session::builder(&device("local-sync"));
-    let twice = builder.native(host()).native(host()).build().unwrap_err();
+    let twice = builder.native(host_of_lists(|| Ok(Value::Null))).native(self::host()).build();
+    let twice = twice.unwrap_err();
     assert_eq!(twice.code(), Code::AlreadyExists);
 }
 
