@@ -370,6 +370,20 @@ fn files_that_are_no_archives_are_refused() {
     }
 }
 
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["no/such/folder/x.irpa", "taken.irpa"] {
+        let path = folder.path().join(name);
+        let _ = fs::create_dir(folder.path().join("taken.irpa"));
+        let error = in_memory().write_archive(&path).unwrap_err();
+        assert!(error.message().contains(name), "{error}");
+        assert!(ParameterIndex::read_file(&path).unwrap_err().message().contains(name));
+        // SAFETY: there is no file that could change.
+        assert!(unsafe { ParameterIndex::from_file(&path) }.is_err());
+    }
+}
+
 /// Every prefix of every archive, and every archive with one byte changed: errors, or parameters
 /// that can be read; nothing else.
 #[test]
