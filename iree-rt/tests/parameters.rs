@@ -271,6 +271,28 @@ fn aligned_parameters_are_used_where_they_are() {
 }
 
 #[test]
+fn splats_of_wide_values() {
+    let source = r#"
+    module @wide {
+      util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4xi64>
+      func.func @get() -> tensor<4xi64> {
+        %0 = util.global.load @w : tensor<4xi64>
+        return %0 : tensor<4xi64>
+      }
+    }"#;
+    let bytes = compile(source, &CompileOptions::default());
+    let index = ParameterIndex::new().unwrap();
+    index.add_splat("w", 0x0102_0304_0506_0708i64, 32, b"").unwrap();
+    for uri in BOTH_CPU_DEVICES {
+        let builder = Session::builder(&device(uri)).parameters("model", &index);
+        let mut session = builder.module(module(&bytes)).build().unwrap();
+        let get = session.typed::<(), Tensor<i64>>("wide.get").unwrap();
+        let wide = get.call(&mut session, ()).unwrap().read().unwrap();
+        assert_eq!(wide, [0x0102_0304_0506_0708; 4]);
+    }
+}
+
+#[test]
 fn a_program_that_changes_its_state_changes_no_parameter() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.irpa");
@@ -427,10 +449,11 @@ fn names_are_used_once_and_splats_fit() {
     assert_eq!(index.add("w", &[1u8], b"").unwrap_err().code(), Code::AlreadyExists);
     assert_eq!(index.add_splat("w", 1u8, 1, b"").unwrap_err().code(), Code::AlreadyExists);
     assert_eq!(index.extend(&in_memory()).unwrap_err().code(), Code::AlreadyExists);
-    for (value, length) in [(&[0u8; 17][..], 17), (&[0u8; 0], 4), (&[0u8; 4], 6)] {
+    for (value, length) in [(&[0u8; 17][..], 17), (&[0u8; 0], 4), (&[0u8; 3], 6), (&[0u8; 4], 6)] {
         let error = match value.len() {
             17 => index.add_splat("s", [0u8; 17], length, b""),
             0 => index.add_splat("s", [0u8; 0], length, b""),
+            3 => index.add_splat("s", [0u8; 3], length, b""),
             _ => index.add_splat("s", [0u8; 4], length, b""),
         };
         assert_eq!(error.unwrap_err().code(), Code::InvalidArgument);

@@ -79,6 +79,9 @@ pub struct ParameterEntry {
     pub is_splat: bool,
 }
 
+/// The widest value that a device fills a buffer with, bytes.
+const WIDEST_FILL: usize = 4;
+
 impl ParameterIndex {
     /// An index of nothing.
     ///
@@ -113,17 +116,31 @@ impl ParameterIndex {
     pub(super) fn copy(&self, name: &str, to: &Self, key: &str) -> Result<()> {
         let entry = self.find(name)?;
         match Stored::of(&entry) {
+            Stored::Splat(value) if value.len() > WIDEST_FILL => {
+                to.add_owned(key, self.read(name)?)
+            }
             Stored::Splat(value) => to.splat(key, value, entry.length, b""),
             Stored::Bytes(stored) => to.add(key, stored, b""),
         }
+    }
+
+    /// Whether there is a splat that devices cannot fill a buffer with.
+    pub(super) fn has_wide_splats(&self) -> Result<bool> {
+        for at in 0..self.len() {
+            if matches!(Stored::of(&self.get(at)?), Stored::Splat(value) if value.len() > WIDEST_FILL)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Adds a parameter of `length` bytes that is `value` over and over.
     ///
     /// # Errors
     /// [`AlreadyExists`](Code::AlreadyExists) when there is one of this name;
-    /// [`InvalidArgument`](Code::InvalidArgument) for a value that has not 1 to 16 bytes, or that
-    /// does not divide the length.
+    /// [`InvalidArgument`](Code::InvalidArgument) for a value that has not 1, 2, 4, 8 or 16 bytes,
+    /// or that does not divide the length.
     pub fn add_splat<T: NoUninit>(
         &self,
         name: &str,
@@ -143,12 +160,11 @@ impl ParameterIndex {
         metadata: &[u8],
     ) -> Result<()> {
         let mut splat = sys::iree_io_parameter_index_entry_t__bindgen_ty_1__bindgen_ty_1::default();
-        let most = splat.pattern.len();
-        if !(1..=most).contains(&value.len()) || !length.is_multiple_of(value.len() as u64) {
+        let width = value.len();
+        if !matches!(width, 1 | 2 | 4 | 8 | 16) || !length.is_multiple_of(width as u64) {
             return Err(Error::invalid(format!(
-                "parameter `{name}`: {length} bytes cannot be filled with a value of {} (1 to \
-                 {most})",
-                value.len()
+                "parameter `{name}`: {length} bytes cannot be filled with a value of {width} (a \
+                 value has 1, 2, 4, 8 or 16, and divides the length)"
             )));
         }
         splat.pattern_length = value.len() as u8;

@@ -231,6 +231,44 @@ impl Copies {
     }
 }
 
+/// Lets a provider of IREE's own do what a program asks for: that of the index, if its memory may be
+/// `shared`, else one of copies.
+///
+/// # Safety
+/// All are of one live call of a provider with [`VTABLE`].
+unsafe fn answer(
+    raw: *mut sys::iree_io_parameter_provider_t,
+    scope: sys::iree_string_view_t,
+    count: usize,
+    enumerator: sys::iree_io_parameter_enumerator_t,
+    shared: bool,
+    deliver: impl FnOnce(
+        *mut sys::iree_io_parameter_provider_t,
+        sys::iree_io_parameter_enumerator_t,
+    ) -> sys::iree_status_t,
+) -> sys::iree_status_t {
+    // SAFETY: by the contract of this function.
+    let source = unsafe { source(raw) };
+    let answer = panic::catch(|| match source {
+        Source::Index { index, native, .. } if shared && !index.has_wide_splats()? => {
+            Ok(Answer::Shared(native))
+        }
+        // SAFETY: by the contract of this function.
+        _ => unsafe { Copies::make(source, name(scope)?, count, enumerator).map(Answer::Copies) },
+    });
+    // Operations that still run afterwards keep the files that they read.
+    match answer {
+        Ok(Answer::Shared(native)) => deliver(native.0, enumerator),
+        Ok(Answer::Copies(copies)) => deliver(copies.provider.0, copies.enumerator()),
+        Err(error) => status_of(Err(error)),
+    }
+}
+
+enum Answer<'a> {
+    Shared(&'a Provider),
+    Copies(Copies),
+}
+
 unsafe extern "C" fn destroy(raw: *mut sys::iree_io_parameter_provider_t) {
     // SAFETY: the box that `of_source` made; IREE destroys it once.
     panic::drop_quietly(unsafe { Box::from_raw(raw.cast::<Answering>()) });
@@ -263,35 +301,16 @@ unsafe extern "C" fn load(
     enumerator: sys::iree_io_parameter_enumerator_t,
     emitter: sys::iree_io_parameter_emitter_t,
 ) -> sys::iree_status_t {
+    // IREE hands out memory of the index itself where it can, also to a program that is about to
+    // change it: such a program gets its own.
     let immutable = params.usage & sys::IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE != 0;
-    // SAFETY: all arguments are those of this call, passed on. Operations that still run after
-    // it keep the files that they read.
+    // SAFETY: all arguments are those of this call, passed on.
     unsafe {
-        match source(raw) {
-            Source::Index { native, .. } if immutable => sys::iree_io_parameter_provider_load(
-                native.0, device, affinity, wait, signal, scope, params, count, enumerator, emitter,
-            ),
-            // IREE hands out memory of the index itself where it can, also to a program that is
-            // about to change it: such a program gets its own.
-            source => {
-                let copies = panic::catch(|| Copies::make(source, name(scope)?, count, enumerator));
-                match copies {
-                    Ok(copies) => sys::iree_io_parameter_provider_load(
-                        copies.provider.0,
-                        device,
-                        affinity,
-                        wait,
-                        signal,
-                        scope,
-                        params,
-                        count,
-                        copies.enumerator(),
-                        emitter,
-                    ),
-                    Err(error) => status_of(Err(error)),
-                }
-            }
-        }
+        answer(raw, scope, count, enumerator, immutable, |inner, enumerator| {
+            sys::iree_io_parameter_provider_load(
+                inner, device, affinity, wait, signal, scope, params, count, enumerator, emitter,
+            )
+        })
     }
 }
 
@@ -306,31 +325,13 @@ unsafe extern "C" fn gather(
     count: usize,
     enumerator: sys::iree_io_parameter_enumerator_t,
 ) -> sys::iree_status_t {
-    // SAFETY: all arguments are those of this call, passed on. Operations that still run after
-    // it keep the files that they read.
+    // SAFETY: all arguments are those of this call, passed on.
     unsafe {
-        match source(raw) {
-            Source::Index { native, .. } => sys::iree_io_parameter_provider_gather(
-                native.0, device, affinity, wait, signal, scope, target, count, enumerator,
-            ),
-            source => {
-                let copies = panic::catch(|| Copies::make(source, name(scope)?, count, enumerator));
-                match copies {
-                    Ok(copies) => sys::iree_io_parameter_provider_gather(
-                        copies.provider.0,
-                        device,
-                        affinity,
-                        wait,
-                        signal,
-                        scope,
-                        target,
-                        count,
-                        copies.enumerator(),
-                    ),
-                    Err(error) => status_of(Err(error)),
-                }
-            }
-        }
+        answer(raw, scope, count, enumerator, true, |inner, enumerator| {
+            sys::iree_io_parameter_provider_gather(
+                inner, device, affinity, wait, signal, scope, target, count, enumerator,
+            )
+        })
     }
 }
 
