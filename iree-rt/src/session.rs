@@ -15,7 +15,7 @@ use crate::function::Function;
 use crate::instance::Instance;
 use crate::module::{Module, VmModule};
 use crate::native::{Native, NativeModule};
-use crate::parameters::{self, ParameterIndex, ParameterProvider, Provider};
+use crate::parameters::{Load, ParameterIndex, ParameterProvider, Provider, Providers};
 use crate::status::check;
 use crate::trace::{self, OnTrace};
 use crate::value::Value;
@@ -46,7 +46,7 @@ unsafe impl Send for Session {}
 pub struct SessionBuilder {
     device: Device,
     natives: Vec<Native>,
-    parameters: Vec<Result<Provider>>,
+    parameters: Option<Box<dyn Load>>,
     modules: Vec<Module>,
     on_trace: Option<OnTrace>,
     trace_execution: bool,
@@ -110,14 +110,17 @@ impl SessionBuilder {
 
     /// Answers with the parameters of `index` when programs ask for those of `scope` (empty for
     /// parameters without one). Of several for one scope, the first answers.
-    pub fn parameters(mut self, scope: &str, index: &ParameterIndex) -> Self {
-        self.parameters.push(Provider::of_index(scope, index));
-        self
+    pub fn parameters(self, scope: &str, index: &ParameterIndex) -> Self {
+        self.provider(Provider::of_index(scope, index))
     }
 
     /// Has Rust code answer when programs ask for parameters.
-    pub fn parameter_provider(mut self, provider: impl ParameterProvider + 'static) -> Self {
-        self.parameters.push(Ok(Provider::of_rust(Box::new(provider))));
+    pub fn parameter_provider(self, provider: impl ParameterProvider + 'static) -> Self {
+        self.provider(Ok(Provider::of_rust(Box::new(provider))))
+    }
+
+    fn provider(mut self, provider: Result<Provider>) -> Self {
+        self.parameters.get_or_insert_with(|| Box::<Providers>::default()).add(provider);
         self
     }
 
@@ -205,7 +208,7 @@ impl Session {
         SessionBuilder {
             device: device.clone(),
             natives: Vec::new(),
-            parameters: Vec::new(),
+            parameters: None,
             modules: Vec::new(),
             on_trace: None,
             trace_execution: false,
@@ -220,9 +223,8 @@ impl Session {
         let instance = Instance::get()?;
         // Compiled modules import from these, which import nothing.
         let mut first = vec![hal_module(instance, &device, on_trace)?];
-        if !parameters.is_empty() {
-            let providers = parameters.into_iter().collect::<Result<Vec<_>>>()?;
-            first.push(parameters::module(&providers)?);
+        if let Some(parameters) = parameters {
+            first.push(parameters.module()?);
         }
         for native in natives {
             first.push(native.into_module(&device)?);

@@ -21,3 +21,32 @@ impl Manifest {
         LIBRARIES.iter().all(|(name, _)| linked(name))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Origin, OriginKind};
+
+    #[test]
+    fn a_folder_has_them_when_it_links_all() {
+        let mut manifest = Manifest {
+            schema: 1,
+            iree: "3.13.0".into(),
+            target: "t".into(),
+            origin: Origin { kind: OriginKind::Registry, detail: "test".into() },
+            drivers: vec![],
+            include: vec![],
+            lib: "lib".into(),
+            link: vec!["static=iree_runtime_unified".into()],
+            compiler: None,
+            compiler_library: None,
+            fetched: vec![],
+            files: vec![],
+        };
+        assert!(!manifest.has_parameters());
+        manifest.link.extend(LIBRARIES.iter().map(|(name, _)| format!("static={name}")));
+        assert!(manifest.has_parameters());
+        manifest.link.remove(3);
+        assert!(!manifest.has_parameters());
+    }
+}

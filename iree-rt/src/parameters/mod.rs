@@ -14,4 +14,4 @@ mod provider;
 pub use formats::ParameterFormat;
 pub use index::{ParameterEntry, ParameterIndex};
 pub use provider::ParameterProvider;
-pub(crate) use provider::{Provider, module};
+pub(crate) use provider::{Load, Provider, Providers};

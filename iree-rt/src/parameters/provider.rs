@@ -94,21 +94,40 @@ impl Drop for Provider {
     }
 }
 
-/// The module `io_parameters`, through which programs reach `providers`.
-pub(crate) fn module(providers: &[Provider]) -> Result<VmModule> {
-    let raw: Vec<_> = providers.iter().map(|provider| provider.0).collect();
-    let mut module = ptr::null_mut();
-    // SAFETY: instance and providers are live; the module retains the providers.
-    check(unsafe {
-        sys::iree_io_parameters_module_create(
-            Instance::get()?.vm.as_ptr(),
-            raw.len(),
-            raw.as_ptr(),
-            host_allocator(),
-            &mut module,
-        )
-    })?;
-    Ok(VmModule::own(module))
+/// The providers of a session, seen through a trait so that programs that give none do not need the
+/// libraries of IREE that this module calls: not every prebuilt runtime has them.
+pub(crate) trait Load: Send {
+    fn add(&mut self, provider: Result<Provider>);
+
+    /// The module `io_parameters`, through which programs reach the providers.
+    fn module(self: Box<Self>) -> Result<VmModule>;
+}
+
+#[derive(Default)]
+pub(crate) struct Providers(Vec<Result<Provider>>);
+
+impl Load for Providers {
+    fn add(&mut self, provider: Result<Provider>) {
+        self.0.push(provider);
+    }
+
+    fn module(self: Box<Self>) -> Result<VmModule> {
+        let providers = self.0.into_iter().collect::<Result<Vec<_>>>()?;
+        let raw: Vec<_> = providers.iter().map(|provider| provider.0).collect();
+        let instance = Instance::get()?;
+        let mut module = ptr::null_mut();
+        // SAFETY: instance and providers are live; the module retains the providers.
+        check(unsafe {
+            sys::iree_io_parameters_module_create(
+                instance.vm.as_ptr(),
+                raw.len(),
+                raw.as_ptr(),
+                host_allocator(),
+                &mut module,
+            )
+        })?;
+        Ok(VmModule::own(module))
+    }
 }
 
 /// A provider of ours as IREE sees it, which finds count and table at its start.
