@@ -171,8 +171,8 @@ impl SessionBuilder {
 
     /// Has IREE write every instruction of the VM, with its values, to the standard error stream.
     ///
-    /// Only a runtime that was compiled with `IREE_VM_EXECUTION_TRACING_ENABLE=1` can, which
-    /// release builds are not (`cargo xtask fetch-iree` makes one): others ignore this.
+    /// Only a runtime that is made for it can (`cargo xtask fetch-iree --vm-trace` makes one): with
+    /// others, [`build`](Self::build) fails with [`Unimplemented`](Code::Unimplemented).
     pub fn trace_execution(mut self, yes: bool) -> Self {
         self.trace_execution = yes;
         self
@@ -219,6 +219,13 @@ impl Session {
         let SessionBuilder { device, natives, parameters, modules, on_trace, trace_execution } =
             builder;
         check_names(&natives, &modules)?;
+        if trace_execution && !cfg!(vm_trace) {
+            return Err(Error::new(
+                Code::Unimplemented,
+                "this IREE runtime cannot write what its VM executes; `cargo xtask fetch-iree \
+                 --vm-trace` makes one that can",
+            ));
+        }
         let functions = natives.iter().flat_map(Native::functions).collect();
         let instance = Instance::get()?;
         // Compiled modules import from these, which import nothing.
