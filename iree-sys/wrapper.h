@@ -17,6 +17,7 @@ IREE_API_EXPORT iree_status_t iree_vm_bytecode_module_create(
 
 // Parameter (weight) archives.
 #include "iree/io/file_handle.h"
+#include "iree/io/formats/irpa/irpa_builder.h"
 #include "iree/io/parameter_index.h"
 #include "iree/io/parameter_index_provider.h"
 #include "iree/modules/io/parameters/module.h"

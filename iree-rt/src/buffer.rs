@@ -225,7 +225,7 @@ impl Buffer {
         self.check_range(offset, length, "write")?;
         source.check_range(source_offset, length, "read")?;
         self.check_writable()?;
-        if self.device.raw() != source.device.raw() {
+        if self.device != source.device {
             return self.copy_between(offset, source, source_offset, length);
         }
         // SAFETY: both buffers are live.
@@ -318,8 +318,7 @@ impl Buffer {
         BufferView::from_buffer(self, 0, shape, element_type)
     }
 
-    /// The HAL buffer; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_buffer_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_buffer_t {
         self.raw.as_ptr()
     }
 

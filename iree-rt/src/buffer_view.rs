@@ -256,8 +256,7 @@ impl BufferView {
         Self::from_buffer(&copy, 0, self.shape(), self.element_type())
     }
 
-    /// The HAL buffer view; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
         self.raw.as_ptr()
     }
 

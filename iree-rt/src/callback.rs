@@ -1,25 +1,41 @@
-//! Being called by IREE, on a thread of its own.
+//! Being called by IREE, on threads of ours or of its own.
+//!
+//! Panics end here, as unwinding into C is undefined.
 
+use std::any::Any;
 use std::cell::Cell;
-use std::panic::{self, AssertUnwindSafe};
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
+
+use crate::error::{Code, Error, Result};
 
 thread_local! {
     static CALLED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what IREE calls back for: a panic must not unwind into C.
-pub(crate) fn called_back(run: impl FnOnce()) {
-    let outer = CALLED.replace(true);
-    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(run)) {
-        // Dropping the payload could panic again.
-        std::mem::forget(payload);
-    }
-    CALLED.set(outer);
+/// Runs what IREE calls back for, whose panic becomes an error.
+pub(crate) fn catch<T>(code: impl FnOnce() -> Result<T>) -> Result<T> {
+    called(code).unwrap_or_else(|payload| {
+        Err(Error::new(Code::Internal, format!("panicked: {}", message(payload))))
+    })
 }
 
-/// Runs `release`, which may wait for IREE's threads, where that is no deadlock: in a callback on
-/// one of those threads (a waker dropped the last handle), on a new thread.
+/// Runs what IREE calls back for, whose panic goes no further: nobody is there to be told.
+pub(crate) fn catch_quietly(code: impl FnOnce()) {
+    // Dropping the payload could panic again.
+    called(code).unwrap_or_else(mem::forget);
+}
+
+fn called<T>(code: impl FnOnce() -> T) -> thread::Result<T> {
+    let outer = CALLED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(code));
+    CALLED.set(outer);
+    result
+}
+
+/// Runs `release`, which may wait for IREE's threads, where that is no deadlock: in a callback, which
+/// may be on one of those threads (a waker dropped the last handle), on a new thread.
 pub(crate) fn release(release: impl FnOnce() + Send + 'static) {
     if CALLED.get() {
         // Without a thread to be had, what was to be released stays.
@@ -27,4 +43,16 @@ pub(crate) fn release(release: impl FnOnce() + Send + 'static) {
     } else {
         release();
     }
+}
+
+fn message(payload: Box<dyn Any + Send>) -> String {
+    let text = payload
+        .downcast::<String>()
+        .map(|text| *text)
+        .or_else(|payload| payload.downcast::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|payload| {
+        // It could panic once more when it is dropped.
+        mem::forget(payload);
+        "something other than text".into()
+    })
 }

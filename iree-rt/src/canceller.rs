@@ -1,13 +1,16 @@
-//! Cancelling: stopping a session between its calls.
+//! Cancelling: stopping a session between its calls, and giving up compilations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Code, Error, Result};
 
-/// Stops the calls of a [`Session`](crate::Session), from any thread: those that begin after
-/// [`cancel`](Self::cancel) fail with [`Code::Cancelled`]. One that runs is not interrupted.
-/// Cloning gives another handle to the same one.
+/// Stops the calls of a [`Session`](crate::Session), or compilations
+/// ([`CompileLimits`](crate::CompileLimits)), from any thread. Cloning gives another handle to the
+/// same one.
+///
+/// Calls and compilations that begin after [`cancel`](Self::cancel) fail with
+/// [`Code::Cancelled`]. A call that runs is not interrupted; a compilation is given up soon.
 ///
 /// ```no_run
 /// # fn generate(mut session: iree_rt::Session, step: iree_rt::Function) -> iree_rt::Result<()> {
@@ -25,24 +28,30 @@ use crate::error::{Code, Error, Result};
 pub struct Canceller(Arc<AtomicBool>);
 
 impl Canceller {
-    /// Stops calls that begin from now on.
+    /// One that has stopped nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stops what begins from now on, and compilations that run.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Lets calls begin again.
+    /// Lets them begin again.
     pub fn reset(&self) {
         self.0.store(false, Ordering::Release);
     }
 
-    /// Whether calls are stopped.
+    /// Whether they are stopped.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
+    /// An error when `what` is to stop.
+    pub(crate) fn check(&self, what: &str) -> Result<()> {
         if self.is_cancelled() {
-            return Err(Error::new(Code::Cancelled, "the session was cancelled"));
+            return Err(Error::new(Code::Cancelled, format!("{what} was cancelled")));
         }
         Ok(())
     }

@@ -182,8 +182,7 @@ impl Device {
         check(unsafe { sys::iree_hal_device_trim(self.raw()) })
     }
 
-    /// The HAL device; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_device_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_device_t {
         self.group.raw_device(self.index)
     }
 
@@ -218,6 +217,15 @@ impl Device {
         unsafe { sys::iree_hal_device_allocator(self.raw()) }
     }
 }
+
+/// Whether both are handles to one device.
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw() == other.raw()
+    }
+}
+
+impl Eq for Device {}
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

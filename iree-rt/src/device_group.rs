@@ -117,8 +117,7 @@ impl DeviceGroup {
         Err(Error::new(crate::Code::OutOfRange, format!("no device {index} in a group of {count}")))
     }
 
-    /// The HAL device group; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_device_group_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_device_group_t {
         self.0.0.group.0.as_ptr()
     }
 

@@ -157,8 +157,7 @@ impl Fence {
         &self.device
     }
 
-    /// The HAL fence; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_fence_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_fence_t {
         self.raw.as_ptr()
     }
 }

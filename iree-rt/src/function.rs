@@ -10,6 +10,7 @@ use crate::signature::{Signature, ValueType};
 
 /// A function that a module exports, as reflected by [`Module::functions`](crate::Module::functions).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FunctionInfo {
     /// Its name within its module.
     pub name: String,

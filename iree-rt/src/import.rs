@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use iree_sys as sys;
 
 use crate::buffer::{ALIGNMENT, Buffer, Memory, params};
-use crate::callback::called_back;
+use crate::callback::catch_quietly;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::check;
@@ -158,5 +158,5 @@ unsafe fn import_external(
 unsafe extern "C" fn release_owner(owner: *mut c_void, _buffer: *mut sys::iree_hal_buffer_t) {
     // SAFETY: the box that `import_external` made; IREE calls back once.
     let owner = unsafe { Box::from_raw(owner.cast::<Box<dyn Any + Send>>()) };
-    called_back(|| drop(owner));
+    catch_quietly(|| drop(owner));
 }

@@ -10,6 +10,7 @@ use crate::device::{Device, DeviceOptions};
 use crate::device_group::DeviceGroup;
 use crate::driver::DriverInfo;
 use crate::error::Result;
+use crate::reference::register_object;
 use crate::status::check;
 
 static INSTANCE: OnceLock<Instance> = OnceLock::new();
@@ -23,6 +24,8 @@ static INITIALIZING: Mutex<()> = Mutex::new(());
 pub struct Instance {
     pub(crate) vm: NonNull<sys::iree_vm_instance_t>,
     pub(crate) registry: NonNull<sys::iree_hal_driver_registry_t>,
+    /// The type of references to Rust values.
+    pub(crate) object_type: sys::iree_vm_ref_type_t,
 }
 
 // SAFETY: VM instance and driver registry guard their state with their own locks.
@@ -49,8 +52,8 @@ impl Instance {
     }
 
     fn new() -> Result<Self> {
-        let vm = create_vm_instance()?;
-        create_registry().map(|registry| Self { vm, registry }).inspect_err(|_| {
+        let (vm, object_type) = create_vm_instance()?;
+        create_registry().map(|registry| Self { vm, registry, object_type }).inspect_err(|_| {
             // SAFETY: ours, and not used again.
             unsafe { sys::iree_vm_instance_release(vm.as_ptr()) };
         })
@@ -106,7 +109,7 @@ impl Instance {
     }
 }
 
-fn create_vm_instance() -> Result<NonNull<sys::iree_vm_instance_t>> {
+fn create_vm_instance() -> Result<(NonNull<sys::iree_vm_instance_t>, sys::iree_vm_ref_type_t)> {
     let mut vm = ptr::null_mut();
     // SAFETY: plain creation into a valid out pointer.
     check(unsafe {
@@ -118,12 +121,14 @@ fn create_vm_instance() -> Result<NonNull<sys::iree_vm_instance_t>> {
     })?;
     // SAFETY: `vm` is a live instance; INITIALIZING keeps other registrations away.
     let registered = check(unsafe { sys::iree_hal_module_register_all_types(vm) });
-    if let Err(error) = registered {
+    // SAFETY: as above; an instance is released only when not all of it could be made.
+    let registered = registered.and_then(|()| unsafe { register_object(vm) });
+    let object_type = registered.inspect_err(|_| {
         // SAFETY: ours, and not used again.
         unsafe { sys::iree_vm_instance_release(vm) };
-        return Err(error);
-    }
-    Ok(NonNull::new(vm).expect("IREE returned OK with a null VM instance"))
+    })?;
+    let vm = NonNull::new(vm).expect("IREE returned OK with a null VM instance");
+    Ok((vm, object_type))
 }
 
 fn create_registry() -> Result<NonNull<sys::iree_hal_driver_registry_t>> {

@@ -7,16 +7,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::call::{Call, Outputs};
+use crate::call::Call;
 use crate::error::{Code, Error, Result};
 use crate::fence::Fence;
 use crate::function::Function;
 use crate::list::List;
+use crate::outputs::Outputs;
 use crate::reached::Reached;
 use crate::semaphore::Timeline;
 use crate::session::Session;
 use crate::timepoint::Timepoint;
-use crate::typed::{Parameters, Results, TypedFunction};
+use crate::typed_function::{Parameters, Results, TypedFunction};
 use crate::value::Value;
 
 impl Session {
@@ -100,17 +101,17 @@ impl Call {
             check_fence(function, session, after)?;
         }
         self.check_ready(session)?;
-        let mut inputs = self.inputs().copy()?;
-        let outputs = List::with_capacity(function.results().len())?;
-        let done = invoke(session, function, &mut inputs, &outputs, after)?;
-        // Until the work is done it may use whatever the call was given.
+        let mut inputs = self.inputs()?;
+        let mut outputs = Outputs::new(function.clone(), session.device().clone())?;
+        let done = invoke(session, &mut inputs, &mut outputs, after)?;
+        // Until the work is done it may use whatever the call was given, and data of the modules.
+        // Tensors that came from elsewhere, native functions and parameters, it holds itself.
         let used = (inputs, session.shared_modules());
         let mut used = Some(used);
         // SAFETY: detached.
         for timepoint in unsafe { Timepoint::all(&done, || drop_later(used.take()))? } {
             timepoint.detach();
         }
-        let outputs = Outputs::new(outputs, function, session.device());
         Ok(Pending { outputs: Some(outputs), reached: done.reached() })
     }
 }
@@ -122,16 +123,15 @@ fn drop_later<T: Send>(value: T) -> impl FnOnce() + Send {
 /// Calls a function with two fences at the end of `inputs`, and gives the one that it will reach.
 pub(crate) fn invoke(
     session: &mut Session,
-    function: &Function,
     inputs: &mut List,
-    outputs: &List,
+    outputs: &mut Outputs,
     after: Option<&Fence>,
 ) -> Result<Fence> {
-    let arguments = function.arguments().len();
+    let arguments = outputs.function().arguments().len();
     let done = Timeline::new(session.device(), 0)?.fence(1)?;
     inputs.set_fence(arguments, after)?;
     inputs.set_fence(arguments + 1, Some(&done))?;
-    session.invoke(function, inputs, outputs)?;
+    session.invoke(inputs, outputs)?;
     Ok(done)
 }
 

@@ -11,7 +11,7 @@ use iree_sys as sys;
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::fence::{self, Fence};
-use crate::status::{check, make};
+use crate::status::{check, into_status};
 
 /// The greatest value: IREE reads greater ones as failures.
 const MOST: u64 = sys::IREE_HAL_SEMAPHORE_MAX_VALUE as u64;
@@ -111,8 +111,8 @@ impl Semaphore {
         Ok(fence)
     }
 
-    /// The HAL semaphore; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_semaphore_t {
+    #[cfg(feature = "raw")]
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_semaphore_t {
         self.0.timeline.raw()
     }
 }
@@ -186,7 +186,7 @@ impl Timeline {
 
     pub(crate) fn fail(&self, error: &Error) {
         // SAFETY: the semaphore is live and takes the status over.
-        unsafe { sys::iree_hal_semaphore_fail(self.raw(), make(error)) };
+        unsafe { sys::iree_hal_semaphore_fail(self.raw(), into_status(error)) };
     }
 
     pub(crate) fn wait(&self, value: u64, timeout: Option<Duration>) -> Result<()> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use iree_sys as sys;
 
-use crate::callback::called_back;
+use crate::callback::catch_quietly;
 use crate::error::Result;
 use crate::fence::Fence;
 use crate::status::check;
@@ -118,7 +118,7 @@ unsafe extern "C" fn resolved(
     unsafe { sys::iree_status_free(status) };
     // SAFETY: the reference that was held for this call, the only one.
     let registered = unsafe { Arc::from_raw(registered.cast::<Registered>().cast_const()) };
-    called_back(move || {
+    catch_quietly(move || {
         let callback = registered.callback.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(callback) = callback {
             callback();

@@ -168,7 +168,7 @@ fn scalars_and_empty_tensors() {
     assert_eq!(scalar.read::<u64>().unwrap(), [7]);
     let empty = cpu().buffer_view(&[0, 4], &[0f32; 0]).unwrap();
     assert!(empty.is_empty());
-    assert_eq!(empty.read::<f32>().unwrap(), []);
+    assert!(empty.read::<f32>().unwrap().is_empty());
     // SAFETY: nothing writes the tensor.
     assert_eq!(unsafe { empty.map::<f32>() }.unwrap().len(), 0);
 }

@@ -55,11 +55,11 @@ fn a_session_runs_on_several_devices() {
         };
         assert_eq!(double.read::<f32>().unwrap(), [2., 4., 6., 8.]);
         assert_eq!(product.read::<f32>().unwrap(), [20., 40., 60., 80.]);
-        assert_eq!(double.device().raw(), left.raw());
+        assert_eq!(double.device(), &left);
         // Memory of `local-sync` does not say whose it is: any device of the CPU can read it.
         if uris[1] == "local-task" {
-            assert_eq!(product.device().raw(), right.raw());
-            assert_eq!(product.buffer().device().raw(), right.raw());
+            assert_eq!(product.device(), &right);
+            assert_eq!(product.buffer().device(), &right);
         }
         // Results outlive every handle.
         drop((session, group, left, right, a, b, double));
@@ -114,7 +114,7 @@ fn a_module_for_two_devices_needs_two() {
     let group = group(&["local-sync", "local-task"]);
     let (first, second) = pair(&group);
     let mut session = Session::builder(&second).module(module(kinds())).build().unwrap();
-    assert_eq!(session.device().raw(), first.raw());
+    assert_eq!(session.device(), &first);
     let add = session.function("kinds.add").unwrap();
     let a = second.buffer_view(&[4], &[1f32; 4]).unwrap();
     let out = session.call(&add, [(&a).into(), (&a).into()]).unwrap();
@@ -135,7 +135,7 @@ fn tensors_move_between_devices() {
     let here = left.buffer_view(&[10, 100], &numbers).unwrap();
     for to in [&left, &right, &elsewhere] {
         let there = here.to_device(to).unwrap();
-        assert_eq!(there.device().raw(), to.raw());
+        assert_eq!(there.device(), to);
         assert_eq!((there.shape(), there.element_type()), (&[10, 100][..], ElementType::I64));
         assert_eq!(there.read::<i64>().unwrap(), numbers);
         here.write(0, &[-1i64]).unwrap();

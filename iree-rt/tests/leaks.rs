@@ -102,3 +102,10 @@ fn calls_in_flight_leak_nothing() {
     let result = "[8.0, 16.0, 24.0, 32.0]";
     leaks_nothing("asynchronous", DOUBLE, &options, &["local-task"], result);
 }
+
+#[test]
+fn native_modules_and_parameters_leak_nothing() {
+    let source = include_str!("../examples/native.mlir");
+    let expected = "product = [6.0, 15.0]\n[6.5, 14.5]\nproduct = [9.0, 21.0]\n[9.5, 20.5]";
+    leaks_nothing("native", source, &CompileOptions::default(), &BOTH, expected);
+}

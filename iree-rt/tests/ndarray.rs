@@ -46,7 +46,7 @@ fn scalars_empty_arrays_and_wrong_types() {
     assert!(scalar.shape().is_empty());
     assert_eq!(scalar.to_array::<i32>().unwrap(), ndarray::arr0(7).into_dyn());
     let empty = BufferView::from_array(&device, &Array::<f32, _>::zeros((0, 3))).unwrap();
-    assert_eq!(empty.to_array::<f32>().unwrap(), ArrayD::zeros(vec![0, 3]));
+    assert_eq!(empty.to_array::<f32>().unwrap(), ArrayD::<f32>::zeros(vec![0, 3]));
     assert_eq!(scalar.to_array::<f32>().unwrap_err().code(), Code::InvalidArgument);
 }
 

@@ -104,6 +104,7 @@ mod tests {
             target: "t".into(),
             origin: Origin { kind: OriginKind::Source, detail: "test".into() },
             drivers: vec!["local-sync".into()],
+            vm_trace: false,
             include: vec![],
             lib: "lib".into(),
             link: vec!["static=x".into()],

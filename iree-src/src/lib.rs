@@ -12,6 +12,7 @@
 mod error;
 mod locate;
 mod manifest;
+mod parameters;
 mod prebuilt;
 #[cfg(feature = "build")]
 mod sha256;

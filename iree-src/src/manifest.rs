@@ -25,6 +25,9 @@ pub struct Manifest {
     pub origin: Origin,
     /// HAL drivers inside the runtime library, for example `local-task`.
     pub drivers: Vec<String>,
+    /// Whether the runtime can write what its VM executes.
+    #[serde(default)]
+    pub vm_trace: bool,
     /// Folders to put on the include path.
     pub include: Vec<PathBuf>,
     /// The folder with the static libraries.

@@ -15,6 +15,8 @@ pub struct Request {
     pub origin: Option<Origin>,
     /// Whether the runtime must hold the CUDA driver.
     pub cuda: bool,
+    /// Whether the runtime must be able to write what its VM executes, which makes it slower.
+    pub vm_trace: bool,
     /// Where the compiler of a built folder comes from.
     pub compiler: Compiler,
     /// The IREE version to fetch.
@@ -120,6 +122,7 @@ impl Request {
             out: out.into(),
             origin: None,
             cuda: false,
+            vm_trace: false,
             compiler: Compiler::Wheel,
             version: IREE_VERSION.to_owned(),
             target: host_target(),

@@ -5013,6 +5013,31 @@ impl Default for iree_io_parameter_index_entry_t {
 pub struct iree_io_parameter_index_t {
     _unused: [u8; 0],
 }
+pub type iree_io_physical_offset_t = u64;
+pub type iree_io_physical_size_t = u64;
+pub type iree_io_parameter_archive_file_open_fn_t = ::std::option::Option<
+    unsafe extern "C" fn(
+        user_data: *mut ::std::os::raw::c_void,
+        archive_offset: iree_io_physical_offset_t,
+        archive_length: iree_io_physical_size_t,
+        out_file_handle: *mut *mut iree_io_file_handle_t,
+    ) -> iree_status_t,
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct iree_io_parameter_archive_file_open_callback_t {
+    pub fn_: iree_io_parameter_archive_file_open_fn_t,
+    pub user_data: *mut ::std::os::raw::c_void,
+}
+impl Default for iree_io_parameter_archive_file_open_callback_t {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 pub const IREE_IO_PARAMETER_PROVIDER_SIGNAL_RESUME: iree_io_parameter_provider_signal_e = 0;
 pub const IREE_IO_PARAMETER_PROVIDER_SIGNAL_SUSPEND: iree_io_parameter_provider_signal_e = 1;
 pub const IREE_IO_PARAMETER_PROVIDER_SIGNAL_LOW_MEMORY: iree_io_parameter_provider_signal_e = 2;
@@ -9871,6 +9896,13 @@ unsafe extern "C" {
         file: *mut FILE,
         scope: iree_string_view_t,
         index: *mut iree_io_parameter_index_t,
+    ) -> iree_status_t;
+    pub fn iree_io_build_parameter_archive(
+        source_index: *mut iree_io_parameter_index_t,
+        target_index: *mut iree_io_parameter_index_t,
+        target_file_open: iree_io_parameter_archive_file_open_callback_t,
+        target_file_offset: iree_io_physical_offset_t,
+        host_allocator: iree_allocator_t,
     ) -> iree_status_t;
     pub fn iree_io_parameter_provider_retain(
         provider: *mut iree_io_parameter_provider_t,

@@ -34,7 +34,11 @@ pub struct FetchIree {
     /// Add the CUDA driver to the runtime (no GPU is needed to build it).
     #[arg(long)]
     pub cuda: bool,
-    /// The folder to make [default: iree, or iree-cuda with --cuda, in cargo's target folder].
+    /// Let the runtime write what its VM executes (`SessionBuilder::trace_execution`): slower.
+    #[arg(long)]
+    pub vm_trace: bool,
+    /// The folder to make [default: iree, or iree-cuda with --cuda, or iree-trace with --vm-trace,
+    /// in cargo's target folder].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Verify the folder instead: files, hashes, and that the compiler compiles.
