@@ -340,6 +340,7 @@ fn bad_bits<T>(error: impl fmt::Display) -> Error {
     )
 }
 
-fn element_count(shape: &[usize]) -> Option<usize> {
+/// Elements of a tensor of `shape`; `None` when they are too many to count.
+pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
 }
