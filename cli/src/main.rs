@@ -16,6 +16,7 @@ mod engine;
 mod hub;
 mod interrupt;
 mod model_source;
+mod panics;
 mod progress;
 mod quality;
 mod report;
