@@ -90,6 +90,7 @@ mod device;
 mod driver;
 mod element;
 mod error;
+mod executable_loader;
 mod function;
 mod import;
 mod instance;
