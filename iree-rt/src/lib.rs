@@ -70,10 +70,12 @@
 //! There is one [`struct@Error`], with a [`Code`] to match on and a message that carries what IREE
 //! says, where it says it, and the diagnostics of the compiler. Nothing is printed.
 //!
-//! # Leaks
+//! # Leaks and races
 //!
-//! The test `leaks` runs the examples under the leak checker of GCC's AddressSanitizer, as
-//! this does (Valgrind before 3.24 waits forever for the io_uring thread of IREE's devices):
+//! `cargo xtask sanitize` runs the tests, and IREE with them, under AddressSanitizer,
+//! LeakSanitizer and ThreadSanitizer; the test `leaks` runs the examples under the leak checker of
+//! GCC each time, as this does (Valgrind before 3.24 waits forever for the io_uring thread of
+//! IREE's devices):
 //!
 //! ```text
 //! cargo build -p iree-rt --example add

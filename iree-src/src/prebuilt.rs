@@ -52,6 +52,7 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
             .unwrap_or_else(|| IREE_VERSION.to_owned()),
         target: host_target(),
         origin: Origin { kind: OriginKind::Dist, detail: "unpacked by hand".into() },
+        sanitizer: None,
         drivers: drivers(&folder.join(&runtime))?,
         include: vec![include],
         lib,

@@ -55,8 +55,11 @@ pub(crate) fn build(
     configure.arg(format!("-DCMAKE_MAKE_PROGRAM={}", tools.ninja.display()));
     configure.args(OPTIONS.iter().map(|option| format!("-D{option}")));
     // IREE's errors carry source locations: keep this machine's paths out of them.
-    let map = format!("-ffile-prefix-map={}/=", source.dir.display());
-    configure.arg(format!("-DCMAKE_C_FLAGS={map}")).arg(format!("-DCMAKE_CXX_FLAGS={map}"));
+    let mut flags = format!("-ffile-prefix-map={}/=", source.dir.display());
+    if let Some(sanitizer) = request.sanitizer {
+        flags += &format!(" -fsanitize={} -fno-omit-frame-pointer -g1", sanitizer.as_str());
+    }
+    configure.arg(format!("-DCMAKE_C_FLAGS={flags}")).arg(format!("-DCMAKE_CXX_FLAGS={flags}"));
     if let Some(toolkit) = cuda {
         configure.arg("-DIREE_HAL_DRIVER_CUDA=ON");
         configure.arg(format!("-DIREE_CUDA_LIBDEVICE_PATH={}", toolkit.libdevice().display()));
