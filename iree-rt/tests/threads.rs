@@ -7,8 +7,8 @@ mod support;
 use std::sync::mpsc;
 use std::thread;
 
-use iree_rt::{BufferView, Call, Device, Module, Session};
-use support::{device, kinds, module};
+use iree_rt::{BufferView, Call, CompileOptions, Device, Module, Session};
+use support::{OTHER, compile, device, kinds, module};
 
 /// More than there are cores, so that they meet in the middle of things.
 const THREADS: usize = 6;
@@ -65,6 +65,34 @@ fn devices_modules_and_sessions_of_their_own() {
                     for _ in 0..ROUNDS / 4 {
                         let mut session = open(&device(uri), &module(kinds()));
                         add_up(&mut session, thread as f32);
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Executables in IREE's portable bytecode have a VM of their own, in the same process.
+#[test]
+fn bytecode_runs_while_devices_are_opened() {
+    let options = CompileOptions::empty()
+        .flag("--iree-hal-target-device=local")
+        .flag("--iree-hal-local-target-device-backends=vmvx");
+    let bytes = compile(OTHER, &options);
+    for uri in BOTH_CPU_DEVICES {
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let bytes = &bytes;
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS / 4 {
+                        let mut session = open(&device(uri), &module(bytes));
+                        let negate = session.function("other.negate").unwrap();
+                        let x = four(session.device(), thread as f32);
+                        for _ in 0..CALLS {
+                            let out = session.call(&negate, [(&x).into()]).unwrap();
+                            let y = out.buffer_view(0).unwrap().read::<f32>().unwrap();
+                            assert_eq!(y, [-(thread as f32); 4]);
+                        }
                     }
                 });
             }
