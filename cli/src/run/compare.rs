@@ -3,7 +3,7 @@
 use anyhow::Result;
 use iree_rt::{ElementType, Literal, bf16, f16};
 
-use super::value::HostValue;
+use super::value::{HostValue, spell};
 
 /// How far floats may be from what was expected: `|actual - expected|` at most
 /// `absolute + relative * |expected|`. NaN equals NaN; other types are equal or not.
@@ -51,7 +51,7 @@ pub fn difference(
         | (Scalar(wanted), Scalar(got))
         | (Buffer(wanted), Buffer(got)) => {
             if (wanted.shape(), wanted.element_type()) != (got.shape(), got.element_type()) {
-                format!("it is a {got:?}, and a {wanted:?} was expected")
+                format!("it is {}, and {} was expected", spell(got), spell(wanted))
             } else if let Some(at) = first_difference(wanted, got, tolerance) {
                 format!(
                     "element at index {at} ({}) does not match the expected ({})",
@@ -145,10 +145,7 @@ mod tests {
              expected:\n2x2xi8=[1 2][3 4]\n  actual:\n2x2xi8=[1 2][0 0]\n"
         );
         let shape = found("2xi8=1", "3xi8=1", &DEFAULT).unwrap();
-        assert!(
-            shape.contains("it is a Literal(3xi8), and a Literal(2xi8) was expected"),
-            "{shape}"
-        );
+        assert!(shape.contains("it is 3xi8, and 2xi8 was expected"), "{shape}");
         let kind = difference(0, &HostValue::Null, &HostValue::Opaque, &DEFAULT, 9).unwrap();
         assert!(kind.unwrap().contains("another kind"));
         let any = difference(0, &HostValue::Ignored, &HostValue::Opaque, &DEFAULT, 9).unwrap();

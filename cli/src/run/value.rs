@@ -74,7 +74,15 @@ fn parse_one(
                 };
                 let literal = npy::read(file, declared).with_context(|| path.to_owned())?;
                 values.push(match types.get(values.len()) {
-                    Some(ValueType::Scalar(_)) => HostValue::Scalar(literal),
+                    Some(ValueType::Scalar(scalar)) => {
+                        let one = literal.shape().is_empty();
+                        ensure!(
+                            one && literal.element_type() == element_type(*scalar),
+                            "{path} holds {}, and {scalar} is needed",
+                            spell(&literal)
+                        );
+                        HostValue::Scalar(literal)
+                    }
                     _ => HostValue::Tensor(literal),
                 });
                 if mode != '*' {
@@ -122,6 +130,12 @@ fn tensor(text: &str, files: &mut Files) -> Result<Literal> {
     let bytes = (elements * element_type.bits()).div_ceil(8);
     let bytes = Files::read(file, bytes).with_context(|| format!("{path}, read as {ty}"))?;
     Ok(Literal::new(shape, element_type, bytes)?)
+}
+
+/// Shape and type: `2x3xf32`.
+pub fn spell(literal: &Literal) -> String {
+    let dims = literal.shape().iter().map(|dim| format!("{dim}x")).collect::<String>();
+    format!("{dims}{}", literal.element_type())
 }
 
 fn element_type(scalar: ScalarType) -> ElementType {
