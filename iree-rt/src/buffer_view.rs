@@ -340,7 +340,6 @@ fn bad_bits<T>(error: impl fmt::Display) -> Error {
     )
 }
 
-/// Elements of a tensor of `shape`; `None` when they are too many to count.
-pub(crate) fn element_count(shape: &[usize]) -> Option<usize> {
+fn element_count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
 }

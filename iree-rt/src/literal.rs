@@ -9,7 +9,7 @@ use std::str::FromStr;
 use iree_sys as sys;
 
 use crate::buffer::Buffer;
-use crate::buffer_view::{BufferView, element_count};
+use crate::buffer_view::BufferView;
 use crate::device::Device;
 use crate::element::ElementType;
 use crate::error::{Code, Error, Result};
@@ -256,6 +256,10 @@ fn shorten(text: &str) -> String {
 /// `2x3xf32`.
 fn spell(shape: &[usize], element_type: ElementType) -> String {
     shape.iter().map(|dim| format!("{dim}x")).collect::<String>() + &element_type.to_string()
+}
+
+fn element_count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim))
 }
 
 fn byte_len(shape: &[usize], element_type: ElementType) -> Result<usize> {

@@ -3,8 +3,7 @@
 use half::{bf16, f16};
 use iree_sys as sys;
 
-use super::{byte_len, shorten, spell};
-use crate::buffer_view::element_count;
+use super::{byte_len, element_count, shorten, spell};
 use crate::element::ElementType;
 use crate::error::{Code, Error, Result};
 use crate::status::check;
