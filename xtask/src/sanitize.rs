@@ -55,7 +55,9 @@ fn test(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--package", "iree-rt", "--lib", "--target", &host()?]);
     cargo.arg("--target-dir").arg(workspace::target_dir()?.join(format!("sanitize-{name}")));
-    for test in tests()? {
+    let (features, tests) = features_and_tests()?;
+    cargo.args(["--features", &features.join(",")]);
+    for test in tests {
         cargo.args(["--test", &test]);
     }
     if has_std_sources()? {
@@ -77,17 +79,19 @@ fn test(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     Ok(cargo)
 }
 
-/// The names of the test programs of iree-rt that run.
-fn tests() -> Result<Vec<String>> {
-    let folder = workspace::root().join("iree-rt/tests");
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        let name = name.strip_suffix(".rs").filter(|name| !LEFT_OUT.contains(name));
-        names.extend(name.map(ToOwned::to_owned));
-    }
-    names.sort();
-    Ok(names)
+/// The features of iree-rt that add to it, and its test programs that run.
+fn features_and_tests() -> Result<(Vec<String>, Vec<String>)> {
+    let metadata = workspace::metadata()?;
+    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
+    let package = packages.iter().find(|package| package["name"] == "iree-rt");
+    let package = package.context("cargo metadata has no iree-rt")?;
+    let features = package["features"].as_object().context("iree-rt has no features")?;
+    let features = features.keys().filter(|name| *name != "default" && *name != "bundled");
+    let targets = package["targets"].as_array().context("iree-rt has no targets")?;
+    let tests = targets.iter().filter(|target| target["kind"][0] == "test");
+    let tests = tests.filter_map(|target| target["name"].as_str());
+    let tests = tests.filter(|name| !LEFT_OUT.contains(name)).map(ToOwned::to_owned);
+    Ok((features.cloned().collect(), tests.collect()))
 }
 
 fn rustc(arguments: &[&str]) -> Result<String> {
