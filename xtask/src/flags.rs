@@ -123,7 +123,7 @@ const SANITIZE_HELP: &str = "\
 IREE is built once more for each sanitizer, from the registry's sources (a minute on two cores), into
 iree-address and iree-thread below cargo's target folder. The stable toolchain is enough; with the
 component rust-src (rustup component add rust-src) the standard library is instrumented as well,
-which ThreadSanitizer needs to understand its locks. Code that IREE compiled is not instrumented.
+without which ThreadSanitizer does not start. Code that IREE compiled is not instrumented.
 
 Examples:
   cargo xtask sanitize

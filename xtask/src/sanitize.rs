@@ -62,6 +62,8 @@ fn test(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     }
     if has_std_sources()? {
         cargo.args(["-Z", "build-std"]);
+    } else if sanitizer == Sanitizer::Thread {
+        bail!("ThreadSanitizer needs std built with it: run `rustup component add rust-src`");
     } else {
         eprintln!("note: std is not instrumented; `rustup component add rust-src` brings it");
     }
