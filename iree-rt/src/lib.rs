@@ -99,10 +99,12 @@
 //! says, where it says it, and the diagnostics of the compiler. Nothing is printed, unless
 //! [`SessionBuilder::trace_execution`] asks for it.
 //!
-//! # Leaks
+//! # Leaks and races
 //!
-//! The test `leaks` runs the examples under the leak checker of GCC's AddressSanitizer, as
-//! this does (Valgrind before 3.24 waits forever for the io_uring thread of IREE's devices):
+//! `cargo xtask sanitize` runs the tests, and IREE with them, under AddressSanitizer,
+//! LeakSanitizer and ThreadSanitizer; the test `leaks` runs the examples under the leak checker of
+//! GCC each time, as this does (Valgrind before 3.24 waits forever for the io_uring thread of
+//! IREE's devices):
 //!
 //! ```text
 //! cargo build -p iree-rt --example add
@@ -120,6 +122,7 @@ mod status;
 mod device;
 mod device_group;
 mod driver;
+mod executable_loader;
 mod instance;
 mod kernel;
 mod local_device;
@@ -134,6 +137,7 @@ mod dlpack;
 mod element;
 mod export;
 mod import;
+mod literal;
 mod mapping;
 #[cfg(feature = "ndarray")]
 mod ndarray;
@@ -191,6 +195,7 @@ pub use half::{bf16, f16};
 pub use instance::Instance;
 pub use iree_sys::IREE_VERSION;
 pub use kernel::{Kernel, KernelArguments, Kernels};
+pub use literal::Literal;
 pub use mapping::{Mapped, MappedMut};
 pub use module::Module;
 pub use native::NativeModule;

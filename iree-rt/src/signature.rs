@@ -41,6 +41,18 @@ pub enum ScalarType {
     F64,
 }
 
+/// The type of the elements of tensors that hold such scalars.
+impl From<ScalarType> for ElementType {
+    fn from(scalar: ScalarType) -> Self {
+        match scalar {
+            ScalarType::I32 => Self::I32,
+            ScalarType::I64 => Self::I64,
+            ScalarType::F32 => Self::F32,
+            ScalarType::F64 => Self::F64,
+        }
+    }
+}
+
 impl fmt::Display for ScalarType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -103,6 +103,7 @@ mod tests {
             iree: "3.13.0".into(),
             target: "t".into(),
             origin: Origin { kind: OriginKind::Source, detail: "test".into() },
+            sanitizer: None,
             drivers: vec!["local-sync".into()],
             vm_trace: false,
             include: vec![],

@@ -86,6 +86,9 @@ fn check_request(request: &Request) -> Result<()> {
                 .into(),
         ));
     }
+    if request.sanitizer.is_some() && matches!(request.origin, Some(Origin::Dist { .. })) {
+        return Err(Error::Request("upstream's prebuilt runtime has no sanitizer in it".into()));
+    }
     Ok(())
 }
 
@@ -103,6 +106,7 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         && request.origin.as_ref().is_none_or(|o| o.kind() == manifest.origin.kind)
         && manifest.iree == request.version
         && manifest.target == request.target
+        && manifest.sanitizer == request.sanitizer
         && (!request.cuda || manifest.has_driver("cuda"))
         && (!request.vm_trace || manifest.vm_trace)
         // A folder of an earlier version of this crate is made again; upstream's has what it has.
@@ -155,6 +159,7 @@ fn from_source(
         iree: request.version.clone(),
         target: request.target.clone(),
         origin: manifest::Origin { kind: origin.kind(), detail: tree.detail },
+        sanitizer: request.sanitizer,
         drivers: built.drivers,
         vm_trace: request.vm_trace,
         include: vec!["include".into()],

@@ -35,6 +35,7 @@ mod tests {
             target: "t".into(),
             origin: Origin { kind: OriginKind::Registry, detail: "test".into() },
             drivers: vec![],
+            sanitizer: None,
             vm_trace: false,
             include: vec![],
             lib: "lib".into(),

@@ -54,6 +54,7 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
             .unwrap_or_else(|| IREE_VERSION.to_owned()),
         target: host_target(),
         origin: Origin { kind: OriginKind::Dist, detail: "unpacked by hand".into() },
+        sanitizer: None,
         drivers: drivers(&folder.join(&runtime))?,
         vm_trace: false,
         include: vec![include],

@@ -60,6 +60,9 @@ pub(crate) fn build(
     if request.vm_trace {
         flags += " -DIREE_VM_EXECUTION_TRACING_ENABLE=1";
     }
+    if let Some(sanitizer) = request.sanitizer {
+        flags += &format!(" -fsanitize={} -fno-omit-frame-pointer -g1", sanitizer.as_str());
+    }
     configure.arg(format!("-DCMAKE_C_FLAGS={flags}")).arg(format!("-DCMAKE_CXX_FLAGS={flags}"));
     if let Some(toolkit) = cuda {
         configure.arg("-DIREE_HAL_DRIVER_CUDA=ON");

@@ -10320,4 +10320,17 @@ unsafe extern "C" {
         host_allocator: iree_allocator_t,
         out_executable_loader: *mut *mut iree_hal_executable_loader_t,
     ) -> iree_status_t;
+    pub fn iree_hal_vmvx_module_loader_create(
+        instance: *mut iree_vm_instance_t,
+        user_module_count: iree_host_size_t,
+        user_modules: *mut *mut iree_vm_module_t,
+        host_allocator: iree_allocator_t,
+        out_executable_loader: *mut *mut iree_hal_executable_loader_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_vmvx_module_loader_create_isolated(
+        user_module_count: iree_host_size_t,
+        user_modules: *mut *mut iree_vm_module_t,
+        host_allocator: iree_allocator_t,
+        out_executable_loader: *mut *mut iree_hal_executable_loader_t,
+    ) -> iree_status_t;
 }
