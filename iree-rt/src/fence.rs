@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::reached::Reached;
 use crate::semaphore::Timeline;
-use crate::status::check;
+use crate::status::{check, into_status};
 
 /// A point in time: when certain work is done, or the host says so.
 ///
@@ -94,6 +94,17 @@ impl Fence {
         Ok(fence)
     }
 
+    /// Another reference to a fence that something else holds.
+    ///
+    /// # Safety
+    /// `raw` is a live fence for work of `device`.
+    pub(crate) unsafe fn retain(raw: *mut sys::iree_hal_fence_t, device: &Device) -> Self {
+        // SAFETY: by the contract of this function.
+        unsafe { sys::iree_hal_fence_retain(raw) };
+        let raw = NonNull::new(raw).expect("a live fence is not null");
+        Self { raw, device: device.clone() }
+    }
+
     fn with_capacity(device: &Device, capacity: usize) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: plain creation into a valid out pointer.
@@ -147,6 +158,20 @@ impl Fence {
         })
     }
 
+    /// Reaches or fails it, as `outcome` says; it is the caller's to do so.
+    pub(crate) fn settle(&self, outcome: &Result<()>) {
+        let fail = |error: &Error| {
+            // SAFETY: the fence is live and takes the status over.
+            unsafe { sys::iree_hal_fence_fail(self.raw(), into_status(error)) };
+        };
+        match outcome {
+            // SAFETY: the fence is live.
+            Ok(()) => check(unsafe { sys::iree_hal_fence_signal(self.raw()) })
+                .unwrap_or_else(|error| fail(&error)),
+            Err(error) => fail(error),
+        }
+    }
+
     /// A future of its being reached.
     pub fn reached(&self) -> Reached {
         Reached::new(self.clone())
@@ -164,9 +189,8 @@ impl Fence {
 
 impl Clone for Fence {
     fn clone(&self) -> Self {
-        // SAFETY: the fence is live.
-        unsafe { sys::iree_hal_fence_retain(self.raw()) };
-        Self { raw: self.raw, device: self.device.clone() }
+        // SAFETY: the fence is live and of this device.
+        unsafe { Self::retain(self.raw(), &self.device) }
     }
 }
 

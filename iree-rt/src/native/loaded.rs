@@ -1,5 +1,6 @@
 //! Native modules in a session, as the VM calls them.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Mutex, TryLockError};
@@ -11,12 +12,14 @@ use super::slots::Slots;
 use super::{Export, Native, RunAny};
 use crate::callback;
 use crate::device::Device;
+use crate::driver::text;
 use crate::error::{Code, Error, Result};
 use crate::instance::Instance;
 use crate::module::VmModule;
 use crate::reference::RawReference;
 use crate::signature::ValueType;
 use crate::status::{check, status_of};
+use crate::value::Value;
 
 impl Native {
     /// The module for the VM, for one session on `device`.
@@ -26,6 +29,7 @@ impl Native {
         let interface = sys::iree_vm_module_t {
             self_: loaded.cast(),
             destroy: Some(destroy),
+            lookup_function: Some(lookup_function),
             begin_call: Some(begin_call),
             ..Default::default()
         };
@@ -41,20 +45,53 @@ impl Native {
                 &mut raw,
             )
         });
-        created.map(|()| VmModule::own(raw)).inspect_err(|_| {
+        if let Err(error) = created {
             // SAFETY: nothing was created that would destroy it.
             drop(unsafe { Box::from_raw(loaded) });
-        })
+            return Err(error);
+        }
+        // SAFETY: nobody else knows the module yet.
+        unsafe { (*loaded).module = raw };
+        Ok(VmModule::own(raw))
     }
 }
 
+/// A function as a program may import it: `name`, or compiled for asynchronous calls and with two
+/// fences behind its arguments, `name$async` (as IREE calls that form of PyTorch's functions).
+struct Form {
+    name: String,
+    convention: String,
+    /// Which function it is.
+    function: usize,
+    fences: bool,
+}
+
+/// All forms of `functions`, sorted by name as IREE wants them. What is named so itself goes before
+/// another's form.
+fn forms(functions: &[Export]) -> Vec<Form> {
+    let mut forms = BTreeMap::new();
+    for fences in [true, false] {
+        for (at, function) in functions.iter().enumerate() {
+            let name = format!("{}{}", function.name, if fences { ASYNC } else { "" });
+            let convention = function.convention(fences);
+            forms.insert(name.clone(), Form { name, convention, function: at, fences });
+        }
+    }
+    forms.into_values().collect()
+}
+
+const ASYNC: &str = "$async";
+
 /// What a module of the VM is made of, with the tables that IREE reads.
 struct Loaded {
+    /// The module, once there is one.
+    module: *mut sys::iree_vm_module_t,
     descriptor: sys::iree_vm_native_module_descriptor_t,
     _descriptors: Vec<sys::iree_vm_native_export_descriptor_t>,
     _attributes: Vec<sys::iree_string_pair_t>,
     name: String,
-    exports: Vec<Export>,
+    functions: Vec<Export>,
+    forms: Vec<Form>,
     device: Device,
     /// A lock only to notice a function that calls into its own session.
     run: Mutex<RunAny>,
@@ -62,24 +99,25 @@ struct Loaded {
 
 impl Loaded {
     fn new(native: Native, device: Device) -> Box<Self> {
-        let Native { name, exports, run } = native;
+        let Native { name, exports: functions, run } = native;
+        let forms = forms(&functions);
         // Views of texts on the heap, which moving their owner does not move.
         let view = |text: &str| sys::iree_make_string_view(text);
-        let attributes: Vec<_> = exports
+        let attributes: Vec<_> = forms
             .iter()
-            .map(|export| {
+            .map(|form| {
                 let mut pair = sys::iree_string_pair_t::default();
                 pair.__bindgen_anon_1.key = view("iree.abi.declaration");
-                pair.__bindgen_anon_2.value = view(&export.declaration);
+                pair.__bindgen_anon_2.value = view(&functions[form.function].declaration);
                 pair
             })
             .collect();
-        let descriptors: Vec<_> = exports
+        let descriptors: Vec<_> = forms
             .iter()
             .zip(&attributes)
-            .map(|(export, attribute)| sys::iree_vm_native_export_descriptor_t {
-                local_name: view(&export.name),
-                calling_convention: view(&export.convention),
+            .map(|(form, attribute)| sys::iree_vm_native_export_descriptor_t {
+                local_name: view(&form.name),
+                calling_convention: view(&form.convention),
                 attr_count: 1,
                 attrs: attribute,
             })
@@ -91,31 +129,68 @@ impl Loaded {
             ..Default::default()
         };
         Box::new(Self {
+            module: ptr::null_mut(),
             descriptor,
             _descriptors: descriptors,
             _attributes: attributes,
             name,
-            exports,
+            functions,
+            forms,
             device,
             run: Mutex::new(run),
         })
     }
 
+    /// The number of the form called `name`, or of the one with fences if that is what is expected.
+    fn find(&self, name: &str, expected: Option<&str>) -> Option<usize> {
+        let find = |name: &str| self.forms.binary_search_by(|form| form.name.as_str().cmp(name));
+        let plain = find(name).ok()?;
+        let with_fences = find(&format!("{name}{ASYNC}")).ok();
+        let fits = |&at: &usize| expected == Some(&self.forms[at].convention);
+        Some(with_fences.filter(fits).filter(|_| !fits(&plain)).unwrap_or(plain))
+    }
+
     /// # Safety
-    /// The spans are those of a call of function `at`: arguments live and results zeroed.
+    /// The spans are those of a call of form `at`: arguments live and results zeroed.
     unsafe fn call(
         &self,
         at: usize,
         arguments: sys::iree_byte_span_t,
         results: sys::iree_byte_span_t,
     ) -> Result<()> {
-        let signature = &self.exports[at].signature;
+        let form = &self.forms[at];
         let mut from = Slots::new(arguments);
-        let mut values = Vec::with_capacity(signature.arguments.len());
-        for ty in &signature.arguments {
+        let mut values = Vec::new();
+        for ty in &self.functions[form.function].signature.arguments {
             // SAFETY: by the contract of this function, and types are those of the convention.
             values.push(unsafe { from.read(ty, &self.device)? });
         }
+        if !form.fences {
+            // SAFETY: by the contract of this function.
+            return unsafe { self.run(form.function, values, results) };
+        }
+        // SAFETY: as above.
+        let (after, done) =
+            unsafe { (from.read_fence(&self.device)?, from.read_fence(&self.device)?) };
+        let outcome = after.map_or(Ok(()), |after| after.wait(None)).and_then(|()| {
+            // SAFETY: as above.
+            callback::catch(|| unsafe { self.run(form.function, values, results) })
+        });
+        if let Some(done) = done {
+            done.settle(&outcome);
+        }
+        outcome
+    }
+
+    /// # Safety
+    /// The span is that of the results of function `at`, zeroed.
+    unsafe fn run(
+        &self,
+        at: usize,
+        values: Vec<Value>,
+        results: sys::iree_byte_span_t,
+    ) -> Result<()> {
+        let signature = &self.functions[at].signature;
         let returned = {
             let mut run = match self.run.try_lock() {
                 Ok(run) => run,
@@ -158,6 +233,34 @@ impl Loaded {
     }
 }
 
+unsafe extern "C" fn lookup_function(
+    self_: *mut c_void,
+    _linkage: sys::iree_vm_function_linkage_t,
+    name: sys::iree_string_view_t,
+    expected: *const sys::iree_vm_function_signature_t,
+    function: *mut sys::iree_vm_function_t,
+) -> sys::iree_status_t {
+    // SAFETY: the box that `into_module` made, live as long as its module; texts are live, and
+    // nothing may be expected.
+    let (loaded, name, expected) = unsafe {
+        let expected = expected.as_ref().map(|expected| text(expected.calling_convention));
+        (&*self_.cast::<Loaded>(), text(name), expected)
+    };
+    let Some(at) = loaded.find(&name, expected.as_deref()) else {
+        let what = format!("no function `{name}` exported by module `{}`", loaded.name);
+        return status_of(Err(Error::new(Code::NotFound, what)));
+    };
+    // SAFETY: a valid out pointer.
+    unsafe {
+        *function = sys::iree_vm_function_t {
+            module: loaded.module,
+            linkage: sys::IREE_VM_FUNCTION_LINKAGE_EXPORT as _,
+            ordinal: at as u16,
+        };
+    }
+    status_of(Ok(()))
+}
+
 unsafe extern "C" fn begin_call(
     self_: *mut c_void,
     _stack: *mut sys::iree_vm_stack_t,
@@ -170,7 +273,8 @@ unsafe extern "C" fn begin_call(
     // the ordinal.
     let called = callback::catch(|| unsafe { loaded.call(at, call.arguments, call.results) });
     status_of(called.map_err(|error| {
-        error.context(format!("native function `{}.{}`", loaded.name, loaded.exports[at].name))
+        let function = &loaded.functions[loaded.forms[at].function];
+        error.context(format!("native function `{}.{}`", loaded.name, function.name))
     }))
 }
 

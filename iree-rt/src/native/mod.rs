@@ -24,6 +24,10 @@ use crate::value::Value;
 /// a module goes into one session. An `Err` or a panic of a function is the error of the call
 /// that led to it (unless the program is built with `panic = "abort"`).
 ///
+/// A program that was compiled for asynchronous calls may import them too; a call waits for the
+/// tensors that it passes to a function, and returns after it
+/// ([`Session::call_async`](crate::Session::call_async)).
+///
 /// ```
 /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, NativeModule, Session, Tensor};
@@ -130,24 +134,17 @@ impl<S> fmt::Debug for NativeModule<S> {
 struct Export {
     name: String,
     signature: Signature,
-    /// As `0rI_i`: a letter for every argument and result.
-    convention: String,
     /// In MLIR, for reflection.
     declaration: String,
 }
 
 impl Export {
     fn new(name: String, arguments: Vec<ValueType>, results: Vec<ValueType>) -> Self {
-        let letters = |types: &[ValueType]| match types {
-            [] => "v".to_owned(),
-            types => types.iter().map(letter).collect(),
-        };
         let list = |what: &str, types: &[ValueType]| {
             let named = types.iter().enumerate().map(|(at, ty)| format!("%{what}{at}: {ty}"));
             named.collect::<Vec<_>>().join(", ")
         };
         Self {
-            convention: format!("0{}_{}", letters(&arguments), letters(&results)),
             declaration: format!(
                 "sync func @{name}({}) -> ({})",
                 list("input", &arguments),
@@ -156,6 +153,19 @@ impl Export {
             signature: Signature { arguments, results },
             name,
         }
+    }
+
+    /// As `0rI_i`: a letter for every argument and result, and for two `fences` behind the
+    /// arguments.
+    fn convention(&self, fences: bool) -> String {
+        let letters = |types: &[ValueType]| types.iter().map(letter).collect::<String>();
+        let or_void = |letters: String| if letters.is_empty() { "v".into() } else { letters };
+        let fences = if fences { "rr" } else { "" };
+        format!(
+            "0{}_{}",
+            or_void(letters(&self.signature.arguments) + fences),
+            or_void(letters(&self.signature.results))
+        )
     }
 }
 

@@ -6,6 +6,7 @@ use iree_sys as sys;
 
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
+use crate::fence::Fence;
 use crate::reference::RawReference;
 use crate::signature::{ScalarType, ValueType};
 use crate::value::Value;
@@ -46,6 +47,24 @@ impl Slots {
                 ValueType::Scalar(ScalarType::F64) => Value::F64(*self.place()?),
                 _ => RawReference::retain(&*self.place()?).into_value(device)?,
             })
+        }
+    }
+
+    /// A fence, or `None` for one that is reached already.
+    ///
+    /// # Safety
+    /// The next value is a reference, live and of `device`.
+    pub(super) unsafe fn read_fence(&mut self, device: &Device) -> Result<Option<Fence>> {
+        // SAFETY: by the contract of this function; the type says whether it is a fence.
+        unsafe {
+            let raw = *self.place::<sys::iree_vm_ref_t>()?;
+            if raw.ptr.is_null() {
+                return Ok(None);
+            }
+            if raw.type_ != sys::iree_hal_fence_registration {
+                return Err(Error::invalid("another reference where a fence belongs"));
+            }
+            Ok(Some(Fence::retain(raw.ptr.cast(), device)))
         }
     }
 
