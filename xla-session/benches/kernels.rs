@@ -19,7 +19,7 @@ const ROWS: [usize; 5] = [1, 5, 8, 32, 256];
 /// `[outputs, inputs]` of consecutive matrices.
 const SHAPES: [(usize, usize); 2] = [(8192, 2048), (2048, 8192)];
 /// Blocks to a call.
-const RUN: usize = 16;
+const RUN: usize = 32;
 /// Bytes of weights that one row meets.
 const BYTES: usize = 256 << 20;
 /// f32 operations after which no further matrix is begun.

@@ -1,6 +1,6 @@
 //! Matrix products that IREE generates: for devices that have none of this crate's kernels.
 
-use super::builder::{Generic, Value};
+use super::builder::{Combine, Generic, Value};
 use super::linear::Matrix;
 use super::tiles::{CpuTiles, FEW};
 use super::{Emitter, Format, multiply_add};
@@ -96,9 +96,10 @@ impl Emitter<'_> {
         let (rows, columns) = (x.dims()[0], matrix.columns);
         let &[blocks, groups, lanes] = scales.dims() else { unreachable!("scales have 3 dims") };
         let x = self.b.pad_last(x, groups * GROUP - columns);
+        let x = self.b.reshape(&x, &[rows, groups, GROUP]);
+        let x = self.rounded_to_16_bits(&x);
         let zero = self.b.fill("0.0", &[rows, blocks, lanes], None);
         let y = if matrix.format == Format::Int8 {
-            let x = self.b.reshape(&x, &[rows, groups, GROUP]);
             let weights = self.b.reshape(&matrix.weights, &[blocks, groups, GROUP, lanes]);
             self.b.generic(
                 &Generic {
@@ -139,5 +140,26 @@ impl Emitter<'_> {
             )
         };
         self.b.reshape(&y, &[rows, blocks * lanes])
+    }
+
+    /// Groups of activations, `[rows, groups, 32]`, as the kernels round them: to multiples of a
+    /// 32767th of the largest of the group.
+    fn rounded_to_16_bits(&mut self, x: &Value) -> Value {
+        let dims = x.dims().to_vec();
+        let b = &mut self.b;
+        let magnitude = b.unary("abs", x);
+        let largest = b.reduce(&magnitude, &[2], Combine::Max);
+        let least = b.splat_f32(1e-30, &dims[..2]);
+        let nothing = b.compare("LT", &largest, &least);
+        let zero = b.splat_f32(0.0, &dims[..2]);
+        let steps = b.splat_f32(f32::from(i16::MAX), &dims[..2]);
+        let inverse = b.div(&steps, &largest);
+        let inverse = b.select(&nothing, &zero, &inverse);
+        let scale = b.div(&largest, &steps);
+        let inverse = b.broadcast(&inverse, &dims, &[0, 1]);
+        let scale = b.broadcast(&scale, &dims, &[0, 1]);
+        let scaled = b.mul(x, &inverse);
+        let integers = b.unary("round_nearest_even", &scaled);
+        b.mul(&integers, &scale)
     }
 }

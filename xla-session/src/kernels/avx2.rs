@@ -3,8 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::format::{StoredFormat, Widen};
-use super::tile::Tile;
+use super::tile::{Cut, Job, Tile};
 use super::vector::Vector;
 
 #[derive(Clone, Copy)]
@@ -17,15 +16,9 @@ pub(super) fn detected() -> bool {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn run<F: StoredFormat, const R: usize, const M: usize>(tile: &Tile) {
+unsafe fn enter<J: Job>(job: &J) {
     // SAFETY: the caller's promise.
-    unsafe { tile.run::<Avx2, F, R, M>() }
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn widen<F: StoredFormat>(widen: &Widen) {
-    // SAFETY: the caller's promise.
-    unsafe { widen.run::<Avx2, F>() }
+    unsafe { job.run::<Avx2>() }
 }
 
 #[inline]
@@ -42,11 +35,8 @@ fn pin(mut vector: Avx2) -> Avx2 {
 }
 
 impl Vector for Avx2 {
+    type Integers = (__m256i, __m256i);
     const ROWS: usize = 6;
-    const FEW: usize = 24;
-    const PANEL_COLUMNS: usize = 256;
-    const PANEL_BLOCKS: usize = 1;
-    const NIBBLES_IN_PLACE: bool = true;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -106,32 +96,6 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()));
-            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.add(8).cast()));
-            Self(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn nibble(from: *const u8, i: usize) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let low = _mm256_loadu_si256(from.cast());
-            let high = _mm256_loadu_si256(from.add(32).cast());
-            let (low, high) = if i == 7 {
-                (_mm256_srli_epi32::<28>(low), _mm256_srli_epi32::<28>(high))
-            } else {
-                let mask = _mm256_set1_epi32(15 << (4 * i));
-                (_mm256_and_si256(low, mask), _mm256_and_si256(high, mask))
-            };
-            Self(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
-        }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -143,22 +107,84 @@ impl Vector for Avx2 {
         unsafe { pin(self) }
     }
 
-    unsafe fn run<F: StoredFormat>(rows: usize, tile: &Tile) {
+    #[inline(always)]
+    unsafe fn splat_i32(value: i32) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { (_mm256_set1_epi32(value), _mm256_set1_epi32(value)) }
+    }
+
+    #[inline(always)]
+    unsafe fn pairs_i8(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let first = _mm_loadu_si128(from.cast());
+            let second = _mm_loadu_si128(from.add(16).cast());
+            (
+                _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(first, second)),
+                _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(first, second)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pairs_u4(from: *const u8, i: usize) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let shift = _mm256_set1_epi32(4 * i as i32);
+            let mask = _mm256_set1_epi32(0x000f_000f);
+            let low = _mm256_srlv_epi32(_mm256_loadu_si256(from.cast()), shift);
+            let high = _mm256_srlv_epi32(_mm256_loadu_si256(from.add(32).cast()), shift);
+            (_mm256_and_si256(low, mask), _mm256_and_si256(high, mask))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(
+        sums: Self::Integers,
+        pairs: Self::Integers,
+        x: Self::Integers,
+    ) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (
+                _mm256_add_epi32(sums.0, _mm256_madd_epi16(pairs.0, x.0)),
+                _mm256_add_epi32(sums.1, _mm256_madd_epi16(pairs.1, x.1)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn from_i32(integers: Self::Integers) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(_mm256_cvtepi32_ps(integers.0), _mm256_cvtepi32_ps(integers.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn pin_i32(integers: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Self(low, high) =
+                pin(Self(_mm256_castsi256_ps(integers.0), _mm256_castsi256_ps(integers.1)));
+            (_mm256_castps_si256(low), _mm256_castps_si256(high))
+        }
+    }
+
+    unsafe fn run<T: Tile>(rows: usize, tile: &T) {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
-                1 => run::<F, 4, 1>(tile),
-                2 => run::<F, 2, 2>(tile),
-                3 => run::<F, 2, 3>(tile),
-                4 => run::<F, 1, 4>(tile),
-                5 => run::<F, 1, 5>(tile),
-                _ => run::<F, 1, 6>(tile),
+                1 => enter(&Cut::<_, 4, 1>(tile)),
+                2 => enter(&Cut::<_, 2, 2>(tile)),
+                3 => enter(&Cut::<_, 2, 3>(tile)),
+                4 => enter(&Cut::<_, 1, 4>(tile)),
+                5 => enter(&Cut::<_, 1, 5>(tile)),
+                _ => enter(&Cut::<_, 1, 6>(tile)),
             }
         }
     }
 
-    unsafe fn widen<F: StoredFormat>(job: &Widen) {
+    unsafe fn enter<J: Job>(job: &J) {
         // SAFETY: the caller's promise.
-        unsafe { widen::<F>(job) }
+        unsafe { enter(job) }
     }
 }

@@ -1,14 +1,14 @@
-//! Sixteen f32 as one register of AVX-512.
+//! Sixteen f32 as one register of AVX-512, and pairs of i16 with VNNI or without.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::format::{StoredFormat, Widen};
-use super::tile::Tile;
+use super::tile::{Cut, Job, Tile};
 use super::vector::Vector;
 
+/// With the instructions of VNNI or without.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(__m512);
+pub(super) struct Avx512<const VNNI: bool>(__m512);
 
 pub(super) fn detected() -> bool {
     is_x86_feature_detected!("avx512f")
@@ -17,34 +17,50 @@ pub(super) fn detected() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn run<F: StoredFormat, const R: usize, const M: usize>(tile: &Tile) {
+pub(super) fn vnni_detected() -> bool {
+    detected() && is_x86_feature_detected!("avx512vnni")
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn enter_with_vnni<J: Job>(job: &J) {
     // SAFETY: the caller's promise.
-    unsafe { tile.run::<Avx512, F, R, M>() }
+    unsafe { job.run::<Avx512<true>>() }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn widen<F: StoredFormat>(widen: &Widen) {
+unsafe fn enter<J: Job>(job: &J) {
     // SAFETY: the caller's promise.
-    unsafe { widen.run::<Avx512, F>() }
+    unsafe { job.run::<Avx512<false>>() }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn pin(mut vector: Avx512) -> Avx512 {
+fn pin(mut register: __m512) -> __m512 {
     // SAFETY: there are no instructions.
     unsafe {
-        asm!("/* {0} */", inout(zmm_reg) vector.0, options(nostack, preserves_flags));
+        asm!("/* {0} */", inout(zmm_reg) register, options(nostack, preserves_flags));
     }
-    vector
+    register
 }
 
-impl Vector for Avx512 {
+/// As `_mm512_dpwssd_epi32`, which LLVM takes apart again: into two instructions of less latency,
+/// where only their number matters.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn add_products(mut sums: __m512i, pairs: __m512i, x: __m512i) -> __m512i {
+    // SAFETY: one instruction on registers, which the caller's CPU has.
+    unsafe {
+        asm!(
+            "vpdpwssd {0}, {1}, {2}", inout(zmm_reg) sums, in(zmm_reg) pairs, in(zmm_reg) x,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+impl<const VNNI: bool> Vector for Avx512<VNNI> {
+    type Integers = __m512i;
     const ROWS: usize = 8;
-    const FEW: usize = 24;
-    const PANEL_COLUMNS: usize = 192;
-    const PANEL_BLOCKS: usize = 2;
-    const NIBBLES_IN_PLACE: bool = false;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -92,30 +108,6 @@ impl Vector for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let values = _mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()));
-            Self(_mm512_cvtepi32_ps(values))
-        }
-    }
-
-    /// A permutation looks only at the low four bits of each index: no mask, no conversion.
-    #[inline(always)]
-    unsafe fn nibble(from: *const u8, i: usize) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let values = _mm512_setr_ps(
-                -8.0, -7.0, -6.0, -5.0, -4.0, -3.0, -2.0, -1.0, //
-                0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0,
-            );
-            let words = _mm512_loadu_si512(from.cast());
-            let index = _mm512_srlv_epi32(words, _mm512_set1_epi32(4 * i as i32));
-            Self(_mm512_permutexvar_ps(index, values))
-        }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -124,27 +116,86 @@ impl Vector for Avx512 {
     #[inline(always)]
     unsafe fn pin(self) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { pin(self) }
+        Self(unsafe { pin(self.0) })
     }
 
-    unsafe fn run<F: StoredFormat>(rows: usize, tile: &Tile) {
+    #[inline(always)]
+    unsafe fn splat_i32(value: i32) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_set1_epi32(value) }
+    }
+
+    #[inline(always)]
+    unsafe fn pairs_i8(from: *const u8) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
-            match rows {
-                1 => run::<F, 4, 1>(tile),
-                2 => run::<F, 4, 2>(tile),
-                3 => run::<F, 4, 3>(tile),
-                4 => run::<F, 2, 4>(tile),
-                5 => run::<F, 2, 5>(tile),
-                6 => run::<F, 2, 6>(tile),
-                7 => run::<F, 2, 7>(tile),
-                _ => run::<F, 2, 8>(tile),
+            let columns = _mm512_cvtepi8_epi16(_mm256_loadu_si256(from.cast()));
+            // 0, 16, 1, 17, …
+            const ORDER: [i16; 32] = {
+                let mut order = [0; 32];
+                let mut i = 0;
+                while i < 32 {
+                    order[i] = (i / 2 + i % 2 * 16) as i16;
+                    i += 1;
+                }
+                order
+            };
+            _mm512_permutexvar_epi16(_mm512_loadu_si512(ORDER.as_ptr().cast()), columns)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pairs_u4(from: *const u8, i: usize) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let words = _mm512_loadu_si512(from.cast());
+            let shifted = _mm512_srlv_epi32(words, _mm512_set1_epi32(4 * i as i32));
+            _mm512_and_si512(shifted, _mm512_set1_epi32(0x000f_000f))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(sums: __m512i, pairs: __m512i, x: __m512i) -> __m512i {
+        // SAFETY: the caller's promise; with `VNNI` the CPU has it.
+        unsafe {
+            if VNNI {
+                add_products(sums, pairs, x)
+            } else {
+                _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, x))
             }
         }
     }
 
-    unsafe fn widen<F: StoredFormat>(job: &Widen) {
+    #[inline(always)]
+    unsafe fn from_i32(integers: __m512i) -> Self {
         // SAFETY: the caller's promise.
-        unsafe { widen::<F>(job) }
+        Self(unsafe { _mm512_cvtepi32_ps(integers) })
+    }
+
+    #[inline(always)]
+    unsafe fn pin_i32(integers: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_castps_si512(pin(_mm512_castsi512_ps(integers))) }
+    }
+
+    unsafe fn run<T: Tile>(rows: usize, tile: &T) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match rows {
+                1 => Self::enter(&Cut::<_, 4, 1>(tile)),
+                2 => Self::enter(&Cut::<_, 4, 2>(tile)),
+                3 => Self::enter(&Cut::<_, 4, 3>(tile)),
+                4 => Self::enter(&Cut::<_, 2, 4>(tile)),
+                5 => Self::enter(&Cut::<_, 2, 5>(tile)),
+                6 => Self::enter(&Cut::<_, 2, 6>(tile)),
+                7 => Self::enter(&Cut::<_, 2, 7>(tile)),
+                _ => Self::enter(&Cut::<_, 2, 8>(tile)),
+            }
+        }
+    }
+
+    unsafe fn enter<J: Job>(job: &J) {
+        // SAFETY: the caller's promise.
+        unsafe { if VNNI { enter_with_vnni(job) } else { enter(job) } }
     }
 }

@@ -1,25 +1,27 @@
 //! Matrix products on packed weights: `y[m, n] = sum_k x[m, k] * w[n, k]` in f32.
 //!
 //! Weights are packed in blocks of [`LANES`] output rows, so that one column of a block is one
-//! vector, and keep their stored [`Format`]; they are widened in registers or, for many rows of
-//! `x`, once into a panel in the L1 cache. The activations are never quantised.
+//! vector, and keep their stored [`Format`] until they are in registers. Floats are widened there,
+//! and all arithmetic is f32's. Integers meet activations that are rounded to 16 bits in groups of
+//! [`GROUP`](crate::quantise::GROUP) (`integers.rs`), which costs 2e-5 of a result.
 //!
-//! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`) and the
-//! stored formats (`format.rs`): `tile.rs` is the innermost loop, `walk.rs` decides which tiles
-//! meet which weights. Each instruction set is one file that implements the vector.
+//! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
+//! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
+//! rows meet which weights. Each instruction set is one file that implements the vector.
 
-/// Eight copies of a body, in each of which `$i` is a constant.
+/// Eight copies of a body, or those listed, in each of which `$i` is a constant.
 macro_rules! unroll {
-    ($i:ident, $body:expr) => {
+    ($i:ident, $body:block) => {
         unroll!($i, $body, 0 1 2 3 4 5 6 7)
     };
-    ($i:ident, $body:expr, $($value:literal)*) => {$({
+    ($i:ident, $body:block, $($value:literal)*) => {$({
         const $i: usize = $value;
         $body
     })*};
 }
 
-mod format;
+mod floats;
+mod integers;
 mod scratch;
 mod tile;
 mod vector;
@@ -153,21 +155,15 @@ pub enum Isa {
     /// x86-64 with AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// And with AVX-512 VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
 }
 
 impl Isa {
     /// The fastest one that this CPU has.
     pub fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if avx512::detected() {
-                return Self::Avx512;
-            }
-            if avx2::detected() {
-                return Self::Avx2;
-            }
-        }
-        Self::Portable
+        Self::all_here().pop().unwrap_or(Self::Portable)
     }
 
     /// All that this CPU has, slowest first.
@@ -177,6 +173,7 @@ impl Isa {
         {
             all.extend(avx2::detected().then_some(Self::Avx2));
             all.extend(avx512::detected().then_some(Self::Avx512));
+            all.extend(avx512::vnni_detected().then_some(Self::Avx512Vnni));
         }
         all
     }
@@ -194,16 +191,18 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => kernel_of::<avx2::Avx2>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => kernel_of::<avx512::Avx512>(format),
+        Isa::Avx512 => kernel_of::<avx512::Avx512<false>>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => kernel_of::<avx512::Avx512<true>>(format),
     }
 }
 
 fn kernel_of<V: vector::Vector>(format: Format) -> Kernel {
     match format {
-        Format::F32 => walk::product::<V, format::F32>,
-        Format::Bf16 => walk::product::<V, format::Bf16>,
-        Format::F16 => walk::product::<V, format::F16>,
-        Format::Int8 => walk::product::<V, format::Int8>,
-        Format::Int4 => walk::product::<V, format::Int4>,
+        Format::F32 => walk::floats::<V, floats::F32>,
+        Format::Bf16 => walk::floats::<V, floats::Bf16>,
+        Format::F16 => walk::floats::<V, floats::F16>,
+        Format::Int8 => walk::integers::<V, integers::Int8>,
+        Format::Int4 => walk::integers::<V, integers::Int4>,
     }
 }

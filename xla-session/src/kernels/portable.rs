@@ -1,8 +1,7 @@
 //! Sixteen f32 as an array: the compiler finds the baseline's vectors by itself.
 
 use super::LANES;
-use super::format::{StoredFormat, Widen};
-use super::tile::Tile;
+use super::tile::{Cut, Job, Tile};
 use super::vector::Vector;
 
 #[derive(Clone, Copy)]
@@ -36,11 +35,9 @@ fn f16_to_f32(bits: u16) -> f32 {
 }
 
 impl Vector for Portable {
+    /// A pair is two i16 in one i32, the first in its low half.
+    type Integers = [i32; LANES];
     const ROWS: usize = 3;
-    const FEW: usize = 3;
-    const PANEL_COLUMNS: usize = 256;
-    const PANEL_BLOCKS: usize = 1;
-    const NIBBLES_IN_PLACE: bool = false;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -87,18 +84,6 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { map(from, |value: i8| f32::from(value)) }
-    }
-
-    #[inline(always)]
-    unsafe fn nibble(from: *const u8, i: usize) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { map(from, |word: u32| ((word >> (4 * i) & 15) as i32 - 8) as f32) }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
 
     #[inline(always)]
@@ -106,20 +91,62 @@ impl Vector for Portable {
         self
     }
 
-    unsafe fn run<F: StoredFormat>(rows: usize, tile: &Tile) {
+    #[inline(always)]
+    unsafe fn splat_i32(value: i32) -> Self::Integers {
+        [value; LANES]
+    }
+
+    #[inline(always)]
+    unsafe fn pairs_i8(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        let [first, second] = unsafe { from.cast::<[[i8; LANES]; 2]>().read_unaligned() };
+        std::array::from_fn(|lane| i32::from(first[lane]) & 0xffff | i32::from(second[lane]) << 16)
+    }
+
+    #[inline(always)]
+    unsafe fn pairs_u4(from: *const u8, i: usize) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        let words = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
+        words.map(|word| (word >> (4 * i) & 0x000f_000f) as i32)
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(
+        sums: Self::Integers,
+        pairs: Self::Integers,
+        x: Self::Integers,
+    ) -> Self::Integers {
+        let low = |pair: i32| i32::from(pair as i16);
+        std::array::from_fn(|lane| {
+            let (pair, x) = (pairs[lane], x[lane]);
+            sums[lane] + low(pair) * low(x) + (pair >> 16) * (x >> 16)
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn from_i32(integers: Self::Integers) -> Self {
+        Self(integers.map(|integer| integer as f32))
+    }
+
+    #[inline(always)]
+    unsafe fn pin_i32(integers: Self::Integers) -> Self::Integers {
+        integers
+    }
+
+    unsafe fn run<T: Tile>(rows: usize, tile: &T) {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
-                1 => tile.run::<Self, F, 2, 1>(),
-                2 => tile.run::<Self, F, 1, 2>(),
-                _ => tile.run::<Self, F, 1, 3>(),
+                1 => Self::enter(&Cut::<_, 2, 1>(tile)),
+                2 => Self::enter(&Cut::<_, 1, 2>(tile)),
+                _ => Self::enter(&Cut::<_, 1, 3>(tile)),
             }
         }
     }
 
-    unsafe fn widen<F: StoredFormat>(widen: &Widen) {
+    unsafe fn enter<J: Job>(job: &J) {
         // SAFETY: the caller's promise.
-        unsafe { widen.run::<Self, F>() }
+        unsafe { job.run::<Self>() }
     }
 }
 

@@ -78,6 +78,24 @@ impl Weights {
         Self { format, columns, blocks, bytes, scales, rows }
     }
 
+    /// Activations as the format takes them: integers want 16 bits of them.
+    fn rounded(&self, x: &[f32]) -> Vec<f64> {
+        let groups =
+            x.chunks(if self.format.is_quantised() { quantise::GROUP } else { usize::MAX });
+        let round = |group: &[f32]| -> Vec<f64> {
+            let largest = group.iter().fold(0f32, |most, x| most.max(x.abs()));
+            let scale = f64::from(largest / 32767.0);
+            let round = |x: &f32| f64::from((x * (32767.0 / largest)).round_ties_even()) * scale;
+            let exact = |x: &f32| f64::from(*x);
+            if self.format.is_quantised() {
+                group.iter().map(round).collect()
+            } else {
+                group.iter().map(exact).collect()
+            }
+        };
+        groups.flat_map(round).collect()
+    }
+
     /// Multiplies on every instruction set and compares with f64.
     fn check(&self, rows: usize, used: usize, gap: usize, rng: &mut ChaCha8Rng) {
         const GUARD: f32 = 1234.5;
@@ -117,11 +135,11 @@ impl Weights {
                     );
                     continue;
                 }
-                let x = &x[row * self.columns..][..self.columns];
+                let x = self.rounded(&x[row * self.columns..][..self.columns]);
                 for (output, &computed) in computed.iter().enumerate() {
                     let terms = x.iter().zip(&self.rows[output]);
-                    let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), (&x, &w)| {
-                        let term = f64::from(x) * f64::from(w);
+                    let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), (x, &w)| {
+                        let term = x * f64::from(w);
                         (sum + term, size + term.abs())
                     });
                     let error = (f64::from(computed) - sum).abs();
@@ -164,5 +182,34 @@ fn more_rows_than_are_copied_at_once() {
         Weights::random(format, 300, 3, &mut rng).check(32, 30, 3, &mut rng);
         Weights::random(format, 577, 1, &mut rng).check(100, 100, 0, &mut rng);
         Weights::random(format, 33, 1, &mut rng).check(260, 257, 0, &mut rng);
+    }
+}
+
+#[test]
+fn activations_that_are_not_finite_are_not_hidden() {
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    for format in Format::ALL {
+        let weights = Weights::random(format, 100, 1, &mut rng);
+        for isa in Isa::all_here() {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut x = [1.0; 100];
+                x[70] = value;
+                let mut y = [0f32; LANES];
+                let product = Product {
+                    weights: weights.bytes.as_ptr(),
+                    scales: weights.scales.as_ptr().cast(),
+                    x: x.as_ptr(),
+                    y: y.as_mut_ptr(),
+                    rows: 1,
+                    used: 1,
+                    columns: 100,
+                    blocks: 1,
+                    stride: LANES,
+                };
+                // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+                unsafe { product_for(format, isa)(&product) };
+                assert!(y.iter().all(|y| !y.is_finite()), "{isa:?} {format:?}: {value} gave {y:?}");
+            }
+        }
     }
 }

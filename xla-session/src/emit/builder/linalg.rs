@@ -151,6 +151,26 @@ impl Builder {
         )
     }
 
+    /// `a` with its second and third dimension made one; the first may be dynamic.
+    pub fn join_middle(&mut self, a: &Value) -> Value {
+        let &[first, second, third, ref rest @ ..] = a.dims() else {
+            unreachable!("at least 3 dims")
+        };
+        let dims = [&[first, second * third], rest].concat();
+        let to = TensorType::new(&dims, a.ty.element);
+        let groups: Vec<_> = (3..3 + rest.len()).map(|dim| format!(", [{dim}]")).collect();
+        self.op(
+            &dims,
+            a.ty.element,
+            format_args!(
+                "tensor.collapse_shape {} [[0], [1, 2]{}] : {} into {to}",
+                a.name,
+                groups.concat(),
+                a.ty
+            ),
+        )
+    }
+
     /// A tensor of `dims` filled with `value` (an MLIR literal); the extents that are dynamic are
     /// those of dimension 0 of `like`.
     pub fn fill(&mut self, value: &str, dims: &[usize], like: Option<&Value>) -> Value {

@@ -1,0 +1,324 @@
+//! Weights that are integers with scales: each group of columns is one sum of integers.
+//!
+//! Activations are rounded to 16 bits, with a scale for each group of a row: their step is a
+//! 65534th of the group's range, a hundredth of that of int8 weights. Products of pairs are then
+//! exact, two columns of them to an instruction.
+
+use std::marker::PhantomData;
+
+use super::tile::{AHEAD, Job, STEP, Tile};
+use super::vector::Vector;
+use super::{LANES, Product};
+use crate::quantise::GROUP;
+
+/// Pairs of columns of a group, and of [`STEP`] columns.
+const PAIRS: usize = GROUP / 2;
+const STEP_PAIRS: usize = STEP / 2;
+
+/// Most vectors of sums of a tile.
+const SUMS: usize = 16;
+
+/// A stored format as types see it; [`Format`](super::Format) is its value.
+pub(super) trait Integer: 'static {
+    /// Bytes of [`STEP`] columns of a block.
+    const STEP_BYTES: usize;
+    /// What is stored is the weight plus this.
+    const OFFSET: i32;
+
+    /// A group in pairs: the columns that meet those of [`pairs`](Self::pairs). Integers are in the
+    /// low halves; the first of a pair goes to the low half.
+    fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS];
+
+    /// Pair `i` of the step that starts at `step`; `i` is a constant after inlining.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn pairs<V: Vector>(step: *const u8, i: usize) -> V::Integers;
+}
+
+pub(super) struct Int8;
+pub(super) struct Int4;
+
+impl Integer for Int8 {
+    const STEP_BYTES: usize = STEP * LANES;
+    const OFFSET: i32 = 0;
+
+    #[inline(always)]
+    fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS] {
+        std::array::from_fn(|i| integers[2 * i] & 0xffff | integers[2 * i + 1] << 16)
+    }
+
+    #[inline(always)]
+    unsafe fn pairs<V: Vector>(step: *const u8, i: usize) -> V::Integers {
+        // SAFETY: as the caller promises.
+        unsafe { V::pairs_i8(step.add(i * 2 * LANES)) }
+    }
+}
+
+impl Integer for Int4 {
+    const STEP_BYTES: usize = LANES * 4;
+    const OFFSET: i32 = 8;
+
+    /// Column `i` of each eight meets column `i + 4`: one shift and one mask take both nibbles.
+    #[inline(always)]
+    fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS] {
+        std::array::from_fn(|i| {
+            let first = i / STEP_PAIRS * STEP + i % STEP_PAIRS;
+            integers[first] & 0xffff | integers[first + STEP_PAIRS] << 16
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn pairs<V: Vector>(step: *const u8, i: usize) -> V::Integers {
+        // SAFETY: as the caller promises.
+        unsafe { V::pairs_u4(step, i) }
+    }
+}
+
+/// Rows of activations as integers with scales.
+#[derive(Clone, Copy)]
+pub(super) struct Rounded {
+    /// `[SUMS, 16]`: what a tile adds to after each group. Spilled to a stack that is aligned to 16
+    /// bytes, sums would straddle cache lines.
+    sums: *mut f32,
+    /// `[rows, stride]`, [`PAIRS`] of i16 for each group, as [`Integer::paired`] has them.
+    pairs: *mut u32,
+    stride: usize,
+    /// `[rows, groups]`.
+    scales: *mut f32,
+    /// `[rows, groups]`: what each group's sum starts from, for what is stored with an offset.
+    starts: *mut i32,
+    groups: usize,
+}
+
+impl Rounded {
+    /// Four-byte words of memory for `rows` rows of `columns`.
+    pub fn words(rows: usize, columns: usize) -> usize {
+        let groups = columns.div_ceil(GROUP);
+        SUMS * LANES + rows * (Self::stride(groups) + 2 * groups)
+    }
+
+    /// A line more than the pairs, or rows would compete for the same sets of the L1 cache.
+    fn stride(groups: usize) -> usize {
+        groups * PAIRS + 16
+    }
+
+    /// In memory at `at`.
+    ///
+    /// # Safety
+    ///
+    /// There are as many words as [`words`](Self::words) says, aligned to 64 bytes.
+    pub unsafe fn new(at: *mut f32, rows: usize, columns: usize) -> Self {
+        let groups = columns.div_ceil(GROUP);
+        let stride = Self::stride(groups);
+        // SAFETY: the parts are as long as `words` counts them.
+        unsafe {
+            let pairs = at.add(SUMS * LANES);
+            let scales = pairs.add(rows * stride);
+            let starts = scales.add(rows * groups).cast();
+            Self { sums: at, pairs: pairs.cast(), stride, scales, starts, groups }
+        }
+    }
+}
+
+/// Rounds `rows` rows of `columns` f32 at `x`.
+pub(super) struct Round<F> {
+    pub x: *const f32,
+    pub rows: usize,
+    pub columns: usize,
+    pub to: Rounded,
+    pub format: PhantomData<F>,
+}
+
+impl<F: Integer> Job for Round<F> {
+    #[inline(always)]
+    unsafe fn run<V: Vector>(&self) {
+        let Self { x, rows, columns, to, .. } = *self;
+        // SAFETY: the caller's promise covers `[rows, columns]` and what `Rounded` states.
+        unsafe {
+            for row in 0..rows {
+                let x = std::slice::from_raw_parts(x.add(row * columns), columns);
+                let pairs = to.pairs.add(row * to.stride).cast::<[u32; PAIRS]>();
+                let pairs = std::slice::from_raw_parts_mut(pairs, to.groups);
+                let scales =
+                    std::slice::from_raw_parts_mut(to.scales.add(row * to.groups), to.groups);
+                let starts =
+                    std::slice::from_raw_parts_mut(to.starts.add(row * to.groups), to.groups);
+                let (whole, rest) = x.as_chunks::<GROUP>();
+                for group in 0..whole.len() {
+                    // Or LLVM takes sixteen groups at once, with gathers: ten times slower.
+                    let group = std::hint::black_box(group);
+                    (scales[group], starts[group]) = round::<F>(&whole[group], &mut pairs[group]);
+                }
+                if !rest.is_empty() {
+                    let mut padded = [0.0; GROUP];
+                    padded[..rest.len()].copy_from_slice(rest);
+                    let group = whole.len();
+                    (scales[group], starts[group]) = round::<F>(&padded, &mut pairs[group]);
+                }
+            }
+        }
+    }
+}
+
+/// Rounds a group; returns its scale and what its sums start from. The scale of a group with a
+/// value that is not finite is not finite either.
+#[inline(always)]
+fn round<F: Integer>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32, i32) {
+    const LARGEST: f32 = i16::MAX as f32;
+    /// Added to a small number, it leaves the nearest integer in the low bits.
+    const NEAREST: f32 = 1.5 * (1 << 23) as f32;
+    // As integers, whose order is that of magnitudes, and in which NaN is the largest.
+    let mut largest = 0;
+    for x in x {
+        largest = largest.max(x.to_bits() & i32::MAX as u32);
+    }
+    let largest = f32::from_bits(largest);
+    // Below, the inverse would overflow; such a group is nothing beside any other.
+    let inverse = if largest < 1e-30 { 0.0 } else { LARGEST / largest };
+    let mut integers = [0; GROUP];
+    let mut sum = 0u32;
+    for (integer, x) in integers.iter_mut().zip(x) {
+        *integer = (x * inverse + NEAREST).to_bits();
+        sum = sum.wrapping_add(*integer);
+    }
+    *pairs = F::paired(&integers);
+    let sum = sum.wrapping_sub(NEAREST.to_bits().wrapping_mul(GROUP as u32)) as i32;
+    (largest / LARGEST, -F::OFFSET * sum)
+}
+
+/// Rows of `x` times a run of blocks.
+pub(super) struct IntegerTile<F> {
+    weights: *const u8,
+    block_bytes: usize,
+    scales: *const u16,
+    x: Rounded,
+    y: *mut f32,
+    y_stride: usize,
+    blocks: usize,
+    format: PhantomData<F>,
+}
+
+impl<F> Clone for IntegerTile<F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for IntegerTile<F> {}
+
+impl<F: Integer> IntegerTile<F> {
+    /// The whole product, with the activations `x`.
+    pub fn new(p: &Product, x: Rounded) -> Self {
+        Self {
+            weights: p.weights,
+            block_bytes: x.groups * (GROUP / STEP) * F::STEP_BYTES,
+            scales: p.scales,
+            x,
+            y: p.y,
+            y_stride: p.stride,
+            blocks: p.blocks,
+            format: PhantomData,
+        }
+    }
+}
+
+impl<F: Integer> Tile for IntegerTile<F> {
+    fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    unsafe fn part(self, block: usize, blocks: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self {
+                weights: self.weights.add(block * self.block_bytes),
+                scales: self.scales.add(block * self.x.groups * LANES),
+                y: self.y.add(block * LANES),
+                blocks,
+                ..self
+            }
+        }
+    }
+
+    unsafe fn rows_from(self, first: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = Rounded {
+                pairs: self.x.pairs.add(first * self.x.stride),
+                scales: self.x.scales.add(first * self.x.groups),
+                starts: self.x.starts.add(first * self.x.groups),
+                ..self.x
+            };
+            Self { x, y: self.y.add(first * self.y_stride), ..self }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<V: Vector, const R: usize, const M: usize>(&self, block: usize) {
+        let Rounded { groups, stride, .. } = self.x;
+        // SAFETY: the caller's promise; a prefetch never faults.
+        unsafe {
+            const { assert!(R * M <= SUMS) };
+            let sum_of = |r: usize, m: usize| self.x.sums.add((r * M + m) * LANES);
+            for sum in 0..R * M {
+                V::splat(0.0).store(sum_of(0, sum));
+            }
+            let weights = self.weights.add(block * self.block_bytes);
+            let scales = self.scales.add(block * groups * LANES);
+            for group in 0..groups {
+                let mut group_sums = [[V::splat_i32(0); M]; R];
+                if F::OFFSET != 0 {
+                    for m in 0..M {
+                        let start = V::splat_i32(*self.x.starts.add(m * groups + group));
+                        for sums in &mut group_sums {
+                            sums[m] = start;
+                        }
+                    }
+                }
+                let weights = weights.add(group * (GROUP / STEP) * F::STEP_BYTES);
+                let x = self.x.pairs.add(group * PAIRS);
+                unroll!(S, {
+                    let weights = weights.wrapping_add(S * F::STEP_BYTES);
+                    let x = x.add(S * STEP_PAIRS);
+                    unroll!(I, {
+                        let mut pairs = [V::splat_i32(0); R];
+                        for (r, pairs) in pairs.iter_mut().enumerate() {
+                            let weights = weights.wrapping_add(r * self.block_bytes);
+                            if (I * F::STEP_BYTES).is_multiple_of(STEP_PAIRS * 64) {
+                                let here = I * F::STEP_BYTES / STEP_PAIRS;
+                                V::prefetch(weights.wrapping_add(here + AHEAD));
+                            }
+                            *pairs = F::pairs::<V>(weights, I);
+                        }
+                        for m in 0..M {
+                            let x = V::splat_i32(x.add(m * stride + I).read() as i32);
+                            for r in 0..R {
+                                group_sums[r][m] = V::add_products(group_sums[r][m], pairs[r], x);
+                            }
+                        }
+                        for sum in group_sums.as_flattened_mut() {
+                            *sum = V::pin_i32(*sum);
+                        }
+                    }, 0 1 2 3);
+                }, 0 1 2 3);
+                for r in 0..R {
+                    let scale = V::load_f16(scales.add((r * groups + group) * LANES).cast());
+                    for m in 0..M {
+                        let x_scale = V::splat(*self.x.scales.add(m * groups + group));
+                        let group_sum = V::from_i32(group_sums[r][m]).mul(scale);
+                        let sum = V::load(sum_of(r, m));
+                        group_sum.mul_add(x_scale, sum).store(sum_of(r, m));
+                    }
+                }
+            }
+            for r in 0..R {
+                for m in 0..M {
+                    let y = self.y.add(m * self.y_stride + (block + r) * LANES);
+                    V::load(sum_of(r, m)).store(y);
+                }
+            }
+        }
+    }
+}
