@@ -19,8 +19,9 @@ pub struct FunctionInfo {
     /// The declaration as the compiler saw it, or empty.
     pub declaration: String,
     /// Whether it was compiled for asynchronous calls (`--iree-execution-model=async-external`, or
-    /// the form `name$async` of a PyTorch program): two fences follow its arguments, which this
-    /// crate adds (see [`Session::call_async`](crate::Session::call_async)).
+    /// the form `name$async` of a PyTorch program or a native module): two fences follow its
+    /// arguments, which this crate adds (see
+    /// [`Session::call_async`](crate::Session::call_async)).
     pub coarse_fences: bool,
 }
 
