@@ -63,6 +63,7 @@
 //! A tensor is read and written by copies, or in place: [`BufferView::map_mut`] is safe, because
 //! it is for the only handle; [`BufferView::map`] trusts its caller. [`Buffer::export`] and
 //! `import_…` exchange addresses with other libraries; the features `ndarray` and `dlpack` arrays.
+//! A [`Literal`] is a tensor on the host, and its text.
 //!
 //! # What a program may ask for
 //!
