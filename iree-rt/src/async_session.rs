@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
+use crate::callback::discard;
 use crate::canceller::Canceller;
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
@@ -65,9 +66,9 @@ impl Session {
         let work = move || {
             for job in todo {
                 // Wakers, and results that nobody awaits any more, may panic when they are
-                // dropped, and their payloads once more.
+                // dropped.
                 let done = catch_unwind(AssertUnwindSafe(|| job(&mut session)));
-                done.unwrap_or_else(std::mem::forget);
+                done.unwrap_or_else(discard);
             }
         };
         thread::Builder::new().name("iree-rt-session".into()).spawn(work).map_err(|error| {

@@ -23,8 +23,7 @@ pub(crate) fn catch<T>(code: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Runs what IREE calls back for, whose panic goes no further: nobody is there to be told.
 pub(crate) fn catch_quietly(code: impl FnOnce()) {
-    // Dropping the payload could panic again.
-    called(code).unwrap_or_else(mem::forget);
+    called(code).unwrap_or_else(discard);
 }
 
 fn called<T>(code: impl FnOnce() -> T) -> thread::Result<T> {
@@ -45,14 +44,18 @@ pub(crate) fn release(release: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Drops what something panicked with, and keeps what that panics with.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    called(|| drop(payload)).unwrap_or_else(mem::forget);
+}
+
 fn message(payload: Box<dyn Any + Send>) -> String {
     let text = payload
         .downcast::<String>()
         .map(|text| *text)
         .or_else(|payload| payload.downcast::<&str>().map(|text| (*text).to_owned()));
     text.unwrap_or_else(|payload| {
-        // It could panic once more when it is dropped.
-        mem::forget(payload);
+        discard(payload);
         "something other than text".into()
     })
 }

@@ -121,7 +121,7 @@ fn create_vm_instance() -> Result<(NonNull<sys::iree_vm_instance_t>, sys::iree_v
     })?;
     // SAFETY: `vm` is a live instance; INITIALIZING keeps other registrations away.
     let registered = check(unsafe { sys::iree_hal_module_register_all_types(vm) });
-    // SAFETY: as above; an instance is released only when not all of it could be made.
+    // SAFETY: as above.
     let registered = registered.and_then(|()| unsafe { register_object(vm) });
     let object_type = registered.inspect_err(|_| {
         // SAFETY: ours, and not used again.

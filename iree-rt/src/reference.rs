@@ -4,8 +4,8 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
+use std::sync::{Arc, LazyLock};
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
@@ -95,27 +95,34 @@ struct Object {
     value: Box<dyn Any + Send + Sync>,
 }
 
+/// What the VM knows of [`Object`]s, for the rest of the process.
+struct ObjectType(sys::iree_vm_ref_type_descriptor_t);
+
+// SAFETY: it is never changed, and its name is static.
+unsafe impl Send for ObjectType {}
+// SAFETY: as above.
+unsafe impl Sync for ObjectType {}
+
+static OBJECT_TYPE: LazyLock<ObjectType> = LazyLock::new(|| {
+    // The count lies at offset 0, which is what the rest of the descriptor says.
+    ObjectType(sys::iree_vm_ref_type_descriptor_t {
+        destroy: Some(destroy),
+        type_name: sys::iree_make_string_view("util.object"),
+        ..Default::default()
+    })
+});
+
 /// Makes `!util.object`, a type that IREE's compiler knows and its runtime does not, the type of
 /// [`Object`]s.
 ///
 /// # Safety
-/// `instance` is live and stays until the process ends; no other thread registers types.
+/// `instance` is live; no other thread registers types.
 pub(crate) unsafe fn register_object(
     instance: *mut sys::iree_vm_instance_t,
 ) -> Result<sys::iree_vm_ref_type_t> {
-    // The count lies at offset 0, which is what the rest of the descriptor says.
-    let descriptor = Box::into_raw(Box::new(sys::iree_vm_ref_type_descriptor_t {
-        destroy: Some(destroy),
-        type_name: sys::iree_make_string_view("util.object"),
-        ..Default::default()
-    }));
     let mut type_ = 0;
-    // SAFETY: by the contract of this function; on success the descriptor is never freed.
-    check(unsafe { sys::iree_vm_instance_register_type(instance, descriptor, &mut type_) })
-        .inspect_err(|_| {
-            // SAFETY: refused, so that the box is still ours.
-            drop(unsafe { Box::from_raw(descriptor) });
-        })?;
+    // SAFETY: by the contract of this function; the descriptor is never freed.
+    check(unsafe { sys::iree_vm_instance_register_type(instance, &OBJECT_TYPE.0, &mut type_) })?;
     Ok(type_)
 }
 

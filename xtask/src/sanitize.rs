@@ -53,7 +53,7 @@ fn iree(sanitizer: Sanitizer, network: &flags::Network) -> Result<PathBuf> {
 fn test(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     let name = sanitizer.as_str();
     let mut cargo = workspace::cargo();
-    cargo.args(["test", "--package", "iree-rt", "--lib", "--target", &host()?]);
+    cargo.args(["test", "--no-fail-fast", "--package", "iree-rt", "--lib", "--target", &host()?]);
     cargo.arg("--target-dir").arg(workspace::target_dir()?.join(format!("sanitize-{name}")));
     let (features, tests) = features_and_tests()?;
     cargo.args(["--features", &features.join(",")]);
