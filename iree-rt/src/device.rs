@@ -11,6 +11,7 @@ use crate::buffer_view::BufferView;
 use crate::device_group::DeviceGroup;
 use crate::element::Element;
 use crate::error::{Code, Error, Result};
+use crate::heap;
 use crate::instance::Instance;
 use crate::kernel::Kernels;
 use crate::local_device;
@@ -178,6 +179,9 @@ impl Device {
     /// # Errors
     /// The device's own.
     pub fn trim(&self) -> Result<()> {
+        if self.is_local() {
+            heap::trim();
+        }
         // SAFETY: the device is live.
         check(unsafe { sys::iree_hal_device_trim(self.raw()) })
     }

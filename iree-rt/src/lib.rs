@@ -124,6 +124,7 @@ mod device;
 mod device_group;
 mod driver;
 mod executable_loader;
+mod heap;
 mod instance;
 mod kernel;
 mod local_device;

@@ -12,6 +12,7 @@ use iree_sys::allocator::host_allocator;
 use crate::device::{DeviceOptions, ProactorPool};
 use crate::error::{Code, Error, Result};
 use crate::executable_loader;
+use crate::heap;
 use crate::instance::Instance;
 use crate::kernel::Kernels;
 use crate::status::check;
@@ -79,7 +80,7 @@ pub(crate) fn task(options: &DeviceOptions) -> Result<(NonNull<sys::iree_hal_dev
             loaders.raw.as_ptr().cast_mut(),
             allocator.raw,
             &create_params,
-            host_allocator(),
+            heap::allocator(),
             &mut device,
         )
     })?;
@@ -108,7 +109,7 @@ pub(crate) fn sync(kernels: &Kernels) -> Result<NonNull<sys::iree_hal_device_t>>
             loaders.count,
             loaders.raw.as_ptr().cast_mut(),
             allocator.raw,
-            host_allocator(),
+            heap::allocator(),
             &mut device,
         )
     })?;
@@ -122,8 +123,8 @@ fn heap() -> Result<Owned<sys::iree_hal_allocator_t>> {
     check(unsafe {
         sys::iree_hal_allocator_create_heap(
             sys::iree_make_string_view("local"),
-            host_allocator(),
-            host_allocator(),
+            heap::allocator(),
+            heap::allocator(),
             &mut allocator.raw,
         )
     })?;

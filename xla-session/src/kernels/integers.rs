@@ -294,8 +294,8 @@ impl<F: Integer> Tile for IntegerTile<F> {
                         }
                         for m in 0..M {
                             let x = V::splat_i32(x.add(m * stride + I).read() as i32);
-                            for r in 0..R {
-                                group_sums[r][m] = V::add_products(group_sums[r][m], pairs[r], x);
+                            for (sums, pairs) in group_sums.iter_mut().zip(pairs) {
+                                sums[m] = V::add_products(sums[m], pairs, x);
                             }
                         }
                         for sum in group_sums.as_flattened_mut() {
@@ -303,11 +303,11 @@ impl<F: Integer> Tile for IntegerTile<F> {
                         }
                     }, 0 1 2 3);
                 }, 0 1 2 3);
-                for r in 0..R {
+                for (r, group_sums) in group_sums.into_iter().enumerate() {
                     let scale = V::load_f16(scales.add((r * groups + group) * LANES).cast());
-                    for m in 0..M {
+                    for (m, group_sum) in group_sums.into_iter().enumerate() {
                         let x_scale = V::splat(*self.x.scales.add(m * groups + group));
-                        let group_sum = V::from_i32(group_sums[r][m]).mul(scale);
+                        let group_sum = V::from_i32(group_sum).mul(scale);
                         let sum = V::load(sum_of(r, m));
                         group_sum.mul_add(x_scale, sum).store(sum_of(r, m));
                     }
