@@ -1,8 +1,12 @@
-//! Remembers the IREE folder of the build, where the compiler is.
+//! Remembers the IREE folder of the build, where the compiler is, and what its runtime can.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     if let Ok(root) = std::env::var("DEP_IREE_ROOT") {
         println!("cargo:rustc-env=IREE_RT_FOLDER={root}");
+    }
+    println!("cargo:rustc-check-cfg=cfg(vm_trace)");
+    if std::env::var("DEP_IREE_VM_TRACE").is_ok_and(|can| can == "true") {
+        println!("cargo:rustc-cfg=vm_trace");
     }
 }

@@ -17,6 +17,7 @@ IREE_API_EXPORT iree_status_t iree_vm_bytecode_module_create(
 
 // Parameter (weight) archives.
 #include "iree/io/file_handle.h"
+#include "iree/io/formats/irpa/irpa_builder.h"
 #include "iree/io/parameter_index.h"
 #include "iree/io/parameter_index_provider.h"
 #include "iree/modules/io/parameters/module.h"
@@ -37,6 +38,7 @@ IREE_API_EXPORT iree_status_t iree_vm_bytecode_module_create(
 #include "iree/hal/local/executable_plugin_manager.h"
 #include "iree/hal/local/loaders/embedded_elf_loader.h"
 #include "iree/hal/local/loaders/registration/init.h"
+#include "iree/hal/local/loaders/vmvx_module_loader.h"
 #include "iree/task/executor.h"
 #include "iree/task/topology.h"
 

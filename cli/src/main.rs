@@ -16,9 +16,12 @@ mod engine;
 mod hub;
 mod interrupt;
 mod model_source;
+mod panics;
 mod progress;
 mod quality;
 mod report;
+#[cfg(feature = "iree")]
+mod run;
 mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
@@ -63,6 +66,8 @@ enum Command {
     Doctor(commands::doctor::Args),
     /// Look after the cache of compiled graphs and packed weights
     Cache(commands::cache::Args),
+    /// Call a function of a compiled module, or time it
+    Run(Box<commands::run::Args>),
     /// Compile, load and run one addition
     Selftest(commands::selftest::Args),
     /// Print a shell's completion script
@@ -94,6 +99,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Devices(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Cache(args) => args.run(),
+        Command::Run(args) => args.run(),
         Command::Selftest(args) => args.run(),
         Command::Completions(args) => args.run(),
     }

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 use tokenizers::Tokenizer;
 
+// The library takes some damaged files and tokens for its own mistakes.
+use crate::panics::catch;
+
 /// A model's tokenizer.
 pub struct Text {
     tokenizer: Tokenizer,
@@ -22,7 +25,8 @@ impl Text {
         if !path.exists() {
             return Ok(None);
         }
-        let tokenizer = Tokenizer::from_file(&path)
+        let tokenizer = catch(|| Tokenizer::from_file(&path).map_err(|e| e.to_string()))
+            .and_then(|loaded| loaded)
             .map_err(|e| anyhow!("{}: not a usable tokenizer: {e}", path.display()))?;
         Ok(Some(Self { tokenizer, path }))
     }
@@ -48,9 +52,8 @@ impl Text {
     ///
     /// The tokenizer fails.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        let encoding = self
-            .tokenizer
-            .encode_fast(text, special)
+        let encoding = catch(|| self.tokenizer.encode_fast(text, special))
+            .and_then(|encoded| encoded.map_err(|e| e.to_string()))
             .map_err(|e| anyhow!("{}: cannot encode the text: {e}", self.path.display()))?;
         Ok(encoding.get_ids().to_vec())
     }
@@ -61,8 +64,8 @@ impl Text {
     ///
     /// The tokenizer fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.tokenizer
-            .decode(ids, true)
+        catch(|| self.tokenizer.decode(ids, true))
+            .and_then(|decoded| decoded.map_err(|e| e.to_string()))
             .map_err(|e| anyhow!("{}: cannot decode tokens: {e}", self.path.display()))
     }
 
@@ -199,6 +202,23 @@ mod tests {
         let mut pieces: Vec<_> = ids.iter().map(|&id| detokenizer.push(id).unwrap()).collect();
         pieces.push(detokenizer.finish().unwrap());
         pieces
+    }
+
+    #[test]
+    fn what_the_library_panics_at_is_an_error() {
+        let (folder, _) = text();
+        let path = folder.path().join("tokenizer.json");
+        let mut json: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        json["decoder"] = serde_json::Value::Null;
+        // Cut in the middle of a decoder: the library unwraps what it cannot parse.
+        let whole = json.to_string();
+        let damaged = whole.replace(r#""decoder":null"#, r#""decoder":{"type":"Fuse"u}"#);
+        assert_ne!(damaged, whole);
+        std::fs::write(&path, damaged).unwrap();
+        let Err(error) = Text::from_dir(folder.path()) else { panic!("it loads") };
+        let error = error.to_string();
+        assert!(error.contains("tokenizer.json: not a usable tokenizer: "), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use support::{model, program, succeeds};
 use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
 use xla_session::checkpoint::FileStamp;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 12] = [
     "generate",
     "chat",
     "bench",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 11] = [
     "devices",
     "doctor",
     "cache",
+    "run",
     "selftest",
     "completions",
 ];

@@ -12,11 +12,14 @@ use crate::buffer_view::BufferView;
 use crate::device::Device;
 use crate::element::ElementType;
 use crate::error::{Code, Error, Result};
-use crate::semaphore::Semaphore;
+use crate::semaphore::Timeline;
 use crate::status::check;
 
 /// Alignment that compiled code expects of every tensor, bytes.
 pub const ALIGNMENT: usize = 64;
+
+/// Most bytes on their way between devices at once.
+const STAGING: usize = 4 << 20;
 
 /// Where a new buffer lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -76,10 +79,10 @@ impl Buffer {
         Ok(Self::own(raw, device))
     }
 
-    /// Takes over a reference that IREE returned.
+    /// Takes over a reference that IREE returned, to a buffer on a device of `device`'s group.
     pub(crate) fn own(raw: *mut sys::iree_hal_buffer_t, device: &Device) -> Self {
         let raw = NonNull::new(raw).expect("IREE returned OK with a null buffer");
-        Self { raw, device: device.clone() }
+        Self { raw, device: device.holding(raw.as_ptr()) }
     }
 
     /// Another reference to a buffer that something else holds.
@@ -187,7 +190,7 @@ impl Buffer {
         if length == 0 {
             return Ok(());
         }
-        Semaphore::new(&self.device)?.run(|signal| {
+        Timeline::new(&self.device, 0)?.run(|signal| {
             // SAFETY: device, buffer and semaphore are live; the pattern is copied.
             unsafe {
                 sys::iree_hal_device_queue_fill(
@@ -206,13 +209,12 @@ impl Buffer {
         })
     }
 
-    /// Copies `length` bytes of `source` from `source_offset` on to the bytes from `offset` on,
-    /// on the device.
+    /// Copies `length` bytes of `source` from `source_offset` on to the bytes from `offset` on: on
+    /// the device, or between devices, through the host if they cannot reach each other's memory.
     ///
     /// # Errors
     /// [`OutOfRange`](Code::OutOfRange) past the end of either;
-    /// [`InvalidArgument`](Code::InvalidArgument) when the buffers are of different devices, or
-    /// the ranges overlap.
+    /// [`InvalidArgument`](Code::InvalidArgument) when the ranges overlap.
     pub fn copy_from(
         &self,
         offset: usize,
@@ -223,8 +225,8 @@ impl Buffer {
         self.check_range(offset, length, "write")?;
         source.check_range(source_offset, length, "read")?;
         self.check_writable()?;
-        if self.device.raw() != source.device.raw() {
-            return Err(Error::invalid("cannot copy between buffers of different devices"));
+        if self.device != source.device {
+            return self.copy_between(offset, source, source_offset, length);
         }
         // SAFETY: both buffers are live.
         let overlap = unsafe {
@@ -258,6 +260,35 @@ impl Buffer {
         })
     }
 
+    /// [`copy_from`](Self::copy_from) a buffer of another device; the ranges were checked.
+    fn copy_between(
+        &self,
+        offset: usize,
+        source: &Self,
+        source_offset: usize,
+        length: usize,
+    ) -> Result<()> {
+        if self.device.is_local() && source.device.is_local() {
+            // SAFETY: both buffers are live, and host memory.
+            return check(unsafe {
+                sys::iree_hal_buffer_map_copy(
+                    source.raw(),
+                    source_offset,
+                    self.raw(),
+                    offset,
+                    length,
+                )
+            });
+        }
+        let mut staging = vec![0u8; length.min(STAGING)];
+        for start in (0..length).step_by(STAGING) {
+            let part = &mut staging[..STAGING.min(length - start)];
+            source.read_into(source_offset + start, part)?;
+            self.write(offset + start, part)?;
+        }
+        Ok(())
+    }
+
     /// The part `range` of this buffer, in bytes: the same memory, kept alive by the part.
     ///
     /// # Errors
@@ -287,29 +318,7 @@ impl Buffer {
         BufferView::from_buffer(self, 0, shape, element_type)
     }
 
-    /// The address of its first byte, when its memory can be addressed by the host.
-    ///
-    /// The memory stays where it is while the buffer lives. Reading it while something writes
-    /// the buffer, or writing it at all when it was imported read-only, is a data race.
-    pub fn host_ptr(&self) -> Option<NonNull<u8>> {
-        let mut external = sys::iree_hal_external_buffer_t::default();
-        // SAFETY: the allocator belongs to the live device of the live buffer.
-        let exported = check(unsafe {
-            sys::iree_hal_allocator_export_buffer(
-                self.device.allocator(),
-                self.raw(),
-                sys::IREE_HAL_EXTERNAL_BUFFER_TYPE_HOST_ALLOCATION,
-                0,
-                &mut external,
-            )
-        });
-        exported.ok()?;
-        // SAFETY: an export of this type fills `host_allocation`.
-        NonNull::new(unsafe { external.handle.host_allocation.ptr }.cast())
-    }
-
-    /// The HAL buffer; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_buffer_t {
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_buffer_t {
         self.raw.as_ptr()
     }
 
@@ -332,10 +341,14 @@ impl Buffer {
         }
     }
 
-    fn check_writable(&self) -> Result<()> {
+    pub(crate) fn is_writable(&self) -> bool {
         // SAFETY: the buffer is live.
         let access = unsafe { sys::iree_hal_buffer_allowed_access(self.raw()) };
-        if u32::from(access) & sys::IREE_HAL_MEMORY_ACCESS_WRITE != 0 {
+        u32::from(access) & sys::IREE_HAL_MEMORY_ACCESS_WRITE != 0
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.is_writable() {
             return Ok(());
         }
         Err(Error::new(Code::PermissionDenied, "the buffer is read-only (imported host memory)"))

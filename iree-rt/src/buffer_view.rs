@@ -46,6 +46,20 @@ impl BufferView {
         Self::from_buffer(&buffer, 0, shape, T::TYPE)
     }
 
+    /// A tensor of `shape` in new memory of `device`, whose elements are unspecified.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) for a shape of too many elements;
+    /// [`ResourceExhausted`](Code::ResourceExhausted) when the device has no memory for them.
+    pub fn uninitialized(
+        device: &Device,
+        shape: &[usize],
+        element_type: ElementType,
+    ) -> Result<Self> {
+        let buffer = Buffer::allocate(device, byte_count(shape, element_type)?)?;
+        Self::from_buffer(&buffer, 0, shape, element_type)
+    }
+
     /// The bytes of `buffer` from `offset` on as a tensor of `shape`: the same memory, kept alive
     /// by the view. The buffer may be longer than the tensor.
     ///
@@ -59,10 +73,7 @@ impl BufferView {
         shape: &[usize],
         element_type: ElementType,
     ) -> Result<Self> {
-        let bytes = element_count(shape)
-            .and_then(|count| count.checked_mul(element_type.bits()))
-            .map(|bits| bits.div_ceil(8))
-            .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))?;
+        let bytes = byte_count(shape, element_type)?;
         buffer.check_range(offset, bytes, "view")?;
         if !(buffer.offset() + offset).is_multiple_of(ALIGNMENT) {
             return Err(Error::invalid(format!(
@@ -93,10 +104,12 @@ impl BufferView {
         Ok(Self::own(raw, buffer.device()))
     }
 
-    /// Takes over a reference that IREE returned.
+    /// Takes over a reference that IREE returned, to a view on a device of `device`'s group.
     pub(crate) fn own(raw: *mut sys::iree_hal_buffer_view_t, device: &Device) -> Self {
         let raw = NonNull::new(raw).expect("IREE returned OK with a null buffer view");
-        Self { raw, device: device.clone() }
+        // SAFETY: the view is live and holds its buffer.
+        let buffer = unsafe { sys::iree_hal_buffer_view_buffer(raw.as_ptr()) };
+        Self { raw, device: device.holding(buffer) }
     }
 
     /// Elements along each dimension, outermost first.
@@ -210,32 +223,40 @@ impl BufferView {
         self.buffer().write(start * size_of::<T>(), data)
     }
 
-    /// The elements in place, without a copy, when the host can address the device's memory.
+    /// Makes all elements `value`, on the device.
     ///
     /// # Errors
-    /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`;
-    /// [`Unimplemented`](Code::Unimplemented) when the memory is not the host's.
-    ///
-    /// # Safety
-    /// Nothing writes the buffer while the guard lives: no call that updates this tensor in
-    /// place, and no `write`, `fill` or `copy_from` to its buffer through any handle.
-    pub unsafe fn map<T: Element>(&self) -> Result<Mapped<'_, T>> {
+    /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`, and the errors of
+    /// [`Buffer::fill`].
+    pub fn fill<T: Element>(&self, value: T) -> Result<()> {
         self.check_type::<T>()?;
-        if self.is_empty() {
-            return Ok(Mapped { data: &[], _view: self });
+        let buffer = self.buffer();
+        if size_of::<T>() <= 4 {
+            return buffer.fill(0..self.byte_len(), value);
         }
-        let pointer = self.buffer().host_ptr().ok_or_else(|| {
-            Error::new(Code::Unimplemented, "the tensor is not in host memory: use `read`")
-        })?;
-        // SAFETY: the memory holds `byte_len` bytes for as long as the view lives, and is not
-        // written meanwhile (by the contract of this function).
-        let bytes = unsafe { slice::from_raw_parts(pointer.as_ptr(), self.byte_len()) };
-        let data = bytemuck::checked::try_cast_slice(bytes).map_err(|e| bad_bits::<T>(e))?;
-        Ok(Mapped { data, _view: self })
+        // Devices fill with 4 bytes at most: one value is written, and what is there is copied
+        // behind it until all is.
+        let mut done = size_of::<T>().min(self.byte_len());
+        buffer.write(0, &[value][..self.len().min(1)])?;
+        while done < self.byte_len() {
+            let next = done.min(self.byte_len() - done);
+            buffer.copy_from(done, &buffer, 0, next)?;
+            done += next;
+        }
+        Ok(())
     }
 
-    /// The HAL buffer view; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
+    /// A copy of this tensor on `device`, which may be any.
+    ///
+    /// # Errors
+    /// Allocation and transfer errors of the devices.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        let copy = Buffer::allocate(device, self.byte_len())?;
+        copy.copy_from(0, &self.buffer(), 0, self.byte_len())?;
+        Self::from_buffer(&copy, 0, self.shape(), self.element_type())
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
         self.raw.as_ptr()
     }
 
@@ -271,7 +292,7 @@ impl BufferView {
         Ok(())
     }
 
-    fn check_type<T: Element>(&self) -> Result<()> {
+    pub(crate) fn check_type<T: Element>(&self) -> Result<()> {
         let actual = self.element_type();
         if T::reads(actual) {
             return Ok(());
@@ -318,26 +339,18 @@ impl fmt::Debug for BufferView {
     }
 }
 
-/// The elements of a tensor in place; made by [`BufferView::map`].
-#[derive(Debug)]
-pub struct Mapped<'a, T> {
-    data: &'a [T],
-    _view: &'a BufferView,
-}
-
-impl<T> std::ops::Deref for Mapped<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        self.data
-    }
-}
-
-fn bad_bits<T>(error: impl fmt::Display) -> Error {
+pub(crate) fn bad_bits<T>(error: impl fmt::Display) -> Error {
     Error::new(
         Code::DataLoss,
         format!("the tensor holds bytes that are no {}: {error}", std::any::type_name::<T>()),
     )
+}
+
+fn byte_count(shape: &[usize], element_type: ElementType) -> Result<usize> {
+    element_count(shape)
+        .and_then(|count| count.checked_mul(element_type.bits()))
+        .map(|bits| bits.div_ceil(8))
+        .ok_or_else(|| Error::invalid(format!("shape {shape:?} has too many elements")))
 }
 
 fn element_count(shape: &[usize]) -> Option<usize> {

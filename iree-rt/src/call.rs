@@ -1,19 +1,16 @@
 //! Calls: a function with its arguments and results, kept for any number of invocations.
 
 use std::fmt;
-use std::ptr;
-
-use iree_sys as sys;
-use iree_sys::allocator::host_allocator;
 
 use crate::buffer_view::BufferView;
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::function::Function;
 use crate::list::List;
+use crate::outputs::Outputs;
+use crate::pending;
 use crate::session::Session;
-use crate::signature::{ScalarType, ValueType};
-use crate::status::check;
+use crate::signature::ValueType;
 use crate::value::Value;
 
 /// A function with its arguments, invoked as often as one likes.
@@ -22,36 +19,33 @@ use crate::value::Value;
 /// changes is set for each step. Setting and invoking allocate nothing that grows.
 /// It may move between threads; it is invoked in the session that made it.
 pub struct Call {
-    function: Function,
+    /// The arguments, and room for two fences behind them when the function takes those.
     inputs: List,
-    outputs: List,
+    /// Arguments that the program may change, to be passed anew each time.
+    fresh: Vec<(usize, Value)>,
     /// Which arguments have been set, and how many have not.
     set: Vec<bool>,
     missing: usize,
-    /// Dropped last: lists hold buffers of the device.
-    device: Device,
+    /// Of the last invocation. Dropped last: it keeps the device, whose buffers the others hold.
+    outputs: Outputs,
 }
-
-// SAFETY: VM lists are thread-compatible; what they hold (buffers, views) may be released on
-// any thread.
-unsafe impl Send for Call {}
 
 impl Call {
     pub(crate) fn new(function: Function, device: Device) -> Result<Self> {
         let missing = function.arguments().len();
+        let fences = if function.coarse_fences() { 2 } else { 0 };
         Ok(Self {
-            inputs: List::nulls(missing)?,
-            outputs: List::with_capacity(function.results().len())?,
+            inputs: List::nulls(missing + fences)?,
+            fresh: Vec::new(),
             set: vec![false; missing],
             missing,
-            function,
-            device,
+            outputs: Outputs::new(function, device)?,
         })
     }
 
     /// The function that it calls.
     pub fn function(&self) -> &Function {
-        &self.function
+        self.outputs.function()
     }
 
     /// Sets argument `index` (counted from 0) for this and later invocations.
@@ -65,6 +59,10 @@ impl Call {
         self.check(index, &value)?;
         self.inputs.set(index, &value)?;
         self.mark(index);
+        self.fresh.retain(|(other, _)| *other != index);
+        if matches!(value, Value::List(_) | Value::Bytes(_)) {
+            self.fresh.push((index, value));
+        }
         Ok(())
     }
 
@@ -75,29 +73,59 @@ impl Call {
     /// [`FailedPrecondition`](Code::FailedPrecondition) when an argument was never set;
     /// [`InvalidArgument`](Code::InvalidArgument) for another session; what the function raises.
     pub fn invoke(&mut self, session: &mut Session) -> Result<()> {
-        session.check_owner(&self.function)?;
+        self.check_ready(session)?;
+        // Results of the last invocation are given up first, so that their memory can be reused.
+        self.outputs.clear()?;
+        for (index, value) in &self.fresh {
+            self.inputs.set(*index, value)?;
+        }
+        if !self.function().coarse_fences() {
+            return session.invoke(&self.inputs, &mut self.outputs);
+        }
+        pending::invoke(session, &mut self.inputs, &mut self.outputs, None)?
+            .wait(None)
+            .map_err(|e| e.context(format!("calling `{}`", self.function().name())))
+            .inspect_err(|_| drop(self.outputs.clear()))
+    }
+
+    /// Whether everything is there for an invocation in `session`.
+    pub(crate) fn check_ready(&self, session: &Session) -> Result<()> {
+        session.check_owner(self.function())?;
         if let (1.., Some(index)) = (self.missing, self.set.iter().position(|set| !set)) {
             return Err(Error::new(
                 Code::FailedPrecondition,
-                format!("argument {index} of `{}` was not set", self.function.name()),
+                format!("argument {index} of `{}` was not set", self.function().name()),
             ));
         }
-        // Results of the last invocation are given up first, so that their memory can be reused.
-        self.outputs.clear()?;
-        // SAFETY: the context is live and exclusively ours for the call; function and lists
-        // belong to it.
-        check(unsafe {
-            sys::iree_vm_invoke(
-                session.context(),
-                self.function.raw(),
-                sys::IREE_VM_INVOCATION_FLAG_NONE,
-                ptr::null(),
-                self.inputs.raw(),
-                self.outputs.raw(),
-                host_allocator(),
-            )
-        })
-        .map_err(|e| e.context(format!("calling `{}`", self.function.name())))
+        Ok(())
+    }
+
+    /// Sets every argument, in order.
+    pub(crate) fn set_all(&mut self, arguments: impl IntoIterator<Item = Value>) -> Result<()> {
+        let expected = self.function().arguments().len();
+        let mut given = 0;
+        for value in arguments {
+            if given < expected {
+                self.set(given, value)?;
+            }
+            given += 1;
+        }
+        if given != expected {
+            return Err(Error::invalid(format!(
+                "`{}` takes {expected} arguments, not {given}",
+                self.function().name()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The arguments for an invocation beside others.
+    pub(crate) fn inputs(&self) -> Result<List> {
+        let mut inputs = self.inputs.copy()?;
+        for (index, value) in &self.fresh {
+            inputs.set(*index, value)?;
+        }
+        Ok(inputs)
     }
 
     /// Result `index` (counted from 0) of the last invocation.
@@ -105,7 +133,7 @@ impl Call {
     /// # Errors
     /// [`OutOfRange`](Code::OutOfRange) when there is no such result, or nothing was invoked.
     pub fn output(&self, index: usize) -> Result<Value> {
-        output(&self.outputs, &self.function, &self.device, index)
+        self.outputs.get(index)
     }
 
     /// Result `index` of the last invocation, a tensor.
@@ -114,7 +142,7 @@ impl Call {
     /// As [`output`](Self::output), and [`InvalidArgument`](Code::InvalidArgument) when it is no
     /// tensor.
     pub fn output_view(&self, index: usize) -> Result<BufferView> {
-        self.output(index)?.into_buffer_view()
+        self.outputs.buffer_view(index)
     }
 
     /// Gives up the results of the last invocation, so that their memory is free again.
@@ -126,7 +154,7 @@ impl Call {
     }
 
     pub(crate) fn into_outputs(self) -> Outputs {
-        Outputs { list: self.outputs, function: self.function, device: self.device }
+        self.outputs
     }
 
     fn mark(&mut self, index: usize) {
@@ -136,117 +164,51 @@ impl Call {
     }
 
     fn check(&self, index: usize, value: &Value) -> Result<()> {
-        let Some(ty) = self.function.arguments().get(index) else {
+        let Some(ty) = self.function().arguments().get(index) else {
             return Err(Error::new(
                 Code::OutOfRange,
                 format!(
                     "`{}` has {} arguments, no argument {index}",
-                    self.function.name(),
-                    self.function.arguments().len()
+                    self.function().name(),
+                    self.function().arguments().len()
                 ),
             ));
         };
-        // The list keeps buffers alive, but not the device that their memory belongs to.
-        let device = match value {
-            Value::BufferView(view) => Some(view.device()),
-            Value::Buffer(buffer) => Some(buffer.device()),
-            _ => None,
-        };
-        if let Some(device) = device.filter(|device| device.raw() != self.device.raw()) {
+        // The list keeps buffers alive, but not the devices that their memory belongs to.
+        let foreign = value.find_device(&|device| !device.same_group(self.outputs.device()));
+        if let Some(device) = foreign {
             return Err(Error::invalid(format!(
                 "argument {index} of `{}` is in the memory of another device (`{}`, opened \
                  separately): copy it to this session's device",
-                self.function.name(),
+                self.function().name(),
                 device.uri()
             )));
         }
         mismatch(ty, value).map_or(Ok(()), |what| {
-            Err(Error::invalid(format!("argument {index} of `{}`: {what}", self.function.name())))
+            Err(Error::invalid(format!("argument {index} of `{}`: {what}", self.function().name())))
         })
     }
 }
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Call({:?}, {} arguments not set)", self.function, self.missing)
+        write!(f, "Call({:?}, {} arguments not set)", self.function(), self.missing)
     }
-}
-
-/// The results of one call.
-pub struct Outputs {
-    list: List,
-    function: Function,
-    device: Device,
-}
-
-// SAFETY: as for `Call`.
-unsafe impl Send for Outputs {}
-
-impl Outputs {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Result `index`, counted from 0.
-    ///
-    /// # Errors
-    /// [`OutOfRange`](Code::OutOfRange) when there is no such result.
-    pub fn get(&self, index: usize) -> Result<Value> {
-        output(&self.list, &self.function, &self.device, index)
-    }
-
-    /// Result `index`, a tensor.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get), and [`InvalidArgument`](Code::InvalidArgument) when it is no
-    /// tensor.
-    pub fn buffer_view(&self, index: usize) -> Result<BufferView> {
-        self.get(index)?.into_buffer_view()
-    }
-}
-
-impl fmt::Debug for Outputs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries((0..self.len()).map(|index| self.get(index))).finish()
-    }
-}
-
-fn output(list: &List, function: &Function, device: &Device, index: usize) -> Result<Value> {
-    if index >= list.len() {
-        return Err(Error::new(
-            Code::OutOfRange,
-            format!(
-                "`{}` has {} results and the last call left {}; no result {index}",
-                function.name(),
-                function.results().len(),
-                list.len()
-            ),
-        ));
-    }
-    list.get(index, &function.results()[index], device)
 }
 
 /// What is wrong with `value` as an argument of type `ty`.
 fn mismatch(ty: &ValueType, value: &Value) -> Option<String> {
-    let scalar = match value {
-        Value::I32(_) => Some(ScalarType::I32),
-        Value::I64(_) => Some(ScalarType::I64),
-        Value::F32(_) => Some(ScalarType::F32),
-        Value::F64(_) => Some(ScalarType::F64),
-        _ => None,
-    };
-    match (ty, value, scalar) {
-        (ValueType::Scalar(wanted), _, Some(given)) if *wanted == given => None,
-        (ValueType::Scalar(_), ..) | (_, _, Some(_)) => {
-            Some(format!("{} where {ty} belongs", value.kind()))
+    let wrong = || Some(format!("{} where {ty} belongs", value.kind()));
+    match (ty, value) {
+        (ValueType::Scalar(wanted), _) => {
+            if value.scalar() == Some(*wanted) {
+                None
+            } else {
+                wrong()
+            }
         }
-        (ValueType::Tensor { shape, element_type }, Value::BufferView(view), _) => {
+        (_, value) if value.scalar().is_some() => wrong(),
+        (ValueType::Tensor { shape, element_type }, Value::BufferView(view)) => {
             let fits = view.element_type() == *element_type
                 && view.shape().len() == shape.len()
                 && view
@@ -256,9 +218,14 @@ fn mismatch(ty: &ValueType, value: &Value) -> Option<String> {
                     .all(|(&has, &wants)| wants.is_none_or(|wants| wants == has));
             (!fits).then(|| format!("a {view:?} where {ty} belongs"))
         }
-        (ValueType::Tensor { .. } | ValueType::BufferView, Value::Buffer(_) | Value::Null, _) => {
-            Some(format!("{} where {ty} belongs", value.kind()))
+        (ValueType::BufferView, Value::BufferView(_)) | (ValueType::Bytes, Value::Bytes(_)) => None,
+        (ValueType::List(element), Value::List(values)) => {
+            let element = element.as_ref()?;
+            let wrong = |(at, value)| Some(format!("entry {at}: {}", mismatch(element, value)?));
+            values.iter().enumerate().find_map(wrong)
         }
-        _ => None,
+        // What a program is said to take as a reference is for it to look into.
+        (ValueType::Reference(_), _) => None,
+        _ => wrong(),
     }
 }

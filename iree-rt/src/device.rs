@@ -3,12 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use crate::buffer_view::BufferView;
+use crate::device_group::DeviceGroup;
 use crate::element::Element;
 use crate::error::{Code, Error, Result};
 use crate::heap;
@@ -36,32 +36,45 @@ pub struct DeviceOptions {
     pub profile: Option<PathBuf>,
 }
 
-/// A device, opened by [`Instance::device`]. Cloning gives another handle to the same one.
+/// A device, opened by [`Instance::device`] or as one of a [`DeviceGroup`]. Cloning gives another
+/// handle to the same one.
 ///
 /// Any thread may use it at any time; it lives until the last handle, buffer and session of it
-/// is gone.
+/// (and of the others of its group) is gone.
 #[derive(Clone)]
-pub struct Device(Arc<Inner>);
+pub struct Device {
+    group: DeviceGroup,
+    /// Its place in the group.
+    index: usize,
+}
 
-struct Inner {
-    raw: NonNull<sys::iree_hal_device_t>,
-    /// The topology that the device was put in. One group for the device's whole life: the
-    /// device points into it.
-    group: NonNull<sys::iree_hal_device_group_t>,
+/// A new device that is in no group yet.
+pub(crate) struct Opened {
+    pub(crate) raw: RawDevice,
+    pub(crate) member: Member,
+}
+
+/// What this crate knows of a device.
+pub(crate) struct Member {
     uri: String,
     threads: Option<usize>,
-    /// The device points into them, and they are dropped after `drop` has released it.
-    kernels: Kernels,
+    /// Kept because the device points into them.
+    _kernels: Kernels,
     recorder: Option<Recorder>,
 }
 
-// SAFETY: HAL devices and their allocators are thread-safe (iree/hal/device.h).
-unsafe impl Send for Inner {}
-// SAFETY: as above.
-unsafe impl Sync for Inner {}
+/// A reference to a HAL device.
+pub(crate) struct RawDevice(pub(crate) NonNull<sys::iree_hal_device_t>);
 
-impl Device {
-    pub(crate) fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<Self> {
+impl Drop for RawDevice {
+    fn drop(&mut self) {
+        // SAFETY: a reference of ours, not used again.
+        unsafe { sys::iree_hal_device_release(self.0.as_ptr()) };
+    }
+}
+
+impl Opened {
+    pub(crate) fn new(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<Self> {
         let driver = uri.split_once("://").map_or(uri, |(driver, _)| driver);
         let name = uri.strip_suffix("://").unwrap_or(uri);
         if name != "local-task" && (options.threads.is_some() || options.cpus.is_some()) {
@@ -99,37 +112,58 @@ impl Device {
             }
             (create(instance, uri).map_err(|e| e.context(format!("opening device `{uri}`")))?, None)
         };
-        let group = group_of(raw).inspect_err(|_| {
-            // SAFETY: ours, and not used again.
-            unsafe { sys::iree_hal_device_release(raw.as_ptr()) };
-        })?;
-        let mut inner = Inner {
-            raw,
-            group,
-            uri: uri.to_owned(),
-            threads,
-            kernels: options.kernels.clone(),
-            recorder: None,
-        };
+        let kernels = options.kernels.clone();
+        let member = Member { uri: uri.to_owned(), threads, _kernels: kernels, recorder: None };
+        Ok(Self { raw: RawDevice(raw), member })
+    }
+}
+
+impl Member {
+    /// Begins what the options ask for on a device that is in its group.
+    pub(crate) fn begin(&mut self, raw: &RawDevice, options: &DeviceOptions) -> Result<()> {
         if let Some(path) = &options.profile {
-            inner.recorder = Some(Recorder::begin(raw, path)?);
+            self.recorder = Some(Recorder::begin(raw.0, path)?);
         }
-        Ok(Self(Arc::new(inner)))
+        Ok(())
+    }
+
+    /// Ends a recording, and whether there was one.
+    pub(crate) fn finish(&self, raw: &RawDevice) -> bool {
+        if let Some(recorder) = &self.recorder {
+            recorder.finish(raw.0);
+        }
+        self.recorder.is_some()
+    }
+}
+
+impl Device {
+    pub(crate) fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<Self> {
+        let group = DeviceGroup::open(instance, &[(uri, options)])?;
+        Ok(Self { group, index: 0 })
+    }
+
+    /// Device `index` of `group`, which has more.
+    pub(crate) fn of(group: &DeviceGroup, index: usize) -> Self {
+        Self { group: group.clone(), index }
+    }
+
+    fn member(&self) -> &Member {
+        &self.group.members()[self.index]
     }
 
     /// The URI that it was opened with.
     pub fn uri(&self) -> &str {
-        &self.0.uri
+        &self.member().uri
     }
 
     /// Worker threads, when the device is `local-task`.
     pub fn threads(&self) -> Option<usize> {
-        self.0.threads
+        self.member().threads
     }
 
     /// Whether buffers of this device are host memory, so that writing and importing are free.
     pub fn is_local(&self) -> bool {
-        self.0.uri.starts_with("local-")
+        self.member().uri.starts_with("local-")
     }
 
     /// A tensor of `shape` holding a copy of `data`: [`BufferView::new`].
@@ -152,17 +186,34 @@ impl Device {
         check(unsafe { sys::iree_hal_device_trim(self.raw()) })
     }
 
-    /// The HAL device; valid while this handle or a clone is.
-    pub fn raw(&self) -> *mut sys::iree_hal_device_t {
-        self.0.raw.as_ptr()
+    pub(crate) fn raw(&self) -> *mut sys::iree_hal_device_t {
+        self.group.raw_device(self.index)
+    }
+
+    /// The group that it was opened in: of itself only, mostly.
+    pub fn group(&self) -> &DeviceGroup {
+        &self.group
     }
 
     pub(crate) fn recorder(&self) -> Option<&Recorder> {
-        self.0.recorder.as_ref()
+        self.member().recorder.as_ref()
     }
 
-    pub(crate) fn group(&self) -> *mut sys::iree_hal_device_group_t {
-        self.0.group.as_ptr()
+    /// Whether both are in one group, and so live equally long.
+    pub(crate) fn same_group(&self, other: &Self) -> bool {
+        self.group.raw() == other.group.raw()
+    }
+
+    /// The device of this one's group that `buffer`, which is live, was allocated on; this one
+    /// when the buffer does not say.
+    pub(crate) fn holding(&self, buffer: *mut sys::iree_hal_buffer_t) -> Self {
+        if self.group.devices().len() == 1 {
+            return self.clone();
+        }
+        // SAFETY: the buffer is live.
+        let holder = unsafe { sys::iree_hal_buffer_allocation_placement(buffer) }.device;
+        let found = self.group.devices().find(|device| device.raw() == holder);
+        found.unwrap_or_else(|| self.clone())
     }
 
     pub(crate) fn allocator(&self) -> *mut sys::iree_hal_allocator_t {
@@ -171,29 +222,20 @@ impl Device {
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(recorder) = &self.recorder {
-            // A recording ends only on an idle device, and no call says that a device is idle:
-            // this one stays, with all that it points to.
-            recorder.finish(self.raw);
-            std::mem::forget(self.kernels.clone());
-            return;
-        }
-        // SAFETY: both are ours and not used again. The device goes first so that whoever still
-        // holds the group (a session's HAL module) holds the device through it.
-        unsafe {
-            sys::iree_hal_device_release(self.raw.as_ptr());
-            sys::iree_hal_device_group_release(self.group.as_ptr());
-        }
+/// Whether both are handles to one device.
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw() == other.raw()
     }
 }
+
+impl Eq for Device {}
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device")
-            .field("uri", &self.0.uri)
-            .field("threads", &self.0.threads)
+            .field("uri", &self.member().uri)
+            .field("threads", &self.member().threads)
             .finish()
     }
 }
@@ -215,34 +257,6 @@ fn create(instance: &Instance, uri: &str) -> Result<NonNull<sys::iree_hal_device
         )
     })?;
     Ok(NonNull::new(device).expect("IREE returned OK with a null device"))
-}
-
-fn group_of(
-    device: NonNull<sys::iree_hal_device_t>,
-) -> Result<NonNull<sys::iree_hal_device_group_t>> {
-    let mut tracker = ptr::null_mut();
-    // SAFETY: plain creation into a valid out pointer.
-    check(unsafe {
-        sys::iree_async_frontier_tracker_create(
-            sys::iree_async_frontier_tracker_options_default(),
-            host_allocator(),
-            &mut tracker,
-        )
-    })?;
-    let mut group = ptr::null_mut();
-    // SAFETY: device and tracker are live; the group retains both.
-    let status = unsafe {
-        sys::iree_hal_device_group_create_from_device(
-            device.as_ptr(),
-            tracker,
-            host_allocator(),
-            &mut group,
-        )
-    };
-    // SAFETY: ours, and not used again.
-    unsafe { sys::iree_async_frontier_tracker_release(tracker) };
-    check(status)?;
-    Ok(NonNull::new(group).expect("IREE returned OK with a null device group"))
 }
 
 /// The I/O threads that device creation asks for; released when dropped.

@@ -12,6 +12,7 @@ use crate::status::check;
 
 /// A driver that the runtime was built with, found by [`Instance::drivers`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DriverInfo {
     /// The name that begins a device URI: `local-task`, `cuda`.
     pub name: String,
@@ -21,6 +22,7 @@ pub struct DriverInfo {
 
 /// A device that a driver offers, found by [`DriverInfo::devices`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceInfo {
     /// The URI that opens it.
     pub uri: String,

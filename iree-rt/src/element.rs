@@ -78,6 +78,11 @@ impl ElementType {
         Self::ALL.iter().find(|(_, text)| *text == name).map(|(ty, _)| *ty)
     }
 
+    /// The names that [`parse`](Self::parse) knows.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().map(|(_, text)| *text)
+    }
+
     /// IREE's own code.
     pub fn raw(self) -> u32 {
         self.0

@@ -10,6 +10,7 @@ use crate::signature::{Signature, ValueType};
 
 /// A function that a module exports, as reflected by [`Module::functions`](crate::Module::functions).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FunctionInfo {
     /// Its name within its module.
     pub name: String,
@@ -17,6 +18,11 @@ pub struct FunctionInfo {
     pub signature: Signature,
     /// The declaration as the compiler saw it, or empty.
     pub declaration: String,
+    /// Whether it was compiled for asynchronous calls (`--iree-execution-model=async-external`, or
+    /// the form `name$async` of a PyTorch program or a native module): two fences follow its
+    /// arguments, which this crate adds (see
+    /// [`Session::call_async`](crate::Session::call_async)).
+    pub coarse_fences: bool,
 }
 
 impl FunctionInfo {
@@ -26,15 +32,33 @@ impl FunctionInfo {
         // SAFETY: by the contract of this function; the module owns the texts.
         unsafe {
             let convention = text(sys::iree_vm_function_signature(raw).calling_convention);
-            let key = sys::iree_make_string_view("iree.abi.declaration");
-            let declaration = text(sys::iree_vm_function_lookup_attr_by_name(raw, key));
+            let attribute = |name| {
+                let key = sys::iree_make_string_view(name);
+                text(sys::iree_vm_function_lookup_attr_by_name(raw, key))
+            };
+            let declaration = attribute("iree.abi.declaration");
+            let name = text(sys::iree_vm_function_name(raw));
+            // IREE's importer of PyTorch programs leaves no attribute, but a name.
+            let coarse_fences =
+                attribute("iree.abi.model") == "coarse-fences" || name.ends_with("$async");
+            let without = coarse_fences.then(|| without_fences(&convention)).flatten();
+            let coarse_fences = without.is_some();
+            let convention = without.unwrap_or(convention);
             Self {
-                name: text(sys::iree_vm_function_name(raw)),
+                name,
                 signature: Signature::new(&convention, &declaration),
                 declaration,
+                coarse_fences,
             }
         }
     }
+}
+
+/// The calling convention without the two references that end the arguments, if they do.
+fn without_fences(convention: &str) -> Option<String> {
+    let (arguments, results) = convention.split_once('_')?;
+    let arguments = arguments.strip_suffix("rr")?;
+    Some(format!("{arguments}{}_{results}", if arguments == "0" { "v" } else { "" }))
 }
 
 /// A function of one session, looked up by [`Session::function`](crate::Session::function).
@@ -87,6 +111,12 @@ impl Function {
         &self.signature().results
     }
 
+    /// Whether it was compiled for asynchronous calls: see
+    /// [`Session::call_async`](crate::Session::call_async).
+    pub fn coarse_fences(&self) -> bool {
+        self.0.info.coarse_fences
+    }
+
     /// The declaration as the compiler saw it, or empty.
     pub fn declaration(&self) -> &str {
         &self.0.info.declaration
@@ -105,5 +135,19 @@ impl Function {
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.name(), self.signature())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_fences;
+
+    #[test]
+    fn fences_end_the_arguments() {
+        assert_eq!(without_fences("0rirr_r").as_deref(), Some("0ri_r"));
+        assert_eq!(without_fences("0rr_v").as_deref(), Some("0v_v"));
+        assert_eq!(without_fences("0ri_r"), None);
+        assert_eq!(without_fences("0v_v"), None);
+        assert_eq!(without_fences(""), None);
     }
 }

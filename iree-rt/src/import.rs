@@ -1,13 +1,13 @@
-//! Host memory as device buffers, without a copy.
+//! Memory from elsewhere as buffers, without a copy.
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::panic::{self, AssertUnwindSafe};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use iree_sys as sys;
 
 use crate::buffer::{ALIGNMENT, Buffer, Memory, params};
+use crate::callback::catch_quietly;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::status::check;
@@ -35,6 +35,55 @@ impl Buffer {
         // are refused by the access mode, and modules vouch for theirs when they are loaded.
         unsafe { import(device, pointer, length, sys::IREE_HAL_MEMORY_ACCESS_READ, owner) }
     }
+
+    /// The `length` bytes of host memory at `pointer` as a buffer of `device` to read and write,
+    /// without a copy; `owner` lives until the last handle of the buffer is gone.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    ///
+    /// # Safety
+    /// The memory is valid for reads and writes while `owner` lives, wherever it is moved to, and
+    /// nobody else uses it meanwhile but with the care that buffers ask for.
+    pub unsafe fn import_host<O: Send + 'static>(
+        device: &Device,
+        pointer: NonNull<u8>,
+        length: usize,
+        owner: O,
+    ) -> Result<Self> {
+        let access = sys::IREE_HAL_MEMORY_ACCESS_ALL;
+        // SAFETY: by the contract of this function.
+        unsafe { import(device, pointer.as_ptr(), length, access, Box::new(owner)) }
+    }
+
+    /// The `length` bytes of device memory at `address` (a CUDA pointer, say) as a buffer of
+    /// `device` to read and write, without a copy; `owner` lives until the last handle of the
+    /// buffer is gone.
+    ///
+    /// On `local-task` and `local-sync` addresses are the host's. This is tested there; on GPUs it
+    /// is the same call of IREE, which has not been run on one.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Code::InvalidArgument) for a misaligned address; the device's
+    /// error when it cannot take memory over. `owner` is dropped.
+    ///
+    /// # Safety
+    /// The memory is of this device (of its CUDA context), valid for reads and writes while
+    /// `owner` lives, wherever it is moved to, and nobody else uses it meanwhile but with the care
+    /// that buffers ask for.
+    pub unsafe fn import_device<O: Send + 'static>(
+        device: &Device,
+        address: u64,
+        length: usize,
+        owner: O,
+    ) -> Result<Self> {
+        let mut external = external(sys::IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION, length);
+        external.handle.device_allocation.ptr = address;
+        let params = params(device, Memory::Device, sys::IREE_HAL_MEMORY_ACCESS_ALL);
+        // SAFETY: by the contract of this function.
+        unsafe { import_external(device, address, external, params, Box::new(owner)) }
+            .map_err(|error| error.context(format!("importing {length} bytes of device memory")))
+    }
 }
 
 /// # Safety
@@ -47,19 +96,37 @@ pub(crate) unsafe fn import(
     access: sys::iree_hal_memory_access_bits_t,
     owner: Box<dyn Any + Send>,
 ) -> Result<Buffer> {
-    if !(pointer as usize).is_multiple_of(ALIGNMENT) {
+    let mut external = external(sys::IREE_HAL_EXTERNAL_BUFFER_TYPE_HOST_ALLOCATION, length);
+    external.handle.host_allocation.ptr = pointer.cast();
+    let params = params(device, Memory::Host, access);
+    // SAFETY: by the contract of this function.
+    unsafe { import_external(device, pointer as u64, external, params, owner) }.map_err(|error| {
+        error.context(format!("importing {length} bytes of host memory on `{}`", device.uri()))
+    })
+}
+
+fn external(
+    type_: sys::iree_hal_external_buffer_type_t,
+    size: usize,
+) -> sys::iree_hal_external_buffer_t {
+    sys::iree_hal_external_buffer_t { type_, flags: 0, size, ..Default::default() }
+}
+
+/// # Safety
+/// What `external` refers to is valid while `owner` lives, for what `params` allow.
+unsafe fn import_external(
+    device: &Device,
+    address: u64,
+    mut external: sys::iree_hal_external_buffer_t,
+    params: sys::iree_hal_buffer_params_t,
+    owner: Box<dyn Any + Send>,
+) -> Result<Buffer> {
+    if !address.is_multiple_of(ALIGNMENT as u64) {
         return Err(Error::invalid(format!(
-            "host memory at {pointer:p} is not aligned to {ALIGNMENT} bytes and cannot be \
-             imported; copy it into a buffer instead"
+            "memory at {address:#x} is not aligned to {ALIGNMENT} bytes and cannot be imported; \
+             copy it into a buffer instead"
         )));
     }
-    let mut external = sys::iree_hal_external_buffer_t {
-        type_: sys::IREE_HAL_EXTERNAL_BUFFER_TYPE_HOST_ALLOCATION,
-        flags: 0,
-        size: length,
-        ..Default::default()
-    };
-    external.handle.host_allocation.ptr = pointer.cast();
     // A thin pointer for C: the fat one is boxed once more.
     let owner = Box::into_raw(Box::new(owner));
     let release = sys::iree_hal_buffer_release_callback_t {
@@ -72,7 +139,7 @@ pub(crate) unsafe fn import(
     let imported = check(unsafe {
         sys::iree_hal_allocator_import_buffer(
             device.allocator(),
-            params(device, Memory::Host, access),
+            params,
             &mut external,
             release,
             &mut raw,
@@ -83,19 +150,13 @@ pub(crate) unsafe fn import(
         Err(error) => {
             // SAFETY: a failed import does not call back, and the box is still ours.
             drop(unsafe { Box::from_raw(owner) });
-            Err(error
-                .context(format!("importing {length} bytes of host memory on `{}`", device.uri())))
+            Err(error)
         }
     }
 }
 
 unsafe extern "C" fn release_owner(owner: *mut c_void, _buffer: *mut sys::iree_hal_buffer_t) {
-    // SAFETY: the box that `import` made; IREE calls back once.
+    // SAFETY: the box that `import_external` made; IREE calls back once.
     let owner = unsafe { Box::from_raw(owner.cast::<Box<dyn Any + Send>>()) };
-    // A panic must not unwind into C. The owner is gone either way.
-    let dropped = panic::catch_unwind(AssertUnwindSafe(|| drop(owner)));
-    if let Err(payload) = dropped {
-        // Dropping the payload could panic again.
-        std::mem::forget(payload);
-    }
+    catch_quietly(|| drop(owner));
 }

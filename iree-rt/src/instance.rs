@@ -7,8 +7,10 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use crate::device::{Device, DeviceOptions};
+use crate::device_group::DeviceGroup;
 use crate::driver::DriverInfo;
 use crate::error::Result;
+use crate::reference::register_object;
 use crate::status::check;
 
 static INSTANCE: OnceLock<Instance> = OnceLock::new();
@@ -22,6 +24,8 @@ static INITIALIZING: Mutex<()> = Mutex::new(());
 pub struct Instance {
     pub(crate) vm: NonNull<sys::iree_vm_instance_t>,
     pub(crate) registry: NonNull<sys::iree_hal_driver_registry_t>,
+    /// The type of references to Rust values.
+    pub(crate) object_type: sys::iree_vm_ref_type_t,
 }
 
 // SAFETY: VM instance and driver registry guard their state with their own locks.
@@ -48,8 +52,8 @@ impl Instance {
     }
 
     fn new() -> Result<Self> {
-        let vm = create_vm_instance()?;
-        create_registry().map(|registry| Self { vm, registry }).inspect_err(|_| {
+        let (vm, object_type) = create_vm_instance()?;
+        create_registry().map(|registry| Self { vm, registry, object_type }).inspect_err(|_| {
             // SAFETY: ours, and not used again.
             unsafe { sys::iree_vm_instance_release(vm.as_ptr()) };
         })
@@ -77,6 +81,25 @@ impl Instance {
         Device::open(self, uri, options)
     }
 
+    /// Opens the devices that `uris` name as a group, for sessions on several of them.
+    ///
+    /// # Errors
+    /// As [`device`](Self::device), and [`InvalidArgument`](crate::Code::InvalidArgument) for no
+    /// devices.
+    pub fn device_group(&self, uris: &[&str]) -> Result<DeviceGroup> {
+        let options = DeviceOptions::default();
+        let wanted: Vec<_> = uris.iter().map(|&uri| (uri, &options)).collect();
+        DeviceGroup::open(self, &wanted)
+    }
+
+    /// As [`device_group`](Self::device_group), with options for each device.
+    ///
+    /// # Errors
+    /// As [`device_group`](Self::device_group) and [`device_with`](Self::device_with).
+    pub fn device_group_with(&self, devices: &[(&str, &DeviceOptions)]) -> Result<DeviceGroup> {
+        DeviceGroup::open(self, devices)
+    }
+
     /// The drivers that the runtime was built with.
     ///
     /// # Errors
@@ -86,7 +109,7 @@ impl Instance {
     }
 }
 
-fn create_vm_instance() -> Result<NonNull<sys::iree_vm_instance_t>> {
+fn create_vm_instance() -> Result<(NonNull<sys::iree_vm_instance_t>, sys::iree_vm_ref_type_t)> {
     let mut vm = ptr::null_mut();
     // SAFETY: plain creation into a valid out pointer.
     check(unsafe {
@@ -98,12 +121,14 @@ fn create_vm_instance() -> Result<NonNull<sys::iree_vm_instance_t>> {
     })?;
     // SAFETY: `vm` is a live instance; INITIALIZING keeps other registrations away.
     let registered = check(unsafe { sys::iree_hal_module_register_all_types(vm) });
-    if let Err(error) = registered {
+    // SAFETY: as above.
+    let registered = registered.and_then(|()| unsafe { register_object(vm) });
+    let object_type = registered.inspect_err(|_| {
         // SAFETY: ours, and not used again.
         unsafe { sys::iree_vm_instance_release(vm) };
-        return Err(error);
-    }
-    Ok(NonNull::new(vm).expect("IREE returned OK with a null VM instance"))
+    })?;
+    let vm = NonNull::new(vm).expect("IREE returned OK with a null VM instance");
+    Ok((vm, object_type))
 }
 
 fn create_registry() -> Result<NonNull<sys::iree_hal_driver_registry_t>> {

@@ -3,16 +3,16 @@
 //! A graph calls one with `iree_codegen.ukernel.generic "NAME"`, which becomes an import of the
 //! compiled code; the device resolves it when a session is built.
 
-use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use iree_sys as sys;
 
+use crate::callback;
 use crate::error::{Code, Error, Result};
+use crate::status::into_status;
 
 type Function = dyn Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync;
 
@@ -269,15 +269,7 @@ unsafe extern "C" fn resolve(
     );
     // Not NOT_FOUND, which means to IREE that another loader may know the executable: it would
     // forget this message.
-    // SAFETY: the status copies the message.
-    unsafe {
-        sys::iree_status_allocate_copy(
-            sys::IREE_STATUS_INCOMPATIBLE,
-            sys::iree_string_view_empty(),
-            0,
-            sys::iree_make_string_view(&message),
-        )
-    }
+    into_status(&Error::new(Code::Incompatible, message))
 }
 
 /// What compiled code calls: an `iree_hal_executable_import_v0_t` for every kernel.
@@ -289,25 +281,10 @@ unsafe extern "C" fn call(
     // SAFETY: the context that `resolve` gave; the device keeps it.
     let entry = unsafe { &*context.cast::<Entry>() };
     let arguments = KernelArguments { words: words.cast(), kernel: &entry.kernel };
-    match catch_unwind(AssertUnwindSafe(|| (entry.kernel.function)(&arguments))) {
-        Ok(Ok(())) => 0,
-        Ok(Err(error)) => fail(entry, error),
-        Err(panic) => {
-            fail(entry, Error::new(Code::Internal, format!("panicked: {}", panic_message(panic))))
-        }
+    match callback::catch(|| (entry.kernel.function)(&arguments)) {
+        Ok(()) => 0,
+        Err(error) => fail(entry, error),
     }
-}
-
-fn panic_message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic
-        .downcast::<String>()
-        .map(|text| *text)
-        .or_else(|panic| panic.downcast::<&str>().map(|text| (*text).to_owned()));
-    text.unwrap_or_else(|panic| {
-        // It could panic once more when it is dropped.
-        std::mem::forget(panic);
-        "something other than text".into()
-    })
 }
 
 /// Errors of kernels on their way through compiled code, which passes on a number only.
@@ -339,9 +316,10 @@ fn fail(entry: &Entry, error: Error) -> c_int {
     number
 }
 
-/// The error of the kernel whose failure the message of a status is about.
+/// The error of the kernel whose failure the message of a status is about. It stays known: a fence
+/// tells its failure to everyone who asks.
 pub(crate) fn failure(message: &str) -> Option<Error> {
-    let mut failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = failures.known.iter().position(|(number, _)| message.contains(&number.to_string()))?;
-    failures.known.remove(at).map(|(_, error)| error)
+    let failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
+    let about = |(number, _): &&(c_int, Error)| message.contains(&number.to_string());
+    failures.known.iter().find(about).map(|(_, error)| error.clone())
 }

@@ -2,7 +2,7 @@
 //!
 //! Names are IREE's. An [`Instance`] opens [`Device`]s; a [`Module`] is a compiled program; a
 //! [`Session`] is modules with their state on a device; a [`Function`] of it takes and returns
-//! [`BufferView`]s (tensors) and scalars. The [`Compiler`] makes modules from MLIR text.
+//! [`BufferView`]s (tensors), scalars and other [`Value`]s. The [`Compiler`] makes modules from MLIR text.
 //!
 //! ```
 //! # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
@@ -50,15 +50,44 @@
 //!
 //! # Threads
 //!
-//! [`Instance`], [`Device`], [`Module`], [`Buffer`], [`BufferView`] and [`Compiler`] may be used
-//! by any thread at any time. A [`Session`] and its [`Call`]s are used by one thread at a time
-//! and may move between threads; sessions run side by side without a lock.
+//! [`Instance`], [`Device`], [`Module`], [`Buffer`], [`BufferView`], [`Fence`], [`Semaphore`] and
+//! [`Compiler`] may be used by any thread at any time. A [`Session`] and its [`Call`]s are used by
+//! one thread at a time and may move between threads; sessions run side by side without a lock.
 //!
 //! # Memory
 //!
 //! Everything keeps alive what it was made from, in any order of dropping. [`Upload`] fills a
 //! large buffer in place, [`Buffer::import`] takes over host memory (a mapped file) without a
 //! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
+//!
+//! A tensor is read and written by copies, or in place: [`BufferView::map_mut`] is safe, because
+//! it is for the only handle; [`BufferView::map`] trusts its caller. [`Buffer::export`] and
+//! `import_…` exchange addresses with other libraries; the features `ndarray` and `dlpack` arrays.
+//! A [`Literal`] is a tensor on the host, and its text.
+//!
+//! # What a program may ask for
+//!
+//! A [`NativeModule`] has Rust functions that a program imports and calls. A [`ParameterIndex`]
+//! (or a [`ParameterProvider`]) has the weights that it names instead of containing them. Compiled
+//! modules import from those before them in a session. `examples/native.rs` shows it; a program
+//! that traces tensors tells [`SessionBuilder::on_trace`] of them.
+//!
+//! Besides tensors and scalars, functions take and return lists, bytes, and references to Rust
+//! values that they pass on ([`Value`]).
+//!
+//! # Calls in flight
+//!
+//! A function that was compiled with `--iree-execution-model=async-external` may be started without
+//! waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
+//! is a future of its results for any executor, woken by IREE. `examples/asynchronous.rs` shows
+//! it. An [`AsyncSession`] awaits any call, on a thread of its own. Waits take timeouts. What fails
+//! fails everything that waits for it, with its error; a fence whose [`Signal`] is dropped fails
+//! too, so that nothing waits for ever. A [`Canceller`] stops a session between calls.
+//!
+//! # Several devices
+//!
+//! A [`DeviceGroup`] is devices for one session; [`BufferView::to_device`] moves tensors between
+//! any devices.
 //!
 //! # Kernels
 //!
@@ -68,12 +97,15 @@
 //! # Errors
 //!
 //! There is one [`struct@Error`], with a [`Code`] to match on and a message that carries what IREE
-//! says, where it says it, and the diagnostics of the compiler. Nothing is printed.
+//! says, where it says it, and the diagnostics of the compiler. Nothing is printed, unless
+//! [`SessionBuilder::trace_execution`] asks for it.
 //!
-//! # Leaks
+//! # Leaks and races
 //!
-//! The test `leaks` runs the examples under the leak checker of GCC's AddressSanitizer, as
-//! this does (Valgrind before 3.24 waits forever for the io_uring thread of IREE's devices):
+//! `cargo xtask sanitize` runs the tests, and IREE with them, under AddressSanitizer,
+//! LeakSanitizer and ThreadSanitizer; the test `leaks` runs the examples under the leak checker of
+//! GCC each time, as this does (Valgrind before 3.24 waits forever for the io_uring thread of
+//! IREE's devices):
 //!
 //! ```text
 //! cargo build -p iree-rt --example add
@@ -82,48 +114,108 @@
 
 #![warn(missing_debug_implementations)]
 
-pub mod buffer;
-mod buffer_view;
-mod call;
-pub mod compiler;
-mod device;
-mod driver;
-mod element;
+// What every call of IREE ends in, and what its calls of us begin with.
+mod callback;
 mod error;
-mod function;
+mod status;
+
+// The process, and devices with what runs on them.
+mod device;
+mod device_group;
+mod driver;
+mod executable_loader;
 mod heap;
-mod import;
 mod instance;
 mod kernel;
-mod list;
 mod local_device;
-mod module;
 mod profile;
-mod semaphore;
-mod session;
-mod signature;
-mod status;
-mod typed;
+mod statistics;
+
+// Tensors in their memory, and their ways in and out.
+pub mod buffer;
+mod buffer_view;
+#[cfg(feature = "dlpack")]
+mod dlpack;
+mod element;
+mod export;
+mod import;
+mod literal;
+mod mapping;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod upload;
+
+// Programs.
+pub mod compiler;
+mod function;
+mod module;
+mod signature;
+
+// Sessions of them, and what they find there.
+mod canceller;
+mod native;
+mod parameters;
+mod session;
+mod session_builder;
+mod trace;
+
+// Calls.
+mod call;
+mod list;
+mod outputs;
+mod reference;
+mod typed;
+mod typed_function;
 mod value;
 
+// Calls in flight.
+mod async_session;
+mod fence;
+mod pending;
+mod reached;
+mod semaphore;
+mod timepoint;
+
+#[cfg(feature = "raw")]
+mod raw;
+
+pub use async_session::{AsyncSession, Running};
 pub use buffer::{Buffer, Memory};
-pub use buffer_view::{BufferView, Mapped};
-pub use call::{Call, Outputs};
-pub use compiler::{CompileOptions, Compiler};
+pub use buffer_view::BufferView;
+pub use call::Call;
+pub use canceller::Canceller;
+pub use compiler::{CompileLimits, CompileOptions, Compiler};
 pub use device::{Device, DeviceOptions};
+pub use device_group::DeviceGroup;
 pub use driver::{DeviceInfo, DriverInfo};
 pub use element::{Element, ElementType};
 pub use error::{Code, Error, Result};
+pub use export::ExternalBuffer;
+pub use fence::{Fence, Signal};
 pub use function::{Function, FunctionInfo};
 pub use half::{bf16, f16};
 pub use instance::Instance;
 pub use iree_sys::IREE_VERSION;
 pub use kernel::{Kernel, KernelArguments, Kernels};
+pub use literal::Literal;
+pub use mapping::{Mapped, MappedMut};
 pub use module::Module;
+pub use native::NativeModule;
+pub use outputs::Outputs;
+pub use parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
+pub use pending::{Pending, TypedPending};
 pub use profile::{DispatchCost, Profile};
-pub use session::{Session, SessionBuilder};
+pub use reached::Reached;
+pub use reference::Reference;
+pub use semaphore::Semaphore;
+pub use session::Session;
+pub use session_builder::SessionBuilder;
 pub use signature::{ScalarType, Signature, ValueType};
-pub use typed::{Parameters, Results, Tensor, Typed, TypedFunction};
+pub use statistics::{MemoryStatistics, MemoryUse};
+pub use typed::{Tensor, Typed};
+pub use typed_function::{Parameters, Results, TypedFunction};
 pub use upload::Upload;
 pub use value::Value;
+
+#[cfg(feature = "raw")]
+pub use iree_sys as sys;

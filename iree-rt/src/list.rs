@@ -1,35 +1,38 @@
-//! VM lists: how arguments go in and results come out.
+//! VM lists: how arguments go in and results come out, and lists among them.
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::buffer::Buffer;
-use crate::buffer_view::BufferView;
 use crate::device::Device;
-use crate::error::Result;
-use crate::signature::{ScalarType, ValueType};
+use crate::error::{Code, Error, Result};
+use crate::fence::Fence;
+use crate::reference::RawReference;
 use crate::status::check;
 use crate::value::Value;
 
-/// A list of values of any type, as long as the function has arguments or results.
-pub(crate) struct List(NonNull<sys::iree_vm_list_t>);
+/// Lists within lists that are followed; a list that contains itself has no end.
+const MOST_NESTED: usize = 64;
+
+/// A list of values of any type that nothing else uses: only who has `&mut` changes it, as VM lists
+/// are thread-compatible.
+pub(crate) struct List(RawReference);
 
 impl List {
     /// An empty list with room for `capacity` values.
     pub(crate) fn with_capacity(capacity: usize) -> Result<Self> {
         let mut raw = ptr::null_mut();
-        // SAFETY: plain creation into a valid out pointer.
-        check(unsafe {
-            sys::iree_vm_list_create(
+        // SAFETY: plain creation into a valid out pointer; its only count becomes ours.
+        unsafe {
+            check(sys::iree_vm_list_create(
                 sys::iree_vm_make_undefined_type_def(),
                 capacity,
                 host_allocator(),
                 &mut raw,
-            )
-        })?;
-        Ok(Self(NonNull::new(raw).expect("IREE returned OK with a null list")))
+            ))?;
+            Ok(Self(RawReference::own(sys::iree_vm_list_move_ref(raw))))
+        }
     }
 
     /// A list of `length` nulls.
@@ -40,8 +43,37 @@ impl List {
         Ok(list)
     }
 
+    /// A list of copies of `values`.
+    pub(crate) fn of(values: &[Value]) -> Result<Self> {
+        Self::nested(values, MOST_NESTED)
+    }
+
+    fn nested(values: &[Value], depth: usize) -> Result<Self> {
+        let mut list = Self::nulls(values.len())?;
+        for (index, value) in values.iter().enumerate() {
+            match value {
+                Value::List(_) if depth == 0 => return Err(too_deep()),
+                Value::List(inner) => {
+                    list.set_reference(index, &Self::nested(inner, depth - 1)?.0)?;
+                }
+                value => list.set(index, value)?,
+            }
+        }
+        Ok(list)
+    }
+
+    /// # Safety
+    /// `reference` is to a list.
+    pub(crate) unsafe fn own(reference: RawReference) -> Self {
+        Self(reference)
+    }
+
+    pub(crate) fn into_raw(self) -> RawReference {
+        self.0
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::iree_vm_list_t {
-        self.0.as_ptr()
+        self.0.raw().ptr.cast()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -58,72 +90,88 @@ impl List {
     /// Replaces entry `index`; the list holds its own reference.
     pub(crate) fn set(&mut self, index: usize, value: &Value) -> Result<()> {
         let scalar = match value {
-            Value::BufferView(view) => return self.set_buffer_view(index, view),
-            Value::Buffer(buffer) => {
-                // SAFETY: list and buffer are live; IREE checks the index.
-                return check(unsafe {
-                    sys::iree_vm_list_set_buffer_retain(self.raw(), index, buffer.raw())
-                });
-            }
-            Value::Null => {
-                let null = sys::iree_vm_ref_null();
-                // SAFETY: the list is live; a null reference owns nothing.
-                return check(unsafe {
-                    sys::iree_vm_list_set_ref_retain(self.raw(), index, &null)
-                });
-            }
             Value::I32(value) => sys::iree_vm_value_make_i32(*value),
             Value::I64(value) => sys::iree_vm_value_make_i64(*value),
             Value::F32(value) => sys::iree_vm_value_make_f32(*value),
             Value::F64(value) => sys::iree_vm_value_make_f64(*value),
+            reference => {
+                let raw = RawReference::of(reference)?.expect("all but scalars are references");
+                return self.set_reference(index, &raw);
+            }
         };
         // SAFETY: the list is live; IREE checks the index.
         check(unsafe { sys::iree_vm_list_set_value(self.raw(), index, &scalar) })
     }
 
-    pub(crate) fn set_buffer_view(&mut self, index: usize, view: &BufferView) -> Result<()> {
-        // SAFETY: list and view are live; IREE checks the index.
-        check(unsafe { sys::iree_vm_list_set_buffer_view_retain(self.raw(), index, view.raw()) })
+    fn set_reference(&mut self, index: usize, reference: &RawReference) -> Result<()> {
+        // SAFETY: list and reference are live, and the list takes its own count; IREE checks the
+        // index.
+        check(unsafe { sys::iree_vm_list_set_ref_retain(self.raw(), index, reference.raw()) })
     }
 
-    /// Entry `index`, which is a `ty` of `device`.
-    pub(crate) fn get(&self, index: usize, ty: &ValueType, device: &Device) -> Result<Value> {
-        if let ValueType::Scalar(scalar) = ty {
-            return self.get_scalar(index, *scalar);
-        }
-        // SAFETY: the list is live; the result is null or a new reference.
-        let view = unsafe { sys::iree_vm_list_get_buffer_view_retain(self.raw(), index) };
-        if !view.is_null() {
-            return Ok(Value::BufferView(BufferView::own(view, device)));
-        }
-        // SAFETY: as above.
-        let buffer = unsafe { sys::iree_vm_list_get_buffer_retain(self.raw(), index) };
-        if !buffer.is_null() {
-            return Ok(Value::Buffer(Buffer::own(buffer, device)));
-        }
-        Ok(Value::Null)
+    pub(crate) fn set_fence(&mut self, index: usize, fence: Option<&Fence>) -> Result<()> {
+        let Some(fence) = fence else { return self.set(index, &Value::Null) };
+        // SAFETY: list and fence are live; IREE checks the index.
+        check(unsafe { sys::iree_vm_list_set_fence_retain(self.raw(), index, fence.raw()) })
     }
 
-    fn get_scalar(&self, index: usize, scalar: ScalarType) -> Result<Value> {
-        let mut value = sys::iree_vm_value_t::default();
-        // SAFETY: the list is live; IREE checks index and kind.
-        check(unsafe { sys::iree_vm_list_get_value(self.raw(), index, &mut value) })?;
-        // SAFETY: the calling convention says which field a result of this type fills.
-        Ok(unsafe {
-            let value = value.__bindgen_anon_1;
-            match scalar {
-                ScalarType::I32 => Value::I32(value.i32_),
-                ScalarType::I64 => Value::I64(value.i64_),
-                ScalarType::F32 => Value::F32(value.f32_),
-                ScalarType::F64 => Value::F64(value.f64_),
-            }
-        })
+    /// Another list of the same values.
+    pub(crate) fn copy(&self) -> Result<Self> {
+        let copy = Self::nulls(self.len())?;
+        // SAFETY: both lists are live and of this length.
+        check(unsafe { sys::iree_vm_list_copy(self.raw(), 0, copy.raw(), 0, self.len()) })?;
+        Ok(copy)
+    }
+
+    /// Entry `index`, which is of `device` if it is of any.
+    pub(crate) fn get(&self, index: usize, device: &Device) -> Result<Value> {
+        self.get_nested(index, device, MOST_NESTED)
+    }
+
+    /// All entries.
+    pub(crate) fn values(&self, device: &Device) -> Result<Vec<Value>> {
+        self.values_nested(device, MOST_NESTED)
+    }
+
+    fn values_nested(&self, device: &Device, depth: usize) -> Result<Vec<Value>> {
+        (0..self.len()).map(|index| self.get_nested(index, device, depth)).collect()
+    }
+
+    fn get_nested(&self, index: usize, device: &Device, depth: usize) -> Result<Value> {
+        let mut variant = sys::iree_vm_variant_t::default();
+        // SAFETY: the list is live; IREE checks the index.
+        check(unsafe { sys::iree_vm_list_get_variant_retain(self.raw(), index, &mut variant) })?;
+        let kind = variant.type_.value_type_bits() as sys::iree_vm_value_type_e;
+        let value = variant.__bindgen_anon_1;
+        // SAFETY: the type of a variant says which field it fills, and a reference in it was
+        // counted for us.
+        unsafe {
+            Ok(match kind {
+                sys::IREE_VM_VALUE_TYPE_I8 => Value::I32(value.i8_.into()),
+                sys::IREE_VM_VALUE_TYPE_I16 => Value::I32(value.i16_.into()),
+                sys::IREE_VM_VALUE_TYPE_I32 => Value::I32(value.i32_),
+                sys::IREE_VM_VALUE_TYPE_I64 => Value::I64(value.i64_),
+                sys::IREE_VM_VALUE_TYPE_F32 => Value::F32(value.f32_),
+                sys::IREE_VM_VALUE_TYPE_F64 => Value::F64(value.f64_),
+                _ => {
+                    let reference = RawReference::own(value.ref_);
+                    if reference.raw().type_ != sys::iree_vm_list_registration
+                        || reference.raw().ptr.is_null()
+                    {
+                        return reference.into_value(device);
+                    }
+                    let inner = Self(reference);
+                    let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+                    Value::List(inner.values_nested(device, depth)?)
+                }
+            })
+        }
     }
 }
 
-impl Drop for List {
-    fn drop(&mut self) {
-        // SAFETY: a reference of ours, not used again.
-        unsafe { sys::iree_vm_list_release(self.raw()) };
-    }
+fn too_deep() -> Error {
+    Error::new(
+        Code::InvalidArgument,
+        format!("lists are nested more than {MOST_NESTED} deep, or one contains itself"),
+    )
 }

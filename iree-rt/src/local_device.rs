@@ -10,8 +10,10 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use crate::device::{DeviceOptions, ProactorPool};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
+use crate::executable_loader;
 use crate::heap;
+use crate::instance::Instance;
 use crate::kernel::Kernels;
 use crate::status::check;
 
@@ -187,7 +189,7 @@ fn default_workers() -> usize {
 /// Loaders of every executable format that the runtime was built with, for code that calls
 /// kernels.
 struct Loaders {
-    raw: [*mut sys::iree_hal_executable_loader_t; 8],
+    raw: [*mut sys::iree_hal_executable_loader_t; 3],
     count: usize,
 }
 
@@ -208,18 +210,45 @@ impl Loaders {
                 kernels.provider(),
             )
         })?;
-        let mut loaders = Self { raw: [ptr::null_mut(); 8], count: 0 };
-        // SAFETY: the array has the capacity passed; loaders retain the plugin manager.
+        let mut loaders = Self { raw: [ptr::null_mut(); 3], count: 0 };
+        let allocator = host_allocator();
+        // The first that can load a module is taken.
+        for name in ["system-library", "embedded-elf"] {
+            let name = sys::iree_make_string_view(name);
+            let mut next = ptr::null_mut();
+            // SAFETY: plain creation into a valid out pointer; loaders retain the plugin manager.
+            let created = check(unsafe {
+                let plugins = plugins.raw;
+                sys::iree_hal_create_executable_loader_by_name(name, plugins, allocator, &mut next)
+            });
+            match created {
+                // SAFETY: made just now.
+                Ok(()) => unsafe { loaders.push(next) },
+                // The runtime was built without it.
+                Err(error) if error.code() == Code::Unavailable => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // By name it would come with a VM instance of its own, which registers the VM's types anew:
+        // process-wide, while other threads may be in a call.
+        let vm = Instance::get()?.vm.as_ptr();
+        let mut next = ptr::null_mut();
+        // SAFETY: the instance is live, and plain creation into a valid out pointer.
         check(unsafe {
-            sys::iree_hal_create_all_available_executable_loaders(
-                plugins.raw,
-                loaders.raw.len(),
-                &mut loaders.count,
-                loaders.raw.as_mut_ptr(),
-                host_allocator(),
-            )
+            let modules = ptr::null_mut();
+            sys::iree_hal_vmvx_module_loader_create(vm, 0, modules, allocator, &mut next)
         })?;
+        // SAFETY: made just now.
+        unsafe { loaders.push(next) };
         Ok(loaders)
+    }
+
+    /// # Safety
+    /// `loader` is a reference to a live loader, which is taken over.
+    unsafe fn push(&mut self, loader: *mut sys::iree_hal_executable_loader_t) {
+        // SAFETY: by the contract of this function.
+        self.raw[self.count] = unsafe { executable_loader::one_at_a_time(loader) };
+        self.count += 1;
     }
 }
 

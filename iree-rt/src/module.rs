@@ -32,6 +32,27 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
+/// A reference to a module of one session (not of a program), until the session has its own.
+pub(crate) struct VmModule(*mut sys::iree_vm_module_t);
+
+impl VmModule {
+    /// Takes over a reference that IREE returned.
+    pub(crate) fn own(raw: *mut sys::iree_vm_module_t) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::iree_vm_module_t {
+        self.0
+    }
+}
+
+impl Drop for VmModule {
+    fn drop(&mut self) {
+        // SAFETY: a reference of ours, not used again.
+        unsafe { sys::iree_vm_module_release(self.0) };
+    }
+}
+
 impl Module {
     /// Loads the `.vmfb` file at `path`, mapped into memory and read as far as it is used.
     ///

@@ -2,32 +2,39 @@
 
 use std::fmt;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::call::{Call, Outputs};
+use crate::call::Call;
+use crate::canceller::Canceller;
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::function::Function;
-use crate::instance::Instance;
+use crate::list::List;
 use crate::module::Module;
+use crate::outputs::Outputs;
 use crate::status::check;
 use crate::value::Value;
 
 /// Numbers sessions, so that a function of one is never called in another.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Modules with their own state (globals), on one device.
+/// Modules with their own state (globals), on one device or a [`DeviceGroup`](crate::DeviceGroup).
 ///
 /// One thread uses it at a time (calls take `&mut`, as they change the modules' state), and it
 /// may move between threads; sessions run side by side without a lock of ours.
 pub struct Session {
     context: NonNull<sys::iree_vm_context_t>,
     number: u64,
-    modules: Vec<Module>,
-    /// Dropped after `drop` has released the context, which uses it.
+    /// Shared with calls in flight: code on the device may read the modules' data.
+    modules: Arc<[Module]>,
+    /// Full names of the functions of native modules.
+    natives: Vec<String>,
+    canceller: Canceller,
+    /// The first of its group. Dropped after `drop` has released the context, which uses it.
     device: Device,
 }
 
@@ -35,78 +42,29 @@ pub struct Session {
 // methods only read.
 unsafe impl Send for Session {}
 
-/// Collects the modules of a [`Session`].
-#[derive(Debug)]
-pub struct SessionBuilder {
-    device: Device,
-    modules: Vec<Module>,
-}
-
-impl SessionBuilder {
-    /// Adds a module, after those that it imports from.
-    pub fn module(mut self, module: Module) -> Self {
-        self.modules.push(module);
-        self
-    }
-
-    /// Loads the modules' executables on the device and runs their initializers.
-    ///
-    /// # Errors
-    /// [`AlreadyExists`](Code::AlreadyExists) when two modules have one name;
-    /// [`Incompatible`](Code::Incompatible) when an executable does not fit this machine (a CPU
-    /// without the features it was compiled for, or another kind of device) or calls a
-    /// [`Kernel`](crate::Kernel) that the device was not opened with; what an initializer raises.
-    pub fn build(self) -> Result<Session> {
-        Session::new(self.device, self.modules)
-    }
-}
-
 impl Session {
-    /// Begins a session on `device`.
-    pub fn builder(device: &Device) -> SessionBuilder {
-        SessionBuilder { device: device.clone(), modules: Vec::new() }
+    /// Takes over a context that IREE returned.
+    ///
+    /// # Safety
+    /// It has been made of `modules` (and of native ones with `natives`, functions by their full
+    /// names) and runs on `device` and the others of its group.
+    pub(crate) unsafe fn own(
+        context: NonNull<sys::iree_vm_context_t>,
+        modules: Vec<Module>,
+        natives: Vec<String>,
+        device: Device,
+    ) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let canceller = Canceller::new();
+        Self { context, number, modules: modules.into(), natives, canceller, device }
     }
 
-    fn new(device: Device, modules: Vec<Module>) -> Result<Self> {
-        for (at, module) in modules.iter().enumerate() {
-            if modules[..at].iter().any(|other| other.name() == module.name()) {
-                return Err(Error::new(
-                    Code::AlreadyExists,
-                    format!("two modules of one session are named `{}`", module.name()),
-                ));
-            }
-        }
-        let instance = Instance::get()?;
-        let hal = HalModule::new(instance, &device)?;
-        let mut raw: Vec<_> =
-            std::iter::once(hal.0).chain(modules.iter().map(Module::raw)).collect();
-        let mut context = ptr::null_mut();
-        // SAFETY: instance and modules are live; the context retains the modules.
-        check(unsafe {
-            sys::iree_vm_context_create_with_modules(
-                instance.vm.as_ptr(),
-                sys::IREE_VM_CONTEXT_FLAG_NONE,
-                raw.len(),
-                raw.as_mut_ptr(),
-                host_allocator(),
-                &mut context,
-            )
-        })
-        .map_err(|e| explain(e, &device))?;
-        Ok(Self {
-            context: NonNull::new(context).expect("IREE returned OK with a null context"),
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            modules,
-            device,
-        })
-    }
-
-    /// The device that it runs on.
+    /// The device that it runs on, the first of several.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Its modules, in the order of loading.
+    /// Its compiled modules, in the order of loading.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
@@ -156,20 +114,7 @@ impl Session {
         arguments: impl IntoIterator<Item = Value>,
     ) -> Result<Outputs> {
         let mut call = self.prepare(function)?;
-        let expected = function.arguments().len();
-        let mut given = 0;
-        for value in arguments {
-            if given < expected {
-                call.set(given, value)?;
-            }
-            given += 1;
-        }
-        if given != expected {
-            return Err(Error::invalid(format!(
-                "`{}` takes {expected} arguments, not {given}",
-                function.name()
-            )));
-        }
+        call.set_all(arguments)?;
         call.invoke(self)?;
         Ok(call.into_outputs())
     }
@@ -181,13 +126,44 @@ impl Session {
         Err(Error::invalid(format!("`{}` is a function of another session", function.name())))
     }
 
+    /// What stops the calls of this session, from any thread.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// The modules, for whatever may outlive the session.
+    pub(crate) fn shared_modules(&self) -> Arc<[Module]> {
+        self.modules.clone()
+    }
+
+    /// Calls the function of `outputs`, which is of this session and takes `inputs`.
+    pub(crate) fn invoke(&mut self, inputs: &List, outputs: &mut Outputs) -> Result<()> {
+        self.canceller.check("the session")?;
+        // SAFETY: the context is live and exclusively ours for the call; function and lists
+        // belong to it.
+        check(unsafe {
+            sys::iree_vm_invoke(
+                self.context.as_ptr(),
+                outputs.function().raw(),
+                sys::IREE_VM_INVOCATION_FLAG_NONE,
+                ptr::null(),
+                inputs.raw(),
+                outputs.list().raw(),
+                host_allocator(),
+            )
+        })
+        .and_then(|()| outputs.copy_shared())
+        .map_err(|e| e.context(format!("calling `{}`", outputs.function().name())))
+    }
+
+    #[cfg(feature = "raw")]
     pub(crate) fn context(&mut self) -> *mut sys::iree_vm_context_t {
         self.context.as_ptr()
     }
 
     fn known(&self) -> String {
-        let mut names = Vec::new();
-        for module in &self.modules {
+        let mut names: Vec<_> = self.natives.iter().map(|name| format!("`{name}`")).collect();
+        for module in &*self.modules {
             for function in module.functions().unwrap_or_default() {
                 names.push(format!("`{}.{}`", module.name(), function.name));
             }
@@ -210,54 +186,4 @@ impl fmt::Debug for Session {
             .field("modules", &self.modules)
             .finish()
     }
-}
-
-/// The module through which compiled programs reach the device.
-struct HalModule(*mut sys::iree_vm_module_t);
-
-impl HalModule {
-    fn new(instance: &Instance, device: &Device) -> Result<Self> {
-        let mut raw = ptr::null_mut();
-        // Synchronous: calls block in the wait for the device instead of yielding to us, who would
-        // only wait then. In IREE 3.13 a yield whose wait frame makes the VM stack grow writes the
-        // place to resume at into the old stack, and the function begins anew with its registers
-        // in use ("ref type mismatch").
-        // SAFETY: instance and group are live; the module retains the group. The zeroed debug
-        // sink drops what programs trace: a library prints nothing.
-        check(unsafe {
-            sys::iree_hal_module_create(
-                instance.vm.as_ptr(),
-                sys::iree_hal_module_device_policy_default(),
-                device.group(),
-                sys::IREE_HAL_MODULE_FLAG_SYNCHRONOUS,
-                sys::iree_hal_module_debug_sink_t::default(),
-                host_allocator(),
-                &mut raw,
-            )
-        })?;
-        Ok(Self(raw))
-    }
-}
-
-impl Drop for HalModule {
-    fn drop(&mut self) {
-        // SAFETY: a reference of ours, not used again.
-        unsafe { sys::iree_vm_module_release(self.0) };
-    }
-}
-
-fn explain(error: Error, device: &Device) -> Error {
-    let message = error.message();
-    let error = if message.contains("no executable loader registered")
-        || message.contains("required by the module")
-        || message.contains("HAL device")
-        || message.contains("missing CPU features")
-    {
-        error.with_code(Code::Incompatible).context(
-            "the module holds code for another CPU or kind of device; compile it for this one",
-        )
-    } else {
-        error
-    };
-    error.context(format!("loading modules on `{}`", device.uri()))
 }

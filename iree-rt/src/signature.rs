@@ -19,12 +19,17 @@ pub enum ValueType {
     BufferView,
     /// A scalar.
     Scalar(ScalarType),
+    /// A list of values of one type, or of any.
+    List(Option<Box<ValueType>>),
+    /// Bytes of the host.
+    Bytes,
     /// Something passed by reference of which the module tells no more.
     Reference(String),
 }
 
 /// The type of a scalar argument or result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ScalarType {
     /// 32-bit integer.
     I32,
@@ -34,6 +39,18 @@ pub enum ScalarType {
     F32,
     /// 64-bit float.
     F64,
+}
+
+/// The type of the elements of tensors that hold such scalars.
+impl From<ScalarType> for ElementType {
+    fn from(scalar: ScalarType) -> Self {
+        match scalar {
+            ScalarType::I32 => Self::I32,
+            ScalarType::I64 => Self::I64,
+            ScalarType::F32 => Self::F32,
+            ScalarType::F64 => Self::F64,
+        }
+    }
 }
 
 impl fmt::Display for ScalarType {
@@ -62,6 +79,9 @@ impl fmt::Display for ValueType {
             }
             Self::BufferView => f.write_str("!hal.buffer_view"),
             Self::Scalar(scalar) => scalar.fmt(f),
+            Self::List(Some(element)) => write!(f, "!util.list<{element}>"),
+            Self::List(None) => f.write_str("!util.list<?>"),
+            Self::Bytes => f.write_str("!util.buffer"),
             Self::Reference(name) => f.write_str(name),
         }
     }
@@ -69,6 +89,7 @@ impl fmt::Display for ValueType {
 
 /// What a function takes and returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Signature {
     /// Types of the arguments, in order.
     pub arguments: Vec<ValueType>,
@@ -135,10 +156,27 @@ fn parse_reference(text: &str) -> ValueType {
     if let Some(tensor) = inside.and_then(parse_tensor) {
         return tensor;
     }
-    if text == "!hal.buffer_view" {
-        return ValueType::BufferView;
+    if let Some(element) = text.strip_prefix("!util.list<").and_then(|t| t.strip_suffix('>')) {
+        return ValueType::List(parse_element(element).map(Box::new));
     }
-    ValueType::Reference(text.to_owned())
+    match text {
+        "!hal.buffer_view" => ValueType::BufferView,
+        "!util.buffer" => ValueType::Bytes,
+        _ => ValueType::Reference(text.to_owned()),
+    }
+}
+
+/// The type of a list's entries; `None` when they may be anything.
+fn parse_element(text: &str) -> Option<ValueType> {
+    Some(match text {
+        "?" => return None,
+        "i1" | "i8" | "i16" | "i32" => ValueType::Scalar(ScalarType::I32),
+        "i64" | "index" => ValueType::Scalar(ScalarType::I64),
+        "f32" => ValueType::Scalar(ScalarType::F32),
+        "f64" => ValueType::Scalar(ScalarType::F64),
+        // The compiler lets tensors be entries too, and hands buffer views around.
+        other => parse_reference(other),
+    })
 }
 
 /// `4x?xf32`, an encoding after a comma ignored.
@@ -255,6 +293,20 @@ mod tests {
             signature.to_string(),
             "(tensor<4x?xbf16>, i32, tensor<i1>) -> (tensor<2xi8>, i64)"
         );
+    }
+
+    #[test]
+    fn lists_and_bytes() {
+        let signature = Signature::new(
+            "0rrr_r",
+            "sync func @f(%input0: !util.list<?>, %input1: !util.list<!util.list<i64>>, %input2: \
+             !util.buffer) -> (%output0: !util.list<!hal.buffer_view>)",
+        );
+        let list = |element| ValueType::List(Some(Box::new(element)));
+        let of_i64 = list(ValueType::Scalar(ScalarType::I64));
+        assert_eq!(signature.arguments, [ValueType::List(None), list(of_i64), ValueType::Bytes]);
+        assert_eq!(signature.results, [list(ValueType::BufferView)]);
+        assert_eq!(signature.arguments[1].to_string(), "!util.list<!util.list<i64>>");
     }
 
     #[test]

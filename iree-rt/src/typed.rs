@@ -1,18 +1,16 @@
-//! Functions whose types were checked once, when they were looked up.
+//! Rust types that stand for arguments and results.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use crate::buffer_view::BufferView;
-use crate::call::{Call, Outputs};
 use crate::element::{Element, ElementType};
 use crate::error::{Error, Result};
-use crate::function::Function;
-use crate::session::Session;
+use crate::reference::Reference;
 use crate::signature::{ScalarType, ValueType};
 use crate::value::Value;
 
-/// A buffer view whose elements are `T`, in the signature of a [`TypedFunction`].
+/// A buffer view whose elements are `T`, in the signature of a [`TypedFunction`](crate::TypedFunction).
 #[derive(Clone, Debug)]
 pub struct Tensor<T> {
     view: BufferView,
@@ -50,8 +48,18 @@ impl<T: Element> TryFrom<BufferView> for Tensor<T> {
     }
 }
 
-/// A Rust type that stands for one argument or result.
+/// A Rust type that stands for one argument or result: a [`Tensor`] or [`BufferView`], a scalar
+/// (`i32 i64 f32 f64`), a `Vec` of such for a list, `Vec<u8>` or `String` for bytes, a
+/// [`Reference`], or any [`Value`] but a scalar.
 pub trait Typed: Sized {
+    /// What a native function that takes or returns this declares.
+    #[doc(hidden)]
+    fn declared() -> ValueType;
+    /// What a list of this declares its entries to be, if not anything.
+    #[doc(hidden)]
+    fn declared_entry() -> Option<ValueType> {
+        Some(Self::declared())
+    }
     /// What is wrong when a function declares `ty` here, if anything.
     #[doc(hidden)]
     fn check(ty: &ValueType) -> Result<()>;
@@ -66,6 +74,10 @@ fn wrong(ty: &ValueType, rust: impl fmt::Display) -> Error {
 }
 
 impl<T: Element> Typed for Tensor<T> {
+    fn declared() -> ValueType {
+        ValueType::BufferView
+    }
+
     fn check(ty: &ValueType) -> Result<()> {
         let declared: Option<ElementType> = match ty {
             ValueType::Tensor { element_type, .. } => Some(*element_type),
@@ -89,6 +101,10 @@ impl<T: Element> Typed for Tensor<T> {
 }
 
 impl Typed for BufferView {
+    fn declared() -> ValueType {
+        ValueType::BufferView
+    }
+
     fn check(ty: &ValueType) -> Result<()> {
         match ty {
             ValueType::Tensor { .. } | ValueType::BufferView => Ok(()),
@@ -108,6 +124,10 @@ impl Typed for BufferView {
 macro_rules! scalars {
     ($($rust:ty: $variant:ident;)*) => {$(
         impl Typed for $rust {
+            fn declared() -> ValueType {
+                ValueType::Scalar(ScalarType::$variant)
+            }
+
             fn check(ty: &ValueType) -> Result<()> {
                 match ty {
                     ValueType::Scalar(ScalarType::$variant) => Ok(()),
@@ -136,137 +156,122 @@ scalars! {
     f64: F64;
 }
 
-/// The arguments of a [`TypedFunction`]: a tuple of up to eight.
-pub trait Parameters {
-    #[doc(hidden)]
-    fn check(types: &[ValueType]) -> Result<()>;
-    #[doc(hidden)]
-    fn set(self, call: &mut Call) -> Result<()>;
-}
-
-/// The results of a [`TypedFunction`]: one, or a tuple of up to eight.
-pub trait Results: Sized {
-    #[doc(hidden)]
-    fn check(types: &[ValueType]) -> Result<()>;
-    #[doc(hidden)]
-    fn take(outputs: &Outputs) -> Result<Self>;
-}
-
-fn check_count(types: &[ValueType], count: usize, what: &str) -> Result<()> {
-    if types.len() == count {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{} {what}, not {count}", types.len())))
-}
-
-impl<T: Typed> Results for T {
-    fn check(types: &[ValueType]) -> Result<()> {
-        check_count(types, 1, "results")?;
-        T::check(&types[0]).map_err(|e| e.context("result 0"))
+impl<T: Typed> Typed for Vec<T> {
+    fn declared() -> ValueType {
+        ValueType::List(T::declared_entry().map(Box::new))
     }
 
-    fn take(outputs: &Outputs) -> Result<Self> {
-        T::from_value(outputs.get(0)?)
-    }
-}
-
-macro_rules! tuples {
-    ($(($($name:ident $index:tt),*);)*) => {$(
-        impl<$($name: Typed),*> Parameters for ($($name,)*) {
-            fn check(types: &[ValueType]) -> Result<()> {
-                check_count(types, <[usize]>::len(&[$($index),*]), "arguments")?;
-                $($name::check(&types[$index])
-                    .map_err(|e| e.context(concat!("argument ", $index)))?;)*
-                Ok(())
-            }
-
-            fn set(self, _call: &mut Call) -> Result<()> {
-                $(_call.set($index, self.$index.into_value())?;)*
-                Ok(())
-            }
+    fn check(ty: &ValueType) -> Result<()> {
+        match ty {
+            ValueType::List(None) => Ok(()),
+            ValueType::List(Some(element)) => T::check(element).map_err(|e| e.context("entries")),
+            _ => Err(wrong(ty, "a list")),
         }
+    }
 
-        impl<$($name: Typed),*> Results for ($($name,)*) {
-            fn check(types: &[ValueType]) -> Result<()> {
-                check_count(types, <[usize]>::len(&[$($index),*]), "results")?;
-                $($name::check(&types[$index])
-                    .map_err(|e| e.context(concat!("result ", $index)))?;)*
-                Ok(())
-            }
+    fn into_value(self) -> Value {
+        Value::List(self.into_iter().map(T::into_value).collect())
+    }
 
-            fn take(_outputs: &Outputs) -> Result<Self> {
-                Ok(($($name::from_value(_outputs.get($index)?)?,)*))
-            }
+    fn from_value(value: Value) -> Result<Self> {
+        match value {
+            Value::List(values) => values
+                .into_iter()
+                .enumerate()
+                .map(|(at, value)| {
+                    T::from_value(value).map_err(|e| e.context(format!("entry {at}")))
+                })
+                .collect(),
+            other => Err(other.mismatch("a list")),
         }
-    )*};
-}
-
-tuples! {
-    ();
-    (A 0);
-    (A 0, B 1);
-    (A 0, B 1, C 2);
-    (A 0, B 1, C 2, D 3);
-    (A 0, B 1, C 2, D 3, E 4);
-    (A 0, B 1, C 2, D 3, E 4, F 5);
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6);
-    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
-}
-
-/// A function whose argument and result types were checked when it was looked up by
-/// [`Session::typed`]; shapes are checked by each call.
-pub struct TypedFunction<P, R> {
-    function: Function,
-    types: PhantomData<fn(P) -> R>,
-}
-
-impl<P: Parameters, R: Results> TypedFunction<P, R> {
-    fn new(function: Function) -> Result<Self> {
-        let check = || {
-            P::check(function.arguments())?;
-            R::check(function.results())
-        };
-        check().map_err(|e| e.context(format!("`{function:?}`")))?;
-        Ok(Self { function, types: PhantomData })
-    }
-
-    /// Calls the function and waits for its results.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](crate::Code::InvalidArgument) for a tensor of another shape than the
-    /// declared one, or another session; what the function raises.
-    pub fn call(&self, session: &mut Session, arguments: P) -> Result<R> {
-        let mut call = session.prepare(&self.function)?;
-        arguments.set(&mut call)?;
-        call.invoke(session)?;
-        R::take(&call.into_outputs())
-    }
-
-    /// The function without its types.
-    pub fn function(&self) -> &Function {
-        &self.function
     }
 }
 
-impl<P, R> Clone for TypedFunction<P, R> {
-    fn clone(&self) -> Self {
-        Self { function: self.function.clone(), types: PhantomData }
+impl Typed for Vec<u8> {
+    fn declared() -> ValueType {
+        ValueType::Bytes
+    }
+
+    fn check(ty: &ValueType) -> Result<()> {
+        if *ty == ValueType::Bytes { Ok(()) } else { Err(wrong(ty, "bytes")) }
+    }
+
+    fn into_value(self) -> Value {
+        Value::Bytes(self)
+    }
+
+    fn from_value(value: Value) -> Result<Self> {
+        match value {
+            Value::Bytes(bytes) => Ok(bytes),
+            other => Err(other.mismatch("bytes")),
+        }
     }
 }
 
-impl<P, R> fmt::Debug for TypedFunction<P, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.function.fmt(f)
+/// Bytes that are UTF-8.
+impl Typed for String {
+    fn declared() -> ValueType {
+        ValueType::Bytes
+    }
+
+    fn check(ty: &ValueType) -> Result<()> {
+        <Vec<u8>>::check(ty)
+    }
+
+    fn into_value(self) -> Value {
+        Value::Bytes(self.into())
+    }
+
+    fn from_value(value: Value) -> Result<Self> {
+        let bytes = <Vec<u8>>::from_value(value)?;
+        Self::from_utf8(bytes).map_err(|e| Error::invalid(format!("bytes where text belongs: {e}")))
     }
 }
 
-impl Session {
-    /// The function of full name `module.function`, taking `P` (a tuple) and returning `R`.
-    ///
-    /// # Errors
-    /// As [`function`](Self::function), and [`InvalidArgument`](crate::Code::InvalidArgument)
-    /// when the module declares other types.
-    pub fn typed<P: Parameters, R: Results>(&self, name: &str) -> Result<TypedFunction<P, R>> {
-        TypedFunction::new(self.function(name)?)
+impl Typed for Reference {
+    fn declared() -> ValueType {
+        ValueType::Reference("!util.object".into())
+    }
+
+    fn check(ty: &ValueType) -> Result<()> {
+        match ty {
+            ValueType::Reference(_) => Ok(()),
+            _ => Err(wrong(ty, "an opaque reference")),
+        }
+    }
+
+    fn into_value(self) -> Value {
+        self.into()
+    }
+
+    fn from_value(value: Value) -> Result<Self> {
+        match value {
+            Value::Reference(reference) => Ok(reference),
+            other => Err(other.mismatch("an opaque reference")),
+        }
+    }
+}
+
+/// Anything. A native function that declares it takes or returns what is passed by reference, null
+/// included; a `Vec` of it is a list of anything.
+impl Typed for Value {
+    fn declared() -> ValueType {
+        ValueType::Reference("!util.object".into())
+    }
+
+    fn declared_entry() -> Option<ValueType> {
+        None
+    }
+
+    fn check(_ty: &ValueType) -> Result<()> {
+        Ok(())
+    }
+
+    fn into_value(self) -> Value {
+        self
+    }
+
+    fn from_value(value: Value) -> Result<Self> {
+        Ok(value)
     }
 }

@@ -4,7 +4,12 @@
 
 mod support;
 
-use iree_rt::{Code, Instance, Result, Session};
+use std::sync::OnceLock;
+
+use iree_rt::{
+    Code, CompileOptions, Instance, NativeModule, ParameterIndex, Reference, Result, Session,
+    Tensor, Value,
+};
 use iree_sys::allocator::{fail_after, failure_pending, usage};
 use support::kinds;
 
@@ -28,33 +33,73 @@ fn load_and_call(uri: &str) -> Result<()> {
     Ok(())
 }
 
+/// The same with all that a session may have: parameters, native functions, traces, lists.
+fn with_everything(uri: &str) -> Result<()> {
+    let device = Instance::get()?.device(uri)?;
+    // SAFETY: as above.
+    let module = unsafe { iree_rt::Module::from_bytes(everything())? };
+    let model = ParameterIndex::new()?;
+    model.add("weights", &[1f32, 2., 3., 4., 5., 6.], b"six")?;
+    let host = NativeModule::new("host")
+        .function("bias", |(x, list): (Tensor<f32>, Vec<Reference>)| {
+            assert_eq!(list[0].downcast_ref::<i32>(), Some(&7));
+            x.view().device().buffer_view(&[2], &x.read()?)
+        })
+        .function("count", |(name,): (String,)| Ok(name.len() as i32));
+    let mut session = Session::builder(&device)
+        .native(host)
+        .parameters("model", &model)
+        .on_trace(|_, tensors| tensors[0].read::<f32>().map(drop))
+        .module(module)
+        .build()?;
+    let run = session.function("program.run")?;
+    let x = device.buffer_view(&[3], &[1f32, 1., 1.])?;
+    let list = vec![Value::from(Reference::new(7)?)];
+    for _ in 0..2 {
+        let out = session.call(&run, [(&x).into(), list.clone().into()])?;
+        assert_eq!(out.buffer_view(0)?.read::<f32>()?, [6., 15.]);
+    }
+    Ok(())
+}
+
+fn everything() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let source = include_str!("../examples/native.mlir");
+    BYTES.get_or_init(|| support::compile(source, &CompileOptions::default()))
+}
+
 #[test]
 fn every_allocation_may_fail() {
     for uri in ["local-sync", "local-task"] {
-        // Once for what the process keeps (the instance).
-        load_and_call(uri).unwrap();
-        let before = usage();
-        let mut failures = 0;
-        for n in 0.. {
-            fail_after(Some(n));
-            let result = load_and_call(uri);
-            let reached = !failure_pending();
-            fail_after(None);
-            let after = usage();
-            assert_eq!(
-                (after.bytes, after.blocks),
-                (before.bytes, before.blocks),
-                "{uri}: leaked after allocation {n} failed: {result:?}"
-            );
-            if !reached {
-                result.unwrap();
-                break;
-            }
-            if let Err(error) = result {
-                assert_eq!(error.code(), Code::ResourceExhausted, "{uri}, allocation {n}: {error}");
-                failures += 1;
-            }
-        }
-        assert!(failures > 50, "{uri}: only {failures} allocations failed");
+        every_allocation_of(load_and_call, uri);
+        every_allocation_of(with_everything, uri);
     }
+}
+
+fn every_allocation_of(load_and_call: fn(&str) -> Result<()>, uri: &str) {
+    // Once for what the process keeps (the instance).
+    load_and_call(uri).unwrap();
+    let before = usage();
+    let mut failures = 0;
+    for n in 0.. {
+        fail_after(Some(n));
+        let result = load_and_call(uri);
+        let reached = !failure_pending();
+        fail_after(None);
+        let after = usage();
+        assert_eq!(
+            (after.bytes, after.blocks),
+            (before.bytes, before.blocks),
+            "{uri}: leaked after allocation {n} failed: {result:?}"
+        );
+        if !reached {
+            result.unwrap();
+            break;
+        }
+        if let Err(error) = result {
+            assert_eq!(error.code(), Code::ResourceExhausted, "{uri}, allocation {n}: {error}");
+            failures += 1;
+        }
+    }
+    assert!(failures > 50, "{uri}: only {failures} allocations failed");
 }

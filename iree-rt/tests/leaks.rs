@@ -20,6 +20,17 @@ module @gate {
   }
 }";
 
+/// What `examples/asynchronous.rs` compiles when it is given no module.
+const DOUBLE: &str = "
+module @gate {
+  func.func @double(%a: tensor<4xf32>) -> tensor<4xf32> {
+    %sum = stablehlo.add %a, %a : tensor<4xf32>
+    return %sum : tensor<4xf32>
+  }
+}";
+
+const BOTH: [&str; 2] = ["local-sync", "local-task"];
+
 fn sanitizer() -> Option<PathBuf> {
     let output = Command::new("cc").arg("-print-file-name=libasan.so").output().ok()?;
     let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
@@ -42,16 +53,23 @@ fn example(name: &str) -> PathBuf {
     program
 }
 
-/// Runs an example that is given its compiled `source`, and wants it to print `result`.
-fn leaks_nothing(name: &str, source: &str, result: &str) {
+/// Runs an example that is given its compiled `source` on each of `devices`, and wants it to print
+/// `result`.
+fn leaks_nothing(
+    name: &str,
+    source: &str,
+    options: &CompileOptions,
+    devices: &[&str],
+    result: &str,
+) {
     let Some(sanitizer) = sanitizer() else {
         eprintln!("not tested: the C compiler has no libasan.so");
         return;
     };
     // Compiled here: the compiler's own leaks are not ours.
     let vmfb = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(vmfb.path(), support::compile(source, &CompileOptions::default())).unwrap();
-    for uri in ["local-sync", "local-task"] {
+    std::fs::write(vmfb.path(), support::compile(source, options)).unwrap();
+    for uri in devices {
         let output = Command::new(example(name))
             .arg(uri)
             .arg(vmfb.path())
@@ -68,11 +86,26 @@ fn leaks_nothing(name: &str, source: &str, result: &str) {
 
 #[test]
 fn calls_leak_nothing() {
-    leaks_nothing("add", ADD, "[11.0, 22.0, 33.0, 44.0]");
+    leaks_nothing("add", ADD, &CompileOptions::default(), &BOTH, "[11.0, 22.0, 33.0, 44.0]");
 }
 
 #[test]
 fn kernels_leak_nothing() {
     let source = include_str!("../examples/kernel.mlir");
-    leaks_nothing("kernel", source, "[1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]");
+    let result = "[1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0]";
+    leaks_nothing("kernel", source, &CompileOptions::default(), &BOTH, result);
+}
+
+#[test]
+fn calls_in_flight_leak_nothing() {
+    let options = CompileOptions::default().flag("--iree-execution-model=async-external");
+    let result = "[8.0, 16.0, 24.0, 32.0]";
+    leaks_nothing("asynchronous", DOUBLE, &options, &["local-task"], result);
+}
+
+#[test]
+fn native_modules_and_parameters_leak_nothing() {
+    let source = include_str!("../examples/native.mlir");
+    let expected = "product = [6.0, 15.0]\n[6.5, 14.5]\nproduct = [9.0, 21.0]\n[9.5, 20.5]";
+    leaks_nothing("native", source, &CompileOptions::default(), &BOTH, expected);
 }

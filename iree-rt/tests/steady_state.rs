@@ -4,7 +4,10 @@
 
 mod support;
 
-use iree_rt::{Call, Session};
+use std::future::Future;
+use std::task::{Context, Waker};
+
+use iree_rt::{Call, CompileOptions, Session};
 use iree_sys::allocator::usage;
 use support::session;
 
@@ -18,6 +21,22 @@ fn run(call: &mut Call, session: &mut Session, times: usize) -> usize {
         call.output_view(0).unwrap().read_into(&mut out).unwrap();
     }
     usage().allocations - before
+}
+
+/// The same with calls in flight, each of which waits for the one before; a future of each is
+/// polled and dropped.
+fn run_async(session: &mut Session, times: usize) {
+    let negate = session.function("other.negate").unwrap();
+    let mut call = session.prepare(&negate).unwrap();
+    call.set(0, session.device().buffer_view(&[4], &[1f32; 4]).unwrap()).unwrap();
+    let mut last = call.invoke_async(session, None).unwrap();
+    for _ in 0..times {
+        let next = call.invoke_async(session, Some(last.fence())).unwrap();
+        let mut dropped = Box::pin(next.fence().reached());
+        let _ = dropped.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        pollster::block_on(std::mem::replace(&mut last, next)).unwrap();
+    }
+    last.wait(None).unwrap();
 }
 
 #[test]
@@ -39,4 +58,13 @@ fn repeated_calls_allocate_no_more_than_the_first_ones() {
         assert_eq!(call.output_view(0).unwrap().read::<i32>().unwrap(), [1200]);
         println!("{uri}: {} allocations a call", many as f64 / 1000.);
     }
+    let options = CompileOptions::default().flag("--iree-execution-model=async-external");
+    let module = support::module(&support::compile(support::OTHER, &options));
+    let device = support::device("local-task");
+    let mut session = Session::builder(&device).module(module).build().unwrap();
+    run_async(&mut session, 100);
+    let live = usage();
+    run_async(&mut session, 1000);
+    let grown = usage().bytes.saturating_sub(live.bytes);
+    assert!(grown < 32 * 1000, "{grown} bytes more after 1000 calls in flight");
 }

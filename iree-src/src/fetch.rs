@@ -9,8 +9,8 @@ use crate::registry::SourceTree;
 use crate::request::{Compiler, Origin, Request};
 use crate::wheel::{self, Wheel};
 use crate::{
-    Error, Fetched, FileHash, Manifest, Result, manifest, place, prebuilt, registry, runtime,
-    source,
+    Error, Fetched, FileHash, Manifest, OriginKind, Result, manifest, place, prebuilt, registry,
+    runtime, source,
 };
 
 /// How [`fetch`] ended.
@@ -79,6 +79,16 @@ fn check_request(request: &Request) -> Result<()> {
                 .into(),
         ));
     }
+    if request.vm_trace && matches!(request.origin, Some(Origin::Dist { .. })) {
+        return Err(Error::Request(
+            "upstream's prebuilt runtime cannot write what its VM executes; use --from registry with \
+             --vm-trace"
+                .into(),
+        ));
+    }
+    if request.sanitizer.is_some() && matches!(request.origin, Some(Origin::Dist { .. })) {
+        return Err(Error::Request("upstream's prebuilt runtime has no sanitizer in it".into()));
+    }
     Ok(())
 }
 
@@ -96,7 +106,11 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         && request.origin.as_ref().is_none_or(|o| o.kind() == manifest.origin.kind)
         && manifest.iree == request.version
         && manifest.target == request.target
+        && manifest.sanitizer == request.sanitizer
         && (!request.cuda || manifest.has_driver("cuda"))
+        && (!request.vm_trace || manifest.vm_trace)
+        // A folder of an earlier version of this crate is made again; upstream's has what it has.
+        && (manifest.origin.kind == OriginKind::Dist || manifest.has_parameters())
         && (request.compiler == Compiler::None || manifest.compiler.is_some())
 }
 
@@ -145,7 +159,9 @@ fn from_source(
         iree: request.version.clone(),
         target: request.target.clone(),
         origin: manifest::Origin { kind: origin.kind(), detail: tree.detail },
+        sanitizer: request.sanitizer,
         drivers: built.drivers,
+        vm_trace: request.vm_trace,
         include: vec!["include".into()],
         lib: "lib".into(),
         link: built.link,

@@ -12,6 +12,7 @@
 mod error;
 mod locate;
 mod manifest;
+mod parameters;
 mod prebuilt;
 #[cfg(feature = "build")]
 mod sha256;
@@ -51,7 +52,7 @@ pub mod wheel;
 
 pub use error::{Error, Result};
 pub use locate::{CUDA_HOME_VAR, DIST_VAR, Located, Overrides, locate_from, locate_in_target};
-pub use manifest::{Fetched, FileHash, MANIFEST, Manifest, Origin, OriginKind};
+pub use manifest::{Fetched, FileHash, MANIFEST, Manifest, Origin, OriginKind, Sanitizer};
 
 /// The IREE version this workspace is written against.
 pub const IREE_VERSION: &str = "3.13.0";

@@ -23,8 +23,14 @@ pub struct Manifest {
     pub target: String,
     /// Where the folder came from.
     pub origin: Origin,
+    /// What the runtime library is instrumented for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sanitizer: Option<Sanitizer>,
     /// HAL drivers inside the runtime library, for example `local-task`.
     pub drivers: Vec<String>,
+    /// Whether the runtime can write what its VM executes.
+    #[serde(default)]
+    pub vm_trace: bool,
     /// Folders to put on the include path.
     pub include: Vec<PathBuf>,
     /// The folder with the static libraries.
@@ -50,6 +56,26 @@ pub struct Origin {
     pub kind: OriginKind,
     /// The package, archive or checkout, in words.
     pub detail: String,
+}
+
+/// A sanitizer that C compilers and rustc have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sanitizer {
+    /// AddressSanitizer: memory that is not one's own, and leaks.
+    Address,
+    /// ThreadSanitizer: data races.
+    Thread,
+}
+
+impl Sanitizer {
+    /// What `-fsanitize=` and `-Zsanitizer=` call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Sanitizer::Address => "address",
+            Sanitizer::Thread => "thread",
+        }
+    }
 }
 
 /// The kinds of [`Origin`].

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::manifest::host_target;
+use crate::parameters::LIBRARIES;
 use crate::{IREE_VERSION, Manifest, Origin, OriginKind};
 
 const RUNTIME: &str = "libiree_runtime_unified.a";
@@ -36,8 +37,9 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
     let compiler = find(folder, |name| name == "iree-compile");
     let compiler_library =
         find(folder, |name| name == "libIREECompiler.so" || name == "libIREECompiler.dylib");
-    let mut link = vec!["static=iree_runtime_unified".to_owned()];
-    for name in COMPANIONS {
+    let parameters = LIBRARIES.iter().map(|(name, _)| *name);
+    let mut link = Vec::new();
+    for name in parameters.chain(["iree_runtime_unified"]).chain(COMPANIONS) {
         if folder.join(&lib).join(format!("lib{name}.a")).exists() {
             link.push(format!("static={name}"));
         }
@@ -52,7 +54,9 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
             .unwrap_or_else(|| IREE_VERSION.to_owned()),
         target: host_target(),
         origin: Origin { kind: OriginKind::Dist, detail: "unpacked by hand".into() },
+        sanitizer: None,
         drivers: drivers(&folder.join(&runtime))?,
+        vm_trace: false,
         include: vec![include],
         lib,
         link,
@@ -170,13 +174,16 @@ mod tests {
         let archive = b"!<arch>\niree_iree_hal_cuda_driver_module_register\0";
         touch(dir.path(), "lib64/libiree_runtime_unified.a", archive);
         touch(dir.path(), "lib64/libflatcc_parsing.a", b"");
+        touch(dir.path(), "lib64/libiree_io_parameter_index.a", b"");
         touch(dir.path(), "lib64/libIREECompiler.so", b"");
         touch(dir.path(), "inc/iree/runtime/api.h", b"");
         let manifest = describe(dir.path()).unwrap();
         assert_eq!(manifest.lib, Path::new("lib64"));
         assert_eq!(manifest.include, [Path::new("inc")]);
         assert_eq!(manifest.drivers, ["cuda"]);
-        assert_eq!(manifest.link[..2], ["static=iree_runtime_unified", "static=flatcc_parsing"]);
+        let archives = ["iree_io_parameter_index", "iree_runtime_unified", "flatcc_parsing"];
+        assert_eq!(manifest.link[..3], archives.map(|name| format!("static={name}")));
+        assert!(!manifest.has_parameters());
         assert_eq!(manifest.compiler_library.unwrap(), Path::new("lib64/libIREECompiler.so"));
     }
 

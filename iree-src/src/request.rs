@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::IREE_VERSION;
-use crate::manifest::{OriginKind, host_target};
+use crate::manifest::{OriginKind, Sanitizer, host_target};
 use crate::progress::Progress;
 
 /// A request for an IREE folder. [`Request::new`] has the defaults.
@@ -15,6 +15,11 @@ pub struct Request {
     pub origin: Option<Origin>,
     /// Whether the runtime must hold the CUDA driver.
     pub cuda: bool,
+    /// Whether the runtime must be able to write what its VM executes, which makes it slower.
+    pub vm_trace: bool,
+    /// What the C compiler instruments the runtime for; programs that link it then need the same
+    /// sanitizer.
+    pub sanitizer: Option<Sanitizer>,
     /// Where the compiler of a built folder comes from.
     pub compiler: Compiler,
     /// The IREE version to fetch.
@@ -120,6 +125,8 @@ impl Request {
             out: out.into(),
             origin: None,
             cuda: false,
+            vm_trace: false,
+            sanitizer: None,
             compiler: Compiler::Wheel,
             version: IREE_VERSION.to_owned(),
             target: host_target(),

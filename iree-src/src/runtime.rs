@@ -1,10 +1,11 @@
 //! Builds the runtime's static libraries from a source tree with cmake and ninja.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::cuda::Toolkit;
+use crate::parameters::LIBRARIES;
 use crate::registry::SourceTree;
 use crate::request::Request;
 use crate::{Error, FileHash, Result, headers, prebuilt, process, sha256, tools};
@@ -55,8 +56,14 @@ pub(crate) fn build(
     configure.arg(format!("-DCMAKE_MAKE_PROGRAM={}", tools.ninja.display()));
     configure.args(OPTIONS.iter().map(|option| format!("-D{option}")));
     // IREE's errors carry source locations: keep this machine's paths out of them.
-    let map = format!("-ffile-prefix-map={}/=", source.dir.display());
-    configure.arg(format!("-DCMAKE_C_FLAGS={map}")).arg(format!("-DCMAKE_CXX_FLAGS={map}"));
+    let mut flags = format!("-ffile-prefix-map={}/=", source.dir.display());
+    if request.vm_trace {
+        flags += " -DIREE_VM_EXECUTION_TRACING_ENABLE=1";
+    }
+    if let Some(sanitizer) = request.sanitizer {
+        flags += &format!(" -fsanitize={} -fno-omit-frame-pointer -g1", sanitizer.as_str());
+    }
+    configure.arg(format!("-DCMAKE_C_FLAGS={flags}")).arg(format!("-DCMAKE_CXX_FLAGS={flags}"));
     if let Some(toolkit) = cuda {
         configure.arg("-DIREE_HAL_DRIVER_CUDA=ON");
         configure.arg(format!("-DIREE_CUDA_LIBDEVICE_PATH={}", toolkit.libdevice().display()));
@@ -68,6 +75,7 @@ pub(crate) fn build(
     let step = request.progress.pieces("build the runtime", 0);
     let mut compile = Command::new(&tools.cmake);
     compile.arg("--build").arg(&build).args(["--target", TARGET]);
+    compile.args(LIBRARIES.iter().map(|(target, _)| target));
     compile.env("NINJA_STATUS", "[%f/%t] ");
     process::logged("building the IREE runtime", &mut compile, &log, |line| {
         if let Some((done, total)) = process::ninja_status(line) {
@@ -80,16 +88,18 @@ pub(crate) fn build(
     headers::copy(&source.dir, &staged.join("include"))?;
     let lib = staged.join("lib");
     fs::create_dir_all(&lib).map_err(Error::io("create", &lib))?;
-    let archives = [
-        (TARGET, "runtime/src/iree/runtime/libiree_runtime_unified.a"),
-        ("flatcc_parsing", "build_tools/third_party/flatcc/libflatcc_parsing.a"),
-    ];
+    let runtime = "runtime/src";
+    let archives = LIBRARIES.iter().map(|(name, dir)| (*name, format!("{runtime}/{dir}"))).chain([
+        (TARGET, format!("{runtime}/iree/runtime")),
+        ("flatcc_parsing", "build_tools/third_party/flatcc".to_owned()),
+    ]);
     let mut files = Vec::new();
     let mut link = Vec::new();
-    for (name, built) in archives {
-        let relative = PathBuf::from(format!("lib/lib{name}.a"));
+    for (name, dir) in archives {
+        let file = format!("lib{name}.a");
+        let relative = Path::new("lib").join(&file);
         let to = staged.join(&relative);
-        fs::copy(build.join(built), &to).map_err(Error::io("write", &to))?;
+        fs::copy(build.join(dir).join(file), &to).map_err(Error::io("write", &to))?;
         files.push(FileHash { path: relative, sha256: sha256::of_file(&to)? });
         link.push(format!("static={name}"));
     }

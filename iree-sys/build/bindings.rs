@@ -32,11 +32,13 @@ pub fn generate(
         .allowlist_file(r".*/iree/base/(allocator|status|string_builder|string_view|time)\.h")
         .allowlist_file(r".*/iree/base/threading/numa\.h")
         .allowlist_file(r".*/iree/io/(file_handle|parameter_.*)\.h")
+        .allowlist_function("iree_io_build_parameter_archive")
         .allowlist_file(r".*/iree/modules/(hal|io/parameters)/(module|types)\.h")
         .allowlist_file(r".*/iree/hal/drivers/(init|local_[a-z]+/[a-z]+_device)\.h")
         .allowlist_file(r".*/iree/hal/local/(executable_[a-z_]+|loaders/.*)\.h")
         .allowlist_file(r".*/iree/task/(executor|topology)\.h")
         .allowlist_file(r".*/iree/async/(util/proactor_pool|frontier_tracker)\.h")
+        .allowlist_function("iree_async_semaphore_(acquire|cancel)_timepoint")
         .allowlist_type("iree_(async|task)_(proactor|frontier|semaphore|operation|region|notification|file|process)_t")
         // IREE's own innards, only ever seen behind a pointer.
         .opaque_type("iree_async_(proactor|frontier_tracker|frontier|semaphore|operation|region|notification)_t")

@@ -2,7 +2,8 @@
 
 use iree_src::Located;
 
-/// `DEP_IREE_ROOT`, `DEP_IREE_INCLUDE`, `DEP_IREE_VERSION`, `DEP_IREE_DRIVERS` for dependents.
+/// `DEP_IREE_ROOT`, `DEP_IREE_INCLUDE`, `DEP_IREE_VERSION`, `DEP_IREE_DRIVERS`,
+/// `DEP_IREE_VM_TRACE` for dependents.
 pub fn metadata(found: &Located) {
     let root = std::path::absolute(&found.folder).unwrap_or_else(|_| found.folder.clone());
     let include = found.manifest.include.iter().map(|dir| root.join(dir).display().to_string());
@@ -10,6 +11,7 @@ pub fn metadata(found: &Located) {
     println!("cargo:include={}", include.collect::<Vec<_>>().join(":"));
     println!("cargo:version={}", found.manifest.iree);
     println!("cargo:drivers={}", found.manifest.drivers.join(","));
+    println!("cargo:vm_trace={}", found.manifest.vm_trace);
 }
 
 /// Links the libraries of the manifest, in its order: static archives resolve left to right.
@@ -18,6 +20,13 @@ pub fn libraries(found: &Located) {
     println!("cargo:rustc-link-search=native={}", lib.display());
     for library in &found.manifest.link {
         println!("cargo:rustc-link-lib={library}");
+    }
+    if !found.manifest.has_parameters() {
+        println!(
+            "cargo:warning={} has no libraries for parameters: programs that take them do not \
+             link; `cargo xtask fetch-iree` makes a folder that has",
+            found.folder.display()
+        );
     }
     for archive in found.manifest.archives() {
         println!("cargo:rerun-if-changed={}", found.folder.join(archive).display());

@@ -1440,6 +1440,32 @@ impl Default for iree_async_primitive_t {
         }
     }
 }
+pub type iree_async_semaphore_timepoint_fn_t = ::std::option::Option<
+    unsafe extern "C" fn(
+        user_data: *mut ::std::os::raw::c_void,
+        timepoint: *mut iree_async_semaphore_timepoint_t,
+        status: iree_status_t,
+    ),
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct iree_async_semaphore_timepoint_t {
+    pub next: *mut iree_async_semaphore_timepoint_t,
+    pub prev: *mut iree_async_semaphore_timepoint_t,
+    pub semaphore: *mut iree_async_semaphore_t,
+    pub minimum_value: u64,
+    pub callback: iree_async_semaphore_timepoint_fn_t,
+    pub user_data: *mut ::std::os::raw::c_void,
+}
+impl Default for iree_async_semaphore_timepoint_t {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[repr(align(8))]
 #[derive(Debug, Default, Copy, Clone)]
@@ -4987,6 +5013,31 @@ impl Default for iree_io_parameter_index_entry_t {
 pub struct iree_io_parameter_index_t {
     _unused: [u8; 0],
 }
+pub type iree_io_physical_offset_t = u64;
+pub type iree_io_physical_size_t = u64;
+pub type iree_io_parameter_archive_file_open_fn_t = ::std::option::Option<
+    unsafe extern "C" fn(
+        user_data: *mut ::std::os::raw::c_void,
+        archive_offset: iree_io_physical_offset_t,
+        archive_length: iree_io_physical_size_t,
+        out_file_handle: *mut *mut iree_io_file_handle_t,
+    ) -> iree_status_t,
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct iree_io_parameter_archive_file_open_callback_t {
+    pub fn_: iree_io_parameter_archive_file_open_fn_t,
+    pub user_data: *mut ::std::os::raw::c_void,
+}
+impl Default for iree_io_parameter_archive_file_open_callback_t {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 pub const IREE_IO_PARAMETER_PROVIDER_SIGNAL_RESUME: iree_io_parameter_provider_signal_e = 0;
 pub const IREE_IO_PARAMETER_PROVIDER_SIGNAL_SUSPEND: iree_io_parameter_provider_signal_e = 1;
 pub const IREE_IO_PARAMETER_PROVIDER_SIGNAL_LOW_MEMORY: iree_io_parameter_provider_signal_e = 2;
@@ -7368,6 +7419,15 @@ unsafe extern "C" {
         out_buffer: *mut *mut iree_hal_buffer_t,
     ) -> iree_status_t;
     pub fn iree_hal_executable_destroy(executable: *mut iree_hal_executable_t);
+    pub fn iree_async_semaphore_acquire_timepoint(
+        semaphore: *mut iree_async_semaphore_t,
+        minimum_value: u64,
+        timepoint: *mut iree_async_semaphore_timepoint_t,
+    ) -> iree_status_t;
+    pub fn iree_async_semaphore_cancel_timepoint(
+        semaphore: *mut iree_async_semaphore_t,
+        timepoint: *mut iree_async_semaphore_timepoint_t,
+    ) -> bool;
     pub fn iree_hal_semaphore_compatibility_parse(
         value: iree_string_view_t,
         out_value: *mut iree_hal_semaphore_compatibility_t,
@@ -9837,6 +9897,13 @@ unsafe extern "C" {
         scope: iree_string_view_t,
         index: *mut iree_io_parameter_index_t,
     ) -> iree_status_t;
+    pub fn iree_io_build_parameter_archive(
+        source_index: *mut iree_io_parameter_index_t,
+        target_index: *mut iree_io_parameter_index_t,
+        target_file_open: iree_io_parameter_archive_file_open_callback_t,
+        target_file_offset: iree_io_physical_offset_t,
+        host_allocator: iree_allocator_t,
+    ) -> iree_status_t;
     pub fn iree_io_parameter_provider_retain(
         provider: *mut iree_io_parameter_provider_t,
     );
@@ -10250,6 +10317,19 @@ unsafe extern "C" {
     pub fn iree_hal_create_executable_loader_by_name(
         name: iree_string_view_t,
         plugin_manager: *mut iree_hal_executable_plugin_manager_t,
+        host_allocator: iree_allocator_t,
+        out_executable_loader: *mut *mut iree_hal_executable_loader_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_vmvx_module_loader_create(
+        instance: *mut iree_vm_instance_t,
+        user_module_count: iree_host_size_t,
+        user_modules: *mut *mut iree_vm_module_t,
+        host_allocator: iree_allocator_t,
+        out_executable_loader: *mut *mut iree_hal_executable_loader_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_vmvx_module_loader_create_isolated(
+        user_module_count: iree_host_size_t,
+        user_modules: *mut *mut iree_vm_module_t,
         host_allocator: iree_allocator_t,
         out_executable_loader: *mut *mut iree_hal_executable_loader_t,
     ) -> iree_status_t;

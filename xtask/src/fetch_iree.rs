@@ -62,11 +62,16 @@ pub fn base_request(out: PathBuf, network: &flags::Network) -> Request {
 fn request(flags: &flags::FetchIree) -> Result<Request> {
     let out = match &flags.out {
         Some(out) => std::path::absolute(out)?,
-        None => workspace::target_dir()?.join(if flags.cuda { "iree-cuda" } else { "iree" }),
+        None => workspace::target_dir()?.join(match (flags.cuda, flags.vm_trace) {
+            (true, _) => "iree-cuda",
+            (false, true) => "iree-trace",
+            (false, false) => "iree",
+        }),
     };
     let mut request = base_request(out, &flags.network);
     request.origin = origin(flags)?;
     request.cuda = flags.cuda;
+    request.vm_trace = flags.vm_trace;
     request.version.clone_from(&flags.iree_version);
     request.force = flags.force;
     if let Some(path) = &flags.iree_compile {

@@ -22,6 +22,8 @@ pub enum Task {
     Demo(Demo),
     /// Bring what is missing and check everything: format, lints, documentation, tests.
     Test(Test),
+    /// Run the tests of iree-rt with AddressSanitizer, LeakSanitizer and ThreadSanitizer, IREE too.
+    Sanitize(Sanitize),
     /// Measure iree-llm beside llama.cpp on the same random 1B model.
     Bench(Bench),
 }
@@ -34,7 +36,11 @@ pub struct FetchIree {
     /// Add the CUDA driver to the runtime (no GPU is needed to build it).
     #[arg(long)]
     pub cuda: bool,
-    /// The folder to make [default: iree, or iree-cuda with --cuda, in cargo's target folder].
+    /// Let the runtime write what its VM executes (`SessionBuilder::trace_execution`): slower.
+    #[arg(long)]
+    pub vm_trace: bool,
+    /// The folder to make [default: iree, or iree-cuda with --cuda, or iree-trace with --vm-trace,
+    /// in cargo's target folder].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Verify the folder instead: files, hashes, and that the compiler compiles.
@@ -94,6 +100,38 @@ pub struct Test {
     #[command(flatten)]
     pub network: Network,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = SANITIZE_HELP)]
+pub struct Sanitize {
+    /// Which [default: both, one after the other].
+    #[arg(value_enum)]
+    pub sanitizer: Vec<Sanitizer>,
+    /// Only the tests whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
+    #[command(flatten)]
+    pub network: Network,
+}
+
+/// What to look for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Sanitizer {
+    /// Memory that is not one's own, and leaks.
+    Address,
+    /// Data races.
+    Thread,
+}
+
+const SANITIZE_HELP: &str = "\
+IREE is built once more for each sanitizer, from the registry's sources (a minute on two cores), into
+iree-address and iree-thread below cargo's target folder. The stable toolchain is enough; with the
+component rust-src (rustup component add rust-src) the standard library is instrumented as well,
+without which ThreadSanitizer does not start. Code that IREE compiled is not instrumented.
+
+Examples:
+  cargo xtask sanitize
+  cargo xtask sanitize thread --only threads";
 
 #[derive(Debug, Args)]
 #[command(after_help = BENCH_HELP)]

@@ -5,6 +5,7 @@ mod bindgen;
 mod demo;
 mod fetch_iree;
 mod flags;
+mod sanitize;
 mod test;
 mod workspace;
 
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         flags::Task::Bindgen(flags) => bindgen::run(&flags),
         flags::Task::Demo(flags) => demo::run(&flags),
         flags::Task::Test(flags) => test::run(&flags),
+        flags::Task::Sanitize(flags) => sanitize::run(&flags),
         flags::Task::Bench(flags) => bench::run(&flags),
     };
     match result {

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use crate::{fetch_iree, flags, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
-const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-src/dist,\
-     xtask/bench,xtask/bindgen,xtask/dist";
+const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/dlpack,iree-rt/ndarray,\
+     iree-rt/raw,iree-src/dist,xtask/bench,xtask/bindgen,xtask/dist";
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();

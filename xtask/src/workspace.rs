@@ -19,8 +19,8 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Cargo's target folder, wherever the user's configuration puts it.
-pub fn target_dir() -> Result<PathBuf> {
+/// What `cargo metadata` says of the workspace.
+pub fn metadata() -> Result<serde_json::Value> {
     let output = cargo()
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
         .output()
@@ -28,7 +28,12 @@ pub fn target_dir() -> Result<PathBuf> {
     if !output.status.success() {
         bail!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Cargo's target folder, wherever the user's configuration puts it.
+pub fn target_dir() -> Result<PathBuf> {
+    let metadata = metadata()?;
     let dir = metadata["target_directory"].as_str().context("cargo metadata has no target")?;
     Ok(dir.into())
 }

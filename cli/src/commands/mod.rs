@@ -10,4 +10,5 @@ pub mod emit;
 pub mod generate;
 pub mod inspect;
 pub mod quality;
+pub mod run;
 pub mod selftest;

@@ -7,10 +7,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::slice;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 
-use super::CompileOptions;
 use super::process::shorten;
+use super::{CompileLimits, CompileOptions};
 use crate::error::{Code, Error, Result};
 
 /// The major API version that the signatures below are of.
@@ -18,6 +20,9 @@ const API_MAJOR: c_int = 1;
 
 /// `IREE_COMPILER_PIPELINE_STD`: from input dialects to a module.
 const PIPELINE_STD: c_int = 0;
+
+/// As much stack as a program's first thread has, bytes.
+const COMPILER_STACK: usize = 8 << 20;
 
 type Failure = *mut c_void;
 type OnDiagnostic =
@@ -174,6 +179,33 @@ impl Library {
             let (mut data, mut size) = (ptr::null_mut(), 0u64);
             self.check((api.output_map)(output.0, &mut data, &mut size))?;
             Ok(slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec())
+        }
+    }
+
+    /// As `compile`, in another thread, for which this one waits as long as `limits` say.
+    pub(super) fn compile_within(
+        &self,
+        source: &str,
+        options: &CompileOptions,
+        limits: &CompileLimits,
+    ) -> Result<Vec<u8>> {
+        let mut watch = limits.begin();
+        watch.check()?;
+        let (library, source, options) = (*self, source.to_owned(), options.clone());
+        let (sender, compiled) = mpsc::channel();
+        thread::Builder::new()
+            .name("iree-compile".into())
+            .stack_size(COMPILER_STACK)
+            .spawn(move || sender.send(library.compile(&source, &options)))
+            .map_err(|e| Error::from(e).context("starting a thread to compile in"))?;
+        loop {
+            match compiled.recv_timeout(watch.pause()) {
+                Ok(compiled) => return compiled,
+                Err(RecvTimeoutError::Timeout) => watch.check()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new(Code::Internal, "the compiler's thread ended early"));
+                }
+            }
         }
     }
 

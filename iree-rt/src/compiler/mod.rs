@@ -4,12 +4,14 @@
 //! harm, and `libIREECompiler.so` inside this process, which starts faster.
 
 mod library;
+mod limits;
 mod locate;
 mod options;
 mod process;
 
 use std::path::{Path, PathBuf};
 
+pub use limits::CompileLimits;
 pub use options::CompileOptions;
 
 use crate::error::Result;
@@ -105,8 +107,28 @@ impl Compiler {
     /// flag, with its diagnostics; [`Internal`](crate::Code::Internal) when it crashes.
     pub fn compile(&self, source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
         match &self.0 {
-            Kind::Process(program) => program.compile(source, options),
+            Kind::Process(program) => program.compile(source, options, &CompileLimits::default()),
             Kind::Library(library) => library.compile(source, options),
+        }
+    }
+
+    /// As [`compile`](Self::compile), but gives up when `limits` say so.
+    ///
+    /// A program is killed (its linker, if it runs just then, ends by itself). IREE's library
+    /// cannot be stopped: it goes on in a thread of its own, and what it makes is dropped.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile); [`Cancelled`](crate::Code::Cancelled) and
+    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded) when it gives up.
+    pub fn compile_within(
+        &self,
+        source: &str,
+        options: &CompileOptions,
+        limits: &CompileLimits,
+    ) -> Result<Vec<u8>> {
+        match &self.0 {
+            Kind::Process(program) => program.compile(source, options, limits),
+            Kind::Library(library) => library.compile_within(source, options, limits),
         }
     }
 }

@@ -4,6 +4,7 @@
 ///
 /// The default compiles for `local-task` and `local-sync` on the CPU of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct CompileOptions {
     /// Flags as `iree-compile` takes them, in order.
     pub flags: Vec<String>,

@@ -1,11 +1,14 @@
 //! `iree-compile` as a child process.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 
-use super::CompileOptions;
+use super::{CompileLimits, CompileOptions};
 use crate::error::{Code, Error, Result};
 
 /// Most text of diagnostics that an error carries, bytes.
@@ -44,7 +47,12 @@ impl Program {
         &self.0.1
     }
 
-    pub(super) fn compile(&self, source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
+    pub(super) fn compile(
+        &self,
+        source: &str,
+        options: &CompileOptions,
+        limits: &CompileLimits,
+    ) -> Result<Vec<u8>> {
         let scratch = tempfile::Builder::new()
             .prefix("iree-compile-")
             .tempdir()
@@ -52,18 +60,42 @@ impl Program {
         let (input, output) = (scratch.path().join("input.mlir"), scratch.path().join("out.vmfb"));
         fs::write(&input, source)
             .map_err(|e| Error::from(e).context(format!("writing {}", input.display())))?;
-        let run = Command::new(self.path())
-            .args(&options.flags)
-            .arg("-o")
-            .arg(&output)
-            .arg(&input)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| Error::from(e).context(format!("running {}", self.path().display())))?;
-        if !run.status.success() {
-            return Err(failure(run.status, &run.stderr, &input));
+        let mut command = Command::new(self.path());
+        command.args(&options.flags).arg("-o").arg(&output).arg(&input).stdin(Stdio::null());
+        let (status, diagnostics) = run(command, limits)
+            .map_err(|e| e.context(format!("running {}", self.path().display())))?;
+        if !status.success() {
+            return Err(failure(status, &diagnostics, &input));
         }
         fs::read(&output).map_err(|e| Error::from(e).context("reading the compiler's output"))
+    }
+}
+
+/// Runs `command` to its end, or until `limits` say that it is enough.
+fn run(mut command: Command, limits: &CompileLimits) -> Result<(ExitStatus, Vec<u8>)> {
+    let mut watch = limits.begin();
+    watch.check()?;
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut errors = child.stderr.take().expect("a pipe was asked for");
+    // Read all the time, or else the compiler waits for room in the pipe.
+    let (sender, diagnostics) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = errors.read_to_end(&mut text);
+        let _ = sender.send(text);
+    });
+    loop {
+        // The pipe closes when the compiler ends, and nothing else waits for that without polling.
+        match diagnostics.recv_timeout(watch.pause()) {
+            Ok(text) => return Ok((child.wait()?, text)),
+            Err(RecvTimeoutError::Disconnected) => return Ok((child.wait()?, Vec::new())),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(error) = watch.check() {
+            let _ = child.kill();
+            child.wait()?;
+            return Err(error);
+        }
     }
 }
 

@@ -1,0 +1,353 @@
+//! `iree-llm run`: any module, values of every kind, and what the C tool prints.
+
+#![cfg(feature = "iree")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use iree_rt::{CompileOptions, Compiler};
+use support::{fails, json, program, succeeds};
+
+const MODULE: &str = "
+module @kinds {
+  util.global private mutable @count = 0 : i32
+  func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = stablehlo.add %a, %b : tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+  func.func @mixed(%a: i32, %b: f32, %c: tensor<2x2xi32>, %d: i64, %e: f64)
+      -> (i32, f32, tensor<2x2xi32>, i64, f64) {
+    %0 = arith.addi %a, %a : i32
+    %1 = arith.addf %b, %b : f32
+    %2 = stablehlo.add %c, %c : tensor<2x2xi32>
+    return %0, %1, %2, %d, %e : i32, f32, tensor<2x2xi32>, i64, f64
+  }
+  func.func @types(%a: tensor<2xf16>, %b: tensor<2xbf16>, %c: tensor<3xi1>, %d: tensor<f64>,
+                   %e: tensor<2xi8>)
+      -> (tensor<2xf16>, tensor<2xbf16>, tensor<3xi1>, tensor<f64>, tensor<2xi8>) {
+    %0 = stablehlo.add %a, %a : tensor<2xf16>
+    %1 = stablehlo.add %b, %b : tensor<2xbf16>
+    %2 = stablehlo.not %c : tensor<3xi1>
+    %3 = stablehlo.add %d, %d : tensor<f64>
+    %4 = stablehlo.add %e, %e : tensor<2xi8>
+    return %0, %1, %2, %3, %4
+        : tensor<2xf16>, tensor<2xbf16>, tensor<3xi1>, tensor<f64>, tensor<2xi8>
+  }
+  func.func @any(%a: tensor<?x3xf32>) -> tensor<?x3xf32> {
+    %0 = stablehlo.negate %a : tensor<?x3xf32>
+    return %0 : tensor<?x3xf32>
+  }
+  func.func @nothing() {
+    return
+  }
+}";
+
+const ONE: &str = "
+module @one {
+  func.func @negate(%a: tensor<2xf32>) -> tensor<2xf32> {
+    %0 = stablehlo.negate %a : tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }
+}";
+
+/// A folder with `kinds.vmfb` and `one.vmfb`.
+fn modules() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("run-modules");
+        std::fs::create_dir_all(&folder).unwrap();
+        // Or else the compiler makes f32 of f64.
+        let options = CompileOptions::default().flag("--iree-input-demote-f64-to-f32=false");
+        let compiler = Compiler::find().unwrap();
+        for (name, source) in [("kinds", MODULE), ("one", ONE)] {
+            let bytes = compiler.compile(source, &options).unwrap();
+            // Renamed into place: a test in another process may be reading it.
+            let file = tempfile::NamedTempFile::new_in(&folder).unwrap();
+            std::fs::write(file.path(), bytes).unwrap();
+            file.persist(folder.join(name).with_extension("vmfb")).unwrap();
+        }
+        folder
+    })
+}
+
+fn module(name: &str) -> String {
+    modules().join(name).with_extension("vmfb").to_str().unwrap().to_owned()
+}
+
+/// A command line: the module, the function, and `rest`.
+fn line<'a>(module: &'a str, function: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+    [&["run", "-m", module, "-f", function], rest].concat()
+}
+
+fn path(folder: &tempfile::TempDir, name: &str) -> String {
+    folder.path().join(name).to_str().unwrap().to_owned()
+}
+
+/// Command lines of function and flags that both programs take.
+const SAME: &[(&str, &[&str])] = &[
+    ("add", &["--input=4xf32=1,2,3,4", "--input=4xf32=10"]),
+    ("add", &["--input=4xf32=[1.5 -2.25 nan][inf]", "--input=4xf32"]),
+    ("add", &["--input=4xf32=1e10 1e-10 123456789 0.1", "--input=4xf32=0"]),
+    (
+        "mixed",
+        &[
+            "--input=3",
+            "--input=2.5",
+            "--input=2x2xi32=[[1 2][3 4]]",
+            "--input=-5",
+            "--input=1e300",
+        ],
+    ),
+    (
+        "mixed",
+        &["--input=0x10", "--input=-1e-9", "--input=2x2xi32", "--input=(null)", "--input=1e20"],
+    ),
+    (
+        "types",
+        &[
+            "--input=2xf16=1 0.1",
+            "--input=2xbf16=3.14 -1",
+            "--input=3xi1=01 00 01",
+            "--input=f64=0.1",
+            "--input=2xi8=-100 100",
+        ],
+    ),
+    ("any", &["--input=2x3xf32=1 2 3 4 5 6"]),
+    ("any", &["--input=2x3xf32=7", "--output_max_element_count=4"]),
+    ("nothing", &[]),
+    ("add", &["--input=4xf32=1", "--input=4xf32=2", "--expected_output=4xf32=3"]),
+    ("add", &["--input=4xf32=1", "--input=4xf32=2", "--expected_output=4xf32=3.00005"]),
+    ("add", &["--input=4xf32=1", "--input=4xf32=2", "--output=-"]),
+    ("add", &["--input=4xf32=1", "--input=4xf32=2", "--output="]),
+];
+
+/// What the C tool printed for [`SAME`].
+#[test]
+fn results_are_printed_as_the_c_tool_does() {
+    let kinds = module("kinds");
+    let printed: String =
+        SAME.iter().map(|(function, rest)| succeeds(&line(&kinds, function, rest))).collect();
+    assert_eq!(printed, include_str!("run.txt"));
+}
+
+/// With `IREE_RUN_MODULE` naming the program of `pip install iree-base-runtime==3.13.0`.
+#[test]
+fn the_c_tool_prints_the_same() {
+    let Some(tool) = std::env::var_os("IREE_RUN_MODULE") else {
+        eprintln!("not tested: set IREE_RUN_MODULE to the iree-run-module of PyPI");
+        return;
+    };
+    let kinds = module("kinds");
+    for (function, rest) in SAME {
+        let output = Command::new(&tool)
+            .args([format!("--module={kinds}"), format!("--function={function}")])
+            .args(*rest)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let theirs = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(succeeds(&line(&kinds, function, rest)), theirs, "{function} {rest:?}");
+    }
+    // And the same files.
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "types.npy");
+    // bf16 has no name in NumPy, and the C tool does not write it.
+    let outputs: Vec<_> = ["@", "", "+", "+", "+"]
+        .map(|mode| format!("--output={mode}{}", if mode.is_empty() { "" } else { &file }))
+        .into();
+    let (function, inputs) = SAME[5];
+    let output = Command::new(&tool)
+        .args([format!("--module={kinds}"), format!("--function={function}")])
+        .args(inputs)
+        .args(&outputs)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let theirs = std::fs::read(&file).unwrap();
+    let mut ours = line(&kinds, function, inputs);
+    ours.extend(outputs.iter().map(String::as_str));
+    succeeds(&ours);
+    assert_eq!(std::fs::read(&file).unwrap(), theirs);
+}
+
+#[test]
+fn values_come_from_files_and_go_to_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sum, raw, both) =
+        (path(&folder, "sum.npy"), path(&folder, "b.bin"), path(&folder, "two.npy"));
+    std::fs::write(&raw, [1f32, 2., 3., 4.].map(f32::to_ne_bytes).concat()).unwrap();
+    let kinds = module("kinds");
+    let binary = format!("4xf32=@{raw}");
+    let to = |mode: char, path: &str| format!("{mode}{path}");
+    let add = |a: &str, b: &str, out: &str| {
+        succeeds(&line(&kinds, "add", &["-i", a, "-i", b, "-o", out]))
+    };
+    assert_eq!(add(&binary, "4xf32=10", &to('@', &sum)), "EXEC @add\n");
+    // 11 12 13 14, then twice that, in one file; then both are added.
+    let saved = to('@', &sum);
+    add(&saved, "4xf32=0", &to('@', &both));
+    add(&saved, &saved, &to('+', &both));
+    let (first, next, all) = (to('@', &both), to('+', &both), to('*', &both));
+    assert_eq!(add(&first, &next, "-"), "EXEC @add\nhal.buffer_view\n4xf32=33 36 39 42\n");
+    assert_eq!(
+        succeeds(&line(&kinds, "add", &["-i", &all])),
+        "EXEC @add\nresult[0]: hal.buffer_view\n4xf32=33 36 39 42\n"
+    );
+    // Raw bytes out, and what was expected from a file.
+    add(&saved, "4xf32=0", &to('@', &raw));
+    let expected = [11f32, 12., 13., 14.].map(f32::to_ne_bytes).concat();
+    assert_eq!(std::fs::read(&raw).unwrap(), expected);
+    let compared = line(&kinds, "add", &["-i", &binary, "-i", "4xf32", "-e", &saved]);
+    assert!(succeeds(&compared).contains("[SUCCESS]"));
+}
+
+#[test]
+fn scalars_go_to_files_and_come_from_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "scalars.npy");
+    let (first, next) = (format!("@{file}"), format!("+{file}"));
+    let kinds = module("kinds");
+    let inputs = ["-i", "3", "-i", "2.5", "-i", "2x2xi32=1", "-i", "7", "-i", "1"];
+    let mut write = line(&kinds, "mixed", &inputs);
+    for output in [&first, &next, &next, &next, &next] {
+        write.extend(["-o", output.as_str()]);
+    }
+    succeeds(&write);
+    let all = format!("*{file}");
+    let text = succeeds(&line(&kinds, "mixed", &["-i", &all]));
+    assert!(text.contains("i32=12") && text.contains("f32=10"), "{text}");
+    assert!(text.contains("i64=7") && text.contains("f64=1"), "{text}");
+    let wrong = ["-i", &first, "-i", &first, "-i", "2x2xi32", "-i", "7", "-i", "1"];
+    let message = fails(1, &line(&kinds, "mixed", &wrong));
+    assert!(message.contains("scalars.npy holds i32, and f32 is needed"), "{message}");
+}
+
+#[test]
+fn npy_keeps_types_that_numpy_has_no_name_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<_> =
+        (0..5).map(|at| format!("@{}", path(&folder, &format!("{at}.npy")))).collect();
+    let kinds = module("kinds");
+    let mut write = line(&kinds, "types", SAME[5].1);
+    for file in &files {
+        write.extend(["-o", file.as_str()]);
+    }
+    succeeds(&write);
+    let mut read = line(&kinds, "types", &[]);
+    for file in &files {
+        read.extend(["-i", file.as_str()]);
+    }
+    let text = succeeds(&read);
+    for expected in
+        ["2xf16=4 0.399902", "2xbf16=12.5625 -4", "3xi1=01 00 01", "f64=0.4", "2xi8=112 -112"]
+    {
+        assert!(text.contains(expected), "{expected} in {text}");
+    }
+}
+
+#[test]
+fn the_function_is_found() {
+    let (kinds, one) = (module("kinds"), module("one"));
+    let negated = "EXEC @negate\nresult[0]: hal.buffer_view\n2xf32=-1 -1\n";
+    assert_eq!(succeeds(&["run", "-m", &one, "-i", "2xf32=1"]), negated);
+    let two = ["run", "-m", &one, "-m", &kinds];
+    let full = [&two[..], &["-f", "one.negate", "-i", "2xf32=1"]].concat();
+    assert_eq!(succeeds(&full), negated);
+    assert!(succeeds(&[&two[..], &["-f", "nothing"]].concat()).contains("EXEC @nothing"));
+    let bytes = std::fs::read(&one).unwrap();
+    let mut piped = program(&["run", "-m", "-", "-i", "2xf32=1"]);
+    let output = piped.write_stdin(bytes).assert().success().get_output().stdout.clone();
+    assert_eq!(String::from_utf8(output).unwrap(), negated);
+
+    let several = fails(1, &["run", "-m", &kinds]);
+    assert!(several.contains("--function: add, mixed"), "{several}");
+    let unknown = fails(1, &["run", "-m", &kinds, "-f", "subtract"]);
+    assert!(unknown.contains("`kinds.add`"), "{unknown}");
+}
+
+#[test]
+fn a_result_that_differs_fails() {
+    let kinds = module("kinds");
+    let differs = |rest: &[&str]| {
+        let arguments = [&["-i", "4xf32=1", "-i", "4xf32=2"], rest].concat();
+        let output = program(&line(&kinds, "add", &arguments)).assert().code(1);
+        String::from_utf8(output.get_output().stdout.clone()).unwrap()
+    };
+    let text = differs(&["-e", "4xf32=3 3 3 4"]);
+    for expected in [
+        "[FAILED] result[0]: element at index 3 (3) does not match the expected (4)",
+        "  expected:\n4xf32=3 3 3 4\n  actual:\n4xf32=3 3 3 3\n",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+    assert!(differs(&["-e", "4xf32=3.00005", "--exact"]).contains("[FAILED]"));
+    assert!(differs(&["-e", "4xf32=3.1", "--atol", "0.01"]).contains("[FAILED]"));
+    assert!(differs(&["-e", "5xf32=3"]).contains("it is 4xf32, and 5xf32 was expected"));
+    let near = ["-i", "4xf32=1", "-i", "4xf32=2", "-e", "4xf32=3.1", "--atol", "0.2"];
+    assert!(succeeds(&line(&kinds, "add", &near)).contains("[SUCCESS]"));
+    // Scalars too, which the C tool takes for another type; and a result that does not matter.
+    let scalars = |first: &str| {
+        let inputs = ["-i", "3", "-i", "2.5", "-i", "2x2xi32=1", "-i", "7", "-i", "1"];
+        let expected = ["-e", first, "-e", "5", "-e", "(ignored)", "-e", "7", "-e", "1"];
+        let arguments = [inputs, expected].concat();
+        program(&line(&kinds, "mixed", &arguments)).assert().get_output().status.code()
+    };
+    assert_eq!((scalars("6"), scalars("7")), (Some(0), Some(1)));
+}
+
+#[test]
+fn what_is_wrong_says_which_input() {
+    let kinds = module("kinds");
+    let says = |inputs: &[&str], expected: &str| {
+        let flags: Vec<_> = inputs.iter().flat_map(|input| ["-i", input]).collect();
+        let message = fails(1, &line(&kinds, "add", &flags));
+        assert!(message.starts_with("error: ") && message.contains(expected), "{message}");
+    };
+    says(&["4xf32=1"], "1 value(s) given by --input, and the function has 2: tensor<4xf32>");
+    says(&["4xf32=1,2,3", "4xf32"], "--input 4xf32=1,2,3");
+    says(&["4xf32=1,2,3", "4xf32"], "3 elements where 4xf32 has 4");
+    says(&["4xf32", "4xi32"], "argument 1 of `kinds.add`");
+    says(&["4xf32", "7"], "`7` is no element type");
+    says(&["@/no/such.npy", "4xf32"], "/no/such.npy");
+    says(&["@no.txt", "4xf32"], "only .npy files tell shape and type");
+    let folder = tempfile::tempdir().unwrap();
+    let short = path(&folder, "short");
+    std::fs::write(&short, [0; 7]).unwrap();
+    says(&[&format!("4xf32=@{short}"), "4xf32"], "16 bytes wanted, and only 7 are left");
+    std::fs::write(&short, "no module").unwrap();
+    assert!(fails(1, &["run", "-m", &short]).contains("not an IREE module"));
+    assert!(fails(1, &["run", "-m", &kinds, "--device", "nowhere"]).contains("nowhere"));
+    let good = ["-i", "4xf32", "-i", "4xf32"];
+    let output = [&good[..], &["-o", "file.npy"]].concat();
+    let run = program(&line(&kinds, "add", &output)).assert().code(1).get_output().stderr.clone();
+    assert!(String::from_utf8_lossy(&run).contains("give - (print)"));
+    fails(1, &line(&kinds, "add", &[&good[..], &["-o", "-", "-o", "-"]].concat()));
+    for flags in [["--json", "-i=1"], ["--rtol=1", "-i=1"], ["--benchmark", "-o=-"]] {
+        fails(2, &line(&kinds, "add", &flags));
+    }
+}
+
+#[test]
+fn benchmarks() {
+    let kinds = module("kinds");
+    let flags = ["-i", "4xf32=1", "-i", "4xf32=2", "--benchmark", "--iterations", "50"];
+    let text = succeeds(&line(&kinds, "add", &flags));
+    for expected in
+        ["function     kinds.add on local-task\n", "calls        50\n", "median", "p99", "calls/s"]
+    {
+        assert!(text.contains(expected), "{text}");
+    }
+    let flags = [&flags[..], &["--json", "--device", "local-sync"]].concat();
+    let report = json(&line(&kinds, "add", &flags));
+    assert_eq!(
+        (&report["function"], &report["device"]),
+        (&"kinds.add".into(), &"local-sync".into())
+    );
+    assert_eq!(report["iterations"], 50);
+    let number = |key: &str| report[key].as_f64().unwrap();
+    assert!(0.0 < number("min") && number("min") <= number("median"), "{report}");
+    assert!(number("median") <= number("p90") && number("p99") <= number("max"), "{report}");
+}

@@ -1,0 +1,19 @@
+//! `config.json`, and `generation_config.json` after a line `---`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use xla_session::config::ModelConfig;
+
+fuzz_target!(|text: &str| {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, generation) = text.split_once("\n---\n").unwrap_or((text, ""));
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    if !generation.is_empty() {
+        std::fs::write(folder.path().join("generation_config.json"), generation).unwrap();
+    }
+    let Ok(config) = ModelConfig::from_dir(folder.path()) else { return };
+    std::hint::black_box((config.parameters(), config.inv_freq()));
+    if config.head_dim <= 1 << 8 {
+        std::hint::black_box(config.rope_tables(0..2));
+    }
+});

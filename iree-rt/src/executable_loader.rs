@@ -1,0 +1,122 @@
+//! Executable loaders that load one executable at a time.
+//!
+//! IREE's loaders look at the CPU anew for each executable, in a table of the process that they
+//! clear first (`iree_cpu_initialize`): one that loads on another thread at that moment would see a
+//! CPU without any features, and refuse code that needs some.
+
+use std::ffi::c_char;
+use std::sync::{Mutex, PoisonError};
+
+use iree_sys as sys;
+
+/// Held while an executable is loaded, for any device.
+static LOADING: Mutex<()> = Mutex::new(());
+
+type Base = sys::iree_hal_executable_loader_t;
+
+/// Another loader behind [`LOADING`].
+#[repr(C)]
+struct Locked {
+    base: Base,
+    inner: *mut Base,
+}
+
+/// `iree_hal_executable_loader_vtable_t`.
+#[repr(C)]
+struct Vtable {
+    destroy: unsafe extern "C" fn(*mut Base),
+    infer_format: unsafe extern "C" fn(
+        *mut Base,
+        sys::iree_hal_executable_caching_mode_t,
+        sys::iree_const_byte_span_t,
+        sys::iree_host_size_t,
+        *mut c_char,
+        *mut sys::iree_host_size_t,
+    ) -> sys::iree_status_t,
+    query_support: unsafe extern "C" fn(
+        *mut Base,
+        sys::iree_hal_executable_caching_mode_t,
+        sys::iree_string_view_t,
+    ) -> bool,
+    try_load: unsafe extern "C" fn(
+        *mut Base,
+        *const sys::iree_hal_executable_params_t,
+        sys::iree_host_size_t,
+        *mut *mut sys::iree_hal_executable_t,
+    ) -> sys::iree_status_t,
+}
+
+static VTABLE: Vtable = Vtable { destroy, infer_format, query_support, try_load };
+
+/// A loader that does what `inner` does, one executable at a time. It takes over the reference.
+///
+/// # Safety
+/// `inner` is a reference to a live loader, and is not used again.
+pub(crate) unsafe fn one_at_a_time(inner: *mut Base) -> *mut Base {
+    let locked = Box::into_raw(Box::new(Locked { base: Base::default(), inner }));
+    // SAFETY: the vtable has the layout of IREE's and is never freed; the base, at the beginning of
+    // what it is a part of, is freed by `destroy` when its last reference is released.
+    unsafe {
+        let vtable = (&raw const VTABLE).cast();
+        let imports = sys::iree_hal_executable_import_provider_t::default();
+        sys::iree_hal_executable_loader_initialize(vtable, imports, &mut (*locked).base);
+    }
+    locked.cast()
+}
+
+unsafe extern "C" fn destroy(loader: *mut Base) {
+    // SAFETY: IREE destroys each loader once; this is the box made for it, which holds a reference.
+    unsafe {
+        let locked = Box::from_raw(loader.cast::<Locked>());
+        sys::iree_hal_executable_loader_release(locked.inner);
+    }
+}
+
+/// # Safety
+/// `loader` is live and one of ours.
+unsafe fn inner(loader: *mut Base) -> *mut Base {
+    // SAFETY: by the contract of this function.
+    unsafe { (*loader.cast::<Locked>()).inner }
+}
+
+unsafe extern "C" fn infer_format(
+    loader: *mut Base,
+    caching_mode: sys::iree_hal_executable_caching_mode_t,
+    data: sys::iree_const_byte_span_t,
+    capacity: sys::iree_host_size_t,
+    format: *mut c_char,
+    size: *mut sys::iree_host_size_t,
+) -> sys::iree_status_t {
+    // SAFETY: IREE's arguments, passed on to the loader that it holds.
+    unsafe {
+        let inner = inner(loader);
+        sys::iree_hal_executable_loader_infer_format(
+            inner,
+            caching_mode,
+            data,
+            capacity,
+            format,
+            size,
+        )
+    }
+}
+
+unsafe extern "C" fn query_support(
+    loader: *mut Base,
+    caching_mode: sys::iree_hal_executable_caching_mode_t,
+    format: sys::iree_string_view_t,
+) -> bool {
+    // SAFETY: IREE's arguments, passed on to the loader that it holds.
+    unsafe { sys::iree_hal_executable_loader_query_support(inner(loader), caching_mode, format) }
+}
+
+unsafe extern "C" fn try_load(
+    loader: *mut Base,
+    params: *const sys::iree_hal_executable_params_t,
+    workers: sys::iree_host_size_t,
+    executable: *mut *mut sys::iree_hal_executable_t,
+) -> sys::iree_status_t {
+    let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: IREE's arguments, passed on to the loader that it holds.
+    unsafe { sys::iree_hal_executable_loader_try_load(inner(loader), params, workers, executable) }
+}

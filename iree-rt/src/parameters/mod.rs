@@ -1,0 +1,17 @@
+//! Parameters: the weights that programs name instead of containing them.
+//!
+//! A program that says `#flow.parameter.named<"model"::"w">` asks for the parameter `w` of the
+//! scope `model` when its session is built. [`ParameterIndex`] reads archives of them (`.irpa`,
+//! `.gguf`, `.safetensors`) or collects what is in memory, and writes `.irpa`;
+//! [`ParameterProvider`] answers with whatever Rust code makes.
+
+mod archive;
+mod formats;
+mod index;
+mod memory;
+mod provider;
+
+pub use formats::ParameterFormat;
+pub use index::{ParameterEntry, ParameterIndex};
+pub use provider::ParameterProvider;
+pub(crate) use provider::{Load, Provider, Providers};

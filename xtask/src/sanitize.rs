@@ -1,0 +1,113 @@
+//! `cargo xtask sanitize`: the tests of iree-rt with sanitizers, in Rust and in IREE's C.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use iree_src::fetch::fetch;
+use iree_src::request::{Compiler, Origin};
+use iree_src::{DIST_VAR, Sanitizer};
+
+use crate::{fetch_iree, flags, workspace};
+
+/// Tests that do not run: those of the compiler, which is LLVM and not ours, and of leaks, which
+/// bring a sanitizer of their own.
+const LEFT_OUT: [&str; 2] = ["compiler", "leaks"];
+
+pub fn run(flags: &flags::Sanitize) -> Result<()> {
+    let both = [flags::Sanitizer::Address, flags::Sanitizer::Thread];
+    let chosen = if flags.sanitizer.is_empty() { &both[..] } else { &flags.sanitizer[..] };
+    for sanitizer in chosen {
+        let sanitizer = match sanitizer {
+            flags::Sanitizer::Address => Sanitizer::Address,
+            flags::Sanitizer::Thread => Sanitizer::Thread,
+        };
+        eprintln!("==> {} sanitizer", sanitizer.as_str());
+        let folder = iree(sanitizer, &flags.network)?;
+        let mut test = test(sanitizer, &folder)?;
+        if flags.network.offline {
+            test.env("CARGO_NET_OFFLINE", "true");
+        }
+        test.args(&flags.only);
+        workspace::run(&mut test)
+            .with_context(|| format!("the {} sanitizer found something", sanitizer.as_str()))?;
+    }
+    Ok(())
+}
+
+/// An IREE folder that is instrumented, with the compiler of the default one.
+fn iree(sanitizer: Sanitizer, network: &flags::Network) -> Result<PathBuf> {
+    let default = fetch_iree::ensure(network)?;
+    let Some(compiler) = &default.manifest.compiler else {
+        bail!("{} has no compiler for the tests", default.folder.display());
+    };
+    let out = workspace::target_dir()?.join(format!("iree-{}", sanitizer.as_str()));
+    let mut request = fetch_iree::base_request(out, network);
+    request.origin = Some(Origin::Registry);
+    request.sanitizer = Some(sanitizer);
+    request.compiler = Compiler::Path(default.folder.join(compiler));
+    fetch(&request)?;
+    Ok(request.out)
+}
+
+fn test(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
+    let name = sanitizer.as_str();
+    let mut cargo = workspace::cargo();
+    cargo.args(["test", "--no-fail-fast", "--package", "iree-rt", "--lib", "--target", &host()?]);
+    cargo.arg("--target-dir").arg(workspace::target_dir()?.join(format!("sanitize-{name}")));
+    let (features, tests) = features_and_tests()?;
+    cargo.args(["--features", &features.join(",")]);
+    for test in tests {
+        cargo.args(["--test", &test]);
+    }
+    if has_std_sources()? {
+        cargo.args(["-Z", "build-std"]);
+    } else if sanitizer == Sanitizer::Thread {
+        bail!("ThreadSanitizer needs std built with it: run `rustup component add rust-src`");
+    } else {
+        eprintln!("note: std is not instrumented; `rustup component add rust-src` brings it");
+    }
+    // Sanitizers are unstable flags of the stable compiler.
+    cargo.env("RUSTC_BOOTSTRAP", "1").env(DIST_VAR, iree);
+    cargo.env("RUSTFLAGS", format!("-Zsanitizer={name} -Cforce-frame-pointers=yes"));
+    // Sizes that no machine has are part of the tests, and GCC merges equal constants.
+    cargo.env(
+        "ASAN_OPTIONS",
+        "detect_leaks=1:allocator_may_return_null=1:detect_odr_violation=0:malloc_context_size=60",
+    );
+    cargo.env("TSAN_OPTIONS", "allocator_may_return_null=1:halt_on_error=1");
+    let suppressions = workspace::root().join("xtask/src/sanitize.supp");
+    cargo.env("LSAN_OPTIONS", format!("suppressions={}", suppressions.display()));
+    Ok(cargo)
+}
+
+/// The features of iree-rt that add to it, and its test programs that run.
+fn features_and_tests() -> Result<(Vec<String>, Vec<String>)> {
+    let metadata = workspace::metadata()?;
+    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
+    let package = packages.iter().find(|package| package["name"] == "iree-rt");
+    let package = package.context("cargo metadata has no iree-rt")?;
+    let features = package["features"].as_object().context("iree-rt has no features")?;
+    let features = features.keys().filter(|name| *name != "default" && *name != "bundled");
+    let targets = package["targets"].as_array().context("iree-rt has no targets")?;
+    let tests = targets.iter().filter(|target| target["kind"][0] == "test");
+    let tests = tests.filter_map(|target| target["name"].as_str());
+    let tests = tests.filter(|name| !LEFT_OUT.contains(name)).map(ToOwned::to_owned);
+    Ok((features.cloned().collect(), tests.collect()))
+}
+
+fn rustc(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("rustc").args(arguments).output().context("cannot run rustc")?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn host() -> Result<String> {
+    let version = rustc(&["-vV"])?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not say its host")?.to_owned())
+}
+
+fn has_std_sources() -> Result<bool> {
+    let sysroot = rustc(&["--print", "sysroot"])?;
+    Ok(Path::new(sysroot.trim()).join("lib/rustlib/src/rust/library").is_dir())
+}
