@@ -187,10 +187,22 @@ mod tests {
     #[test]
     fn images_of_this_version_have_these_bytes() {
         const EXPECTED: [(u32, Precision, &str); 4] = [
-            (1, Precision::Stored, ""),
-            (1, Precision::F32, ""),
-            (1, Precision::Int8, ""),
-            (1, Precision::Int4, ""),
+            (
+                1,
+                Precision::Stored,
+                "d7712145e540f64b0fc7062c8efc324f0c9b81ff5045f6d08979c733ca8d36b5",
+            ),
+            (1, Precision::F32, "3924c9b5d4d5dc7273d7f33189280ac2b058247bc7cb0466e10a084fe0c5555d"),
+            (
+                1,
+                Precision::Int8,
+                "3f4bc785f3156a79682c09bfb88737b2b76afd9a171fa045a3bb396a3684bf64",
+            ),
+            (
+                1,
+                Precision::Int4,
+                "3704be851cd236fd2ca25e515d4e914246128b61471d9e02133e0a14e69e92d5",
+            ),
         ];
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/fixtures/llama-llama3-biases-mqa-f16");
