@@ -185,7 +185,8 @@ fn round<F: Integer>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32, i32) {
     }
     *pairs = F::paired(&integers);
     let sum = sum.wrapping_sub(NEAREST.to_bits().wrapping_mul(GROUP as u32)) as i32;
-    (largest / LARGEST, -F::OFFSET * sum)
+    // Not a number where `x` is not finite, and then any sum will do.
+    (largest / LARGEST, sum.wrapping_mul(-F::OFFSET))
 }
 
 /// Rows of `x` times a run of blocks.

@@ -119,7 +119,8 @@ impl Vector for Portable {
         let low = |pair: i32| i32::from(pair as i16);
         std::array::from_fn(|lane| {
             let (pair, x) = (pairs[lane], x[lane]);
-            sums[lane] + low(pair) * low(x) + (pair >> 16) * (x >> 16)
+            let products = (low(pair) * low(x)).wrapping_add((pair >> 16) * (x >> 16));
+            sums[lane].wrapping_add(products)
         })
     }
 
