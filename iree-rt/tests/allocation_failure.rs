@@ -7,11 +7,10 @@ mod support;
 use std::sync::OnceLock;
 
 use iree_rt::{
-    Code, CompileOptions, Instance, NativeModule, ParameterIndex, Reference, Result, Session,
-    Tensor, Value,
+    CompileOptions, Instance, NativeModule, ParameterIndex, Reference, Result, Session, Tensor,
+    Value,
 };
-use iree_sys::allocator::{fail_after, failure_pending, usage};
-use support::kinds;
+use support::{fail_every_allocation, kinds};
 
 /// From device to result, everything made and dropped.
 fn load_and_call(uri: &str) -> Result<()> {
@@ -71,35 +70,7 @@ fn everything() -> &'static [u8] {
 #[test]
 fn every_allocation_may_fail() {
     for uri in ["local-sync", "local-task"] {
-        every_allocation_of(load_and_call, uri);
-        every_allocation_of(with_everything, uri);
+        fail_every_allocation(uri, 51, || load_and_call(uri));
+        fail_every_allocation(uri, 51, || with_everything(uri));
     }
-}
-
-fn every_allocation_of(load_and_call: fn(&str) -> Result<()>, uri: &str) {
-    // Once for what the process keeps (the instance).
-    load_and_call(uri).unwrap();
-    let before = usage();
-    let mut failures = 0;
-    for n in 0.. {
-        fail_after(Some(n));
-        let result = load_and_call(uri);
-        let reached = !failure_pending();
-        fail_after(None);
-        let after = usage();
-        assert_eq!(
-            (after.bytes, after.blocks),
-            (before.bytes, before.blocks),
-            "{uri}: leaked after allocation {n} failed: {result:?}"
-        );
-        if !reached {
-            result.unwrap();
-            break;
-        }
-        if let Err(error) = result {
-            assert_eq!(error.code(), Code::ResourceExhausted, "{uri}, allocation {n}: {error}");
-            failures += 1;
-        }
-    }
-    assert!(failures > 50, "{uri}: only {failures} allocations failed");
 }

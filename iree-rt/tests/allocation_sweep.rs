@@ -12,7 +12,7 @@ use iree_rt::{
     Buffer, Code, Device, Instance, Literal, Memory, Module, Result, Session, Tensor, Upload,
 };
 use iree_sys::allocator::{fail_after, failure_pending, usage};
-use support::{kinds, session};
+use support::{fail_every_allocation, kinds, session};
 
 /// Loading from a file, and everything that a module tells.
 fn load_and_look(uri: &str) -> Result<()> {
@@ -91,35 +91,6 @@ fn move_bytes(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Fails allocation after allocation of `work`, until there is none left to fail.
-fn sweep(what: &str, least: u32, mut work: impl FnMut() -> Result<()>) {
-    work().unwrap();
-    let before = usage();
-    let mut failures = 0;
-    for n in 0.. {
-        fail_after(Some(n));
-        let result = work();
-        let reached = !failure_pending();
-        fail_after(None);
-        let after = usage();
-        assert_eq!(
-            (after.bytes, after.blocks),
-            (before.bytes, before.blocks),
-            "{what}: leaked after allocation {n} failed: {result:?}"
-        );
-        if !reached {
-            result.unwrap();
-            break;
-        }
-        if let Err(error) = result {
-            assert_eq!(error.code(), Code::ResourceExhausted, "{what}, allocation {n}: {error}");
-            failures += 1;
-        }
-    }
-    println!("{what}: {failures} failures");
-    assert!(failures >= least, "{what}: only {failures} allocations failed");
-}
-
 /// The first use of IREE in this process: each failure leaves nothing, and the next one tries again.
 fn first_use() {
     let before = usage();
@@ -144,10 +115,10 @@ fn every_allocation_may_fail() {
     kinds();
     first_use();
     for uri in ["local-sync", "local-task"] {
-        sweep(&format!("load and look, {uri}"), 50, || load_and_look(uri));
+        fail_every_allocation(&format!("load and look, {uri}"), 50, || load_and_look(uri));
         let mut session = session(uri);
-        sweep(&format!("call and read, {uri}"), 20, || call_and_read(&mut session));
+        fail_every_allocation(&format!("call and read, {uri}"), 20, || call_and_read(&mut session));
         let device = session.device().clone();
-        sweep(&format!("move bytes, {uri}"), 5, || move_bytes(&device));
+        fail_every_allocation(&format!("move bytes, {uri}"), 5, || move_bytes(&device));
     }
 }

@@ -9,9 +9,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use iree_rt::{
-    Code, CompileOptions, Fence, Instance, NativeModule, Result, Semaphore, Session, Tensor, Value,
+    CompileOptions, Fence, Instance, NativeModule, Result, Semaphore, Session, Tensor, Value,
 };
-use iree_sys::allocator::{fail_after, failure_pending, usage};
 
 fn compile(source: &str) -> Vec<u8> {
     let options = CompileOptions::default().flag("--iree-execution-model=async-external");
@@ -94,29 +93,5 @@ fn both() -> Result<()> {
 
 #[test]
 fn every_allocation_may_fail() {
-    // Once for what the process keeps (the instance).
-    both().unwrap();
-    let before = usage();
-    let mut failures = 0;
-    for n in 0.. {
-        fail_after(Some(n));
-        let result = both();
-        let reached = !failure_pending();
-        fail_after(None);
-        let after = usage();
-        assert_eq!(
-            (after.bytes, after.blocks),
-            (before.bytes, before.blocks),
-            "leaked after allocation {n} failed: {result:?}"
-        );
-        if !reached {
-            result.unwrap();
-            break;
-        }
-        if let Err(error) = result {
-            assert_eq!(error.code(), Code::ResourceExhausted, "allocation {n}: {error}");
-            failures += 1;
-        }
-    }
-    assert!(failures > 50, "only {failures} allocations failed");
+    support::fail_every_allocation("calls in flight", 51, both);
 }

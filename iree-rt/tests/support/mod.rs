@@ -4,7 +4,8 @@
 
 use std::sync::OnceLock;
 
-use iree_rt::{CompileOptions, Compiler, Device, Instance, Module, Session};
+use iree_rt::{Code, CompileOptions, Compiler, Device, Instance, Module, Result, Session};
+use iree_sys::allocator::{fail_after, failure_pending, usage};
 
 /// Functions on tensors of all element types, on scalars, and on state.
 pub const KINDS: &str = r#"
@@ -86,4 +87,35 @@ pub fn device(uri: &str) -> Device {
 /// A session of [`KINDS`] on a device of its own.
 pub fn session(uri: &str) -> Session {
     Session::builder(&device(uri)).module(module(kinds())).build().unwrap()
+}
+
+/// Fails allocation after allocation of `work`, until there is none left to fail: each is an error,
+/// and nothing is lost. Counts the process's allocations, so run it alone.
+pub fn fail_every_allocation(what: &str, least: u32, mut work: impl FnMut() -> Result<()>) {
+    // Once for what the process keeps (the instance).
+    work().unwrap();
+    let before = usage();
+    let mut failures = 0;
+    for n in 0.. {
+        fail_after(Some(n));
+        let result = work();
+        let reached = !failure_pending();
+        fail_after(None);
+        let after = usage();
+        assert_eq!(
+            (after.bytes, after.blocks),
+            (before.bytes, before.blocks),
+            "{what}: leaked after allocation {n} failed: {result:?}"
+        );
+        if !reached {
+            result.unwrap();
+            break;
+        }
+        if let Err(error) = result {
+            assert_eq!(error.code(), Code::ResourceExhausted, "{what}, allocation {n}: {error}");
+            failures += 1;
+        }
+    }
+    println!("{what}: {failures} failures");
+    assert!(failures >= least, "{what}: only {failures} allocations failed");
 }
