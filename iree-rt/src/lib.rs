@@ -120,6 +120,7 @@ mod error;
 mod status;
 
 // The process, and devices with what runs on them.
+pub mod cuda;
 mod device;
 mod device_group;
 mod driver;
