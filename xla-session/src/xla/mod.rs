@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
-use iree_rt::{DeviceOptions, Instance};
+use iree_rt::{DeviceOptions, Instance, Kernels};
 
 use self::session::Program;
 pub use self::session::XlaInferenceSession;
@@ -37,7 +37,10 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
             uri,
             &DeviceOptions {
                 threads: options.threads,
-                kernels: products::kernels(),
+                kernels: match uri.starts_with("local-") {
+                    true => products::kernels(),
+                    false => Kernels::default(),
+                },
                 profile: options.profile.clone(),
                 ..DeviceOptions::default()
             },

@@ -1,5 +1,8 @@
-//! GPUs of NVIDIA: what works without one here, what needs one when asked (`-- --ignored`).
+//! GPUs of NVIDIA: what works without one, and (`on_a_gpu`) what needs one or a stand-in.
 
+#[cfg(feature = "cuda")]
+mod on_a_gpu;
+#[path = "../support/mod.rs"]
 mod support;
 
 use iree_rt::cuda::{self, CommandBuffers, Gpu, Options, Target};
@@ -144,4 +147,39 @@ fn gpus_are_asked_for_without_a_panic() {
             assert_eq!(Gpu::at("cuda").unwrap_err().message(), error.message());
         }
     }
+}
+
+/// Runs what needs a GPU with a driver that has none: IREE's CUDA driver and `cudarc` are real.
+#[test]
+#[cfg(feature = "cuda")]
+fn a_stand_in_driver_serves_what_needs_a_gpu() {
+    use std::env;
+    use std::process::Command;
+
+    let drivers = Instance::get().unwrap().drivers().unwrap();
+    if !drivers.iter().any(|driver| driver.name == "cuda") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cuda/stand_in_driver.rs");
+    let rustc = Command::new("rustc")
+        .args(["--edition=2024", "--crate-type=cdylib", "-Anon_snake_case", "-o"])
+        .arg(folder.path().join("libcuda.so"))
+        .arg(source)
+        .output()
+        .unwrap();
+    assert!(rustc.status.success(), "{}", String::from_utf8_lossy(&rustc.stderr));
+    let mut path = folder.path().as_os_str().to_owned();
+    if let Some(rest) = env::var_os("LD_LIBRARY_PATH") {
+        path.push(":");
+        path.push(rest);
+    }
+    let tests = Command::new(env::current_exe().unwrap())
+        .args(["on_a_gpu", "--ignored", "--test-threads=1"])
+        .env("LD_LIBRARY_PATH", path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&tests.stdout);
+    assert!(tests.status.success(), "{said}{}", String::from_utf8_lossy(&tests.stderr));
+    assert!(said.contains("test on_a_gpu::calls_run ... ok"), "{said}");
 }
