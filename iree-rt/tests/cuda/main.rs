@@ -6,7 +6,7 @@ mod on_a_gpu;
 mod support;
 
 use iree_rt::cuda::{self, CommandBuffers, Gpu, Options, Target};
-use iree_rt::{Code, CompileOptions, Compiler, DeviceOptions, Error, Instance};
+use iree_rt::{Code, CompileOptions, Compiler, DeviceOptions, Error, Instance, Kernel, Kernels};
 use support::{compile, device};
 
 const ADD: &str = "
@@ -107,10 +107,12 @@ fn options_are_for_the_devices_that_have_them() {
         }
     }
     let plain = DeviceOptions::default;
+    let nothing = Kernel::new(0, 0, |_| Ok(()));
     let file = std::env::temp_dir().join("never-made.ireeprof");
     for options in [
         DeviceOptions { threads: Some(1), ..plain() },
         DeviceOptions { cpus: Some(vec![0]), ..plain() },
+        DeviceOptions { kernels: Kernels::new().with("never_called", nothing), ..plain() },
         DeviceOptions { profile: Some(file.clone()), ..plain() },
     ] {
         let error = instance.device_with("cuda", &options).unwrap_err();
