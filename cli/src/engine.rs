@@ -173,6 +173,7 @@ impl PlaceArgs {
             kernels: self.no_kernels.then_some(false),
             compiler: self.compile.iree_compile.clone(),
             profile,
+            ahead: None,
             observer: Some(observer),
         };
         self.backend.open(&model.folder, &options)

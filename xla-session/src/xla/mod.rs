@@ -5,6 +5,7 @@ mod host;
 mod kv_cache;
 mod plan;
 mod products;
+mod program;
 mod session;
 mod weights;
 
@@ -14,7 +15,7 @@ use std::time::Instant;
 
 use iree_rt::{DeviceOptions, Instance};
 
-use self::session::Program;
+use self::program::Program;
 pub use self::session::XlaInferenceSession;
 use crate::backend::{Opened, SessionOptions};
 use crate::checkpoint::Checkpoint;
@@ -72,7 +73,10 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 
     let max = config.max_position_embeddings;
     let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
-    let session = XlaInferenceSession::new(capabilities, config, programs, &device);
+    // Steps of the CPU take long, and the one too many at the end as long: it would delay the next
+    // prompt by more than it saves.
+    let ahead = options.ahead.unwrap_or(if device.is_local() { 1 } else { 2 }).max(1);
+    let session = XlaInferenceSession::new(capabilities, config, programs, &device, ahead)?;
     let (session, precision) = (Box::new(session), options.precision);
     Ok(Opened { session, precision, weights: weights.bytes, load, compile })
 }
