@@ -53,11 +53,15 @@ pub enum LoadMode {
     /// Read tensor by tensor: for files on a network drive, or that others may rewrite. Loading
     /// then needs as much memory more as the largest tensor has bytes.
     Read,
+    /// Not at all: weights are made up, by the shapes in `config.json`, which need be the only file
+    /// of the model. For measuring how fast a shape runs.
+    Random,
 }
 
 impl LoadMode {
     /// Every mode, by the name it is chosen with.
-    pub const ALL: [(&'static str, Self); 2] = [("mmap", Self::Mmap), ("read", Self::Read)];
+    pub const ALL: [(&'static str, Self); 3] =
+        [("mmap", Self::Mmap), ("read", Self::Read), ("random", Self::Random)];
 }
 
 impl FromStr for LoadMode {
