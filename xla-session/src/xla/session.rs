@@ -36,7 +36,8 @@ impl XlaInferenceSession {
         device: &Device,
     ) -> Self {
         let padding = programs.keys().copied().max().unwrap_or(1);
-        let cache = KvCache::new(device, &config, capabilities.context, padding);
+        let dims = programs.values().next().map(Program::cache_dims).unwrap_or_default();
+        let cache = KvCache::new(device, dims, capabilities.context, padding);
         let device = device.clone();
         let tokens = Vec::new();
         Self { device, capabilities, config, programs, cache, tokens, cached: 0, logits: None }
@@ -211,6 +212,15 @@ impl Program {
             arguments: graph.arguments,
             generation: 0,
         })
+    }
+
+    /// Extents of the keys and of the values of a layer; the first is the number of blocks.
+    fn cache_dims(&self) -> [Vec<usize>; 2] {
+        let dims = |source| {
+            let argument = self.arguments.iter().find(|argument| argument.source == source);
+            argument.map(|argument| argument.ty.dims.clone()).unwrap_or_default()
+        };
+        [dims(Source::Keys(0)), dims(Source::Values(0))]
     }
 
     /// Runs `rows` at `start`; returns the token and the logits `[vocab_size]` of the last row.

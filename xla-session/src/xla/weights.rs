@@ -145,7 +145,8 @@ fn map(
         source.path = std::path::absolute(&source.path).map_err(Error::io(&source.path))?;
     }
     let name = options.precision.as_str().to_owned();
-    let label = Label { kind: Kind::Weights, name, model: model.to_owned(), sources };
+    let label =
+        Label { kind: Kind::Weights, name, model: model.to_owned(), sources, ..Label::default() };
     let mut made = false;
     let found = Cache::open(folder)?.get_or_make(&key, &label, |writer| {
         writer.expect(image.bytes as u64)?;
