@@ -11,7 +11,7 @@ impl Emitter<'_> {
     pub(super) fn finish(mut self, results: &[Value]) -> Graph {
         let name =
             if self.rows == 1 { "decode_step".into() } else { format!("prefill_{}", self.rows) };
-        let text = if self.calls_kernels() {
+        let text = if self.takes_buffer_views() {
             self.buffer_view_function(&name, results)
         } else {
             self.tensor_function(&name, results)

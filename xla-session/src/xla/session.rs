@@ -43,7 +43,8 @@ impl XlaInferenceSession {
         ahead: usize,
     ) -> Result<Self> {
         let padding = programs.keys().copied().max().unwrap_or(1);
-        let cache = KvCache::new(device, &config, capabilities.context, padding);
+        let dims = programs.values().next().map(Program::cache_dims).unwrap_or_default();
+        let cache = KvCache::new(device, dims, capabilities.context, padding);
         // One answer stays beside those that are being written.
         let memory = Workspace::new(device, capabilities.vocab_size, ahead + 1)
             .map_err(iree("allocating memory for answers"))?;

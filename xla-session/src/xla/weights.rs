@@ -180,7 +180,8 @@ fn map(
         source.path = std::path::absolute(&source.path).map_err(Error::io(&source.path))?;
     }
     let name = options.precision.as_str().to_owned();
-    let label = Label { kind: Kind::Weights, name, model: model.to_owned(), sources };
+    let label =
+        Label { kind: Kind::Weights, name, model: model.to_owned(), sources, ..Label::default() };
     let mut made = false;
     let found = Cache::open(folder)?.get_or_make(&key, &label, |writer| {
         writer.expect(image.bytes as u64)?;
@@ -204,10 +205,10 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
+    use crate::Precision;
     use crate::config::ModelConfig;
     use crate::emit::{CpuTiles, Target, WeightFormats, emit};
     use crate::kernels::Isa;
-    use crate::Precision;
 
     impl Output for (Vec<u8>, usize) {
         fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
