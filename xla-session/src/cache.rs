@@ -53,6 +53,9 @@ pub struct Label {
     pub name: String,
     /// The model it was made for.
     pub model: String,
+    /// Which build of the compiler made it, where one did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub compiler: String,
     /// The files it was made from, where it is the user's files that it depends on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<FileStamp>,

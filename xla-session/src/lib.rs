@@ -29,7 +29,8 @@ mod error;
 mod xla;
 
 pub use backend::{
-    Backend, Event, LoadMode, Observer, Opened, Precision, SessionOptions, select_backend,
+    Backend, Event, GraphsFor, LoadMode, Observer, Opened, Precision, SessionOptions,
+    select_backend,
 };
 pub use error::{Error, Result};
 pub use generate::{
@@ -38,3 +39,5 @@ pub use generate::{
 };
 pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};
+#[cfg(feature = "iree")]
+pub use xla::compile_ahead;

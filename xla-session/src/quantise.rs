@@ -2,7 +2,8 @@
 //!
 //! A group is [`GROUP`] consecutive columns of one row; its scale is stored as f16 and the weight
 //! is `q * scale`, with `q` in `-127..=127` (int8) or `-8..=7` (int4). Packed values lie in blocks
-//! of [`LANES`] rows, as [`kernels`](crate::kernels) reads them.
+//! of [`LANES`] rows, as [`kernels`](crate::kernels) reads them, or row by row, as GPUs do: the same
+//! numbers in another order.
 //!
 //! A scale that f16 cannot hold becomes NaN: of a group with an infinite or NaN weight, or with
 //! one above about 8e6 (int8) or 5e5 (int4). No such weight turns into an ordinary number.
@@ -29,12 +30,7 @@ pub fn pack_int8(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
         (values.as_chunks_mut::<{ GROUP * LANES }>().0, scales.as_chunks_mut().0);
     for (group, (values, scales)) in (0..groups).zip(values.iter_mut().zip(scales)) {
         let columns = transpose(rows, group);
-        let (low, high) = extremes(&columns);
-        let mut wanted = [0.0; LANES];
-        for lane in 0..LANES {
-            wanted[lane] = if high[lane] > -low[lane] { high[lane] } else { -low[lane] } / 127.0;
-        }
-        let inverses = set_scales(scales, wanted, 127.0 / 127.5);
+        let inverses = set_scales(scales, int8_scales(&columns), INT8_LEAST);
         for (values, column) in values.as_chunks_mut::<LANES>().0.iter_mut().zip(&columns) {
             for lane in 0..LANES {
                 values[lane] = round::<-127, 127>(column[lane] * inverses[lane]) as u8;
@@ -56,7 +52,7 @@ pub fn pack_int4(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
         (values.as_chunks_mut::<{ GROUP * LANES / 2 }>().0, scales.as_chunks_mut().0);
     for (group, (values, scales)) in (0..groups).zip(values.iter_mut().zip(scales)) {
         let columns = transpose(rows, group);
-        let inverses = set_scales(scales, best_int4_scales(&columns), 8.0 / 8.5);
+        let inverses = set_scales(scales, best_int4_scales(&columns), INT4_LEAST);
         let words = values.as_chunks_mut::<{ 4 * LANES }>().0;
         for (words, columns) in words.iter_mut().zip(columns.as_chunks::<8>().0) {
             let mut packed = [0_u32; LANES];
@@ -70,6 +66,70 @@ pub fn pack_int4(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
                 *bytes = word.to_le_bytes();
             }
         }
+    }
+}
+
+/// Quantises one row: `values` is `[groups, 32]` i8, `scales` is `[groups]`. Missing columns become
+/// zeros.
+///
+/// # Panics
+///
+/// When the outputs have another size.
+pub fn pack_int8_row(row: &[f32], values: &mut [u8], scales: &mut [f16]) {
+    let values = values.as_chunks_mut::<GROUP>().0;
+    row_groups(row, values, scales, |columns, scales, values| {
+        let inverses = set_scales(scales, int8_scales(columns), INT8_LEAST);
+        for (i, column) in columns.iter().enumerate() {
+            for (lane, values) in values.iter_mut().enumerate() {
+                values[i] = round::<-127, 127>(column[lane] * inverses[lane]) as u8;
+            }
+        }
+    });
+}
+
+/// Quantises one row: `values` is `[groups, 16]` bytes, the low half of byte `i` being column
+/// `2 * i` of the group and the high half the next, in two's complement; `scales` is `[groups]`.
+/// Missing columns become zeros.
+///
+/// # Panics
+///
+/// As [`pack_int8_row`].
+pub fn pack_int4_row(row: &[f32], values: &mut [u8], scales: &mut [f16]) {
+    let values = values.as_chunks_mut::<{ GROUP / 2 }>().0;
+    row_groups(row, values, scales, |columns, scales, values| {
+        let inverses = set_scales(scales, best_int4_scales(columns), INT4_LEAST);
+        for (i, pair) in columns.as_chunks::<2>().0.iter().enumerate() {
+            for (lane, values) in values.iter_mut().enumerate() {
+                let [low, high] =
+                    [0, 1].map(|at| round::<-8, 7>(pair[at][lane] * inverses[lane]) as u8 & 15);
+                values[i] = low | high << 4;
+            }
+        }
+    });
+}
+
+/// Hands `pack` the groups of a row, up to [`LANES`] at a time, as [`Columns`] of which each lane is
+/// one group, with the scales and values that they become.
+fn row_groups<T>(
+    row: &[f32],
+    values: &mut [T],
+    scales: &mut [f16],
+    pack: impl Fn(&Columns, &mut [f16; LANES], &mut [T]),
+) {
+    let groups = row.len().div_ceil(GROUP);
+    assert_eq!(values.len(), groups, "groups of values");
+    assert_eq!(scales.len(), groups, "scales");
+    let some = row.chunks(LANES * GROUP).zip(values.chunks_mut(LANES));
+    for ((row, values), scales) in some.zip(scales.chunks_mut(LANES)) {
+        let mut columns = [[0.0; LANES]; GROUP];
+        for (lane, group) in row.chunks(GROUP).enumerate() {
+            for (column, weight) in columns.iter_mut().zip(group) {
+                column[lane] = *weight;
+            }
+        }
+        let mut set = [f16::ZERO; LANES];
+        pack(&columns, &mut set, values);
+        scales.copy_from_slice(&set[..scales.len()]);
     }
 }
 
@@ -150,6 +210,20 @@ fn extremes(columns: &Columns) -> ([f32; LANES], [f32; LANES]) {
         high[lane] += poison[lane];
     }
     (low, high)
+}
+
+/// Of the factor by which a scale may be too small: half a step beyond the largest integer.
+const INT8_LEAST: f32 = 127.0 / 127.5;
+const INT4_LEAST: f32 = 8.0 / 8.5;
+
+/// For each row the scale that makes its largest weight the largest integer.
+fn int8_scales(columns: &Columns) -> [f32; LANES] {
+    let (low, high) = extremes(columns);
+    let mut scales = [0.0; LANES];
+    for lane in 0..LANES {
+        scales[lane] = if high[lane] > -low[lane] { high[lane] } else { -low[lane] } / 127.0;
+    }
+    scales
 }
 
 /// Stores the `wanted` scales, none of them smaller than by the factor `least`, and returns their
@@ -319,6 +393,37 @@ mod tests {
             let first = round_trip(format, &rows).0;
             assert_eq!(first[0], rows[0]);
             assert_eq!(first[2][32..], rows[2][32..]);
+        }
+    }
+
+    #[test]
+    fn rows_and_blocks_hold_the_same_numbers() {
+        for columns in [1, 31, 32, 33, 512, 545, 1100] {
+            let rows = random_rows(3, columns, 2.0);
+            let groups = columns.div_ceil(GROUP);
+            for (int8, format) in [true, false].into_iter().zip(FORMATS) {
+                let (restored, scales) = round_trip(format, &rows);
+                for (lane, row) in rows.iter().enumerate() {
+                    let bytes = groups * if int8 { GROUP } else { GROUP / 2 };
+                    let mut values = vec![0xa5; bytes];
+                    let mut own = vec![f16::NAN; groups];
+                    let pack = if int8 { pack_int8_row } else { pack_int4_row };
+                    pack(row, &mut values, &mut own);
+                    for (group, scale) in own.iter().enumerate() {
+                        assert_eq!(*scale, scales[group * LANES + lane]);
+                    }
+                    let integer = |column: usize| match int8 {
+                        true => values[column] as i8,
+                        // The nibble's sign is its highest bit.
+                        false => ((values[column / 2] >> (4 * (column % 2))) << 4) as i8 >> 4,
+                    };
+                    for column in 0..groups * GROUP {
+                        let weight = f32::from(integer(column)) * own[column / GROUP].to_f32();
+                        let expected = restored[lane].get(column).copied().unwrap_or(0.0);
+                        assert_eq!(weight, expected, "{columns} columns: {column}");
+                    }
+                }
+            }
         }
     }
 

@@ -1,13 +1,16 @@
 //! The most likely token, on the device.
 
 use super::builder::{Combine, NEG_INF, Value};
-use super::{ElementType, Emitter};
+use super::{ElementType, Emitter, Target};
 
 impl Emitter<'_> {
     /// The index of the largest of `logits`, `[n]`, among the first `valid`; the lowest on ties,
     /// `i32::MAX` when there is none (NaN).
     pub(super) fn argmax(&mut self, logits: &Value, valid: usize) -> Value {
         let n = logits.dims()[0];
+        if matches!(self.target, Target::Cuda(_)) && n == valid {
+            return self.padded_argmax(logits);
+        }
         // Two stages, so that the first can run on all threads.
         let width = (1..=256).rev().find(|w| n.is_multiple_of(*w)).unwrap_or(1);
         let dims = [n / width, width];

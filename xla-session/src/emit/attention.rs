@@ -28,6 +28,7 @@ impl Emitter<'_> {
         let mixed = match self.target {
             Target::Portable { .. } => self.attend(&queries, cache, window, group),
             Target::Cpu(_) => self.attend_blocks(&queries, cache, window, group),
+            Target::Cuda(tiles) => self.attend_in_one(&queries, cache, window, group, tiles),
         };
         let mixed = self.b.reshape(&mixed, &[kv_heads, rows, group, width]);
         let mixed = self.b.transpose(&mixed, &[1, 0, 2, 3]);
@@ -165,12 +166,30 @@ impl Emitter<'_> {
     }
 
     /// What a product of a query and a key is multiplied by.
-    fn scale(&self) -> f32 {
+    pub(super) fn scale(&self) -> f32 {
         1.0 / (self.config.head_dim as f32).sqrt()
     }
 
     /// Scales the score of (block n, row r, key s), and keeps it where the key is visible.
     fn mask_body(&self, window: Option<usize>, group: usize) -> String {
+        format!(
+            "%n = linalg.index 0 : index
+             %r = linalg.index 2 : index
+             %s = linalg.index 3 : index
+             {seen}
+             %masked = arith.constant {masked} : f32
+             %scale = arith.constant {scale} : f32
+             %score = arith.mulf %in0, %scale : f32
+             %kept = arith.select %seen, %score, %masked : f32
+             linalg.yield %kept : f32",
+            seen = self.seen_body(window, group),
+            masked = literal(MASKED),
+            scale = literal(self.scale()),
+        )
+    }
+
+    /// Decides whether row `%r` sees key `%s` of block `%n`: `%seen`.
+    pub(super) fn seen_body(&self, window: Option<usize>, group: usize) -> String {
         let start = &self.start.name;
         let window = match window {
             None => "%seen = arith.cmpi sle, %key, %query : i32".to_string(),
@@ -183,10 +202,7 @@ impl Emitter<'_> {
             ),
         };
         format!(
-            "%n = linalg.index 0 : index
-             %r = linalg.index 2 : index
-             %s = linalg.index 3 : index
-             %group = arith.constant {group} : index
+            "%group = arith.constant {group} : index
              %row = arith.divui %r, %group : index
              %row32 = arith.index_cast %row : index to i32
              %query = arith.addi {start}, %row32 : i32
@@ -194,14 +210,7 @@ impl Emitter<'_> {
              %first = arith.muli %n, %block : index
              %token = arith.addi %first, %s : index
              %key = arith.index_cast %token : index to i32
-             {window}
-             %masked = arith.constant {masked} : f32
-             %scale = arith.constant {scale} : f32
-             %score = arith.mulf %in0, %scale : f32
-             %kept = arith.select %seen, %score, %masked : f32
-             linalg.yield %kept : f32",
-            masked = literal(MASKED),
-            scale = literal(self.scale()),
+             {window}"
         )
     }
 

@@ -48,8 +48,12 @@ pub enum Source {
     Values(usize),
     /// A weight, in the layout that the target wants.
     Weight(WeightSpec),
-    /// The scales of a quantised weight, `[blocks, groups, lanes]` of f16.
+    /// The scales of a quantised weight, `[blocks, groups, lanes]` or `[rows, groups]` of f16.
     Scales(WeightSpec),
+    /// Memory for the result of this number; of graphs that take buffer views only.
+    Result(usize),
+    /// Memory for what lies between, bytes; of graphs that take buffer views only.
+    Scratch,
 }
 
 /// How a weight is made from the checkpoint's tensors. Graphs that name the same spec share one
@@ -69,7 +73,9 @@ pub struct WeightSpec {
 /// How the elements of a weight lie in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// As in the checkpoint: `[rows]` or `[rows, columns]`; not for quantised weights.
+    /// As in the checkpoint: `[rows]` or `[rows, columns]`. Quantised weights have whole groups of
+    /// columns, those behind the last zero: int8 is `[rows, groups, 32]`, int4
+    /// `[rows, groups, 16]` of bytes, the low half of byte `i` being weight `2 i` of its group.
     Rows,
     /// `[ceil(rows / lanes), columns, lanes]`: `lanes` consecutive rows interleaved, so that a
     /// vector register holds the same column of each. Rows behind the last are zero. Quantised
@@ -91,7 +97,11 @@ impl WeightSpec {
     pub fn ty(&self) -> TensorType {
         let dims = match self.layout {
             Layout::Rows if self.columns == 0 => vec![self.rows()],
-            Layout::Rows => vec![self.rows(), self.columns],
+            Layout::Rows => match self.format {
+                Format::Int8 => vec![self.rows(), self.groups(), GROUP],
+                Format::Int4 => vec![self.rows(), self.groups(), GROUP / 2],
+                _ => vec![self.rows(), self.columns],
+            },
             Layout::Packed { lanes } => {
                 let blocks = self.rows().div_ceil(lanes);
                 match self.format {
@@ -101,28 +111,30 @@ impl WeightSpec {
                 }
             }
         };
-        TensorType::new(&dims, element(self.format))
+        TensorType::new(&dims, self.element())
     }
 
     /// The type of the tensor that holds their scales, when they have any.
     pub fn scales(&self) -> Option<TensorType> {
-        let Layout::Packed { lanes } = self.layout else { return None };
-        let dims = [self.rows().div_ceil(lanes), self.groups(), lanes];
+        let dims = match self.layout {
+            Layout::Rows => vec![self.rows(), self.groups()],
+            Layout::Packed { lanes } => vec![self.rows().div_ceil(lanes), self.groups(), lanes],
+        };
         self.format.is_quantised().then(|| TensorType::new(&dims, ElementType::F16))
     }
 
     fn groups(&self) -> usize {
         self.columns.div_ceil(GROUP)
     }
-}
 
-/// The elements of the tensor that holds weights: eight int4 weights share an `i32`.
-fn element(format: Format) -> ElementType {
-    match format {
-        Format::F32 => ElementType::F32,
-        Format::F16 => ElementType::F16,
-        Format::Bf16 => ElementType::Bf16,
-        Format::Int8 => ElementType::I8,
-        Format::Int4 => ElementType::I32,
+    /// The elements of the tensor that holds the weights.
+    fn element(&self) -> ElementType {
+        match (self.format, self.layout) {
+            (Format::F32, _) => ElementType::F32,
+            (Format::F16, _) => ElementType::F16,
+            (Format::Bf16, _) => ElementType::Bf16,
+            (Format::Int8, _) | (Format::Int4, Layout::Rows) => ElementType::I8,
+            (Format::Int4, Layout::Packed { .. }) => ElementType::I32,
+        }
     }
 }

@@ -14,7 +14,8 @@ pub const KV_BLOCK: usize = 64;
 
 /// Keys and values of one layer with this call's added.
 pub(super) struct Cache {
-    /// `[blocks, kv_heads, head_dim, KV_BLOCK]`; portable `[kv_heads, capacity, head_dim]`.
+    /// `[blocks, kv_heads, head_dim, KV_BLOCK]`; portable `[kv_heads, capacity, head_dim]`; for
+    /// CUDA as the values.
     pub keys: Value,
     /// `[blocks, kv_heads, KV_BLOCK, head_dim]`; portable `[kv_heads, capacity, head_dim]`.
     pub values: Value,
@@ -42,6 +43,7 @@ impl Emitter<'_> {
                     values: write(Source::Values(layer), values),
                 }
             }
+            Target::Cuda(_) => self.append_rows(layer, keys, values),
             Target::Cpu(_) => {
                 let tokens = rows.min(KV_BLOCK);
                 let blocks = rows / tokens;

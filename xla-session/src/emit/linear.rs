@@ -33,7 +33,7 @@ impl Linear {
         Self { module: module.into(), rows, bias }
     }
 
-    fn weight(&self) -> String {
+    pub(super) fn weight(&self) -> String {
         format!("{}.weight", self.module)
     }
 }
@@ -42,8 +42,7 @@ impl Emitter<'_> {
     /// Applies projections that read the same `x`, `[rows, columns]`, in one pass over it; returns
     /// their outputs side by side, `[rows, sum of linear.rows]`.
     pub(super) fn linears(&mut self, x: &Value, group: &[Linear]) -> Value {
-        let (rows, columns) = (x.dims()[0], x.dims()[1]);
-        let width = group.iter().map(|linear| linear.rows).sum();
+        let columns = x.dims()[1];
         let y = match self.target {
             Target::Portable { .. } => {
                 let outputs: Vec<_> = group
@@ -61,9 +60,44 @@ impl Emitter<'_> {
                 let parts: Vec<_> = group.iter().map(|l| (l.weight(), l.rows)).collect();
                 let weight = self.matrix(&parts, columns, Layout::Packed { lanes: LANES });
                 let y = self.packed_product(x, &weight);
+                let width = group.iter().map(|linear| linear.rows).sum();
                 self.b.slice(&y, 1, 0, width)
             }
+            Target::Cuda(tiles) => self.joined_rows(x, None, group, tiles),
         };
+        self.biased(y, group)
+    }
+
+    /// [`linears`](Self::linears) of `x`, RMS-normed with the weight `norm`.
+    pub(super) fn normed_linears(&mut self, x: &Value, norm: &Value, group: &[Linear]) -> Value {
+        match self.target {
+            Target::Cuda(tiles) => {
+                let y = self.joined_rows(x, Some(norm), group, tiles);
+                self.biased(y, group)
+            }
+            _ => {
+                let x = self.rms_norm(x, norm);
+                self.linears(&x, group)
+            }
+        }
+    }
+
+    /// Two projections of as many outputs of `x`, RMS-normed with the weight `norm`, each by
+    /// itself.
+    pub(super) fn normed_pair(&mut self, x: &Value, norm: &Value, pair: [Linear; 2]) -> [Value; 2] {
+        match self.target {
+            Target::Cuda(tiles) => self.row_pair(x, norm, &pair, tiles),
+            _ => {
+                let outputs = pair[0].rows;
+                let both = self.normed_linears(x, norm, &pair);
+                [0, outputs].map(|low| self.b.slice(&both, 1, low, low + outputs))
+            }
+        }
+    }
+
+    /// `y`, the outputs of `group` side by side, with their biases.
+    pub(super) fn biased(&mut self, y: Value, group: &[Linear]) -> Value {
+        let &[rows, width] = y.dims() else { unreachable!("rows of outputs") };
         if group.iter().all(|linear| !linear.bias) {
             return y;
         }

@@ -8,6 +8,7 @@
 mod argmax;
 mod attention;
 pub mod builder;
+mod cuda;
 mod export;
 mod function;
 mod generated;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 
 pub use builder::ElementType;
 use builder::{Builder, DYNAMIC, Index, TensorType, Value};
+pub use cuda::CudaTiles;
 pub use export::export;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
 pub use kv_cache::KV_BLOCK;
@@ -44,6 +46,8 @@ pub enum Target {
     },
     /// IREE for the CPU.
     Cpu(CpuTiles),
+    /// IREE for an NVIDIA GPU.
+    Cuda(CudaTiles),
 }
 
 /// The formats that a model's matrices are stored in.
@@ -140,11 +144,22 @@ impl Emitter<'_> {
         matches!(self.target, Target::Cpu(tiles) if tiles.kernels)
     }
 
+    /// Whether the function takes buffer views, for which it imports and exports what it takes.
+    fn takes_buffer_views(&self) -> bool {
+        self.calls_kernels() || matches!(self.target, Target::Cuda(_))
+    }
+
+    /// Whether producers are kept from their consumers by barriers, where together they need more
+    /// stack than a dispatch has; on a GPU a barrier splits the command buffer.
+    fn has_barriers(&self) -> bool {
+        matches!(self.target, Target::Cpu(_))
+    }
+
     /// Positions that the rope tables hold.
     fn positions(&self) -> usize {
         match self.target {
             Target::Portable { capacity } => *capacity,
-            Target::Cpu(_) => DYNAMIC,
+            Target::Cpu(_) | Target::Cuda(_) => DYNAMIC,
         }
     }
 

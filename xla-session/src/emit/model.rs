@@ -20,14 +20,12 @@ impl Emitter<'_> {
             let prefix = format!("model.layers.{layer}");
             let weight =
                 self.vector(&format!("{prefix}.input_layernorm.weight"), config.hidden_size);
-            let h = self.rms_norm(&x, &weight);
-            let (h, cache) = self.self_attention(layer, &h, &angles);
+            let (h, cache) = self.self_attention(layer, &x, &weight, &angles);
             caches.extend([cache.keys, cache.values]);
             x = self.b.add(&x, &h);
             let name = format!("{prefix}.post_attention_layernorm.weight");
             let weight = self.vector(&name, config.hidden_size);
-            let h = self.rms_norm(&x, &weight);
-            let h = self.mlp(&prefix, &h);
+            let h = self.mlp(&prefix, &x, &weight);
             x = self.b.add(&x, &h);
         }
         let logits = self.last_logits(&x);
@@ -38,18 +36,21 @@ impl Emitter<'_> {
         results
     }
 
+    /// Of `x`, RMS-normed with the weight `norm`.
     fn self_attention(
         &mut self,
         layer: usize,
         x: &Value,
+        norm: &Value,
         angles: &Angles,
     ) -> (Value, super::kv_cache::Cache) {
         let config = self.config;
         let module = |name: &str| format!("model.layers.{layer}.self_attn.{name}");
         let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
         let (width, rows) = (config.head_dim, self.rows);
-        let qkv = self.linears(
+        let qkv = self.normed_linears(
             x,
+            norm,
             &[
                 Linear::new(module("q_proj"), heads * width, config.qkv_bias),
                 Linear::new(module("k_proj"), kv_heads * width, config.qkv_bias),
@@ -82,15 +83,15 @@ impl Emitter<'_> {
         (self.linear(&mixed, output), cache)
     }
 
-    /// `down(silu(gate(x)) * up(x))` (Shazeer, GLU variants).
-    fn mlp(&mut self, prefix: &str, x: &Value) -> Value {
+    /// `down(silu(gate(x)) * up(x))` (Shazeer, GLU variants) of `x`, RMS-normed with the weight
+    /// `norm`.
+    fn mlp(&mut self, prefix: &str, x: &Value, norm: &Value) -> Value {
         let config = self.config;
         let linear =
             |name: &str, rows| Linear::new(format!("{prefix}.mlp.{name}"), rows, config.mlp_bias);
         let wide = config.intermediate_size;
-        let gate_up = self.linears(x, &[linear("gate_proj", wide), linear("up_proj", wide)]);
-        let gate = self.b.slice(&gate_up, 1, 0, wide);
-        let up = self.b.slice(&gate_up, 1, wide, 2 * wide);
+        let pair = [linear("gate_proj", wide), linear("up_proj", wide)];
+        let [gate, up] = self.normed_pair(x, norm, pair);
         let one = self.b.splat_f32(1.0, gate.dims());
         let exp = self.b.unary("negate", &gate);
         let exp = self.b.unary("exponential", &exp);
@@ -103,7 +104,12 @@ impl Emitter<'_> {
     /// The embeddings of this call's tokens, `[rows, hidden_size]`.
     fn embed(&mut self) -> Value {
         let config = self.config;
-        let tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
+        let mut tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
+        if self.is_iree() && self.rows == 1 {
+            // It may be what the step before left, unread: i32::MAX where there were no numbers.
+            let most = self.b.splat(config.vocab_size - 1, &[1], ElementType::I32);
+            tokens = self.b.min(&tokens, &most);
+        }
         let parts = [("model.embed_tokens.weight".to_string(), config.vocab_size)];
         let names = parts.iter().map(|(name, _)| name.as_str());
         // A tied table is packed for the output projection; its rows are gathered from there.
@@ -114,6 +120,10 @@ impl Emitter<'_> {
                 let table = self.matrix(&parts, config.hidden_size, layout);
                 self.gather_packed(&table, &tokens)
             }
+            Target::Cuda(_) => {
+                let table = self.matrix(&parts, config.hidden_size, Layout::Rows);
+                self.gather_row_major(&table, &tokens)
+            }
             _ => {
                 let table = self.matrix(&parts, config.hidden_size, Layout::Rows);
                 let rows = self.b.gather_rows(&table.weights, &tokens);
@@ -121,7 +131,7 @@ impl Emitter<'_> {
             }
         };
         // Fused with the first norm the gather needs more stack than IREE gives a dispatch.
-        if self.is_iree() && self.rows > 1 { self.b.barrier(&x) } else { x }
+        if self.has_barriers() && self.rows > 1 { self.b.barrier(&x) } else { x }
     }
 
     /// Rows of a packed matrix at `indices`, widened, `[indices, columns]`.
@@ -147,7 +157,7 @@ impl Emitter<'_> {
         let dims = [1, config.hidden_size];
         let row = match self.target {
             _ if self.rows == 1 => x.clone(),
-            Target::Cpu(_) => {
+            Target::Cpu(_) | Target::Cuda(_) => {
                 let last = self.b.index_cast(&last.name);
                 self.b.extract(x, &[last, 0.into()], &dims)
             }
@@ -157,13 +167,13 @@ impl Emitter<'_> {
             }
         };
         let weight = self.vector("model.norm.weight", config.hidden_size);
-        let row = self.rms_norm(&row, &weight);
         let name = if config.tie_word_embeddings { "model.embed_tokens" } else { "lm_head" };
         let logits = match self.target {
-            Target::Portable { .. } => {
-                self.linear(&row, Linear::new(name, config.vocab_size, false))
+            Target::Portable { .. } | Target::Cuda(_) => {
+                self.normed_linears(&row, &weight, &[Linear::new(name, config.vocab_size, false)])
             }
             Target::Cpu(_) => {
+                let row = self.rms_norm(&row, &weight);
                 let parts = [(format!("{name}.weight"), config.vocab_size)];
                 let layout = Layout::Packed { lanes: LANES };
                 let weight = self.matrix(&parts, config.hidden_size, layout);

@@ -6,8 +6,8 @@ use super::{ElementType, Emitter, Target};
 
 /// Cosines and sines of the rows of this call, `[rows, head_dim / 2]` each.
 pub(super) struct Angles {
-    cos: Value,
-    sin: Value,
+    pub(super) cos: Value,
+    pub(super) sin: Value,
 }
 
 impl Emitter<'_> {
@@ -24,6 +24,7 @@ impl Emitter<'_> {
                     let start = self.b.index_cast(&self.start.name);
                     self.b.extract(&table, &[start, 0.into()], &dims)
                 }
+                Target::Cuda(_) => self.rows_from_start(&table),
                 Target::Portable { .. } => {
                     let zero = self.b.splat(0, &[], ElementType::I32);
                     let start = self.start.clone();
@@ -41,6 +42,7 @@ impl Emitter<'_> {
         let x = self.b.reshape(x, &dims);
         let rotated = match self.target {
             Target::Cpu(_) => self.rotate_at_once(&x, angles),
+            Target::Cuda(_) => self.rotate_reading_twice(&x, angles),
             Target::Portable { .. } => self.rotate(&x, angles),
         };
         self.b.reshape(&rotated, &[rows, heads, width])

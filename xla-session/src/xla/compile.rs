@@ -1,54 +1,73 @@
 //! From graphs to loaded modules: compiled once for this machine, in parallel, then cached.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use iree_rt::{CompileOptions, Compiler, Module};
+use iree_rt::{Compiler, Module};
 
-use super::{host, iree};
+use super::iree;
+use super::target::Machine;
 use crate::backend::{Event, SessionOptions};
-use crate::cache::{Cache, Key, KeyParts, Label};
+use crate::cache::{Cache, Found, Key, KeyParts, Kind, Label};
 use crate::emit::Graph;
 use crate::{Error, Result};
 
-/// Compiles graphs for this machine.
+/// Compiles graphs for a machine.
 struct Compilation<'a> {
-    compiler: Compiler,
-    flags: CompileOptions,
-    features: String,
+    /// Or why there is none.
+    compiler: iree_rt::Result<Compiler>,
+    machine: &'a Machine,
     model: &'a str,
     options: &'a SessionOptions,
 }
 
-/// The modules of `graphs`, from the cache where it has them.
+/// The modules of `graphs`, from the cache where it has them. There need be no compiler where it
+/// has all of them.
 ///
 /// # Errors
 ///
 /// No compiler, or a graph that it refuses.
 pub(super) fn modules(
     graphs: &[Graph],
+    machine: &Machine,
     model: &str,
     options: &SessionOptions,
 ) -> Result<Vec<Module>> {
-    let compiler = match &options.compiler {
-        Some(path) => Compiler::process(path.clone()),
-        None => Compiler::find(),
+    let compilation = Compilation::new(machine, model, options);
+    in_parallel(graphs, |graph| compilation.module(graph))
+}
+
+/// Compiles those of `graphs` that the cache in `options.cache_dir` lacks; returns how many there
+/// are.
+///
+/// # Errors
+///
+/// As [`modules`], and a cache that does not take them.
+pub(super) fn keep(
+    graphs: &[Graph],
+    machine: &Machine,
+    model: &str,
+    options: &SessionOptions,
+) -> Result<usize> {
+    let compilation = Compilation::new(machine, model, options);
+    let keep = |graph: &Graph| match &options.cache_dir {
+        Some(folder) => compilation.found(folder, graph).map(drop),
+        None => Ok(()),
     };
-    let compilation = Compilation {
-        compiler: compiler.map_err(iree("finding the IREE compiler"))?,
-        // The tiles that matter are said in the graphs; the level is for what lies between them.
-        flags: CompileOptions::default()
-            .flag("--iree-input-type=stablehlo")
-            .flag("--iree-opt-level=O3"),
-        features: host::features(),
-        model,
-        options,
-    };
+    in_parallel(graphs, keep).map(|kept| kept.len())
+}
+
+/// What `work` makes of each graph, on as many threads as there are cores.
+fn in_parallel<T: Send>(
+    graphs: &[Graph],
+    work: impl Fn(&Graph) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(graphs.len());
     let next = AtomicUsize::new(0);
-    let mut modules: Vec<(usize, Module)> = thread::scope(|scope| {
+    let mut results: Vec<(usize, T)> = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
@@ -56,7 +75,7 @@ pub(super) fn modules(
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(graph) = graphs.get(index) else { return Ok(done) };
-                        done.push((index, compilation.module(graph)?));
+                        done.push((index, work(graph)?));
                     }
                 })
             })
@@ -69,11 +88,19 @@ pub(super) fn modules(
     .into_iter()
     .flatten()
     .collect();
-    modules.sort_by_key(|(index, _)| *index);
-    Ok(modules.into_iter().map(|(_, module)| module).collect())
+    results.sort_by_key(|(index, _)| *index);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
 }
 
-impl Compilation<'_> {
+impl<'a> Compilation<'a> {
+    fn new(machine: &'a Machine, model: &'a str, options: &'a SessionOptions) -> Self {
+        let compiler = match &options.compiler {
+            Some(path) => Compiler::process(path.clone()),
+            None => Compiler::find(),
+        };
+        Self { compiler, machine, model, options }
+    }
+
     fn module(&self, graph: &Graph) -> Result<Module> {
         if let Some(folder) = &self.options.cache_dir {
             match self.kept(folder, graph) {
@@ -92,23 +119,13 @@ impl Compilation<'_> {
 
     /// The module as a file of the cache, compiled now if it is not there.
     fn kept(&self, folder: &Path, graph: &Graph) -> Result<Module> {
-        let cache = Cache::open(folder)?;
-        let key = Key::new(&KeyParts {
-            graph: &graph.text,
-            flags: &self.flags.flags,
-            target: &self.features,
-            compiler: self.compiler.version(),
-            runtime: iree_rt::IREE_VERSION,
-        });
-        let (name, model) = (graph.name.clone(), self.model.to_owned());
-        let label = Label { name, model, ..Label::default() };
         // Another process may clear the cache between the two steps: then once more.
         let mut tries = 0..2;
         loop {
-            let path =
-                cache.get_or_make(&key, &label, |writer| writer.write(&self.compile(graph)?))?.path;
-            // SAFETY: the cache holds what the compiler made for a CPU with this one's features;
-            // its checksum was just verified, and entries are replaced, never rewritten.
+            let path = self.found(folder, graph)?.path;
+            // SAFETY: the cache holds what the compiler made for the machine code that this
+            // machine runs; its checksum was just verified, and entries are replaced, never
+            // rewritten.
             match unsafe { Module::from_file(&path) } {
                 Err(error) if error.code() == iree_rt::Code::NotFound && tries.next().is_some() => {
                 }
@@ -117,15 +134,55 @@ impl Compilation<'_> {
         }
     }
 
+    /// The entry of the cache, made now if it is not there. Without a compiler any compiler's
+    /// counts.
+    fn found(&self, folder: &Path, graph: &Graph) -> Result<Found> {
+        let cache = Cache::open(folder)?;
+        let key = |compiler: &str| {
+            Key::new(&KeyParts {
+                graph: &graph.text,
+                flags: &self.machine.flags.flags,
+                target: &self.machine.code,
+                compiler,
+                runtime: iree_rt::IREE_VERSION,
+            })
+        };
+        let compiler = match &self.compiler {
+            Ok(compiler) => compiler,
+            Err(error) => {
+                let entries = cache.entries()?.into_iter().map(|entry| entry.label);
+                let compilers: BTreeSet<_> = entries
+                    .filter(|label| label.kind == Kind::Graph)
+                    .map(|label| label.compiler)
+                    .collect();
+                let found = compilers.iter().find_map(|compiler| cache.get(&key(compiler)));
+                return found.ok_or_else(|| self.no_compiler(graph, error));
+            }
+        };
+        let compiler = compiler.version().to_owned();
+        let key = key(&compiler);
+        let (name, model) = (graph.name.clone(), self.model.to_owned());
+        let label = Label { name, model, compiler, ..Label::default() };
+        cache.get_or_make(&key, &label, |writer| writer.write(&self.compile(graph)?))
+    }
+
     fn compile(&self, graph: &Graph) -> Result<Vec<u8>> {
+        let compiler = self.compiler.as_ref().map_err(|error| self.no_compiler(graph, error))?;
         self.options.notify(Event::Compiling { graph: graph.name.clone() });
         let start = Instant::now();
-        let bytes = self
-            .compiler
-            .compile(&graph.text, &self.flags)
+        let bytes = compiler
+            .compile(&graph.text, &self.machine.flags)
             .map_err(iree(format!("compiling the graph {}", graph.name)))?;
         self.options.notify(Event::Compiled { graph: graph.name.clone(), took: start.elapsed() });
         Ok(bytes)
+    }
+
+    fn no_compiler(&self, graph: &Graph, error: &iree_rt::Error) -> Error {
+        let context = format!(
+            "finding the IREE compiler for the graph {}, which no cache holds for {}",
+            graph.name, self.machine.code
+        );
+        Error::Iree { context, source: error.clone() }
     }
 }
 

@@ -14,9 +14,10 @@ const ROOM: usize = 4;
 /// blocks that it uses only.
 pub(super) struct KvCache {
     device: Device,
-    /// `[kv_heads, head_dim]`
-    heads: [usize; 2],
-    /// Keys and values of each layer, `[capacity, kv_heads, KV_BLOCK * head_dim]`.
+    /// Extents of the keys and of the values of a layer, as the graphs take them; the first is the
+    /// number of blocks.
+    dims: [Vec<usize>; 2],
+    /// Keys and values of each layer, `capacity` blocks.
     layers: Vec<[Buffer; 2]>,
     /// Blocks allocated.
     capacity: usize,
@@ -39,16 +40,22 @@ pub(super) struct Views {
 }
 
 impl KvCache {
-    /// An empty cache for at most `context` tokens, and `padding` behind them.
-    pub fn new(device: &Device, config: &ModelConfig, context: usize, padding: usize) -> Self {
+    /// An empty cache for at most `context` tokens, and `padding` behind them, of keys and values of
+    /// these extents.
+    pub fn new(device: &Device, dims: [Vec<usize>; 2], context: usize, padding: usize) -> Self {
         Self {
             device: device.clone(),
-            heads: [config.num_key_value_heads, config.head_dim],
+            dims,
             layers: Vec::new(),
             capacity: 0,
             most: (context + padding).div_ceil(KV_BLOCK),
             views: Views::default(),
         }
+    }
+
+    /// Whether there is room for `tokens` tokens.
+    pub fn holds(&self, tokens: usize) -> bool {
+        tokens <= self.capacity * KV_BLOCK
     }
 
     /// Makes room for `tokens` tokens; returns whether that took new memory. What the cache held it
@@ -81,13 +88,11 @@ impl KvCache {
     pub fn views(&mut self, tokens: usize) -> Result<&Views> {
         let blocks = tokens.div_ceil(KV_BLOCK);
         if blocks != self.views.blocks {
-            let [heads, width] = self.heads;
-            let keys = [blocks, heads, width, KV_BLOCK];
-            let values = [blocks, heads, KV_BLOCK, width];
+            let [keys, values] = self.dims.each_ref().map(|dims| [&[blocks], &dims[1..]].concat());
             let element = element_type(ElementType::F32);
             let mut layers = Vec::with_capacity(self.layers.len());
             for [k, v] in &self.layers {
-                let view = |buffer: &Buffer, dims| {
+                let view = |buffer: &Buffer, dims: &[usize]| {
                     buffer.view(dims, element).map_err(iree("viewing the KV cache"))
                 };
                 layers.push([view(k, &keys)?, view(v, &values)?]);
@@ -103,7 +108,7 @@ impl KvCache {
         // Room for an answer: the first token behind a long prompt would copy all of it.
         let roomy = blocks + (blocks / 4).max(ROOM);
         let capacity = roomy.max(self.capacity * 2).min(self.most.max(blocks));
-        let block_bytes = self.heads[0] * self.heads[1] * KV_BLOCK * ElementType::F32.bytes();
+        let block_bytes = self.dims[0][1..].iter().product::<usize>() * ElementType::F32.bytes();
         let bytes = capacity * block_bytes;
         let old_bytes = self.capacity * block_bytes;
         let grown = |old: Option<&Buffer>| -> iree_rt::Result<Buffer> {

@@ -1,11 +1,14 @@
 //! The IREE engine: emit, compile (or find compiled), load weights, run.
 
+mod ahead;
 mod compile;
 mod host;
 mod kv_cache;
 mod plan;
 mod products;
+mod program;
 mod session;
+mod target;
 mod weights;
 
 use std::collections::HashMap;
@@ -14,13 +17,14 @@ use std::time::Instant;
 
 use iree_rt::{DeviceOptions, Instance, Kernels};
 
-use self::session::Program;
+pub use self::ahead::compile_ahead;
+use self::program::Program;
 pub use self::session::XlaInferenceSession;
+use self::target::Machine;
 use crate::backend::{Opened, SessionOptions};
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
-use crate::emit::{self, CpuTiles, ElementType, Graph, Source, Target, WeightFormats, WeightSpec};
-use crate::kernels::Isa;
+use crate::emit::{self, ElementType, Graph, Source, Target, WeightFormats, WeightSpec};
 use crate::{Capabilities, Error, Result};
 
 /// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
@@ -46,20 +50,13 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
             },
         )
         .map_err(iree("opening the device"))?;
-    if !device.is_local() {
-        return Err(Error::Unsupported(format!(
-            "models run on the CPU (local-task, local-sync) so far, not on `{uri}`"
-        )));
-    }
+    let machine = Machine::of(&device, options)?;
 
     let start = Instant::now();
     let formats = WeightFormats::new(options.precision, &config, &checkpoint);
-    let isa = Isa::detect();
-    let kernels = options.kernels.unwrap_or(isa != Isa::Portable);
-    let tiles = CpuTiles::new(isa, device.threads().unwrap_or(1)).with_kernels(kernels);
-    let graphs = graphs(&config, &formats, &Target::Cpu(tiles));
+    let graphs = graphs(&config, &formats, &machine.target);
     let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
-    let modules = compile::modules(&graphs, &label, options)?;
+    let modules = compile::modules(&graphs, &machine, &label, options)?;
     let compile = start.elapsed();
 
     let start = Instant::now();
@@ -75,7 +72,10 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 
     let max = config.max_position_embeddings;
     let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
-    let session = XlaInferenceSession::new(capabilities, config, programs, &device);
+    // Steps of the CPU take long, and the one too many at the end as long: it would delay the next
+    // prompt by more than it saves.
+    let ahead = options.ahead.unwrap_or(if device.is_local() { 1 } else { 2 }).max(1);
+    let session = XlaInferenceSession::new(capabilities, config, programs, &device, ahead)?;
     let (session, precision) = (Box::new(session), options.precision);
     Ok(Opened { session, precision, weights: weights.bytes, load, compile })
 }
@@ -110,6 +110,7 @@ fn element_type(element: ElementType) -> iree_rt::ElementType {
         ElementType::I32 => iree_rt::ElementType::I32,
         ElementType::I8 => iree_rt::ElementType::I8,
         ElementType::I1 => iree_rt::ElementType::BOOL,
+        ElementType::I4 => unreachable!("only inside a graph"),
     }
 }
 

@@ -21,7 +21,8 @@ pub struct Generic<'a> {
     pub loops: &'a str,
     /// Operands with the loops that index them; `%in0`, `%in1`, … in the body.
     pub inputs: &'a [(&'a Value, &'a str)],
-    /// The loops that index the result; `%acc` in the body is what was there before.
+    /// The loops that index the result; `%acc` in the body is what was there before (`%acc0`,
+    /// `%acc1`, … where there are several results).
     pub result: &'a str,
     /// The body's operations, one a line, ending in `linalg.yield`.
     pub body: &'a str,
@@ -189,7 +190,17 @@ impl Builder {
 
     /// An uninitialised `f32` tensor; see [`fill`](Self::fill).
     pub fn empty(&mut self, dims: &[usize], like: Option<&Value>) -> Value {
-        let ty = TensorType::new(dims, ElementType::F32);
+        self.empty_of(ElementType::F32, dims, like)
+    }
+
+    /// An uninitialised tensor of these elements; see [`fill`](Self::fill).
+    pub fn empty_of(
+        &mut self,
+        element: ElementType,
+        dims: &[usize],
+        like: Option<&Value>,
+    ) -> Value {
+        let ty = TensorType::new(dims, element);
         let extent = match like.filter(|_| dims.contains(&DYNAMIC)) {
             Some(like) => {
                 let zero = self.index_op("arith.constant 0 : index");
@@ -197,56 +208,89 @@ impl Builder {
             }
             None => String::new(),
         };
-        self.op(dims, ElementType::F32, format_args!("tensor.empty({extent}) : {ty}"))
+        self.op(dims, element, format_args!("tensor.empty({extent}) : {ty}"))
     }
 
     /// A `linalg.generic` with one result.
     pub fn generic(&mut self, generic: &Generic<'_>, into: &Value) -> Value {
-        let maps: Vec<_> = generic
-            .inputs
-            .iter()
-            .map(|(_, map)| *map)
-            .chain([generic.result])
-            .map(|map| format!("affine_map<({}) -> ({map})>", generic.loops))
-            .collect();
-        let mut kept = vec![];
-        for l in generic.loops.split(',') {
-            kept.push(if generic.result.split(',').any(|r| r == l) {
-                "\"parallel\""
-            } else {
-                "\"reduction\""
-            });
-        }
-        let names: Vec<_> = generic.inputs.iter().map(|(v, _)| v.name.as_str()).collect();
-        let types: Vec<_> = generic.inputs.iter().map(|(v, _)| v.ty.to_string()).collect();
-        let arguments: Vec<_> = generic
-            .inputs
-            .iter()
-            .enumerate()
-            .map(|(i, (v, _))| format!("%in{i}: {}, ", v.ty.element.as_str()))
-            .collect();
-        let config = match &generic.config {
-            Some(config) => format!(" attrs = {{compilation_info = {config}}}"),
-            None => String::new(),
-        };
-        let mut text = format!(
-            "linalg.generic {{indexing_maps = [{}], iterator_types = [{}]}} ins({} : {}) \
-             outs({} : {}){config} {{\n    ^bb0({}%acc: {}):\n",
-            maps.join(", "),
-            kept.join(", "),
-            names.join(", "),
-            types.join(", "),
-            into.name,
-            into.ty,
-            arguments.concat(),
-            into.ty.element.as_str(),
-        );
-        for line in generic.body.lines() {
-            let _ = writeln!(text, "      {}", line.trim());
-        }
-        let _ = write!(text, "    }} -> {}", into.ty);
+        let text = linalg_generic(generic, &[into]);
         self.op(into.dims(), into.ty.element, text)
     }
+
+    /// A `linalg.generic` with as many results as `into` has values, all of one type.
+    pub fn generics(&mut self, generic: &Generic<'_>, into: &[&Value]) -> Vec<Value> {
+        if let [into] = into {
+            return vec![self.generic(generic, into)];
+        }
+        let name = self.fresh();
+        let count = into.len();
+        let text = linalg_generic(generic, into);
+        let _ = writeln!(self.text, "    {name}:{count} = {text}");
+        let result = |(i, into): (usize, &&Value)| Value {
+            name: format!("{name}#{i}"),
+            ty: into.ty.clone(),
+        };
+        into.iter().enumerate().map(result).collect()
+    }
+}
+
+fn linalg_generic(generic: &Generic<'_>, into: &[&Value]) -> String {
+    let results = into.iter().map(|_| generic.result);
+    let maps: Vec<_> = generic
+        .inputs
+        .iter()
+        .map(|(_, map)| *map)
+        .chain(results)
+        .map(|map| format!("affine_map<({}) -> ({map})>", generic.loops))
+        .collect();
+    let mut kept = vec![];
+    for l in generic.loops.split(',') {
+        kept.push(if generic.result.split(',').any(|r| r == l) {
+            "\"parallel\""
+        } else {
+            "\"reduction\""
+        });
+    }
+    let names = |values: &mut dyn Iterator<Item = &Value>| {
+        values.map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let types = |values: &mut dyn Iterator<Item = &Value>| {
+        values.map(|v| v.ty.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let inputs = || generic.inputs.iter().map(|(v, _)| *v);
+    let outputs = || into.iter().copied();
+    let ins = match generic.inputs {
+        [] => String::new(),
+        _ => format!("ins({} : {}) ", names(&mut inputs()), types(&mut inputs())),
+    };
+    let mut arguments: Vec<_> =
+        inputs().enumerate().map(|(i, v)| format!("%in{i}: {}", v.ty.element.as_str())).collect();
+    arguments.extend(outputs().enumerate().map(|(i, v)| {
+        let number = if into.len() == 1 { String::new() } else { i.to_string() };
+        format!("%acc{number}: {}", v.ty.element.as_str())
+    }));
+    let config = match &generic.config {
+        Some(config) => format!(" attrs = {{compilation_info = {config}}}"),
+        None => String::new(),
+    };
+    let mut text = format!(
+        "linalg.generic {{indexing_maps = [{}], iterator_types = [{}]}} {ins}outs({} : {}){config} \
+         {{\n    ^bb0({}):\n",
+        maps.join(", "),
+        kept.join(", "),
+        names(&mut outputs()),
+        types(&mut outputs()),
+        arguments.join(", "),
+    );
+    for line in generic.body.lines() {
+        let _ = writeln!(text, "      {}", line.trim());
+    }
+    let types = types(&mut outputs());
+    let _ = match into.len() {
+        1 => write!(text, "    }} -> {types}"),
+        _ => write!(text, "    }} -> ({types})"),
+    };
+    text
 }
 
 fn indices(items: &[Index]) -> String {

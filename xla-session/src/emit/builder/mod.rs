@@ -2,11 +2,13 @@
 //! wants to say its own tiles.
 
 mod linalg;
+mod linalg_ext;
 mod stablehlo;
 
 use std::fmt::{self, Display, Write as _};
 
 pub use linalg::{Generic, Index, Kernel};
+pub use linalg_ext::Attention;
 pub use stablehlo::Combine;
 
 /// The element types that our graphs use, under MLIR's names.
@@ -20,8 +22,10 @@ pub enum ElementType {
     Bf16,
     /// Signless 32-bit integer: tokens, positions, eight int4 weights.
     I32,
-    /// Signless 8-bit integer: int8 weights.
+    /// Signless 8-bit integer: int8 weights, two int4 weights.
     I8,
+    /// Signless 4-bit integer, two in a byte, the first in its low half: only inside a graph.
+    I4,
     /// Predicates.
     I1,
 }
@@ -35,16 +39,17 @@ impl ElementType {
             Self::Bf16 => "bf16",
             Self::I32 => "i32",
             Self::I8 => "i8",
+            Self::I4 => "i4",
             Self::I1 => "i1",
         }
     }
 
-    /// Bytes of one element in a buffer.
+    /// Bytes of one element in a buffer; none holds [`I4`](Self::I4).
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::Bf16 => 2,
-            Self::I8 | Self::I1 => 1,
+            Self::I8 | Self::I4 | Self::I1 => 1,
         }
     }
 }

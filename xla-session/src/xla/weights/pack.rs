@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use half::f16;
 use rayon::prelude::*;
 
 use super::image::{Image, Weight};
@@ -9,7 +10,7 @@ use crate::Result;
 use crate::backend::{Event, SessionOptions};
 use crate::checkpoint::{Checkpoint, Dtype, Tensor};
 use crate::emit::{Format, Layout, WeightSpec};
-use crate::quantise::{pack_int4, pack_int8};
+use crate::quantise::{pack_int4, pack_int4_row, pack_int8, pack_int8_row};
 
 /// Bytes that are packed at a time, on all threads. The pages they came from are given back then:
 /// bounds what packing needs beyond the image itself.
@@ -172,7 +173,12 @@ impl<'a> Source<'a> {
         blocks.into_par_iter().for_each(|(block, mut planes)| {
             let rows: Vec<_> =
                 self.rows(block..block + 1).filter_map(|row| self.row(row)).collect();
-            pack_block(self.spec.format, &rows, self.lanes(), &mut planes);
+            match self.spec.layout {
+                Layout::Rows => pack_row(self.spec.format, &rows[0], &mut planes),
+                Layout::Packed { lanes } => {
+                    pack_block(self.spec.format, &rows, lanes, &mut planes);
+                }
+            }
         });
     }
 
@@ -206,6 +212,23 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
         (Format::Int4, [values, scales]) => {
             widened(rows, |rows| pack_int4(rows, values, bytemuck::cast_slice_mut(scales)));
         }
+        (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
+    }
+}
+
+/// Packs one row into its part of each plane, all zero before.
+fn pack_row(format: Format, row: &Row<'_>, planes: &mut [&mut [u8]]) {
+    let row = std::slice::from_ref(row);
+    let one = |pack: fn(&[f32], &mut [u8], &mut [f16]), values: &mut [u8], scales: &mut [u8]| {
+        widened(row, |rows| pack(rows[0], values, bytemuck::cast_slice_mut(scales)));
+    };
+    match (format, planes) {
+        (Format::F32, [out]) => {
+            row[0].tensor.to_f32_row(row[0].elements.clone(), bytemuck::cast_slice_mut(out));
+        }
+        (Format::F16 | Format::Bf16, [out]) => out.copy_from_slice(stored(row)[0]),
+        (Format::Int8, [values, scales]) => one(pack_int8_row, values, scales),
+        (Format::Int4, [values, scales]) => one(pack_int4_row, values, scales),
         (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
     }
 }

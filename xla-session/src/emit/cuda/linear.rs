@@ -1,0 +1,302 @@
+//! Products with row-major weights, `[rows, columns]`, or `[rows, groups, 32]` where they are
+//! quantised.
+
+use super::tiles::{CudaTiles, FEW};
+use crate::emit::builder::{Generic, Value};
+use crate::emit::graph::Layout;
+use crate::emit::linear::{Linear, Matrix};
+use crate::emit::{ElementType, Emitter, Format};
+use crate::quantise::GROUP;
+
+impl Emitter<'_> {
+    /// `x` `[rows, columns]`, RMS-normed with the weight `norm` if there is one, times each of
+    /// `matrices`, which have as many rows as each other; `[rows, matrix rows]` each.
+    pub(in crate::emit) fn row_products(
+        &mut self,
+        x: &Value,
+        norm: Option<&Value>,
+        matrices: &[Matrix],
+        tiles: &CudaTiles,
+    ) -> Vec<Value> {
+        match x.dims()[0] {
+            1 => self.one_row(x, norm, matrices, tiles),
+            rows => {
+                let x = norm.map_or_else(|| x.clone(), |norm| self.rms_norm(x, norm));
+                let each = |matrix| {
+                    if rows <= FEW {
+                        self.few_rows(&x, matrix, tiles)
+                    } else {
+                        self.many_rows(&x, matrix)
+                    }
+                };
+                matrices.iter().map(each).collect()
+            }
+        }
+    }
+
+    /// Projections of `x`, RMS-normed with the weight `norm` if there is one, joined to one
+    /// matrix; their outputs side by side, without biases.
+    pub(in crate::emit) fn joined_rows(
+        &mut self,
+        x: &Value,
+        norm: Option<&Value>,
+        group: &[Linear],
+        tiles: &CudaTiles,
+    ) -> Value {
+        let parts: Vec<_> = group.iter().map(|l| (l.weight(), l.rows)).collect();
+        let matrix = self.matrix(&parts, x.dims()[1], Layout::Rows);
+        self.row_products(x, norm, &[matrix], tiles).remove(0)
+    }
+
+    /// [`normed_pair`](Self::normed_pair) in one dispatch, where both matrices have one format.
+    pub(in crate::emit) fn row_pair(
+        &mut self,
+        x: &Value,
+        norm: &Value,
+        pair: &[Linear; 2],
+        tiles: &CudaTiles,
+    ) -> [Value; 2] {
+        let columns = x.dims()[1];
+        let matrices = pair
+            .each_ref()
+            .map(|linear| self.matrix(&[(linear.weight(), linear.rows)], columns, Layout::Rows));
+        let products = if matrices[0].format == matrices[1].format {
+            self.row_products(x, Some(norm), &matrices, tiles)
+        } else {
+            let one = |matrix| self.row_products(x, Some(norm), &[matrix], tiles);
+            matrices.into_iter().flat_map(one).collect()
+        };
+        [0, 1].map(|i| self.biased(products[i].clone(), &pair[i..=i]))
+    }
+
+    /// All products in one loop nest, each sum beside the others, and that of the squares of `x`
+    /// too: the norm's factor is applied to the results.
+    fn one_row(
+        &mut self,
+        x: &Value,
+        norm: Option<&Value>,
+        matrices: &[Matrix],
+        tiles: &CudaTiles,
+    ) -> Vec<Value> {
+        let columns = x.dims()[1];
+        let first = &matrices[0];
+        let outputs = first.weights.dims()[0];
+        let shape = Columns::of(first);
+        let mut inputs = vec![(self.columns(x, shape), shape.activations)];
+        let mut body = String::new();
+        let activation = match norm {
+            Some(norm) => {
+                inputs.push((self.columns(norm, shape), shape.activations));
+                body += "%normed = arith.mulf %in0, %in1 : f32\n";
+                "%normed"
+            }
+            None => "%in0",
+        };
+        let sums = matrices.len() + usize::from(norm.is_some());
+        let accumulator = |i: usize| match sums {
+            1 => "%acc".to_owned(),
+            _ => format!("%acc{i}"),
+        };
+        for (i, matrix) in matrices.iter().enumerate() {
+            let operands = self.operands(matrix, shape, &mut inputs, &mut body, i);
+            body += &format!(
+                "%product{i} = arith.mulf {operands}, {activation} : f32
+                 %sum{i} = arith.addf {}, %product{i} : f32\n",
+                accumulator(i)
+            );
+        }
+        if norm.is_some() {
+            let i = matrices.len();
+            body += &format!(
+                "%square = arith.mulf %in0, %in0 : f32
+                 %sum{i} = arith.addf {}, %square : f32\n",
+                accumulator(i)
+            );
+        }
+        let yielded: Vec<_> = (0..sums).map(|i| format!("%sum{i}")).collect();
+        body += &format!("linalg.yield {} : {}", yielded.join(", "), vec!["f32"; sums].join(", "));
+        let zero = self.b.fill("0.0", &[outputs], None);
+        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
+        let mut results = self.b.generics(
+            &Generic {
+                loops: &format!("n,{}", shape.activations),
+                inputs: &inputs,
+                result: "n",
+                body: &body,
+                config: tiles.product(first.format, 1, columns, sums),
+            },
+            &vec![&zero; sums],
+        );
+        if norm.is_some()
+            && let Some(squares) = results.pop()
+        {
+            let width = self.b.splat_f32(columns as f32, &[outputs]);
+            let mean = self.b.div(&squares, &width);
+            let eps = self.b.splat_f32(self.config.rms_norm_eps as f32, &[outputs]);
+            let mean = self.b.add(&mean, &eps);
+            let factor = self.b.unary("rsqrt", &mean);
+            results = results.iter().map(|y| self.b.mul(y, &factor)).collect();
+        }
+        results.iter().map(|y| self.b.reshape(y, &[1, outputs])).collect()
+    }
+
+    /// One pass over the weights for all rows.
+    fn few_rows(&mut self, x: &Value, matrix: &Matrix, tiles: &CudaTiles) -> Value {
+        let (rows, columns) = (x.dims()[0], x.dims()[1]);
+        let outputs = matrix.weights.dims()[0];
+        let shape = Columns::of(matrix);
+        let activations = format!("m,{}", shape.activations);
+        let x = self.grouped_rows(x, shape);
+        let mut inputs = vec![(x, activations.as_str())];
+        let mut body = String::new();
+        let weight = self.operands(matrix, shape, &mut inputs, &mut body, 0);
+        body += &format!(
+            "%product = arith.mulf {weight}, %in0 : f32
+             %sum = arith.addf %acc, %product : f32
+             linalg.yield %sum : f32"
+        );
+        let zero = self.b.fill("0.0", &[rows, outputs], None);
+        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
+        self.b.generic(
+            &Generic {
+                loops: &format!("m,n,{}", shape.activations),
+                inputs: &inputs,
+                result: "m,n",
+                body: &body,
+                config: tiles.product(matrix.format, rows, columns, 1),
+            },
+            &zero,
+        )
+    }
+
+    /// A matrix product, for which the compiler has tiles of its own.
+    fn many_rows(&mut self, x: &Value, matrix: &Matrix) -> Value {
+        let weights = self.widened(matrix);
+        self.b.dot(x, &weights, [&[], &[]], [&[1], &[1]])
+    }
+
+    /// `matrix` as f32, `[rows, columns]`; what reads it widens it, nothing is stored.
+    fn widened(&mut self, matrix: &Matrix) -> Value {
+        let rows = matrix.weights.dims()[0];
+        let weights = self.integers(matrix);
+        let weights = self.b.convert(&weights, ElementType::F32);
+        let Some(scales) = &matrix.scales else { return weights };
+        let dims = weights.dims().to_vec();
+        let scales = self.b.convert(&scales.clone(), ElementType::F32);
+        let scales = self.b.broadcast(&scales, &dims, &[0, 1]);
+        let weights = self.b.mul(&weights, &scales);
+        let weights = self.b.reshape(&weights, &[rows, dims[1] * GROUP]);
+        self.b.slice(&weights, 1, 0, matrix.columns)
+    }
+
+    /// The weights as they are multiplied: int4 is stored as bytes, which no argument can say.
+    fn integers(&mut self, matrix: &Matrix) -> Value {
+        let bytes = &matrix.weights;
+        if matrix.format != Format::Int4 {
+            return bytes.clone();
+        }
+        let &[rows, groups, _] = bytes.dims() else { unreachable!("groups have 3 dims") };
+        let dims = [rows, groups, GROUP];
+        let text = format!(
+            "flow.tensor.bitcast {} : {} -> tensor<{rows}x{groups}x{GROUP}xi4>",
+            bytes.name, bytes.ty
+        );
+        self.b.op(&dims, ElementType::I4, text)
+    }
+
+    /// Adds what the weights of `matrix` need to `inputs` and to `body`; returns the name of the
+    /// weight as f32.
+    fn operands(
+        &mut self,
+        matrix: &Matrix,
+        shape: Columns,
+        inputs: &mut Vec<(Value, &str)>,
+        body: &mut String,
+        number: usize,
+    ) -> String {
+        let weights = self.integers(matrix);
+        let (at, element) = (inputs.len(), weights.ty.element.as_str());
+        inputs.push((weights, shape.weights));
+        let widen = match matrix.format {
+            Format::F32 => return format!("%in{at}"),
+            Format::F16 | Format::Bf16 => "extf",
+            Format::Int8 | Format::Int4 => "sitofp",
+        };
+        *body += &format!("%wide{number} = arith.{widen} %in{at} : {element} to f32\n");
+        let Some(scales) = &matrix.scales else { return format!("%wide{number}") };
+        inputs.push((scales.clone(), "n,G"));
+        // In this order: the compiler takes a product of weight and activation first for a
+        // contraction, and loses the tiles.
+        *body += &format!(
+            "%scale{number} = arith.extf %in{} : f16 to f32
+             %weight{number} = arith.mulf %wide{number}, %scale{number} : f32\n",
+            at + 1
+        );
+        format!("%weight{number}")
+    }
+
+    /// A vector of columns, or one row of them, as loops over `shape` read it.
+    fn columns(&mut self, x: &Value, shape: Columns) -> Value {
+        let columns = x.dims().iter().product();
+        let x = self.b.reshape(x, &[columns]);
+        if !shape.grouped {
+            return x;
+        }
+        let groups = columns.div_ceil(GROUP);
+        let x = self.b.pad_last(&x, groups * GROUP - columns);
+        self.b.reshape(&x, &[groups, GROUP])
+    }
+
+    /// `x` `[rows, columns]` as loops over `shape` read it.
+    fn grouped_rows(&mut self, x: &Value, shape: Columns) -> Value {
+        if !shape.grouped {
+            return x.clone();
+        }
+        let &[rows, columns] = x.dims() else { unreachable!("rows of columns") };
+        let groups = columns.div_ceil(GROUP);
+        let x = self.b.pad_last(x, groups * GROUP - columns);
+        self.b.reshape(&x, &[rows, groups, GROUP])
+    }
+
+    /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. Indices behind the
+    /// last row take the last.
+    pub(in crate::emit) fn gather_row_major(&mut self, table: &Matrix, indices: &Value) -> Value {
+        let n = indices.dims()[0];
+        let Some(scales) = &table.scales else {
+            let rows = self.b.gather_rows(&table.weights, indices);
+            return self.b.convert(&rows, ElementType::F32);
+        };
+        debug_assert_eq!(table.format, Format::Int8, "the only quantised format that is gathered");
+        let &[rows, groups, _] = table.weights.dims() else { unreachable!("groups have 3 dims") };
+        let weights = self.b.reshape(&table.weights, &[rows, groups * GROUP]);
+        let weights = self.b.gather_rows(&weights, indices);
+        let weights = self.b.convert(&weights, ElementType::F32);
+        let scales = self.b.gather_rows(&scales.clone(), indices);
+        let scales = self.b.convert(&scales, ElementType::F32);
+        let scales = self.b.broadcast(&scales, &[n, groups, GROUP], &[0, 1]);
+        let scales = self.b.reshape(&scales, &[n, groups * GROUP]);
+        let weights = self.b.mul(&weights, &scales);
+        self.b.slice(&weights, 1, 0, table.columns)
+    }
+}
+
+/// How loops walk along the columns of a matrix.
+#[derive(Debug, Clone, Copy)]
+struct Columns {
+    /// Whether in groups that share a scale.
+    grouped: bool,
+    /// The loops of a row of activations.
+    activations: &'static str,
+    /// The loops of the weights.
+    weights: &'static str,
+}
+
+impl Columns {
+    fn of(matrix: &Matrix) -> Self {
+        if matrix.format.is_quantised() {
+            Self { grouped: true, activations: "G,k", weights: "n,G,k" }
+        } else {
+            Self { grouped: false, activations: "k", weights: "n,k" }
+        }
+    }
+}

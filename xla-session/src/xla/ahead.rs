@@ -1,0 +1,35 @@
+//! Graphs compiled ahead of time, for machines that have no compiler.
+
+use super::target::Machine;
+use super::{compile, graphs};
+use crate::backend::SessionOptions;
+use crate::config::ModelConfig;
+use crate::emit::WeightFormats;
+use crate::{Error, Result};
+
+/// Compiles every graph that a session of a model takes on NVIDIA GPUs that run the code of
+/// `architecture` ("sm_80", "sm_89"), into the cache in `options.cache_dir`; needs no GPU, and of
+/// the model neither tokenizer nor weights. Returns the number of graphs.
+///
+/// A session that is opened with that folder, or a copy of it elsewhere, for the same `config` and
+/// `formats`, then needs no compiler. `model` is the name under which the cache lists them.
+///
+/// # Errors
+///
+/// No `cache_dir`, no compiler, or an architecture that it refuses.
+pub fn compile_ahead(
+    config: &ModelConfig,
+    formats: &WeightFormats,
+    architecture: &str,
+    model: &str,
+    options: &SessionOptions,
+) -> Result<usize> {
+    if options.cache_dir.is_none() {
+        return Err(Error::Unsupported(
+            "graphs compiled ahead of time go to a cache folder".into(),
+        ));
+    }
+    let machine = Machine::cuda(architecture);
+    let graphs = graphs(config, formats, &machine.target);
+    compile::keep(&graphs, &machine, model, options)
+}
