@@ -121,7 +121,7 @@ fn element(format: Format) -> ElementType {
     match format {
         Format::F32 => ElementType::F32,
         Format::F16 => ElementType::F16,
-        Format::Bf16 => ElementType::Bf16,
+        Format::Bf16 | Format::Bf16Rounded => ElementType::Bf16,
         Format::Int8 => ElementType::I8,
         Format::Int4 => ElementType::I32,
     }
