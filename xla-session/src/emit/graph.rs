@@ -132,7 +132,7 @@ impl WeightSpec {
         match (self.format, self.layout) {
             (Format::F32, _) => ElementType::F32,
             (Format::F16, _) => ElementType::F16,
-            (Format::Bf16, _) => ElementType::Bf16,
+            (Format::Bf16 | Format::Bf16Rounded, _) => ElementType::Bf16,
             (Format::Int8, _) | (Format::Int4, Layout::Rows) => ElementType::I8,
             (Format::Int4, Layout::Packed { .. }) => ElementType::I32,
         }

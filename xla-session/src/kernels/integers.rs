@@ -131,9 +131,9 @@ pub(super) struct Round<F> {
     pub format: PhantomData<F>,
 }
 
-impl<F: Integer> Job for Round<F> {
+impl<V: Vector, F: Integer> Job<V> for Round<F> {
     #[inline(always)]
-    unsafe fn run<V: Vector>(&self) {
+    unsafe fn run(&self) {
         let Self { x, rows, columns, to, .. } = *self;
         // SAFETY: the caller's promise covers `[rows, columns]` and what `Rounded` states.
         unsafe {
@@ -225,7 +225,7 @@ impl<F: Integer> IntegerTile<F> {
     }
 }
 
-impl<F: Integer> Tile for IntegerTile<F> {
+impl<V: Vector, F: Integer> Tile<V> for IntegerTile<F> {
     fn blocks(&self) -> usize {
         self.blocks
     }
@@ -257,7 +257,7 @@ impl<F: Integer> Tile for IntegerTile<F> {
     }
 
     #[inline(always)]
-    unsafe fn multiply<V: Vector, const R: usize, const M: usize>(&self, block: usize) {
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize) {
         let Rounded { groups, stride, .. } = self.x;
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
