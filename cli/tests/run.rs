@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use iree_rt::{CompileOptions, Compiler};
+use iree_rt::{CompileOptions, Compiler, ParameterIndex};
 use support::{fails, json, program, succeeds};
 
 const MODULE: &str = "
@@ -53,7 +53,24 @@ module @one {
   }
 }";
 
-/// A folder with `kinds.vmfb` and `one.vmfb`.
+/// Takes weights from the scope `model`, and `bias` from none.
+const WEIGHTS: &str = r#"
+module @weights {
+  util.global private @a = #flow.parameter.named<"model"::"a"> : tensor<2xf32>
+  util.global private @b = #flow.parameter.named<"model"::"b"> : tensor<2xf32>
+  util.global private @bias = #flow.parameter.named<"bias"> : tensor<2xf32>
+  func.func @apply(%x: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>) {
+    %a = util.global.load @a : tensor<2xf32>
+    %b = util.global.load @b : tensor<2xf32>
+    %bias = util.global.load @bias : tensor<2xf32>
+    %0 = stablehlo.multiply %x, %a : tensor<2xf32>
+    %1 = stablehlo.add %0, %bias : tensor<2xf32>
+    %2 = stablehlo.multiply %x, %b : tensor<2xf32>
+    return %1, %2 : tensor<2xf32>, tensor<2xf32>
+  }
+}"#;
+
+/// A folder with `kinds.vmfb`, `one.vmfb` and `weights.vmfb`.
 fn modules() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -62,7 +79,7 @@ fn modules() -> &'static Path {
         // Or else the compiler makes f32 of f64.
         let options = CompileOptions::default().flag("--iree-input-demote-f64-to-f32=false");
         let compiler = Compiler::find().unwrap();
-        for (name, source) in [("kinds", MODULE), ("one", ONE)] {
+        for (name, source) in [("kinds", MODULE), ("one", ONE), ("weights", WEIGHTS)] {
             let bytes = compiler.compile(source, &options).unwrap();
             // Renamed into place: a test in another process may be reading it.
             let file = tempfile::NamedTempFile::new_in(&folder).unwrap();
@@ -246,6 +263,89 @@ fn npy_keeps_types_that_numpy_has_no_name_for() {
     {
         assert!(text.contains(expected), "{expected} in {text}");
     }
+}
+
+/// Archives of two floats by name, of each format: `a` and `b` alone, both, and `bias`.
+fn archives(folder: &tempfile::TempDir) -> [String; 4] {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = path(folder, name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let floats = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>();
+
+    let header = r#"{"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    let header = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    let safetensors = [header, floats(&[7., 8.])].concat();
+
+    // One tensor and nothing about it; its name, one dimension of two, F32, at 0; aligned to 32.
+    let mut gguf = [&b"GGUF"[..], &3u32.to_le_bytes(), &1u64.to_le_bytes(), &[0; 8]].concat();
+    gguf.extend([&1u64.to_le_bytes(), &b"a"[..], &1u32.to_le_bytes()].concat());
+    gguf.extend([&2u64.to_le_bytes()[..], &[0; 4], &[0; 8]].concat());
+    gguf.resize(gguf.len().next_multiple_of(32), 0);
+    gguf.extend(floats(&[10., 100.]));
+
+    let (both, bias) = (path(folder, "both.irpa"), path(folder, "bias.irpa"));
+    let index = ParameterIndex::new().unwrap();
+    index.add("a", &[10f32, 100.], b"").unwrap();
+    index.add("b", &[7f32, 8.], b"").unwrap();
+    index.write_archive(&both).unwrap();
+    let index = ParameterIndex::new().unwrap();
+    index.add_splat("bias", 0.5f32, 8, b"").unwrap();
+    index.write_archive(&bias).unwrap();
+    [write("a.gguf", &gguf), write("b.safetensors", &safetensors), both, bias]
+}
+
+/// As the C tool, if there is one, prints them.
+#[test]
+fn parameters_come_from_archives() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b, both, bias] = archives(&folder);
+    let scoped = |path: &str| format!("--parameters=model={path}");
+    let bias = format!("--parameters={bias}");
+    let weights = module("weights");
+    let expected = "EXEC @apply\nresult[0]: hal.buffer_view\n2xf32=10.5 200.5\n\
+                    result[1]: hal.buffer_view\n2xf32=7 16\n";
+    for files in [vec![scoped(&both), bias.clone()], vec![bias.clone(), scoped(&a), scoped(&b)]] {
+        for mode in [None, Some("file"), Some("preload")] {
+            let mut rest = vec!["--input=2xf32=1 2".to_owned()];
+            rest.extend(files.iter().cloned());
+            rest.extend(mode.map(|mode| format!("--parameter_mode={mode}")));
+            let rest: Vec<_> = rest.iter().map(String::as_str).collect();
+            assert_eq!(succeeds(&line(&weights, "apply", &rest)), expected, "{rest:?}");
+            let Some(tool) = std::env::var_os("IREE_RUN_MODULE") else { continue };
+            let output = Command::new(tool)
+                .args([format!("--module={weights}"), "--function=apply".into()])
+                .args(&rest)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{rest:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_parameters_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b, both, bias] = archives(&folder);
+    let weights = module("weights");
+    let says = |files: &[&str], expected: &str| {
+        let mut rest = vec!["--input=2xf32"];
+        rest.extend(files.iter().flat_map(|file| ["--parameters", file]));
+        let message = fails(1, &line(&weights, "apply", &rest));
+        assert!(message.contains(expected), "{message}");
+    };
+    let scoped = |path: &str| format!("model={path}");
+    says(&[], "give --parameters [SCOPE=]FILE: ");
+    says(&[], "a module takes parameters");
+    says(&[&scoped(&a), &bias], "no parameter found in index with key 'b'");
+    says(&[&scoped(&both)], "no provider registered that handles scopes like ''");
+    says(&[&scoped(&both), &scoped(&b), &bias], "b.safetensors: the index has a parameter `b`");
+    says(&["model=/no/such.irpa"], "/no/such.irpa");
+    says(&["model.bin"], ".irpa, .gguf and .safetensors");
+    std::fs::write(&a, b"GGUF and no more").unwrap();
+    says(&[&scoped(&a)], "a.gguf");
 }
 
 #[test]

@@ -37,6 +37,31 @@ pub enum Memory {
 /// Any thread may hold one. Reads and writes of the same bytes are not ordered against each other
 /// or against a running call: whoever writes while others read must keep them apart, or they see
 /// (and leave) a mixture of old and new bytes.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// use iree_rt::{Buffer, ElementType, Instance};
+///
+/// let device = Instance::get()?.device("local-task")?;
+/// let weights = Buffer::allocate(&device, 256)?;
+/// weights.fill(0..256, 1f32)?;
+/// weights.write(64, &[2f32, 3.])?;
+///
+/// // A part is the same memory; its tensors start at multiples of 64 bytes.
+/// let part = weights.subspan(64..128)?;
+/// let row = part.view(&[2], ElementType::F32)?;
+/// assert_eq!(row.read::<f32>()?, [2., 3.]);
+///
+/// let copy = Buffer::allocate(&device, 64)?;
+/// copy.copy_from(0, &weights, 64, 64)?;
+/// weights.fill(64..72, 0u8)?;
+/// let mut bytes = [0; 8];
+/// copy.read_into(0, &mut bytes)?;
+/// assert_eq!(bytes, [0, 0, 0, 64, 0, 0, 64, 64]); // 2 and 3, little-endian
+/// assert_eq!(row.read::<f32>()?, [0., 0.]);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
 pub struct Buffer {
     raw: NonNull<sys::iree_hal_buffer_t>,
     /// Keeps the memory's origin alive: HAL buffers do not retain their device.

@@ -1,6 +1,7 @@
 //! Buffer views: buffers with a shape and an element type, the tensors of a call.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -47,6 +48,19 @@ impl BufferView {
     }
 
     /// A tensor of `shape` in new memory of `device`, whose elements are unspecified.
+    ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # let device = iree_rt::Instance::get()?.device("local-task")?;
+    /// use iree_rt::{BufferView, ElementType};
+    ///
+    /// let cache = BufferView::uninitialized(&device, &[2, 3], ElementType::I64)?;
+    /// cache.fill(7i64)?;
+    /// cache.write(4, &[-1i64, -2])?;
+    /// assert_eq!(cache.read_range::<i64>(3..6)?, [7, -1, -2]);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
     ///
     /// # Errors
     /// [`InvalidArgument`](Code::InvalidArgument) for a shape of too many elements;
@@ -248,6 +262,18 @@ impl BufferView {
 
     /// A copy of this tensor on `device`, which may be any.
     ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # let instance = iree_rt::Instance::get()?;
+    /// let (here, there) = (instance.device("local-task")?, instance.device("local-sync")?);
+    /// let tensor = here.buffer_view(&[2], &[1f32, 2.])?;
+    /// let copy = tensor.to_device(&there)?;
+    /// tensor.fill(0f32)?;
+    /// assert_eq!((copy.device(), copy.read::<f32>()?), (&there, vec![1., 2.]));
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
+    ///
     /// # Errors
     /// Allocation and transfer errors of the devices.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
@@ -258,6 +284,14 @@ impl BufferView {
 
     pub(crate) fn raw(&self) -> *mut sys::iree_hal_buffer_view_t {
         self.raw.as_ptr()
+    }
+
+    /// Gives the reference to the caller, who keeps the device.
+    pub(crate) fn into_raw(self) -> *mut sys::iree_hal_buffer_view_t {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: not used again, and not dropped.
+        drop(unsafe { ptr::read(&this.device) });
+        this.raw.as_ptr()
     }
 
     /// # Safety

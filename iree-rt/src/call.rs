@@ -1,9 +1,9 @@
 //! Calls: a function with its arguments and results, kept for any number of invocations.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::buffer_view::BufferView;
-use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::function::Function;
 use crate::list::List;
@@ -18,28 +18,54 @@ use crate::value::Value;
 /// Arguments stay until they are set again: a model's weights are set once, and only what
 /// changes is set for each step. Setting and invoking allocate nothing that grows.
 /// It may move between threads; it is invoked in the session that made it.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+/// # let vmfb = Compiler::find()?.compile(
+/// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+/// #        %sum = stablehlo.add %a, %b : tensor<4xf32>
+/// #        return %sum : tensor<4xf32> } }",
+/// #     &CompileOptions::default(),
+/// # )?;
+/// # let device = Instance::get()?.device("local-task")?;
+/// # // SAFETY: compiled just now for the CPU of this machine.
+/// # let module = unsafe { Module::from_bytes(&vmfb)? };
+/// # let mut session = Session::builder(&device).module(module).build()?;
+/// let mut call = session.prepare(&session.function("gate.add")?)?;
+/// call.set(0, device.buffer_view(&[4], &[1f32; 4])?)?;
+/// assert!(call.invoke(&mut session).is_err(), "argument 1 was not set");
+/// assert!(call.set(1, 7).is_err(), "no tensor");
+/// call.set(1, device.buffer_view(&[4], &[0f32; 4])?)?;
+/// for _ in 0..3 {
+///     call.invoke(&mut session)?;
+///     call.set(1, call.output(0)?)?;
+/// }
+/// assert_eq!(call.output_view(0)?.read::<f32>()?, [3.; 4]);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
 pub struct Call {
     /// The arguments, and room for two fences behind them when the function takes those.
     inputs: List,
     /// Arguments that the program may change, to be passed anew each time.
     fresh: Vec<(usize, Value)>,
-    /// Which arguments have been set, and how many have not.
-    set: Vec<bool>,
-    missing: usize,
+    /// So many arguments have been set from the first on, and these behind the first that has not.
+    set: usize,
+    ahead: BTreeSet<usize>,
     /// Of the last invocation. Dropped last: it keeps the device, whose buffers the others hold.
     outputs: Outputs,
 }
 
 impl Call {
-    pub(crate) fn new(function: Function, device: Device) -> Result<Self> {
-        let missing = function.arguments().len();
+    pub(crate) fn new(function: Function) -> Result<Self> {
         let fences = if function.coarse_fences() { 2 } else { 0 };
         Ok(Self {
-            inputs: List::nulls(missing + fences)?,
+            inputs: List::nulls(function.arguments().len() + fences)?,
             fresh: Vec::new(),
-            set: vec![false; missing],
-            missing,
-            outputs: Outputs::new(function, device)?,
+            set: 0,
+            ahead: BTreeSet::new(),
+            outputs: Outputs::new(function)?,
         })
     }
 
@@ -57,12 +83,19 @@ impl Call {
     pub fn set(&mut self, index: usize, value: impl Into<Value>) -> Result<()> {
         let value = value.into();
         self.check(index, &value)?;
-        self.inputs.set(index, &value)?;
+        let fresh = match value {
+            Value::BufferView(view) => {
+                self.inputs.put(index, view)?;
+                None
+            }
+            value => {
+                self.inputs.set(index, &value)?;
+                matches!(value, Value::List(_) | Value::Bytes(_)).then_some(value)
+            }
+        };
         self.mark(index);
         self.fresh.retain(|(other, _)| *other != index);
-        if matches!(value, Value::List(_) | Value::Bytes(_)) {
-            self.fresh.push((index, value));
-        }
+        self.fresh.extend(fresh.map(|value| (index, value)));
         Ok(())
     }
 
@@ -91,10 +124,10 @@ impl Call {
     /// Whether everything is there for an invocation in `session`.
     pub(crate) fn check_ready(&self, session: &Session) -> Result<()> {
         session.check_owner(self.function())?;
-        if let (1.., Some(index)) = (self.missing, self.set.iter().position(|set| !set)) {
+        if self.set < self.function().arguments().len() {
             return Err(Error::new(
                 Code::FailedPrecondition,
-                format!("argument {index} of `{}` was not set", self.function().name()),
+                format!("argument {} of `{}` was not set", self.set, self.function().name()),
             ));
         }
         Ok(())
@@ -158,8 +191,13 @@ impl Call {
     }
 
     fn mark(&mut self, index: usize) {
-        if !std::mem::replace(&mut self.set[index], true) {
-            self.missing -= 1;
+        if index > self.set {
+            self.ahead.insert(index);
+        } else if index == self.set {
+            self.set += 1;
+            while self.ahead.remove(&self.set) {
+                self.set += 1;
+            }
         }
     }
 
@@ -192,7 +230,8 @@ impl Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Call({:?}, {} arguments not set)", self.function(), self.missing)
+        let missing = self.function().arguments().len() - self.set - self.ahead.len();
+        write!(f, "Call({:?}, {missing} arguments not set)", self.function())
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
@@ -37,7 +37,9 @@ fn called<T>(code: impl FnOnce() -> T) -> thread::Result<T> {
 /// may be on one of those threads (a waker dropped the last handle), on a new thread.
 pub(crate) fn release(release: impl FnOnce() + Send + 'static) {
     if CALLED.get() {
-        // Without a thread to be had, what was to be released stays.
+        // Without a thread to be had, what was to be released stays: dropping it here would wait.
+        let release = ManuallyDrop::new(release);
+        let release = move || ManuallyDrop::into_inner(release)();
         let _ = thread::Builder::new().name("iree-rt-release".into()).spawn(release);
     } else {
         release();

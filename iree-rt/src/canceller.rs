@@ -10,19 +10,38 @@ use crate::error::{Code, Error, Result};
 /// same one.
 ///
 /// Calls and compilations that begin after [`cancel`](Self::cancel) fail with
-/// [`Code::Cancelled`]. A call that runs is not interrupted; a compilation is given up soon.
+/// [`Code::Cancelled`]. A call that runs is not interrupted, nor has it a time limit: IREE has no
+/// way to stop one. Who must not wait for it starts it and waits with a timeout
+/// ([`Session::call_async`](crate::Session::call_async), [`AsyncSession`](crate::AsyncSession)). A
+/// compilation is given up soon.
 ///
-/// ```no_run
-/// # fn generate(mut session: iree_rt::Session, step: iree_rt::Function) -> iree_rt::Result<()> {
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # use iree_rt::{Code, CompileOptions, Compiler, Instance, Module, Session};
+/// # let vmfb = Compiler::find()?.compile(
+/// #     "module @gate { func.func @step(%a: i32) -> i32 { return %a : i32 } }",
+/// #     &CompileOptions::default(),
+/// # )?;
+/// # let device = Instance::get()?.device("local-task")?;
+/// # // SAFETY: compiled just now for the CPU of this machine.
+/// # let module = unsafe { Module::from_bytes(&vmfb)? };
+/// # let mut session = Session::builder(&device).module(module).build()?;
+/// let step = session.typed::<(i32,), i32>("gate.step")?;
 /// let canceller = session.canceller();
 /// std::thread::spawn(move || {
-///     std::thread::sleep(std::time::Duration::from_secs(10));
+///     std::thread::sleep(std::time::Duration::from_millis(10));
 ///     canceller.cancel();
 /// });
-/// loop {
-///     session.call(&step, [])?; // fails with `Code::Cancelled` after 10 seconds
-/// }
-/// # }
+/// let stopped = loop {
+///     if let Err(error) = step.call(&mut session, (1,)) {
+///         break error;
+///     }
+/// };
+/// assert_eq!(stopped.code(), Code::Cancelled);
+/// session.canceller().reset();
+/// assert_eq!(step.call(&mut session, (2,))?, 2);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Canceller(Arc<AtomicBool>);

@@ -19,7 +19,8 @@ use crate::local_device;
 use crate::profile::Recorder;
 use crate::status::check;
 
-/// How to open a device; the default suits most programs.
+/// How to open a device; the default suits most programs. New fields may come: name those you set,
+/// and take the others from the default.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceOptions {
     /// Worker threads of `local-task`, 1 to 64; `None`: one for each physical core that this

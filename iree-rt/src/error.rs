@@ -9,6 +9,27 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// A failure inside IREE carries IREE's own message, its annotations and the source location
 /// that raised it.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// use iree_rt::{Code, Error, Instance};
+///
+/// fn open(uri: &str) -> iree_rt::Result<iree_rt::Device> {
+///     Instance::get()?.device(uri).map_err(|error| error.context("starting up"))
+/// }
+///
+/// let error = open("abacus").unwrap_err();
+/// match error.code() {
+///     Code::NotFound => assert!(error.message().contains("this runtime has"), "{error}"),
+///     other => panic!("{other:?}"),
+/// }
+/// // One error for everything: boxed, and sent to other threads.
+/// let boxed: Box<dyn std::error::Error + Send + Sync> = error.into();
+/// assert!(boxed.to_string().starts_with("starting up: "));
+/// assert!(boxed.downcast_ref::<Error>().is_some());
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[error("{}", .0.message)]
 pub struct Error(Box<Inner>);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use iree_sys as sys;
 
+use crate::device::Device;
 use crate::driver::text;
 use crate::signature::{Signature, ValueType};
 
@@ -73,6 +74,8 @@ struct Inner {
     session: u64,
     module: String,
     info: FunctionInfo,
+    /// That of the session, for what its calls take and leave.
+    device: Device,
 }
 
 // SAFETY: the raw function is a module address and an ordinal, used only through the session of
@@ -83,12 +86,13 @@ unsafe impl Sync for Inner {}
 
 impl Function {
     /// # Safety
-    /// `raw` is a function of a module that the session numbered `session` keeps alive.
-    pub(crate) unsafe fn new(raw: sys::iree_vm_function_t, session: u64) -> Self {
+    /// `raw` is a function of a module that the session numbered `session`, which is on `device`,
+    /// keeps alive.
+    pub(crate) unsafe fn new(raw: sys::iree_vm_function_t, session: u64, device: Device) -> Self {
         // SAFETY: by the contract of this function.
         let (module, info) =
             unsafe { (text(sys::iree_vm_module_name(raw.module)), FunctionInfo::of(&raw)) };
-        Self(Arc::new(Inner { raw, session, module, info }))
+        Self(Arc::new(Inner { raw, session, module, info, device }))
     }
 
     /// Its full name: `module.function`.
@@ -125,6 +129,11 @@ impl Function {
     /// The number of its session.
     pub(crate) fn session(&self) -> u64 {
         self.0.session
+    }
+
+    /// The device of its session, the first of several.
+    pub(crate) fn device(&self) -> &Device {
+        &self.0.device
     }
 
     pub(crate) fn raw(&self) -> sys::iree_vm_function_t {

@@ -16,8 +16,10 @@ impl Buffer {
     /// The bytes of `owner` as a read-only buffer of `device`, without a copy; `owner` (a mapped
     /// file, say) lives until the last handle of the buffer is gone.
     ///
-    /// The bytes must start at a multiple of [`ALIGNMENT`] and stay where they are when `owner`
-    /// is moved.
+    /// The bytes must start at a multiple of [`ALIGNMENT`]. [`BufferView::map_constant`] shows an
+    /// import.
+    ///
+    /// [`BufferView::map_constant`]: crate::BufferView::map_constant
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Code::InvalidArgument) for misaligned bytes; the device's
@@ -38,6 +40,24 @@ impl Buffer {
 
     /// The `length` bytes of host memory at `pointer` as a buffer of `device` to read and write,
     /// without a copy; `owner` lives until the last handle of the buffer is gone.
+    ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # let device = iree_rt::Instance::get()?.device("local-task")?;
+    /// use std::ptr::NonNull;
+    /// use iree_rt::{Buffer, ElementType};
+    ///
+    /// let mut pages = memmap2::MmapMut::map_anon(4096)?;
+    /// let start = NonNull::new(pages.as_mut_ptr()).unwrap();
+    /// // SAFETY: pages stay where they are when their handle is moved into the buffer.
+    /// let buffer = unsafe { Buffer::import_host(&device, start, pages.len(), pages)? };
+    /// let tensor = buffer.view(&[3], ElementType::I32)?;
+    /// tensor.write(0, &[1i32, 2, 3])?;
+    /// // SAFETY: the buffer keeps the pages, and nobody writes them now.
+    /// assert_eq!(unsafe { start.cast::<[i32; 3]>().read() }, [1, 2, 3]);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
     ///
     /// # Errors
     /// As [`import`](Self::import).

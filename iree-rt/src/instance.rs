@@ -20,6 +20,21 @@ static INITIALIZING: Mutex<()> = Mutex::new(());
 ///
 /// There is one because IREE registers VM types in process-global variables. Any thread may use
 /// it at any time.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// use iree_rt::{DeviceOptions, Instance};
+///
+/// let instance = Instance::get()?;
+/// for driver in instance.drivers()? {
+///     println!("{}: {} devices", driver.name, driver.devices().map_or(0, |found| found.len()));
+/// }
+/// let options = DeviceOptions { threads: Some(2), ..DeviceOptions::default() };
+/// let device = instance.device_with("local-task", &options)?;
+/// assert_eq!((device.uri(), device.threads()), ("local-task", Some(2)));
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
 #[derive(Debug)]
 pub struct Instance {
     pub(crate) vm: NonNull<sys::iree_vm_instance_t>,

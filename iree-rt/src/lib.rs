@@ -187,6 +187,10 @@ mod timepoint;
 #[cfg(feature = "raw")]
 mod raw;
 
+#[cfg(doctest)]
+#[allow(dead_code)]
+mod misuse;
+
 pub use async_session::{AsyncSession, Running};
 pub use buffer::{Buffer, Memory};
 pub use buffer_view::BufferView;

@@ -5,6 +5,7 @@ use std::ptr;
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
+use crate::buffer_view::BufferView;
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::fence::Fence;
@@ -54,7 +55,7 @@ impl List {
             match value {
                 Value::List(_) if depth == 0 => return Err(too_deep()),
                 Value::List(inner) => {
-                    list.set_reference(index, &Self::nested(inner, depth - 1)?.0)?;
+                    list.set_reference(index, Self::nested(inner, depth - 1)?.0)?;
                 }
                 value => list.set(index, value)?,
             }
@@ -96,17 +97,24 @@ impl List {
             Value::F64(value) => sys::iree_vm_value_make_f64(*value),
             reference => {
                 let raw = RawReference::of(reference)?.expect("all but scalars are references");
-                return self.set_reference(index, &raw);
+                return self.set_reference(index, raw);
             }
         };
         // SAFETY: the list is live; IREE checks the index.
         check(unsafe { sys::iree_vm_list_set_value(self.raw(), index, &scalar) })
     }
 
-    fn set_reference(&mut self, index: usize, reference: &RawReference) -> Result<()> {
-        // SAFETY: list and reference are live, and the list takes its own count; IREE checks the
-        // index.
-        check(unsafe { sys::iree_vm_list_set_ref_retain(self.raw(), index, reference.raw()) })
+    /// Replaces entry `index` by a tensor whose device outlives the list.
+    pub(crate) fn put(&mut self, index: usize, view: BufferView) -> Result<()> {
+        // SAFETY: the reference is the view's, which gives it up.
+        let raw = unsafe { RawReference::own(sys::iree_hal_buffer_view_move_ref(view.into_raw())) };
+        self.set_reference(index, raw)
+    }
+
+    fn set_reference(&mut self, index: usize, mut reference: RawReference) -> Result<()> {
+        // SAFETY: list and reference are live; IREE checks the index, and leaves null behind where
+        // it takes the count over.
+        check(unsafe { sys::iree_vm_list_set_ref_move(self.raw(), index, reference.raw_mut()) })
     }
 
     pub(crate) fn set_fence(&mut self, index: usize, fence: Option<&Fence>) -> Result<()> {

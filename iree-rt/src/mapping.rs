@@ -67,6 +67,21 @@ impl BufferView {
     /// The elements of memory that nobody writes, in place: of [`Buffer::import`], and constants
     /// of a module.
     ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # let device = iree_rt::Instance::get()?.device("local-task")?;
+    /// use iree_rt::{Buffer, ElementType};
+    ///
+    /// let file = memmap2::MmapMut::map_anon(64)?.make_read_only()?; // in place of a mapped file
+    /// let imported = Buffer::import(&device, file)?.view(&[16], ElementType::F32)?;
+    /// let clone = imported.clone();
+    /// assert_eq!(imported.map_constant::<f32>()?[..], [0.; 16]);
+    /// assert_eq!(clone.map_constant::<f32>()?[..], [0.; 16]);
+    /// assert!(clone.write(0, &[1f32]).is_err());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
+    ///
     /// # Errors
     /// As [`map`](Self::map), and [`FailedPrecondition`](Code::FailedPrecondition) for memory that
     /// can be written.

@@ -138,6 +138,25 @@ impl Module {
 
     /// The functions that it exports, in the order of the file.
     ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # use iree_rt::{CompileOptions, Compiler, Module, ScalarType, ValueType};
+    /// let vmfb = Compiler::find()?.compile(
+    ///     "module @gate { func.func @scale(%a: tensor<?x4xf32>, %by: i32) -> i32 {
+    ///        return %by : i32 } }",
+    ///     &CompileOptions::default(),
+    /// )?;
+    /// // SAFETY: compiled just now for the CPU of this machine.
+    /// let module = unsafe { Module::from_bytes(&vmfb)? };
+    /// let [scale] = &module.functions()?[..] else { panic!("one function") };
+    /// assert_eq!((module.name().as_str(), scale.name.as_str()), ("gate", "scale"));
+    /// assert_eq!(scale.signature.to_string(), "(tensor<?x4xf32>, i32) -> (i32)");
+    /// assert_eq!(scale.signature.arguments[1], ValueType::Scalar(ScalarType::I32));
+    /// assert!(scale.declaration.contains("@scale")); // the compiler's `iree.abi.declaration`
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
+    ///
     /// # Errors
     /// When IREE cannot read its own table.
     pub fn functions(&self) -> Result<Vec<FunctionInfo>> {

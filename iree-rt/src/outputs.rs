@@ -15,16 +15,15 @@ pub struct Outputs {
     list: List,
     /// Those that the program may still hold and change, copied before it could: lists and bytes.
     copies: Vec<(usize, Value)>,
+    /// Dropped last: it keeps the device, whose buffers the list holds.
     function: Function,
-    /// Dropped last: the list holds buffers of the device.
-    device: Device,
 }
 
 impl Outputs {
     /// None yet, with room for those of `function`.
-    pub(crate) fn new(function: Function, device: Device) -> Result<Self> {
+    pub(crate) fn new(function: Function) -> Result<Self> {
         let list = List::with_capacity(function.results().len())?;
-        Ok(Self { list, copies: Vec::new(), function, device })
+        Ok(Self { list, copies: Vec::new(), function })
     }
 
     /// The function that was called.
@@ -60,7 +59,7 @@ impl Outputs {
         }
         match self.copies.iter().find(|(copied, _)| *copied == index) {
             Some((_, value)) => Ok(value.clone()),
-            None => self.list.get(index, &self.device),
+            None => self.list.get(index, self.device()),
         }
     }
 
@@ -74,7 +73,7 @@ impl Outputs {
     }
 
     pub(crate) fn device(&self) -> &Device {
-        &self.device
+        self.function.device()
     }
 
     pub(crate) fn list(&self) -> &List {
@@ -90,7 +89,7 @@ impl Outputs {
     pub(crate) fn copy_shared(&mut self) -> Result<()> {
         for (index, ty) in self.function.results().iter().enumerate() {
             if matches!(ty, ValueType::List(_) | ValueType::Bytes | ValueType::Reference(_)) {
-                self.copies.push((index, self.list.get(index, &self.device)?));
+                self.copies.push((index, self.list.get(index, self.function.device())?));
             }
         }
         Ok(())

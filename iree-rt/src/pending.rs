@@ -104,7 +104,7 @@ impl Call {
         }
         self.check_ready(session)?;
         let mut inputs = self.inputs()?;
-        let mut outputs = Outputs::new(function.clone(), session.device().clone())?;
+        let mut outputs = Outputs::new(function.clone())?;
         let done = invoke(session, &mut inputs, &mut outputs, after)?;
         // Until the work is done it may use whatever the call was given, and data of the modules.
         // Tensors that came from elsewhere, native functions and parameters, it holds itself.

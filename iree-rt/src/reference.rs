@@ -220,6 +220,11 @@ impl RawReference {
     pub(crate) fn raw(&self) -> &sys::iree_vm_ref_t {
         &self.0
     }
+
+    /// For IREE to move the count elsewhere, leaving null.
+    pub(crate) fn raw_mut(&mut self) -> &mut sys::iree_vm_ref_t {
+        &mut self.0
+    }
 }
 
 impl Drop for RawReference {

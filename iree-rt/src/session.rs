@@ -26,6 +26,34 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 ///
 /// One thread uses it at a time (calls take `&mut`, as they change the modules' state), and it
 /// may move between threads; sessions run side by side without a lock of ours.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+/// # let vmfb = Compiler::find()?.compile(
+/// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+/// #        %sum = stablehlo.add %a, %b : tensor<4xf32>
+/// #        return %sum : tensor<4xf32> } }",
+/// #     &CompileOptions::default(),
+/// # )?;
+/// # let device = Instance::get()?.device("local-task")?;
+/// // SAFETY: compiled just now for the CPU of this machine.
+/// let module = unsafe { Module::from_bytes(&vmfb)? };
+/// let sums = std::thread::scope(|scope| {
+///     let session = || Session::builder(&device).module(module.clone()).build();
+///     let run = |mut session: Session, x: f32| {
+///         let add = session.function("gate.add")?;
+///         let x = session.device().buffer_view(&[4], &[x; 4])?;
+///         session.call(&add, [(&x).into(), (&x).into()])?.buffer_view(0)?.read::<f32>()
+///     };
+///     let (one, other) = (session()?, session()?);
+///     let threads = [(one, 1.), (other, 2.)].map(|(it, x)| scope.spawn(move || run(it, x)));
+///     threads.map(|thread| thread.join().unwrap()).into_iter().collect::<iree_rt::Result<Vec<_>>>()
+/// })?;
+/// assert_eq!(sums, [[2.; 4], [4.; 4]]);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
 pub struct Session {
     context: NonNull<sys::iree_vm_context_t>,
     number: u64,
@@ -85,7 +113,7 @@ impl Session {
         });
         match found {
             // SAFETY: the context of this session keeps the function's module alive.
-            Ok(()) => Ok(unsafe { Function::new(raw, self.number) }),
+            Ok(()) => Ok(unsafe { Function::new(raw, self.number, self.device.clone()) }),
             Err(error) if error.code() == Code::ResourceExhausted => Err(error),
             Err(_) => Err(Error::new(
                 Code::NotFound,
@@ -100,7 +128,7 @@ impl Session {
     /// [`InvalidArgument`](Code::InvalidArgument) when the function is of another session.
     pub fn prepare(&self, function: &Function) -> Result<Call> {
         self.check_owner(function)?;
-        Call::new(function.clone(), self.device.clone())
+        Call::new(function.clone())
     }
 
     /// Calls `function` with `arguments` and waits for its results.

@@ -166,6 +166,18 @@ impl SessionBuilder {
     ///
     /// Only a runtime that is made for it can (`cargo xtask fetch-iree --vm-trace` makes one): with
     /// others, [`build`](Self::build) fails with [`Unimplemented`](Code::Unimplemented).
+    ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # use iree_rt::{Code, Instance, Session};
+    /// # let device = Instance::get()?.device("local-sync")?;
+    /// match Session::builder(&device).trace_execution(true).build() {
+    ///     Ok(_session) => {}
+    ///     Err(error) => assert_eq!(error.code(), Code::Unimplemented),
+    /// }
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
     pub fn trace_execution(mut self, yes: bool) -> Self {
         self.trace_execution = yes;
         self

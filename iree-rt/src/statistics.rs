@@ -50,6 +50,7 @@ impl Device {
     /// drop(buffer);
     /// let used = device.memory_statistics().device;
     /// assert_eq!((used.live(), used.peak), (0, 1 << 20));
+    /// device.trim()?; // the CPU devices keep such blocks for the next call
     /// # Ok(()) }
     /// # #[cfg(not(feature = "link"))] fn main() {}
     /// ```

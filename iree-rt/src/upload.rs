@@ -20,6 +20,23 @@ const HUGE_PAGE: usize = 2 << 20;
 /// On CPU devices this is the buffer's own memory, on huge pages where the system has them: a
 /// weight is packed straight into it. On others it is host memory that `finish` sends to the
 /// device. Parts of the slice may be filled by several threads.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # let device = iree_rt::Instance::get()?.device("local-task")?;
+/// use iree_rt::{ElementType, Upload};
+///
+/// let mut upload = Upload::new(&device, 4 << 20)?;
+/// std::thread::scope(|scope| {
+///     for (number, part) in upload.chunks_mut(1 << 20).enumerate() {
+///         scope.spawn(move || part.fill(number as u8));
+///     }
+/// });
+/// let weights = upload.finish()?.view(&[4, 1 << 20], ElementType::UI8)?;
+/// assert_eq!(weights.read_range::<u8>((1 << 20) - 1..(1 << 20) + 1)?, [0, 1]);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
 pub struct Upload {
     device: Device,
     map: Part,

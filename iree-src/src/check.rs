@@ -104,6 +104,7 @@ mod tests {
             target: "t".into(),
             origin: Origin { kind: OriginKind::Source, detail: "test".into() },
             sanitizer: None,
+            mended: Vec::new(),
             drivers: vec!["local-sync".into()],
             vm_trace: false,
             include: vec![],

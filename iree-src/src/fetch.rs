@@ -9,8 +9,8 @@ use crate::registry::SourceTree;
 use crate::request::{Compiler, Origin, Request};
 use crate::wheel::{self, Wheel};
 use crate::{
-    Error, Fetched, FileHash, Manifest, OriginKind, Result, manifest, place, prebuilt, registry,
-    runtime, source,
+    Error, Fetched, FileHash, Manifest, OriginKind, Result, manifest, mend, place, prebuilt,
+    registry, runtime, source,
 };
 
 /// How [`fetch`] ended.
@@ -111,6 +111,8 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         && (!request.vm_trace || manifest.vm_trace)
         // A folder of an earlier version of this crate is made again; upstream's has what it has.
         && (manifest.origin.kind == OriginKind::Dist || manifest.has_parameters())
+        && (manifest.origin.kind != OriginKind::Registry
+            || manifest.mended == mend::names(&request.version))
         && (request.compiler == Compiler::None || manifest.compiler.is_some())
 }
 
@@ -160,6 +162,7 @@ fn from_source(
         target: request.target.clone(),
         origin: manifest::Origin { kind: origin.kind(), detail: tree.detail },
         sanitizer: request.sanitizer,
+        mended: if tree.mended { mend::names(&request.version) } else { Vec::new() },
         drivers: built.drivers,
         vm_trace: request.vm_trace,
         include: vec!["include".into()],

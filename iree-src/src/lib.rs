@@ -30,6 +30,8 @@ pub mod fetch;
 #[cfg(feature = "build")]
 mod headers;
 #[cfg(feature = "build")]
+mod mend;
+#[cfg(feature = "build")]
 mod place;
 #[cfg(feature = "build")]
 mod platform;

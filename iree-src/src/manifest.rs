@@ -26,6 +26,9 @@ pub struct Manifest {
     /// What the runtime library is instrumented for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sanitizer: Option<Sanitizer>,
+    /// Faults of this version of IREE that were mended before the runtime was built.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mended: Vec<String>,
     /// HAL drivers inside the runtime library, for example `local-task`.
     pub drivers: Vec<String>,
     /// Whether the runtime can write what its VM executes.

@@ -36,6 +36,7 @@ mod tests {
             origin: Origin { kind: OriginKind::Registry, detail: "test".into() },
             drivers: vec![],
             sanitizer: None,
+            mended: Vec::new(),
             vm_trace: false,
             include: vec![],
             lib: "lib".into(),

@@ -55,6 +55,7 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
         target: host_target(),
         origin: Origin { kind: OriginKind::Dist, detail: "unpacked by hand".into() },
         sanitizer: None,
+        mended: Vec::new(),
         drivers: drivers(&folder.join(&runtime))?,
         vm_trace: false,
         include: vec![include],

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::request::Request;
-use crate::{Error, Fetched, Result, process};
+use crate::{Error, Fetched, Result, mend, process};
 
 const MANIFEST: &str = include_str!("../pins/registry.toml");
 const LOCK: &str = include_str!("../pins/registry.lock");
@@ -19,6 +19,8 @@ pub(crate) struct SourceTree {
     pub(crate) detail: String,
     /// What was downloaded to get it.
     pub(crate) fetched: Vec<Fetched>,
+    /// Whether the faults of its version are mended.
+    pub(crate) mended: bool,
 }
 
 /// Lets cargo fetch the pinned package; `scratch` is a folder for the pinned manifest.
@@ -55,9 +57,10 @@ pub(crate) fn fetch(request: &Request, scratch: &Path) -> Result<SourceTree> {
     let sha256 = checksum().unwrap_or_default().to_owned();
     let name = format!("{PACKAGE}-{version}.crate");
     Ok(SourceTree {
-        dir: dir.join("iree"),
+        dir: mend::copy(&dir.join("iree"), scratch.join("iree"), &request.version)?,
         detail: format!("{PACKAGE} {version}"),
         fetched: vec![Fetched { name, sha256 }],
+        mended: true,
     })
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::registry::SourceTree;
 use crate::request::Request;
-use crate::{Error, Result, process, tools};
+use crate::{Error, Result, mend, process, tools};
 
 const UPSTREAM: &str = "https://github.com/iree-org/iree.git";
 /// The submodules that a runtime without graphics drivers and tests is built from.
@@ -21,7 +21,7 @@ pub(crate) fn tree(
     if let Some(dir) = dir {
         let dir = std::path::absolute(dir).map_err(Error::io("resolve", dir))?;
         let detail = format!("{}{}", dir.display(), commit(request, &dir));
-        return Ok(SourceTree { dir, detail, fetched: Vec::new() });
+        return Ok(SourceTree { dir, detail, fetched: Vec::new(), mended: false });
     }
     if request.offline {
         return Err(Error::Offline { what: "a clone of IREE".into() });
@@ -49,7 +49,8 @@ pub(crate) fn tree(
     process::logged("fetching IREE's submodules", &mut command, &log, |_| {})?;
     step.done();
     let detail = format!("{url} {tag}{}", commit(request, &clone));
-    Ok(SourceTree { dir: clone, detail, fetched: Vec::new() })
+    mend::in_place(&clone, &request.version)?;
+    Ok(SourceTree { dir: clone, detail, fetched: Vec::new(), mended: true })
 }
 
 /// ` at <commit>` when `dir` is itself a git checkout.

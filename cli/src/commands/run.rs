@@ -5,6 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+/// How an archive of parameters is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ParameterMode {
+    /// Map the file; what is used of it is read
+    File,
+    /// Read all of it into memory
+    Preload,
+}
+
 /// What to call with what.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -17,6 +26,16 @@ pub struct Args {
     /// The function, of the last module unless written as module.function [default: the only one]
     #[arg(short, long, value_name = "NAME")]
     function: Option<String>,
+
+    /// An archive of parameters that modules may ask for, of a scope or of none: .irpa, .gguf or
+    /// .safetensors. Those of one scope answer together
+    #[arg(short, long, value_name = "[SCOPE=]FILE")]
+    parameters: Vec<String>,
+
+    /// How archives of parameters are read
+    #[arg(long, alias = "parameter_mode", value_name = "HOW", value_enum,
+          default_value_t = ParameterMode::File)]
+    parameter_mode: ParameterMode,
 
     /// Device, as `iree-llm devices` lists them
     #[arg(long, env = "IREE_LLM_DEVICE", value_name = "URI", default_value = "local-task")]
@@ -95,6 +114,7 @@ Examples:
   iree-llm run -m add.vmfb -f add -i @a.npy -i 4xf32=@b.bin -o @sum.npy
   iree-llm run -m add.vmfb -f add -i 4xf32=1 -i 4xf32=2 -e 4xf32=3 --rtol 1e-3
   iree-llm run -m add.vmfb -f add -i 4xf32=1 -i 4xf32=2 --benchmark --device local-sync
+  iree-llm run -m model.vmfb -f main -i 1xi64=7 --parameters model=weights.safetensors
 
 Values, as iree-run-module takes them:
   3, -1.5, 0x7f           a scalar
@@ -139,6 +159,7 @@ mod call {
 
     use super::*;
     use crate::run::compare::{Tolerance, difference};
+    use crate::run::parameters;
     use crate::run::timing::{self, Plan, Times};
     use crate::run::value::{self, HostValue};
 
@@ -152,7 +173,11 @@ mod call {
             for path in &self.module {
                 builder = builder.module(load(path)?);
             }
-            let mut session = builder.build()?;
+            let builder = parameters::give(builder, &self.parameters, self.parameter_mode)?;
+            let mut session = builder.build().map_err(|error| {
+                let wants = error.message().contains("takes parameters");
+                if wants { error.context("give --parameters [SCOPE=]FILE") } else { error }
+            })?;
             let function = self.function(&session)?;
 
             let inputs = value::parse("--input", &self.input, function.arguments())

@@ -4,5 +4,6 @@
 pub mod compare;
 pub mod files;
 pub mod npy;
+pub mod parameters;
 pub mod timing;
 pub mod value;

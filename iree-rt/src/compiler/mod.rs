@@ -29,6 +29,12 @@ use process::Program;
 /// let compiler = Compiler::find()?;
 /// let error = compiler.compile("func.func @f() { nonsense }", &CompileOptions::default());
 /// assert!(error.unwrap_err().message().contains("nonsense"));
+///
+/// // The same inside this process:
+/// // SAFETY: the library that the IREE folder came with.
+/// let compiler = unsafe { Compiler::library(Compiler::find_library()?)? };
+/// let vmfb = compiler.compile("func.func @f() { return }", &CompileOptions::default())?;
+/// assert!(!vmfb.is_empty());
 /// # Ok(()) }
 /// # #[cfg(not(feature = "link"))] fn main() {}
 /// ```

@@ -33,7 +33,29 @@ use crate::status::{check, status_of};
 ///         Ok(vec![1; length])
 ///     }
 /// }
-/// # let _ = Ones;
+///
+/// # #[cfg(feature = "link")] fn main() -> Result<()> {
+/// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+/// let vmfb = Compiler::find()?.compile(
+///     r#"module @program {
+///          util.global private @w = #flow.parameter.named<"ones"::"4"> : tensor<4xi8>
+///          func.func @run() -> tensor<4xi8> {
+///            %w = util.global.load @w : tensor<4xi8>
+///            %0 = stablehlo.add %w, %w : tensor<4xi8>
+///            return %0 : tensor<4xi8>
+///          }
+///        }"#,
+///     &CompileOptions::default(),
+/// )?;
+/// let device = Instance::get()?.device("local-task")?;
+/// // SAFETY: compiled just now for the CPU of this machine.
+/// let program = unsafe { Module::from_bytes(&vmfb)? };
+/// let mut session =
+///     Session::builder(&device).parameter_provider(Ones).module(program).build()?;
+/// let run = session.function("program.run")?;
+/// assert_eq!(session.call(&run, [])?.buffer_view(0)?.read::<i8>()?, [2; 4]);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
 /// ```
 pub trait ParameterProvider: Send + Sync {
     /// Whether it answers for the parameters of `scope`, which is empty for those without.

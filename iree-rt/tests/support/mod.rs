@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod in_flight;
+
 use std::sync::OnceLock;
 
 use iree_rt::{Code, CompileOptions, Compiler, Device, Instance, Module, Result, Session};

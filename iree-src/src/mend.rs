@@ -1,0 +1,118 @@
+//! Faults of IREE that are mended in its sources before they are built.
+//!
+//! A checkout of the user's is built as it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// A fault, and what to replace to be rid of it.
+struct Mend {
+    /// In a word, for the manifest.
+    name: &'static str,
+    version: &'static str,
+    file: &'static str,
+    /// Text, what takes its place, and how often it is there.
+    edits: &'static [(&'static str, &'static str, usize)],
+}
+
+const MENDS: [Mend; 1] = [
+    // `local-task` reads the queue from an operation that it has just handed to the workers, who may
+    // be done with it: its memory may be another thread's operation or resource set by then.
+    Mend {
+        name: "task-queue-after-push",
+        version: "3.13.0",
+        file: "runtime/src/iree/hal/drivers/local_task/task_queue.c",
+        edits: &[
+            (
+                "iree_hal_task_queue_op_slist_push(&operation->queue->ready_list,",
+                "iree_hal_task_queue_t* const pushed_to = operation->queue; \
+                 iree_hal_task_queue_op_slist_push(&pushed_to->ready_list,",
+                2,
+            ),
+            (
+                "schedule_process(operation->queue->executor,",
+                "schedule_process(pushed_to->executor,",
+                2,
+            ),
+            ("&operation->queue->process);", "&pushed_to->process);", 2),
+        ],
+    },
+];
+
+/// The names of what is mended in trees of this version.
+pub(crate) fn names(version: &str) -> Vec<String> {
+    MENDS.iter().filter(|it| it.version == version).map(|it| it.name.to_owned()).collect()
+}
+
+/// A mended copy of the tree `from` of this version, at `to`.
+pub(crate) fn copy(from: &Path, to: PathBuf, version: &str) -> Result<PathBuf> {
+    copy_tree(from, &to)?;
+    in_place(&to, version)?;
+    Ok(to)
+}
+
+/// Mends the tree `dir` of this version.
+pub(crate) fn in_place(dir: &Path, version: &str) -> Result<()> {
+    for mend in MENDS.iter().filter(|it| it.version == version) {
+        let path = dir.join(mend.file);
+        let mut text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        for (old, new, times) in mend.edits {
+            if text.matches(old).count() != *times {
+                return Err(Error::Request(format!(
+                    "{} is not that of IREE {version}: `{}` cannot be mended in it",
+                    path.display(),
+                    mend.name
+                )));
+            }
+            text = text.replace(old, new);
+        }
+        fs::write(&path, text).map_err(Error::io("write", &path))?;
+    }
+    Ok(())
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(Error::io("create", to))?;
+    for entry in fs::read_dir(from).map_err(Error::io("read", from))? {
+        let entry = entry.map_err(Error::io("read", from))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy_tree(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).map_err(Error::io("write", &target))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_mended_once_and_only_that_of_its_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let mend = &MENDS[0];
+        let file = from.join(mend.file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(from.join("LICENSE"), "text").unwrap();
+        let old: String =
+            mend.edits.iter().map(|(old, _, times)| format!("{old}\n").repeat(*times)).collect();
+        fs::write(&file, &old).unwrap();
+
+        let copied = copy(&from, to, mend.version).unwrap();
+        assert_eq!(fs::read_to_string(copied.join("LICENSE")).unwrap(), "text");
+        let mended = fs::read_to_string(copied.join(mend.file)).unwrap();
+        for (old, new, times) in mend.edits {
+            assert_eq!((mended.matches(old).count(), mended.matches(new).count()), (0, *times));
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), old, "the original stays");
+        let again = in_place(&copied, mend.version).unwrap_err().to_string();
+        assert!(again.contains(mend.name), "{again}");
+        in_place(&copied, "3.14.0").unwrap();
+        assert_eq!((names(mend.version).len(), names("3.14.0").len()), (1, 0));
+    }
+}
