@@ -48,7 +48,8 @@ pub struct PlaceArgs {
     #[arg(long, env = "IREE_LLM_CONTEXT", value_name = "TOKENS", value_parser = positive)]
     context: Option<usize>,
 
-    /// How weights are read: mmap, or read (for files on a network drive or that others rewrite)
+    /// How weights are read: mmap, read (for files on a network drive or that others rewrite), or
+    /// random: not at all, but made up by the shapes in config.json, to see how fast they run
     #[arg(long, env = "IREE_LLM_LOAD_MODE", value_name = "NAME", default_value = "mmap",
           value_parser = LoadMode::from_str)]
     load_mode: LoadMode,
@@ -173,6 +174,7 @@ impl PlaceArgs {
             kernels: self.no_kernels.then_some(false),
             compiler: self.compile.iree_compile.clone(),
             profile,
+            ahead: None,
             observer: Some(observer),
         };
         self.backend.open(&model.folder, &options)

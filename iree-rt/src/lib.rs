@@ -57,7 +57,7 @@
 //! # Memory
 //!
 //! Everything keeps alive what it was made from, in any order of dropping. [`Upload`] fills a
-//! large buffer in place, [`Buffer::import`] takes over host memory (a mapped file) without a
+//! large buffer in place, [`Staging`] piece by piece while the device copies, [`Buffer::import`] takes over host memory (a mapped file) without a
 //! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
 //!
 //! A tensor is read and written by copies, or in place: [`BufferView::map_mut`] is safe, because
@@ -143,6 +143,7 @@ mod literal;
 mod mapping;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod staging;
 mod upload;
 
 // Programs.
@@ -211,6 +212,7 @@ pub use semaphore::Semaphore;
 pub use session::Session;
 pub use session_builder::SessionBuilder;
 pub use signature::{ScalarType, Signature, ValueType};
+pub use staging::Staging;
 pub use statistics::{MemoryStatistics, MemoryUse};
 pub use typed::{Tensor, Typed};
 pub use typed_function::{Parameters, Results, TypedFunction};

@@ -161,7 +161,7 @@ const READ_WRITE: sys::iree_hal_memory_access_bits_t =
     sys::IREE_HAL_MEMORY_ACCESS_READ | sys::IREE_HAL_MEMORY_ACCESS_WRITE;
 
 /// Bytes that IREE mapped; unmapped when dropped.
-struct Mapping {
+pub(crate) struct Mapping {
     raw: sys::iree_hal_buffer_mapping_t,
     /// What was asked for; there may be more.
     length: usize,
@@ -174,6 +174,20 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// All bytes of `buffer`, to read and write.
+    ///
+    /// # Safety
+    /// While it lives, nobody else reads or writes them.
+    pub(crate) unsafe fn of(buffer: &Buffer) -> Result<Self> {
+        Self::new(buffer.raw(), buffer.len(), READ_WRITE)
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: mapped; nobody else has the bytes (by the contract of `of`).
+        unsafe { slice::from_raw_parts_mut(self.pointer(), self.length) }
+    }
+
     /// The first `length` bytes of a live buffer, which the mapping retains.
     fn new(
         buffer: *mut sys::iree_hal_buffer_t,

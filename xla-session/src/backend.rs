@@ -53,11 +53,15 @@ pub enum LoadMode {
     /// Read tensor by tensor: for files on a network drive, or that others may rewrite. Loading
     /// then needs as much memory more as the largest tensor has bytes.
     Read,
+    /// Not at all: weights are made up, by the shapes in `config.json`, which need be the only file
+    /// of the model. For measuring how fast a shape runs.
+    Random,
 }
 
 impl LoadMode {
     /// Every mode, by the name it is chosen with.
-    pub const ALL: [(&'static str, Self); 2] = [("mmap", Self::Mmap), ("read", Self::Read)];
+    pub const ALL: [(&'static str, Self); 3] =
+        [("mmap", Self::Mmap), ("read", Self::Read), ("random", Self::Random)];
 }
 
 impl FromStr for LoadMode {
@@ -154,6 +158,10 @@ pub struct SessionOptions {
     /// and [`InferenceSession::take_profile`] adds it up. Steps take longer by what recording
     /// costs, and the device stays until the process ends.
     pub profile: Option<PathBuf>,
+    /// Steps in flight at most while [`InferenceSession::decode_greedy`] decodes; `None` is one on
+    /// the CPU and two elsewhere. Each beyond the first hides what the host does between steps, and
+    /// is one step too many at the end of an answer that the caller ends.
+    pub ahead: Option<usize>,
     /// Told about long work.
     pub observer: Option<Observer>,
 }
@@ -174,6 +182,7 @@ impl Default for SessionOptions {
             graphs: None,
             compiler: None,
             profile: None,
+            ahead: None,
             observer: None,
         }
     }

@@ -3,6 +3,7 @@
 mod file;
 mod header;
 mod layout;
+mod random;
 mod tensor;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::config::{ModelConfig, TensorSpec};
 use crate::{Error, LoadMode, Result};
 use file::WeightFile;
 use header::Entry;
+use random::Random;
 
 /// The weights of one model: every tensor's place, checked against the files' sizes on opening.
 ///
@@ -67,7 +69,7 @@ impl FileStamp {
 
 impl Checkpoint {
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` lists, in
-    /// `folder`.
+    /// `folder`; with [`LoadMode::Random`] none of them.
     ///
     /// Headers are read and checked here (sizes, offsets, element types); the weights themselves
     /// only when a tensor is asked for.
@@ -77,6 +79,12 @@ impl Checkpoint {
     /// [`Error::Checkpoint`] names the file and, where there is one, the tensor: nothing to open,
     /// a truncated or damaged file, a missing shard, an index that does not fit its shards.
     pub fn open(folder: &Path, mode: LoadMode) -> Result<Self> {
+        if mode == LoadMode::Random {
+            let source = folder.join("config.json");
+            let (file, headers) = WeightFile::random(source.clone(), Random::new(folder)?)?;
+            let tensors = headers.into_iter().map(|(name, entry)| (name, (0, entry))).collect();
+            return Ok(Self { source, files: vec![file], tensors });
+        }
         let layout = layout::find(folder)?;
         let mut files = Vec::with_capacity(layout.files.len());
         let mut headers = Vec::with_capacity(layout.files.len());

@@ -93,8 +93,10 @@ pub fn generate(
     let mut tokens = Vec::new();
     let mut logits = Vec::new();
     let context_tokens = [&options.preceding, prompt].concat();
-    let mut choose = |session: &mut dyn InferenceSession, greedy, tokens: &[u32]| {
-        let Some(sampler) = &mut options.sampler else { return Ok(greedy) };
+    let sampler = &mut options.sampler;
+    let greedy = sampler.is_none();
+    let mut choose = |session: &mut dyn InferenceSession, likely, tokens: &[u32]| {
+        let Some(sampler) = sampler else { return Ok(likely) };
         session.read_logits(&mut logits)?;
         Ok(sampler.sample(&mut logits, &context_tokens, tokens))
     };
@@ -129,29 +131,53 @@ pub fn generate(
     let mut token = choose(session, step.token, &tokens)?;
     timings.prefill = start.elapsed();
 
-    let finish_reason = loop {
-        if tokens.len() == options.max_tokens {
-            break FinishReason::Length;
+    let (max_tokens, eos) = (options.max_tokens, &options.eos);
+    let mut take = |token, tokens: &mut Vec<u32>| {
+        if tokens.len() == max_tokens {
+            return ControlFlow::Break(FinishReason::Length);
         }
-        if options.eos.contains(&token) {
-            break FinishReason::Eos;
+        if eos.contains(&token) {
+            return ControlFlow::Break(FinishReason::Eos);
         }
         tokens.push(token);
         if on_token(token).is_break() {
-            break FinishReason::Stop;
+            return ControlFlow::Break(FinishReason::Stop);
         }
-        if tokens.len() == options.max_tokens {
-            break FinishReason::Length;
+        if tokens.len() == max_tokens {
+            return ControlFlow::Break(FinishReason::Length);
         }
-        if session.position() == context {
-            break FinishReason::Context;
-        }
-        let start = Instant::now();
-        let step = session.decode_step(token)?;
-        token = choose(session, step.token, &tokens)?;
-        timings.decode += start.elapsed();
-        timings.decode_tokens += 1;
+        ControlFlow::Continue(())
     };
+    let mut flow = take(token, &mut tokens);
+    if flow.is_continue() {
+        let most = (max_tokens - tokens.len()).min(context - session.position());
+        let mut clock = Instant::now();
+        let mut took = |clock: Instant| {
+            timings.decode += clock.elapsed();
+            timings.decode_tokens += 1;
+        };
+        if greedy {
+            session.decode_greedy(token, most, &mut |step| {
+                took(clock);
+                flow = take(step.token, &mut tokens);
+                clock = Instant::now();
+                if flow.is_break() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+        } else {
+            for _ in 0..most {
+                clock = Instant::now();
+                let step = session.decode_step(token)?;
+                token = choose(session, step.token, &tokens)?;
+                took(clock);
+                flow = take(token, &mut tokens);
+                if flow.is_break() {
+                    break;
+                }
+            }
+        }
+    }
+    // Nothing ended it but that there was no room for more.
+    let finish_reason = flow.break_value().unwrap_or(FinishReason::Context);
     Ok(Generation { tokens, finish_reason, timings })
 }
 

@@ -1,5 +1,7 @@
 //! The contract between an engine and whoever drives it: token ids in, token ids out.
 
+use std::ops::ControlFlow;
+
 use crate::{Error, Profile, Result};
 
 /// The answer to one forward pass.
@@ -69,6 +71,40 @@ pub trait InferenceSession: Send {
     ///
     /// As [`prefill`](Self::prefill).
     fn decode_step(&mut self, token: u32) -> Result<Step>;
+
+    /// Appends `token`, then the most likely token that follows it, then the one that follows that:
+    /// `most` tokens, unless `on_step` breaks before. It is told each step in turn, as soon as it is
+    /// known; the last one's token is not appended.
+    ///
+    /// As [`decode_step`](Self::decode_step) in a loop, which is what it is unless the engine knows
+    /// better: it may begin steps before it tells of those before them, whose end nobody sees. When
+    /// a step fails, the context holds what belongs to the steps before it.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode_step`](Self::decode_step); [`ContextFull`](crate::Error::ContextFull) before the
+    /// first step, when there is no room for `most` tokens.
+    fn decode_greedy(
+        &mut self,
+        token: u32,
+        most: usize,
+        on_step: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let Capabilities { context, max_context: max, .. } = *self.capabilities();
+        let needed = self.position() + most;
+        if needed > context {
+            return Err(Error::ContextFull { needed, context, max });
+        }
+        let mut token = token;
+        for _ in 0..most {
+            let step = self.decode_step(token)?;
+            token = step.token;
+            if on_step(step).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
 
     /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first).
     ///

@@ -234,7 +234,7 @@ fn weights_of(file: &Path) -> Label {
         header: String::new(),
     };
     let (name, model) = ("stored".into(), "tiny".into());
-    Label { kind: Kind::Weights, name, model, sources: vec![source] }
+    Label { kind: Kind::Weights, name, model, sources: vec![source], ..Label::default() }
 }
 
 #[test]

@@ -435,3 +435,34 @@ fn releases_no_memory_but_its_own() {
     let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
     checkpoint.tensor("b", &[4]).unwrap().release(0..1 << 20);
 }
+
+#[test]
+fn made_up_weights_need_a_configuration_only_and_are_the_same_each_time() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen3-gqa-tied-bf16");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(fixture.join("config.json"), folder.path().join("config.json")).unwrap();
+    let config = ModelConfig::from_dir(folder.path()).unwrap();
+    let open = || Checkpoint::open(folder.path(), LoadMode::Random).unwrap();
+    let (checkpoint, again) = (open(), open());
+    assert_eq!(checkpoint.check(&config).unwrap(), 2 * config.parameters() as u64);
+    assert!(checkpoint.is_tied(&config).unwrap());
+    let mut firsts = Vec::new();
+    for spec in config.tensors() {
+        let (tensor, same) = (checkpoint.get(&spec).unwrap(), again.get(&spec).unwrap());
+        assert_eq!(tensor.bytes(), same.bytes(), "{}", spec.name);
+        let values = tensor.to_f32();
+        if spec.name.ends_with("norm.weight") {
+            assert!(values.iter().all(|&v| v == 1.0), "{}", spec.name);
+        } else {
+            let n = values.len() as f32;
+            let deviation = (values.iter().map(|v| v * v).sum::<f32>() / n).sqrt();
+            assert!((0.019..0.021).contains(&deviation), "{}: {deviation}", spec.name);
+            firsts.push(values[..8].to_vec());
+        }
+    }
+    let n = firsts.len();
+    firsts.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    firsts.dedup();
+    assert_eq!(firsts.len(), n, "two projections are the same");
+    assert!(Checkpoint::open(folder.path(), LoadMode::Mmap).is_err());
+}

@@ -132,20 +132,7 @@ fn a_failed_call_leaves_the_session_as_it_was() {
     let used = |id: &u32| case.prompt.contains(id) || case.tokens.contains(id);
     let poisoned = (0..case.logits.len() as u32).find(|id| !used(id)).unwrap();
 
-    // The same model, with an embedding that is not a number.
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["config.json", "generation_config.json", "model.safetensors"] {
-        std::fs::copy(fixture.folder.join(name), folder.path().join(name)).unwrap();
-    }
-    let path = folder.path().join("model.safetensors");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
-    let table = metadata.info("model.embed_tokens.weight").unwrap();
-    let row_bytes = table.shape[1] * size_of::<f32>();
-    let at = 8 + header + table.data_offsets.0 + poisoned as usize * row_bytes;
-    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
-    std::fs::write(&path, bytes).unwrap();
-
+    let folder = fixtures::with_embedding(&fixture, poisoned, f32::NAN);
     // Nobody will ask for these weights again.
     let options = SessionOptions { weights_cache: false, ..options() };
     let mut session = Backend::Iree.open(folder.path(), &options).unwrap().session;

@@ -1,5 +1,6 @@
 //! One pass: a context, then a prompt, then single tokens, each part timed for itself.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ pub struct Pass {
     pub depth: usize,
     /// In the prompt, timed as one.
     pub prompt: usize,
-    /// Generated one by one.
+    /// Generated one by one, the first from a random token, each other from the one before.
     pub generate: usize,
 }
 
@@ -121,10 +122,13 @@ impl Pass {
             sample.prompt_s = start.elapsed().as_secs_f64();
             sample.next_token = Some(step.token);
         }
-        for token in take(self.generate) {
-            let start = Instant::now();
-            session.decode_step(token)?;
-            sample.steps_s.push(start.elapsed().as_secs_f64());
+        if let [token] = take(self.generate.min(1))[..] {
+            let mut clock = Instant::now();
+            session.decode_greedy(token, self.generate, &mut |_| {
+                sample.steps_s.push(clock.elapsed().as_secs_f64());
+                clock = Instant::now();
+                ControlFlow::Continue(())
+            })?;
         }
         Ok(sample)
     }
@@ -226,7 +230,8 @@ mod tests {
         let measured = pass.measure(&mut session, 2).unwrap();
         let once = [("reset", 0), ("prefill", 7), ("prefill", 5), ("decode", 1), ("decode", 1)];
         assert_eq!(session.calls, [once, once].concat());
-        assert_eq!(session.context, tokens(1000).take(14).collect::<Vec<_>>());
+        // The last is what the model said to the one before it.
+        assert_eq!(session.context, tokens(1000).take(13).chain([13]).collect::<Vec<_>>());
 
         let [prompt, generated] = &measured[..] else { panic!("{measured:?}") };
         assert_eq!((prompt.test.as_str(), prompt.depth, prompt.tokens), ("pp5", 7, 5));

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::FileStamp;
 use super::header::{self, Entry};
+use super::random::Random;
 use super::tensor::{Dtype, Tensor};
 use crate::{Error, LoadMode, Result};
 
@@ -32,6 +33,8 @@ enum Access {
     Mapped(Mmap),
     /// One seek-and-read at a time.
     Read(Mutex<File>),
+    /// Of no file.
+    Memory(Vec<u8>),
 }
 
 impl WeightFile {
@@ -45,11 +48,19 @@ impl WeightFile {
         let tensors = header::parse(&json, bytes).map_err(wrong)?;
         let access = match mode {
             LoadMode::Mmap => Access::Mapped(map(&file, bytes).map_err(Error::io(&path))?),
-            LoadMode::Read => Access::Read(Mutex::new(file)),
+            LoadMode::Read | LoadMode::Random => Access::Read(Mutex::new(file)),
         };
         let modified = metadata.modified().ok();
         let header = format!("{:x}", Sha256::digest(&json));
         Ok((Self { path, bytes, modified, header, access }, tensors))
+    }
+
+    /// Made-up weights, that belong to the configuration at `path`.
+    pub fn random(path: PathBuf, random: Random) -> Result<(Self, BTreeMap<String, Entry>)> {
+        let metadata = std::fs::metadata(&path).map_err(Error::io(&path))?;
+        let Random { tensors, bytes: memory, digest: header } = random;
+        let (bytes, modified) = (metadata.len(), metadata.modified().ok());
+        Ok((Self { path, bytes, modified, header, access: Access::Memory(memory) }, tensors))
     }
 
     /// The tensor at `entry`.
@@ -59,6 +70,9 @@ impl WeightFile {
             Access::Mapped(map) => {
                 let range = entry.start as usize..entry.end as usize;
                 (Cow::Borrowed(&map[range]), Some((map, entry.start as usize)))
+            }
+            Access::Memory(bytes) => {
+                (Cow::Borrowed(&bytes[entry.start as usize..entry.end as usize]), None)
             }
             Access::Read(file) => {
                 let mut bytes = vec![0; entry.bytes() as usize];

@@ -37,7 +37,8 @@ struct ValueDescription {
     dtype: &'static str,
     /// Of arguments: "tokens", "start", "last", "rope_cos", "rope_sin", "keys.<layer>",
     /// "values.<layer>", or the checkpoint's tensors, joined along their rows by "+"
-    /// (quantised weights have "scales of" them beside).
+    /// (quantised weights have "scales of" them beside); where the caller gives the memory for
+    /// results, "memory for token", "memory for logits", "scratch memory".
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     /// Rows that are interleaved, where the layout is not the checkpoint's own.
@@ -116,6 +117,8 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
                 format!("scales of {}", names.join("+"))
             }
+            Source::Result(i) => format!("memory for {}", result_name(*i)),
+            Source::Scratch => "scratch memory".into(),
         };
         ValueDescription { source: Some(source), lanes, ..value(format!("arg{i}"), &argument.ty) }
     };
@@ -123,13 +126,16 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
 }
 
 fn results(graph: &Graph) -> Vec<ValueDescription> {
-    let name = |i: usize| match i {
+    graph.results.iter().enumerate().map(|(i, ty)| value(result_name(i), ty)).collect()
+}
+
+fn result_name(i: usize) -> String {
+    match i {
         0 => "token".to_string(),
         1 => "logits".to_string(),
         i if i % 2 == 0 => format!("keys.{}", i / 2 - 1),
         i => format!("values.{}", i / 2 - 1),
-    };
-    graph.results.iter().enumerate().map(|(i, ty)| value(name(i), ty)).collect()
+    }
 }
 
 fn value(name: String, ty: &TensorType) -> ValueDescription {

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::Emitter;
-use super::builder::{DYNAMIC, Value};
-use super::graph::{Graph, Source};
+use super::builder::{DYNAMIC, TensorType, Value};
+use super::graph::{Argument, Graph, Source};
+use super::{ElementType, Emitter};
 
 impl Emitter<'_> {
     /// The module that returns `results`.
-    pub(super) fn finish(self, results: &[Value]) -> Graph {
+    pub(super) fn finish(mut self, results: &[Value]) -> Graph {
         let name =
             if self.rows == 1 { "decode_step".into() } else { format!("prefill_{}", self.rows) };
         let text = if self.takes_buffer_views() {
@@ -42,13 +42,20 @@ impl Emitter<'_> {
         )
     }
 
-    /// Buffer views in and out, with the imports and exports written out. IREE adds them to a
-    /// function of tensors by calling it from a wrapper; but a function that calls kernels is not
-    /// inlined there, and that call copies every argument, weights and cache too.
-    fn buffer_view_function(&self, name: &str, results: &[Value]) -> String {
+    /// Buffer views in and out, with what IREE would add to a function of tensors written out.
+    ///
+    /// IREE adds it by calling the function from a wrapper; but a function that calls kernels is
+    /// not inlined there, and that call copies every argument, weights and cache too. And written
+    /// out, it allocates nothing: the token and the logits go to memory of the caller
+    /// ([`Source::Result`]), what lies between to its scratch memory ([`Source::Scratch`]; IREE
+    /// exports `<name>_transients_size`, which says how much). IREE's CUDA driver waits on the host
+    /// where work allocates, so that nothing else would let calls run ahead of it.
+    ///
+    /// The two fences behind the arguments are what the call waits for and what it reaches.
+    fn buffer_view_function(&mut self, name: &str, results: &[Value]) -> String {
         const VIEW: &str = "!hal.buffer_view";
         let mut imports = String::new();
-        let arguments = self.arguments.iter().enumerate().map(|(i, argument)| {
+        let import = |(i, argument): (usize, &Argument)| {
             if matches!(argument.source, Source::Start | Source::Last) {
                 return format!("%arg{i}: i32");
             }
@@ -63,14 +70,14 @@ impl Emitter<'_> {
             let ty = &argument.ty;
             let _ = writeln!(
                 imports,
-                "    %arg{i} = hal.tensor.import %view{i} : {VIEW} -> {ty}{extents}"
+                "    %arg{i} = hal.tensor.import wait(%wait) => %view{i} : {VIEW} -> {ty}{extents}"
             );
             format!("%view{i}: {VIEW}")
-        });
-        let arguments = list(arguments);
+        };
+        let mut arguments: Vec<_> = self.arguments.iter().enumerate().map(import).collect();
         let mut exports = String::new();
         for (i, result) in results.iter().enumerate() {
-            let (value, ty) = (&result.name, &result.ty);
+            let (mut value, ty) = (result.name.clone(), &result.ty);
             let mut extents = String::new();
             if ty.dims.contains(&DYNAMIC) {
                 let _ = writeln!(
@@ -79,19 +86,50 @@ impl Emitter<'_> {
     %size{i} = tensor.dim {value}, %first{i} : {ty}"
                 );
                 extents = format!("{{%size{i}}}");
+            } else {
+                let _ = writeln!(
+                    exports,
+                    "    %stored{i} = hal.tensor.alias wait(%wait) => {value} : {ty} to %storage{i} \
+                     : {VIEW}"
+                );
+                value = format!("%stored{i}");
+                arguments.push(format!("%storage{i}: {VIEW}"));
+                self.arguments.push(Argument { ty: ty.clone(), source: Source::Result(i) });
             }
             let _ = writeln!(
                 exports,
-                "    %result{i} = hal.tensor.export {value} : {ty}{extents} -> {VIEW}"
+                "    %value{i} = hal.tensor.transients {value} : {ty}{extents} from %scratch : {VIEW}"
+            );
+        }
+        let ty = TensorType::new(&[DYNAMIC], ElementType::I8);
+        self.arguments.push(Argument { ty, source: Source::Scratch });
+        arguments.push(format!("%scratch: {VIEW}"));
+        arguments.extend(["%wait: !hal.fence".into(), "%signal: !hal.fence".into()]);
+
+        let n = results.len();
+        let _ = writeln!(
+            exports,
+            "    %ready:{n} = hal.tensor.barrier join({} : {}) => %signal : !hal.fence",
+            list((0..n).map(|i| format!("%value{i}"))),
+            list(results.iter().map(|result| result.ty.to_string())),
+        );
+        for (i, result) in results.iter().enumerate() {
+            let ty = &result.ty;
+            let extents =
+                if ty.dims.contains(&DYNAMIC) { format!("{{%size{i}}}") } else { String::new() };
+            let _ = writeln!(
+                exports,
+                "    %result{i} = hal.tensor.export %ready#{i} : {ty}{extents} -> {VIEW}"
             );
         }
         let views = list(results.iter().map(|_| VIEW.to_owned()));
         format!(
-            "module @model {{\n  util.func public @{name}({arguments}) -> ({views}) \
-             attributes {{iree.abi.stub}} {{\n{imports}{}{exports}    \
-             util.return {} : {views}\n  }}\n}}\n",
+            "module @model {{\n  util.func public @{name}({}) -> ({views}) attributes \
+             {{iree.abi.stub, iree.reflection = {{iree.abi.model = \"coarse-fences\"}}}} \
+             {{\n{imports}{}{exports}    util.return {} : {views}\n  }}\n}}\n",
+            list(arguments.into_iter()),
             self.b.text(),
-            list((0..results.len()).map(|i| format!("%result{i}"))),
+            list((0..n).map(|i| format!("%result{i}"))),
         )
     }
 }

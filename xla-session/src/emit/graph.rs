@@ -50,6 +50,10 @@ pub enum Source {
     Weight(WeightSpec),
     /// The scales of a quantised weight, `[blocks, groups, lanes]` or `[rows, groups]` of f16.
     Scales(WeightSpec),
+    /// Memory for the result of this number; of graphs that take buffer views only.
+    Result(usize),
+    /// Memory for what lies between, bytes; of graphs that take buffer views only.
+    Scratch,
 }
 
 /// How a weight is made from the checkpoint's tensors. Graphs that name the same spec share one

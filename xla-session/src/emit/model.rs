@@ -104,7 +104,12 @@ impl Emitter<'_> {
     /// The embeddings of this call's tokens, `[rows, hidden_size]`.
     fn embed(&mut self) -> Value {
         let config = self.config;
-        let tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
+        let mut tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
+        if self.is_iree() && self.rows == 1 {
+            // It may be what the step before left, unread: i32::MAX where there were no numbers.
+            let most = self.b.splat(config.vocab_size - 1, &[1], ElementType::I32);
+            tokens = self.b.min(&tokens, &most);
+        }
         let parts = [("model.embed_tokens.weight".to_string(), config.vocab_size)];
         let names = parts.iter().map(|(name, _)| name.as_str());
         // A tied table is packed for the output projection; its rows are gathered from there.

@@ -53,6 +53,11 @@ impl KvCache {
         }
     }
 
+    /// Whether there is room for `tokens` tokens.
+    pub fn holds(&self, tokens: usize) -> bool {
+        tokens <= self.capacity * KV_BLOCK
+    }
+
     /// Makes room for `tokens` tokens; returns whether that took new memory. What the cache held it
     /// still holds.
     ///

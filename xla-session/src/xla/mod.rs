@@ -6,6 +6,7 @@ mod host;
 mod kv_cache;
 mod plan;
 mod products;
+mod program;
 mod session;
 mod target;
 mod weights;
@@ -17,7 +18,7 @@ use std::time::Instant;
 use iree_rt::{DeviceOptions, Instance};
 
 pub use self::ahead::compile_ahead;
-use self::session::Program;
+use self::program::Program;
 pub use self::session::XlaInferenceSession;
 use self::target::Machine;
 use crate::backend::{Opened, SessionOptions};
@@ -68,7 +69,10 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 
     let max = config.max_position_embeddings;
     let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
-    let session = XlaInferenceSession::new(capabilities, config, programs, &device);
+    // Steps of the CPU take long, and the one too many at the end as long: it would delay the next
+    // prompt by more than it saves.
+    let ahead = options.ahead.unwrap_or(if device.is_local() { 1 } else { 2 }).max(1);
+    let session = XlaInferenceSession::new(capabilities, config, programs, &device, ahead)?;
     let (session, precision) = (Box::new(session), options.precision);
     Ok(Opened { session, precision, weights: weights.bytes, load, compile })
 }

@@ -1,15 +1,15 @@
 //! A session: graphs with their arguments in place, one KV cache, the tokens so far.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
 
-use iree_rt::{BufferView, Call, Device, Session};
+use iree_rt::{Device, Pending};
 
 use super::iree;
 use super::kv_cache::{KvCache, Views};
 use super::plan::{self, Chunk};
-use super::weights::Weights;
+use super::program::{Answer, At, Program, Workspace};
 use crate::config::ModelConfig;
-use crate::emit::{Argument, Graph, Source};
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
 
 /// A model on an IREE device; opened by [`Backend::Iree`](crate::Backend::Iree).
@@ -24,8 +24,14 @@ pub struct XlaInferenceSession {
     tokens: Vec<u32>,
     /// Tokens of it that the cache holds: all of them, but after a failed call.
     cached: usize,
-    /// Logits of the last step, `[vocab_size]`.
-    logits: Option<BufferView>,
+    memory: Workspace,
+    /// What the last step left, and where in `memory`.
+    latest: Option<Answer>,
+    slot: usize,
+    /// Steps behind it that are in flight; none but while it decodes by itself.
+    flight: VecDeque<Started>,
+    /// How many there are at most.
+    ahead: usize,
 }
 
 impl XlaInferenceSession {
@@ -34,67 +40,110 @@ impl XlaInferenceSession {
         config: ModelConfig,
         programs: HashMap<usize, Program>,
         device: &Device,
-    ) -> Self {
+        ahead: usize,
+    ) -> Result<Self> {
         let padding = programs.keys().copied().max().unwrap_or(1);
         let dims = programs.values().next().map(Program::cache_dims).unwrap_or_default();
         let cache = KvCache::new(device, dims, capabilities.context, padding);
-        let device = device.clone();
-        let tokens = Vec::new();
-        Self { device, capabilities, config, programs, cache, tokens, cached: 0, logits: None }
+        // One answer stays beside those that are being written.
+        let memory = Workspace::new(device, capabilities.vocab_size, ahead + 1)
+            .map_err(iree("allocating memory for answers"))?;
+        Ok(Self {
+            device: device.clone(),
+            capabilities,
+            config,
+            programs,
+            cache,
+            tokens: Vec::new(),
+            cached: 0,
+            memory,
+            latest: None,
+            slot: 0,
+            flight: VecDeque::with_capacity(ahead),
+            ahead,
+        })
     }
 
     fn check(&self, tokens: &[u32]) -> Result<()> {
-        let Capabilities { vocab_size, context, max_context, .. } = self.capabilities;
+        let vocab_size = self.capabilities.vocab_size;
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
             return Err(Error::TokenOutOfRange { token, vocab_size });
         }
-        let needed = self.tokens.len() + tokens.len();
+        self.check_room(tokens.len())
+    }
+
+    fn check_room(&self, more: usize) -> Result<()> {
+        let Capabilities { context, max_context: max, .. } = self.capabilities;
+        let needed = self.tokens.len() + more;
         if needed > context {
-            return Err(Error::ContextFull { needed, context, max: max_context });
+            return Err(Error::ContextFull { needed, context, max });
         }
         Ok(())
     }
 
     /// Appends `new` tokens to the context; a failure leaves it as it was.
     fn append(&mut self, new: &[u32]) -> Result<Step> {
+        self.settle();
         self.check(new)?;
         let held = self.tokens.len();
-        let logits = self.logits.clone();
         let mut context = std::mem::take(&mut self.tokens);
         context.extend_from_slice(new);
-        let result = self.advance(&context);
-        if result.is_ok() {
-            self.cached = context.len();
-        } else {
-            // What the call wrote may be NaN, which masking does not keep out of the arithmetic.
-            self.cache.clear();
-            self.cached = 0;
-            self.logits = logits;
-            context.truncate(held);
+        // Beside the last answer, which stays if this fails.
+        let slot = self.next_slot();
+        let result = self.advance(&context, slot);
+        match &result {
+            Ok(_) => self.cached = context.len(),
+            Err(_) => {
+                self.forget_cache();
+                context.truncate(held);
+            }
         }
         self.tokens = context;
-        result
+        let (step, answer) = result?;
+        (self.slot, self.latest) = (slot, Some(answer));
+        Ok(step)
+    }
+
+    /// What a call wrote may be NaN, which masking does not keep out of the arithmetic: the next
+    /// one runs the whole context again.
+    fn forget_cache(&mut self) {
+        self.cache.clear();
+        self.cached = 0;
+    }
+
+    /// The slot behind those of the last step and of the steps in flight.
+    fn next_slot(&self) -> usize {
+        (self.slot + 1 + self.flight.len()) % self.memory.slots()
     }
 
     /// Runs what the cache lacks of `context`.
-    fn advance(&mut self, context: &[u32]) -> Result<Step> {
+    fn advance(&mut self, context: &[u32], slot: usize) -> Result<(Step, Answer)> {
         if self.cached + 1 == context.len() {
-            return self.run(Chunk { start: self.cached, rows: 1 }, context);
+            return self.run(Chunk { start: self.cached, rows: 1 }, context, slot);
         }
         // Chunks start at aligned positions: the few tokens since the last one run again.
         let mut step = Err(Error::EmptyPrompt);
         for chunk in plan::chunks(self.cached / plan::ALIGN * plan::ALIGN, context.len()) {
-            step = Ok(self.run(chunk, context)?);
+            step = Ok(self.run(chunk, context, slot)?);
         }
         step
     }
 
     /// Runs the rows `chunk` of `tokens` (the whole context); the last row that is a token is the
-    /// one whose next token comes back.
-    fn run(&mut self, chunk: Chunk, tokens: &[u32]) -> Result<Step> {
+    /// one whose next token comes back, with what the call left.
+    fn run(&mut self, chunk: Chunk, tokens: &[u32], slot: usize) -> Result<(Step, Answer)> {
+        let rows = &tokens[chunk.start..tokens.len().min(chunk.start + chunk.rows)];
+        let at = At { start: chunk.start, last: rows.len() - 1, slot };
+        let (program, memory, views) = self.program(chunk)?;
+        let answer = program.run(memory, views, at, rows).map_err(iree(RUNNING))?;
+        Ok((self.step(&answer, tokens.len() - 1)?, answer))
+    }
+
+    /// The program for `chunk`, and what it is given; makes room for what it appends.
+    fn program(&mut self, chunk: Chunk) -> Result<(&mut Program, &mut Workspace, &Views)> {
         let end = chunk.start + chunk.rows;
         let grown = self.cache.reserve(&self.config, end)?;
         let views = self.cache.views(end)?;
@@ -107,20 +156,101 @@ impl XlaInferenceSession {
         let program = self.programs.get_mut(&chunk.rows).ok_or_else(|| {
             Error::Unsupported(format!("no graph for {} tokens was compiled", chunk.rows))
         })?;
-        let rows = &tokens[chunk.start..tokens.len().min(end)];
-        let (token, logits) = program.run(views, chunk.start, rows)?;
+        Ok((program, &mut self.memory, views))
+    }
+
+    /// What a call that is done says comes after `position`.
+    fn step(&self, answer: &Answer, position: usize) -> Result<Step> {
+        let mut token = [0i32];
+        answer.token.read_into(&mut token).map_err(iree("reading a token"))?;
         let vocab_size = self.capabilities.vocab_size;
-        let token = u32::try_from(token).ok().filter(|&token| (token as usize) < vocab_size);
-        let token = token.ok_or_else(|| Error::Engine {
+        let token = u32::try_from(token[0]).ok().filter(|&token| (token as usize) < vocab_size);
+        token.map(Step::new).ok_or_else(|| Error::Engine {
             engine: "iree",
             message: format!(
-                "the logits at position {} are not numbers: the weights hold NaN or infinities",
-                tokens.len() - 1
+                "the logits at position {position} are not numbers: the weights hold NaN or \
+                 infinities"
             ),
-        })?;
-        self.logits = Some(logits);
-        Ok(Step::new(token))
+        })
     }
+
+    /// Starts the step behind the last one in flight, on the token that it will leave.
+    fn start(&mut self) -> Result<()> {
+        let start = self.cached + self.flight.len();
+        let at = At { start, last: 0, slot: self.next_slot() };
+        let mut flight = std::mem::take(&mut self.flight);
+        let (before, after) = match (flight.back(), &self.latest) {
+            (Some(before), _) => (&before.answer, before.pending.as_ref().map(Pending::fence)),
+            (None, Some(latest)) => (latest, None),
+            (None, None) => unreachable!("decoding goes on after a step"),
+        };
+        let tokens = before.token.clone();
+        let started =
+            self.program(Chunk { start, rows: 1 }).and_then(|(program, memory, views)| {
+                program.start(memory, views, at, &tokens, after).map_err(iree(RUNNING))
+            });
+        let started = started
+            .map(|(answer, pending)| flight.push_back(Started { answer, pending, slot: at.slot }));
+        self.flight = flight;
+        started
+    }
+
+    /// Waits for a step that was started; it follows `position`.
+    fn finish(&self, started: &mut Started, position: usize) -> Result<Step> {
+        if let Some(pending) = &mut started.pending {
+            pending.wait(None).map_err(iree(RUNNING))?;
+        }
+        self.step(&started.answer, position)
+    }
+
+    /// Decodes `most` steps from `token` on, which the last step left, several in flight.
+    fn run_ahead(
+        &mut self,
+        mut token: u32,
+        most: usize,
+        on_step: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<()> {
+        for left in (1..=most).rev() {
+            // Growing copies the cache: what is in flight comes first.
+            let within = |it: &Self| it.cache.holds(it.cached + it.flight.len() + 1);
+            while self.flight.len() < self.ahead.min(left)
+                && (self.flight.is_empty() || within(self))
+            {
+                self.start()?;
+            }
+            let Some(mut started) = self.flight.pop_front() else { break };
+            let step = self.finish(&mut started, self.tokens.len())?;
+            self.tokens.push(token);
+            self.cached = self.tokens.len();
+            (self.slot, self.latest) = (started.slot, Some(started.answer));
+            token = step.token;
+            if on_step(step).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for steps in flight that nobody will see. What they wrote to the cache is masked and
+    /// written over, unless it is not a number.
+    fn settle(&mut self) {
+        while let Some(mut started) = self.flight.pop_front() {
+            if self.finish(&mut started, self.tokens.len()).is_err() {
+                self.forget_cache();
+            }
+        }
+    }
+}
+
+/// What fails when a call does.
+const RUNNING: &str = "running the model";
+
+/// A step in flight.
+struct Started {
+    answer: Answer,
+    /// `None` when it is done.
+    pending: Option<Pending>,
+    slot: usize,
 }
 
 impl InferenceSession for XlaInferenceSession {
@@ -136,13 +266,35 @@ impl InferenceSession for XlaInferenceSession {
         self.append(&[token])
     }
 
+    fn decode_greedy(
+        &mut self,
+        token: u32,
+        most: usize,
+        on_step: &mut dyn FnMut(Step) -> ControlFlow<()>,
+    ) -> Result<()> {
+        if most == 0 {
+            return Ok(());
+        }
+        self.check_room(most)?;
+        let step = self.append(&[token])?;
+        if on_step(step).is_break() {
+            return Ok(());
+        }
+        let result = self.run_ahead(step.token, most - 1, on_step);
+        self.settle();
+        if result.is_err() {
+            self.forget_cache();
+        }
+        result
+    }
+
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
-        let view = self.logits.as_ref().ok_or_else(|| {
+        let answer = self.latest.as_ref().ok_or_else(|| {
             Error::Unsupported("there are no logits before the first token has been run".into())
         })?;
         logits.clear();
-        logits.resize(view.len(), 0.0);
-        view.read_into(logits).map_err(iree("reading logits"))
+        logits.resize(answer.logits.len(), 0.0);
+        answer.logits.read_into(logits).map_err(iree("reading logits"))
     }
 
     fn position(&self) -> usize {
@@ -150,122 +302,13 @@ impl InferenceSession for XlaInferenceSession {
     }
 
     fn reset(&mut self) {
+        self.settle();
         self.tokens.clear();
         self.cached = 0;
-        self.logits = None;
+        self.latest = None;
     }
 
     fn take_profile(&mut self) -> Result<Profile> {
         self.device.take_profile().map(Profile::from).map_err(iree("reading the profile"))
-    }
-}
-
-/// A loaded graph whose weights are in place for every call.
-pub(super) struct Program {
-    session: Session,
-    call: Call,
-    arguments: Vec<Argument>,
-    /// `[rows]` of i32; written before each call.
-    tokens: BufferView,
-    ids: Vec<i32>,
-    /// Which arguments the position and the wanted row are.
-    start: usize,
-    last: usize,
-    /// [`Views::generation`] of the views that are set.
-    generation: u64,
-}
-
-impl Program {
-    /// Loads `graph` from its compiled module.
-    pub fn new(
-        device: &Device,
-        graph: Graph,
-        module: iree_rt::Module,
-        weights: &Weights,
-    ) -> iree_rt::Result<Self> {
-        let session = Session::builder(device).module(module).build()?;
-        let function = session.function(&format!("model.{}", graph.name))?;
-        let mut call = session.prepare(&function)?;
-        let tokens = BufferView::new(device, &[graph.rows], &vec![0i32; graph.rows])?;
-        for (i, argument) in graph.arguments.iter().enumerate() {
-            match &argument.source {
-                Source::Weight(spec) => call.set(i, weights.values(spec))?,
-                Source::Scales(spec) => call.set(i, weights.scales(spec))?,
-                Source::Tokens => call.set(i, &tokens)?,
-                _ => {}
-            }
-        }
-        let position = |source| {
-            let at = graph.arguments.iter().position(|argument| argument.source == source);
-            at.ok_or_else(|| {
-                let code = iree_rt::Code::Internal;
-                iree_rt::Error::new(code, format!("the graph {} lacks {source:?}", graph.name))
-            })
-        };
-        Ok(Self {
-            start: position(Source::Start)?,
-            last: position(Source::Last)?,
-            session,
-            call,
-            tokens,
-            ids: Vec::with_capacity(graph.rows),
-            arguments: graph.arguments,
-            generation: 0,
-        })
-    }
-
-    /// Extents of the keys and of the values of a layer; the first is the number of blocks.
-    fn cache_dims(&self) -> [Vec<usize>; 2] {
-        let dims = |source| {
-            let argument = self.arguments.iter().find(|argument| argument.source == source);
-            argument.map(|argument| argument.ty.dims.clone()).unwrap_or_default()
-        };
-        [dims(Source::Keys(0)), dims(Source::Values(0))]
-    }
-
-    /// Runs `rows` at `start`; returns the token and the logits `[vocab_size]` of the last row.
-    fn run(&mut self, views: &Views, start: usize, rows: &[u32]) -> Result<(i32, BufferView)> {
-        self.ids.clear();
-        self.ids.extend(rows.iter().map(|&token| token as i32));
-        // Padding is masked, but it enters the arithmetic: a token that does so anyway.
-        let padding = self.ids[rows.len() - 1];
-        self.ids.resize(self.tokens.len(), padding);
-        self.invoke(views, start, rows.len() - 1).map_err(iree("running the model"))
-    }
-
-    /// Puts the cache and the rope tables in place, where they are not.
-    fn bind(&mut self, views: &Views) -> iree_rt::Result<()> {
-        if self.generation == views.generation {
-            return Ok(());
-        }
-        for (i, argument) in self.arguments.iter().enumerate() {
-            match (&argument.source, &views.rope) {
-                (Source::Keys(layer), _) => self.call.set(i, &views.layers[*layer][0])?,
-                (Source::Values(layer), _) => self.call.set(i, &views.layers[*layer][1])?,
-                (Source::RopeCos, Some([cos, _])) => self.call.set(i, cos)?,
-                (Source::RopeSin, Some([_, sin])) => self.call.set(i, sin)?,
-                _ => {}
-            }
-        }
-        self.generation = views.generation;
-        Ok(())
-    }
-
-    fn invoke(
-        &mut self,
-        views: &Views,
-        start: usize,
-        last: usize,
-    ) -> iree_rt::Result<(i32, BufferView)> {
-        self.tokens.write(0, &self.ids)?;
-        self.bind(views)?;
-        self.call.set(self.start, start as i32)?;
-        self.call.set(self.last, last as i32)?;
-        self.call.invoke(&mut self.session)?;
-        let mut token = [0];
-        self.call.output_view(0)?.read_into(&mut token)?;
-        let logits = self.call.output_view(1)?;
-        self.call.clear_outputs()?;
-        Ok((token[0], logits))
     }
 }

@@ -6,7 +6,7 @@ mod pack;
 use std::collections::HashMap;
 use std::path::Path;
 
-use iree_rt::{Buffer, BufferView, Device, Upload};
+use iree_rt::{Buffer, BufferView, Device, Staging, Upload};
 use memmap2::Mmap;
 
 use self::image::Image;
@@ -16,7 +16,7 @@ use crate::backend::{Event, SessionOptions};
 use crate::cache::{Cache, Key, Kind, Label, WeightsKeyParts, Writer};
 use crate::checkpoint::{Checkpoint, FileStamp};
 use crate::emit::WeightSpec;
-use crate::{Error, Result};
+use crate::{Error, LoadMode, Result};
 
 /// Every weight of a model on its device, by how it is made.
 pub(super) struct Weights {
@@ -62,10 +62,18 @@ pub(super) fn load(
     let image = Image::new(specs);
     let buffer = match kept(checkpoint, &image, model, options)? {
         Some(map) if device.is_local() => Buffer::import(device, map),
-        Some(map) => Buffer::allocate(device, map.len()).and_then(|buffer| {
-            buffer.write(0, &map)?;
-            Ok(buffer)
-        }),
+        Some(map) => {
+            let mut staging = Staging::new(device, map.len())
+                .map_err(iree("allocating memory for the weights"))?;
+            copy(&map, &mut staging)?;
+            staging.finish()
+        }
+        None if !device.is_local() => {
+            let mut staging = Staging::new(device, image.bytes)
+                .map_err(iree("allocating memory for the weights"))?;
+            pack(checkpoint, &image, options, &mut staging)?;
+            staging.finish()
+        }
         None => {
             let upload = Upload::new(device, image.bytes)
                 .map_err(iree("allocating memory for the weights"))?;
@@ -101,6 +109,32 @@ impl Output for Memory {
     }
 }
 
+impl Output for Staging {
+    fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
+        Self::next(self, bytes).map_err(iree("uploading the weights"))
+    }
+}
+
+/// Sends what `map` has, and gives back its pages.
+fn copy(map: &Mmap, staging: &mut Staging) -> Result<()> {
+    const PART: usize = 8 << 20;
+    for (i, part) in map.chunks(PART).enumerate() {
+        Output::next(staging, part.len())?.copy_from_slice(part);
+        #[cfg(target_os = "linux")]
+        {
+            // SAFETY: the mapping is of a file, private and never written: pages come back with
+            // the same bytes.
+            let _ = unsafe {
+                let advice = memmap2::UncheckedAdvice::DontNeed;
+                map.unchecked_advise_range(advice, i * PART, part.len())
+            };
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = i;
+    }
+    Ok(())
+}
+
 impl Output for Writer<'_> {
     fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
         Self::next(self, bytes)
@@ -115,7 +149,8 @@ fn kept(
     model: &str,
     options: &SessionOptions,
 ) -> Result<Option<Mmap>> {
-    let Some(folder) = options.cache_dir.as_ref().filter(|_| options.weights_cache) else {
+    let keep = options.weights_cache && options.load_mode != LoadMode::Random;
+    let Some(folder) = options.cache_dir.as_ref().filter(|_| keep) else {
         return Ok(None);
     };
     match map(folder, checkpoint, image, model, options) {
@@ -170,10 +205,10 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
+    use crate::Precision;
     use crate::config::ModelConfig;
     use crate::emit::{CpuTiles, Target, WeightFormats, emit};
     use crate::kernels::Isa;
-    use crate::{LoadMode, Precision};
 
     impl Output for (Vec<u8>, usize) {
         fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
@@ -181,6 +216,44 @@ mod tests {
             self.1 += bytes;
             self.0.resize(self.1, 0);
             Ok(&mut self.0[start..])
+        }
+    }
+
+    fn fixture(name: &str) -> (ModelConfig, Checkpoint) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let config = ModelConfig::from_dir(&folder).unwrap();
+        (config, Checkpoint::open(&folder, LoadMode::Mmap).unwrap())
+    }
+
+    /// As for a device whose memory is not the host's.
+    #[test]
+    fn what_goes_up_in_pieces_is_the_image() {
+        let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
+        let device = iree_rt::Instance::get().unwrap().device("local-task").unwrap();
+        let options = SessionOptions::default();
+        for (_, precision) in Precision::ALL {
+            let formats = WeightFormats::new(precision, &config, &checkpoint);
+            let target = Target::Cpu(CpuTiles::new(Isa::Portable, 1));
+            let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
+            let image = Image::new(&specs);
+            let mut expected = (Vec::new(), 0);
+            pack(&checkpoint, &image, &options, &mut expected).unwrap();
+            let mut staging = Staging::new(&device, image.bytes).unwrap();
+            pack(&checkpoint, &image, &options, &mut staging).unwrap();
+            let mut actual = vec![0; image.bytes];
+            staging.finish().unwrap().read_into(0, &mut actual).unwrap();
+            assert!(actual == expected.0, "{precision:?}");
+
+            // And from a file of the cache.
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, &actual).unwrap();
+            // SAFETY: nobody else has the file.
+            let map = unsafe { Mmap::map(&file).unwrap() };
+            let mut staging = Staging::new(&device, map.len()).unwrap();
+            copy(&map, &mut staging).unwrap();
+            let mut actual = vec![0; image.bytes];
+            staging.finish().unwrap().read_into(0, &mut actual).unwrap();
+            assert!(actual == expected.0, "{precision:?} from a file");
         }
     }
 
@@ -205,10 +278,7 @@ mod tests {
                 "3704be851cd236fd2ca25e515d4e914246128b61471d9e02133e0a14e69e92d5",
             ),
         ];
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/fixtures/llama-llama3-biases-mqa-f16");
-        let config = ModelConfig::from_dir(&folder).unwrap();
-        let checkpoint = Checkpoint::open(&folder, LoadMode::Mmap).unwrap();
+        let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
         let actual = EXPECTED.map(|(_, precision, _)| {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
             let target = Target::Cpu(CpuTiles::new(Isa::Portable, 1));

@@ -60,6 +60,11 @@ impl Builder {
         self.binary("remainder", a, b)
     }
 
+    /// Elementwise smaller one.
+    pub fn min(&mut self, a: &Value, b: &Value) -> Value {
+        self.binary("minimum", a, b)
+    }
+
     /// Elementwise logical and.
     pub fn and(&mut self, a: &Value, b: &Value) -> Value {
         self.binary("and", a, b)

@@ -1,0 +1,293 @@
+//! Programs: loaded graphs with their arguments in place, and the memory that their calls share.
+
+use iree_rt::{
+    Buffer, BufferView, Call, Device, ElementType, Fence, Memory, Pending, Session, Value,
+};
+
+use super::kv_cache::Views;
+use super::weights::Weights;
+use crate::emit::{Argument, Graph, Source};
+
+/// A loaded graph whose weights are in place for every call.
+pub(super) struct Program {
+    session: Session,
+    call: Call,
+    /// Says how much scratch memory a call needs; `None` when the graph allocates for itself.
+    sizing: Option<Call>,
+    arguments: Vec<Argument>,
+    /// `[rows]` of i32: the tokens of calls that the host gives them; written before each.
+    tokens: BufferView,
+    ids: Vec<i32>,
+    places: Places,
+    /// [`Views::generation`] of the views that are set.
+    generation: u64,
+    /// Bytes of scratch memory that calls with these views need.
+    scratch_bytes: usize,
+}
+
+/// Which arguments differ from call to call.
+struct Places {
+    tokens: usize,
+    start: usize,
+    last: usize,
+    /// Of graphs that write their results where they are told: of the token, the logits, and what
+    /// lies between.
+    given: Option<[usize; 3]>,
+}
+
+/// What a call leaves.
+pub(super) struct Answer {
+    /// `[1]` of i32.
+    pub token: BufferView,
+    /// `[vocab_size]`
+    pub logits: BufferView,
+}
+
+/// Where a call puts what it leaves.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    /// The position of its first token.
+    pub start: usize,
+    /// Its last row that is no padding.
+    pub last: usize,
+    /// Which of [`Workspace`]'s answers it writes.
+    pub slot: usize,
+}
+
+impl Program {
+    /// Loads `graph` from its compiled module.
+    pub fn new(
+        device: &Device,
+        graph: Graph,
+        module: iree_rt::Module,
+        weights: &Weights,
+    ) -> iree_rt::Result<Self> {
+        let session = Session::builder(device).module(module).build()?;
+        let name = format!("model.{}", graph.name);
+        let mut call = session.prepare(&session.function(&name)?)?;
+        let tokens = Buffer::allocate_in(device, graph.rows * size_of::<i32>(), Memory::Host)?
+            .view(&[graph.rows], ElementType::I32)?;
+        for (i, argument) in graph.arguments.iter().enumerate() {
+            match &argument.source {
+                Source::Weight(spec) => call.set(i, weights.values(spec))?,
+                Source::Scales(spec) => call.set(i, weights.scales(spec))?,
+                _ => {}
+            }
+        }
+        let place = |source| graph.arguments.iter().position(|argument| argument.source == source);
+        let required = |source| {
+            place(source).ok_or_else(|| {
+                let code = iree_rt::Code::Internal;
+                iree_rt::Error::new(code, format!("the graph {name} lacks an argument"))
+            })
+        };
+        let given = match place(Source::Scratch) {
+            Some(scratch) => {
+                Some([required(Source::Result(0))?, required(Source::Result(1))?, scratch])
+            }
+            None => None,
+        };
+        let places = Places {
+            tokens: required(Source::Tokens)?,
+            start: required(Source::Start)?,
+            last: required(Source::Last)?,
+            given,
+        };
+        // A graph that needs no scratch memory has no such function.
+        let sizing = session.function(&format!("{name}_transients_size")).ok();
+        let sizing = match sizing.filter(|_| given.is_some()) {
+            Some(function) => {
+                let mut sizing = session.prepare(&function)?;
+                for i in 0..function.arguments().len() {
+                    match i == places.start || i == places.last {
+                        true => sizing.set(i, 0)?,
+                        false => sizing.set(i, Value::Null)?,
+                    }
+                }
+                Some(sizing)
+            }
+            None => None,
+        };
+        Ok(Self {
+            session,
+            call,
+            sizing,
+            arguments: graph.arguments,
+            tokens,
+            ids: Vec::with_capacity(graph.rows),
+            places,
+            generation: 0,
+            scratch_bytes: 0,
+        })
+    }
+
+    /// Extents of the keys and of the values of a layer; the first is the number of blocks.
+    pub fn cache_dims(&self) -> [Vec<usize>; 2] {
+        let dims = |source| {
+            let argument = self.arguments.iter().find(|argument| argument.source == source);
+            argument.map(|argument| argument.ty.dims.clone()).unwrap_or_default()
+        };
+        [dims(Source::Keys(0)), dims(Source::Values(0))]
+    }
+
+    /// Runs `rows`, of which there is at least one; those behind the last of them are padding.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    pub fn run(
+        &mut self,
+        memory: &mut Workspace,
+        views: &Views,
+        at: At,
+        rows: &[u32],
+    ) -> iree_rt::Result<Answer> {
+        self.ids.clear();
+        self.ids.extend(rows.iter().map(|&token| token as i32));
+        // Padding is masked, but it enters the arithmetic: a token that does so anyway.
+        let padding = self.ids[rows.len() - 1];
+        self.ids.resize(self.tokens.len(), padding);
+        self.tokens.write(0, &self.ids)?;
+        let tokens = self.tokens.clone();
+        self.prepare(memory, views, at, &tokens)?;
+        self.call.invoke(&mut self.session)?;
+        self.answer(memory, at.slot)
+    }
+
+    /// Starts a call whose tokens are on the device: those that an earlier call will have left
+    /// when `after` is reached. Graphs that allocate for themselves are done when it returns.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    pub fn start(
+        &mut self,
+        memory: &mut Workspace,
+        views: &Views,
+        at: At,
+        tokens: &BufferView,
+        after: Option<&Fence>,
+    ) -> iree_rt::Result<(Answer, Option<Pending>)> {
+        self.prepare(memory, views, at, tokens)?;
+        if self.places.given.is_none() {
+            self.call.invoke(&mut self.session)?;
+            return Ok((self.answer(memory, at.slot)?, None));
+        }
+        let pending = self.call.invoke_async(&mut self.session, after)?;
+        Ok((memory.answer(at.slot), Some(pending)))
+    }
+
+    fn answer(&mut self, memory: &Workspace, slot: usize) -> iree_rt::Result<Answer> {
+        let answer = match self.places.given {
+            Some(_) => memory.answer(slot),
+            None => Answer { token: self.call.output_view(0)?, logits: self.call.output_view(1)? },
+        };
+        self.call.clear_outputs()?;
+        Ok(answer)
+    }
+
+    fn prepare(
+        &mut self,
+        memory: &mut Workspace,
+        views: &Views,
+        at: At,
+        tokens: &BufferView,
+    ) -> iree_rt::Result<()> {
+        self.bind(views)?;
+        self.call.set(self.places.tokens, tokens)?;
+        self.call.set(self.places.start, at.start as i32)?;
+        self.call.set(self.places.last, at.last as i32)?;
+        if let Some([token, logits, scratch]) = self.places.given {
+            let answer = memory.answer(at.slot);
+            self.call.set(token, answer.token)?;
+            self.call.set(logits, answer.logits)?;
+            self.call.set(scratch, memory.scratch(self.scratch_bytes)?)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the cache and the rope tables in place, where they are not.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    pub fn bind(&mut self, views: &Views) -> iree_rt::Result<()> {
+        if self.generation == views.generation {
+            return Ok(());
+        }
+        for (i, argument) in self.arguments.iter().enumerate() {
+            let view = match (&argument.source, &views.rope) {
+                (Source::Keys(layer), _) => &views.layers[*layer][0],
+                (Source::Values(layer), _) => &views.layers[*layer][1],
+                (Source::RopeCos, Some([cos, _])) => cos,
+                (Source::RopeSin, Some([_, sin])) => sin,
+                _ => continue,
+            };
+            self.call.set(i, view)?;
+            if let Some(sizing) = &mut self.sizing {
+                sizing.set(i, view)?;
+            }
+        }
+        if let Some(sizing) = &mut self.sizing {
+            sizing.invoke(&mut self.session)?;
+            if let Value::I64(bytes) = sizing.output(0)? {
+                self.scratch_bytes = usize::try_from(bytes).unwrap_or(0);
+            }
+        }
+        self.generation = views.generation;
+        Ok(())
+    }
+}
+
+/// Memory that the calls of a session write, one after the other: what each step leaves, by turns,
+/// and what lies between.
+pub(super) struct Workspace {
+    device: Device,
+    answers: Vec<Answer>,
+    /// `[bytes]` of i8; grows.
+    scratch: Option<BufferView>,
+}
+
+impl Workspace {
+    /// Room for `slots` answers at once.
+    ///
+    /// # Errors
+    ///
+    /// No memory.
+    pub fn new(device: &Device, vocab_size: usize, slots: usize) -> iree_rt::Result<Self> {
+        let answer = || -> iree_rt::Result<Answer> {
+            // The host reads a token without asking the device, which may be at later steps.
+            let token = Buffer::allocate_in(device, size_of::<i32>(), Memory::Host)?;
+            let logits = Buffer::allocate(device, vocab_size * size_of::<f32>())?;
+            Ok(Answer {
+                token: token.view(&[1], ElementType::I32)?,
+                logits: logits.view(&[vocab_size], ElementType::F32)?,
+            })
+        };
+        let answers = (0..slots).map(|_| answer()).collect::<iree_rt::Result<_>>()?;
+        Ok(Self { device: device.clone(), answers, scratch: None })
+    }
+
+    /// How many answers there is room for.
+    pub fn slots(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// The answer in `slot`: the same memory each time.
+    fn answer(&self, slot: usize) -> Answer {
+        let Answer { token, logits } = &self.answers[slot];
+        Answer { token: token.clone(), logits: logits.clone() }
+    }
+
+    fn scratch(&mut self, bytes: usize) -> iree_rt::Result<&BufferView> {
+        let small = |scratch: &BufferView| scratch.len() < bytes;
+        if self.scratch.as_ref().is_none_or(small) {
+            // Calls in flight keep what they were given; nobody else needs it.
+            self.scratch = None;
+            let bytes = bytes.max(iree_rt::buffer::ALIGNMENT);
+            let buffer = Buffer::allocate(&self.device, bytes)?;
+            self.scratch = Some(buffer.view(&[bytes], ElementType::I8)?);
+        }
+        Ok(self.scratch.as_ref().expect("made just now"))
+    }
+}
