@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Instant;
 
-use iree_rt::{DeviceOptions, Instance};
+use iree_rt::{DeviceOptions, Instance, Kernels};
 
 pub use self::ahead::compile_ahead;
 use self::program::Program;
@@ -41,7 +41,10 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
             uri,
             &DeviceOptions {
                 threads: options.threads,
-                kernels: products::kernels(),
+                kernels: match uri.starts_with("local-") {
+                    true => products::kernels(),
+                    false => Kernels::default(),
+                },
                 profile: options.profile.clone(),
                 ..DeviceOptions::default()
             },
