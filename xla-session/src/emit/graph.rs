@@ -64,7 +64,7 @@ pub struct WeightSpec {
     pub parts: Vec<(String, usize)>,
     /// Columns of each; 0 for vectors.
     pub columns: usize,
-    /// How each weight is stored.
+    /// How each weight is stored: a [`Format::stored`].
     pub format: Format,
     /// How they lie in device memory.
     pub layout: Layout,
