@@ -1,5 +1,6 @@
 //! The IREE engine: emit, compile (or find compiled), load weights, run.
 
+mod attention;
 mod compile;
 mod host;
 mod kv_cache;
