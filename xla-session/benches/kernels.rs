@@ -1,10 +1,11 @@
 //! How fast the kernels are, beside what the machine could do at best.
 //!
-//! `cargo bench -p xla-session --bench kernels [-- [FORMAT]... [ISA] [ROWS]...]`: for each format
-//! and number of rows, on one and two threads, bytes of weights read and f32 operations done a
-//! second, over matrices of the shapes of a 1B model's MLP. With one row the weights read are
-//! many times the caches. The machine's limits are measured in turn with the kernels, and every
-//! figure is the median of its rounds.
+//! `cargo bench -p xla-session --bench kernels [-- [FORMAT | attention]... [ISA] [ROWS]...]`: for
+//! each format and number of rows, on one and two threads, bytes of weights read and f32 operations
+//! done a second, over matrices of the shapes of a 1B model's MLP; and attention over a KV cache of
+//! its shape, counting what of the cache the rows see, once. With one row the bytes read are many
+//! times the caches. The machine's limits are measured in turn with the kernels, and every figure
+//! is the median of its rounds.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,7 +13,9 @@ use std::time::Instant;
 
 use memmap2::MmapMut;
 use pulp::{Arch, Simd, WithSimd};
-use xla_session::kernels::{Format, Isa, LANES, Product, product_for};
+use xla_session::kernels::{
+    Attention, Format, Isa, KV_BLOCK, LANES, Product, attention_for, product_for,
+};
 
 const ROUNDS: usize = 8;
 const ROWS: [usize; 5] = [1, 5, 8, 32, 256];
@@ -22,6 +25,8 @@ const SHAPES: [(usize, usize); 2] = [(8192, 2048), (2048, 8192)];
 const RUN: usize = 32;
 /// Bytes of weights that one row meets.
 const BYTES: usize = 256 << 20;
+/// Rows of attention, and tokens before them.
+const CONTEXTS: [(usize, usize); 4] = [(1, 2047), (8, 2040), (256, 0), (256, 1792)];
 /// f32 operations after which no further matrix is begun.
 const OPERATIONS: usize = 8 << 30;
 
@@ -31,8 +36,10 @@ fn main() {
     let isa = Isa::all_here().into_iter().find(|isa| wanted(format!("{isa:?}")));
     let isa = isa.unwrap_or_else(Isa::detect);
     let mut formats = Format::ALL.to_vec();
-    if formats.iter().any(|format| wanted(format!("{format:?}"))) {
+    let mut contexts = CONTEXTS.to_vec();
+    if wanted("attention".into()) || formats.iter().any(|format| wanted(format!("{format:?}"))) {
         formats.retain(|format| wanted(format!("{format:?}")));
+        contexts.retain(|_| wanted("attention".into()));
     }
     let mut rows = ROWS.to_vec();
     let asked: Vec<usize> = words.iter().filter_map(|word| word.parse().ok()).collect();
@@ -44,6 +51,7 @@ fn main() {
     for threads in [1, 2] {
         let mut limits = Vec::new();
         let mut samples = vec![vec![Vec::new(); rows.len()]; formats.len()];
+        let mut attended = vec![Vec::new(); contexts.len()];
         for _ in 0..ROUNDS {
             for (format, samples) in formats.iter().zip(&mut samples) {
                 limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
@@ -51,19 +59,28 @@ fn main() {
                     samples.push(multiply(threads, &memory, *format, isa, *rows));
                 }
             }
+            limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
+            for (&context, samples) in contexts.iter().zip(&mut attended) {
+                samples.push(attend(threads, &memory, isa, context));
+            }
         }
 
         let [bytes, flops] = median(&limits).map(|limit| limit / 1e9);
         println!("\n{isa:?}, {threads} threads: memory {bytes:.1} GB/s, FMA {flops:.1} GFLOP/s");
+        let print = |what: String, rows: usize, samples: &[[f64; 2]]| {
+            let [read, done] = median(samples).map(|figure| figure / 1e9);
+            let (read_share, done_share) = (read / bytes * 100.0, done / flops * 100.0);
+            println!(
+                "{what:>15} {rows:>4} rows {read:6.2} GB/s {read_share:4.0}% {done:7.2} GFLOP/s {done_share:4.0}%",
+            );
+        };
         for (format, samples) in formats.iter().zip(samples) {
             for (rows, samples) in rows.iter().zip(samples) {
-                let [read, done] = median(&samples).map(|figure| figure / 1e9);
-                let (read_share, done_share) = (read / bytes * 100.0, done / flops * 100.0);
-                println!(
-                    "{:>5} {rows:>4} rows {read:6.2} GB/s {read_share:4.0}% {done:7.2} GFLOP/s {done_share:4.0}%",
-                    format!("{format:?}")
-                );
+                print(format!("{format:?}"), *rows, &samples);
             }
+        }
+        for ((rows, start), samples) in contexts.iter().zip(attended) {
+            print(format!("attention @{start}"), *rows, &samples);
         }
     }
 }
@@ -141,6 +158,64 @@ fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usi
         std::hint::black_box(&y);
     });
     [(bytes + scales) as f64 / seconds, operations as f64 / seconds]
+}
+
+/// Bytes and f32 operations a second, of `rows` rows behind `start` tokens in as many layers as the
+/// memory holds.
+fn attend(threads: usize, memory: &Memory, isa: Isa, (rows, start): (usize, usize)) -> [f64; 2] {
+    const KV_HEADS: usize = 8;
+    const GROUP: usize = 4;
+    const WIDTH: usize = 64;
+    /// Rows of a call.
+    const SHARE: usize = 16;
+    let blocks = (start + rows).div_ceil(KV_BLOCK);
+    let block_stride = KV_HEADS * WIDTH * KV_BLOCK;
+    let seen: usize = (start + 1..=start + rows).sum();
+    let of_layer = 4 * seen * KV_HEADS * GROUP * WIDTH;
+    let layer_bytes = 2 * blocks * block_stride * 4;
+    let layers = (BYTES / layer_bytes).min(OPERATIONS.div_ceil(of_layer));
+    let runs = rows.div_ceil(SHARE);
+    let calls = layers * KV_HEADS * runs;
+
+    let kernel = attention_for(isa);
+    let stride = KV_HEADS * GROUP * WIDTH;
+    let queries = vec![0.5f32; rows * stride];
+    let next = AtomicUsize::new(0);
+    let seconds = together(threads, |_| {
+        let mut output = vec![0f32; SHARE * GROUP * WIDTH];
+        loop {
+            let call = next.fetch_add(1, Relaxed);
+            if call >= calls {
+                break;
+            }
+            let (first, head, layer) =
+                (call % runs * SHARE, call / runs % KV_HEADS, call / runs / KV_HEADS);
+            let share = SHARE.min(rows - first);
+            let keys = memory.weights[layer * layer_bytes + head * WIDTH * KV_BLOCK * 4..].as_ptr();
+            let attention = Attention {
+                queries: queries[first * stride..].as_ptr(),
+                query_stride: stride,
+                keys: keys.cast(),
+                values: keys.wrapping_add(layer_bytes / 2).cast(),
+                block_stride,
+                output: output.as_mut_ptr(),
+                output_stride: GROUP * WIDTH,
+                rows: share,
+                used: share,
+                start: start + first,
+                window: 0,
+                group: GROUP,
+                width: WIDTH,
+            };
+            // SAFETY: this CPU has the instructions, and each buffer holds at least the shape
+            // stated, with `output` this thread's own; a mapping and all offsets are aligned.
+            unsafe { kernel(&attention) };
+        }
+        std::hint::black_box(&output);
+    });
+    let tokens = start + rows;
+    let read = layers * 2 * tokens * KV_HEADS * WIDTH * 4;
+    [read as f64 / seconds, (layers * of_layer) as f64 / seconds]
 }
 
 /// Bytes a second when the weights are only added up, from several places in turn.

@@ -1,31 +1,43 @@
 //! Causal grouped-query attention over the KV cache.
 
-use super::builder::{Combine, DYNAMIC, Generic, Value, literal};
+use super::builder::{Combine, DYNAMIC, Generic, Index, Kernel, Value, literal};
 use super::kv_cache::{Cache, KV_BLOCK};
-use super::tiles::config;
+use super::tiles::{CpuTiles, config};
 use super::{ElementType, Emitter, Target};
 
 /// What a masked score becomes: finite, so that a wholly masked block has a finite maximum and
 /// weighs nothing when blocks are combined.
 const MASKED: f32 = -1e30;
 
+/// Queries of one work item of the kernel, about: the keys and values of a block meet them all
+/// before the next ones push these out of the L1 cache.
+const QUERIES: usize = 64;
+
 impl Emitter<'_> {
-    /// Attends from `queries`, `[rows, heads, head_dim]`, to every token of the cache that is not
-    /// later and, with a `window`, among the latest `window`; returns `[rows, heads * head_dim]`.
+    /// Attends from the queries of `rotated`, `[rows, heads, head_dim]` and more heads behind them,
+    /// to every token of the cache that is not later and, with a `window`, among the latest
+    /// `window`; returns `[rows, heads * head_dim]`.
     pub(super) fn attention(
         &mut self,
-        queries: &Value,
+        rotated: &Value,
         cache: &Cache,
         window: Option<usize>,
     ) -> Value {
-        if let Target::Cuda(tiles) = self.target {
-            return self.attend_in_one(queries, cache, window, tiles);
+        if let Target::Cpu(tiles) = self.target
+            && tiles.kernels
+        {
+            return self.called_attention(rotated, cache, window, tiles);
         }
-        let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
+        let heads = self.config.num_attention_heads;
+        let queries = self.b.slice(rotated, 1, 0, heads);
+        if let Target::Cuda(tiles) = self.target {
+            return self.attend_in_one(&queries, cache, window, tiles);
+        }
+        let &[rows, _, width] = rotated.dims() else { unreachable!("heads have 3 dims") };
         let kv_heads = self.config.num_key_value_heads;
         let group = heads / kv_heads;
         // The queries that share a key head, one under the other: [kv_heads, rows * group, width].
-        let queries = self.b.reshape(queries, &[rows, kv_heads, group, width]);
+        let queries = self.b.reshape(&queries, &[rows, kv_heads, group, width]);
         let queries = self.b.transpose(&queries, &[1, 0, 2, 3]);
         let queries = self.b.reshape(&queries, &[kv_heads, rows * group, width]);
         let mixed = match self.target {
@@ -35,6 +47,38 @@ impl Emitter<'_> {
         let mixed = self.b.reshape(&mixed, &[kv_heads, rows, group, width]);
         let mixed = self.b.transpose(&mixed, &[1, 0, 2, 3]);
         self.b.reshape(&mixed, &[rows, heads * width])
+    }
+
+    /// By this crate's kernel: work items are runs of rows and the queries in them that share a key
+    /// head, or some of these where there would be fewer work items than threads.
+    fn called_attention(
+        &mut self,
+        rotated: &Value,
+        cache: &Cache,
+        window: Option<usize>,
+        tiles: &CpuTiles,
+    ) -> Value {
+        let &[rows, _, width] = rotated.dims() else { unreachable!("heads have 3 dims") };
+        let heads = self.config.num_attention_heads;
+        let kv_heads = self.config.num_key_value_heads;
+        let group = heads / kv_heads;
+        let run = (QUERIES / group).clamp(1, rows);
+        let runs = rows.div_ceil(run);
+        let share = group.div_ceil(tiles.threads.div_ceil(kv_heads * runs));
+        let start = self.b.index_cast(&self.start.name);
+        let used = if rows == 1 { 1.into() } else { self.used() };
+        let numbers = [heads, kv_heads, width, rows, run, share, window.unwrap_or(0)];
+        let mut scalars = vec![start, used];
+        scalars.extend(numbers.map(Index::from));
+        self.b.kernel(
+            &Kernel {
+                symbol: "attention",
+                inputs: &[rotated, &cache.keys, &cache.values],
+                scalars: &scalars,
+                work_items: kv_heads * group.div_ceil(share) * runs,
+            },
+            &[rows, heads * width],
+        )
     }
 
     /// The textbook form, over the whole capacity.

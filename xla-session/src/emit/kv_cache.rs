@@ -9,8 +9,7 @@ use super::builder::{DYNAMIC, Value};
 use super::graph::Source;
 use super::{ElementType, Emitter, Target};
 
-/// Tokens in one block of the cache.
-pub const KV_BLOCK: usize = 64;
+pub use crate::kernels::KV_BLOCK;
 
 /// Keys and values of one layer with this call's added.
 pub(super) struct Cache {

@@ -75,10 +75,9 @@ impl Emitter<'_> {
         }
         let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
         let both = self.rope(&both, angles);
-        let q = self.b.slice(&both, 1, 0, heads);
         let k = self.b.slice(&both, 1, heads, heads + kv_heads);
         let cache = self.append(layer, &k, &v);
-        let mixed = self.attention(&q, &cache, config.sliding_window[layer]);
+        let mixed = self.attention(&both, &cache, config.sliding_window[layer]);
         let output = Linear::new(module("o_proj"), config.hidden_size, config.o_bias);
         (self.linear(&mixed, output), cache)
     }

@@ -9,6 +9,8 @@ use crate::kernels::{Isa, LANES};
 /// How matrix products are cut on one kind of CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CpuTiles {
+    /// Threads that work items are for.
+    pub threads: usize,
     /// Work items that a matrix product is cut into, at most.
     pub work_items: usize,
     /// Matrix products call this crate's [`kernels`](crate::kernels), which the device must have
@@ -39,7 +41,7 @@ impl CpuTiles {
         };
         // Several for each thread, so that all end at about the same time.
         let work_items = (4 * threads).next_power_of_two().max(8);
-        Self { work_items, kernels: false, one_row, few_rows, many_rows }
+        Self { threads, work_items, kernels: false, one_row, few_rows, many_rows }
     }
 
     /// The same with matrix products that call kernels, or do not.

@@ -74,6 +74,41 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(_mm256_add_ps(self.0, other.0), _mm256_add_ps(self.1, other.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn max(self, other: Self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self(_mm256_max_ps(self.0, other.0), _mm256_max_ps(self.1, other.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let eight = _mm256_max_ps(self.0, self.1);
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let power = |it| {
+                let exponents = _mm256_slli_epi32::<23>(_mm256_castps_si256(it));
+                _mm256_castsi256_ps(_mm256_add_epi32(exponents, _mm256_set1_epi32(127 << 23)))
+            };
+            Self(power(self.0), power(self.1))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16(from: *const u8) -> Self {
         // SAFETY: the caller's promise.
         unsafe {

@@ -112,6 +112,33 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { _mm512_add_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn max(self, other: Self) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { _mm512_max_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_reduce_max_ps(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let exponents = _mm512_slli_epi32::<23>(_mm512_castps_si512(self.0));
+            Self(_mm512_castsi512_ps(_mm512_add_epi32(exponents, _mm512_set1_epi32(127 << 23))))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16(from: *const u8) -> Self {
         // SAFETY: the caller's promise.
         unsafe {

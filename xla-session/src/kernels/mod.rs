@@ -1,4 +1,5 @@
-//! Matrix products on packed weights: `y[m, n] = sum_k x[m, k] * w[n, k]` in f32.
+//! Matrix products on packed weights, `y[m, n] = sum_k x[m, k] * w[n, k]` in f32, and attention
+//! over the KV cache (`attention.rs`).
 //!
 //! Weights are packed in blocks of [`LANES`] output rows, so that one column of a block is one
 //! vector, and keep their stored [`Format`] until they are in registers. Floats are widened there,
@@ -21,6 +22,7 @@ macro_rules! unroll {
     })*};
 }
 
+mod attention;
 mod floats;
 mod integers;
 mod scratch;
@@ -39,6 +41,8 @@ mod avx512_bf16;
 
 #[cfg(test)]
 mod tests;
+
+pub use attention::{Attention, AttentionKernel, KV_BLOCK};
 
 use crate::checkpoint::Dtype;
 
@@ -216,6 +220,24 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni | Isa::Avx512Bf16 => kernel_of::<avx512::Avx512<true>>(format),
+    }
+}
+
+/// The fastest attention on this CPU.
+pub fn attention() -> AttentionKernel {
+    attention_for(Isa::detect())
+}
+
+/// Attention in the instructions of `isa`, whether or not this CPU has them.
+pub fn attention_for(isa: Isa) -> AttentionKernel {
+    match isa {
+        Isa::Portable => attention::attention::<portable::Portable>,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => attention::attention::<avx2::Avx2>,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+            attention::attention::<avx512::Avx512<false>>
+        }
     }
 }
 

@@ -72,6 +72,28 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        Self(std::array::from_fn(|lane| self.0[lane] + other.0[lane]))
+    }
+
+    #[inline(always)]
+    unsafe fn max(self, other: Self) -> Self {
+        let larger = |a: f32, b: f32| if a > b { a } else { b };
+        Self(std::array::from_fn(|lane| larger(self.0[lane], other.0[lane])))
+    }
+
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        self.0.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        let power = |it: f32| f32::from_bits((it.to_bits() << 23).wrapping_add(127 << 23));
+        Self(self.0.map(power))
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16(from: *const u8) -> Self {
         // SAFETY: the caller's promise.
         unsafe { map(from, |bits: u16| f32::from_bits(u32::from(bits) << 16)) }

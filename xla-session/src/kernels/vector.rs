@@ -22,6 +22,13 @@ pub(super) trait Vector: Copy {
     unsafe fn mul(self, by: Self) -> Self;
     /// `self * by + plus`.
     unsafe fn mul_add(self, by: Self, plus: Self) -> Self;
+    unsafe fn add(self, other: Self) -> Self;
+    /// The larger of each two, `other` where one is not a number.
+    unsafe fn max(self, other: Self) -> Self;
+    /// The largest of the sixteen.
+    unsafe fn largest(self) -> f32;
+    /// 2 to the power of each whole number in -126..=127, given plus `1.5 * 2^23`; 0 for -127.
+    unsafe fn power_of_two(self) -> Self;
     unsafe fn load_bf16(from: *const u8) -> Self;
     unsafe fn load_f16(from: *const u8) -> Self;
     unsafe fn prefetch(at: *const u8);

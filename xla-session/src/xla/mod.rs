@@ -1,6 +1,7 @@
 //! The IREE engine: emit, compile (or find compiled), load weights, run.
 
 mod ahead;
+mod attention;
 mod compile;
 mod host;
 mod kv_cache;

@@ -2,12 +2,14 @@
 
 use iree_rt::{Kernel, KernelArguments, Kernels};
 
+use super::attention;
 use crate::emit::Format;
 use crate::kernels::{self, Product};
 
-/// The products that graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
+/// What graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
 pub(super) fn kernels() -> Kernels {
-    Format::ALL.into_iter().fold(Kernels::new(), |kernels, format| {
+    let kernels = Kernels::new().with("attention", attention::kernel());
+    Format::ALL.into_iter().fold(kernels, |kernels, format| {
         kernels.with(format!("product_{}", format.as_str()), kernel(format))
     })
 }

@@ -18,6 +18,14 @@ impl Emitter<'_> {
         matrices: &[Matrix],
         tiles: &CudaTiles,
     ) -> Vec<Value> {
+        if let Some(norm) = norm
+            && matrices[0].format == Format::Bf16Rounded
+        {
+            // What is rounded is what is multiplied, norm and all.
+            let x = self.rms_norm(x, norm);
+            return self.row_products(&x, None, matrices, tiles);
+        }
+        let x = &self.rounded(x, matrices[0].format);
         match x.dims()[0] {
             1 => self.one_row(x, norm, matrices, tiles),
             rows => {
@@ -171,6 +179,11 @@ impl Emitter<'_> {
 
     /// A matrix product, for which the compiler has tiles of its own.
     fn many_rows(&mut self, x: &Value, matrix: &Matrix) -> Value {
+        if matrix.format == Format::Bf16Rounded {
+            // What tensor cores take.
+            let x = self.b.convert(x, ElementType::Bf16);
+            return self.b.dot(&x, &matrix.weights, [&[], &[]], [&[1], &[1]]);
+        }
         let weights = self.widened(matrix);
         self.b.dot(x, &weights, [&[], &[]], [&[1], &[1]])
     }
@@ -219,7 +232,7 @@ impl Emitter<'_> {
         inputs.push((weights, shape.weights));
         let widen = match matrix.format {
             Format::F32 => return format!("%in{at}"),
-            Format::F16 | Format::Bf16 => "extf",
+            Format::F16 | Format::Bf16 | Format::Bf16Rounded => "extf",
             Format::Int8 | Format::Int4 => "sitofp",
         };
         *body += &format!("%wide{number} = arith.{widen} %in{at} : {element} to f32\n");

@@ -1,0 +1,488 @@
+//! Attention over the blocks of a KV cache (Dao et al., FlashAttention): the rows of a call meet
+//! the keys of one head a block at a time, and what they mix of its values is scaled down whenever
+//! a larger score turns up. Scores of more than one block are nowhere; a block that none of the
+//! rows sees is not read.
+
+use super::LANES;
+use super::scratch::with_scratch;
+use super::tile::{Job, STEP, Tile};
+use super::vector::Vector;
+
+/// Tokens in one block of the KV cache.
+pub const KV_BLOCK: usize = 64;
+
+/// What a masked score becomes, and the largest score before there is one.
+const MASKED: f32 = -1e30;
+
+/// The operands of one call: consecutive rows, and the queries in them that share a key head.
+///
+/// No alignment beyond that of f32 is needed.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// `[rows, query_stride]`, of which `[rows, group * width]` are read.
+    pub queries: *const f32,
+    /// Elements between rows of `queries`.
+    pub query_stride: usize,
+    /// `[blocks, block_stride]`, of which `[blocks, width, 64]` are read: keys lie transposed.
+    pub keys: *const f32,
+    /// `[blocks, block_stride]`, of which `[blocks, 64, width]` are read.
+    pub values: *const f32,
+    /// Elements between blocks of `keys` and of `values`.
+    pub block_stride: usize,
+    /// `[rows, output_stride]`, of which `[rows, group * width]` are written.
+    pub output: *mut f32,
+    /// Elements between rows of `output`.
+    pub output_stride: usize,
+    /// Rows of `queries` and `output`.
+    pub rows: usize,
+    /// Rows that are wanted, at most `rows`; the others become 0.0 in `output`.
+    pub used: usize,
+    /// The position of the first row: it sees the keys up to this one, itself included, and each
+    /// row one more. That many keys there are; what lies behind them is not used.
+    pub start: usize,
+    /// Latest keys that a row sees at most, itself included; 0 is no bound.
+    pub window: usize,
+    /// Queries of a row.
+    pub group: usize,
+    /// Elements of a query, a key and a value.
+    pub width: usize,
+}
+
+/// Attention in the instructions of one instruction set.
+///
+/// # Safety
+///
+/// The CPU has the instruction set, every pointer of the [`Attention`] is valid for the shape that
+/// its field states, and nothing else accesses the elements of `output` during the call.
+pub type AttentionKernel = unsafe fn(&Attention);
+
+impl Attention {
+    /// The keys, counted from the start of `block`, that some of `rows` see.
+    fn seen(&self, rows: std::ops::RangeInclusive<usize>, block: usize) -> std::ops::Range<usize> {
+        let within = |key: usize| key.saturating_sub(block * KV_BLOCK).min(KV_BLOCK);
+        let end = self.start + rows.end() + 1;
+        let oldest = match self.window {
+            0 => 0,
+            window => (self.start + rows.start() + 1).saturating_sub(window),
+        };
+        within(oldest)..within(end)
+    }
+
+    /// Elements of a query's sums: whole vectors.
+    fn padded(&self) -> usize {
+        self.width.next_multiple_of(LANES)
+    }
+}
+
+/// # Safety
+///
+/// As for [`AttentionKernel`].
+pub(super) unsafe fn attention<V: Vector>(a: &Attention) {
+    // SAFETY: rows of the output; and the scratch holds what `State` wants.
+    unsafe {
+        for row in a.used..a.rows {
+            a.output.add(row * a.output_stride).write_bytes(0, a.group * a.width);
+        }
+        if a.used > 0 {
+            with_scratch(State::len(a), |scratch| attend::<V>(a, &State::new(a, scratch)));
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`AttentionKernel`]; there are rows in use.
+unsafe fn attend<V: Vector>(a: &Attention, state: &State) {
+    const { assert!(V::ROWS <= MOST_ROWS) };
+    let queries = a.used * a.group;
+    let tiles = queries.div_ceil(V::ROWS);
+    let (each, more) = (queries / tiles, queries % tiles);
+    let last = (a.start + a.used - 1) / KV_BLOCK;
+    let first = match a.window {
+        0 => 0,
+        window => (a.start + 1).saturating_sub(window) / KV_BLOCK,
+    };
+    // SAFETY: blocks up to the last row's own, and queries of rows in use.
+    unsafe {
+        V::enter(&Begin { a, state });
+        for block in first..=last {
+            let keys = a.keys.add(block * a.block_stride);
+            let values = a.values.add(block * a.block_stride);
+            let next = keys.wrapping_add(a.block_stride);
+            let values = state.padded_values(a, values);
+            let mut query = 0;
+            for tile in 0..tiles {
+                let queries = each + usize::from(tile < more);
+                let rows = query / a.group..=(query + queries - 1) / a.group;
+                let seen = a.seen(rows, block);
+                if !seen.is_empty() {
+                    let meet = Meet { a, state, keys, values, next, block, query, queries, seen };
+                    meet.run::<V>();
+                }
+                query += queries;
+            }
+        }
+        V::enter(&Finish { a, state });
+    }
+}
+
+/// What lives across blocks, for each query `[used * group]`, in scratch memory.
+struct State {
+    /// `[queries, width]`, scaled.
+    queries: *mut f32,
+    /// `[queries, padded]`: the values mixed so far.
+    mixed: *mut f32,
+    /// `[queries, 16]`: the sum of the weights so far, in parts.
+    sums: *mut f32,
+    /// `[queries]`: the largest score so far.
+    largest: *mut f32,
+    /// `[V::ROWS, 64]`: scores of one tile and block, then weights.
+    weights: *mut f32,
+    /// `[64, padded]`: a block's values, where a width is no whole number of vectors.
+    values: *mut f32,
+}
+
+/// Rows of the largest tile of any instruction set.
+const MOST_ROWS: usize = 8;
+
+impl State {
+    /// Elements of each part, all whole vectors.
+    fn parts(a: &Attention) -> [usize; 6] {
+        let queries = a.used * a.group;
+        let values = if a.width == a.padded() { 0 } else { KV_BLOCK * a.padded() };
+        let sizes = [queries * a.width, queries * a.padded(), queries * LANES, queries];
+        let [q, mixed, sums, largest] = sizes.map(|size: usize| size.next_multiple_of(LANES));
+        [q, mixed, sums, largest, MOST_ROWS * KV_BLOCK, values]
+    }
+
+    fn len(a: &Attention) -> usize {
+        Self::parts(a).iter().sum()
+    }
+
+    /// Cuts up `scratch`, of [`len`](Self::len) elements.
+    fn new(a: &Attention, scratch: *mut f32) -> Self {
+        let mut at = scratch;
+        let [queries, mixed, sums, largest, weights, values] = Self::parts(a).map(|size| {
+            let part = at;
+            at = at.wrapping_add(size);
+            part
+        });
+        Self { queries, mixed, sums, largest, weights, values }
+    }
+
+    /// A block's values with rows of whole vectors.
+    unsafe fn padded_values(&self, a: &Attention, values: *const f32) -> *const f32 {
+        if a.width == a.padded() {
+            return values;
+        }
+        for key in 0..KV_BLOCK {
+            // SAFETY: a row of the block, and of the scratch, whose padding stays as it is.
+            unsafe {
+                let row = self.values.add(key * a.padded());
+                row.copy_from_nonoverlapping(values.add(key * a.width), a.width);
+            }
+        }
+        self.values
+    }
+}
+
+/// Before the first block: queries in place and scaled, sums zero.
+struct Begin<'a> {
+    a: &'a Attention,
+    state: &'a State,
+}
+
+impl<V: Vector> Job<V> for Begin<'_> {
+    #[inline(always)]
+    unsafe fn run(&self) {
+        let Self { a, state } = self;
+        let scale = 1.0 / (a.width as f32).sqrt();
+        let row = a.group * a.width;
+        // SAFETY: the rows in use, and scratch for their queries.
+        unsafe {
+            for r in 0..a.used {
+                let (from, to) = (a.queries.add(r * a.query_stride), state.queries.add(r * row));
+                for i in 0..row {
+                    *to.add(i) = *from.add(i) * scale;
+                }
+            }
+            for query in 0..a.used * a.group {
+                state.mixed.add(query * a.padded()).write_bytes(0, a.padded());
+                state.sums.add(query * LANES).write_bytes(0, LANES);
+                *state.largest.add(query) = MASKED;
+            }
+        }
+    }
+}
+
+/// After the last block: what was mixed, divided by the sum of the weights.
+struct Finish<'a> {
+    a: &'a Attention,
+    state: &'a State,
+}
+
+impl<V: Vector> Job<V> for Finish<'_> {
+    #[inline(always)]
+    unsafe fn run(&self) {
+        let Self { a, state } = self;
+        for query in 0..a.used * a.group {
+            // SAFETY: a query of a row in use.
+            unsafe {
+                let mut sum = 0.0;
+                for lane in 0..LANES {
+                    sum += *state.sums.add(query * LANES + lane);
+                }
+                let share = 1.0 / sum;
+                let mixed = state.mixed.add(query * a.padded());
+                let (row, member) = (query / a.group, query % a.group);
+                let output = a.output.add(row * a.output_stride + member * a.width);
+                for i in 0..a.width {
+                    *output.add(i) = *mixed.add(i) * share;
+                }
+            }
+        }
+    }
+}
+
+/// A tile of queries and a block of keys and values.
+struct Meet<'a> {
+    a: &'a Attention,
+    state: &'a State,
+    keys: *const f32,
+    values: *const f32,
+    /// The next block's keys.
+    next: *const f32,
+    block: usize,
+    /// The first query, and how many: at most [`Vector::ROWS`].
+    query: usize,
+    queries: usize,
+    /// Keys of the block that one of them sees.
+    seen: std::ops::Range<usize>,
+}
+
+impl Meet<'_> {
+    /// # Safety
+    ///
+    /// As for [`AttentionKernel`].
+    unsafe fn run<V: Vector>(&self) {
+        let Self { a, state, .. } = self;
+        let vectors = self.vectors();
+        // SAFETY: all is within the block and the scratch.
+        unsafe {
+            let scores = DenseTile {
+                x: state.queries.add(self.query * a.width),
+                x_stride: a.width,
+                w: self.keys.add(vectors.start * LANES),
+                w_stride: KV_BLOCK,
+                ahead: self.values as isize - self.keys as isize,
+                y: state.weights.add(vectors.start * LANES),
+                y_stride: KV_BLOCK,
+                terms: a.width,
+                vectors: vectors.len(),
+                add: false,
+            };
+            V::run(self.queries, &scores);
+            V::enter(self);
+            let mixed = DenseTile {
+                x: state.weights.add(self.seen.start),
+                x_stride: KV_BLOCK,
+                w: self.values.add(self.seen.start * a.padded()),
+                w_stride: a.padded(),
+                ahead: self.next as isize - self.values as isize,
+                y: state.mixed.add(self.query * a.padded()),
+                y_stride: a.padded(),
+                terms: self.seen.len(),
+                vectors: a.padded() / LANES,
+                add: true,
+            };
+            V::run(self.queries, &mixed);
+        }
+    }
+
+    /// Those with the keys in them that are seen.
+    fn vectors(&self) -> std::ops::Range<usize> {
+        self.seen.start / LANES..self.seen.end.div_ceil(LANES)
+    }
+}
+
+/// From scores to weights: masked, less the largest score so far, exponentiated and summed.
+impl<V: Vector> Job<V> for Meet<'_> {
+    #[inline(always)]
+    unsafe fn run(&self) {
+        let Meet { a, state, .. } = self;
+        let vectors = self.vectors();
+        let all = vectors.start * LANES..vectors.end * LANES;
+        for i in 0..self.queries {
+            let query = self.query + i;
+            let row = query / a.group;
+            let seen = a.seen(row..=row, self.block);
+            // SAFETY: all is within the scratch.
+            unsafe {
+                let weights = state.weights.add(i * KV_BLOCK);
+                if seen.is_empty() {
+                    weights.add(all.start).write_bytes(0, all.len());
+                    continue;
+                }
+                for key in (all.start..seen.start).chain(seen.end..all.end) {
+                    *weights.add(key) = MASKED;
+                }
+                let mut largest = V::splat(MASKED);
+                for vector in vectors.clone() {
+                    largest = V::load(weights.add(vector * LANES)).max(largest);
+                }
+                let (before, largest) = (*state.largest.add(query), largest.largest());
+                let sums = state.sums.add(query * LANES);
+                if largest > before {
+                    *state.largest.add(query) = largest;
+                    let less = exp(V::splat(before - largest));
+                    V::load(sums).mul(less).store(sums);
+                    let mixed = state.mixed.add(query * a.padded());
+                    for at in (0..a.padded()).step_by(LANES) {
+                        V::load(mixed.add(at)).mul(less).store(mixed.add(at));
+                    }
+                }
+                let less = V::splat(-before.max(largest));
+                let mut sum = V::load(sums);
+                for vector in vectors.clone() {
+                    let at = weights.add(vector * LANES);
+                    let weight = exp(V::load(at).add(less));
+                    weight.store(at);
+                    sum = sum.add(weight);
+                }
+                sum.store(sums);
+            }
+        }
+    }
+}
+
+/// `y[m, n] = sum_k x[m, k] * w[k, n]`, or that added to `y`.
+#[derive(Clone, Copy)]
+struct DenseTile {
+    x: *const f32,
+    x_stride: usize,
+    w: *const f32,
+    w_stride: usize,
+    /// Bytes from `w` to what is read next, and will be in the caches then.
+    ahead: isize,
+    y: *mut f32,
+    y_stride: usize,
+    /// Over which `k` runs.
+    terms: usize,
+    /// Of sixteen `n` each.
+    vectors: usize,
+    add: bool,
+}
+
+impl DenseTile {
+    #[inline(always)]
+    unsafe fn term<V: Vector, const R: usize, const M: usize>(
+        &self,
+        w: *const f32,
+        x: *const f32,
+        sums: &mut [[V; M]; R],
+    ) {
+        // SAFETY: as for `multiply`; a prefetch never faults.
+        unsafe {
+            let mut columns = [V::splat(0.0); R];
+            for (r, column) in columns.iter_mut().enumerate() {
+                let at = w.add(r * LANES);
+                *column = V::load(at);
+                V::prefetch(at.cast::<u8>().wrapping_offset(self.ahead));
+            }
+            for m in 0..M {
+                let x = V::splat(*x.add(m * self.x_stride));
+                for (sums, column) in sums.iter_mut().zip(&columns) {
+                    sums[m] = column.mul_add(x, sums[m]);
+                }
+            }
+            for sums in sums {
+                for sum in sums {
+                    *sum = sum.pin();
+                }
+            }
+        }
+    }
+}
+
+impl<V: Vector> Tile<V> for DenseTile {
+    fn blocks(&self) -> usize {
+        self.vectors
+    }
+
+    unsafe fn part(self, block: usize, blocks: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (w, y) = (self.w.add(block * LANES), self.y.add(block * LANES));
+            Self { w, y, vectors: blocks, ..self }
+        }
+    }
+
+    unsafe fn rows_from(self, first: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (x, y) = (self.x.add(first * self.x_stride), self.y.add(first * self.y_stride));
+            Self { x, y, ..self }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let y = self.y.add(block * LANES);
+            let mut sums = [[V::splat(0.0); M]; R];
+            if self.add {
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    for (m, sum) in sums.iter_mut().enumerate() {
+                        *sum = V::load(y.add(m * self.y_stride + r * LANES));
+                    }
+                }
+            }
+            let (mut w, mut x) = (self.w.add(block * LANES), self.x);
+            for _ in 0..self.terms / STEP {
+                unroll!(I, {
+                    self.term::<V, R, M>(w.add(I * self.w_stride), x.add(I), &mut sums);
+                });
+                (w, x) = (w.wrapping_add(STEP * self.w_stride), x.wrapping_add(STEP));
+            }
+            for term in 0..self.terms % STEP {
+                self.term::<V, R, M>(w.add(term * self.w_stride), x.add(term), &mut sums);
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                for (m, sum) in sums.iter().enumerate() {
+                    sum.store(y.add(m * self.y_stride + r * LANES));
+                }
+            }
+        }
+    }
+}
+
+/// e to the power of numbers that are not positive; 0 below -87.4. `x = n ln 2 + rest`, and a
+/// series for the rest, within half of ln 2.
+///
+/// # Safety
+///
+/// As for [`Vector`].
+#[inline(always)]
+pub(super) unsafe fn exp<V: Vector>(x: V) -> V {
+    const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: a sum with it is rounded to a whole number.
+    const LN_2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4]; // n times the first is exact.
+    const SERIES: [f32; 8] =
+        [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let x = V::splat(-88.0).max(x);
+        let shifted = x.mul_add(V::splat(std::f32::consts::LOG2_E), V::splat(MAGIC));
+        let n = shifted.add(V::splat(-MAGIC));
+        let rest = n.mul_add(V::splat(-LN_2[0]), x);
+        let rest = n.mul_add(V::splat(-LN_2[1]), rest);
+        let mut power = V::splat(SERIES[0]);
+        for factor in &SERIES[1..] {
+            power = power.mul_add(rest, V::splat(*factor));
+        }
+        power.mul(shifted.power_of_two())
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
