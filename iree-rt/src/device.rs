@@ -213,9 +213,9 @@ impl Device {
         self.member().enter();
     }
 
-    #[cfg(feature = "cuda")]
-    pub(crate) fn context(&self) -> Option<&cuda::Context> {
-        self.member().context.as_ref()
+    /// Where its memory is, when it is of CUDA.
+    pub(crate) fn context(&self) -> Option<cuda::Context> {
+        self.member().context
     }
 
     /// The group that it was opened in: of itself only, mostly.

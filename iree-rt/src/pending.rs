@@ -4,11 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use crate::call::Call;
-use crate::device::Device;
+use crate::cuda::Context;
 use crate::error::{Code, Error, Result};
 use crate::fence::Fence;
 use crate::function::Function;
@@ -110,19 +110,19 @@ impl Call {
         // Tensors that came from elsewhere, native functions and parameters, it holds itself.
         let used = (inputs, session.shared_modules());
         let mut used = Some(used);
-        let device = session.device();
+        let context = session.device().context();
         // SAFETY: detached.
-        for timepoint in unsafe { Timepoint::all(&done, || drop_later(used.take(), device))? } {
+        for timepoint in unsafe { Timepoint::all(&done, || drop_later(used.take(), context))? } {
             timepoint.detach();
         }
         Ok(Pending { outputs: Some(outputs), reached: done.reached() })
     }
 }
 
-fn drop_later<T: Send>(value: T, device: &Device) -> impl FnOnce() + Send + use<T> {
-    let device = device.clone();
+fn drop_later<T: Send>(value: T, context: Option<Context>) -> impl FnOnce() + Send {
     move || {
-        device.enter();
+        // The thread is one of IREE's, of the device.
+        context.iter().for_each(Context::enter);
         drop(value);
     }
 }
@@ -236,7 +236,7 @@ impl<R: Results> TypedPending<R> {
 impl<R: Results> Future for TypedPending<R> {
     type Output = Result<R>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Result<R>> {
         Pin::new(&mut self.pending).poll(context).map(|outputs| R::take(&outputs?))
     }
 }
@@ -272,7 +272,7 @@ fn taken() -> Error {
 impl Future for Pending {
     type Output = Result<Outputs>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Outputs>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Result<Outputs>> {
         Pin::new(&mut self.reached).poll(context).map(|reached| match reached {
             Ok(()) => self.outputs.take().ok_or_else(taken),
             Err(error) => Err(self.explain(error)),

@@ -3,8 +3,6 @@
 use std::ffi::{c_int, c_void};
 use std::{fmt, ptr};
 
-use libloading::Library;
-
 use crate::cuda::open;
 use crate::error::{Code, Error, Result};
 
@@ -13,13 +11,15 @@ use crate::error::{Code, Error, Result};
 /// Functions of CUDA work in the context of the thread that calls them, and IREE sets it on its own
 /// threads and on the one that opens a device only. To allocate, copy, call or release on another
 /// thread it has to be set there: see [`enter`](Self::enter).
+#[derive(Clone, Copy)]
 pub(crate) struct Context {
     raw: *mut c_void,
-    get_current: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
-    set_current: unsafe extern "C" fn(*mut c_void) -> c_int,
-    /// Keeps the functions.
-    _library: Library,
+    get_current: GetCurrent,
+    set_current: SetCurrent,
 }
+
+type GetCurrent = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+type SetCurrent = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 // SAFETY: CUDA's functions may be called from any thread, and a context may be current on many.
 unsafe impl Send for Context {}
@@ -32,21 +32,13 @@ impl Context {
     pub(crate) fn current() -> Result<Self> {
         let library = open::library()?;
         // SAFETY: the signatures of cuda.h (`CUresult` is an int, `CUcontext` a pointer), and the
-        // library stays as long as the functions.
+        // library stays.
         let (get_current, set_current) = unsafe {
-            let get = library
-                .get::<unsafe extern "C" fn(*mut *mut c_void) -> c_int>(b"cuCtxGetCurrent\0");
-            let set =
-                library.get::<unsafe extern "C" fn(*mut c_void) -> c_int>(b"cuCtxSetCurrent\0");
-            match (get, set) {
-                (Ok(get), Ok(set)) => (*get, *set),
-                (Err(error), _) | (_, Err(error)) => {
-                    return Err(Error::new(Code::Incompatible, error.to_string()));
-                }
-            }
+            let get = library.get::<GetCurrent>(b"cuCtxGetCurrent\0").map_err(strange)?;
+            let set = library.get::<SetCurrent>(b"cuCtxSetCurrent\0").map_err(strange)?;
+            (*get, *set)
         };
-        let mut context =
-            Self { raw: ptr::null_mut(), get_current, set_current, _library: library };
+        let mut context = Self { raw: ptr::null_mut(), get_current, set_current };
         context.raw = context.of_thread();
         if context.raw.is_null() {
             let message = "IREE opened a CUDA device and left no context for it";
@@ -77,6 +69,10 @@ impl Context {
     pub(crate) fn raw(&self) -> *mut c_void {
         self.raw
     }
+}
+
+fn strange(error: libloading::Error) -> Error {
+    Error::new(Code::Incompatible, format!("NVIDIA's driver library is incomplete: {error}"))
 }
 
 impl fmt::Debug for Context {

@@ -4,7 +4,7 @@
 //! the machine need no CUDA toolkit, only the machine needs NVIDIA's driver (`libcuda.so`), which is
 //! looked for when a device is asked for. [`Target`], [`Options`] and [`available`] are in every
 //! build; the feature `cuda` adds what [`Gpu`] asks the driver, and the exchange of memory with the
-//! crate `cudarc` ([`SharedSlice`], `BufferView::from_cuda`, `BufferView::to_cuda`).
+//! crate `cudarc` (`SharedSlice`, `BufferView::from_cuda`, `BufferView::to_cuda`).
 //!
 //! No GPU has run this yet: what is tested is what works without one.
 

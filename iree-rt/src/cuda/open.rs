@@ -1,6 +1,7 @@
 //! Opening devices of CUDA, and why that fails.
 
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use iree_sys as sys;
 use libloading::Library;
@@ -34,10 +35,15 @@ fn not_built() -> Error {
     )
 }
 
-/// The library of NVIDIA's driver.
-pub(crate) fn library() -> Result<Library> {
+/// The library of NVIDIA's driver, which stays once it is loaded: it has threads of its own.
+pub(crate) fn library() -> Result<&'static Library> {
+    static LOADED: OnceLock<Library> = OnceLock::new();
+    if let Some(library) = LOADED.get() {
+        return Ok(library);
+    }
     // SAFETY: its initializers are those of NVIDIA's driver, which IREE loads in the same way.
-    unsafe { Library::new(LIBRARY) }.map_err(|_| no_library())
+    let library = unsafe { Library::new(LIBRARY) }.map_err(|_| no_library())?;
+    Ok(LOADED.get_or_init(|| library))
 }
 
 /// Why there is no [`library`].

@@ -89,6 +89,24 @@ fn calls_run() {
 
 #[test]
 #[ignore = "needs a GPU"]
+fn calls_in_flight_follow_each_other() {
+    let device = gpu();
+    let target = Gpu::of(&device).unwrap().unwrap().target().unwrap();
+    let options = for_target(target.name()).flag("--iree-execution-model=async-external");
+    let bytes = compile(ADD, &options);
+    let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
+    let add = session.function("gate.add").unwrap();
+    let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
+    let first = session.call_async(&add, [(&a).into(), (&a).into()], None).unwrap();
+    let sum = first.early(0).unwrap();
+    let second = session.call_async(&add, [sum, (&a).into()], Some(first.fence())).unwrap();
+    drop((a, first));
+    let out = pollster::block_on(second).unwrap();
+    assert_eq!(out.buffer_view(0).unwrap().read::<f32>().unwrap(), [3., 6., 9., 12.]);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
 fn any_thread_may_use_and_drop_anything() {
     let device = gpu();
     let mut session = session(&device);
