@@ -191,7 +191,7 @@ fn tensors_of_a_line_are_read() {
     assert_eq!(tensors(line).collect::<Vec<_>>(), [12]);
 }
 
-/// A decode step takes as many dispatches as `docs/performance.md` says, and none of them leaves a
+/// A decode step takes as many dispatches as `docs/cuda.md` says, and none of them leaves a
 /// tensor of the size of a weight: what is stored in fewer bits is widened where it is multiplied.
 #[test]
 fn a_decode_step_is_eight_dispatches_a_layer_and_stores_no_weights() {
