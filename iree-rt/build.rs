@@ -5,6 +5,10 @@ fn main() {
     if let Ok(root) = std::env::var("DEP_IREE_ROOT") {
         println!("cargo:rustc-env=IREE_RT_FOLDER={root}");
     }
+    println!("cargo:rustc-check-cfg=cfg(cuda_driver)");
+    if std::env::var("DEP_IREE_DRIVERS").is_ok_and(|all| all.split(',').any(|it| it == "cuda")) {
+        println!("cargo:rustc-cfg=cuda_driver");
+    }
     println!("cargo:rustc-check-cfg=cfg(vm_trace)");
     if std::env::var("DEP_IREE_VM_TRACE").is_ok_and(|can| can == "true") {
         println!("cargo:rustc-cfg=vm_trace");

@@ -42,6 +42,9 @@ IREE_API_EXPORT iree_status_t iree_vm_bytecode_module_create(
 #include "iree/task/executor.h"
 #include "iree/task/topology.h"
 
+// CUDA devices made by hand: the registry's have parameters from command-line flags only.
+#include "iree/hal/drivers/cuda/api.h"
+
 // Profiling: what a sink of ours receives and writes.
 #include "iree/hal/profile_schema.h"
 #include "iree/hal/profile_sink.h"

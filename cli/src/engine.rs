@@ -19,8 +19,11 @@ pub struct EngineArgs {
     #[command(flatten)]
     place: PlaceArgs,
 
-    /// How weights lie in memory: stored (as in the files), f32, int8, int4 (less memory, faster,
-    /// answers that differ: see docs/performance.md)
+    /// How weights lie in memory and are multiplied. stored: as in the files, arithmetic in f32,
+    /// the reference's tokens. f32: the same at twice the size of bf16. bf16: activations rounded
+    /// too, as PyTorch and llama.cpp do; faster prompts on a CPU with AVX-512 BF16, half the memory
+    /// of an f32 model. int8, int4: a half and a third of bf16's memory, faster still; int8 answers
+    /// rarely differ, int4's do (measure with `iree-llm quality`)
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
           value_parser = Precision::from_str)]
     precision: Precision,

@@ -130,6 +130,26 @@ fn what_only_the_engine_can_refuse() {
 
 #[cfg(feature = "iree")]
 #[test]
+fn without_a_gpu_one_sentence_says_so() {
+    use iree_rt::cuda;
+
+    let Err(expected) = cuda::available() else { return };
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    for command in [&["generate", "-p", "x"][..], &["bench"]] {
+        for device in ["cuda", "cuda://0"] {
+            let message = fails(1, &[command, &["-m", folder, "--device", device]].concat());
+            assert!(message.contains(expected.message()), "{message}");
+            assert_eq!(message.trim_end().lines().count(), 1, "{message}");
+        }
+    }
+    // The same program still runs on the CPU.
+    let text = support::succeeds(&["generate", "-m", folder, "-p", "x", "-n", "2", "-q"]);
+    assert!(!text.is_empty());
+}
+
+#[cfg(feature = "iree")]
+#[test]
 fn files_that_inspect_cannot_read() {
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes) in [("a.vmfb", &b"none"[..]), ("a.safetensors", b"12345"), ("a.txt", b"")] {

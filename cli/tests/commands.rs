@@ -195,6 +195,13 @@ fn the_addition_is_right() {
     assert_eq!(succeeds(&["selftest"]), "[11, 22, 33, 44]\n");
     let devices = succeeds(&["devices"]);
     assert!(devices.contains("local-task") && devices.contains("local-sync"), "{devices}");
+    // And GPUs, or why there are none.
+    let cuda = devices.lines().find(|line| line.starts_with("cuda")).unwrap();
+    let reasons = ["`cargo xtask fetch-iree --cuda`", "libcuda.so", "no device"];
+    assert!(
+        cuda.starts_with("cuda://0") || reasons.iter().any(|why| cuda.contains(why)),
+        "{devices}"
+    );
 }
 
 #[cfg(feature = "iree")]

@@ -364,6 +364,7 @@ impl Clone for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        self.device.enter();
         // SAFETY: a reference of ours, not used again; the device outlives this call.
         unsafe { sys::iree_hal_buffer_release(self.raw()) };
     }
@@ -387,7 +388,10 @@ pub(crate) fn params(
         }
         Memory::Device => sys::IREE_HAL_MEMORY_TYPE_DEVICE_LOCAL,
         Memory::Host => {
-            sys::IREE_HAL_MEMORY_TYPE_HOST_LOCAL | sys::IREE_HAL_MEMORY_TYPE_DEVICE_VISIBLE
+            // Cached, as reading other host memory that a GPU reaches takes the CPU very long.
+            sys::IREE_HAL_MEMORY_TYPE_HOST_LOCAL
+                | sys::IREE_HAL_MEMORY_TYPE_HOST_CACHED
+                | sys::IREE_HAL_MEMORY_TYPE_DEVICE_VISIBLE
         }
     };
     let mapping = memory & sys::IREE_HAL_MEMORY_TYPE_HOST_VISIBLE != 0;

@@ -324,6 +324,7 @@ impl Clone for BufferView {
 
 impl Drop for BufferView {
     fn drop(&mut self) {
+        self.device.enter();
         // SAFETY: a reference of ours, not used again; the device outlives this call.
         unsafe { sys::iree_hal_buffer_view_release(self.raw()) };
     }

@@ -8,6 +8,7 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use crate::buffer_view::BufferView;
+use crate::cuda;
 use crate::device_group::DeviceGroup;
 use crate::element::Element;
 use crate::error::{Code, Error, Result};
@@ -34,6 +35,8 @@ pub struct DeviceOptions {
     /// [`Device::take_profile`]. Such a device stays until the process ends, as IREE may look at
     /// its recorder after the last call has returned. Other devices take only `None`.
     pub profile: Option<PathBuf>,
+    /// How a device of CUDA works. Other devices take only the default.
+    pub cuda: cuda::Options,
 }
 
 /// A device, opened by [`Instance::device`] or as one of a [`DeviceGroup`]. Cloning gives another
@@ -61,6 +64,8 @@ pub(crate) struct Member {
     /// Kept because the device points into them.
     _kernels: Kernels,
     recorder: Option<Recorder>,
+    /// Where its memory is, when it is of CUDA.
+    context: Option<cuda::Context>,
 }
 
 /// A reference to a HAL device.
@@ -82,11 +87,19 @@ impl Opened {
                 "device `{uri}` has no worker threads to set; `local-task` has"
             )));
         }
-        let (raw, threads) = if name == "local-task" {
-            let (raw, threads) = local_device::task(options)?;
-            (raw, Some(threads))
+        if driver != cuda::DRIVER && options.cuda != cuda::Options::default() {
+            return Err(Error::invalid(format!(
+                "device `{uri}` takes no options of CUDA; `cuda` does"
+            )));
+        }
+        let mut threads = None;
+        let mut context = None;
+        let raw = if name == "local-task" {
+            let (raw, workers) = local_device::task(options)?;
+            threads = Some(workers);
+            raw
         } else if name == "local-sync" {
-            (local_device::sync(&options.kernels)?, None)
+            local_device::sync(&options.kernels)?
         } else {
             if !options.kernels.is_empty() {
                 return Err(Error::invalid(format!(
@@ -98,27 +111,29 @@ impl Opened {
                     "device `{uri}` cannot record a profile; `local-task` and `local-sync` can"
                 )));
             }
-            let known = instance.drivers()?;
-            if !known.iter().any(|info| info.name == driver) {
-                let names: Vec<&str> = known.iter().map(|info| info.name.as_str()).collect();
-                return Err(Error::new(
-                    Code::NotFound,
-                    format!(
-                        "no driver for device `{uri}`: this runtime has {} (a device is \
-                         DRIVER, DRIVER://NUMBER or DRIVER://PATH)",
-                        names.join(", ")
-                    ),
-                ));
+            if driver == cuda::DRIVER {
+                let (raw, its) = cuda::open(uri, &options.cuda)?;
+                context = Some(its);
+                raw
+            } else {
+                create(instance, uri)?
             }
-            (create(instance, uri).map_err(|e| e.context(format!("opening device `{uri}`")))?, None)
         };
         let kernels = options.kernels.clone();
-        let member = Member { uri: uri.to_owned(), threads, _kernels: kernels, recorder: None };
+        let member =
+            Member { uri: uri.to_owned(), threads, _kernels: kernels, recorder: None, context };
         Ok(Self { raw: RawDevice(raw), member })
     }
 }
 
 impl Member {
+    /// What a thread has to do before it calls anything of IREE that touches the device.
+    pub(crate) fn enter(&self) {
+        if let Some(context) = &self.context {
+            context.enter();
+        }
+    }
+
     /// Begins what the options ask for on a device that is in its group.
     pub(crate) fn begin(&mut self, raw: &RawDevice, options: &DeviceOptions) -> Result<()> {
         if let Some(path) = &options.profile {
@@ -186,8 +201,20 @@ impl Device {
         check(unsafe { sys::iree_hal_device_trim(self.raw()) })
     }
 
+    /// The device, for a call on this thread.
     pub(crate) fn raw(&self) -> *mut sys::iree_hal_device_t {
+        self.enter();
         self.group.raw_device(self.index)
+    }
+
+    /// Readies this thread for calls that touch the device: [`Member::enter`].
+    pub(crate) fn enter(&self) {
+        self.member().enter();
+    }
+
+    #[cfg(feature = "cuda")]
+    pub(crate) fn context(&self) -> Option<&cuda::Context> {
+        self.member().context.as_ref()
     }
 
     /// The group that it was opened in: of itself only, mostly.
@@ -212,7 +239,7 @@ impl Device {
         }
         // SAFETY: the buffer is live.
         let holder = unsafe { sys::iree_hal_buffer_allocation_placement(buffer) }.device;
-        let found = self.group.devices().find(|device| device.raw() == holder);
+        let found = self.group.devices().find(|it| it.group.raw_device(it.index) == holder);
         found.unwrap_or_else(|| self.clone())
     }
 
@@ -225,7 +252,7 @@ impl Device {
 /// Whether both are handles to one device.
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
-        self.raw() == other.raw()
+        self.group.raw_device(self.index) == other.group.raw_device(other.index)
     }
 }
 
@@ -242,6 +269,19 @@ impl fmt::Debug for Device {
 
 /// Through the driver registry.
 fn create(instance: &Instance, uri: &str) -> Result<NonNull<sys::iree_hal_device_t>> {
+    let driver = uri.split_once("://").map_or(uri, |(driver, _)| driver);
+    let known = instance.drivers()?;
+    if !known.iter().any(|info| info.name == driver) {
+        let names: Vec<&str> = known.iter().map(|info| info.name.as_str()).collect();
+        return Err(Error::new(
+            Code::NotFound,
+            format!(
+                "no driver for device `{uri}`: this runtime has {} (a device is DRIVER, \
+                 DRIVER://NUMBER or DRIVER://PATH)",
+                names.join(", ")
+            ),
+        ));
+    }
     let pool = ProactorPool::new()?;
     let params =
         sys::iree_hal_device_create_params_t { next: ptr::null(), proactor_pool: pool.raw() };
@@ -255,7 +295,8 @@ fn create(instance: &Instance, uri: &str) -> Result<NonNull<sys::iree_hal_device
             host_allocator(),
             &mut device,
         )
-    })?;
+    })
+    .map_err(|e| e.context(format!("opening device `{uri}`")))?;
     Ok(NonNull::new(device).expect("IREE returned OK with a null device"))
 }
 

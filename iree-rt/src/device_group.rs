@@ -121,6 +121,12 @@ impl DeviceGroup {
         self.0.0.group.0.as_ptr()
     }
 
+    /// Readies this thread for calls that touch the devices. Of several GPUs it is the first: the
+    /// others IREE reaches on its own threads.
+    pub(crate) fn enter(&self) {
+        self.members().iter().rev().for_each(Member::enter);
+    }
+
     pub(crate) fn members(&self) -> &[Member] {
         &self.0.0.members
     }
@@ -152,6 +158,7 @@ impl Drop for Inner {
 
 impl Parts {
     fn release(self) {
+        self.members.iter().for_each(Member::enter);
         // A recording ends only on an idle device, and no call says that a device is idle: such
         // devices stay, with all that they point to.
         let finish = |(member, raw): (&Member, &RawDevice)| member.finish(raw);

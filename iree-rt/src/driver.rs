@@ -6,6 +6,7 @@ use std::{ptr, slice};
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
+use crate::cuda;
 use crate::error::Result;
 use crate::instance::Instance;
 use crate::status::check;
@@ -36,9 +37,12 @@ impl DriverInfo {
     /// The devices that the driver finds on this machine now.
     ///
     /// # Errors
-    /// The driver's error when it cannot start: `cuda` without an NVIDIA driver is
-    /// [`Unavailable`](crate::Code::Unavailable) or [`NotFound`](crate::Code::NotFound).
+    /// The driver's error when it cannot start: `cuda` without NVIDIA's driver is
+    /// [`Unavailable`](crate::Code::Unavailable).
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        if self.name == cuda::DRIVER {
+            cuda::available()?;
+        }
         devices(Instance::get()?, &self.name)
     }
 }

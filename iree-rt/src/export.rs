@@ -77,11 +77,19 @@ impl Buffer {
             Memory::Device => sys::IREE_HAL_EXTERNAL_BUFFER_TYPE_DEVICE_ALLOCATION,
         };
         let mut external = sys::iree_hal_external_buffer_t::default();
+        // Drivers of GPUs export whole allocations, and take a part of one for another kind of buffer.
+        let (whole, offset) = match memory {
+            // SAFETY: the buffer is live and holds its allocation.
+            Memory::Device if !self.device().is_local() => unsafe {
+                (sys::iree_hal_buffer_allocated_buffer(self.raw()), self.offset() as u64)
+            },
+            _ => (self.raw(), 0),
+        };
         // SAFETY: the allocator belongs to the live device of the live buffer.
         check(unsafe {
             sys::iree_hal_allocator_export_buffer(
                 self.device().allocator(),
-                self.raw(),
+                whole,
                 kind,
                 0,
                 &mut external,
@@ -92,7 +100,7 @@ impl Buffer {
         let address = unsafe {
             match memory {
                 Memory::Host => external.handle.host_allocation.ptr as u64,
-                Memory::Device => external.handle.device_allocation.ptr,
+                Memory::Device => external.handle.device_allocation.ptr + offset,
             }
         };
         Ok(ExternalBuffer { buffer: self.clone(), memory, address })

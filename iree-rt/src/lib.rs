@@ -94,6 +94,12 @@
 //! A graph for the CPU devices may call functions of the program that runs it ([`Kernels`]):
 //! `examples/kernel.rs` shows both sides.
 //!
+//! # GPUs
+//!
+//! A runtime with IREE's CUDA driver opens GPUs of NVIDIA (`cuda`, `cuda://1`); [`cuda`] says what to
+//! compile for them, and with the feature `cuda` what there is and how memory is exchanged with the
+//! crate `cudarc`. Nothing of CUDA is needed to build. No GPU has run it yet.
+//!
 //! # Errors
 //!
 //! There is one [`struct@Error`], with a [`Code`] to match on and a message that carries what IREE
@@ -120,6 +126,7 @@ mod error;
 mod status;
 
 // The process, and devices with what runs on them.
+pub mod cuda;
 mod device;
 mod device_group;
 mod driver;

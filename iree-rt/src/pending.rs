@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::call::Call;
+use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::fence::Fence;
 use crate::function::Function;
@@ -109,16 +110,21 @@ impl Call {
         // Tensors that came from elsewhere, native functions and parameters, it holds itself.
         let used = (inputs, session.shared_modules());
         let mut used = Some(used);
+        let device = session.device();
         // SAFETY: detached.
-        for timepoint in unsafe { Timepoint::all(&done, || drop_later(used.take()))? } {
+        for timepoint in unsafe { Timepoint::all(&done, || drop_later(used.take(), device))? } {
             timepoint.detach();
         }
         Ok(Pending { outputs: Some(outputs), reached: done.reached() })
     }
 }
 
-fn drop_later<T: Send>(value: T) -> impl FnOnce() + Send {
-    move || drop(value)
+fn drop_later<T: Send>(value: T, device: &Device) -> impl FnOnce() + Send + use<T> {
+    let device = device.clone();
+    move || {
+        device.enter();
+        drop(value);
+    }
 }
 
 /// Calls a function with two fences at the end of `inputs`, and gives the one that it will reach.

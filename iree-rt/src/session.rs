@@ -139,6 +139,7 @@ impl Session {
     /// Calls the function of `outputs`, which is of this session and takes `inputs`.
     pub(crate) fn invoke(&mut self, inputs: &List, outputs: &mut Outputs) -> Result<()> {
         self.canceller.check("the session")?;
+        self.device.group().enter();
         // SAFETY: the context is live and exclusively ours for the call; function and lists
         // belong to it.
         check(unsafe {
@@ -174,6 +175,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.device.group().enter();
         // SAFETY: a reference of ours, not used again; device and modules are dropped after it.
         unsafe { sys::iree_vm_context_release(self.context.as_ptr()) };
     }

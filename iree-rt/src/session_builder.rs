@@ -209,6 +209,7 @@ impl SessionBuilder {
             sys::IREE_VM_CONTEXT_FLAG_NONE
         };
         let mut context = ptr::null_mut();
+        device.group().enter();
         // SAFETY: instance and modules are live; the context retains the modules.
         check(unsafe {
             sys::iree_vm_context_create_with_modules(

@@ -34,7 +34,7 @@ pub fn generate(
         .allowlist_file(r".*/iree/io/(file_handle|parameter_.*)\.h")
         .allowlist_function("iree_io_build_parameter_archive")
         .allowlist_file(r".*/iree/modules/(hal|io/parameters)/(module|types)\.h")
-        .allowlist_file(r".*/iree/hal/drivers/(init|local_[a-z]+/[a-z]+_device)\.h")
+        .allowlist_file(r".*/iree/hal/drivers/(init|cuda/api|local_[a-z]+/[a-z]+_device)\.h")
         .allowlist_file(r".*/iree/hal/local/(executable_[a-z_]+|loaders/.*)\.h")
         .allowlist_file(r".*/iree/task/(executor|topology)\.h")
         .allowlist_file(r".*/iree/async/(util/proactor_pool|frontier_tracker)\.h")

@@ -6637,6 +6637,61 @@ pub struct iree_hal_executable_plugin_manager_t {
 pub struct iree_hal_executable_plugin_vtable_t {
     pub _bindgen_opaque_blob: u64,
 }
+pub const IREE_HAL_CUDA_COMMAND_BUFFER_MODE_GRAPH: iree_hal_cuda_command_buffer_mode_e = 0;
+pub const IREE_HAL_CUDA_COMMAND_BUFFER_MODE_STREAM: iree_hal_cuda_command_buffer_mode_e = 1;
+pub type iree_hal_cuda_command_buffer_mode_e = ::std::os::raw::c_uint;
+pub use self::iree_hal_cuda_command_buffer_mode_e as iree_hal_cuda_command_buffer_mode_t;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct iree_hal_cuda_nccl_id_t {
+    pub data: [::std::os::raw::c_char; 128usize],
+}
+impl Default for iree_hal_cuda_nccl_id_t {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct iree_hal_cuda_memory_pool_params_t {
+    pub minimum_capacity: u64,
+    pub release_threshold: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct iree_hal_cuda_memory_pooling_params_t {
+    pub device_local: iree_hal_cuda_memory_pool_params_t,
+    pub other: iree_hal_cuda_memory_pool_params_t,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct iree_hal_cuda_device_params_t {
+    pub queue_count: iree_host_size_t,
+    pub arena_block_size: iree_host_size_t,
+    pub event_pool_capacity: iree_host_size_t,
+    pub command_buffer_mode: iree_hal_cuda_command_buffer_mode_t,
+    pub stream_tracing: i32,
+    pub async_allocations: bool,
+    pub memory_pools: iree_hal_cuda_memory_pooling_params_t,
+}
+impl Default for iree_hal_cuda_device_params_t {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct iree_hal_cuda_driver_options_t {
+    pub default_device_index: ::std::os::raw::c_int,
+}
 pub const IREE_HAL_PROFILE_FILE_RECORD_TYPE_NONE: iree_hal_profile_file_record_type_e = 0;
 pub const IREE_HAL_PROFILE_FILE_RECORD_TYPE_SESSION_BEGIN: iree_hal_profile_file_record_type_e = 1;
 pub const IREE_HAL_PROFILE_FILE_RECORD_TYPE_CHUNK: iree_hal_profile_file_record_type_e = 2;
@@ -10332,5 +10387,18 @@ unsafe extern "C" {
         user_modules: *mut *mut iree_vm_module_t,
         host_allocator: iree_allocator_t,
         out_executable_loader: *mut *mut iree_hal_executable_loader_t,
+    ) -> iree_status_t;
+    pub fn iree_hal_cuda_device_params_initialize(
+        out_params: *mut iree_hal_cuda_device_params_t,
+    );
+    pub fn iree_hal_cuda_driver_options_initialize(
+        out_options: *mut iree_hal_cuda_driver_options_t,
+    );
+    pub fn iree_hal_cuda_driver_create(
+        identifier: iree_string_view_t,
+        options: *const iree_hal_cuda_driver_options_t,
+        default_params: *const iree_hal_cuda_device_params_t,
+        host_allocator: iree_allocator_t,
+        out_driver: *mut *mut iree_hal_driver_t,
     ) -> iree_status_t;
 }

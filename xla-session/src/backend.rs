@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::{Error, InferenceSession, Result};
 
-/// How weights lie in memory and enter the arithmetic, which is float32 in every case.
+/// How weights lie in memory, and what activations they meet. Sums, norms and attention are
+/// float32 in every case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Precision {
@@ -17,6 +18,10 @@ pub enum Precision {
     Stored,
     /// Widened to float32 on upload.
     F32,
+    /// Rounded to bfloat16 on upload, and activations before each product with them, as PyTorch and
+    /// llama.cpp compute bf16 models: prompts take half the time on a CPU with AVX-512 BF16, at the
+    /// same size as [`Stored`](Self::Stored) for a bf16 checkpoint. A token differs rarely.
+    Bf16,
     /// Rounded to integers of 8 bits in groups of 32 with an f16 scale each, on upload: a token
     /// differs rarely.
     Int8,
@@ -27,8 +32,13 @@ pub enum Precision {
 
 impl Precision {
     /// Every precision, by the name it is chosen with.
-    pub const ALL: [(&'static str, Self); 4] =
-        [("stored", Self::Stored), ("f32", Self::F32), ("int8", Self::Int8), ("int4", Self::Int4)];
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("stored", Self::Stored),
+        ("f32", Self::F32),
+        ("bf16", Self::Bf16),
+        ("int8", Self::Int8),
+        ("int4", Self::Int4),
+    ];
 
     /// The name it is chosen with.
     pub fn as_str(self) -> &'static str {

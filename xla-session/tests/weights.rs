@@ -167,6 +167,19 @@ fn each_precision_has_its_own() {
 }
 
 #[test]
+fn bf16_shares_what_is_stored_so() {
+    drop(cache(Precision::Stored));
+    let cache = cache(Precision::Bf16);
+    let fixture = fixtures::named(FIXTURE);
+    let open = |precision| open(&fixture.folder, &SessionOptions { precision, ..options(&cache) });
+    let (stored, said) = open(Precision::Stored);
+    assert_eq!(said.kept.len(), 1);
+    let (bf16, said) = open(Precision::Bf16);
+    assert_eq!((said, bf16.weights), (Said::default(), stored.weights));
+    assert_eq!(kept(&cache).len(), 1);
+}
+
+#[test]
 fn a_changed_checkpoint_is_packed_again() {
     let cache = cache(Precision::Stored);
     let (_outer, fixture) = model();

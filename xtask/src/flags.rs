@@ -148,7 +148,8 @@ pub struct Bench {
     /// [default: one for each physical core, then 1].
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub threads: Vec<usize>,
-    /// Precisions to compare: bf16, f32, int8, int4 [default: all].
+    /// Precisions to compare, as `iree-llm` calls them: bf16, stored (bf16 weights, arithmetic in
+    /// f32), f32, int8, int4 [default: all].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub precision: Vec<String>,
     /// How often the tables are measured [default: 2; 1 with --quick].
@@ -203,7 +204,7 @@ const BENCH_HELP: &str = "\
 Both programs run by turns, in several rounds, on random weights of Llama 3.2 1B's shape; the
 machine's own limits (bytes read, multiplications a second) are measured in between. The first run
 compiles llama.cpp and writes 22 GB of models and packed weights below cargo's target folder; a full
-run then takes about forty minutes on two cores. Close other programs: they share what is measured.
+run then takes about fifty minutes on two cores. Close other programs: they share what is measured.
 
 Examples:
   cargo xtask bench                                  the tables of docs/performance.md

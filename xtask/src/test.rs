@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::{fetch_iree, flags, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
-const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/dlpack,iree-rt/ndarray,\
+const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
      iree-rt/raw,iree-src/dist,xtask/bench,xtask/bindgen,xtask/dist";
 
 pub fn run(flags: &flags::Test) -> Result<()> {

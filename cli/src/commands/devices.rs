@@ -21,22 +21,29 @@ impl Args {
         use std::io::Write;
 
         let mut out = String::new();
-        for driver in iree_rt::Instance::get()?.drivers()? {
+        let drivers = iree_rt::Instance::get()?.drivers()?;
+        for driver in &drivers {
             match driver.devices() {
                 Ok(devices) if devices.is_empty() => {
                     out += &format!("{:<20} no device ({})\n", driver.name, driver.description);
                 }
                 Ok(devices) => {
                     for device in devices {
-                        let name = match device.name.as_str() {
-                            "" | "default" => &driver.description,
-                            name => name,
+                        let (uri, name) = match (gpu(&device.uri), device.name.as_str()) {
+                            (Some(gpu), _) => gpu,
+                            (None, "" | "default") => (device.uri, driver.description.clone()),
+                            (None, name) => (device.uri.clone(), name.to_owned()),
                         };
-                        out += &format!("{:<20} {name}\n", device.uri);
+                        out += &format!("{uri:<20} {name}\n");
                     }
                 }
                 Err(error) => out += &format!("{:<20} not usable: {error}\n", driver.name),
             }
+        }
+        if !drivers.iter().any(|driver| driver.name == "cuda")
+            && let Err(error) = iree_rt::cuda::available()
+        {
+            out += &format!("{:<20} not usable: {error}\n", "cuda");
         }
         std::io::stdout().write_all(out.as_bytes())?;
         Ok(ExitCode::SUCCESS)
@@ -47,4 +54,24 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         anyhow::bail!(crate::engine::WITHOUT_IREE)
     }
+}
+
+/// The short name of a GPU, and what a choice between several asks for.
+#[cfg(feature = "iree")]
+fn gpu(uri: &str) -> Option<(String, String)> {
+    use indicatif::BinaryBytes;
+
+    let gpu = iree_rt::cuda::Gpu::at(uri).ok()??;
+    let target = gpu.target().map_or_else(|error| error.to_string(), |it| it.to_string());
+    let free = match gpu.free_bytes() {
+        Ok(free) => format!("{} free of ", BinaryBytes(free)),
+        Err(_) => String::new(),
+    };
+    let (major, minor) = gpu.compute_capability;
+    let total = BinaryBytes(gpu.total_bytes);
+    let text = format!(
+        "{}, {free}{total}, compute capability {major}.{minor} (compiled for {target}), {}",
+        gpu.name, gpu.uuid
+    );
+    Some((format!("cuda://{}", gpu.ordinal), text))
 }

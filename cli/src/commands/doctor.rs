@@ -125,22 +125,31 @@ fn engine(compile: &CompileArgs) -> Vec<Check> {
         Err(error) => checks.push(Check::problem("compiler", error.to_string(), FETCH)),
     }
     match iree_rt::Instance::get().and_then(|instance| instance.drivers()) {
-        Ok(drivers) => checks.extend(drivers.iter().map(|driver| match driver.devices() {
-            Ok(devices) if !devices.is_empty() => {
-                let uris: Vec<_> = devices.iter().map(|device| device.uri.as_str()).collect();
-                Check::ok("driver", format!("{}: {}", driver.name, uris.join(", ")))
+        Ok(drivers) => {
+            checks.extend(drivers.iter().map(|driver| match driver.devices() {
+                Ok(devices) if !devices.is_empty() => {
+                    let uris: Vec<_> = devices.iter().map(|device| device.uri.as_str()).collect();
+                    Check::ok("driver", format!("{}: {}", driver.name, uris.join(", ")))
+                }
+                Ok(_) => Check::note(
+                    "driver",
+                    format!("{}: no device", driver.name),
+                    "fine, unless this machine should have one",
+                ),
+                Err(error) => Check::note(
+                    "driver",
+                    format!("{}: {}", driver.name, first_line(&error.to_string())),
+                    "fine, unless this machine should have such a device: then install its driver",
+                ),
+            }));
+            // Said in one sentence of the driver's own, when it is built in.
+            if !drivers.iter().any(|driver| driver.name == "cuda")
+                && let Err(error) = iree_rt::cuda::available()
+            {
+                let found = format!("cuda: {error}");
+                checks.push(Check::note("driver", found, "fine, unless there is an NVIDIA GPU"));
             }
-            Ok(_) => Check::note(
-                "driver",
-                format!("{}: no device", driver.name),
-                "fine, unless this machine should have one",
-            ),
-            Err(error) => Check::note(
-                "driver",
-                format!("{}: {}", driver.name, first_line(&error.to_string())),
-                "fine, unless this machine should have such a device: then install its driver",
-            ),
-        })),
+        }
         Err(error) => checks.push(Check::problem("driver", error.to_string(), FETCH)),
     }
     if let Ok(compiler) = &compiler {

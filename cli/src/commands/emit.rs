@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "TOKENS", requires = "portable")]
     context: Option<usize>,
 
-    /// How weights enter: stored (as in the files), f32, int8, int4
+    /// How weights enter: stored (as in the files), f32, bf16 (activations rounded too), int8, int4
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
           value_parser = <Precision as std::str::FromStr>::from_str)]
     precision: Precision,
@@ -76,8 +76,8 @@ impl Args {
             "--context {capacity}: the model allows 1 to {most} tokens"
         );
         ensure!(
-            !self.portable || matches!(self.precision, Precision::Stored | Precision::F32),
-            "--portable --precision {}: plain StableHLO has no such weights; take stored or f32",
+            !self.portable || !matches!(self.precision, Precision::Int8 | Precision::Int4),
+            "--portable --precision {}: plain StableHLO has no such weights; take stored, f32 or bf16",
             self.precision.as_str(),
         );
         let threads = std::thread::available_parallelism().map_or(1, usize::from);

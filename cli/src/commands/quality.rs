@@ -57,7 +57,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..))]
     greedy_tokens: u32,
 
-    /// What to compare with f32, one or several: stored, int8, int4
+    /// What to compare with f32, one or several: stored, bf16, int8, int4
     #[arg(long, value_name = "NAME,…", default_value = "int8,int4", value_delimiter = ',',
           value_parser = Precision::from_str)]
     precision: Vec<Precision>,
@@ -78,7 +78,7 @@ const EXAMPLES: &str = "\
 Examples:
   iree-llm quality                                    the small model in int8 and int4
   iree-llm quality -m ./Llama-3.2-1B -f book.txt -n 2048
-  iree-llm quality -m ./Llama-3.2-1B --precision stored,int8,int4 --prompts 32
+  iree-llm quality -m ./Llama-3.2-1B --precision bf16,int8,int4 --prompts 32
   iree-llm quality -m ./Llama-3.2-1B --json | jq '.precisions[].kl.mean'
 
 The same tokens run through the model in f32 and then in each precision, one at a time. In the table:

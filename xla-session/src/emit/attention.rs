@@ -18,6 +18,9 @@ impl Emitter<'_> {
         cache: &Cache,
         window: Option<usize>,
     ) -> Value {
+        if let Target::Cuda(tiles) = self.target {
+            return self.attend_in_one(queries, cache, window, tiles);
+        }
         let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
         let kv_heads = self.config.num_key_value_heads;
         let group = heads / kv_heads;
@@ -27,8 +30,7 @@ impl Emitter<'_> {
         let queries = self.b.reshape(&queries, &[kv_heads, rows * group, width]);
         let mixed = match self.target {
             Target::Portable { .. } => self.attend(&queries, cache, window, group),
-            Target::Cpu(_) => self.attend_blocks(&queries, cache, window, group),
-            Target::Cuda(tiles) => self.attend_in_one(&queries, cache, window, group, tiles),
+            _ => self.attend_blocks(&queries, cache, window, group),
         };
         let mixed = self.b.reshape(&mixed, &[kv_heads, rows, group, width]);
         let mixed = self.b.transpose(&mixed, &[1, 0, 2, 3]);

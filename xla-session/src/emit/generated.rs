@@ -27,7 +27,10 @@ impl Emitter<'_> {
     ) -> Value {
         match &matrix.scales {
             Some(scales) => self.scaled_product(x, matrix, &scales.clone()),
-            None => self.float_product(x, &matrix.weights, tiles),
+            None => {
+                let x = self.rounded(x, matrix.format);
+                self.float_product(&x, &matrix.weights, tiles)
+            }
         }
     }
 

@@ -64,7 +64,7 @@ pub struct WeightSpec {
     pub parts: Vec<(String, usize)>,
     /// Columns of each; 0 for vectors.
     pub columns: usize,
-    /// How each weight is stored.
+    /// How each weight is stored: a [`Format::stored`].
     pub format: Format,
     /// How they lie in device memory.
     pub layout: Layout,
@@ -132,7 +132,7 @@ impl WeightSpec {
         match (self.format, self.layout) {
             (Format::F32, _) => ElementType::F32,
             (Format::F16, _) => ElementType::F16,
-            (Format::Bf16, _) => ElementType::Bf16,
+            (Format::Bf16 | Format::Bf16Rounded, _) => ElementType::Bf16,
             (Format::Int8, _) | (Format::Int4, Layout::Rows) => ElementType::I8,
             (Format::Int4, Layout::Packed { .. }) => ElementType::I32,
         }

@@ -12,6 +12,7 @@ pub(super) struct Matrix {
     pub weights: Value,
     /// As [`WeightSpec::scales`] has them.
     pub scales: Option<Value>,
+    /// How it is stored, and what meets it.
     pub format: Format,
     pub columns: usize,
 }
@@ -50,8 +51,9 @@ impl Emitter<'_> {
                     .map(|linear| {
                         let part = (linear.weight(), linear.rows);
                         let weight = self.matrix(&[part], columns, Layout::Rows);
+                        let x = self.rounded(x, weight.format);
                         let weight = self.b.convert(&weight.weights, ElementType::F32);
-                        self.b.dot(x, &weight, [&[], &[]], [&[1], &[1]])
+                        self.b.dot(&x, &weight, [&[], &[]], [&[1], &[1]])
                     })
                     .collect();
                 self.b.concat(&outputs, 1)
@@ -129,14 +131,23 @@ impl Emitter<'_> {
         }
     }
 
+    /// `x`, rounded if weights of `format` want it.
+    pub(super) fn rounded(&mut self, x: &Value, format: Format) -> Value {
+        if format == Format::Bf16Rounded { self.b.reduce_precision(x, 8, 7) } else { x.clone() }
+    }
+
     /// By this crate's kernels: work items are runs of blocks, and a kernel finds its own.
     fn called_product(&mut self, x: &Value, matrix: &Matrix, tiles: &CpuTiles) -> Value {
         let rows = x.dims()[0];
         let blocks = matrix.weights.dims()[0];
         let run = tiles.run(blocks);
+        let x = match matrix.format {
+            Format::Bf16Rounded => self.b.convert(x, ElementType::Bf16),
+            _ => x.clone(),
+        };
         let mut inputs = vec![&matrix.weights];
         inputs.extend(&matrix.scales);
-        inputs.push(x);
+        inputs.push(&x);
         let used = if rows == 1 { 1.into() } else { self.used() };
         self.b.kernel(
             &Kernel {
@@ -157,7 +168,8 @@ impl Emitter<'_> {
         layout: Layout,
     ) -> Matrix {
         let format = self.formats.of(parts.iter().map(|(name, _)| name.as_str()));
-        let spec = WeightSpec { parts: parts.to_vec(), columns, format, layout };
+        let parts = parts.to_vec();
+        let spec = WeightSpec { parts, columns, format: format.stored(), layout };
         let scales = spec
             .scales()
             .map(|ty| self.argument(Source::Scales(spec.clone()), &ty.dims, ty.element));

@@ -50,7 +50,7 @@ pub enum Target {
     Cuda(CudaTiles),
 }
 
-/// The formats that a model's matrices are stored in.
+/// The formats of a model's matrices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightFormats {
     /// The format of every matrix that is not an exception.
@@ -61,11 +61,13 @@ pub struct WeightFormats {
 
 impl WeightFormats {
     /// Those of `precision`. The token embedding and the output projection are int8 in both
-    /// quantised precisions: they decide the most and, for the embedding, cost the least.
+    /// quantised precisions: they decide the most and, for the embedding, cost the least. In bf16
+    /// they are as all matrices are.
     pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
         match precision {
             Precision::Stored => Self::stored(config, checkpoint),
             Precision::F32 => Self::all(Format::F32),
+            Precision::Bf16 => Self::all(Format::Bf16Rounded),
             Precision::Int8 => Self::all(Format::Int8),
             Precision::Int4 => {
                 let mut formats = Self::all(Format::Int4);

@@ -30,7 +30,7 @@ impl CpuTiles {
         let (one_row, few_rows, many_rows) = match isa {
             // Measured: three blocks of eight rows are a fifth faster than two or four.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Vnni => (4, [8, 3], [8, 2]),
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => (4, [8, 3], [8, 2]),
             // Reasoned: 8 registers of sums; only where kernels are not wanted.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => (4, [4, 1], [4, 1]),

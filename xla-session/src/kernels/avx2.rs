@@ -16,9 +16,9 @@ pub(super) fn detected() -> bool {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn enter<J: Job>(job: &J) {
+unsafe fn enter<J: Job<Avx2>>(job: &J) {
     // SAFETY: the caller's promise.
-    unsafe { job.run::<Avx2>() }
+    unsafe { job.run() }
 }
 
 #[inline]
@@ -169,7 +169,7 @@ impl Vector for Avx2 {
         }
     }
 
-    unsafe fn run<T: Tile>(rows: usize, tile: &T) {
+    unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T) {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
@@ -183,7 +183,7 @@ impl Vector for Avx2 {
         }
     }
 
-    unsafe fn enter<J: Job>(job: &J) {
+    unsafe fn enter<J: Job<Self>>(job: &J) {
         // SAFETY: the caller's promise.
         unsafe { enter(job) }
     }

@@ -8,7 +8,7 @@ use super::vector::Vector;
 
 /// With the instructions of VNNI or without.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512<const VNNI: bool>(__m512);
+pub(super) struct Avx512<const VNNI: bool>(pub __m512);
 
 pub(super) fn detected() -> bool {
     is_x86_feature_detected!("avx512f")
@@ -22,15 +22,15 @@ pub(super) fn vnni_detected() -> bool {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn enter_with_vnni<J: Job>(job: &J) {
+unsafe fn enter_with_vnni<V: Vector, J: Job<V>>(job: &J) {
     // SAFETY: the caller's promise.
-    unsafe { job.run::<Avx512<true>>() }
+    unsafe { job.run() }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn enter<J: Job>(job: &J) {
+unsafe fn enter<V: Vector, J: Job<V>>(job: &J) {
     // SAFETY: the caller's promise.
-    unsafe { job.run::<Avx512<false>>() }
+    unsafe { job.run() }
 }
 
 #[inline]
@@ -41,6 +41,25 @@ fn pin(mut register: __m512) -> __m512 {
         asm!("/* {0} */", inout(zmm_reg) register, options(nostack, preserves_flags));
     }
     register
+}
+
+/// Two columns of sixteen elements of 16 bits, one after the other, as sixteen pairs.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) fn pairs(columns: __m512i) -> __m512i {
+    // 0, 16, 1, 17, …
+    const ORDER: [i16; 32] = {
+        let mut order = [0; 32];
+        let mut i = 0;
+        while i < 32 {
+            order[i] = (i / 2 + i % 2 * 16) as i16;
+            i += 1;
+        }
+        order
+    };
+    // SAFETY: as many elements as a register has.
+    let order = unsafe { _mm512_loadu_si512(ORDER.as_ptr().cast()) };
+    _mm512_permutexvar_epi16(order, columns)
 }
 
 /// As `_mm512_dpwssd_epi32`, which LLVM takes apart again: into two instructions of less latency,
@@ -128,20 +147,7 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     #[inline(always)]
     unsafe fn pairs_i8(from: *const u8) -> __m512i {
         // SAFETY: the caller's promise.
-        unsafe {
-            let columns = _mm512_cvtepi8_epi16(_mm256_loadu_si256(from.cast()));
-            // 0, 16, 1, 17, …
-            const ORDER: [i16; 32] = {
-                let mut order = [0; 32];
-                let mut i = 0;
-                while i < 32 {
-                    order[i] = (i / 2 + i % 2 * 16) as i16;
-                    i += 1;
-                }
-                order
-            };
-            _mm512_permutexvar_epi16(_mm512_loadu_si512(ORDER.as_ptr().cast()), columns)
-        }
+        unsafe { pairs(_mm512_cvtepi8_epi16(_mm256_loadu_si256(from.cast()))) }
     }
 
     #[inline(always)]
@@ -178,7 +184,7 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
         unsafe { _mm512_castps_si512(pin(_mm512_castsi512_ps(integers))) }
     }
 
-    unsafe fn run<T: Tile>(rows: usize, tile: &T) {
+    unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T) {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
@@ -194,7 +200,7 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
         }
     }
 
-    unsafe fn enter<J: Job>(job: &J) {
+    unsafe fn enter<J: Job<Self>>(job: &J) {
         // SAFETY: the caller's promise.
         unsafe { if VNNI { enter_with_vnni(job) } else { enter(job) } }
     }

@@ -1,112 +1,141 @@
-//! Weights that are floats: widened in registers, multiplied and added in f32.
+//! Weights that are floats: multiplied and added in f32.
 
 use std::marker::PhantomData;
 
-use super::tile::{AHEAD, STEP, Tile};
+use super::tile::{AHEAD, Job, STEP, Tile};
 use super::vector::Vector;
 use super::{LANES, Product};
 
 /// A stored format as types see it; [`Format`](super::Format) is its value.
-pub(super) trait Float: 'static {
-    /// Bytes of a weight.
+///
+/// Activations are read a word of 32 bits at a time: an f32, or as many narrower columns.
+pub(super) trait Float<V: Vector>: 'static {
+    /// Columns of a word of activations.
+    const COLUMNS: usize;
+    /// Bytes of a lane's weights that meet a word.
     const BYTES: usize;
+    /// Sixteen lanes of them.
+    type Weights: Copy;
 
-    /// Sixteen weights.
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn load(at: *const u8) -> Self::Weights;
+
+    /// Adds to each sum its products with `word`.
     ///
     /// # Safety
     ///
     /// As for [`Vector`].
-    unsafe fn column<V: Vector>(at: *const u8) -> V;
+    unsafe fn add_products(sums: V, weights: Self::Weights, word: u32) -> V;
 }
 
 pub(super) struct F32;
 pub(super) struct Bf16;
 pub(super) struct F16;
 
-impl Float for F32 {
-    const BYTES: usize = 4;
+/// Weights that `$load` widens to f32.
+macro_rules! widened {
+    ($format:ident, $bytes:literal, $load:expr) => {
+        impl<V: Vector> Float<V> for $format {
+            const COLUMNS: usize = 1;
+            const BYTES: usize = $bytes;
+            type Weights = V;
 
-    #[inline(always)]
-    unsafe fn column<V: Vector>(at: *const u8) -> V {
-        // SAFETY: as the caller promises.
-        unsafe { V::load(at.cast()) }
-    }
+            #[inline(always)]
+            unsafe fn load(at: *const u8) -> V {
+                // SAFETY: as the caller promises.
+                unsafe { $load(at.cast()) }
+            }
+
+            #[inline(always)]
+            unsafe fn add_products(sums: V, weights: V, word: u32) -> V {
+                // SAFETY: as the caller promises.
+                unsafe { weights.mul_add(V::splat(f32::from_bits(word)), sums) }
+            }
+        }
+    };
 }
 
-impl Float for Bf16 {
-    const BYTES: usize = 2;
+widened!(F32, 4, V::load);
+widened!(Bf16, 2, V::load_bf16);
+widened!(F16, 2, V::load_f16);
 
-    #[inline(always)]
-    unsafe fn column<V: Vector>(at: *const u8) -> V {
-        // SAFETY: as the caller promises.
-        unsafe { V::load_bf16(at) }
-    }
+/// Widens `len` bf16 at `from`.
+pub(super) struct Widen {
+    pub from: *const u16,
+    pub len: usize,
+    pub to: *mut f32,
 }
 
-impl Float for F16 {
-    const BYTES: usize = 2;
-
+impl<V: Vector> Job<V> for Widen {
     #[inline(always)]
-    unsafe fn column<V: Vector>(at: *const u8) -> V {
-        // SAFETY: as the caller promises.
-        unsafe { V::load_f16(at) }
+    unsafe fn run(&self) {
+        // SAFETY: the caller's promise covers both.
+        unsafe {
+            let from = std::slice::from_raw_parts(self.from, self.len);
+            let to = std::slice::from_raw_parts_mut(self.to, self.len);
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = f32::from_bits(u32::from(*from) << 16);
+            }
+        }
     }
 }
 
 /// Rows of `x` times a run of blocks.
-pub(super) struct FloatTile<F> {
+pub(super) struct FloatTile<V, F> {
     weights: *const u8,
     block_bytes: usize,
-    /// The rows' first columns, `x_stride` apart.
-    x: *const f32,
-    x_stride: usize,
+    /// The rows' first words, `words` apart.
+    x: *const u32,
+    words: usize,
     y: *mut f32,
     y_stride: usize,
-    columns: usize,
     blocks: usize,
-    format: PhantomData<F>,
+    kind: PhantomData<(V, F)>,
 }
 
-impl<F> Clone for FloatTile<F> {
+impl<V: Copy, F> Clone for FloatTile<V, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F> Copy for FloatTile<F> {}
+impl<V: Copy, F> Copy for FloatTile<V, F> {}
 
-impl<F: Float> FloatTile<F> {
-    /// The whole product.
+impl<V: Vector, F: Float<V>> FloatTile<V, F> {
+    /// The whole product; its columns fill words.
     pub fn new(p: &Product) -> Self {
+        let words = p.columns / F::COLUMNS;
         Self {
             weights: p.weights,
-            block_bytes: p.columns * LANES * F::BYTES,
-            x: p.x,
-            x_stride: p.columns,
+            block_bytes: words * LANES * F::BYTES,
+            x: p.x.cast(),
+            words,
             y: p.y,
             y_stride: p.stride,
-            columns: p.columns,
             blocks: p.blocks,
-            format: PhantomData,
+            kind: PhantomData,
         }
     }
 
-    /// Adds column `i` behind `weights` and `x` to `sums`.
+    /// Adds what word `i` behind `weights`, in blocks so many bytes apart, and `x` meets to `sums`.
     #[inline(always)]
-    unsafe fn column<V: Vector, const R: usize, const M: usize>(
+    unsafe fn word<const R: usize, const M: usize>(
         &self,
         weights: *const u8,
-        x: *const f32,
+        apart: usize,
+        x: *const u32,
         i: usize,
         sums: &mut [[V; M]; R],
     ) {
         // SAFETY: as for `multiply`.
         unsafe {
             for (r, sums) in sums.iter_mut().enumerate() {
-                let at = weights.add(r * self.block_bytes + i * LANES * F::BYTES);
-                let column: V = F::column(at);
+                let weights = F::load(weights.add(r * apart + i * LANES * F::BYTES));
                 for (m, sum) in sums.iter_mut().enumerate() {
-                    *sum = column.mul_add(V::splat(*x.add(m * self.x_stride + i)), *sum);
+                    let word = x.add(m * self.words + i).read_unaligned();
+                    *sum = F::add_products(*sum, weights, word);
                 }
                 for sum in sums {
                     *sum = sum.pin();
@@ -116,7 +145,7 @@ impl<F: Float> FloatTile<F> {
     }
 }
 
-impl<F: Float> Tile for FloatTile<F> {
+impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
     fn blocks(&self) -> usize {
         self.blocks
     }
@@ -136,40 +165,37 @@ impl<F: Float> Tile for FloatTile<F> {
     unsafe fn rows_from(self, first: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            Self {
-                x: self.x.add(first * self.x_stride),
-                y: self.y.add(first * self.y_stride),
-                ..self
-            }
+            Self { x: self.x.add(first * self.words), y: self.y.add(first * self.y_stride), ..self }
         }
     }
 
     #[inline(always)]
-    unsafe fn multiply<V: Vector, const R: usize, const M: usize>(&self, block: usize) {
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
             let mut sums = [[V::splat(0.0); M]; R];
             let weights = self.weights.add(block * self.block_bytes);
-            let steps = self.columns / STEP;
-            for step in 0..steps {
-                let weights = weights.add(step * STEP * LANES * F::BYTES);
-                let x = self.x.add(step * STEP);
+            let apart = step * self.block_bytes;
+            let whole = self.words - self.words % STEP;
+            for word in (0..whole).step_by(STEP) {
+                let weights = weights.add(word * LANES * F::BYTES);
+                let x = self.x.add(word);
                 unroll!(I, {
                     if (I * LANES * F::BYTES).is_multiple_of(64) {
                         for r in 0..R {
-                            let here = weights.wrapping_add(r * self.block_bytes);
+                            let here = weights.wrapping_add(r * apart);
                             V::prefetch(here.wrapping_add(I * LANES * F::BYTES + AHEAD));
                         }
                     }
-                    self.column::<V, R, M>(weights, x, I, &mut sums);
+                    self.word::<R, M>(weights, apart, x, I, &mut sums);
                 });
             }
-            for column in steps * STEP..self.columns {
-                self.column::<V, R, M>(weights, self.x, column, &mut sums);
+            for word in whole..self.words {
+                self.word::<R, M>(weights, apart, self.x, word, &mut sums);
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (m, sum) in sums.iter().enumerate() {
-                    sum.store(self.y.add(m * self.y_stride + (block + r) * LANES));
+                    sum.store(self.y.add(m * self.y_stride + (block + r * step) * LANES));
                 }
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! Weights are packed in blocks of [`LANES`] output rows, so that one column of a block is one
 //! vector, and keep their stored [`Format`] until they are in registers. Floats are widened there,
-//! and all arithmetic is f32's. Integers meet activations that are rounded to 16 bits in groups of
+//! and all arithmetic is f32's; that of [`Format::Bf16Rounded`] multiplies numbers that the caller
+//! has rounded to bfloat16, of which some CPUs take two to an instruction. Integers meet activations that are rounded to 16 bits in groups of
 //! [`GROUP`](crate::quantise::GROUP) (`integers.rs`), which costs 2e-5 of a result.
 //!
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
@@ -33,6 +34,8 @@ mod portable;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_bf16;
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +45,7 @@ use crate::checkpoint::Dtype;
 /// Output rows of a block of packed weights.
 pub const LANES: usize = 16;
 
-/// How packed weights are stored. `blocks` counts [`LANES`] output rows each; `groups` counts
+/// How packed weights are stored, and what meets them. `blocks` counts [`LANES`] output rows each; `groups` counts
 /// [`GROUP`](crate::quantise::GROUP) columns each, the last one padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
@@ -50,6 +53,8 @@ pub enum Format {
     F32,
     /// `[blocks, columns, 16]` bfloat16.
     Bf16,
+    /// As [`Format::Bf16`], for activations that are bfloat16 too; sums are f32.
+    Bf16Rounded,
     /// `[blocks, columns, 16]` IEEE half.
     F16,
     /// `[blocks, groups * 32, 16]` i8; scales `[blocks, groups, 16]` f16.
@@ -61,16 +66,26 @@ pub enum Format {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 5] = [Self::F32, Self::Bf16, Self::F16, Self::Int8, Self::Int4];
+    pub const ALL: [Self; 6] =
+        [Self::F32, Self::Bf16, Self::Bf16Rounded, Self::F16, Self::Int8, Self::Int4];
 
     /// The name in symbols and files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+            Self::Bf16Rounded => "bf16_rounded",
             Self::F16 => "f16",
             Self::Int8 => "int8",
             Self::Int4 => "int4",
+        }
+    }
+
+    /// The format with the same bytes that meets f32, where there is one.
+    pub fn stored(self) -> Self {
+        match self {
+            Self::Bf16Rounded => Self::Bf16,
+            other => other,
         }
     }
 
@@ -83,7 +98,7 @@ impl Format {
     pub fn block_bytes(self, columns: usize) -> usize {
         match self {
             Self::F32 => columns * LANES * 4,
-            Self::Bf16 | Self::F16 => columns * LANES * 2,
+            Self::Bf16 | Self::Bf16Rounded | Self::F16 => columns * LANES * 2,
             Self::Int8 => self.groups(columns) * 512,
             Self::Int4 => self.groups(columns) * 256,
         }
@@ -92,7 +107,7 @@ impl Format {
     /// Scales of one lane of a block: none for float formats.
     pub fn groups(self, columns: usize) -> usize {
         match self {
-            Self::F32 | Self::Bf16 | Self::F16 => 0,
+            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => 0,
             Self::Int8 | Self::Int4 => columns.div_ceil(crate::quantise::GROUP),
         }
     }
@@ -118,8 +133,9 @@ pub struct Product {
     pub weights: *const u8,
     /// f16 bits of the first block's scales; not read for float formats.
     pub scales: *const u16,
-    /// `[rows, columns]`, dense; only the first `used` rows are read.
-    pub x: *const f32,
+    /// `[rows, columns]` f32, or bfloat16 for [`Format::Bf16Rounded`], dense; only the first `used`
+    /// rows are read.
+    pub x: *const u8,
     /// `[rows, stride]`; element (0, 0) is lane 0 of the run's first block.
     pub y: *mut f32,
     /// Rows of `x` and `y`.
@@ -158,6 +174,9 @@ pub enum Isa {
     /// And with AVX-512 VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
+    /// And with AVX-512 BF16.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
 }
 
 impl Isa {
@@ -174,6 +193,7 @@ impl Isa {
             all.extend(avx2::detected().then_some(Self::Avx2));
             all.extend(avx512::detected().then_some(Self::Avx512));
             all.extend(avx512::vnni_detected().then_some(Self::Avx512Vnni));
+            all.extend(avx512_bf16::detected().then_some(Self::Avx512Bf16));
         }
         all
     }
@@ -193,7 +213,9 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => kernel_of::<avx512::Avx512<false>>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => kernel_of::<avx512::Avx512<true>>(format),
+        Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni | Isa::Avx512Bf16 => kernel_of::<avx512::Avx512<true>>(format),
     }
 }
 
@@ -201,6 +223,7 @@ fn kernel_of<V: vector::Vector>(format: Format) -> Kernel {
     match format {
         Format::F32 => walk::floats::<V, floats::F32>,
         Format::Bf16 => walk::floats::<V, floats::Bf16>,
+        Format::Bf16Rounded => walk::widened_bf16::<V>,
         Format::F16 => walk::floats::<V, floats::F16>,
         Format::Int8 => walk::integers::<V, integers::Int8>,
         Format::Int4 => walk::integers::<V, integers::Int4>,

@@ -134,7 +134,7 @@ impl Vector for Portable {
         integers
     }
 
-    unsafe fn run<T: Tile>(rows: usize, tile: &T) {
+    unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T) {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
@@ -145,9 +145,9 @@ impl Vector for Portable {
         }
     }
 
-    unsafe fn enter<J: Job>(job: &J) {
+    unsafe fn enter<J: Job<Self>>(job: &J) {
         // SAFETY: the caller's promise.
-        unsafe { job.run::<Self>() }
+        unsafe { job.run() }
     }
 }
 

@@ -32,13 +32,13 @@ impl Weights {
         let (mut bytes, mut scales) = (Vec::new(), Vec::new());
         for block in rows.chunks_mut(LANES) {
             match format {
-                Format::F32 | Format::Bf16 | Format::F16 => {
+                Format::F32 | Format::Bf16 | Format::Bf16Rounded | Format::F16 => {
                     for column in 0..columns {
                         for row in block.iter_mut() {
                             let weight = &mut row[column];
                             match format {
                                 Format::F32 => bytes.extend(weight.to_le_bytes()),
-                                Format::Bf16 => {
+                                Format::Bf16 | Format::Bf16Rounded => {
                                     let stored = bf16::from_f32(*weight);
                                     *weight = stored.to_f32();
                                     bytes.extend(stored.to_le_bytes());
@@ -78,6 +78,16 @@ impl Weights {
         Self { format, columns, blocks, bytes, scales, rows }
     }
 
+    /// Activations in the bytes that the format takes.
+    fn bytes_of(&self, x: &[f32]) -> Vec<u8> {
+        match self.format {
+            Format::Bf16Rounded => {
+                x.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect()
+            }
+            _ => x.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        }
+    }
+
     /// Activations as the format takes them: integers want 16 bits of them.
     fn rounded(&self, x: &[f32]) -> Vec<f64> {
         let groups =
@@ -87,10 +97,10 @@ impl Weights {
             let scale = f64::from(largest / 32767.0);
             let round = |x: &f32| f64::from((x * (32767.0 / largest)).round_ties_even()) * scale;
             let exact = |x: &f32| f64::from(*x);
-            if self.format.is_quantised() {
-                group.iter().map(round).collect()
-            } else {
-                group.iter().map(exact).collect()
+            match self.format {
+                Format::Int8 | Format::Int4 => group.iter().map(round).collect(),
+                Format::Bf16Rounded => group.iter().map(|&x| bf16::from_f32(x).into()).collect(),
+                _ => group.iter().map(exact).collect(),
             }
         };
         groups.flat_map(round).collect()
@@ -100,6 +110,7 @@ impl Weights {
     fn check(&self, rows: usize, used: usize, gap: usize, rng: &mut ChaCha8Rng) {
         const GUARD: f32 = 1234.5;
         let x: Vec<f32> = (0..rows * self.columns).map(|_| random(rng)).collect();
+        let bytes = self.bytes_of(&x);
         let outputs = self.blocks * LANES;
         let stride = outputs + gap;
         for isa in Isa::all_here() {
@@ -114,7 +125,7 @@ impl Weights {
             let product = Product {
                 weights: self.bytes.as_ptr(),
                 scales: self.scales.as_ptr().cast(),
-                x: x.as_ptr(),
+                x: bytes.as_ptr(),
                 y: y.as_mut_ptr(),
                 rows,
                 used,
@@ -194,6 +205,7 @@ fn activations_that_are_not_finite_are_not_hidden() {
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut x = [1.0; 100];
                 x[70] = value;
+                let x = weights.bytes_of(&x);
                 let mut y = [0f32; LANES];
                 let product = Product {
                     weights: weights.bytes.as_ptr(),

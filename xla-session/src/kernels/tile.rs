@@ -3,15 +3,15 @@
 use super::vector::Vector;
 
 /// What is compiled for each instruction set.
-pub(super) trait Job {
+pub(super) trait Job<V: Vector> {
     /// # Safety
     ///
     /// As for [`Vector`].
-    unsafe fn run<V: Vector>(&self);
+    unsafe fn run(&self);
 }
 
 /// Rows of `x` times a run of blocks.
-pub(super) trait Tile: Copy {
+pub(super) trait Tile<V: Vector>: Copy {
     /// Blocks of the run.
     fn blocks(&self) -> usize;
 
@@ -29,28 +29,29 @@ pub(super) trait Tile: Copy {
     /// There is such a row.
     unsafe fn rows_from(self, first: usize) -> Self;
 
-    /// Multiplies `M` rows with `R` blocks from `block` on.
+    /// Multiplies `M` rows with `R` blocks from `block` on, each `step` behind the one before.
     ///
     /// # Safety
     ///
     /// As for [`Vector`], every pointer being valid for the shapes stated.
-    unsafe fn multiply<V: Vector, const R: usize, const M: usize>(&self, block: usize);
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize);
 }
 
-/// A tile with `M` rows, `R` blocks at a time; the last `blocks % R` one at a time.
+/// A tile with `M` rows, `R` blocks at a time: of as many parts of the run, so that each part is
+/// read from its beginning to its end. The last `blocks % R` come one at a time.
 pub(super) struct Cut<'a, T, const R: usize, const M: usize>(pub &'a T);
 
-impl<T: Tile, const R: usize, const M: usize> Job for Cut<'_, T, R, M> {
+impl<V: Vector, T: Tile<V>, const R: usize, const M: usize> Job<V> for Cut<'_, T, R, M> {
     #[inline(always)]
-    unsafe fn run<V: Vector>(&self) {
-        let whole = self.0.blocks() - self.0.blocks() % R;
+    unsafe fn run(&self) {
+        let part = self.0.blocks() / R;
         // SAFETY: the blocks are those of the run.
         unsafe {
-            for block in (0..whole).step_by(R) {
-                self.0.multiply::<V, R, M>(block);
+            for block in 0..part {
+                self.0.multiply::<R, M>(block, part);
             }
-            for block in whole..self.0.blocks() {
-                self.0.multiply::<V, 1, M>(block);
+            for block in part * R..self.0.blocks() {
+                self.0.multiply::<1, M>(block, 1);
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) trait Vector: Copy {
     unsafe fn pin_i32(integers: Self::Integers) -> Self::Integers;
 
     /// Runs a tile of `rows` rows, `1..=ROWS`, with as many blocks at a time as the registers hold.
-    unsafe fn run<T: Tile>(rows: usize, tile: &T);
+    unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T);
     /// Runs `job` with the instruction set enabled.
-    unsafe fn enter<J: Job>(job: &J);
+    unsafe fn enter<J: Job<Self>>(job: &J);
 }

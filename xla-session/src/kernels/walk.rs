@@ -3,14 +3,18 @@
 
 use std::marker::PhantomData;
 
-use super::floats::{Float, FloatTile};
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Avx512;
+#[cfg(target_arch = "x86_64")]
+use super::avx512_bf16::Bf16Pairs;
+use super::floats::{Bf16, Float, FloatTile, Widen};
 use super::integers::{Integer, IntegerTile, Round, Rounded};
 use super::scratch::with_scratch;
 use super::tile::Tile;
 use super::vector::Vector;
 use super::{LANES, Product};
 
-/// Rows that are rounded together: what a worker keeps for them.
+/// Rows that are rounded or widened together: what a worker keeps for them.
 const MANY: usize = 256;
 
 /// The kernel of one vector and format of floats.
@@ -18,11 +22,50 @@ const MANY: usize = 256;
 /// # Safety
 ///
 /// As for [`Kernel`](super::Kernel).
-pub(super) unsafe fn floats<V: Vector, F: Float>(p: &Product) {
+pub(super) unsafe fn floats<V: Vector, F: Float<V>>(p: &Product) {
     // SAFETY: the caller's promise.
     unsafe {
         clear_padding(p);
-        meet::<V, _>(p.used, &FloatTile::<F>::new(p));
+        meet::<V, _>(p.used, &FloatTile::<V, F>::new(p));
+    }
+}
+
+/// The kernel of one vector for bf16 weights and activations, which it widens.
+///
+/// # Safety
+///
+/// As for [`Kernel`](super::Kernel).
+pub(super) unsafe fn widened_bf16<V: Vector>(p: &Product) {
+    // SAFETY: the caller's promise; each part is some of its rows.
+    unsafe {
+        clear_padding(p);
+        for first in (0..p.used).step_by(MANY) {
+            let rows = MANY.min(p.used - first);
+            let from = p.x.cast::<u16>().add(first * p.columns);
+            let y = p.y.add(first * p.stride);
+            let len = rows * p.columns;
+            with_scratch(len, |to| {
+                V::enter(&Widen { from, len, to });
+                meet::<V, _>(rows, &FloatTile::<V, Bf16>::new(&Product { x: to.cast(), y, ..*p }));
+            });
+        }
+    }
+}
+
+/// The kernel for bf16 weights and activations where an instruction takes pairs of them.
+///
+/// # Safety
+///
+/// As for [`Kernel`](super::Kernel).
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn paired_bf16(p: &Product) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if p.columns.is_multiple_of(2) {
+            floats::<Avx512<true>, Bf16Pairs>(p);
+        } else {
+            widened_bf16::<Avx512<true>>(p);
+        }
     }
 }
 
@@ -38,7 +81,8 @@ pub(super) unsafe fn integers<V: Vector, F: Integer>(p: &Product) {
         clear_padding(p);
         for first in (0..p.used).step_by(MANY) {
             let rows = MANY.min(p.used - first);
-            let (x, y) = (p.x.add(first * p.columns), p.y.add(first * p.stride));
+            let x = p.x.cast::<f32>().add(first * p.columns);
+            let y = p.y.add(first * p.stride);
             with_scratch(Rounded::words(rows, p.columns), |scratch| {
                 let to = Rounded::new(scratch, rows, p.columns);
                 V::enter(&Round::<F> { x, rows, columns: p.columns, to, format: PhantomData });
@@ -57,7 +101,7 @@ unsafe fn clear_padding(p: &Product) {
 }
 
 /// `rows` rows in tiles of nearly equal size, at most `V::ROWS`.
-unsafe fn meet<V: Vector, T: Tile>(rows: usize, tile: &T) {
+unsafe fn meet<V: Vector, T: Tile<V>>(rows: usize, tile: &T) {
     if rows == 0 {
         return;
     }

@@ -39,7 +39,7 @@ fn operands(arguments: &KernelArguments<'_>, format: Format, quantised: bool) ->
     Product {
         weights: weights(arguments, format).wrapping_add(first * format.block_bytes(columns)),
         scales,
-        x: arguments.pointer(x),
+        x: activations(arguments, x, format),
         y: arguments.pointer::<f32>(y).wrapping_add(first * kernels::LANES),
         rows,
         used,
@@ -49,11 +49,18 @@ fn operands(arguments: &KernelArguments<'_>, format: Format, quantised: bool) ->
     }
 }
 
-/// Offsets are in elements of the tensor, whose size depends on the format.
+/// Offsets are in elements of the tensor, whose size depends on the format; so in [`weights`].
+fn activations(arguments: &KernelArguments<'_>, at: usize, format: Format) -> *const u8 {
+    match format {
+        Format::Bf16Rounded => arguments.pointer::<u16>(at).cast(),
+        _ => arguments.pointer::<f32>(at).cast(),
+    }
+}
+
 fn weights(arguments: &KernelArguments<'_>, format: Format) -> *const u8 {
     match format {
         Format::F32 | Format::Int4 => arguments.pointer::<u32>(0).cast(),
-        Format::F16 | Format::Bf16 => arguments.pointer::<u16>(0).cast(),
+        Format::F16 | Format::Bf16 | Format::Bf16Rounded => arguments.pointer::<u16>(0).cast(),
         Format::Int8 => arguments.pointer(0),
     }
 }

@@ -260,13 +260,18 @@ mod tests {
     /// What a cache holds is found by this version: other bytes need another one.
     #[test]
     fn images_of_this_version_have_these_bytes() {
-        const EXPECTED: [(u32, Precision, &str); 4] = [
+        const EXPECTED: [(u32, Precision, &str); 5] = [
             (
                 1,
                 Precision::Stored,
                 "d7712145e540f64b0fc7062c8efc324f0c9b81ff5045f6d08979c733ca8d36b5",
             ),
             (1, Precision::F32, "3924c9b5d4d5dc7273d7f33189280ac2b058247bc7cb0466e10a084fe0c5555d"),
+            (
+                1,
+                Precision::Bf16,
+                "e47cc6479e63930bf2082e39018e7b39bb266e336377e99e7729e72b73756b0c",
+            ),
             (
                 1,
                 Precision::Int8,

@@ -211,7 +211,7 @@ impl Contest {
     }
 
     fn note(&mut self, format: &Format, threads: usize, side: Side, run: Run) {
-        eprintln!("{:5} {:9} {}", format.name, side.name(), rates(&run));
+        eprintln!("{:6} {:9} {}", format.name, side.name(), rates(&run));
         self.entries.push(Entry { format: format.name, threads, side, run });
     }
 

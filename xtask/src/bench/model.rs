@@ -14,20 +14,23 @@ use crate::workspace;
 /// A precision and what each program calls it.
 #[derive(Debug, PartialEq)]
 pub struct Format {
-    /// Its name in the table and in `--precision`; also the name of llama.cpp's file.
-    pub name: &'static str,
     /// What `iree-llm --precision` calls it; the model's folder holds bf16.
-    pub precision: &'static str,
+    pub name: &'static str,
+    /// What the table calls it.
+    pub title: &'static str,
     /// llama.cpp's name of its weights.
     pub llama: &'static str,
+    /// llama.cpp's file, without its extension.
+    pub file: &'static str,
 }
 
 /// Every precision that can be compared.
-pub const FORMATS: [Format; 4] = [
-    Format { name: "bf16", precision: "stored", llama: "BF16" },
-    Format { name: "f32", precision: "f32", llama: "F32" },
-    Format { name: "int8", precision: "int8", llama: "Q8_0" },
-    Format { name: "int4", precision: "int4", llama: "Q4_0" },
+pub const FORMATS: [Format; 5] = [
+    Format { name: "bf16", title: "bf16, activations too", llama: "BF16", file: "bf16" },
+    Format { name: "stored", title: "stored: bf16, exact", llama: "BF16", file: "bf16" },
+    Format { name: "f32", title: "f32", llama: "F32", file: "f32" },
+    Format { name: "int8", title: "int8", llama: "Q8_0", file: "int8" },
+    Format { name: "int4", title: "int4", llama: "Q4_0", file: "int4" },
 ];
 
 impl Format {
@@ -99,7 +102,7 @@ impl Model {
 
     /// llama.cpp's file.
     pub fn gguf(&self, format: &Format) -> PathBuf {
-        self.folder.join(format!("{}.gguf", format.name))
+        self.folder.join(format!("{}.gguf", format.file))
     }
 
     /// Reads what `iree-llm` loads, so that it lies in the page cache.
@@ -120,13 +123,13 @@ impl Model {
 /// No room (12 GB for all formats), or Python fails.
 pub fn ensure(folder: &Path, python: &Path, formats: &[&Format]) -> Result<Model> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    let names = formats.iter().map(|format| format.name);
+    let files = formats.iter().map(|format| format.file);
     let missing = !folder.join("hf/model.safetensors").exists()
-        || names.clone().any(|name| !folder.join(format!("{name}.gguf")).exists());
+        || files.clone().any(|file| !folder.join(format!("{file}.gguf")).exists());
     if missing {
         eprintln!("==> writing the model (once; 12 GB for all precisions)");
         let mut command = Command::new(python);
-        command.arg(python::script("model.py")).arg(folder).args(names);
+        command.arg(python::script("model.py")).arg(folder).args(files);
         workspace::run(&mut command)?;
     }
     let path = folder.join("hf/config.json");
@@ -156,9 +159,9 @@ mod tests {
     #[test]
     fn formats_are_found_by_name() {
         assert_eq!(Format::select(&[]).unwrap().len(), FORMATS.len());
-        assert_eq!(Format::select(&["f32".into()]).unwrap(), [&FORMATS[1]]);
+        assert_eq!(Format::select(&["f32".into()]).unwrap(), [&FORMATS[2]]);
         let error = Format::select(&["f8".into()]).unwrap_err().to_string();
-        assert!(error.contains("f8") && error.contains("bf16, f32, int8, int4"), "{error}");
+        assert!(error.contains("f8") && error.contains("bf16, stored, f32, int8, int4"), "{error}");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Programs {
                 command.env_remove(name);
             }
         }
-        command.args(["bench", "--quiet", "--precision", format.precision]);
+        command.args(["bench", "--quiet", "--precision", format.name]);
         command.arg("--model").arg(self.model.folder()).arg("--cache-dir").arg(&self.cache);
         command.args(["--threads", &threads.to_string()]).args(tests);
         command

@@ -98,7 +98,8 @@ pub fn section(results: &Results) -> Result<String> {
     writeln!(
         out,
         "{}, {}. `{}` (rounds: {}, the two programs alternating; {}, compiled here with native \
-         flags). Medians, and the range in brackets; a ratio is ours to llama.cpp's.\n",
+         flags). Medians, and the range in brackets; a ratio is ours to llama.cpp's. The limit of prompts \
+         is that of f32 arithmetic.\n",
         results.machine,
         machine::today(),
         results.command,
@@ -124,10 +125,10 @@ pub fn section(results: &Results) -> Result<String> {
             limits.flops / 1e9,
         )?;
         for prepared in &contest.prepared {
-            let Format { name, llama, .. } = *prepared.format;
+            let Format { name, title, llama, .. } = *prepared.format;
             let rows = rows(contest, name, limits);
             let llama = format!("llama.cpp {llama}");
-            let header = [name, "iree-llm", &llama, "ratio", "of the limit"].map(String::from);
+            let header = [title, "iree-llm", &llama, "ratio", "of the limit"].map(String::from);
             writeln!(out, "{}", markdown(&header, rows.iter().map(Row::cells)))?;
             if threads != contest.threads {
                 continue;

@@ -172,6 +172,23 @@ impl Builder {
         )
     }
 
+    /// `a`, whose first dimension is 1 and whose second may be dynamic, without the first.
+    pub fn drop_first(&mut self, a: &Value) -> Value {
+        let dims = &a.dims()[1..];
+        let to = TensorType::new(dims, a.ty.element);
+        let groups: Vec<_> = (2..a.dims().len()).map(|dim| format!(", [{dim}]")).collect();
+        self.op(
+            dims,
+            a.ty.element,
+            format_args!(
+                "tensor.collapse_shape {} [[0, 1]{}] : {} into {to}",
+                a.name,
+                groups.concat(),
+                a.ty
+            ),
+        )
+    }
+
     /// A tensor of `dims` filled with `value` (an MLIR literal); the extents that are dynamic are
     /// those of dimension 0 of `like`.
     pub fn fill(&mut self, value: &str, dims: &[usize], like: Option<&Value>) -> Value {

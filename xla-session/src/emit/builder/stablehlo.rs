@@ -88,6 +88,19 @@ impl Builder {
         )
     }
 
+    /// Rounds to floats of so many bits. Two conversions would do the same, but compilers take them
+    /// out again.
+    pub fn reduce_precision(&mut self, a: &Value, exponent: u32, mantissa: u32) -> Value {
+        self.op(
+            a.dims(),
+            a.ty.element,
+            format_args!(
+                "stablehlo.reduce_precision {}, format = e{exponent}m{mantissa} : {}",
+                a.name, a.ty
+            ),
+        )
+    }
+
     /// Broadcasts: dimension `i` of `a` becomes dimension `at[i]` of the result.
     pub fn broadcast(&mut self, a: &Value, dims: &[usize], at: &[usize]) -> Value {
         let to = TensorType::new(dims, a.ty.element);

@@ -6,43 +6,56 @@ use crate::emit::kv_cache::{Cache, KV_BLOCK};
 use crate::emit::{ElementType, Emitter};
 
 impl Emitter<'_> {
-    /// Attends from `q`, `[kv_heads, rows, head_dim]`, each `group` of rows of one position, to
-    /// what of the cache is visible.
+    /// [`attention`](Self::attention) with queries and results as they come.
     pub(in crate::emit) fn attend_in_one(
         &mut self,
-        q: &Value,
+        queries: &Value,
         cache: &Cache,
         window: Option<usize>,
-        group: usize,
         tiles: &CudaTiles,
     ) -> Value {
-        let &[heads, rows, width] = q.dims() else { unreachable!("queries have 3 dims") };
-        let seen = self.b.empty_of(ElementType::I1, &[rows, DYNAMIC, KV_BLOCK], Some(&cache.keys));
+        let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
+        let kv_heads = self.config.num_key_value_heads;
+        let group = heads / kv_heads;
+        let seen = [rows, DYNAMIC, KV_BLOCK];
+        let seen = self.b.empty_of(ElementType::I1, &seen, Some(&cache.keys));
         let body = format!(
             "%r = linalg.index 0 : index
              %n = linalg.index 1 : index
              %s = linalg.index 2 : index
              {}
              linalg.yield %seen : i1",
-            self.seen_body(window, group)
+            self.seen_body(window, 1)
         );
         let nest =
             Generic { loops: "r,n,s", inputs: &[], result: "r,n,s", body: &body, config: None };
-        let seen = self.b.generic(&nest, &seen);
-        self.b.attention(
+        let mut seen = self.b.generic(&nest, &seen);
+        // The queries of one head of keys are a loop of their own. A loop of one row is left out:
+        // the compiler would drop it, and the tiles with it.
+        let mut dims = vec![rows, kv_heads, group, width];
+        let mut maps = ["h,r,g,e,d,n,s", "r,h,g,d", "r,n,s", "r,h,g,e"];
+        if rows == 1 {
+            dims.remove(0);
+            maps = ["h,g,e,d,n,s", "h,g,d", "n,s", "h,g,e"];
+            seen = self.b.drop_first(&seen);
+        }
+        let [loops, query, mask, result] = maps;
+        let q = self.b.reshape(queries, &dims);
+        let mixed = self.b.attention(
             &Attention {
-                loops: "h,r,e,n,s,d",
+                loops,
                 inputs: [
-                    (q, "h,r,d"),
+                    (&q, query),
                     (&cache.keys, "n,h,s,d"),
                     (&cache.values, "n,h,s,e"),
-                    (&seen, "r,n,s"),
+                    (&seen, mask),
                 ],
-                result: "h,r,e",
+                result,
                 scale: &literal(self.scale()),
-                attributes: &tiles.attention(rows, width, KV_BLOCK),
+                attributes: &tiles.attention(rows, group, width, KV_BLOCK),
             },
-            &[heads, rows, width],
-        )
+            &dims,
+        );
+        self.b.reshape(&mixed, &[rows, heads * width])
     }
 }

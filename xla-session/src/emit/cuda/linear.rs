@@ -169,10 +169,14 @@ impl Emitter<'_> {
         )
     }
 
-    /// A matrix product, for which the compiler has tiles of its own.
+    /// A matrix product, for which the compiler has tiles of its own: of bf16 with bf16 those of
+    /// the tensor cores.
     fn many_rows(&mut self, x: &Value, matrix: &Matrix) -> Value {
-        let weights = self.widened(matrix);
-        self.b.dot(x, &weights, [&[], &[]], [&[1], &[1]])
+        let (x, weights) = match matrix.format {
+            Format::Bf16Rounded => (self.b.convert(x, ElementType::Bf16), matrix.weights.clone()),
+            _ => (x.clone(), self.widened(matrix)),
+        };
+        self.b.dot(&x, &weights, [&[], &[]], [&[1], &[1]])
     }
 
     /// `matrix` as f32, `[rows, columns]`; what reads it widens it, nothing is stored.
@@ -219,7 +223,7 @@ impl Emitter<'_> {
         inputs.push((weights, shape.weights));
         let widen = match matrix.format {
             Format::F32 => return format!("%in{at}"),
-            Format::F16 | Format::Bf16 => "extf",
+            Format::F16 | Format::Bf16 | Format::Bf16Rounded => "extf",
             Format::Int8 | Format::Int4 => "sitofp",
         };
         *body += &format!("%wide{number} = arith.{widen} %in{at} : {element} to f32\n");

@@ -106,7 +106,8 @@ impl CudaTiles {
                 warps: &[1, 1, 1],
             }),
             _ => compilation_info(&Distribution {
-                workgroup: &[rows, 1, 0, 0],
+                // Several rows at once the compiler cannot distribute: each reads the weights.
+                workgroup: &[1, 1, 0, 0],
                 reduction: &[0, 0, at_once, GROUP],
                 thread: &[1, 1, 1, vector],
                 lanes: &[1, 1, at_once, per_group],
@@ -115,42 +116,60 @@ impl CudaTiles {
         })
     }
 
-    /// Attributes of the attention of `rows` queries for each key head, of `width` columns: loops
-    /// (head, row, column of the result, block, token, column of the queries).
+    /// Attributes of the attention of `rows` rows of queries, `group` for each head of keys, of
+    /// `width` columns: loops (head, row, query of the group, column of the result, column of the
+    /// queries, block, token), the row left out where there is one.
     ///
     /// A block of the cache at a time: the compiler's own choice takes two, and would read half of
     /// them behind the last block.
-    pub(super) fn attention(&self, rows: usize, width: usize, block: usize) -> String {
-        /// Threads along the tokens of a block, and columns of a thread.
+    pub(super) fn attention(
+        &self,
+        rows: usize,
+        group: usize,
+        width: usize,
+        block: usize,
+    ) -> String {
+        /// Threads of a warp along the tokens of a block; the others are along the columns.
         const TOKENS: usize = 16;
-        const COLUMNS: usize = 4;
         let across = WARP / TOKENS;
-        if !self.tiled || !divides(across * COLUMNS, width) || !divides(TOKENS * COLUMNS, block) {
+        // Of one thread: 16 bytes, or what divides a head, whose width is even.
+        let columns = [4, 2, 1].into_iter().find(|n| divides(across * n, width));
+        let Some(columns) = columns.filter(|_| self.tiled && divides(TOKENS, block)) else {
             return String::new();
-        }
-        let warps = block / TOKENS;
-        // Few rows: many workgroups, each of them a part of the columns. Many: keys and values are
-        // read by fewer.
-        let (rows, columns) = match rows {
-            ..=16 => (1, if divides(16, width) { 16 } else { width }),
-            _ => (if divides(4, rows) { 4 } else { 1 }, width),
         };
-        let part = |name: &str, map: &str| {
+        let warps = block / TOKENS;
+        // One row: many workgroups, each of them some columns of one query. Many rows: there are
+        // enough, and all queries that share a key read it at once.
+        let workgroup = match rows {
+            1 => vec![1, 1, if divides(16, width) { 16 } else { width }],
+            _ => vec![1, 1, group, width],
+        };
+        let n = workgroup.len();
+        let whole = |last: &[usize]| [&vec![0; n], last].concat();
+        let ones = |last: &[usize]| [&vec![1; n], last].concat();
+        let outer = || 0..n - 1;
+        let thread = [&vec![0; n - 1][..], &[columns, 0, 0]].concat();
+        // Of the two products, the columns that each has; the numbers are those of all loops.
+        let part = |name: &str, product: usize| {
+            let lanes: Vec<_> = outer().chain([n, n + 1, n + 2]).collect();
+            let warps_of: Vec<_> = outer().chain([product, n + 1, n + 2]).collect();
             format!(
                 "{name}_attrs = {{attention_{name}_matmul, lowering_config = \
-                 #iree_gpu.lowering_config<{{lane_basis = [[1, 1, 1, {across}, 1, {TOKENS}], \
-                 [1, 0, 3, 4, 5]], subgroup_basis = [[1, 1, 1, 1, 1, {warps}], {map}], \
-                 thread = [0, 0, {COLUMNS}, 0, 0]}}>}}"
+                 #iree_gpu.lowering_config<{{lane_basis = [{:?}, {lanes:?}], \
+                 subgroup_basis = [{:?}, {warps_of:?}], thread = {thread:?}}}>}}",
+                ones(&[across, 1, TOKENS]),
+                ones(&[1, 1, warps]),
             )
         };
         format!(
             "compilation_info = #iree_codegen.compilation_info<lowering_config = \
-             #iree_gpu.lowering_config<{{partial_reduction = [0, 0, 0, 0, 1, {block}], \
-             workgroup = [1, {rows}, {columns}, 0, 0, 0]}}>, translation_info = {}>, \
-             decomposition_config = {{{}, {}}}",
+             #iree_gpu.lowering_config<{{partial_reduction = {:?}, workgroup = {:?}}}>, \
+             translation_info = {}>, decomposition_config = {{{}, {}}}",
+            whole(&[0, 1, block]),
+            [&workgroup[..], &[0, 0, 0]].concat(),
             translation(WARP * warps),
-            part("pv", "[0, 1, 3, 4, 5]"),
-            part("qk", "[0, 1, 2, 4, 5]"),
+            part("pv", n),
+            part("qk", n - 1),
         )
     }
 }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use half::f16;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::image::{Image, Weight};
@@ -205,6 +206,17 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
             let rows: Vec<&[u8]> = rows.iter().map(|row| bytemuck::cast_slice(row)).collect();
             interleave::<4>(&rows, out, lanes);
         }),
+        (Format::Bf16, [out]) if rows.iter().any(|row| row.tensor.dtype() != Dtype::BF16) => {
+            widened(rows, |rows| {
+                let mut rounded = vec![vec![bf16::ZERO; rows[0].len()]; rows.len()];
+                for (rounded, row) in rounded.iter_mut().zip(rows) {
+                    rounded.convert_from_f32_slice(row);
+                }
+                let rows: Vec<&[u8]> =
+                    rounded.iter().map(|row| bytemuck::cast_slice(row)).collect();
+                interleave::<2>(&rows, out, lanes);
+            });
+        }
         (Format::F16 | Format::Bf16, [out]) => interleave::<2>(&stored(rows), out, lanes),
         (Format::Int8, [values, scales]) => {
             widened(rows, |rows| pack_int8(rows, values, bytemuck::cast_slice_mut(scales)));
@@ -226,6 +238,10 @@ fn pack_row(format: Format, row: &Row<'_>, planes: &mut [&mut [u8]]) {
         (Format::F32, [out]) => {
             row[0].tensor.to_f32_row(row[0].elements.clone(), bytemuck::cast_slice_mut(out));
         }
+        (Format::Bf16, [out]) if row[0].tensor.dtype() != Dtype::BF16 => widened(row, |rows| {
+            let rounded: &mut [bf16] = bytemuck::cast_slice_mut(out);
+            rounded.convert_from_f32_slice(rows[0]);
+        }),
         (Format::F16 | Format::Bf16, [out]) => out.copy_from_slice(stored(row)[0]),
         (Format::Int8, [values, scales]) => one(pack_int8_row, values, scales),
         (Format::Int4, [values, scales]) => one(pack_int4_row, values, scales),
