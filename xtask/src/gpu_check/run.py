@@ -71,6 +71,7 @@ class Check:
         self.on_cuda = options.device.startswith("cuda")
         self.program = os.path.join(HERE, "iree-llm")
         self.deadline = None
+        self.environment = driver_environment(self.out) if self.on_cuda else {}
         # The first use of a folder may write to it (locks), and the bundle may be read-only.
         self.graphs = os.path.join(self.out, "graphs")
         if not os.path.isdir(self.graphs) and os.path.isdir(os.path.join(HERE, "graphs")):
@@ -80,7 +81,7 @@ class Check:
         engine = ["--device", self.options.device, "--cache-dir", self.graphs]
         engine += ["--no-weights-cache"]
         left = self.deadline - time.monotonic()
-        return run([self.program, *arguments, *engine], log, left)
+        return run([self.program, *arguments, *engine], log, left, self.environment)
 
     def part_device(self, log):
         result = {
@@ -95,7 +96,7 @@ class Check:
                     "compute_cap,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"],
         }.items():
             try:
-                result[key] = run(command, log, 60).strip()
+                result[key] = run(command, log, 60, self.environment).strip()
             except RuntimeError as error:
                 result[key] = f"not known: {error}"
         return result
@@ -112,7 +113,8 @@ class Check:
             if not self.on_cuda:
                 command.append("--list")
             try:
-                output = run(command, log, self.deadline - time.monotonic())
+                left = self.deadline - time.monotonic()
+                output = run(command, log, left, self.environment)
                 results[name] = [line for line in output.splitlines() if line.strip()][-1]
             except RuntimeError as error:
                 output = getattr(error, "stdout", "") or ""
@@ -225,6 +227,28 @@ class Check:
         with open(os.path.join(self.out, "table.md"), "w") as file:
             file.write(text)
         print(text)
+
+
+def driver_environment(out):
+    """IREE looks for libcuda.so, which only development packages bring: a link to libcuda.so.1."""
+    try:
+        ctypes.CDLL("libcuda.so")
+        return {}
+    except OSError:
+        pass
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        with open("/proc/self/maps") as maps:
+            paths = [line.split()[-1] for line in maps if "/libcuda.so" in line]
+        folder = os.path.join(out, "lib")
+        os.makedirs(folder, exist_ok=True)
+        link = os.path.join(folder, "libcuda.so")
+        if not os.path.lexists(link):
+            os.symlink(paths[0], link)
+    except (OSError, IndexError):
+        return {}
+    others = os.environ.get("LD_LIBRARY_PATH")
+    return {"LD_LIBRARY_PATH": folder + (":" + others if others else "")}
 
 
 def bytes_per_token(config, precision):
