@@ -177,8 +177,8 @@ impl PlaceArgs {
             kernels: self.no_kernels.then_some(false),
             compiler: self.compile.iree_compile.clone(),
             profile,
-            ahead: None,
             observer: Some(observer),
+            ..SessionOptions::default()
         };
         self.backend.open(&model.folder, &options)
     }

@@ -56,6 +56,10 @@ enum Command {
     Bench(Box<commands::bench::Args>),
     /// Measure how far int8 and int4 are from float32
     Quality(Box<commands::quality::Args>),
+    /// Compare the tokens of a device with those of a reference
+    Check(Box<commands::check::Args>),
+    /// Compile a model's graphs for GPUs of other machines
+    Compile(commands::compile::Args),
     /// Write a model's graphs as StableHLO text
     Emit(commands::emit::Args),
     /// Look into a model folder, a safetensors file or a compiled module
@@ -94,6 +98,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Chat(args) => args.run(),
         Command::Bench(args) => args.run(),
         Command::Quality(args) => args.run(),
+        Command::Check(args) => args.run(),
+        Command::Compile(args) => args.run(),
         Command::Emit(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Devices(args) => args.run(),

@@ -129,8 +129,13 @@ fn the_cache_is_listed_verified_and_cleared() {
     let opened = Cache::open(&cache).unwrap();
     let make = |graph: &str, kind: Kind, sources: &[FileStamp]| {
         let parts = KeyParts { graph, flags: &[], target: "", compiler: "", runtime: "" };
-        let label =
-            Label { kind, name: graph.into(), model: "tiny".into(), sources: sources.into() };
+        let label = Label {
+            kind,
+            name: graph.into(),
+            model: "tiny".into(),
+            sources: sources.into(),
+            ..Label::default()
+        };
         let found = opened.get_or_make(&Key::new(&parts), &label, |w| w.write(graph.as_bytes()));
         found.unwrap().path
     };

@@ -14,7 +14,7 @@ use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::kernels::{Format, LANES};
 use xla_session::quantise::{pack_int4, pack_int8, unpack_int4, unpack_int8};
-use xla_session::{Backend, InferenceSession, LoadMode, Precision, SessionOptions};
+use xla_session::{Backend, GraphsFor, InferenceSession, LoadMode, Precision, SessionOptions};
 
 /// `weights`, `[rows, columns]`, as `format` stores them.
 fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {
@@ -73,6 +73,15 @@ fn open(folder: &Path, precision: Precision, kernels: Option<bool>) -> Box<dyn I
     let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("quantised"));
     let options =
         SessionOptions { precision, kernels, cache_dir, context: Some(512), ..Default::default() };
+    Backend::Iree.open(folder, &options).unwrap().session
+}
+
+/// With the graphs of GPUs.
+fn open_for_gpus(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("quantised"));
+    let graphs = Some(GraphsFor::Cuda);
+    let options =
+        SessionOptions { precision, graphs, cache_dir, context: Some(512), ..Default::default() };
     Backend::Iree.open(folder, &options).unwrap().session
 }
 
@@ -146,5 +155,29 @@ fn int8_computes_as_the_format_says() {
 fn int4_computes_as_the_format_says() {
     for name in NAMES {
         check(name, Precision::Int4);
+    }
+}
+
+/// The graphs of GPUs round no activations, so that they compute what the model of the rounded
+/// weights does.
+#[test]
+fn gpus_compute_with_the_rounded_weights() {
+    for name in ["llama-linear-attention-bias-bf16", "qwen3-gqa-tied-bf16"] {
+        for precision in [Precision::Int8, Precision::Int4] {
+            let fixture = fixtures::named(name);
+            let folder = tempfile::tempdir().unwrap();
+            write_rounded(&fixture.folder, folder.path(), precision);
+            let mut model = open(folder.path(), Precision::F32, None);
+            let mut graphs = open_for_gpus(&fixture.folder, precision);
+            for case in &fixture.cases {
+                let expected = logits(&mut *model, &case.prompt);
+                let actual = logits(&mut *graphs, &case.prompt);
+                for (actual, expected) in actual.iter().zip(&expected) {
+                    let off = error(actual, expected);
+                    let tokens = case.prompt.len();
+                    assert!(off <= 1e-5, "{name} {precision:?}: {tokens} tokens: {off:e}");
+                }
+            }
+        }
     }
 }

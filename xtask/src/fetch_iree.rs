@@ -47,6 +47,20 @@ pub fn ensure(network: &flags::Network) -> Result<Located> {
     locate_in_target(&overrides, &target)?.context("there is no IREE folder")
 }
 
+/// The folder with the CUDA driver: the one that the environment names, else the default one,
+/// which is brought when it is not there.
+pub fn ensure_cuda(network: &flags::Network) -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os(CUDA_HOME_VAR).filter(|it| !it.is_empty()) {
+        return Ok(folder.into());
+    }
+    let mut request = base_request(workspace::target_dir()?.join("iree-cuda"), network);
+    request.cuda = true;
+    if let Outcome::Made(manifest) = fetch(&request)? {
+        print(&request.out, &manifest, "is ready");
+    }
+    Ok(request.out)
+}
+
 /// A request with the machine's defaults.
 pub fn base_request(out: PathBuf, network: &flags::Network) -> Request {
     let mut machine = Machine::from_env();

@@ -26,6 +26,8 @@ pub enum Task {
     Sanitize(Sanitize),
     /// Measure iree-llm beside llama.cpp on the same random 1B model.
     Bench(Bench),
+    /// Make a bundle that checks and measures iree-llm on a machine with an NVIDIA GPU.
+    GpuCheck(GpuCheck),
 }
 
 #[derive(Debug, Args)]
@@ -160,6 +162,32 @@ pub struct Bench {
     #[command(flatten)]
     pub network: Network,
 }
+
+#[derive(Debug, Args)]
+#[command(after_help = GPU_CHECK_HELP)]
+pub struct GpuCheck {
+    /// The folder to make; or an archive of it, when it ends in .tar.gz.
+    #[arg(long, value_name = "DIR|FILE")]
+    pub bundle: PathBuf,
+    /// GPU architectures to compile graphs for.
+    #[arg(long, value_name = "SM,…", value_delimiter = ',', default_values_t = ["sm_89".to_owned(), "sm_80".to_owned()])]
+    pub target: Vec<String>,
+    /// This iree-llm, instead of one that is built for it.
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    #[command(flatten)]
+    pub network: Network,
+}
+
+const GPU_CHECK_HELP: &str = "\
+Neither a GPU nor CUDA is needed here. The bundle holds the program with IREE's CUDA driver, compiled
+graphs of every fixture and of the shapes of Llama 3.2 1B and 3.1 8B, the fixtures, test programs,
+and scripts for what it is compared with; there, `python3 run.py OUT` does the rest, without a
+compiler or a network. A run.py that ends with an error found wrong tokens.
+
+Examples:
+  cargo xtask gpu-check --bundle gpu-check.tar.gz
+  cargo xtask gpu-check --bundle gpu-check --target sm_89";
 
 /// A part of the document that `cargo xtask bench` makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -5,6 +5,7 @@ mod bindgen;
 mod demo;
 mod fetch_iree;
 mod flags;
+mod gpu_check;
 mod sanitize;
 mod test;
 mod workspace;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         flags::Task::Test(flags) => test::run(&flags),
         flags::Task::Sanitize(flags) => sanitize::run(&flags),
         flags::Task::Bench(flags) => bench::run(&flags),
+        flags::Task::GpuCheck(flags) => gpu_check::run(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

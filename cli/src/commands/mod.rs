@@ -3,6 +3,8 @@
 pub mod bench;
 pub mod cache;
 pub mod chat;
+pub mod check;
+pub mod compile;
 pub mod completions;
 pub mod devices;
 pub mod doctor;

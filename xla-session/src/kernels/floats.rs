@@ -119,11 +119,12 @@ impl<V: Vector, F: Float<V>> FloatTile<V, F> {
         }
     }
 
-    /// Adds what word `i` behind `weights` and `x` meets to `sums`.
+    /// Adds what word `i` behind `weights`, in blocks so many bytes apart, and `x` meets to `sums`.
     #[inline(always)]
     unsafe fn word<const R: usize, const M: usize>(
         &self,
         weights: *const u8,
+        apart: usize,
         x: *const u32,
         i: usize,
         sums: &mut [[V; M]; R],
@@ -131,7 +132,7 @@ impl<V: Vector, F: Float<V>> FloatTile<V, F> {
         // SAFETY: as for `multiply`.
         unsafe {
             for (r, sums) in sums.iter_mut().enumerate() {
-                let weights = F::load(weights.add(r * self.block_bytes + i * LANES * F::BYTES));
+                let weights = F::load(weights.add(r * apart + i * LANES * F::BYTES));
                 for (m, sum) in sums.iter_mut().enumerate() {
                     let word = x.add(m * self.words + i).read_unaligned();
                     *sum = F::add_products(*sum, weights, word);
@@ -169,31 +170,32 @@ impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
     }
 
     #[inline(always)]
-    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize) {
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
             let mut sums = [[V::splat(0.0); M]; R];
             let weights = self.weights.add(block * self.block_bytes);
-            let steps = self.words / STEP;
-            for step in 0..steps {
-                let weights = weights.add(step * STEP * LANES * F::BYTES);
-                let x = self.x.add(step * STEP);
+            let apart = step * self.block_bytes;
+            let whole = self.words - self.words % STEP;
+            for word in (0..whole).step_by(STEP) {
+                let weights = weights.add(word * LANES * F::BYTES);
+                let x = self.x.add(word);
                 unroll!(I, {
                     if (I * LANES * F::BYTES).is_multiple_of(64) {
                         for r in 0..R {
-                            let here = weights.wrapping_add(r * self.block_bytes);
+                            let here = weights.wrapping_add(r * apart);
                             V::prefetch(here.wrapping_add(I * LANES * F::BYTES + AHEAD));
                         }
                     }
-                    self.word::<R, M>(weights, x, I, &mut sums);
+                    self.word::<R, M>(weights, apart, x, I, &mut sums);
                 });
             }
-            for word in steps * STEP..self.words {
-                self.word::<R, M>(weights, self.x, word, &mut sums);
+            for word in whole..self.words {
+                self.word::<R, M>(weights, apart, self.x, word, &mut sums);
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (m, sum) in sums.iter().enumerate() {
-                    sum.store(self.y.add(m * self.y_stride + (block + r) * LANES));
+                    sum.store(self.y.add(m * self.y_stride + (block + r * step) * LANES));
                 }
             }
         }

@@ -257,7 +257,7 @@ impl<V: Vector, F: Integer> Tile<V> for IntegerTile<F> {
     }
 
     #[inline(always)]
-    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize) {
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
         let Rounded { groups, stride, .. } = self.x;
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
@@ -286,7 +286,7 @@ impl<V: Vector, F: Integer> Tile<V> for IntegerTile<F> {
                     unroll!(I, {
                         let mut pairs = [V::splat_i32(0); R];
                         for (r, pairs) in pairs.iter_mut().enumerate() {
-                            let weights = weights.wrapping_add(r * self.block_bytes);
+                            let weights = weights.wrapping_add(r * step * self.block_bytes);
                             if (I * F::STEP_BYTES).is_multiple_of(STEP_PAIRS * 64) {
                                 let here = I * F::STEP_BYTES / STEP_PAIRS;
                                 V::prefetch(weights.wrapping_add(here + AHEAD));
@@ -305,7 +305,7 @@ impl<V: Vector, F: Integer> Tile<V> for IntegerTile<F> {
                     }, 0 1 2 3);
                 }, 0 1 2 3);
                 for (r, group_sums) in group_sums.into_iter().enumerate() {
-                    let scale = V::load_f16(scales.add((r * groups + group) * LANES).cast());
+                    let scale = V::load_f16(scales.add((r * step * groups + group) * LANES).cast());
                     for (m, group_sum) in group_sums.into_iter().enumerate() {
                         let x_scale = V::splat(*self.x.scales.add(m * groups + group));
                         let group_sum = V::from_i32(group_sum).mul(scale);
@@ -316,7 +316,7 @@ impl<V: Vector, F: Integer> Tile<V> for IntegerTile<F> {
             }
             for r in 0..R {
                 for m in 0..M {
-                    let y = self.y.add(m * self.y_stride + (block + r) * LANES);
+                    let y = self.y.add(m * self.y_stride + (block + r * step) * LANES);
                     V::load(sum_of(r, m)).store(y);
                 }
             }

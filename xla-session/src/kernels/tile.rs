@@ -29,28 +29,29 @@ pub(super) trait Tile<V: Vector>: Copy {
     /// There is such a row.
     unsafe fn rows_from(self, first: usize) -> Self;
 
-    /// Multiplies `M` rows with `R` blocks from `block` on.
+    /// Multiplies `M` rows with `R` blocks from `block` on, each `step` behind the one before.
     ///
     /// # Safety
     ///
     /// As for [`Vector`], every pointer being valid for the shapes stated.
-    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize);
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize);
 }
 
-/// A tile with `M` rows, `R` blocks at a time; the last `blocks % R` one at a time.
+/// A tile with `M` rows, `R` blocks at a time: of as many parts of the run, so that each part is
+/// read from its beginning to its end. The last `blocks % R` come one at a time.
 pub(super) struct Cut<'a, T, const R: usize, const M: usize>(pub &'a T);
 
 impl<V: Vector, T: Tile<V>, const R: usize, const M: usize> Job<V> for Cut<'_, T, R, M> {
     #[inline(always)]
     unsafe fn run(&self) {
-        let whole = self.0.blocks() - self.0.blocks() % R;
+        let part = self.0.blocks() / R;
         // SAFETY: the blocks are those of the run.
         unsafe {
-            for block in (0..whole).step_by(R) {
-                self.0.multiply::<R, M>(block);
+            for block in 0..part {
+                self.0.multiply::<R, M>(block, part);
             }
-            for block in whole..self.0.blocks() {
-                self.0.multiply::<1, M>(block);
+            for block in part * R..self.0.blocks() {
+                self.0.multiply::<1, M>(block, 1);
             }
         }
     }

@@ -57,6 +57,9 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     let formats = WeightFormats::new(options.precision, &config, &checkpoint);
     let graphs = graphs(&config, &formats, &machine.target);
     let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
+    device
+        .check_fits(bytes_needed(&graphs, &config, options))
+        .map_err(iree("making room for the model"))?;
     let modules = compile::modules(&graphs, &machine, &label, options)?;
     let compile = start.elapsed();
 
@@ -100,6 +103,21 @@ fn weights_of(graphs: &[Graph]) -> Vec<WeightSpec> {
         }
     }
     specs
+}
+
+/// Bytes of device memory for weights, and for the keys and values of the context that was asked
+/// for, or of one prefill chunk.
+fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions) -> u64 {
+    let weights: usize = weights_of(graphs)
+        .iter()
+        .flat_map(|spec| [Some(spec.ty()), spec.scales()])
+        .flatten()
+        .map(|ty| ty.bytes())
+        .sum();
+    let chunk = graphs.iter().map(|graph| graph.rows).max().unwrap_or(1);
+    let tokens = options.context.unwrap_or(chunk).max(chunk);
+    let token = 2 * config.num_key_value_heads * config.head_dim * ElementType::F32.bytes();
+    (weights + tokens * token * config.num_hidden_layers) as u64
 }
 
 /// The runtime's name of an element type.

@@ -1,8 +1,9 @@
 //! What graphs are made for: which lowerings, which flags of the compiler, which machine code.
 
+use iree_rt::cuda::Gpu;
 use iree_rt::{CompileOptions, Device};
 
-use super::host;
+use super::{host, iree};
 use crate::backend::{GraphsFor, SessionOptions};
 use crate::emit::{CpuTiles, CudaTiles, Target};
 use crate::kernels::Isa;
@@ -27,13 +28,16 @@ impl Machine {
     pub fn of(device: &Device, options: &SessionOptions) -> Result<Self> {
         let machine = if device.is_local() {
             Self::cpu(device, options)
-        } else if device.uri().starts_with("cuda") {
-            Self::cuda(&gpu_target(device)?)
         } else {
-            return Err(Error::Unsupported(format!(
-                "models run on CPUs (local-task, local-sync) and NVIDIA GPUs (cuda), not on `{}`",
-                device.uri()
-            )));
+            let gpu = Gpu::of(device).map_err(iree("asking the GPU what it is"))?;
+            let gpu = gpu.ok_or_else(|| {
+                Error::Unsupported(format!(
+                    "models run on CPUs (local-task, local-sync) and NVIDIA GPUs (cuda), not on \
+                     `{}`",
+                    device.uri()
+                ))
+            })?;
+            Self::cuda(gpu.target().map_err(iree("choosing what to compile for"))?.name())
         };
         let target = match (options.graphs, &machine.target) {
             (Some(GraphsFor::Cuda), Target::Cpu(_)) => Target::Cuda(CudaTiles::portable()),
@@ -71,9 +75,4 @@ impl Machine {
 /// The tiles that matter are said in the graphs; the level is for what lies between them.
 fn common(flags: CompileOptions) -> CompileOptions {
     flags.flag("--iree-input-type=stablehlo").flag("--iree-opt-level=O3")
-}
-
-/// What the compiler makes code for that the GPU `device` runs: "sm_89".
-fn gpu_target(device: &Device) -> Result<String> {
-    Err(Error::Unsupported(format!("the GPU of `{}` cannot be asked what it is", device.uri())))
 }

@@ -59,7 +59,9 @@ class Llama:
     def __init__(self, path, options, context):
         lc.llama_backend_init()
         load_mode = lc.LLAMA_LOAD_MODE_NONE if options.no_mmap else lc.LLAMA_LOAD_MODE_MMAP
-        parameters = with_fields(lc.llama_model_default_params(), load_mode=load_mode)
+        parameters = with_fields(
+            lc.llama_model_default_params(), load_mode=load_mode, n_gpu_layers=options.gpu_layers
+        )
         self.model = lc.llama_model_load_from_file(path.encode(), parameters)
         if not self.model:
             sys.exit(f"error: llama.cpp cannot load {path}")
@@ -161,6 +163,7 @@ def main():
     parser.add_argument("--pg", type=numbers, action="append", default=[])
     parser.add_argument("--flash-attn", choices=["on", "off"], default="off")
     parser.add_argument("--no-mmap", action="store_true")
+    parser.add_argument("--gpu-layers", type=int, default=0)
     options = parser.parse_args()
     passes = [(0, p, 0) for p in options.p if p] + [(0, 0, n) for n in options.n if n]
     passes += [(0, p, n) for p, n in options.pg]
@@ -181,7 +184,7 @@ def main():
     report = {
         "model": options.model,
         "engine": "llama.cpp",
-        "device": "cpu",
+        "device": "gpu" if options.gpu_layers else "cpu",
         "precision": "",
         "threads": options.threads,
         "start": {

@@ -18,14 +18,6 @@ impl Emitter<'_> {
         matrices: &[Matrix],
         tiles: &CudaTiles,
     ) -> Vec<Value> {
-        if let Some(norm) = norm
-            && matrices[0].format == Format::Bf16Rounded
-        {
-            // What is rounded is what is multiplied, norm and all.
-            let x = self.rms_norm(x, norm);
-            return self.row_products(&x, None, matrices, tiles);
-        }
-        let x = &self.rounded(x, matrices[0].format);
         match x.dims()[0] {
             1 => self.one_row(x, norm, matrices, tiles),
             rows => {
@@ -177,15 +169,14 @@ impl Emitter<'_> {
         )
     }
 
-    /// A matrix product, for which the compiler has tiles of its own.
+    /// A matrix product, for which the compiler has tiles of its own: of bf16 with bf16 those of
+    /// the tensor cores.
     fn many_rows(&mut self, x: &Value, matrix: &Matrix) -> Value {
-        if matrix.format == Format::Bf16Rounded {
-            // What tensor cores take.
-            let x = self.b.convert(x, ElementType::Bf16);
-            return self.b.dot(&x, &matrix.weights, [&[], &[]], [&[1], &[1]]);
-        }
-        let weights = self.widened(matrix);
-        self.b.dot(x, &weights, [&[], &[]], [&[1], &[1]])
+        let (x, weights) = match matrix.format {
+            Format::Bf16Rounded => (self.b.convert(x, ElementType::Bf16), matrix.weights.clone()),
+            _ => (x.clone(), self.widened(matrix)),
+        };
+        self.b.dot(&x, &weights, [&[], &[]], [&[1], &[1]])
     }
 
     /// `matrix` as f32, `[rows, columns]`; what reads it widens it, nothing is stored.

@@ -129,13 +129,14 @@ impl CudaTiles {
         width: usize,
         block: usize,
     ) -> String {
-        /// Threads along the tokens of a block, and columns of a thread.
+        /// Threads of a warp along the tokens of a block; the others are along the columns.
         const TOKENS: usize = 16;
-        const COLUMNS: usize = 4;
         let across = WARP / TOKENS;
-        if !self.tiled || !divides(across * COLUMNS, width) || !divides(TOKENS * COLUMNS, block) {
+        // Of one thread: 16 bytes, or what divides a head, whose width is even.
+        let columns = [4, 2, 1].into_iter().find(|n| divides(across * n, width));
+        let Some(columns) = columns.filter(|_| self.tiled && divides(TOKENS, block)) else {
             return String::new();
-        }
+        };
         let warps = block / TOKENS;
         // One row: many workgroups, each of them some columns of one query. Many rows: there are
         // enough, and all queries that share a key read it at once.
@@ -147,11 +148,11 @@ impl CudaTiles {
         let whole = |last: &[usize]| [&vec![0; n], last].concat();
         let ones = |last: &[usize]| [&vec![1; n], last].concat();
         let outer = || 0..n - 1;
-        let thread = [&vec![0; n - 1][..], &[COLUMNS, 0, 0]].concat();
+        let thread = [&vec![0; n - 1][..], &[columns, 0, 0]].concat();
         // Of the two products, the columns that each has; the numbers are those of all loops.
-        let part = |name: &str, columns: usize| {
+        let part = |name: &str, product: usize| {
             let lanes: Vec<_> = outer().chain([n, n + 1, n + 2]).collect();
-            let warps_of: Vec<_> = outer().chain([columns, n + 1, n + 2]).collect();
+            let warps_of: Vec<_> = outer().chain([product, n + 1, n + 2]).collect();
             format!(
                 "{name}_attrs = {{attention_{name}_matmul, lowering_config = \
                  #iree_gpu.lowering_config<{{lane_basis = [{:?}, {lanes:?}], \

@@ -238,6 +238,10 @@ fn pack_row(format: Format, row: &Row<'_>, planes: &mut [&mut [u8]]) {
         (Format::F32, [out]) => {
             row[0].tensor.to_f32_row(row[0].elements.clone(), bytemuck::cast_slice_mut(out));
         }
+        (Format::Bf16, [out]) if row[0].tensor.dtype() != Dtype::BF16 => widened(row, |rows| {
+            let rounded: &mut [bf16] = bytemuck::cast_slice_mut(out);
+            rounded.convert_from_f32_slice(rows[0]);
+        }),
         (Format::F16 | Format::Bf16, [out]) => out.copy_from_slice(stored(row)[0]),
         (Format::Int8, [values, scales]) => one(pack_int8_row, values, scales),
         (Format::Int4, [values, scales]) => one(pack_int4_row, values, scales),

@@ -1,0 +1,118 @@
+//! `iree-llm check`: does a device give the tokens that a reference gave?
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::ArgAction;
+use serde::{Deserialize, Serialize};
+use xla_session::generate_greedy;
+
+use crate::engine::EngineArgs;
+use crate::model_source::Model;
+use crate::progress::Progress;
+
+/// What to compare.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  iree-llm check xla-session/tests/fixtures/*
+  iree-llm check --device cuda --precision f32 xla-session/tests/fixtures/*
+
+A folder is a model in Hugging Face layout with a reference.json beside it:
+  {\"cases\": [{\"prompt\": [1, 2], \"tokens\": [3, 4, …]}, …]}
+whose tokens another program chose as the most likely ones. The exit code is 1 when one differs.")]
+pub struct Args {
+    /// Model folders with a reference.json
+    #[arg(value_name = "FOLDER", required = true)]
+    folders: Vec<PathBuf>,
+
+    /// Print one JSON array instead of lines
+    #[arg(long, action = ArgAction::SetTrue)]
+    json: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    prompt: Vec<u32>,
+    tokens: Vec<u32>,
+}
+
+/// What came out for one folder.
+#[derive(Debug, Serialize)]
+struct Checked {
+    model: String,
+    device: String,
+    precision: &'static str,
+    cases: Vec<Compared>,
+}
+
+/// What came out for one prompt.
+#[derive(Debug, Serialize)]
+struct Compared {
+    prompt: usize,
+    /// Tokens up to the first that differs.
+    same: usize,
+    of: usize,
+}
+
+impl Args {
+    /// Compares.
+    pub fn run(self) -> Result<ExitCode> {
+        let mut all = Vec::new();
+        let mut stdout = std::io::stdout().lock();
+        for folder in &self.folders {
+            let checked = self.check(folder).with_context(|| folder.display().to_string())?;
+            if !self.json {
+                writeln!(stdout, "{}", line(&checked))?;
+            }
+            all.push(checked);
+        }
+        if self.json {
+            writeln!(stdout, "{}", serde_json::to_string(&all)?)?;
+        }
+        let exact = all.iter().flat_map(|it| &it.cases).all(|case| case.same == case.of);
+        Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn check(&self, folder: &Path) -> Result<Checked> {
+        let text = std::fs::read(folder.join("reference.json")).context("reference.json")?;
+        let reference: Reference = serde_json::from_slice(&text).context("reference.json")?;
+        let name = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
+        let model = Model { name, folder: folder.to_owned() };
+        let mut opened = self.engine.open(&model, &Progress::new(true))?;
+        let session = &mut *opened.session;
+        let mut cases = Vec::new();
+        for Case { prompt, tokens } in reference.cases {
+            session.reset();
+            let actual = generate_greedy(session, &prompt, tokens.len(), &[])?.tokens;
+            let same = actual.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
+            cases.push(Compared { prompt: prompt.len(), same, of: tokens.len() });
+        }
+        let device = session.capabilities().device.clone();
+        Ok(Checked { model: model.name, device, precision: opened.precision.as_str(), cases })
+    }
+}
+
+fn line(checked: &Checked) -> String {
+    let cases = checked.cases.iter().map(|case| {
+        let Compared { prompt, same, of } = case;
+        format!("{same} of {of} tokens after {prompt}")
+    });
+    format!(
+        "{}, {}, {}: {}",
+        checked.model,
+        checked.precision,
+        checked.device,
+        cases.collect::<Vec<_>>().join(", ")
+    )
+}

@@ -1,0 +1,90 @@
+//! `iree-llm compile`: graphs for machines that have no compiler.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use xla_session::{LoadMode, Precision};
+
+use crate::engine::CompileArgs;
+use crate::model_source::ModelArgs;
+
+/// What to compile, and for what.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  iree-llm compile -m ./Llama-3.2-1B --target sm_89,sm_80 --cache-dir graphs
+  iree-llm generate -m ./Llama-3.2-1B --cache-dir graphs --device cuda    (over there)
+
+Neither a GPU nor the weights are needed here: with --load-mode random a config.json is enough. Over
+there no compiler is looked for as long as the folder holds what a command needs. A GPU runs the
+newest of these targets that is not newer than itself: sm_89 on an H100 or H200, sm_80 on an A100.")]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// GPU architectures
+    #[arg(long, value_name = "SM,…", value_delimiter = ',', required = true)]
+    target: Vec<String>,
+
+    /// How weights will lie in memory: stored, f32, int8, int4
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "stored",
+          value_parser = <Precision as std::str::FromStr>::from_str)]
+    precision: Vec<Precision>,
+
+    /// How weights will be read; random takes their type from config.json
+    #[arg(long, value_name = "NAME", default_value = "mmap",
+          value_parser = <LoadMode as std::str::FromStr>::from_str)]
+    load_mode: LoadMode,
+
+    #[command(flatten)]
+    compile: CompileArgs,
+}
+
+impl Args {
+    /// Compiles.
+    #[cfg(feature = "iree")]
+    pub fn run(self) -> Result<ExitCode> {
+        use std::io::Write;
+
+        use anyhow::Context;
+        use xla_session::SessionOptions;
+        use xla_session::checkpoint::Checkpoint;
+        use xla_session::config::ModelConfig;
+        use xla_session::emit::WeightFormats;
+
+        use crate::progress::Progress;
+
+        let progress = Progress::new(false);
+        let model = self.model.locate(&progress)?;
+        let mut config = ModelConfig::from_dir(&model.folder)?;
+        let checkpoint = Checkpoint::open(&model.folder, self.load_mode)?;
+        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
+        let cache_dir = self.compile.cache.folder();
+        let folder = cache_dir.clone().context("no cache folder: give --cache-dir")?;
+        let options = SessionOptions {
+            cache_dir,
+            compiler: self.compile.iree_compile.clone(),
+            observer: Some(progress.observer()),
+            ..SessionOptions::default()
+        };
+        let label = model.folder.file_name().unwrap_or(model.folder.as_os_str());
+        let mut count = 0;
+        for &precision in &self.precision {
+            let formats = WeightFormats::new(precision, &config, &checkpoint);
+            for target in &self.target {
+                let label = label.to_string_lossy();
+                count += xla_session::compile_ahead(&config, &formats, target, &label, &options)?;
+            }
+        }
+        progress.finish();
+        writeln!(std::io::stdout(), "{count} graphs in {}", folder.display())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says why it cannot.
+    #[cfg(not(feature = "iree"))]
+    pub fn run(self) -> Result<ExitCode> {
+        let _ = (self.model, self.target, self.precision, self.load_mode, self.compile);
+        anyhow::bail!(crate::engine::WITHOUT_IREE)
+    }
+}

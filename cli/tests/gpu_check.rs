@@ -1,0 +1,94 @@
+//! The script of `cargo xtask gpu-check`, on the CPU: what it does where a GPU is, with less.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+const BUNDLED: [(&str, &str); 3] = [
+    ("xtask/src/gpu_check/run.py", "run.py"),
+    ("xtask/src/gpu_check/hf.py", "peers/hf.py"),
+    ("xtask/src/gpu_check/models/tiny.json", "models/tiny/config.json"),
+];
+
+/// A bundle as xtask makes it, of one fixture and without compiled graphs.
+fn bundle(folder: &Path, reference: impl FnOnce(String) -> String) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let copy = |from: &Path, to: &str| {
+        let to = folder.join(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(from, to).unwrap();
+    };
+    for (from, to) in BUNDLED {
+        copy(&root.join(from), to);
+    }
+    let fixture = root.join("xla-session/tests/fixtures/llama-mha-f32");
+    for name in ["config.json", "generation_config.json", "model.safetensors", "reference.json"] {
+        copy(&fixture.join(name), &format!("fixtures/llama-mha-f32/{name}"));
+    }
+    let path = folder.join("fixtures/llama-mha-f32/reference.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(path, reference(text)).unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_iree-llm"), folder.join("iree-llm")).unwrap();
+}
+
+fn check(folder: &Path, out: &Path, parts: &str) -> (bool, String) {
+    let mut command = Command::new("python3");
+    command.arg(folder.join("run.py")).arg(out).args(["--device", "local-task", "--part", parts]);
+    let output = command.output().expect("python3");
+    let text = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    (output.status.success(), text.concat())
+}
+
+#[test]
+#[cfg(all(unix, feature = "iree"))]
+fn the_script_checks_measures_and_writes_its_table() {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    bundle(folder.path(), |text| text);
+    let parts = "device,tests,exact,copy,speed-1b-stored";
+    let (_, text) = check(folder.path(), out.path(), parts);
+    assert!(text.contains("==> tests\n    failed: the bundle holds no test programs"), "{text}");
+    // What earlier calls left stays.
+    let (success, text) = check(folder.path(), out.path(), "exact,llama-1b,table");
+    assert!(success, "{text}");
+    let table = fs::read_to_string(out.path().join("table.md")).unwrap();
+    for expected in [
+        "a check of the script, no figures",
+        "Exactness, f32: 1 models, 4 prompts: every token is the reference's",
+        "| iree-llm stored |",
+        "GB/s (read and written)",
+        "- tests: the bundle holds no test programs",
+        "- llama-1b: llama.cpp's model is of one size",
+    ] {
+        assert!(table.contains(expected), "{expected}: {table}");
+    }
+    let results: Value =
+        serde_json::from_slice(&fs::read(out.path().join("results.json")).unwrap()).unwrap();
+    let tests = results["speed-1b-stored"]["tests"].as_array().unwrap();
+    let names: Vec<_> = tests.iter().map(|test| test["test"].as_str().unwrap()).collect();
+    assert_eq!(names, ["pp64", "tg8", "tg8"]);
+    // 2 layers of 64 x 96, and the tied head: what a token reads, in bf16.
+    let layer = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 96;
+    assert_eq!(results["speed-1b-stored"]["bytes_per_token"], 2 * (2 * layer + 64 * 416));
+}
+
+#[test]
+#[cfg(all(unix, feature = "iree"))]
+fn wrong_tokens_are_an_error_and_missing_parts_are_not() {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    bundle(folder.path(), |text| {
+        let mut reference: Value = serde_json::from_str(&text).unwrap();
+        let token = &mut reference["cases"][1]["tokens"][7];
+        *token = (token.as_u64().unwrap() ^ 1).into();
+        reference.to_string()
+    });
+    let (success, text) = check(folder.path(), out.path(), "exact,table");
+    assert!(!success, "{text}");
+    assert!(text.contains("llama-mha-f32 after 17: 7 of 48"), "{text}");
+    let (success, text) = check(folder.path(), out.path(), "llama-1b");
+    assert!(success, "{text}");
+    let (success, text) = check(folder.path(), out.path(), "speed-9b");
+    assert!(!success && text.contains("unknown part speed-9b; known: device"), "{text}");
+}

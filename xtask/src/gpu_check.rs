@@ -1,0 +1,173 @@
+//! `cargo xtask gpu-check`: a bundle that checks and measures `iree-llm` on a GPU elsewhere.
+//!
+//! What runs there is `gpu_check/run.py`; what it is measured beside, `gpu_check/hf.py` and the
+//! scripts of `bench`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use iree_src::CUDA_HOME_VAR;
+
+use crate::{fetch_iree, flags, workspace};
+
+/// Scripts and configurations, relative to xtask's sources, and where they go.
+const FILES: [(&str, &str); 7] = [
+    ("gpu_check/run.py", "run.py"),
+    ("gpu_check/hf.py", "peers/hf.py"),
+    ("bench/model.py", "peers/model.py"),
+    ("bench/llama.py", "peers/llama.py"),
+    ("gpu_check/models/Llama-3.2-1B.json", "models/Llama-3.2-1B/config.json"),
+    ("gpu_check/models/Llama-3.1-8B.json", "models/Llama-3.1-8B/config.json"),
+    ("gpu_check/models/tiny.json", "models/tiny/config.json"),
+];
+
+/// The shapes that are measured there, in `models`.
+const SHAPES: [&str; 2] = ["Llama-3.2-1B", "Llama-3.1-8B"];
+
+/// Most bytes of a bundle: what can be sent anywhere.
+const LIMIT: u64 = 60_000_000;
+
+pub fn run(flags: &flags::GpuCheck) -> Result<()> {
+    let out = std::path::absolute(&flags.bundle)?;
+    let archive = out.to_string_lossy().ends_with(".tar.gz");
+    let folder = if archive { workspace::target_dir()?.join("gpu-check") } else { out.clone() };
+    if folder.exists() {
+        ensure!(
+            folder.join("run.py").exists(),
+            "{} is there and holds something else: remove it, or name another",
+            folder.display()
+        );
+        fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    for (from, to) in FILES {
+        copy(&workspace::root().join("xtask/src").join(from), &folder.join(to))?;
+    }
+    let fixtures = fixtures(&folder)?;
+    let program = folder.join("iree-llm");
+    match &flags.program {
+        Some(given) => copy(given, &program)?,
+        None => {
+            let iree = fetch_iree::ensure_cuda(&flags.network)?;
+            build(&iree, flags.network.offline, &folder)?;
+        }
+    }
+    compile(&program, &folder, &fixtures, &flags.target)?;
+
+    let bytes = if archive {
+        eprintln!("==> packing");
+        let parent = folder.parent().context("the folder has a parent")?;
+        let name = folder.file_name().context("the folder has a name")?;
+        let mut tar = Command::new("tar");
+        workspace::run(tar.arg("-czf").arg(&out).arg("-C").arg(parent).arg(name))?;
+        fs::metadata(&out)?.len()
+    } else {
+        size(&folder)?
+    };
+    println!("{}: {:.1} MB", out.display(), bytes as f64 / 1e6);
+    println!("where the GPU is: python3 run.py OUT");
+    ensure!(bytes <= LIMIT, "the bundle is larger than {} MB", LIMIT / 1_000_000);
+    Ok(())
+}
+
+/// Puts the fixtures into the bundle; returns where.
+fn fixtures(folder: &Path) -> Result<Vec<PathBuf>> {
+    let source = workspace::root().join("xla-session/tests/fixtures");
+    let mut fixtures = Vec::new();
+    for entry in fs::read_dir(&source).with_context(|| source.display().to_string())? {
+        let entry = entry?;
+        if !entry.path().join("reference.json").exists() {
+            continue;
+        }
+        let target = folder.join("fixtures").join(entry.file_name());
+        for file in fs::read_dir(entry.path())? {
+            let file = file?;
+            copy(&file.path(), &target.join(file.file_name()))?;
+        }
+        fixtures.push(target);
+    }
+    fixtures.sort();
+    Ok(fixtures)
+}
+
+/// Builds the program and the tests that need a GPU with the IREE in `iree`, into the bundle.
+fn build(iree: &Path, offline: bool, folder: &Path) -> Result<()> {
+    let cargo = |arguments: &[&str]| {
+        let mut cargo = workspace::cargo();
+        cargo.args(arguments).arg("--release").env(CUDA_HOME_VAR, iree);
+        if offline {
+            cargo.arg("--offline");
+        }
+        cargo
+    };
+    eprintln!("==> building iree-llm with IREE's CUDA driver");
+    workspace::run(&mut cargo(&["build", "--package=cli"]))?;
+    let built = workspace::target_dir()?.join("release").join("iree-llm");
+    strip(&built, &folder.join("iree-llm"))?;
+
+    eprintln!("==> building the tests that need a GPU");
+    let mut tests = cargo(&["test", "--package=iree-rt", "--features=cuda", "--no-run"]);
+    tests.args(["--tests", "--message-format=json"]).stderr(Stdio::inherit());
+    let output = tests.output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "building the tests of iree-rt failed");
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let message: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let name = message["target"]["name"].as_str().unwrap_or_default();
+        let is_test = message["target"]["kind"][0] == "test";
+        if let (true, true, Some(program)) =
+            (is_test, name.starts_with("cuda"), message["executable"].as_str())
+        {
+            strip(Path::new(program), &folder.join("tests").join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Compiles what will be run there: the fixtures in f32, the shapes in each precision.
+fn compile(program: &Path, folder: &Path, fixtures: &[PathBuf], targets: &[String]) -> Result<()> {
+    let graphs = folder.join("graphs");
+    let targets = targets.join(",");
+    let compile = |model: &Path, arguments: &[&str]| {
+        eprintln!("==> compiling {}", model.display());
+        let mut command = Command::new(program);
+        command.arg("compile").arg("--model").arg(model).args(arguments);
+        workspace::run(command.args(["--target", &targets]).arg("--cache-dir").arg(&graphs))
+    };
+    for fixture in fixtures {
+        compile(fixture, &["--precision", "f32"])?;
+    }
+    for shape in SHAPES {
+        let model = folder.join("models").join(shape);
+        compile(&model, &["--precision", "stored,int8,int4", "--load-mode", "random"])?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+    }
+    fs::copy(from, to).map(drop).with_context(|| format!("{} to {}", from.display(), to.display()))
+}
+
+/// Copies a program without its debug information.
+fn strip(from: &Path, to: &Path) -> Result<()> {
+    copy(from, to)?;
+    match Command::new("strip").arg(to).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => bail!("strip {} failed ({status})", to.display()),
+        // Larger, but it runs.
+        Err(_) => Ok(()),
+    }
+}
+
+fn size(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes += if metadata.is_dir() { size(&entry.path())? } else { metadata.len() };
+    }
+    Ok(bytes)
+}
