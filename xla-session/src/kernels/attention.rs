@@ -378,6 +378,7 @@ impl DenseTile {
     unsafe fn term<V: Vector, const R: usize, const M: usize>(
         &self,
         w: *const f32,
+        step: usize,
         x: *const f32,
         sums: &mut [[V; M]; R],
     ) {
@@ -385,7 +386,7 @@ impl DenseTile {
         unsafe {
             let mut columns = [V::splat(0.0); R];
             for (r, column) in columns.iter_mut().enumerate() {
-                let at = w.add(r * LANES);
+                let at = w.add(r * step * LANES);
                 *column = V::load(at);
                 V::prefetch(at.cast::<u8>().wrapping_offset(self.ahead));
             }
@@ -426,7 +427,7 @@ impl<V: Vector> Tile<V> for DenseTile {
     }
 
     #[inline(always)]
-    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize) {
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
         // SAFETY: the caller's promise.
         unsafe {
             let y = self.y.add(block * LANES);
@@ -434,23 +435,23 @@ impl<V: Vector> Tile<V> for DenseTile {
             if self.add {
                 for (r, sums) in sums.iter_mut().enumerate() {
                     for (m, sum) in sums.iter_mut().enumerate() {
-                        *sum = V::load(y.add(m * self.y_stride + r * LANES));
+                        *sum = V::load(y.add(m * self.y_stride + r * step * LANES));
                     }
                 }
             }
             let (mut w, mut x) = (self.w.add(block * LANES), self.x);
             for _ in 0..self.terms / STEP {
                 unroll!(I, {
-                    self.term::<V, R, M>(w.add(I * self.w_stride), x.add(I), &mut sums);
+                    self.term::<V, R, M>(w.add(I * self.w_stride), step, x.add(I), &mut sums);
                 });
                 (w, x) = (w.wrapping_add(STEP * self.w_stride), x.wrapping_add(STEP));
             }
             for term in 0..self.terms % STEP {
-                self.term::<V, R, M>(w.add(term * self.w_stride), x.add(term), &mut sums);
+                self.term::<V, R, M>(w.add(term * self.w_stride), step, x.add(term), &mut sums);
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (m, sum) in sums.iter().enumerate() {
-                    sum.store(y.add(m * self.y_stride + r * LANES));
+                    sum.store(y.add(m * self.y_stride + r * step * LANES));
                 }
             }
         }
