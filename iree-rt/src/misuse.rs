@@ -104,16 +104,17 @@ struct NativeStateOfOneThread;
 /// ```
 struct KernelWithoutLock;
 
-/// A kernel keeps the arguments of a call.
+/// A kernel hands the arguments of a call to a thread.
 ///
-/// ```compile_fail,E0521
-/// let (sender, _receiver) = std::sync::mpsc::sync_channel::<&iree_rt::KernelArguments>(1);
-/// let kernel = iree_rt::Kernel::new(0, 0, move |arguments| {
-///     let _ = sender.try_send(arguments);
+/// ```compile_fail,E0277
+/// let kernel = iree_rt::Kernel::new(1, 0, |arguments| {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| arguments.pointer::<f32>(0).is_null());
+///     });
 ///     Ok(())
 /// });
 /// ```
-struct KernelKeepsArguments;
+struct KernelSharesArguments;
 
 /// Memory that is imported is not the buffer's to keep.
 ///

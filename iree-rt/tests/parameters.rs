@@ -459,6 +459,11 @@ fn names_are_used_once_and_splats_fit() {
         assert_eq!(error.unwrap_err().code(), Code::InvalidArgument);
     }
     assert_eq!(index.len(), 2);
+    // As the fuzz target `parameters` found: whose bytes would be read?
+    let mut twice = gguf_header(&[("w", 3, 0, 0), ("w", 1, 0, 32)]);
+    twice.resize(twice.len() + 64, 0);
+    let error = ParameterIndex::from_bytes(ParameterFormat::Gguf, &twice).unwrap_err();
+    assert!(error.message().contains("two parameters are named `w`"), "{error}");
 
     // Shards: each its own file, together one scope.
     let shards = ParameterIndex::new().unwrap();

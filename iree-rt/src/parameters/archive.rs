@@ -1,5 +1,6 @@
 //! Archives: files of parameters, read and written.
 
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::fs::File;
 use std::path::Path;
@@ -51,7 +52,8 @@ impl ParameterIndex {
     /// The archive that `bytes` are; they are copied.
     ///
     /// # Errors
-    /// When they are no archive of that format, or a damaged or truncated one.
+    /// When they are no archive of that format, or a damaged or truncated one, or one with two
+    /// parameters of one name.
     pub fn from_bytes(format: ParameterFormat, bytes: &[u8]) -> Result<Self> {
         Self::parse(format, Memory::copy(bytes))
     }
@@ -60,8 +62,12 @@ impl ParameterIndex {
         let index = Self::new()?;
         // SAFETY: the memory is valid as long as we have it, and nobody writes it meanwhile.
         let archive = unsafe { memory.bytes() };
+        let mut names = HashSet::new();
         formats::parse(format, archive, &mut |found| {
             let Found { name, metadata, data } = found;
+            if !names.insert(name.to_owned()) {
+                return Err(Error::invalid(format!("two parameters are named `{name}`")));
+            }
             match data {
                 Data::Stored { offset, length } => {
                     // Each parameter as a file of its own: IREE makes buffers of whole files, and
