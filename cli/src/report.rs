@@ -20,6 +20,9 @@ pub struct Report<'a> {
     pub finish_reason: &'static str,
     /// Seconds and tokens.
     pub timings: Seconds,
+    /// The most bytes of the host's memory that the process held, mapped files included; null
+    /// where the system does not say.
+    pub peak_bytes: Option<u64>,
     /// The model as it was asked for.
     pub model: &'a str,
     /// Where it ran.
@@ -78,6 +81,11 @@ impl Seconds {
     }
 }
 
+/// ", peak memory 1.23 GB", where it is known.
+pub fn peak_memory(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| format!(", peak memory {:.2} GB", bytes as f64 / 1e9))
+}
+
 fn rate(tokens: usize, seconds: f64) -> String {
     let noun = if tokens == 1 { "token" } else { "tokens" };
     if tokens == 0 || seconds <= 0.0 {
@@ -89,6 +97,12 @@ fn rate(tokens: usize, seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_is_not_known_is_not_named() {
+        assert_eq!(peak_memory(Some(1_234_000_000)), ", peak memory 1.23 GB");
+        assert_eq!(peak_memory(None), "");
+    }
 
     #[test]
     fn the_line_names_every_time_and_divides_by_none_that_is_zero() {

@@ -12,11 +12,12 @@ use clap::builder::FalseyValueParser;
 use xla_session::GenerateOptions;
 use xla_session::config::ModelConfig;
 
+use crate::bench::memory;
 use crate::chat_template::{ChatTemplate, Message};
 use crate::engine::EngineArgs;
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
-use crate::report::{Report, Seconds};
+use crate::report::{Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
 use crate::text::Text;
 use crate::{answer, interrupt};
@@ -150,6 +151,7 @@ impl Args {
         )?;
 
         let timings = Seconds::new(opened.load, opened.compile, &answer);
+        let peak_bytes = memory::peak();
         if self.json {
             let report = Report {
                 prompt_tokens: &prompt.tokens,
@@ -157,6 +159,7 @@ impl Args {
                 text: answer.text.as_deref(),
                 finish_reason: answer.generation.finish_reason.as_str(),
                 timings,
+                peak_bytes,
                 model: &model.name,
                 device: &opened.session.capabilities().device,
                 precision: opened.precision.as_str(),
@@ -168,7 +171,7 @@ impl Args {
             let ids: Vec<_> = answer.generation.tokens.iter().map(u32::to_string).collect();
             show(&(ids.join(",") + "\n"))?;
         }
-        progress.say(&timings.line());
+        progress.say(&(timings.line() + &peak_memory(peak_bytes)));
         Ok(interrupt::exit_code(answer.interrupted))
     }
 

@@ -9,6 +9,7 @@ use iree_rt::buffer::ALIGNMENT;
 use iree_rt::cuda::{Gpu, Options, SharedSlice};
 use iree_rt::{
     Buffer, BufferView, Code, Device, DeviceOptions, ElementType, Instance, Memory, Session,
+    Staging,
 };
 
 use crate::support::{compile, device, module};
@@ -238,4 +239,24 @@ fn host_memory_is_reached_by_the_gpu() {
         there.view(&[4], ElementType::F32).unwrap().read::<f32>().unwrap(),
         [1., 2., 3., 4.]
     );
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn large_buffers_go_up_in_pieces() {
+    let device = gpu();
+    let sizes = [1, 20 << 20, 3, 9 << 20, 16 << 20, 4095, 17 << 20];
+    let mut staging = Staging::new(&device, sizes.iter().sum()).unwrap();
+    let mut expected = Vec::new();
+    for (i, size) in sizes.into_iter().enumerate() {
+        let place = staging.next(size).unwrap();
+        for (at, byte) in place.iter_mut().enumerate().step_by(2) {
+            *byte = (at ^ i * 31) as u8;
+        }
+        expected.extend_from_slice(place);
+    }
+    let buffer = staging.finish().unwrap();
+    let mut actual = vec![0; expected.len()];
+    buffer.read_into(0, &mut actual).unwrap();
+    assert!(actual == expected);
 }

@@ -30,7 +30,7 @@ pub struct XlaInferenceSession {
     slot: usize,
     /// Steps behind it that are in flight; none but while it decodes by itself.
     flight: VecDeque<Started>,
-    /// How many there are at most.
+    /// How many there are at most; with one, each step is waited for.
     ahead: usize,
 }
 
@@ -272,20 +272,23 @@ impl InferenceSession for XlaInferenceSession {
         most: usize,
         on_step: &mut dyn FnMut(Step) -> ControlFlow<()>,
     ) -> Result<()> {
-        if most == 0 {
-            return Ok(());
-        }
         self.check_room(most)?;
-        let step = self.append(&[token])?;
-        if on_step(step).is_break() {
-            return Ok(());
+        let mut token = token;
+        for left in (0..most).rev() {
+            token = self.append(&[token])?.token;
+            if on_step(Step::new(token)).is_break() {
+                break;
+            }
+            if self.ahead > 1 {
+                let result = self.run_ahead(token, left, on_step);
+                self.settle();
+                if result.is_err() {
+                    self.forget_cache();
+                }
+                return result;
+            }
         }
-        let result = self.run_ahead(step.token, most - 1, on_step);
-        self.settle();
-        if result.is_err() {
-            self.forget_cache();
-        }
-        result
+        Ok(())
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
