@@ -15,7 +15,7 @@ fn number(value: &Value) -> f64 {
 fn fewer_bits_lose_more() {
     let tales = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
     // Each by itself: to compile two precisions takes a slow machine long enough.
-    let [stored, int8, int4] = ["stored", "int8", "int4"].map(|precision| {
+    let [stored, bf16, int8, int4] = ["stored", "bf16", "int8", "int4"].map(|precision| {
         let more = ["-n", "96", "--prompts", "3", "--greedy-tokens", "12", "-q", "--json"];
         let line = ["quality", "-m", tales, "--precision", precision];
         let report = json(&[&line[..], &more].concat());
@@ -24,7 +24,8 @@ fn fewer_bits_lose_more() {
     });
     let f32 = number(&stored["perplexity"]);
     assert_eq!(f32, number(&int4["perplexity"]), "the same text in every run");
-    let [stored, int8, int4] = [stored, int8, int4].map(|report| report["precisions"][0].clone());
+    let [stored, bf16, int8, int4] =
+        [stored, bf16, int8, int4].map(|report| report["precisions"][0].clone());
 
     // bf16 weights are widened exactly: nothing but the order of sums could differ.
     assert!(number(&stored["kl"]["max"]) < 1e-6, "{stored}");
@@ -34,10 +35,11 @@ fn fewer_bits_lose_more() {
     assert!((number(&stored["perplexity"]) - f32).abs() < 1e-4, "{stored}");
 
     let kl = |it: &Value| number(&it["kl"]["mean"]);
+    assert!(kl(&bf16) > 1e-9 && kl(&bf16) < 0.2 * kl(&int8), "{bf16}");
     assert!(kl(&int8) > 1e-7 && kl(&int8) < 0.001, "{int8}");
     assert!(kl(&int4) > 4.0 * kl(&int8) && kl(&int4) < 0.05, "{int4}");
     assert!(number(&int4["logit_error"]) > number(&int8["logit_error"]), "{int4}");
-    for it in [stored, int8, int4] {
+    for it in [stored, bf16, int8, int4] {
         let [mean, p99, max] = ["mean", "p99", "max"].map(|key| number(&it["kl"][key]));
         assert!(mean <= p99 && p99 <= max, "{it}");
     }
