@@ -467,7 +467,7 @@ impl<V: Vector> Tile<V> for DenseTile {
 #[inline(always)]
 pub(super) unsafe fn exp<V: Vector>(x: V) -> V {
     const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: a sum with it is rounded to a whole number.
-    const LN_2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4]; // n times the first is exact.
+    const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4]; // n times the first is exact.
     const SERIES: [f32; 8] =
         [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
     // SAFETY: the caller's promise.
