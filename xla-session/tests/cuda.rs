@@ -140,13 +140,14 @@ fn two_layers_of_1b() -> ModelConfig {
 }
 
 /// Every precision's formats at that shape.
-fn formats_of_1b() -> [(&'static str, WeightFormats); 5] {
+fn formats_of_1b() -> [(&'static str, WeightFormats); 6] {
     let mut int4 = WeightFormats::all(Format::Int4);
     for name in ["model.embed_tokens.weight", "lm_head.weight"] {
         int4.exceptions.insert(name.into(), Format::Int8);
     }
     [
         ("bf16", WeightFormats::all(Format::Bf16)),
+        ("bf16 rounded", WeightFormats::all(Format::Bf16Rounded)),
         ("f16", WeightFormats::all(Format::F16)),
         ("f32", WeightFormats::all(Format::F32)),
         ("int8", WeightFormats::all(Format::Int8)),
@@ -169,11 +170,34 @@ fn prefill_compiles_at_a_real_shape() {
     let config = two_layers_of_1b();
     for (name, formats) in formats_of_1b() {
         for rows in [8, 64] {
-            let target = Target::Cuda(CudaTiles::new());
-            let graph = emit(&config, &formats, &target, rows);
-            assert!(!compiled(&graph.text, &[]).is_empty(), "{name}: {rows} rows");
+            // Floats differ in nothing but the type.
+            if !["bf16", "bf16 rounded", "int4"].contains(&name) {
+                continue;
+            }
+            let graph = emit(&config, &formats, &Target::Cuda(CudaTiles::new()), rows);
+            let kernels = kernels(&graph.text);
+            assert!(kernels.len() > 8, "{name}: {rows} rows: {} kernels", kernels.len());
+            // On tensor cores, where activations may be rounded.
+            let mma = kernels.iter().any(|kernel| kernel.contains("mma.sync"));
+            assert_eq!(mma, name == "bf16 rounded" && rows == 64, "{name}: {rows} rows");
         }
     }
+}
+
+/// The PTX of each dispatch of `text`, from its name on.
+fn kernels(text: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let dump = format!("--iree-hal-dump-executable-files-to={}", folder.path().display());
+    assert!(!compiled(text, &[dump]).is_empty());
+    let mut kernels = Vec::new();
+    for file in fs::read_dir(folder.path()).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "ptx") {
+            let text = fs::read_to_string(path).unwrap();
+            kernels.extend(text.split(".visible .entry ").skip(1).map(str::to_owned));
+        }
+    }
+    kernels
 }
 
 /// The elements of every tensor of known extents that a line of MLIR names.
@@ -237,18 +261,12 @@ fn products_load_16_bytes_and_spill_nothing() {
     let config = two_layers_of_1b();
     for (name, formats) in formats_of_1b() {
         let graph = emit(&config, &formats, &Target::Cuda(CudaTiles::new()), 1);
-        let folder = tempfile::tempdir().unwrap();
-        let dump = format!("--iree-hal-dump-executable-files-to={}", folder.path().display());
-        assert!(!compiled(&graph.text, &[dump]).is_empty());
-        let ptx =
-            |path: PathBuf| (path.extension()? == "ptx").then(|| fs::read_to_string(path).ok())?;
-        let files = fs::read_dir(folder.path()).unwrap();
-        let kernels: Vec<_> = files.filter_map(|file| ptx(file.unwrap().path())).collect();
+        let kernels = kernels(&graph.text);
         assert!(kernels.len() > 8, "{name}: {} kernels", kernels.len());
         let mut products = 0;
         for kernel in &kernels {
             assert!(!kernel.contains(".local "), "{name}: {kernel}");
-            let entry = kernel.split(".entry ").nth(1).unwrap().split('(').next().unwrap();
+            let entry = kernel.split('(').next().unwrap();
             let columns = ["x2048_", "x8192_", "x64x32_", "x256x32_"];
             if columns.iter().any(|columns| entry.contains(columns))
                 && !entry.contains("elementwise")

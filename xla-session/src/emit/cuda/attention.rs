@@ -1,6 +1,6 @@
 //! Attention as one dispatch over the blocks in use.
 
-use super::tiles::CudaTiles;
+use super::tiles::{AttentionShape, CudaTiles};
 use crate::emit::builder::{Attention, DYNAMIC, Generic, Value, literal};
 use crate::emit::kv_cache::{Cache, KV_BLOCK};
 use crate::emit::{ElementType, Emitter};
@@ -30,8 +30,7 @@ impl Emitter<'_> {
         let nest =
             Generic { loops: "r,n,s", inputs: &[], result: "r,n,s", body: &body, config: None };
         let mut seen = self.b.generic(&nest, &seen);
-        // The queries of one head of keys are a loop of their own. A loop of one row is left out:
-        // the compiler would drop it, and the tiles with it.
+        // The queries that share a head of keys are a loop of their own.
         let mut dims = vec![rows, kv_heads, group, width];
         let mut maps = ["h,r,g,e,d,n,s", "r,h,g,d", "r,n,s", "r,h,g,e"];
         if rows == 1 {
@@ -52,7 +51,13 @@ impl Emitter<'_> {
                 ],
                 result,
                 scale: &literal(self.scale()),
-                attributes: &tiles.attention(rows, group, width, KV_BLOCK),
+                attributes: &tiles.attention(&AttentionShape {
+                    rows,
+                    kv_heads,
+                    group,
+                    width,
+                    block: KV_BLOCK,
+                }),
             },
             &dims,
         );

@@ -35,6 +35,18 @@ struct Distribution<'a> {
     warps: &'a [usize],
 }
 
+/// The extents of an attention.
+pub(super) struct AttentionShape {
+    pub rows: usize,
+    pub kv_heads: usize,
+    /// Queries that share a head of keys.
+    pub group: usize,
+    /// Columns of a head.
+    pub width: usize,
+    /// Tokens of a block of the cache.
+    pub block: usize,
+}
+
 impl CudaTiles {
     /// For every GPU that the compiler has a target for.
     pub fn new() -> Self {
@@ -116,21 +128,15 @@ impl CudaTiles {
         })
     }
 
-    /// Attributes of the attention of `rows` rows of queries, `group` for each head of keys, of
-    /// `width` columns: loops (head, row, query of the group, column of the result, column of the
-    /// queries, block, token), the row left out where there is one.
+    /// Attributes of the attention of `rows` rows of queries: loops (head of keys, row, query of
+    /// the group, column of the result, column of the queries, block, token).
     ///
     /// A block of the cache at a time: the compiler's own choice takes two, and would read half of
     /// them behind the last block.
-    pub(super) fn attention(
-        &self,
-        rows: usize,
-        group: usize,
-        width: usize,
-        block: usize,
-    ) -> String {
+    pub(super) fn attention(&self, shape: &AttentionShape) -> String {
         /// Threads of a warp along the tokens of a block; the others are along the columns.
         const TOKENS: usize = 16;
+        let AttentionShape { rows, kv_heads, group, width, block } = *shape;
         let across = WARP / TOKENS;
         // Of one thread: 16 bytes, or what divides a head, whose width is even.
         let columns = [4, 2, 1].into_iter().find(|n| divides(across * n, width));
@@ -140,32 +146,38 @@ impl CudaTiles {
         let warps = block / TOKENS;
         // One row: many workgroups, each of them some columns of one query. Many rows: there are
         // enough, and all queries that share a key read it at once.
-        let workgroup = match rows {
-            1 => vec![1, 1, if divides(16, width) { 16 } else { width }],
-            _ => vec![1, 1, group, width],
+        let (queries, results) = match rows {
+            1 => (1, if divides(16, width) { 16 } else { width }),
+            _ => (group, width),
         };
+        // The compiler drops loops of one step before it looks at the tiles.
+        let mut workgroup: Vec<_> = [(kv_heads, 1), (rows, 1), (group, queries)]
+            .into_iter()
+            .filter_map(|(steps, tile)| (steps > 1).then_some(tile))
+            .collect();
+        workgroup.push(results);
         let n = workgroup.len();
-        let whole = |last: &[usize]| [&vec![0; n], last].concat();
-        let ones = |last: &[usize]| [&vec![1; n], last].concat();
         let outer = || 0..n - 1;
-        let thread = [&vec![0; n - 1][..], &[columns, 0, 0]].concat();
-        // Of the two products, the columns that each has; the numbers are those of all loops.
+        let after =
+            |filler: usize, count: usize, last: &[usize]| [&vec![filler; count], last].concat();
+        // Of the two products, which columns each has; the numbers are those of all loops.
         let part = |name: &str, product: usize| {
-            let lanes: Vec<_> = outer().chain([n, n + 1, n + 2]).collect();
+            let lanes_of: Vec<_> = outer().chain([n, n + 1, n + 2]).collect();
             let warps_of: Vec<_> = outer().chain([product, n + 1, n + 2]).collect();
             format!(
                 "{name}_attrs = {{attention_{name}_matmul, lowering_config = \
-                 #iree_gpu.lowering_config<{{lane_basis = [{:?}, {lanes:?}], \
-                 subgroup_basis = [{:?}, {warps_of:?}], thread = {thread:?}}}>}}",
-                ones(&[across, 1, TOKENS]),
-                ones(&[1, 1, warps]),
+                 #iree_gpu.lowering_config<{{lane_basis = [{:?}, {lanes_of:?}], \
+                 subgroup_basis = [{:?}, {warps_of:?}], thread = {:?}}}>}}",
+                after(1, n, &[across, 1, TOKENS]),
+                after(1, n, &[1, 1, warps]),
+                after(0, n - 1, &[columns, 0, 0]),
             )
         };
         format!(
             "compilation_info = #iree_codegen.compilation_info<lowering_config = \
              #iree_gpu.lowering_config<{{partial_reduction = {:?}, workgroup = {:?}}}>, \
              translation_info = {}>, decomposition_config = {{{}, {}}}",
-            whole(&[0, 1, block]),
+            after(0, n, &[0, 1, block]),
             [&workgroup[..], &[0, 0, 0]].concat(),
             translation(WARP * warps),
             part("pv", n),
