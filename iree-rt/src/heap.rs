@@ -6,6 +6,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use iree_sys as sys;
@@ -52,11 +53,13 @@ struct Pool {
     kept: Vec<Kept>,
     /// Counts large blocks asked for or given back.
     now: u64,
-    /// Blocks of any size in use: a device is one. With the last one all that is kept is freed.
-    live: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { kept: Vec::new(), now: 0, live: 0 });
+/// Locked for large blocks only: calls hand out many small ones.
+static POOL: Mutex<Pool> = Mutex::new(Pool { kept: Vec::new(), now: 0 });
+
+/// Blocks of any size in use: a device is one. With the last one all that is kept is freed.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 fn pool() -> std::sync::MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,7 +117,7 @@ unsafe extern "C" fn control(
                 let status = allocate(command, size, &mut base);
                 if !base.is_null() {
                     *inout = base.cast::<u8>().add(HEADER).cast();
-                    pool().live += 1;
+                    LIVE.fetch_add(1, Ordering::Relaxed);
                 }
                 status
             }
@@ -206,15 +209,14 @@ unsafe fn give_back(block: *mut c_void) {
         let base: *mut c_void = block.cast::<u8>().sub(HEADER).cast();
         (base, base.cast::<usize>().read())
     };
-    let mut pool = pool();
-    pool.live -= 1;
     if capacity == 0 {
         free(base);
     } else {
-        pool.keep(base, capacity);
+        pool().keep(base, capacity);
     }
-    if pool.live == 0 {
-        pool.clear();
+    // What others have kept before they counted down is seen by who comes to zero.
+    if LIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
+        trim();
     }
 }
 
