@@ -82,6 +82,24 @@ fn prefill_in_pieces_is_the_prefill() {
     }
 }
 
+/// One token takes room for 320; the answer to the prompt ends behind them.
+#[test]
+fn a_cache_that_grows_keeps_what_it_held() {
+    let fixture = fixtures::named("llama-llama3-tied-bf16");
+    for cut in [1, 256] {
+        let mut session = open(&fixture, &options()).unwrap();
+        let case = fixture.cases.last().unwrap();
+        let (head, tail) = case.prompt.split_at(cut);
+        session.prefill(head).unwrap();
+        let mut token = session.prefill(tail).unwrap().token;
+        for &expected in &case.tokens {
+            assert_eq!(token, expected, "cut at {cut}, position {}", session.position());
+            token = session.decode_step(token).unwrap().token;
+        }
+        assert!(session.position() > 320);
+    }
+}
+
 #[test]
 fn the_decode_step_and_the_prefill_agree() {
     let fixture = fixtures::named("qwen2-gqa-tied-bf16");

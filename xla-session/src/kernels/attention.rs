@@ -3,9 +3,15 @@
 //! a larger score turns up. Scores of more than one block are nowhere; a block that none of the
 //! rows sees is not read.
 
+mod dense;
+mod exp;
+
+use dense::DenseTile;
+use exp::exp;
+
 use super::LANES;
 use super::scratch::with_scratch;
-use super::tile::{Job, STEP, Tile};
+use super::tile::Job;
 use super::vector::Vector;
 
 /// Tokens in one block of the KV cache.
@@ -352,136 +358,6 @@ impl<V: Vector> Job<V> for Meet<'_> {
                 sum.store(sums);
             }
         }
-    }
-}
-
-/// `y[m, n] = sum_k x[m, k] * w[k, n]`, or that added to `y`.
-#[derive(Clone, Copy)]
-struct DenseTile {
-    x: *const f32,
-    x_stride: usize,
-    w: *const f32,
-    w_stride: usize,
-    /// Bytes from `w` to what is read next, and will be in the caches then.
-    ahead: isize,
-    y: *mut f32,
-    y_stride: usize,
-    /// Over which `k` runs.
-    terms: usize,
-    /// Of sixteen `n` each.
-    vectors: usize,
-    add: bool,
-}
-
-impl DenseTile {
-    #[inline(always)]
-    unsafe fn term<V: Vector, const R: usize, const M: usize>(
-        &self,
-        w: *const f32,
-        step: usize,
-        x: *const f32,
-        sums: &mut [[V; M]; R],
-    ) {
-        // SAFETY: as for `multiply`; a prefetch never faults.
-        unsafe {
-            let mut columns = [V::splat(0.0); R];
-            for (r, column) in columns.iter_mut().enumerate() {
-                let at = w.add(r * step * LANES);
-                *column = V::load(at);
-                V::prefetch(at.cast::<u8>().wrapping_offset(self.ahead));
-            }
-            for m in 0..M {
-                let x = V::splat(*x.add(m * self.x_stride));
-                for (sums, column) in sums.iter_mut().zip(&columns) {
-                    sums[m] = column.mul_add(x, sums[m]);
-                }
-            }
-            for sums in sums {
-                for sum in sums {
-                    *sum = sum.pin();
-                }
-            }
-        }
-    }
-}
-
-impl<V: Vector> Tile<V> for DenseTile {
-    fn blocks(&self) -> usize {
-        self.vectors
-    }
-
-    unsafe fn part(self, block: usize, blocks: usize) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (w, y) = (self.w.add(block * LANES), self.y.add(block * LANES));
-            Self { w, y, vectors: blocks, ..self }
-        }
-    }
-
-    unsafe fn rows_from(self, first: usize) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (x, y) = (self.x.add(first * self.x_stride), self.y.add(first * self.y_stride));
-            Self { x, y, ..self }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let y = self.y.add(block * LANES);
-            let mut sums = [[V::splat(0.0); M]; R];
-            if self.add {
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        *sum = V::load(y.add(m * self.y_stride + r * step * LANES));
-                    }
-                }
-            }
-            let (mut w, mut x) = (self.w.add(block * LANES), self.x);
-            for _ in 0..self.terms / STEP {
-                unroll!(I, {
-                    self.term::<V, R, M>(w.add(I * self.w_stride), step, x.add(I), &mut sums);
-                });
-                (w, x) = (w.wrapping_add(STEP * self.w_stride), x.wrapping_add(STEP));
-            }
-            for term in 0..self.terms % STEP {
-                self.term::<V, R, M>(w.add(term * self.w_stride), step, x.add(term), &mut sums);
-            }
-            for (r, sums) in sums.iter().enumerate() {
-                for (m, sum) in sums.iter().enumerate() {
-                    sum.store(y.add(m * self.y_stride + r * step * LANES));
-                }
-            }
-        }
-    }
-}
-
-/// e to the power of numbers that are not positive; 0 below -87.4. `x = n ln 2 + rest`, and a
-/// series for the rest, within half of ln 2.
-///
-/// # Safety
-///
-/// As for [`Vector`].
-#[inline(always)]
-pub(super) unsafe fn exp<V: Vector>(x: V) -> V {
-    const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: a sum with it is rounded to a whole number.
-    const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4]; // n times the first is exact.
-    const SERIES: [f32; 8] =
-        [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
-    // SAFETY: the caller's promise.
-    unsafe {
-        let x = V::splat(-88.0).max(x);
-        let shifted = x.mul_add(V::splat(std::f32::consts::LOG2_E), V::splat(MAGIC));
-        let n = shifted.add(V::splat(-MAGIC));
-        let rest = n.mul_add(V::splat(-LN_2[0]), x);
-        let rest = n.mul_add(V::splat(-LN_2[1]), rest);
-        let mut power = V::splat(SERIES[0]);
-        for factor in &SERIES[1..] {
-            power = power.mul_add(rest, V::splat(*factor));
-        }
-        power.mul(shifted.power_of_two())
     }
 }
 

@@ -218,7 +218,7 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
                 1 => Self::enter(&Cut::<_, 4, 1>(tile)),
                 2 => Self::enter(&Cut::<_, 4, 2>(tile)),
                 3 => Self::enter(&Cut::<_, 4, 3>(tile)),
-                4 => Self::enter(&Cut::<_, 2, 4>(tile)),
+                4 => Self::enter(&Cut::<_, 4, 4>(tile)),
                 5 => Self::enter(&Cut::<_, 2, 5>(tile)),
                 6 => Self::enter(&Cut::<_, 2, 6>(tile)),
                 7 => Self::enter(&Cut::<_, 2, 7>(tile)),

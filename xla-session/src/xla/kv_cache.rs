@@ -21,6 +21,11 @@ pub(super) struct KvCache {
     layers: Vec<[Buffer; 2]>,
     /// Blocks allocated.
     capacity: usize,
+    /// Blocks that were viewed, the first ones: those behind them were not touched, and the system
+    /// has given no memory for them yet.
+    touched: usize,
+    /// What `layers` has outgrown and not taken over, of as many blocks.
+    outgrown: (Vec<[Buffer; 2]>, usize),
     /// Blocks that will ever be needed.
     most: usize,
     views: Views,
@@ -48,6 +53,8 @@ impl KvCache {
             dims,
             layers: Vec::new(),
             capacity: 0,
+            touched: 0,
+            outgrown: (Vec::new(), 0),
             most: (context + padding).div_ceil(KV_BLOCK),
             views: Views::default(),
         }
@@ -59,7 +66,7 @@ impl KvCache {
     }
 
     /// Makes room for `tokens` tokens; returns whether that took new memory. What the cache held it
-    /// still holds.
+    /// holds again after [`take_over`](Self::take_over).
     ///
     /// # Errors
     ///
@@ -76,7 +83,8 @@ impl KvCache {
     /// Forgets everything, memory included.
     pub fn clear(&mut self) {
         self.layers.clear();
-        self.capacity = 0;
+        self.outgrown.0.clear();
+        (self.capacity, self.touched) = (0, 0);
         self.views = Views { generation: self.views.generation, ..Views::default() };
     }
 
@@ -89,6 +97,15 @@ impl KvCache {
         let blocks = tokens.div_ceil(KV_BLOCK);
         if blocks != self.views.blocks {
             let [keys, values] = self.dims.each_ref().map(|dims| [&[blocks], &dims[1..]].concat());
+            if blocks > self.touched {
+                // Rows that no token has written are masked, but they enter the arithmetic that IREE
+                // generates: NaN would spread.
+                let range = self.touched * self.block_bytes()..blocks * self.block_bytes();
+                for buffer in self.layers.iter().flatten() {
+                    buffer.fill(range.clone(), 0u32).map_err(iree("clearing the KV cache"))?;
+                }
+                self.touched = blocks;
+            }
             let element = element_type(ElementType::F32);
             let mut layers = Vec::with_capacity(self.layers.len());
             for [k, v] in &self.layers {
@@ -104,23 +121,27 @@ impl KvCache {
         Ok(&self.views)
     }
 
+    /// Moves what the cache held into the memory that [`reserve`](Self::reserve) took, and gives the
+    /// old memory back, a layer at a time: nobody else may still hold views of it.
+    ///
+    /// # Errors
+    ///
+    /// The device's; what the cache held may be lost.
+    pub fn take_over(&mut self) -> Result<()> {
+        let bytes = self.outgrown.1 * self.block_bytes();
+        for (old, new) in self.outgrown.0.drain(..).zip(&self.layers) {
+            for (old, new) in old.iter().zip(new) {
+                new.copy_from(0, old, 0, bytes).map_err(iree("moving the KV cache"))?;
+            }
+        }
+        Ok(())
+    }
+
     fn grow(&mut self, config: &ModelConfig, blocks: usize) -> Result<()> {
         // Room for an answer: the first token behind a long prompt would copy all of it.
         let roomy = blocks + (blocks / 4).max(ROOM);
         let capacity = roomy.max(self.capacity * 2).min(self.most.max(blocks));
-        let block_bytes = self.dims[0][1..].iter().product::<usize>() * ElementType::F32.bytes();
-        let bytes = capacity * block_bytes;
-        let old_bytes = self.capacity * block_bytes;
-        let grown = |old: Option<&Buffer>| -> iree_rt::Result<Buffer> {
-            let new = Buffer::allocate(&self.device, bytes)?;
-            if let Some(old) = old {
-                new.copy_from(0, old, 0, old_bytes)?;
-            }
-            // Rows that no token has written are masked, but they enter the arithmetic: NaN would
-            // spread.
-            new.fill(old_bytes..bytes, 0u32)?;
-            Ok(new)
-        };
+        let bytes = capacity * self.block_bytes();
         let tables = config.rope_tables(0..capacity * KV_BLOCK);
         let rope = |table: &[f32]| {
             BufferView::new(&self.device, &[capacity * KV_BLOCK, config.head_dim / 2], table)
@@ -128,17 +149,21 @@ impl KvCache {
         };
         let rope = [rope(&tables.cos)?, rope(&tables.sin)?];
         let mut layers = Vec::with_capacity(config.num_hidden_layers);
-        for layer in 0..config.num_hidden_layers {
-            let old = self.layers.get(layer);
+        for _ in 0..config.num_hidden_layers {
             let context = format!("growing the KV cache to {} tokens", capacity * KV_BLOCK);
-            let keys = grown(old.map(|[keys, _]| keys)).map_err(iree(&context))?;
-            let values = grown(old.map(|[_, values]| values)).map_err(iree(&context))?;
-            layers.push([keys, values]);
+            let allocate = || Buffer::allocate(&self.device, bytes).map_err(iree(&context));
+            layers.push([allocate()?, allocate()?]);
         }
-        self.layers = layers;
+        self.outgrown = (std::mem::replace(&mut self.layers, layers), self.touched);
         self.capacity = capacity;
         self.views.rope = Some(rope);
+        self.views.layers.clear();
         self.views.blocks = 0;
         Ok(())
+    }
+
+    /// Bytes of a block of the keys of a layer, and of its values.
+    fn block_bytes(&self) -> usize {
+        self.dims[0][1..].iter().product::<usize>() * ElementType::F32.bytes()
     }
 }

@@ -126,10 +126,28 @@ impl XlaInferenceSession {
         }
         // Chunks start at aligned positions: the few tokens since the last one run again.
         let mut step = Err(Error::EmptyPrompt);
-        for chunk in plan::chunks(self.cached / plan::ALIGN * plan::ALIGN, context.len()) {
+        let chunks = plan::chunks(self.cached / plan::ALIGN * plan::ALIGN, context.len());
+        // At once: growing with the chunks would copy the cache several times.
+        if let Some(last) = chunks.last() {
+            self.reserve(last.start + last.rows)?;
+        }
+        for chunk in chunks {
             step = Ok(self.run(chunk, context, slot)?);
         }
         step
+    }
+
+    /// Makes room for `tokens` tokens.
+    fn reserve(&mut self, tokens: usize) -> Result<()> {
+        if self.cache.reserve(&self.config, tokens)? {
+            // Views of the memory that was outgrown would keep it.
+            let views = self.cache.views(tokens)?;
+            for program in self.programs.values_mut() {
+                program.bind(views).map_err(iree("binding the KV cache"))?;
+            }
+            self.cache.take_over()?;
+        }
+        Ok(())
     }
 
     /// Runs the rows `chunk` of `tokens` (the whole context); the last row that is a token is the
@@ -145,14 +163,8 @@ impl XlaInferenceSession {
     /// The program for `chunk`, and what it is given; makes room for what it appends.
     fn program(&mut self, chunk: Chunk) -> Result<(&mut Program, &mut Workspace, &Views)> {
         let end = chunk.start + chunk.rows;
-        let grown = self.cache.reserve(&self.config, end)?;
+        self.reserve(end)?;
         let views = self.cache.views(end)?;
-        if grown {
-            // Views of the memory that was outgrown would keep it.
-            for program in self.programs.values_mut() {
-                program.bind(views).map_err(iree("binding the KV cache"))?;
-            }
-        }
         let program = self.programs.get_mut(&chunk.rows).ok_or_else(|| {
             Error::Unsupported(format!("no graph for {} tokens was compiled", chunk.rows))
         })?;

@@ -1,0 +1,108 @@
+//! A product of matrices that are not packed: scores of queries and keys, and mixtures of values.
+
+use crate::kernels::LANES;
+use crate::kernels::tile::{STEP, Tile};
+use crate::kernels::vector::Vector;
+
+/// `y[m, n] = sum_k x[m, k] * w[k, n]`, or that added to `y`.
+#[derive(Clone, Copy)]
+pub(super) struct DenseTile {
+    pub x: *const f32,
+    pub x_stride: usize,
+    pub w: *const f32,
+    pub w_stride: usize,
+    /// Bytes from `w` to what is read next, and will be in the caches then.
+    pub ahead: isize,
+    pub y: *mut f32,
+    pub y_stride: usize,
+    /// Over which `k` runs.
+    pub terms: usize,
+    /// Of sixteen `n` each.
+    pub vectors: usize,
+    pub add: bool,
+}
+
+impl DenseTile {
+    #[inline(always)]
+    unsafe fn term<V: Vector, const R: usize, const M: usize>(
+        &self,
+        w: *const f32,
+        step: usize,
+        x: *const f32,
+        sums: &mut [[V; M]; R],
+    ) {
+        // SAFETY: as for `multiply`; a prefetch never faults.
+        unsafe {
+            let mut columns = [V::splat(0.0); R];
+            for (r, column) in columns.iter_mut().enumerate() {
+                let at = w.add(r * step * LANES);
+                *column = V::load(at);
+                V::prefetch(at.cast::<u8>().wrapping_offset(self.ahead));
+            }
+            for m in 0..M {
+                let x = V::splat(*x.add(m * self.x_stride));
+                for (sums, column) in sums.iter_mut().zip(&columns) {
+                    sums[m] = column.mul_add(x, sums[m]);
+                }
+            }
+            for sums in sums {
+                for sum in sums {
+                    *sum = sum.pin();
+                }
+            }
+        }
+    }
+}
+
+impl<V: Vector> Tile<V> for DenseTile {
+    fn blocks(&self) -> usize {
+        self.vectors
+    }
+
+    unsafe fn part(self, block: usize, blocks: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (w, y) = (self.w.add(block * LANES), self.y.add(block * LANES));
+            Self { w, y, vectors: blocks, ..self }
+        }
+    }
+
+    unsafe fn rows_from(self, first: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (x, y) = (self.x.add(first * self.x_stride), self.y.add(first * self.y_stride));
+            Self { x, y, ..self }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let y = self.y.add(block * LANES);
+            let mut sums = [[V::splat(0.0); M]; R];
+            if self.add {
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    for (m, sum) in sums.iter_mut().enumerate() {
+                        *sum = V::load(y.add(m * self.y_stride + r * step * LANES));
+                    }
+                }
+            }
+            let (mut w, mut x) = (self.w.add(block * LANES), self.x);
+            for _ in 0..self.terms / STEP {
+                unroll!(I, {
+                    self.term::<V, R, M>(w.add(I * self.w_stride), step, x.add(I), &mut sums);
+                });
+                (w, x) = (w.wrapping_add(STEP * self.w_stride), x.wrapping_add(STEP));
+            }
+            for term in 0..self.terms % STEP {
+                self.term::<V, R, M>(w.add(term * self.w_stride), step, x.add(term), &mut sums);
+            }
+            for (r, sums) in sums.iter().enumerate() {
+                for (m, sum) in sums.iter().enumerate() {
+                    sum.store(y.add(m * self.y_stride + r * step * LANES));
+                }
+            }
+        }
+    }
+}
