@@ -25,7 +25,7 @@ fn every_byte_arrives_in_its_place() {
             assert!(place.iter().all(|&byte| byte == 0), "piece {i} is not zero");
             // Half of them, so that what was there before would show.
             for (at, byte) in place.iter_mut().enumerate().step_by(2) {
-                *byte = (at ^ i * 31) as u8;
+                *byte = (at ^ (i * 31)) as u8;
             }
             expected.extend_from_slice(place);
         }

@@ -48,7 +48,7 @@ impl Model {
     }
 
     fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
-        let mean = dot(x, x) / x.len() as f64 + f64::from(self.config.rms_norm_eps);
+        let mean = dot(x, x) / x.len() as f64 + self.config.rms_norm_eps;
         x.iter().zip(self.weights(name)).map(|(x, w)| x / mean.sqrt() * w).collect()
     }
 

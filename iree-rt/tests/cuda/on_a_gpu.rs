@@ -233,7 +233,7 @@ fn large_buffers_go_up_in_pieces() {
     for (i, size) in sizes.into_iter().enumerate() {
         let place = staging.next(size).unwrap();
         for (at, byte) in place.iter_mut().enumerate().step_by(2) {
-            *byte = (at ^ i * 31) as u8;
+            *byte = (at ^ (i * 31)) as u8;
         }
         expected.extend_from_slice(place);
     }
