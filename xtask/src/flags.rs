@@ -183,7 +183,7 @@ const GPU_CHECK_HELP: &str = "\
 Neither a GPU nor CUDA is needed here. The bundle holds the program with IREE's CUDA driver, compiled
 graphs of every fixture and of the shapes of Llama 3.2 1B and 3.1 8B, the fixtures, test programs,
 and scripts for what it is compared with; there, `python3 run.py OUT` does the rest, without a
-compiler or a network. A run.py that ends with an error found wrong tokens.
+compiler or a network. It has never run on a GPU: docs/cuda.md says what has been tried.
 
 Examples:
   cargo xtask gpu-check --bundle gpu-check.tar.gz
