@@ -35,6 +35,7 @@ fn json_has_exactly_these_fields() {
             "text",
             "finish_reason",
             "timings",
+            "peak_bytes",
             "model",
             "device",
             "precision"
