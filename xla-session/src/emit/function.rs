@@ -46,10 +46,12 @@ impl Emitter<'_> {
     ///
     /// IREE adds it by calling the function from a wrapper; but a function that calls kernels is
     /// not inlined there, and that call copies every argument, weights and cache too. And written
-    /// out, it allocates nothing: the token and the logits go to memory of the caller
+    /// out, a decode step allocates nothing: the token and the logits go to memory of the caller
     /// ([`Source::Result`]), what lies between to its scratch memory ([`Source::Scratch`]; IREE
     /// exports `<name>_transients_size`, which says how much). IREE's CUDA driver waits on the host
-    /// where work allocates, so that nothing else would let calls run ahead of it.
+    /// where work allocates, so that nothing else would let calls run ahead of it. Prefill
+    /// allocates what lies between: in scratch memory IREE lays out every layer's by itself, 0.6 GB
+    /// for 256 rows of a 1B model.
     ///
     /// The two fences behind the arguments are what the call waits for and what it reaches.
     fn buffer_view_function(&mut self, name: &str, results: &[Value]) -> String {
@@ -75,7 +77,9 @@ impl Emitter<'_> {
             format!("%view{i}: {VIEW}")
         };
         let mut arguments: Vec<_> = self.arguments.iter().enumerate().map(import).collect();
+        let scratch = self.rows == 1;
         let mut exports = String::new();
+        let mut values = Vec::new();
         for (i, result) in results.iter().enumerate() {
             let (mut value, ty) = (result.name.clone(), &result.ty);
             let mut extents = String::new();
@@ -96,21 +100,28 @@ impl Emitter<'_> {
                 arguments.push(format!("%storage{i}: {VIEW}"));
                 self.arguments.push(Argument { ty: ty.clone(), source: Source::Result(i) });
             }
-            let _ = writeln!(
-                exports,
-                "    %value{i} = hal.tensor.transients {value} : {ty}{extents} from %scratch : {VIEW}"
-            );
+            if scratch {
+                let _ = writeln!(
+                    exports,
+                    "    %value{i} = hal.tensor.transients {value} : {ty}{extents} from %scratch : \
+                     {VIEW}"
+                );
+                value = format!("%value{i}");
+            }
+            values.push(value);
         }
-        let ty = TensorType::new(&[DYNAMIC], ElementType::I8);
-        self.arguments.push(Argument { ty, source: Source::Scratch });
-        arguments.push(format!("%scratch: {VIEW}"));
+        if scratch {
+            let ty = TensorType::new(&[DYNAMIC], ElementType::I8);
+            self.arguments.push(Argument { ty, source: Source::Scratch });
+            arguments.push(format!("%scratch: {VIEW}"));
+        }
         arguments.extend(["%wait: !hal.fence".into(), "%signal: !hal.fence".into()]);
 
         let n = results.len();
         let _ = writeln!(
             exports,
             "    %ready:{n} = hal.tensor.barrier join({} : {}) => %signal : !hal.fence",
-            list((0..n).map(|i| format!("%value{i}"))),
+            list(values.into_iter()),
             list(results.iter().map(|result| result.ty.to_string())),
         );
         for (i, result) in results.iter().enumerate() {

@@ -30,9 +30,10 @@ struct Places {
     tokens: usize,
     start: usize,
     last: usize,
-    /// Of graphs that write their results where they are told: of the token, the logits, and what
-    /// lies between.
-    given: Option<[usize; 3]>,
+    /// Of graphs that write their results where they are told: of the token and the logits.
+    given: Option<[usize; 2]>,
+    /// Of graphs that do so with what lies between.
+    scratch: Option<usize>,
 }
 
 /// What a call leaves.
@@ -81,21 +82,16 @@ impl Program {
                 iree_rt::Error::new(code, format!("the graph {name} lacks an argument"))
             })
         };
-        let given = match place(Source::Scratch) {
-            Some(scratch) => {
-                Some([required(Source::Result(0))?, required(Source::Result(1))?, scratch])
-            }
-            None => None,
-        };
         let places = Places {
             tokens: required(Source::Tokens)?,
             start: required(Source::Start)?,
             last: required(Source::Last)?,
-            given,
+            given: place(Source::Result(0)).zip(place(Source::Result(1))).map(Into::into),
+            scratch: place(Source::Scratch),
         };
         // A graph that needs no scratch memory has no such function.
         let sizing = session.function(&format!("{name}_transients_size")).ok();
-        let sizing = match sizing.filter(|_| given.is_some()) {
+        let sizing = match sizing.filter(|_| places.scratch.is_some()) {
             Some(function) => {
                 let mut sizing = session.prepare(&function)?;
                 for i in 0..function.arguments().len() {
@@ -197,10 +193,12 @@ impl Program {
         self.call.set(self.places.tokens, tokens)?;
         self.call.set(self.places.start, at.start as i32)?;
         self.call.set(self.places.last, at.last as i32)?;
-        if let Some([token, logits, scratch]) = self.places.given {
+        if let Some([token, logits]) = self.places.given {
             let answer = memory.answer(at.slot);
             self.call.set(token, answer.token)?;
             self.call.set(logits, answer.logits)?;
+        }
+        if let Some(scratch) = self.places.scratch {
             self.call.set(scratch, memory.scratch(self.scratch_bytes)?)?;
         }
         Ok(())
