@@ -68,6 +68,12 @@ pub struct PlaceArgs {
           value_parser = clap::builder::FalseyValueParser::new())]
     no_kernels: bool,
 
+    /// Floats as they are, not compressed without loss to three quarters (bf16) or seven eighths
+    /// (f32) of their size: to compare
+    #[arg(long, env = "IREE_LLM_NO_COMPRESSION", action = clap::ArgAction::SetTrue,
+          value_parser = clap::builder::FalseyValueParser::new())]
+    no_compression: bool,
+
     #[command(flatten)]
     compile: CompileArgs,
 }
@@ -175,6 +181,7 @@ impl PlaceArgs {
             cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
             weights_cache: !self.no_weights_cache,
             kernels: self.no_kernels.then_some(false),
+            compress: !self.no_compression,
             compiler: self.compile.iree_compile.clone(),
             profile,
             observer: Some(observer),

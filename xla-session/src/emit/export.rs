@@ -107,7 +107,8 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
             Source::Keys(layer) => format!("keys.{layer}"),
             Source::Values(layer) => format!("values.{layer}"),
             Source::Weight(spec) => {
-                if let Layout::Packed { lanes: rows } = spec.layout {
+                if let Layout::Packed { lanes: rows } | Layout::Compressed { lanes: rows } = spec.layout
+                {
                     lanes = Some(rows);
                 }
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
@@ -116,6 +117,10 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
             Source::Scales(spec) => {
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
                 format!("scales of {}", names.join("+"))
+            }
+            Source::Blocks(spec) => {
+                let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
+                format!("blocks of {}", names.join("+"))
             }
             Source::Result(i) => format!("memory for {}", result_name(*i)),
             Source::Scratch => "scratch memory".into(),

@@ -1,7 +1,7 @@
 //! What an emitted graph is: its text, and where each of its arguments comes from.
 
-use super::builder::{ElementType, TensorType};
-use crate::kernels::Format;
+use super::builder::{DYNAMIC, ElementType, TensorType};
+use crate::kernels::{self, Format};
 use crate::quantise::GROUP;
 
 /// One function of one module, ready for a StableHLO compiler.
@@ -50,6 +50,8 @@ pub enum Source {
     Weight(WeightSpec),
     /// The scales of a quantised weight, `[blocks, groups, lanes]` or `[rows, groups]` of f16.
     Scales(WeightSpec),
+    /// Where each block of a compressed weight begins, `[blocks]` of i64: bytes from its first one.
+    Blocks(WeightSpec),
     /// Memory for the result of this number; of graphs that take buffer views only.
     Result(usize),
     /// Memory for what lies between, bytes; of graphs that take buffer views only.
@@ -85,6 +87,12 @@ pub enum Layout {
         /// Rows in one block.
         lanes: usize,
     },
+    /// The blocks of [`Packed`](Self::Packed), each
+    /// [compressed](crate::kernels::compress) without loss to as many bytes as it takes: `[bytes]`.
+    Compressed {
+        /// Rows in one block.
+        lanes: usize,
+    },
 }
 
 impl WeightSpec {
@@ -110,6 +118,7 @@ impl WeightSpec {
                     _ => vec![blocks, self.columns, lanes],
                 }
             }
+            Layout::Compressed { .. } => vec![DYNAMIC],
         };
         TensorType::new(&dims, self.element())
     }
@@ -118,9 +127,32 @@ impl WeightSpec {
     pub fn scales(&self) -> Option<TensorType> {
         let dims = match self.layout {
             Layout::Rows => vec![self.rows(), self.groups()],
-            Layout::Packed { lanes } => vec![self.rows().div_ceil(lanes), self.groups(), lanes],
+            Layout::Packed { lanes } | Layout::Compressed { lanes } => {
+                vec![self.rows().div_ceil(lanes), self.groups(), lanes]
+            }
         };
         self.format.is_quantised().then(|| TensorType::new(&dims, ElementType::F16))
+    }
+
+    /// The type of the tensor that says where each block begins, when they are compressed.
+    pub fn blocks(&self) -> Option<TensorType> {
+        let Layout::Compressed { lanes } = self.layout else { return None };
+        Some(TensorType::new(&[self.rows().div_ceil(lanes)], ElementType::I64))
+    }
+
+    /// The types of all tensors that it consists of: the weights, then what lies beside them.
+    pub fn planes(&self) -> Vec<TensorType> {
+        [Some(self.ty()), self.scales(), self.blocks()].into_iter().flatten().collect()
+    }
+
+    /// Bytes of the tensor that holds the weights, at most.
+    pub fn most_bytes(&self) -> usize {
+        match self.layout {
+            Layout::Compressed { lanes } => {
+                self.rows().div_ceil(lanes) * kernels::most_bytes(self.format, self.columns)
+            }
+            _ => self.ty().bytes(),
+        }
     }
 
     fn groups(&self) -> usize {
@@ -130,6 +162,7 @@ impl WeightSpec {
     /// The elements of the tensor that holds the weights.
     fn element(&self) -> ElementType {
         match (self.format, self.layout) {
+            (_, Layout::Compressed { .. }) => ElementType::I8,
             (Format::F32, _) => ElementType::F32,
             (Format::F16, _) => ElementType::F16,
             (Format::Bf16 | Format::Bf16Rounded, _) => ElementType::Bf16,

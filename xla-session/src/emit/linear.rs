@@ -12,9 +12,20 @@ pub(super) struct Matrix {
     pub weights: Value,
     /// As [`WeightSpec::scales`] has them.
     pub scales: Option<Value>,
+    /// As [`WeightSpec::blocks`] has them.
+    pub offsets: Option<Value>,
     /// How it is stored, and what meets it.
     pub format: Format,
+    pub rows: usize,
     pub columns: usize,
+}
+
+impl Matrix {
+    /// The kernel that does `what` with it.
+    pub fn symbol(&self, what: &str) -> String {
+        let suffix = if self.offsets.is_some() { "_compressed" } else { "" };
+        format!("{what}_{}{suffix}", self.format.as_str())
+    }
 }
 
 /// One projection `y = x Wᵀ (+ b)`, as the checkpoint names it.
@@ -139,7 +150,7 @@ impl Emitter<'_> {
     /// By this crate's kernels: work items are runs of blocks, and a kernel finds its own.
     fn called_product(&mut self, x: &Value, matrix: &Matrix, tiles: &CpuTiles) -> Value {
         let rows = x.dims()[0];
-        let blocks = matrix.weights.dims()[0];
+        let blocks = matrix.rows.div_ceil(LANES);
         let run = tiles.run(blocks);
         let x = match matrix.format {
             Format::Bf16Rounded => self.b.convert(x, ElementType::Bf16),
@@ -147,11 +158,12 @@ impl Emitter<'_> {
         };
         let mut inputs = vec![&matrix.weights];
         inputs.extend(&matrix.scales);
+        inputs.extend(&matrix.offsets);
         inputs.push(&x);
         let used = if rows == 1 { 1.into() } else { self.used() };
         self.b.kernel(
             &Kernel {
-                symbol: &format!("product_{}", matrix.format.as_str()),
+                symbol: &matrix.symbol("product"),
                 inputs: &inputs,
                 scalars: &[run.into(), blocks.into(), rows.into(), used, matrix.columns.into()],
                 work_items: blocks.div_ceil(run),
@@ -169,11 +181,28 @@ impl Emitter<'_> {
     ) -> Matrix {
         let format = self.formats.of(parts.iter().map(|(name, _)| name.as_str()));
         let parts = parts.to_vec();
+        let layout = self.compressed(layout, format, columns);
         let spec = WeightSpec { parts, columns, format: format.stored(), layout };
         let scales = spec
             .scales()
             .map(|ty| self.argument(Source::Scales(spec.clone()), &ty.dims, ty.element));
-        Matrix { weights: self.weight(spec), scales, format, columns }
+        let offsets = spec
+            .blocks()
+            .map(|ty| self.argument(Source::Blocks(spec.clone()), &ty.dims, ty.element));
+        let rows = spec.rows();
+        Matrix { weights: self.weight(spec), scales, offsets, format, rows, columns }
+    }
+
+    /// `layout`, compressed where kernels read what it holds.
+    fn compressed(&self, layout: Layout, format: Format, columns: usize) -> Layout {
+        match (layout, self.target) {
+            (Layout::Packed { lanes }, Target::Cpu(tiles))
+                if tiles.compressed() && format.is_compressible(columns) =>
+            {
+                Layout::Compressed { lanes }
+            }
+            _ => layout,
+        }
     }
 
     /// A weight vector, widened to f32 on upload: norms and biases are small.

@@ -1,6 +1,6 @@
 //! The decoder itself, the same for every target.
 
-use super::builder::Value;
+use super::builder::{Kernel, Value};
 use super::graph::{Layout, Source};
 use super::linear::{Linear, Matrix};
 use super::rope::Angles;
@@ -136,6 +136,15 @@ impl Emitter<'_> {
     /// Rows of a packed matrix at `indices`, widened, `[indices, columns]`.
     fn gather_packed(&mut self, table: &Matrix, indices: &Value) -> Value {
         let (n, columns) = (indices.dims()[0], table.columns);
+        if let Some(offsets) = &table.offsets {
+            let kernel = Kernel {
+                symbol: &table.symbol("rows"),
+                inputs: &[&table.weights, offsets, indices],
+                scalars: &[table.rows.into(), columns.into()],
+                work_items: n,
+            };
+            return self.b.kernel(&kernel, &[n, columns]);
+        }
         let rows = self.b.gather_lanes(&table.weights, indices);
         let rows = self.b.convert(&rows, ElementType::F32);
         let Some(scales) = &table.scales else { return rows };

@@ -16,6 +16,8 @@ pub struct CpuTiles {
     /// Matrix products call this crate's [`kernels`](crate::kernels), which the device must have
     /// been given; else IREE generates them, with the tiles below.
     pub kernels: bool,
+    /// Where kernels are called, floats are compressed.
+    compress: bool,
     /// Blocks of one row at a time: as many sums of one vector each.
     one_row: usize,
     /// Rows and blocks at a time, of a few rows.
@@ -41,12 +43,23 @@ impl CpuTiles {
         };
         // Several for each thread, so that all end at about the same time.
         let work_items = (4 * threads).next_power_of_two().max(8);
-        Self { threads, work_items, kernels: false, one_row, few_rows, many_rows }
+        Self { threads, work_items, kernels: false, compress: true, one_row, few_rows, many_rows }
     }
 
     /// The same with matrix products that call kernels, or do not.
     pub fn with_kernels(self, kernels: bool) -> Self {
         Self { kernels, ..self }
+    }
+
+    /// The same with floats that are [compressed](super::Layout::Compressed) where kernels read
+    /// them, or are not.
+    pub fn with_compression(self, compress: bool) -> Self {
+        Self { compress, ..self }
+    }
+
+    /// Whether floats are compressed.
+    pub fn compressed(&self) -> bool {
+        self.kernels && self.compress
     }
 
     /// Blocks of a matrix that one work item multiplies, of `blocks`: a multiple of four, which

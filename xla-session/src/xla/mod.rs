@@ -110,9 +110,10 @@ fn weights_of(graphs: &[Graph]) -> Vec<WeightSpec> {
 fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions) -> u64 {
     let weights: usize = weights_of(graphs)
         .iter()
-        .flat_map(|spec| [Some(spec.ty()), spec.scales()])
-        .flatten()
-        .map(|ty| ty.bytes())
+        .map(|spec| {
+            let beside = spec.planes().split_off(1);
+            spec.most_bytes() + beside.iter().map(|ty| ty.bytes()).sum::<usize>()
+        })
         .sum();
     let chunk = graphs.iter().map(|graph| graph.rows).max().unwrap_or(1);
     let tokens = options.context.unwrap_or(chunk).max(chunk);
@@ -127,6 +128,7 @@ fn element_type(element: ElementType) -> iree_rt::ElementType {
         ElementType::F16 => iree_rt::ElementType::F16,
         ElementType::Bf16 => iree_rt::ElementType::BF16,
         ElementType::I32 => iree_rt::ElementType::I32,
+        ElementType::I64 => iree_rt::ElementType::I64,
         ElementType::I8 => iree_rt::ElementType::I8,
         ElementType::I1 => iree_rt::ElementType::BOOL,
         ElementType::I4 => unreachable!("only inside a graph"),

@@ -4,51 +4,92 @@ use iree_rt::{Kernel, KernelArguments, Kernels};
 
 use super::attention;
 use crate::emit::Format;
-use crate::kernels::{self, Product};
+use crate::kernels::{self, Product, Rows};
 
 /// What graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
 pub(super) fn kernels() -> Kernels {
-    let kernels = Kernels::new().with("attention", attention::kernel());
-    Format::ALL.into_iter().fold(kernels, |kernels, format| {
-        kernels.with(format!("product_{}", format.as_str()), kernel(format))
-    })
+    let mut kernels = Kernels::new().with("attention", attention::kernel());
+    for format in Format::ALL {
+        let name = format.as_str();
+        kernels = kernels.with(format!("product_{name}"), product(format, false));
+        if format.is_compressible(8) {
+            kernels = kernels
+                .with(format!("product_{name}_compressed"), product(format, true))
+                .with(format!("rows_{name}_compressed"), rows(format));
+        }
+    }
+    kernels
 }
 
-fn kernel(format: Format) -> Kernel {
-    let product = kernels::product(format);
-    let quantised = format.is_quantised();
-    let tensors = if quantised { 4 } else { 3 };
-    Kernel::new(tensors, 6, move |arguments| {
-        let product_of = operands(arguments, format, quantised);
-        // SAFETY: the emitter passes a matrix of this format, its scales, rows of as many columns
-        // and a result for them, and no two work items the same blocks; `product` is for this CPU.
+fn product(format: Format, compressed: bool) -> Kernel {
+    let product = match compressed {
+        true => kernels::compressed_product(format),
+        false => kernels::product(format),
+    };
+    let beside = usize::from(format.is_quantised() || compressed);
+    Kernel::new(3 + beside, 6, move |arguments| {
+        let product_of = operands(arguments, format, beside, compressed);
+        // SAFETY: the emitter passes a matrix of this format, its scales or where its blocks begin,
+        // rows of as many columns and a result for them, and no two work items the same blocks;
+        // `product` is for this CPU.
         unsafe { product(&product_of) };
         Ok(())
     })
 }
 
-/// What one work item multiplies: weights, scales, `x`, result; then its number, the blocks of a
-/// run, all blocks, rows, rows in use, columns.
-fn operands(arguments: &KernelArguments<'_>, format: Format, quantised: bool) -> Product {
+/// What one work item multiplies: weights, `beside` tensors that belong to them, `x`, result; then
+/// its number, the blocks of a run, all blocks, rows, rows in use, columns.
+fn operands(
+    arguments: &KernelArguments<'_>,
+    format: Format,
+    beside: usize,
+    compressed: bool,
+) -> Product {
     let [item, run, all, rows, used, columns] = [0, 1, 2, 3, 4, 5].map(|i| arguments.index(i));
     let first = item * run;
-    let (x, y) = if quantised { (2, 3) } else { (1, 2) };
-    let scales = if quantised {
-        arguments.pointer::<u16>(1).wrapping_add(first * format.groups(columns) * kernels::LANES)
-    } else {
-        std::ptr::null_mut()
-    };
-    Product {
-        weights: weights(arguments, format).wrapping_add(first * format.block_bytes(columns)),
-        scales,
-        x: activations(arguments, x, format),
-        y: arguments.pointer::<f32>(y).wrapping_add(first * kernels::LANES),
+    let mut product = Product {
+        weights: std::ptr::null(),
+        scales: std::ptr::null(),
+        index: std::ptr::null(),
+        x: activations(arguments, 1 + beside, format),
+        y: arguments.pointer::<f32>(2 + beside).wrapping_add(first * kernels::LANES),
         rows,
         used,
         columns,
         blocks: run.min(all - first),
         stride: all * kernels::LANES,
+    };
+    if compressed {
+        product.weights = arguments.pointer(0);
+        product.index = arguments.pointer::<u64>(1).wrapping_add(first);
+    } else {
+        product.weights =
+            weights(arguments, format).wrapping_add(first * format.block_bytes(columns));
     }
+    if format.is_quantised() {
+        let scales = first * format.groups(columns) * kernels::LANES;
+        product.scales = arguments.pointer::<u16>(1).wrapping_add(scales);
+    }
+    product
+}
+
+/// One row for each work item: weights, where their blocks begin, which rows, result; then the
+/// item's number, the rows that there are, columns.
+fn rows(format: Format) -> Kernel {
+    Kernel::new(4, 3, move |arguments| {
+        let [item, rows, columns] = [0, 1, 2].map(|i| arguments.index(i));
+        // SAFETY: the emitter passes a compressed matrix of this format, where its blocks begin, a
+        // row for each item, and a result for it.
+        unsafe {
+            let row = *arguments.pointer::<i32>(2).add(item);
+            let row = usize::try_from(row).unwrap_or(0).min(rows - 1);
+            let weights = arguments.pointer::<u8>(0);
+            let index = arguments.pointer::<u64>(1);
+            let y = arguments.pointer::<f32>(3).add(item * columns);
+            kernels::compressed_row(format, &Rows { weights, index, columns }, row, y);
+        }
+        Ok(())
+    })
 }
 
 /// Offsets are in elements of the tensor, whose size depends on the format; so in [`weights`].

@@ -70,8 +70,8 @@ impl Program {
             .view(&[graph.rows], ElementType::I32)?;
         for (i, argument) in graph.arguments.iter().enumerate() {
             match &argument.source {
-                Source::Weight(spec) => call.set(i, weights.values(spec))?,
-                Source::Scales(spec) => call.set(i, weights.scales(spec))?,
+                Source::Weight(spec) => call.set(i, weights.plane(spec, 0))?,
+                Source::Scales(spec) | Source::Blocks(spec) => call.set(i, weights.plane(spec, 1))?,
                 _ => {}
             }
         }

@@ -52,7 +52,9 @@ impl Machine {
     fn cpu(device: &Device, options: &SessionOptions) -> Self {
         let isa = Isa::detect();
         let kernels = options.kernels.unwrap_or(isa != Isa::Portable);
-        let tiles = CpuTiles::new(isa, device.threads().unwrap_or(1)).with_kernels(kernels);
+        let tiles = CpuTiles::new(isa, device.threads().unwrap_or(1))
+            .with_kernels(kernels)
+            .with_compression(options.compress);
         Self {
             target: Target::Cpu(tiles),
             flags: common(CompileOptions::default()),

@@ -9,7 +9,7 @@ use std::path::Path;
 use iree_rt::{Buffer, BufferView, Device, Staging, Upload};
 use memmap2::Mmap;
 
-use self::image::Image;
+use self::image::{Image, Plane, Planes};
 use self::pack::{Output, pack};
 use super::{element_type, iree};
 use crate::backend::{Event, SessionOptions};
@@ -27,22 +27,13 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// The values of a weight, as [`WeightSpec::ty`] has them.
+    /// A tensor of a weight, by its number in [`WeightSpec::planes`].
     ///
     /// # Panics
     ///
-    /// When it is none of the weights that were loaded.
-    pub fn values(&self, spec: &WeightSpec) -> &BufferView {
-        &self.views[spec][0]
-    }
-
-    /// The scales of a quantised weight, as [`WeightSpec::scales`] has them.
-    ///
-    /// # Panics
-    ///
-    /// When it is none of the weights that were loaded, or has no scales.
-    pub fn scales(&self, spec: &WeightSpec) -> &BufferView {
-        &self.views[spec][1]
+    /// When it is none of the weights that were loaded, or has no such tensor.
+    pub fn plane(&self, spec: &WeightSpec, number: usize) -> &BufferView {
+        &self.views[spec][number]
     }
 }
 
@@ -60,39 +51,40 @@ pub(super) fn load(
     options: &SessionOptions,
 ) -> Result<Weights> {
     let image = Image::new(specs);
-    let buffer = match kept(checkpoint, &image, model, options)? {
-        Some(map) if device.is_local() => Buffer::import(device, map),
-        Some(map) => {
+    let (buffer, planes) = match kept(checkpoint, &image, model, options)? {
+        Some((map, planes)) if device.is_local() => (Buffer::import(device, map), planes),
+        Some((map, planes)) => {
             let mut staging = Staging::new(device, map.len())
                 .map_err(iree("allocating memory for the weights"))?;
             copy(&map, &mut staging)?;
-            staging.finish()
+            (staging.finish(), planes)
         }
         None if !device.is_local() => {
             let mut staging = Staging::new(device, image.bytes)
                 .map_err(iree("allocating memory for the weights"))?;
-            pack(checkpoint, &image, options, &mut staging)?;
-            staging.finish()
+            let planes = pack(checkpoint, &image, options, &mut staging)?;
+            (staging.finish(), planes)
         }
         None => {
             let upload = Upload::new(device, image.bytes)
                 .map_err(iree("allocating memory for the weights"))?;
             let mut memory = Memory { upload, filled: 0 };
-            pack(checkpoint, &image, options, &mut memory)?;
-            memory.upload.finish()
+            let planes = pack(checkpoint, &image, options, &mut memory)?;
+            (memory.upload.finish(), planes)
         }
     };
     let buffer = buffer.map_err(iree("uploading the weights"))?;
+    let bytes = planes.iter().flatten().map(|plane| plane.bytes as u64).sum();
     let mut views = HashMap::with_capacity(specs.len());
-    for weight in &image.weights {
-        let view = |plane: &image::Plane| {
+    for (spec, planes) in specs.iter().zip(planes) {
+        let view = |plane: &Plane| {
             let part = buffer.subspan(plane.offset..plane.offset + plane.bytes)?;
             part.view(&plane.ty.dims, element_type(plane.ty.element))
         };
-        let planes = weight.planes.iter().map(view).collect::<iree_rt::Result<_>>();
-        views.insert(weight.spec.clone(), planes.map_err(iree("viewing a weight"))?);
+        let views_of = planes.iter().map(view).collect::<iree_rt::Result<_>>();
+        views.insert(spec.clone(), views_of.map_err(iree("viewing a weight"))?);
     }
-    Ok(Weights { views, bytes: image.bytes as u64 })
+    Ok(Weights { views, bytes })
 }
 
 /// Memory of this process alone.
@@ -148,7 +140,7 @@ fn kept(
     image: &Image<'_>,
     model: &str,
     options: &SessionOptions,
-) -> Result<Option<Mmap>> {
+) -> Result<Option<(Mmap, Planes)>> {
     let keep = options.weights_cache && options.load_mode != LoadMode::Random;
     let Some(folder) = options.cache_dir.as_ref().filter(|_| keep) else {
         return Ok(None);
@@ -170,7 +162,7 @@ fn map(
     image: &Image<'_>,
     model: &str,
     options: &SessionOptions,
-) -> Result<Option<Mmap>> {
+) -> Result<Option<(Mmap, Planes)>> {
     let mut sources: Vec<FileStamp> = checkpoint.files().collect();
     let described = image.describe();
     let Some(key) = Key::weights(&WeightsKeyParts { image: &described, files: &sources }) else {
@@ -189,15 +181,19 @@ fn map(
         made = true;
         Ok(())
     })?;
-    if made {
-        options.notify(Event::WeightsKept { path: found.path, bytes: image.bytes as u64 });
-    }
     // SAFETY: the mapping is only read, and nobody writes to the file: entries of the cache are
     // replaced by renaming, and a removed one lives as long as it is mapped. Its length was just
     // verified. That nothing but this program changes files in the cache's folder is what the
     // option `weights_cache` asks for and documents.
-    let map = unsafe { Mmap::map(&found.file) };
-    Ok(Some(map.map_err(Error::io(folder))?))
+    let map = unsafe { Mmap::map(&found.file) }.map_err(Error::io(folder))?;
+    let planes = image.planes(&map).ok_or_else(|| Error::Cache {
+        path: found.path.clone(),
+        message: "these packed weights are damaged: remove the file".into(),
+    })?;
+    if made {
+        options.notify(Event::WeightsKept { path: found.path, bytes: map.len() as u64 });
+    }
+    Ok(Some((map, planes)))
 }
 
 #[cfg(test)]

@@ -22,7 +22,9 @@ pub enum ElementType {
     Bf16,
     /// Signless 32-bit integer: tokens, positions, eight int4 weights.
     I32,
-    /// Signless 8-bit integer: int8 weights, two int4 weights.
+    /// Signless 64-bit integer: offsets.
+    I64,
+    /// Signless 8-bit integer: int8 weights, two int4 weights, bytes.
     I8,
     /// Signless 4-bit integer, two in a byte, the first in its low half: only inside a graph.
     I4,
@@ -38,6 +40,7 @@ impl ElementType {
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
             Self::I32 => "i32",
+            Self::I64 => "i64",
             Self::I8 => "i8",
             Self::I4 => "i4",
             Self::I1 => "i1",
@@ -47,6 +50,7 @@ impl ElementType {
     /// Bytes of one element in a buffer; none holds [`I4`](Self::I4).
     pub fn bytes(self) -> usize {
         match self {
+            Self::I64 => 8,
             Self::F32 | Self::I32 => 4,
             Self::F16 | Self::Bf16 => 2,
             Self::I8 | Self::I4 | Self::I1 => 1,

@@ -6,11 +6,13 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::image::{Image, Weight};
+use super::image::{self, ALIGNMENT, Image, Plane, Planes};
 use crate::Result;
 use crate::backend::{Event, SessionOptions};
 use crate::checkpoint::{Checkpoint, Dtype, Tensor};
+use crate::emit::builder::TensorType;
 use crate::emit::{Format, Layout, WeightSpec};
+use crate::kernels;
 use crate::quantise::{pack_int4, pack_int4_row, pack_int8, pack_int8_row};
 
 /// Bytes that are packed at a time, on all threads. The pages they came from are given back then:
@@ -23,7 +25,7 @@ pub(super) trait Output {
     fn next(&mut self, bytes: usize) -> Result<&mut [u8]>;
 }
 
-/// Writes `image`, whose weights `checkpoint` has, to `out`.
+/// Writes `image`, whose weights `checkpoint` has, to `out`; returns where everything lies.
 ///
 /// # Errors
 ///
@@ -33,19 +35,23 @@ pub(super) fn pack(
     image: &Image<'_>,
     options: &SessionOptions,
     out: &mut impl Output,
-) -> Result<()> {
+) -> Result<Planes> {
     let mut progress = Progress { options, bytes: 0, total: 0 };
-    for (name, rows, columns) in image.weights.iter().flat_map(|weight| {
-        let columns = weight.spec.columns.max(1);
-        weight.spec.parts.iter().map(move |(name, rows)| (name, rows, columns))
+    for (name, rows, columns) in image.specs.iter().flat_map(|spec| {
+        let columns = spec.columns.max(1);
+        spec.parts.iter().map(move |(name, rows)| (name, rows, columns))
     }) {
         progress.total += (rows * columns * checkpoint.dtype(name).map_or(0, Dtype::size)) as u64;
     }
     let mut end = 0;
-    for weight in &image.weights {
-        end = pack_weight(checkpoint, weight, end, &mut progress, out)?;
+    let mut planes = Planes::with_capacity(image.specs.len());
+    for spec in image.specs {
+        planes.push(pack_weight(checkpoint, spec, &mut end, &mut progress, out)?);
     }
-    Ok(())
+    out.next(image::table_offset(&planes) - end)?;
+    let table = image::table(&planes);
+    out.next(table.len())?.copy_from_slice(&table);
+    Ok(planes)
 }
 
 struct Progress<'a> {
@@ -54,54 +60,74 @@ struct Progress<'a> {
     total: u64,
 }
 
-/// Appends `weight` to an image of `end` bytes; returns where it ends then.
+/// Appends a weight to an image of `end` bytes; returns where its planes lie.
 ///
-/// The first plane goes straight out; those behind it (scales: a small part of the whole) are
-/// made at the same time and wait for its end.
+/// The first plane goes straight out; those behind it (scales, or where compressed blocks begin: a
+/// small part of the whole) are made at the same time and wait for its end.
 fn pack_weight(
     checkpoint: &Checkpoint,
-    weight: &Weight<'_>,
-    mut end: usize,
+    spec: &WeightSpec,
+    end: &mut usize,
     progress: &mut Progress<'_>,
     out: &mut impl Output,
-) -> Result<usize> {
-    let source = Source::new(checkpoint, weight.spec)?;
+) -> Result<Vec<Plane>> {
+    let source = Source::new(checkpoint, spec)?;
     let blocks = source.blocks();
-    let [values, others @ ..] = &weight.planes[..] else { return Ok(end) };
-    let block_bytes = values.bytes / blocks;
+    let mut types = spec.planes().into_iter();
+    let Some(values) = types.next() else { return Ok(Vec::new()) };
+    let others: Vec<TensorType> = types.collect();
     // Of words, for their alignment; the values have that of the image.
-    let mut waiting: Vec<Vec<u32>> =
-        others.iter().map(|plane| vec![0; plane.bytes.div_ceil(size_of::<u32>())]).collect();
+    let mut waiting: Vec<Vec<u64>> =
+        others.iter().map(|ty| vec![0; ty.bytes().div_ceil(size_of::<u64>())]).collect();
     let mut rest: Vec<&mut [u8]> = waiting
         .iter_mut()
-        .zip(others)
-        .map(|(words, plane)| &mut bytemuck::cast_slice_mut(words)[..plane.bytes])
+        .zip(&others)
+        .map(|(words, ty)| &mut bytemuck::cast_slice_mut(words)[..ty.bytes()])
         .collect();
 
-    out.next(values.offset - end)?;
+    let offset = end.next_multiple_of(ALIGNMENT);
+    out.next(offset - *end)?;
+    let mut bytes = 0;
+    let block_bytes = spec.most_bytes() / blocks;
     let step = (SLAB / block_bytes).max(1);
     for first in (0..blocks).step_by(step) {
         let slab = first..blocks.min(first + step);
-        let mut planes = vec![out.next(slab.len() * block_bytes)?];
-        for (rest, plane) in rest.iter_mut().zip(others) {
-            let (now, later) = std::mem::take(rest).split_at_mut(plane.bytes / blocks * slab.len());
-            planes.push(now);
-            *rest = later;
+        let mut beside = Vec::with_capacity(others.len());
+        for (rest, ty) in rest.iter_mut().zip(&others) {
+            let now = ty.bytes() / blocks * slab.len();
+            beside.push(rest.split_off_mut(..now).expect("a part for each block"));
         }
-        source.pack(slab.clone(), planes);
+        match spec.layout {
+            Layout::Compressed { lanes } => {
+                let begins: &mut [u64] = bytemuck::cast_slice_mut(beside.remove(0));
+                for (block, begin) in source.compress(slab.clone(), lanes).iter().zip(begins) {
+                    *begin = bytes as u64;
+                    out.next(block.len())?.copy_from_slice(block);
+                    bytes += block.len();
+                }
+            }
+            _ => {
+                beside.insert(0, out.next(slab.len() * block_bytes)?);
+                bytes += slab.len() * block_bytes;
+                source.pack(slab.clone(), beside);
+            }
+        }
         progress.bytes += source.release(slab);
         let Progress { options, bytes, total } = *progress;
         options.notify(Event::Loading { bytes, total });
     }
-    end = values.offset + values.bytes;
-    for (plane, words) in others.iter().zip(&waiting) {
-        out.next(plane.offset - end)?;
-        for part in bytemuck::cast_slice(words)[..plane.bytes].chunks(SLAB) {
+    let mut planes = vec![Plane::new(values, offset, bytes)];
+    *end = offset + bytes;
+    for (ty, words) in others.into_iter().zip(&waiting) {
+        let (offset, bytes) = (end.next_multiple_of(ALIGNMENT), ty.bytes());
+        out.next(offset - *end)?;
+        for part in bytemuck::cast_slice(words)[..bytes].chunks(SLAB) {
             out.next(part.len())?.copy_from_slice(part);
         }
-        end = plane.offset + plane.bytes;
+        *end = offset + bytes;
+        planes.push(Plane::new(ty, offset, bytes));
     }
-    Ok(end)
+    Ok(planes)
 }
 
 /// The tensors that are joined to one weight.
@@ -133,7 +159,7 @@ impl<'a> Source<'a> {
     fn lanes(&self) -> usize {
         match self.spec.layout {
             Layout::Rows => 1,
-            Layout::Packed { lanes } => lanes,
+            Layout::Packed { lanes } | Layout::Compressed { lanes } => lanes,
         }
     }
 
@@ -176,11 +202,28 @@ impl<'a> Source<'a> {
                 self.rows(block..block + 1).filter_map(|row| self.row(row)).collect();
             match self.spec.layout {
                 Layout::Rows => pack_row(self.spec.format, &rows[0], &mut planes),
-                Layout::Packed { lanes } => {
+                Layout::Packed { lanes } | Layout::Compressed { lanes } => {
                     pack_block(self.spec.format, &rows, lanes, &mut planes);
                 }
             }
         });
+    }
+
+    /// `blocks`, packed and then compressed, on all threads.
+    fn compress(&self, blocks: Range<usize>, lanes: usize) -> Vec<Vec<u8>> {
+        let WeightSpec { format, columns, .. } = *self.spec;
+        let block_bytes = format.block_bytes(columns);
+        let compress = |packed: &mut Vec<u8>, block: usize| {
+            packed.clear();
+            packed.resize(block_bytes, 0);
+            let rows: Vec<_> =
+                self.rows(block..block + 1).filter_map(|row| self.row(row)).collect();
+            pack_block(format, &rows, lanes, &mut [packed]);
+            let mut out = Vec::new();
+            kernels::compress(format, packed, columns, &mut out);
+            out
+        };
+        blocks.into_par_iter().map_init(Vec::new, compress).collect()
     }
 
     /// Gives back the pages of `blocks`; returns their bytes.
