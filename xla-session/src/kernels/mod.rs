@@ -23,6 +23,7 @@ macro_rules! unroll {
 }
 
 mod attention;
+mod compressed;
 mod floats;
 mod integers;
 mod scratch;
@@ -43,6 +44,9 @@ mod avx512_bf16;
 mod tests;
 
 pub use attention::{Attention, AttentionKernel, KV_BLOCK};
+pub use compressed::{
+    compress, compressed_product, compressed_product_for, decompress, most_bytes,
+};
 
 use crate::checkpoint::Dtype;
 
@@ -137,6 +141,9 @@ pub struct Product {
     pub weights: *const u8,
     /// f16 bits of the first block's scales; not read for float formats.
     pub scales: *const u16,
+    /// For compressed weights, the byte offset of each block of the run from `weights`, which then
+    /// is the matrix's first byte; not read otherwise.
+    pub index: *const u64,
     /// `[rows, columns]` f32, or bfloat16 for [`Format::Bf16Rounded`], dense; only the first `used`
     /// rows are read.
     pub x: *const u8,

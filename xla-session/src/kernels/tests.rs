@@ -125,6 +125,7 @@ impl Weights {
             let product = Product {
                 weights: self.bytes.as_ptr(),
                 scales: self.scales.as_ptr().cast(),
+                index: std::ptr::null(),
                 x: bytes.as_ptr(),
                 y: y.as_mut_ptr(),
                 rows,
@@ -210,6 +211,7 @@ fn activations_that_are_not_finite_are_not_hidden() {
                 let product = Product {
                     weights: weights.bytes.as_ptr(),
                     scales: weights.scales.as_ptr().cast(),
+                    index: std::ptr::null(),
                     x: x.as_ptr(),
                     y: y.as_mut_ptr(),
                     rows: 1,

@@ -1,0 +1,278 @@
+//! How a block is stored, and the way there and back.
+//!
+//! A block is 64 bytes of header and a body, padded to a multiple of 64 bytes.
+//!
+//! ```text
+//! header  0  [16] u8  the exponent of each code; that of code 0 is 0
+//!        16  u32      escapes
+//!        20  u8       kind of the body
+//! body, kind 0 (plain): the packed block
+//! body, kind 1 (upper): for each 8 columns
+//!          [4, 16, 2] u8   sign and mantissa; the last axis is the column of a pair
+//!          [16, 2] u16     codes: nibble `i` belongs to pair `i` of the four
+//!       then the escapes: u32 column * 16 + lane, u32 bits of the weight as f32
+//! body, kind 2 (whole): as kind 1, but for each 8 columns there follow
+//!          [4, 16, 2] u16  low halves of f32
+//! ```
+//!
+//! Upper halves of f32 are bfloat16, so that kind 1 also holds f32 without low halves. A weight
+//! whose exponent has no code is 0 in the body and stands among the escapes.
+
+use super::super::{Format, LANES};
+
+/// Bytes of the header, and what lengths are multiples of.
+pub const HEADER: usize = 64;
+
+/// Columns that share words of codes.
+pub const GROUP: usize = 8;
+
+/// Weights of them.
+const WEIGHTS: usize = GROUP * LANES;
+
+/// Bytes of sign and mantissa of [`GROUP`] columns, of their codes, and of their low halves.
+pub const MANTISSAS: usize = WEIGHTS;
+pub const CODES: usize = WEIGHTS / 2;
+pub const LOWS: usize = WEIGHTS * 2;
+
+/// How a body is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// As [`Format`] has it.
+    Plain,
+    /// 12 bits a weight.
+    Upper,
+    /// 28 bits a weight.
+    Whole,
+}
+
+impl Kind {
+    /// Bytes of [`GROUP`] columns where they are compressed.
+    pub const fn group_bytes(self) -> usize {
+        match self {
+            Self::Plain => 0,
+            Self::Upper => MANTISSAS + CODES,
+            Self::Whole => MANTISSAS + CODES + LOWS,
+        }
+    }
+}
+
+/// A weight whose exponent has no code.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Escape {
+    place: u32,
+    bits: u32,
+}
+
+impl Escape {
+    pub fn column(self) -> usize {
+        self.place as usize / LANES
+    }
+
+    pub fn lane(self) -> usize {
+        self.place as usize % LANES
+    }
+
+    /// As f32.
+    pub fn bits(self) -> u32 {
+        self.bits
+    }
+}
+
+/// A stored block.
+#[derive(Clone, Copy)]
+pub struct Block(*const u8);
+
+impl Block {
+    /// # Safety
+    ///
+    /// `at` is valid for a block that [`compress`] wrote, for as long as this is used.
+    pub unsafe fn new(at: *const u8) -> Self {
+        Self(at)
+    }
+
+    pub fn kind(self) -> Kind {
+        // SAFETY: within the header.
+        match unsafe { *self.0.add(20) } {
+            0 => Kind::Plain,
+            1 => Kind::Upper,
+            _ => Kind::Whole,
+        }
+    }
+
+    /// Sixteen, by code.
+    pub fn exponents(self) -> *const u8 {
+        self.0
+    }
+
+    pub fn body(self) -> *const u8 {
+        self.0.wrapping_add(HEADER)
+    }
+
+    /// Those of a block of so many columns that is not plain.
+    pub fn escapes(self, columns: usize) -> impl Iterator<Item = Escape> {
+        // SAFETY: within the header.
+        let count = unsafe { self.0.add(16).cast::<u32>().read_unaligned() };
+        let groups = columns / GROUP * self.kind().group_bytes();
+        let first = self.body().wrapping_add(groups).cast::<Escape>();
+        // SAFETY: there are so many behind the groups.
+        (0..count as usize).map(move |i| unsafe { first.add(i).read_unaligned() })
+    }
+}
+
+/// Largest size of a stored block: plain, with its header.
+pub fn most_bytes(format: Format, columns: usize) -> usize {
+    HEADER + format.block_bytes(columns).next_multiple_of(HEADER)
+}
+
+/// Appends one compressed block to `out`, whose length then is a multiple of 64 if it was.
+///
+/// `block` is a packed block as [`Format::F32`] or [`Format::Bf16`] has it, `columns` a multiple of
+/// 8. Every bit of it comes back, whatever the values are; one that would not become smaller is
+/// stored plain.
+///
+/// # Panics
+///
+/// If the format is another one, or `block` not of this size.
+pub fn compress(format: Format, block: &[u8], columns: usize, out: &mut Vec<u8>) {
+    assert_eq!(block.len(), format.block_bytes(columns), "a packed block");
+    assert!(columns.is_multiple_of(GROUP), "whole groups of columns");
+    let weights = Weights { format, block };
+    let start = out.len();
+    let kind = if weights.iter().all(|bits| bits as u16 == 0) { Kind::Upper } else { Kind::Whole };
+
+    let mut counts = [0u32; 256];
+    weights.iter().for_each(|bits| counts[exponent(bits)] += 1);
+    let mut others: Vec<usize> = (1..256).filter(|&e| counts[e] > 0).collect();
+    others.sort_by_key(|&e| std::cmp::Reverse(counts[e]));
+    others.truncate(15);
+    let escapes = columns * LANES
+        - counts[0] as usize
+        - others.iter().map(|&e| counts[e] as usize).sum::<usize>();
+    let body = columns / GROUP * kind.group_bytes() + escapes * size_of::<Escape>();
+    if body >= block.len() {
+        out.resize(start + HEADER, 0);
+        out.extend(block);
+        out.resize(out.len().next_multiple_of(HEADER), 0);
+        return;
+    }
+
+    let mut header = [0; HEADER];
+    let mut codes = [NO_CODE; 256];
+    codes[0] = 0;
+    for (code, &exponent) in (1..).zip(&others) {
+        header[usize::from(code)] = exponent as u8;
+        codes[exponent] = code;
+    }
+    header[16..20].copy_from_slice(&(escapes as u32).to_le_bytes());
+    header[20] = if kind == Kind::Upper { 1 } else { 2 };
+    out.extend(header);
+    let mut escaped = Vec::with_capacity(escapes * size_of::<Escape>());
+    for group in 0..columns / GROUP {
+        let start = out.len();
+        out.resize(start + kind.group_bytes(), 0);
+        let (mantissas, rest) = out[start..].split_at_mut(MANTISSAS);
+        let (nibbles, lows) = rest.split_at_mut(CODES);
+        let (nibbles, lows) = (nibbles.as_chunks_mut().0, lows.as_chunks_mut().0);
+        for i in 0..WEIGHTS {
+            let bits = weights.get(group * WEIGHTS + i);
+            let code = codes[exponent(bits)];
+            if code == NO_CODE {
+                escaped.extend(((group * WEIGHTS + i) as u32).to_le_bytes());
+                escaped.extend(bits.to_le_bytes());
+                continue;
+            }
+            let Place { pair, word } = Place::of(i);
+            mantissas[pair * 32 + word] = (bits >> 24 & 0x80 | bits >> 16 & 0x7f) as u8;
+            let nibble: &mut [u8; 2] = &mut nibbles[word];
+            nibble[pair / 2] |= code << (pair % 2 * 4);
+            if kind == Kind::Whole {
+                lows[pair * 32 + word] = (bits as u16).to_le_bytes();
+            }
+        }
+    }
+    out.extend(escaped);
+    out.resize(out.len().next_multiple_of(HEADER), 0);
+}
+
+/// The packed block that [`compress`] was given.
+///
+/// # Panics
+///
+/// If `compressed` is too short for what it says, or `block` not of this size.
+pub fn decompress(format: Format, compressed: &[u8], columns: usize, block: &mut [u8]) {
+    assert_eq!(block.len(), format.block_bytes(columns), "a packed block");
+    // SAFETY: only the header is read through it, which the slice below checks to be there.
+    let kind = { unsafe { Block::new(compressed[..HEADER].as_ptr()) }.kind() };
+    let (header, body) = compressed.split_at(HEADER);
+    let (groups, escapes) = match kind {
+        Kind::Plain => return block.copy_from_slice(&body[..block.len()]),
+        kind => body.split_at(columns / GROUP * kind.group_bytes()),
+    };
+    let mut put = |i: usize, bits: u32| match format {
+        Format::F32 => block[i * 4..][..4].copy_from_slice(&bits.to_le_bytes()),
+        _ => block[i * 2..][..2].copy_from_slice(&bits.to_le_bytes()[2..]),
+    };
+    for (group, from) in groups.chunks_exact(kind.group_bytes()).enumerate() {
+        let (mantissas, rest) = from.split_at(MANTISSAS);
+        let (nibbles, lows) = rest.split_at(CODES);
+        for i in 0..WEIGHTS {
+            let Place { pair, word } = Place::of(i);
+            let code = nibbles[word * 2 + pair / 2] >> (pair % 2 * 4) & 0xf;
+            let exponent = u32::from(header[usize::from(code)]);
+            let mantissa = u32::from(mantissas[pair * 32 + word]);
+            let low = lows.as_chunks().0.get(pair * 32 + word);
+            let low = low.map_or(0, |&low: &[u8; 2]| u16::from_le_bytes(low));
+            let upper = (mantissa & 0x80) << 8 | exponent << 7 | mantissa & 0x7f;
+            put(group * WEIGHTS + i, upper << 16 | u32::from(low));
+        }
+    }
+    let word = |at: usize| -> u32 { u32::from_le_bytes(std::array::from_fn(|i| escapes[at + i])) };
+    let count = u32::from_le_bytes(std::array::from_fn(|i| header[16 + i])) as usize;
+    for escape in 0..count {
+        put(word(escape * 8) as usize, word(escape * 8 + 4));
+    }
+}
+
+const NO_CODE: u8 = 16;
+
+fn exponent(bits: u32) -> usize {
+    (bits >> 23 & 0xff) as usize
+}
+
+/// Where a weight of eight columns is stored.
+struct Place {
+    pair: usize,
+    word: usize,
+}
+
+impl Place {
+    /// Of weight `i`, a column's lanes being together.
+    fn of(i: usize) -> Self {
+        let (column, lane) = (i / LANES, i % LANES);
+        Self { pair: column / 2, word: lane * 2 + column % 2 }
+    }
+}
+
+/// A packed block, read as f32.
+struct Weights<'a> {
+    format: Format,
+    block: &'a [u8],
+}
+
+impl Weights<'_> {
+    fn get(&self, i: usize) -> u32 {
+        match self.format {
+            Format::F32 => u32::from_le_bytes(self.block.as_chunks().0[i]),
+            Format::Bf16 | Format::Bf16Rounded => {
+                u32::from(u16::from_le_bytes(self.block.as_chunks().0[i])) << 16
+            }
+            other => panic!("{other:?} has no bfloat16 in it"),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        let size = if self.format == Format::F32 { 4 } else { 2 };
+        (0..self.block.len() / size).map(|i| self.get(i))
+    }
+}
