@@ -45,7 +45,8 @@ mod tests;
 
 pub use attention::{Attention, AttentionKernel, KV_BLOCK};
 pub use compressed::{
-    compress, compressed_product, compressed_product_for, decompress, most_bytes,
+    Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,
+    most_bytes,
 };
 
 use crate::checkpoint::Dtype;
@@ -100,6 +101,11 @@ impl Format {
     /// Whether weights are integers with scales.
     pub fn is_quantised(self) -> bool {
         matches!(self, Self::Int8 | Self::Int4)
+    }
+
+    /// Whether matrices of so many columns can be [compressed](compress).
+    pub fn is_compressible(self, columns: usize) -> bool {
+        matches!(self, Self::F32 | Self::Bf16 | Self::Bf16Rounded) && columns.is_multiple_of(8)
     }
 
     /// Bytes of the weights of one block.

@@ -74,7 +74,7 @@ pub(super) fn load(
         }
     };
     let buffer = buffer.map_err(iree("uploading the weights"))?;
-    let bytes = planes.iter().flatten().map(|plane| plane.bytes as u64).sum();
+    let bytes = image::bytes(&planes) as u64;
     let mut views = HashMap::with_capacity(specs.len());
     for (spec, planes) in specs.iter().zip(planes) {
         let view = |plane: &Plane| {
@@ -204,7 +204,7 @@ mod tests {
     use crate::Precision;
     use crate::config::ModelConfig;
     use crate::emit::{CpuTiles, Target, WeightFormats, emit};
-    use crate::kernels::Isa;
+    use crate::kernels::{self, Isa};
 
     impl Output for (Vec<u8>, usize) {
         fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
@@ -233,7 +233,9 @@ mod tests {
             let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
             let image = Image::new(&specs);
             let mut expected = (Vec::new(), 0);
-            pack(&checkpoint, &image, &options, &mut expected).unwrap();
+            let planes = pack(&checkpoint, &image, &options, &mut expected).unwrap();
+            assert_eq!(expected.0.len(), image.bytes);
+            assert_eq!(image.planes(&expected.0), Some(planes));
             let mut staging = Staging::new(&device, image.bytes).unwrap();
             pack(&checkpoint, &image, &options, &mut staging).unwrap();
             let mut actual = vec![0; image.bytes];
@@ -250,6 +252,63 @@ mod tests {
             let mut actual = vec![0; image.bytes];
             staging.finish().unwrap().read_into(0, &mut actual).unwrap();
             assert!(actual == expected.0, "{precision:?} from a file");
+        }
+    }
+
+    /// Its blocks come back as those of the image that is not compressed, in fewer bytes; and a
+    /// table that cannot be is noticed.
+    #[test]
+    fn compressed_images_hold_the_same_weights() {
+        let (config, checkpoint) = fixture("llama-gqa-long-bf16");
+        let options = SessionOptions::default();
+        for precision in [Precision::Stored, Precision::F32] {
+            let formats = WeightFormats::new(precision, &config, &checkpoint);
+            let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(true);
+            let [compressed, plain] = [true, false].map(|compress| {
+                let target = Target::Cpu(tiles.clone().with_compression(compress));
+                super::super::weights_of(&[emit(&config, &formats, &target, 1)])
+            });
+            let images = [&compressed, &plain].map(|specs| {
+                let image = Image::new(specs);
+                let mut bytes = (Vec::new(), 0);
+                let planes = pack(&checkpoint, &image, &options, &mut bytes).unwrap();
+                assert_eq!(image.planes(&bytes.0).as_ref(), Some(&planes));
+                (bytes.0, planes)
+            });
+            let [(compressed_bytes, compressed_planes), (plain_bytes, plain_planes)] = &images;
+            let (mut matrices, mut bytes, mut all) = (0, 0, 0);
+            for ((spec, compressed), plain) in
+                compressed.iter().zip(compressed_planes).zip(plain_planes)
+            {
+                let [values, begins] = &compressed[..] else { continue };
+                matrices += 1;
+                bytes += values.bytes;
+                all += plain[0].bytes;
+                let plain = &plain_bytes[plain[0].offset..][..plain[0].bytes];
+                let block_bytes = spec.format.block_bytes(spec.columns);
+                let begins = &compressed_bytes[begins.offset..][..begins.bytes];
+                for (begin, plain) in
+                    begins.as_chunks().0.iter().zip(plain.chunks_exact(block_bytes))
+                {
+                    let begin = values.offset + u64::from_le_bytes(*begin) as usize;
+                    let mut block = vec![0; block_bytes];
+                    let from = &compressed_bytes[begin..];
+                    kernels::decompress(spec.format, from, spec.columns, &mut block);
+                    assert!(block == plain, "{precision:?} {spec:?}");
+                }
+            }
+            assert_eq!(matrices, 4 * config.num_hidden_layers + 1);
+            // Small blocks: headers and escapes are more of them than of large ones.
+            assert!(bytes * 100 < all * 82, "{precision:?}: {bytes} of {all} bytes");
+
+            let image = Image::new(&compressed);
+            let begins = compressed_planes.iter().find(|planes| planes.len() > 1).unwrap()[1].offset;
+            let end = compressed_bytes.len();
+            for at in [end - 1, end - 9, begins + 7] {
+                let mut damaged = compressed_bytes.clone();
+                damaged[at] ^= 0x40;
+                assert_eq!(image.planes(&damaged), None, "{at} of {end}");
+            }
         }
     }
 

@@ -2,11 +2,13 @@
 //! more than fifteen values, so that four bits name them (`block.rs`).
 
 mod block;
+mod rows;
 
 #[cfg(test)]
 mod tests;
 
 pub use block::{compress, decompress, most_bytes};
+pub use rows::{Rows, compressed_row};
 
 use super::{Format, Isa, Kernel, LANES, Product};
 

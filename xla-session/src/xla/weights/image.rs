@@ -73,7 +73,7 @@ impl<'a> Image<'a> {
             let whole = blocks.is_none_or(|blocks| {
                 let begins = image[blocks.offset..][..blocks.bytes].as_chunks::<8>().0;
                 let begins = begins.iter().map(|begin| u64::from_le_bytes(*begin));
-                begins.is_sorted() && begins.max().is_none_or(|last| last < planes[0].bytes as u64)
+                begins.clone().is_sorted() && begins.max().is_none_or(|last| last < planes[0].bytes as u64)
             });
             whole.then_some(planes)
         });
@@ -96,6 +96,11 @@ impl Plane {
 pub(super) fn table(planes: &Planes) -> Vec<u8> {
     let entry = |plane: &Plane| [plane.offset as u64, plane.bytes as u64].map(u64::to_le_bytes);
     planes.iter().flatten().flat_map(entry).flatten().collect()
+}
+
+/// The size of an image with these planes.
+pub(super) fn bytes(planes: &Planes) -> usize {
+    table_offset(planes) + planes.iter().flatten().count() * ENTRY
 }
 
 /// Where the table of `planes` begins.
