@@ -126,7 +126,7 @@ impl Contest {
     /// A program fails.
     pub fn prepare(&mut self, format: &'static Format) -> Result<()> {
         let short = tests(&[FIRST], &[], 1);
-        self.programs.model.warm_folder()?;
+        self.programs.model.warm_folder(format)?;
         let first = self.programs.ours(format, self.threads, &short)?;
         let again = self.programs.ours(format, self.threads, &short)?;
         ensure!(

@@ -1,11 +1,12 @@
 """Writes one random model twice: for us (Hugging Face layout) and for llama.cpp (GGUF).
 
-    python model.py FOLDER FORMAT...        FORMAT: bf16, f32, int8, int4
+    python model.py FOLDER FORMAT...        FORMAT: bf16, float32, int8, int4
 
-The shape is Llama 3.2 1B's, the weights are Gaussian numbers that bf16 can hold, so that every
-float format holds the same model. FOLDER/hf is a Hugging Face folder in bf16, FOLDER/FORMAT.gguf
-the rest: int8 is llama.cpp's Q8_0 and int4 its Q4_0, made of bf16.gguf by llama.cpp itself. Files
-that are there are left alone: they are written under another name first.
+The shape is Llama 3.2 1B's, the weights are Gaussian numbers. FOLDER/hf is a Hugging Face folder
+that holds them rounded to bf16, FOLDER/hf-float32 one that does not round them: a model of f32 has
+low bits too, and whoever leaves zeros out may not gain by it. FOLDER/FORMAT.gguf is the same for
+llama.cpp: int8 is its Q8_0 and int4 its Q4_0, made of bf16.gguf by llama.cpp itself. Files that are
+there are left alone: they are written under another name first.
 """
 
 import ctypes
@@ -80,16 +81,19 @@ def tensors():
 
 
 def values(shape, seed):
-    """Gaussian weights as bf16 bits; norm weights lie around 1, as trained ones do."""
+    """Gaussian weights as f32; norm weights lie around 1, as trained ones do."""
     numbers = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
     if len(shape) == 1:
         numbers = 1 + numbers / 10
     else:
         numbers *= 0.02
-    # Rounded to the nearest bf16, ties to even; no value is near infinity.
+    return numbers
+
+
+def rounded(numbers):
+    """The bits of the nearest bf16, ties to even; no value is near infinity."""
     bits = numbers.view(np.uint32)
-    bits += 0x7FFF + ((bits >> 16) & 1)
-    return (bits >> 16).astype(np.uint16)
+    return ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
 
 
 def widen(bits):
@@ -121,31 +125,33 @@ def rope_factors():
     return np.array(factors, dtype=np.float32)
 
 
-def write_hf(folder):
+def write_hf(folder, dtype):
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump(CONFIG, file, indent=2)
+        json.dump(CONFIG | {"torch_dtype": dtype}, file, indent=2)
     path = os.path.join(folder, "model.safetensors")
     if os.path.exists(path):
         return
+    kind, size = {"bfloat16": ("BF16", 2), "float32": ("F32", 4)}[dtype]
     header, end = {}, 0
     for name, _, shape, _, _ in tensors():
-        begin, end = end, end + 2 * math.prod(shape)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+        begin, end = end, end + size * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
     with open(path + ".part", "wb") as file:
         file.write(len(head).to_bytes(8, "little") + head)
         for name, _, shape, _, seed in tensors():
-            file.write(values(shape, seed).data)
+            numbers = values(shape, seed)
+            file.write((rounded(numbers) if kind == "BF16" else numbers).data)
     os.replace(path + ".part", path)
 
 
 def write_gguf(path, name):
     if os.path.exists(path):
         return
-    kind = {"f32": gguf.GGMLQuantizationType.F32, "bf16": gguf.GGMLQuantizationType.BF16}[name]
-    f32 = gguf.GGMLQuantizationType.F32
+    f32, bf16 = gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.BF16
+    kind = {"float32": f32, "bf16": bf16}[name]
     out = gguf.GGUFWriter(path + ".part", "llama")
     out.add_block_count(LAYERS)
     out.add_context_length(CONFIG["max_position_embeddings"])
@@ -176,11 +182,15 @@ def write_gguf(path, name):
     out.write_ti_data_to_file()
     out.write_tensor_data(factors)
     for _, _, shape, heads, seed in tensors():
-        bits = values(shape, seed)
+        numbers = values(shape, seed)
         if heads:
-            bits = interleave(bits, heads)
-        wide = len(shape) == 1 or kind == f32
-        out.write_tensor_data(widen(bits) if wide else bits.view(np.uint8))
+            numbers = interleave(numbers, heads)
+        if kind == f32:
+            out.write_tensor_data(numbers)
+        elif len(shape) == 1:
+            out.write_tensor_data(widen(rounded(numbers)))
+        else:
+            out.write_tensor_data(rounded(numbers).view(np.uint8))
     out.close()
     os.replace(path + ".part", path)
 
@@ -207,7 +217,10 @@ def quantise(source, path, name):
 
 def main():
     folder, formats = sys.argv[1], sys.argv[2:]
-    write_hf(os.path.join(folder, "hf"))
+    if any(name != "float32" for name in formats):
+        write_hf(os.path.join(folder, "hf"), "bfloat16")
+    if "float32" in formats:
+        write_hf(os.path.join(folder, "hf-float32"), "float32")
     for name in formats:
         path = os.path.join(folder, f"{name}.gguf")
         if name in ("int8", "int4"):

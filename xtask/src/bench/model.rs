@@ -14,8 +14,10 @@ use crate::workspace;
 /// A precision and what each program calls it.
 #[derive(Debug, PartialEq)]
 pub struct Format {
-    /// What `iree-llm --precision` calls it; the model's folder holds bf16.
+    /// What `iree-llm --precision` calls it.
     pub name: &'static str,
+    /// The Hugging Face folder.
+    pub folder: &'static str,
     /// What the table calls it.
     pub title: &'static str,
     /// llama.cpp's name of its weights.
@@ -26,14 +28,24 @@ pub struct Format {
 
 /// Every precision that can be compared.
 pub const FORMATS: [Format; 5] = [
-    Format { name: "bf16", title: "bf16, activations too", llama: "BF16", file: "bf16" },
-    Format { name: "stored", title: "stored: bf16, exact", llama: "BF16", file: "bf16" },
-    Format { name: "f32", title: "f32", llama: "F32", file: "f32" },
-    Format { name: "int8", title: "int8", llama: "Q8_0", file: "int8" },
-    Format { name: "int4", title: "int4", llama: "Q4_0", file: "int4" },
+    Format::new("bf16", "bf16, activations too", "hf", "BF16", "bf16"),
+    Format::new("stored", "stored: bf16, exact", "hf", "BF16", "bf16"),
+    Format::new("f32", "f32", "hf-float32", "F32", "float32"),
+    Format::new("int8", "int8", "hf", "Q8_0", "int8"),
+    Format::new("int4", "int4", "hf", "Q4_0", "int4"),
 ];
 
 impl Format {
+    const fn new(
+        name: &'static str,
+        title: &'static str,
+        folder: &'static str,
+        llama: &'static str,
+        file: &'static str,
+    ) -> Self {
+        Self { name, folder, title, llama, file }
+    }
+
     /// Those called `names`, or all.
     pub fn select(names: &[String]) -> Result<Vec<&'static Self>> {
         if names.is_empty() {
@@ -95,9 +107,9 @@ impl Shape {
 }
 
 impl Model {
-    /// The Hugging Face folder, in bf16.
-    pub fn folder(&self) -> PathBuf {
-        self.folder.join("hf")
+    /// The Hugging Face folder.
+    pub fn folder(&self, format: &Format) -> PathBuf {
+        self.folder.join(format.folder)
     }
 
     /// llama.cpp's file.
@@ -106,8 +118,8 @@ impl Model {
     }
 
     /// Reads what `iree-llm` loads, so that it lies in the page cache.
-    pub fn warm_folder(&self) -> Result<()> {
-        warm(&self.folder().join("model.safetensors"))
+    pub fn warm_folder(&self, format: &Format) -> Result<()> {
+        warm(&self.folder(format).join("model.safetensors"))
     }
 
     /// Reads what llama.cpp loads, so that it lies in the page cache.
@@ -120,19 +132,23 @@ impl Model {
 ///
 /// # Errors
 ///
-/// No room (12 GB for all formats), or Python fails.
+/// No room (17 GB for all formats), or Python fails.
 pub fn ensure(folder: &Path, python: &Path, formats: &[&Format]) -> Result<Model> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let files = formats.iter().map(|format| format.file);
-    let missing = !folder.join("hf/model.safetensors").exists()
-        || files.clone().any(|file| !folder.join(format!("{file}.gguf")).exists());
+    let exists = |format: &&Format| {
+        folder.join(format.folder).join("model.safetensors").exists()
+            && folder.join(format!("{}.gguf", format.file)).exists()
+    };
+    let missing = !formats.iter().all(exists);
     if missing {
-        eprintln!("==> writing the model (once; 12 GB for all precisions)");
+        eprintln!("==> writing the model (once; 17 GB for all precisions)");
         let mut command = Command::new(python);
         command.arg(python::script("model.py")).arg(folder).args(files);
         workspace::run(&mut command)?;
     }
-    let path = folder.join("hf/config.json");
+    let format = formats.first().context("no precision to compare")?;
+    let path = folder.join(format.folder).join("config.json");
     let text = fs::read(&path).with_context(|| path.display().to_string())?;
     let config = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
     Ok(Model { folder: folder.to_owned(), shape: Shape::of(&config)? })

@@ -97,7 +97,7 @@ impl Programs {
             }
         }
         command.args(["bench", "--quiet", "--precision", format.name]);
-        command.arg("--model").arg(self.model.folder()).arg("--cache-dir").arg(&self.cache);
+        command.arg("--model").arg(self.model.folder(format)).arg("--cache-dir").arg(&self.cache);
         command.args(["--threads", &threads.to_string()]).args(tests);
         command
     }
