@@ -7,7 +7,7 @@ use super::tile::{Cut, Job, Tile};
 use super::vector::Vector;
 
 #[derive(Clone, Copy)]
-pub(super) struct Avx2(__m256, __m256);
+pub(super) struct Avx2(pub __m256, pub __m256);
 
 pub(super) fn detected() -> bool {
     is_x86_feature_detected!("avx2")

@@ -15,7 +15,7 @@ use super::vector::Vector;
 use super::{LANES, Product};
 
 /// Rows that are rounded or widened together: what a worker keeps for them.
-const MANY: usize = 256;
+pub(super) const MANY: usize = 256;
 
 /// The kernel of one vector and format of floats.
 ///
@@ -93,7 +93,7 @@ pub(super) unsafe fn integers<V: Vector, F: Integer>(p: &Product) {
 }
 
 /// Rows that are not in use become zero.
-unsafe fn clear_padding(p: &Product) {
+pub(super) unsafe fn clear_padding(p: &Product) {
     for row in p.used..p.rows {
         // SAFETY: a row of the result.
         unsafe { p.y.add(row * p.stride).write_bytes(0, p.blocks * LANES) };
@@ -101,7 +101,7 @@ unsafe fn clear_padding(p: &Product) {
 }
 
 /// `rows` rows in tiles of nearly equal size, at most `V::ROWS`.
-unsafe fn meet<V: Vector, T: Tile<V>>(rows: usize, tile: &T) {
+pub(super) unsafe fn meet<V: Vector, T: Tile<V>>(rows: usize, tile: &T) {
     if rows == 0 {
         return;
     }

@@ -2,7 +2,17 @@
 //! more than fifteen values, so that four bits name them (`block.rs`).
 
 mod block;
+mod decode;
 mod rows;
+mod tile;
+mod walk;
+
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +20,15 @@ mod tests;
 pub use block::{compress, decompress, most_bytes};
 pub use rows::{Rows, compressed_row};
 
-use super::{Format, Isa, Kernel, LANES, Product};
+#[cfg(target_arch = "x86_64")]
+use decode::Pairs;
+use decode::{Decode, Wide};
+
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Avx512;
+#[cfg(target_arch = "x86_64")]
+use super::avx512_bf16::Bf16Pairs;
+use super::{Format, Isa, Kernel};
 
 /// The fastest kernel for weights of `format` that [`compress`] wrote, on this CPU.
 pub fn compressed_product(format: Format) -> Kernel {
@@ -18,27 +36,25 @@ pub fn compressed_product(format: Format) -> Kernel {
 }
 
 /// The same in the instructions of `isa`, whether or not this CPU has them.
-pub fn compressed_product_for(format: Format, _isa: Isa) -> Kernel {
-    match format {
-        Format::F32 => slow::<0>,
-        Format::Bf16 => slow::<1>,
-        Format::Bf16Rounded => slow::<2>,
-        other => panic!("{other:?} is not compressed"),
+pub fn compressed_product_for(format: Format, isa: Isa) -> Kernel {
+    match isa {
+        Isa::Portable => kernel_of::<super::portable::Portable>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => kernel_of::<super::avx2::Avx2>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 if format == Format::Bf16Rounded => {
+            walk::compressed::<Avx512<true>, Pairs<Bf16Pairs>, false>
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => kernel_of::<Avx512<false>>(format),
     }
 }
 
-unsafe fn slow<const FORMAT: usize>(p: &Product) {
-    let format = [Format::F32, Format::Bf16, Format::Bf16Rounded][FORMAT];
-    let mut plain = vec![0; format.block_bytes(p.columns)];
-    let product = super::product(format);
-    for block in 0..p.blocks {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let at = p.weights.add(*p.index.add(block) as usize);
-            let stored = std::slice::from_raw_parts(at, most_bytes(format, p.columns));
-            decompress(format, stored, p.columns, &mut plain);
-            let y = p.y.add(block * LANES);
-            product(&Product { weights: plain.as_ptr(), y, blocks: 1, ..*p });
-        }
+fn kernel_of<V: Decode>(format: Format) -> Kernel {
+    match format {
+        Format::F32 => walk::compressed::<V, Wide, true>,
+        Format::Bf16 => walk::compressed::<V, Wide, false>,
+        Format::Bf16Rounded => walk::widened::<V>,
+        other => panic!("{other:?} weights are not compressed"),
     }
 }

@@ -3,6 +3,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::block::HEADER;
 use super::*;
+use crate::kernels::{LANES, Product};
 
 const FORMATS: [Format; 3] = [Format::F32, Format::Bf16, Format::Bf16Rounded];
 
@@ -78,5 +79,174 @@ fn weights_become_a_quarter_smaller() {
     ] {
         let stored = round_trip(format, bits);
         assert!((size..size + 0.01).contains(&stored), "{format:?}: {stored}");
+    }
+}
+
+/// What the weights of a block are like.
+#[derive(Clone, Copy, Debug)]
+enum Like {
+    Weights,
+    /// Most exponents have no code.
+    Escaped,
+    NoLows,
+    /// Stored plain.
+    Random,
+}
+
+/// Blocks of compressed weights and what they stand for.
+struct Weights {
+    format: Format,
+    columns: usize,
+    stored: Vec<u8>,
+    index: Vec<u64>,
+    /// `[blocks * 16, columns]`
+    rows: Vec<Vec<f32>>,
+}
+
+impl Weights {
+    fn new(format: Format, columns: usize, like: &[Like], rng: &mut ChaCha8Rng) -> Self {
+        let mut all =
+            Self { format, columns, stored: vec![1; 64], index: Vec::new(), rows: Vec::new() };
+        for like in like {
+            let bits: Vec<u32> = (0..columns * LANES)
+                .map(|_| {
+                    let weight = normal(rng);
+                    let weight = match like {
+                        Like::Weights => weight.to_bits(),
+                        Like::Escaped if rng.next_u32().is_multiple_of(50) => {
+                            (weight * 2f32.powi(rng.next_u32() as i32 % 40)).to_bits()
+                        }
+                        Like::Escaped => weight.to_bits(),
+                        Like::NoLows => weight.to_bits() & 0xffff_0000,
+                        Like::Random => (weight * 2f32.powi(rng.next_u32() as i32 % 40)).to_bits(),
+                    };
+                    if format == Format::F32 { weight } else { weight & 0xffff_0000 }
+                })
+                .collect();
+            all.index.push(all.stored.len() as u64);
+            compress(format, &packed(format, &bits), columns, &mut all.stored);
+            all.rows.extend((0..LANES).map(|lane| {
+                (0..columns).map(|column| f32::from_bits(bits[column * LANES + lane])).collect()
+            }));
+        }
+        all
+    }
+
+    /// On every instruction set, against f64.
+    fn check(&self, rows: usize, used: usize, gap: usize, rng: &mut ChaCha8Rng) {
+        const GUARD: f32 = 1234.5;
+        let rounded = self.format == Format::Bf16Rounded;
+        let x: Vec<f32> = (0..rows * self.columns)
+            .map(|_| normal(rng))
+            .map(|x| if rounded { half::bf16::from_f32(x).to_f32() } else { x })
+            .collect();
+        let bytes = packed(self.format_of_x(), &x.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+        let outputs = self.rows.len();
+        let stride = outputs + gap;
+        for isa in Isa::all_here() {
+            let what = format!(
+                "{isa:?} {:?} columns {} outputs {outputs} rows {used}/{rows} gap {gap}",
+                self.format, self.columns,
+            );
+            let mut y = vec![GUARD; rows * stride];
+            let product = Product {
+                weights: self.stored.as_ptr(),
+                scales: std::ptr::null(),
+                index: self.index.as_ptr(),
+                x: bytes.as_ptr(),
+                y: y.as_mut_ptr(),
+                rows,
+                used,
+                columns: self.columns,
+                blocks: self.index.len(),
+                stride,
+            };
+            // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+            unsafe { compressed_product_for(self.format, isa)(&product) };
+            for row in 0..rows {
+                let (computed, guard) = y[row * stride..][..stride].split_at(outputs);
+                assert!(guard.iter().all(|&value| value == GUARD), "{what}: wrote into the gap");
+                if row >= used {
+                    assert!(computed.iter().all(|&y| y == 0.0), "{what}: padding row {row}");
+                    continue;
+                }
+                let x = &x[row * self.columns..][..self.columns];
+                for (output, (&computed, weights)) in computed.iter().zip(&self.rows).enumerate() {
+                    let terms = x.iter().zip(weights).map(|(&x, &w)| f64::from(x) * f64::from(w));
+                    let (sum, size) =
+                        terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
+                    let error = (f64::from(computed) - sum).abs();
+                    assert!(
+                        error <= 3e-6 * size,
+                        "{what}: y[{row}, {output}] = {computed}, not {sum}"
+                    );
+                }
+            }
+        }
+    }
+
+    fn format_of_x(&self) -> Format {
+        match self.format {
+            Format::Bf16Rounded => Format::Bf16,
+            _ => Format::F32,
+        }
+    }
+}
+
+#[test]
+fn products_match_f64() {
+    use Like::*;
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    for format in FORMATS {
+        for like in [[Weights; 9], [Escaped; 9], [NoLows; 9], [Random; 9]] {
+            let weights = self::Weights::new(format, 264, &like, &mut rng);
+            for rows in 1..=20 {
+                weights.check(rows, rows, 0, &mut rng);
+            }
+        }
+        let mixed = [Weights, Weights, Random, Escaped, NoLows, NoLows, Weights, Random, Escaped];
+        for blocks in 1..=mixed.len() {
+            for columns in [8, 2048] {
+                let weights = self::Weights::new(format, columns, &mixed[..blocks], &mut rng);
+                for (rows, used) in [(1, 1), (4, 3), (8, 5), (9, 8), (40, 33)] {
+                    weights.check(rows, used, 5, &mut rng);
+                }
+            }
+        }
+        self::Weights::new(format, 64, &mixed, &mut rng).check(300, 290, 16, &mut rng);
+    }
+}
+
+#[test]
+fn activations_that_are_not_finite_are_not_hidden() {
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    for format in FORMATS {
+        let weights = Weights::new(format, 96, &[Like::Escaped], &mut rng);
+        for isa in Isa::all_here() {
+            for rows in [1, 17] {
+                for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut x = vec![1f32.to_bits(); 96 * rows];
+                    x[70] = value.to_bits();
+                    let x = packed(weights.format_of_x(), &x);
+                    let mut y = vec![0f32; rows * LANES];
+                    let product = Product {
+                        weights: weights.stored.as_ptr(),
+                        scales: std::ptr::null(),
+                        index: weights.index.as_ptr(),
+                        x: x.as_ptr(),
+                        y: y.as_mut_ptr(),
+                        rows,
+                        used: rows,
+                        columns: 96,
+                        blocks: 1,
+                        stride: LANES,
+                    };
+                    // SAFETY: this CPU has the instructions, and the buffers the shapes stated.
+                    unsafe { compressed_product_for(format, isa)(&product) };
+                    let finite = y.iter().filter(|y| y.is_finite()).count();
+                    assert_eq!(finite, (rows - 1) * LANES, "{isa:?} {format:?}: {value}");
+                }
+            }
+        }
     }
 }

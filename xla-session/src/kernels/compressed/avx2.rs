@@ -1,0 +1,94 @@
+use std::arch::x86_64::*;
+
+use super::super::avx2::Avx2;
+use super::decode::Decode;
+
+impl Decode for Avx2 {
+    /// Sixteen bytes, twice.
+    type Exponents = __m256i;
+    type Codes = (__m256i, __m256i);
+
+    #[inline(always)]
+    unsafe fn exponents(from: *const u8) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes(from: *const u8) -> Self::Codes {
+        // SAFETY: the caller's promise.
+        unsafe { Self::load_words(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair(
+        mantissas: *const u8,
+        codes: Self::Codes,
+        i: usize,
+        exponents: __m256i,
+    ) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let half = |codes: __m256i, mantissas: *const u8| {
+                let codes = match i {
+                    0 => codes,
+                    1 => _mm256_srli_epi16::<4>(codes),
+                    2 => _mm256_srli_epi16::<8>(codes),
+                    _ => _mm256_srli_epi16::<12>(codes),
+                };
+                // The upper byte of each word looks up code 0, which is exponent 0.
+                let codes = _mm256_and_si256(codes, _mm256_set1_epi16(0xf));
+                let exponents = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents, codes));
+                let mantissas = _mm256_cvtepi8_epi16(_mm_loadu_si128(mantissas.cast()));
+                let kept = _mm256_set1_epi16(0x807fu16 as i16);
+                _mm256_or_si256(_mm256_and_si256(mantissas, kept), exponents)
+            };
+            (half(codes.0, mantissas), half(codes.1, mantissas.add(16)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_words(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_words(words: Self::Integers, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            _mm256_storeu_si256(to.cast(), words.0);
+            _mm256_storeu_si256(to.add(32).cast(), words.1);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen(pair: Self::Integers) -> [Self; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let first = |pair| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pair));
+            let kept = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            let second = |pair| _mm256_castsi256_ps(_mm256_and_si256(pair, kept));
+            [Self(first(pair.0), first(pair.1)), Self(second(pair.0), second(pair.1))]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_with(pair: Self::Integers, lows: Self::Integers) -> [Self; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let first = |pair, low| {
+                let bits = _mm256_blend_epi16::<0xaa>(low, _mm256_slli_epi32::<16>(pair));
+                _mm256_castsi256_ps(bits)
+            };
+            let second = |pair, low| {
+                let bits = _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(low), pair);
+                _mm256_castsi256_ps(bits)
+            };
+            [
+                Self(first(pair.0, lows.0), first(pair.1, lows.1)),
+                Self(second(pair.0, lows.0), second(pair.1, lows.1)),
+            ]
+        }
+    }
+}

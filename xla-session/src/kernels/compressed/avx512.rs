@@ -1,0 +1,80 @@
+use std::arch::x86_64::*;
+
+use super::super::avx512::Avx512;
+use super::decode::Decode;
+
+impl<const VNNI: bool> Decode for Avx512<VNNI> {
+    /// 32 words, each in its place as bfloat16 has it; twice the sixteen, since five bits of an
+    /// index count and the fifth is a neighbour's.
+    type Exponents = __m512i;
+    type Codes = __m512i;
+
+    #[inline(always)]
+    unsafe fn exponents(from: *const u8) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let words = _mm256_cvtepu8_epi16(_mm_loadu_si128(from.cast()));
+            _mm512_broadcast_i64x4(_mm256_slli_epi16::<7>(words))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes(from: *const u8) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair(mantissas: *const u8, codes: __m512i, i: usize, exponents: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let codes = match i {
+                0 => codes,
+                1 => _mm512_srli_epi16::<4>(codes),
+                2 => _mm512_srli_epi16::<8>(codes),
+                _ => _mm512_srli_epi16::<12>(codes),
+            };
+            let exponents = _mm512_permutexvar_epi16(codes, exponents);
+            // The sign goes to the highest bit, and into the exponent's, where it is masked.
+            let mantissas = _mm512_cvtepi8_epi16(_mm256_loadu_si256(mantissas.cast()));
+            let kept = _mm512_set1_epi16(0x807fu16 as i16);
+            // (mantissas & kept) | exponents
+            _mm512_ternarylogic_epi64::<0xea>(mantissas, kept, exponents)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_words(from: *const u8) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_words(words: __m512i, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_storeu_si512(to.cast(), words) }
+    }
+
+    #[inline(always)]
+    unsafe fn widen(pair: __m512i) -> [Self; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let second = _mm512_and_si512(pair, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm512_slli_epi32::<16>(pair), second].map(|bits| Self(_mm512_castsi512_ps(bits)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_with(pair: __m512i, lows: __m512i) -> [Self; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = _mm512_set1_epi32(0xffff);
+            // first | lows & low, then second | pair & !low
+            let first = _mm512_slli_epi32::<16>(pair);
+            let first = _mm512_ternarylogic_epi32::<0xf8>(first, lows, low);
+            let second = _mm512_srli_epi32::<16>(lows);
+            let second = _mm512_ternarylogic_epi32::<0xf4>(second, pair, low);
+            [first, second].map(|bits| Self(_mm512_castsi512_ps(bits)))
+        }
+    }
+}
