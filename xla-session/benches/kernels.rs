@@ -143,6 +143,7 @@ fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usi
             let product = Product {
                 weights: memory.weights[weights..].as_ptr(),
                 scales: memory.scales[scales..].as_ptr().cast(),
+                index: std::ptr::null(),
                 x: x.as_ptr().cast(),
                 y: y.as_mut_ptr(),
                 rows,

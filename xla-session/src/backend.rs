@@ -13,7 +13,8 @@ use crate::{Error, InferenceSession, Result};
 #[non_exhaustive]
 pub enum Precision {
     /// As the checkpoint stores them (bf16, f16 or f32), widened inside the compiled graph: the
-    /// same arithmetic as [`F32`](Self::F32) at the checkpoint's size.
+    /// same arithmetic as [`F32`](Self::F32) at the checkpoint's size, or less where
+    /// [compressed](SessionOptions::compress).
     #[default]
     Stored,
     /// Widened to float32 on upload.
