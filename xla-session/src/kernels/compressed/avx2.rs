@@ -63,32 +63,19 @@ impl Decode for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn widen(pair: Self::Integers) -> [Self; 2] {
+    unsafe fn column(pair: Self::Integers, lows: Option<Self::Integers>, i: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            let first = |pair| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pair));
-            let kept = _mm256_set1_epi32(0xffff_0000_u32 as i32);
-            let second = |pair| _mm256_castsi256_ps(_mm256_and_si256(pair, kept));
-            [Self(first(pair.0), first(pair.1)), Self(second(pair.0), second(pair.1))]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn widen_with(pair: Self::Integers, lows: Self::Integers) -> [Self; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let first = |pair, low| {
-                let bits = _mm256_blend_epi16::<0xaa>(low, _mm256_slli_epi32::<16>(pair));
+            let zero = _mm256_setzero_si256();
+            let half = |pair, low| {
+                let bits = match i {
+                    0 => _mm256_blend_epi16::<0xaa>(low, _mm256_slli_epi32::<16>(pair)),
+                    _ => _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(low), pair),
+                };
                 _mm256_castsi256_ps(bits)
             };
-            let second = |pair, low| {
-                let bits = _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(low), pair);
-                _mm256_castsi256_ps(bits)
-            };
-            [
-                Self(first(pair.0, lows.0), first(pair.1, lows.1)),
-                Self(second(pair.0, lows.0), second(pair.1, lows.1)),
-            ]
+            let lows = lows.unwrap_or((zero, zero));
+            Self(half(pair.0, lows.0), half(pair.1, lows.1))
         }
     }
 }

@@ -56,25 +56,27 @@ impl<const VNNI: bool> Decode for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn widen(pair: __m512i) -> [Self; 2] {
+    unsafe fn column(pair: __m512i, lows: Option<__m512i>, i: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            let second = _mm512_and_si512(pair, _mm512_set1_epi32(0xffff_0000_u32 as i32));
-            [_mm512_slli_epi32::<16>(pair), second].map(|bits| Self(_mm512_castsi512_ps(bits)))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn widen_with(pair: __m512i, lows: __m512i) -> [Self; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let low = _mm512_set1_epi32(0xffff);
-            // first | lows & low, then second | pair & !low
-            let first = _mm512_slli_epi32::<16>(pair);
-            let first = _mm512_ternarylogic_epi32::<0xf8>(first, lows, low);
-            let second = _mm512_srli_epi32::<16>(lows);
-            let second = _mm512_ternarylogic_epi32::<0xf4>(second, pair, low);
-            [first, second].map(|bits| Self(_mm512_castsi512_ps(bits)))
+            let bits = {
+                let low = _mm512_set1_epi32(0xffff);
+                match (i, lows) {
+                    (0, None) => _mm512_slli_epi32::<16>(pair),
+                    (_, None) => _mm512_andnot_si512(low, pair),
+                    (0, Some(lows)) => {
+                        // upper | (lows & low)
+                        let upper = _mm512_slli_epi32::<16>(pair);
+                        _mm512_ternarylogic_epi32::<0xf8>(upper, lows, low)
+                    }
+                    (_, Some(lows)) => {
+                        // lower | (pair & !low)
+                        let lower = _mm512_srli_epi32::<16>(lows);
+                        _mm512_ternarylogic_epi32::<0xf4>(lower, pair, low)
+                    }
+                }
+            };
+            Self(_mm512_castsi512_ps(bits))
         }
     }
 }

@@ -30,30 +30,28 @@ pub(in super::super) trait Decode: Vector {
     /// Sixteen words.
     unsafe fn load_words(from: *const u8) -> Self::Integers;
     unsafe fn store_words(words: Self::Integers, to: *mut u8);
-    /// Both columns as f32.
-    unsafe fn widen(pair: Self::Integers) -> [Self; 2];
-    /// Both columns as f32 whose low halves are those of `lows`.
-    unsafe fn widen_with(pair: Self::Integers, lows: Self::Integers) -> [Self; 2];
+    /// Column `i` of a pair, `i` being a constant after inlining, as f32 whose low halves are those
+    /// of `lows`, or 0.
+    unsafe fn column(pair: Self::Integers, lows: Option<Self::Integers>, i: usize) -> Self;
 }
 
 /// How pairs of columns meet activations.
 pub(in super::super) trait Arithmetic<V: Decode>: 'static {
     /// Words of activations that meet a pair.
     const WORDS: usize;
-    /// Plain bfloat16 weights, for the same activations.
-    type Plain: Float<V>;
-    /// A pair, made ready.
-    type Columns: Copy;
+    /// How plain bfloat16 weights meet them.
+    type Float: Float<V>;
 
+    /// What of a pair meets word `i` of these, `i` being a constant after inlining.
+    ///
     /// # Safety
     ///
     /// As for [`Vector`].
-    unsafe fn columns(pair: V::Integers, lows: Option<V::Integers>) -> Self::Columns;
-
-    /// # Safety
-    ///
-    /// As for [`Vector`].
-    unsafe fn add_products(sum: V, columns: Self::Columns, x: *const u32) -> V;
+    unsafe fn weights(
+        pair: V::Integers,
+        lows: Option<V::Integers>,
+        i: usize,
+    ) -> <Self::Float as Float<V>>::Weights;
 
     /// The activation that meets `column`.
     ///
@@ -68,27 +66,12 @@ pub(in super::super) struct Wide;
 
 impl<V: Decode> Arithmetic<V> for Wide {
     const WORDS: usize = 2;
-    type Plain = Bf16;
-    type Columns = [V; 2];
+    type Float = Bf16;
 
     #[inline(always)]
-    unsafe fn columns(pair: V::Integers, lows: Option<V::Integers>) -> [V; 2] {
+    unsafe fn weights(pair: V::Integers, lows: Option<V::Integers>, i: usize) -> V {
         // SAFETY: as the caller promises.
-        unsafe {
-            match lows {
-                Some(lows) => V::widen_with(pair, lows),
-                None => V::widen(pair),
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn add_products(sum: V, columns: [V; 2], x: *const u32) -> V {
-        // SAFETY: as the caller promises.
-        unsafe {
-            let [first, second] = [0, 1].map(|i| V::splat(x.cast::<f32>().add(i).read_unaligned()));
-            columns[1].mul_add(second, columns[0].mul_add(first, sum))
-        }
+        unsafe { V::column(pair, lows, i) }
     }
 
     #[inline(always)]
@@ -103,18 +86,11 @@ pub(in super::super) struct Pairs<F>(PhantomData<F>);
 
 impl<V: Decode, F: Float<V, Weights = V::Integers>> Arithmetic<V> for Pairs<F> {
     const WORDS: usize = 1;
-    type Plain = F;
-    type Columns = V::Integers;
+    type Float = F;
 
     #[inline(always)]
-    unsafe fn columns(pair: V::Integers, _: Option<V::Integers>) -> V::Integers {
+    unsafe fn weights(pair: V::Integers, _: Option<V::Integers>, _: usize) -> V::Integers {
         pair
-    }
-
-    #[inline(always)]
-    unsafe fn add_products(sum: V, columns: V::Integers, x: *const u32) -> V {
-        // SAFETY: as the caller promises.
-        unsafe { F::add_products(sum, columns, x.read_unaligned()) }
     }
 
     #[inline(always)]

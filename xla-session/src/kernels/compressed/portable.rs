@@ -3,13 +3,6 @@ use super::super::portable::Portable;
 use super::super::vector::Vector;
 use super::decode::Decode;
 
-/// The vector of these bits.
-#[inline(always)]
-unsafe fn floats(bits: [u32; LANES]) -> Portable {
-    // SAFETY: sixteen of them.
-    unsafe { Portable::load(bits.map(f32::from_bits).as_ptr()) }
-}
-
 impl Decode for Portable {
     type Exponents = [u8; 16];
     type Codes = [u32; LANES];
@@ -58,28 +51,16 @@ impl Decode for Portable {
     }
 
     #[inline(always)]
-    unsafe fn widen(pair: Self::Integers) -> [Self; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let pair = pair.map(|word| word as u32);
-            [floats(pair.map(|word| word << 16)), floats(pair.map(|word| word & 0xffff_0000))]
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn widen_with(pair: Self::Integers, lows: Self::Integers) -> [Self; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let join = |lane: usize| (pair[lane] as u32, lows[lane] as u32);
-            let first = std::array::from_fn(|lane| {
-                let (upper, low) = join(lane);
-                upper << 16 | low & 0xffff
-            });
-            let second = std::array::from_fn(|lane| {
-                let (upper, low) = join(lane);
-                upper & 0xffff_0000 | low >> 16
-            });
-            [floats(first), floats(second)]
-        }
+    unsafe fn column(pair: Self::Integers, lows: Option<Self::Integers>, i: usize) -> Self {
+        let lows = lows.unwrap_or([0; LANES]);
+        let column: [f32; LANES] = std::array::from_fn(|lane| {
+            let (pair, lows) = (pair[lane] as u32, lows[lane] as u32);
+            f32::from_bits(match i {
+                0 => pair << 16 | lows & 0xffff,
+                _ => pair & 0xffff_0000 | lows >> 16,
+            })
+        });
+        // SAFETY: sixteen of them.
+        unsafe { Self::load(column.as_ptr()) }
     }
 }

@@ -2,12 +2,12 @@
 
 use super::super::floats::{F32, FloatTile, Widen};
 use super::super::scratch::with_scratch;
-use super::super::tile::{AHEAD, Job};
+use super::super::tile::Job;
 use super::super::walk::{MANY, clear_padding, meet};
 use super::super::{LANES, Product};
 use super::block::{Block, GROUP, Kind};
 use super::decode::{Arithmetic, Decode, Wide};
-use super::tile::{Decoded, PAIRS, PairTile, Source, Stored};
+use super::tile::{AHEAD, Decoded, PAIRS, PairTile, Source, Stored};
 
 /// Blocks that are decoded before many rows meet them: in 16 bits they stay in the L2 cache.
 const TOGETHER: usize = 2;
@@ -88,7 +88,7 @@ unsafe fn multiply<V: Decode, A: Arithmetic<V>, const SINGLE: bool>(
                     if SINGLE {
                         meet::<V, _>(p.used, &FloatTile::<V, F32>::new(&part));
                     } else {
-                        meet::<V, _>(p.used, &FloatTile::<V, A::Plain>::new(&part));
+                        meet::<V, _>(p.used, &FloatTile::<V, A::Float>::new(&part));
                     }
                 }
                 Kind::Upper if many => meet_decoded::<V, A>(&part, scratch),
@@ -170,11 +170,8 @@ impl<V: Decode> Job<V> for Decode32<'_> {
                 #[inline(always)]
                 |block, pair, words, lows| {
                     let to = self.to.add((block * self.p.columns + pair * 2) * LANES);
-                    if let Some(lows) = lows {
-                        let [first, second] = V::widen_with(words, lows);
-                        first.store(to);
-                        second.store(to.add(LANES));
-                    }
+                    V::column(words, lows, 0).store(to);
+                    V::column(words, lows, 1).store(to.add(LANES));
                 },
                 |block, escape| {
                     let column = block * self.p.columns + escape.column();
