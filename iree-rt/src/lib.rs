@@ -68,8 +68,8 @@
 //! # What a program may ask for
 //!
 //! A [`NativeModule`] has Rust functions that a program imports and calls. A [`ParameterIndex`]
-//! (or a [`ParameterProvider`]) has the weights that it names instead of containing them. Compiled
-//! modules import from those before them in a session. `examples/native.rs` shows it; a program
+//! (or a [`ParameterProvider`], which takes what programs write, too) has the weights that it names
+//! instead of containing them. Compiled modules import from those before them in a session. `examples/native.rs` shows it; a program
 //! that traces tensors tells [`SessionBuilder::on_trace`] of them.
 //!
 //! Besides tensors and scalars, functions take and return lists, bytes, and references to Rust

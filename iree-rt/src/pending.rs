@@ -27,9 +27,10 @@ impl Session {
     /// The function was compiled with `--iree-execution-model=async-external`
     /// ([`Function::coarse_fences`]): it hands its work to the device and returns. So does this,
     /// with two exceptions. A function that needs values of tensors on the host (a loop until
-    /// something converges, a [`NativeModule`](crate::NativeModule) that is passed them) waits for
-    /// them, and for `after` with them, before this returns. And `local-sync` works on the calling
-    /// thread. [`into_async`](Self::into_async) awaits those.
+    /// something converges, a [`NativeModule`](crate::NativeModule) that is passed them, a
+    /// [`ParameterProvider`](crate::ParameterProvider) that they are written to) waits for them, and
+    /// for `after` with them, before this returns. And `local-sync` works on the calling thread.
+    /// [`into_async`](Self::into_async) awaits those.
     ///
     /// Calls of one session may be in flight at once. Those that use state of their module are
     /// done in the order in which they were started; where they fail, the state has failed too,
