@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let device = Instance::get()?.device_with(
         &arguments.next().unwrap_or("local-task".into()),
-        &DeviceOptions { kernels: Kernels::new().with("scale", scale), ..Default::default() },
+        &DeviceOptions::default().kernels(Kernels::new().with("scale", scale)),
     )?;
     let vmfb = match arguments.next() {
         Some(path) => std::fs::read(path)?,

@@ -19,25 +19,62 @@ use crate::local_device;
 use crate::profile::Recorder;
 use crate::status::check;
 
-/// How to open a device; the default suits most programs. New fields may come: name those you set,
-/// and take the others from the default.
+/// How to open a device; the default suits most programs.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// use iree_rt::{DeviceOptions, Instance};
+///
+/// let options = DeviceOptions::default().threads(2);
+/// let device = Instance::get()?.device_with("local-task", &options)?;
+/// assert_eq!(device.buffer_view(&[1], &[7f32])?.read::<f32>()?, [7.]);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct DeviceOptions {
-    /// Worker threads of `local-task`, 1 to 64; `None`: one for each physical core that this
-    /// process may use. Other devices take only `None`.
-    pub threads: Option<usize>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) cpus: Option<Vec<u32>>,
+    pub(crate) kernels: Kernels,
+    pub(crate) profile: Option<PathBuf>,
+    pub(crate) cuda: cuda::Options,
+}
+
+impl DeviceOptions {
+    /// Worker threads of `local-task`, 1 to 64; `None` (the default) is one for each physical core
+    /// that this process may use. Other devices take only `None`.
+    pub fn threads(mut self, threads: impl Into<Option<usize>>) -> Self {
+        self.threads = threads.into();
+        self
+    }
+
     /// Logical CPU numbers to pin the workers of `local-task` to, one worker each, instead of
     /// `threads` workers that the system places.
-    pub cpus: Option<Vec<u32>>,
+    pub fn cpus(mut self, cpus: impl Into<Option<Vec<u32>>>) -> Self {
+        self.cpus = cpus.into();
+        self
+    }
+
     /// Rust functions that modules on `local-task` or `local-sync` may call. Other devices take
     /// none.
-    pub kernels: Kernels,
+    pub fn kernels(mut self, kernels: Kernels) -> Self {
+        self.kernels = kernels;
+        self
+    }
+
     /// A file to be made, into which `local-task` or `local-sync` records every dispatch: see
     /// [`Device::take_profile`]. Such a device stays until the process ends, as IREE may look at
     /// its recorder after the last call has returned. Other devices take only `None`.
-    pub profile: Option<PathBuf>,
+    pub fn profile(mut self, file: impl Into<Option<PathBuf>>) -> Self {
+        self.profile = file.into();
+        self
+    }
+
     /// How a device of CUDA works. Other devices take only the default.
-    pub cuda: cuda::Options,
+    pub fn cuda(mut self, options: cuda::Options) -> Self {
+        self.cuda = options;
+        self
+    }
 }
 
 /// A device, opened by [`Instance::device`] or as one of a [`DeviceGroup`]. Cloning gives another

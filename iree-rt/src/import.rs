@@ -83,6 +83,24 @@ impl Buffer {
     /// On `local-task` and `local-sync` addresses are the host's. This is tested there; on GPUs it
     /// is the same call of IREE, which has not been run on one.
     ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # let device = iree_rt::Instance::get()?.device("local-task")?;
+    /// use iree_rt::{Buffer, ElementType};
+    ///
+    /// // What another library has allocated on the device, here a CPU.
+    /// let mut pages = memmap2::MmapMut::map_anon(4096)?;
+    /// pages[..4].copy_from_slice(&7f32.to_le_bytes());
+    /// let address = pages.as_mut_ptr() as u64;
+    /// // SAFETY: memory of this device, which the owner keeps, wherever the owner is moved to.
+    /// let buffer = unsafe { Buffer::import_device(&device, address, pages.len(), pages)? };
+    /// let tensor = buffer.view(&[1], ElementType::F32)?;
+    /// drop(buffer); // the tensor keeps the memory
+    /// assert_eq!(tensor.read::<f32>()?, [7.]);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
+    ///
     /// # Errors
     /// [`InvalidArgument`](crate::Code::InvalidArgument) for a misaligned address; the device's
     /// error when it cannot take memory over. `owner` is dropped.

@@ -29,7 +29,7 @@ static INITIALIZING: Mutex<()> = Mutex::new(());
 /// for driver in instance.drivers()? {
 ///     println!("{}: {} devices", driver.name, driver.devices().map_or(0, |found| found.len()));
 /// }
-/// let options = DeviceOptions { threads: Some(2), ..DeviceOptions::default() };
+/// let options = DeviceOptions::default().threads(2);
 /// let device = instance.device_with("local-task", &options)?;
 /// assert_eq!((device.uri(), device.threads()), ("local-task", Some(2)));
 /// # Ok(()) }

@@ -169,7 +169,7 @@ impl fmt::Debug for KernelArguments<'_> {
 ///     Ok(())
 /// });
 /// let kernels = Kernels::new().with("negate", negate);
-/// let options = DeviceOptions { kernels, ..DeviceOptions::default() };
+/// let options = DeviceOptions::default().kernels(kernels);
 /// # let _ = options;
 /// ```
 #[derive(Clone, Default)]

@@ -68,8 +68,8 @@
 //! # What a program may ask for
 //!
 //! A [`NativeModule`] has Rust functions that a program imports and calls. A [`ParameterIndex`]
-//! (or a [`ParameterProvider`]) has the weights that it names instead of containing them. Compiled
-//! modules import from those before them in a session. `examples/native.rs` shows it; a program
+//! (or a [`ParameterProvider`], which takes what programs write, too) has the weights that it names
+//! instead of containing them. Compiled modules import from those before them in a session. `examples/native.rs` shows it; a program
 //! that traces tensors tells [`SessionBuilder::on_trace`] of them.
 //!
 //! Besides tensors and scalars, functions take and return lists, bytes, and references to Rust
@@ -105,6 +105,24 @@
 //! There is one [`struct@Error`], with a [`Code`] to match on and a message that carries what IREE
 //! says, where it says it, and the diagnostics of the compiler. Nothing is printed, unless
 //! [`SessionBuilder::trace_execution`] asks for it.
+//!
+//! # What this crate does not reach
+//!
+//! The feature `raw` hands out IREE's own objects (`as_raw`) and the bindings of its C API
+//! (`iree_rt::sys`). Both change with IREE's version, and are no part of the stable API.
+//!
+//! ```
+//! # #[cfg(all(feature = "link", feature = "raw"))] fn main() -> iree_rt::Result<()> {
+//! use iree_rt::{Instance, sys};
+//!
+//! let device = Instance::get()?.device("local-task")?;
+//! let view = device.buffer_view(&[2, 3], &[0f32; 6])?;
+//! // SAFETY: the pointer is valid while `view` is.
+//! let encoding = unsafe { sys::iree_hal_buffer_view_encoding_type(view.as_raw()) };
+//! assert_eq!(encoding, sys::IREE_HAL_ENCODING_TYPE_DENSE_ROW_MAJOR);
+//! # Ok(()) }
+//! # #[cfg(not(all(feature = "link", feature = "raw")))] fn main() {}
+//! ```
 //!
 //! # Leaks and races
 //!

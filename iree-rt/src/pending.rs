@@ -27,9 +27,10 @@ impl Session {
     /// The function was compiled with `--iree-execution-model=async-external`
     /// ([`Function::coarse_fences`]): it hands its work to the device and returns. So does this,
     /// with two exceptions. A function that needs values of tensors on the host (a loop until
-    /// something converges, a [`NativeModule`](crate::NativeModule) that is passed them) waits for
-    /// them, and for `after` with them, before this returns. And `local-sync` works on the calling
-    /// thread. [`into_async`](Self::into_async) awaits those.
+    /// something converges, a [`NativeModule`](crate::NativeModule) that is passed them, a
+    /// [`ParameterProvider`](crate::ParameterProvider) that they are written to) waits for them, and
+    /// for `after` with them, before this returns. And `local-sync` works on the calling thread.
+    /// [`into_async`](Self::into_async) awaits those.
     ///
     /// Calls of one session may be in flight at once. Those that use state of their module are
     /// done in the order in which they were started; where they fail, the state has failed too,
@@ -248,7 +249,32 @@ impl<R> fmt::Debug for TypedPending<R> {
 }
 
 impl<P: Parameters, R: Results> TypedFunction<P, R> {
-    /// Starts a call: see [`Session::call_async`].
+    /// Starts a call, whose results have their types: see [`Session::call_async`].
+    ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Tensor};
+    /// let vmfb = Compiler::find()?.compile(
+    ///     "module @gate {
+    ///        func.func @double(%a: tensor<2xf32>) -> tensor<2xf32> {
+    ///          %sum = stablehlo.add %a, %a : tensor<2xf32>
+    ///          return %sum : tensor<2xf32>
+    ///        }
+    ///      }",
+    ///     &CompileOptions::default().flag("--iree-execution-model=async-external"),
+    /// )?;
+    /// let device = Instance::get()?.device("local-task")?;
+    /// // SAFETY: compiled just now for the CPU of this machine.
+    /// let module = unsafe { Module::from_bytes(&vmfb)? };
+    /// let mut session = Session::builder(&device).module(module).build()?;
+    /// let double = session.typed::<(Tensor<f32>,), Tensor<f32>>("gate.double")?;
+    /// let a = device.buffer_view(&[2], &[1f32, 2.])?.try_into()?;
+    /// let pending = double.call_async(&mut session, (a,), None)?;
+    /// let doubled: Tensor<f32> = pollster::block_on(pending)?; // or `.await`
+    /// assert_eq!(doubled.read()?, [2., 4.]);
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
     ///
     /// # Errors
     /// As [`Session::call_async`].

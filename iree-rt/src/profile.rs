@@ -4,11 +4,11 @@
 //! dispatch into a file that IREE's `iree-profile` opens, and adds the costs up for
 //! [`Device::take_profile`].
 
+mod file;
+
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::fs::File;
-use std::io::{self, BufWriter, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use iree_sys as sys;
 use crate::device::Device;
 use crate::error::{Code, Error, Result};
 use crate::status::check;
+use file::{Metadata, ProfileFile, RecordType, bytes};
 
 /// What a device did between two calls of [`Device::take_profile`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl Device {
     /// # )?;
     /// # let folder = tempfile::tempdir()?;
     /// let file = folder.path().join("run.ireeprof"); // for `iree-profile`
-    /// let options = DeviceOptions { profile: Some(file.clone()), ..DeviceOptions::default() };
+    /// let options = DeviceOptions::default().profile(file.clone());
     /// let device = Instance::get()?.device_with("local-task", &options)?;
     /// # // SAFETY: compiled just now for the CPU of this machine.
     /// # let module = unsafe { Module::from_bytes(&vmfb)? };
@@ -149,7 +150,7 @@ impl Recorder {
         if let Some(error) = failure {
             return Err(error);
         }
-        state.file.out.flush().map_err(|error| state.file.error(error))?;
+        state.file.flush()?;
         let name = |key| state.names.get(key).cloned().unwrap_or_else(|| "?".to_owned());
         let mut dispatches: Vec<_> = costs
             .iter()
@@ -170,7 +171,7 @@ impl Recorder {
 
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Recorder").field(&self.0.lock().file.path).finish()
+        f.debug_tuple("Recorder").field(&self.0.lock().file.path()).finish()
     }
 }
 
@@ -201,7 +202,6 @@ struct Rest {
 impl State {
     fn chunk(&mut self, metadata: &Metadata<'_>, payload: &[&[u8]]) {
         if let Err(error) = self.file.record(RecordType::Chunk, metadata, payload) {
-            let error = self.file.error(error);
             self.rest.failure.get_or_insert(error);
         }
         self.rest.dropped += metadata.raw.dropped_record_count;
@@ -268,33 +268,6 @@ fn records<T: Record>(mut bytes: &[u8]) -> impl Iterator<Item = (T, &[u8])> {
     })
 }
 
-/// What a chunk says about itself.
-struct Metadata<'a> {
-    raw: &'a sys::iree_hal_profile_chunk_metadata_t,
-    content_type: &'a [u8],
-    name: &'a [u8],
-}
-
-impl<'a> Metadata<'a> {
-    /// # Safety
-    /// `raw` points to metadata whose strings are live for `'a`.
-    unsafe fn new(raw: *const sys::iree_hal_profile_chunk_metadata_t) -> Self {
-        // SAFETY: by the contract of this function.
-        unsafe {
-            let raw = &*raw;
-            let text = |view: sys::iree_string_view_t| bytes(view.data.cast(), view.size);
-            Self { raw, content_type: text(raw.content_type), name: text(raw.name) }
-        }
-    }
-}
-
-/// # Safety
-/// `data` points to `length` bytes that are live for `'a`, or `length` is 0.
-unsafe fn bytes<'a>(data: *const u8, length: usize) -> &'a [u8] {
-    // SAFETY: by the contract of this function.
-    if length == 0 { &[] } else { unsafe { slice::from_raw_parts(data, length) } }
-}
-
 unsafe extern "C" fn destroy(sink: *mut sys::iree_hal_profile_sink_t) {
     // SAFETY: `begin` gave IREE one count of the `Arc`, and this is the last use of it.
     drop(unsafe { Arc::from_raw(sink.cast_const().cast::<Sink>()) });
@@ -309,7 +282,6 @@ unsafe extern "C" fn begin_session(
     let (sink, metadata) = unsafe { (&*sink.cast::<Sink>(), Metadata::new(metadata)) };
     let mut state = sink.lock();
     if let Err(error) = state.file.record(RecordType::SessionBegin, &metadata, &[]) {
-        let error = state.file.error(error);
         state.rest.failure.get_or_insert(error);
     }
     ptr::null_mut()
@@ -339,119 +311,4 @@ unsafe extern "C" fn end_session(
     _: sys::iree_status_code_t,
 ) -> sys::iree_status_t {
     ptr::null_mut()
-}
-
-#[derive(Clone, Copy)]
-enum RecordType {
-    SessionBegin = sys::IREE_HAL_PROFILE_FILE_RECORD_TYPE_SESSION_BEGIN as isize,
-    Chunk = sys::IREE_HAL_PROFILE_FILE_RECORD_TYPE_CHUNK as isize,
-    SessionEnd = sys::IREE_HAL_PROFILE_FILE_RECORD_TYPE_SESSION_END as isize,
-}
-
-/// A profile bundle: `iree/hal/utils/profile_file.h`.
-struct ProfileFile {
-    path: PathBuf,
-    out: BufWriter<File>,
-    /// Bytes written.
-    length: u64,
-    session_id: u64,
-}
-
-impl ProfileFile {
-    /// Bytes before the content type of a record.
-    const RECORD_HEADER: usize = 104;
-
-    fn create(path: &Path) -> Result<Self> {
-        let file = File::create(path).map_err(|error| {
-            Error::from(error).context(format!("creating the profile {}", path.display()))
-        })?;
-        let mut file =
-            Self { path: path.to_owned(), out: BufWriter::new(file), length: 0, session_id: 0 };
-        // The length 0 stands for an unfinished file.
-        file.header(0).map_err(|error| file.error(error))?;
-        Ok(file)
-    }
-
-    fn header(&mut self, length: u64) -> io::Result<()> {
-        let mut header = Vec::new();
-        header.extend(b"IRPF");
-        header.extend(1u16.to_le_bytes());
-        header.extend(6u16.to_le_bytes());
-        header.extend(24u32.to_le_bytes());
-        header.extend(0u32.to_le_bytes());
-        header.extend(length.to_le_bytes());
-        self.length = self.length.max(header.len() as u64);
-        self.out.write_all(&header)
-    }
-
-    fn record(
-        &mut self,
-        kind: RecordType,
-        metadata: &Metadata<'_>,
-        payload: &[&[u8]],
-    ) -> io::Result<()> {
-        let raw = metadata.raw;
-        self.session_id = raw.session_id;
-        let payload_length: usize = payload.iter().map(|bytes| bytes.len()).sum();
-        let header_length = Self::RECORD_HEADER;
-        let length =
-            header_length + metadata.content_type.len() + metadata.name.len() + payload_length;
-        let truncated = if raw.dropped_record_count == 0 { 0 } else { 1 };
-        let mut header = Vec::with_capacity(header_length);
-        for value in [
-            length as u64,
-            payload_length as u64,
-            raw.session_id,
-            raw.stream_id,
-            raw.event_id,
-            raw.executable_id,
-            raw.command_buffer_id,
-        ] {
-            header.extend(value.to_le_bytes());
-        }
-        for value in [
-            header_length as u32,
-            metadata.content_type.len() as u32,
-            metadata.name.len() as u32,
-            raw.physical_device_ordinal,
-            raw.queue_ordinal,
-            0, // padding
-        ] {
-            header.extend(value.to_le_bytes());
-        }
-        header.extend((raw.flags | truncated).to_le_bytes());
-        header.extend(raw.dropped_record_count.to_le_bytes());
-        header.extend(0u32.to_le_bytes());
-        header.extend((kind as u16).to_le_bytes());
-        header.extend(0u16.to_le_bytes());
-        debug_assert_eq!(header.len(), header_length);
-        self.length += length as u64;
-        self.out.write_all(&header)?;
-        self.out.write_all(metadata.content_type)?;
-        self.out.write_all(metadata.name)?;
-        payload.iter().try_for_each(|bytes| self.out.write_all(bytes))
-    }
-
-    /// Writes the end of the session and the file's length.
-    fn finish(&mut self) -> io::Result<()> {
-        let raw = sys::iree_hal_profile_chunk_metadata_t {
-            session_id: self.session_id,
-            physical_device_ordinal: u32::MAX,
-            queue_ordinal: u32::MAX,
-            ..Default::default()
-        };
-        let end = Metadata {
-            raw: &raw,
-            content_type: b"application/vnd.iree.hal.profile.session",
-            name: b"",
-        };
-        self.record(RecordType::SessionEnd, &end, &[])?;
-        self.out.rewind()?;
-        self.header(self.length)?;
-        self.out.flush()
-    }
-
-    fn error(&self, error: io::Error) -> Error {
-        Error::from(error).context(format!("writing the profile {}", self.path.display()))
-    }
 }

@@ -43,6 +43,30 @@ fn safe_signatures_have_no_raw_types() {
     assert!(seen > 150, "only {seen} signatures found");
 }
 
+/// Variants and fields may be added without breaking who matches on them or makes them.
+#[test]
+fn what_may_grow_says_so() {
+    let mut seen = 0;
+    visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut |path, text| {
+        for start in ["\npub enum ", "\npub struct "] {
+            for (at, _) in text.match_indices(start) {
+                let item = text[at + 1..].split("\n}").next().unwrap();
+                let name = item.lines().next().unwrap();
+                let fields = name.ends_with('{') && item.contains("\n    pub ");
+                if !start.contains("enum") && !fields {
+                    continue;
+                }
+                // Its attributes are the lines above, down from the last that is empty or a comment.
+                let above = text[..at].lines().rev().take_while(|line| !line.starts_with("///"));
+                let marked = above.take(5).any(|line| line == "#[non_exhaustive]");
+                assert!(marked, "{}: {name}", path.display());
+                seen += 1;
+            }
+        }
+    });
+    assert!(seen >= 15, "only {seen} types found");
+}
+
 fn visit(folder: &Path, look: &mut dyn FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -101,7 +101,7 @@ fn with_kernel(kernel: Kernel) -> (Device, Session) {
              %y_view = hal.tensor.export %ready ",
         );
     let kernels = Kernels::new().with("scale", kernel);
-    let options = DeviceOptions { kernels, ..DeviceOptions::default() };
+    let options = DeviceOptions::default().kernels(kernels);
     let device = Instance::get().unwrap().device_with("local-task", &options).unwrap();
     let bytes = compile(&source, &CompileOptions::default());
     let session = Session::builder(&device).module(module(&bytes)).build().unwrap();

@@ -7,9 +7,7 @@ use std::thread;
 use iree_rt::{
     BufferView, Code, CompileOptions, Module, ScalarType, Session, Tensor, Value, ValueType, bf16,
 };
-use support::{device, kinds, module, session};
-
-const BOTH_CPU_DEVICES: [&str; 2] = ["local-task", "local-sync"];
+use support::{BOTH_CPU_DEVICES, device, kinds, module, session};
 
 fn floats(session: &Session, data: &[f32]) -> Value {
     session.device().buffer_view(&[data.len()], data).unwrap().into()

@@ -88,7 +88,7 @@ fn a_call_in_flight_uses_several_devices() {
 #[test]
 fn groups_know_their_devices() {
     let instance = Instance::get().unwrap();
-    let one = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+    let one = DeviceOptions::default().threads(1);
     let devices = [("local-task", &one), ("local-sync", &DeviceOptions::default())];
     let group = instance.device_group_with(&devices).unwrap();
     let uris: Vec<_> = group.devices().map(|device| device.uri().to_owned()).collect();

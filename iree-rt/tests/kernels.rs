@@ -81,7 +81,7 @@ fn vmfb(source: &str) -> Vec<u8> {
 }
 
 fn open(uri: &str, kernels: Kernels) -> Device {
-    let options = DeviceOptions { kernels, ..DeviceOptions::default() };
+    let options = DeviceOptions::default().kernels(kernels);
     Instance::get().unwrap().device_with(uri, &options).unwrap()
 }
 
@@ -206,10 +206,8 @@ fn a_missing_kernel_is_named() {
 
 #[test]
 fn devices_without_kernels_say_so() {
-    let options = DeviceOptions {
-        kernels: Kernels::new().with("k", elementwise(|x, _| x)),
-        ..DeviceOptions::default()
-    };
+    let kernels = Kernels::new().with("k", elementwise(|x, _| x));
+    let options = DeviceOptions::default().kernels(kernels);
     let error = Instance::get().unwrap().device_with("cuda", &options).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().contains("`cuda` cannot call Rust kernels"), "{error}");

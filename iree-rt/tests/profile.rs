@@ -22,7 +22,7 @@ fn file(name: &str) -> PathBuf {
 }
 
 fn profiled(uri: &str, path: &Path) -> iree_rt::Result<Device> {
-    let options = DeviceOptions { profile: Some(path.to_owned()), ..DeviceOptions::default() };
+    let options = DeviceOptions::default().profile(path.to_owned());
     Instance::get()?.device_with(uri, &options)
 }
 

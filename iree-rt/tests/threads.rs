@@ -8,14 +8,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use iree_rt::{BufferView, Call, CompileOptions, Device, Module, Session};
-use support::{OTHER, compile, device, kinds, module};
+use support::{BOTH_CPU_DEVICES, OTHER, compile, device, kinds, module};
 
 /// More than there are cores, so that they meet in the middle of things.
 const THREADS: usize = 6;
 const ROUNDS: usize = 12;
 const CALLS: usize = 20;
-
-const BOTH_CPU_DEVICES: [&str; 2] = ["local-task", "local-sync"];
 
 fn open(device: &Device, module: &Module) -> Session {
     Session::builder(device).module(module.clone()).build().unwrap()

@@ -167,7 +167,7 @@ mod call {
         /// Calls.
         pub fn run(self) -> Result<ExitCode> {
             let threads = self.threads.map(|threads| threads as usize);
-            let options = DeviceOptions { threads, ..DeviceOptions::default() };
+            let options = DeviceOptions::default().threads(threads);
             let device = Instance::get()?.device_with(&self.device, &options)?;
             let mut builder = Session::builder(&device);
             for path in &self.module {

@@ -7,18 +7,19 @@ use iree_sys as sys;
 ///
 /// IREE has no other way to say these: parameters in a device's URI (`cuda://0?name=value`) are
 /// read by its CUDA driver and ignored.
+///
+/// ```
+/// use iree_rt::{DeviceOptions, cuda};
+///
+/// let cuda = cuda::Options::default().pool_bytes(2 << 30);
+/// let options = DeviceOptions::default().cuda(cuda);
+/// # let _ = options;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How command buffers run.
-    pub command_buffers: CommandBuffers,
-    /// Whether calls allocate their results and intermediate tensors from pools, in the order of
-    /// the device's stream, where the GPU can (default). Such results cannot be exported: without
-    /// pools they can, but each allocation and release stops the GPU.
-    pub async_allocations: bool,
-    /// Bytes of freed memory that each pool keeps for the next call instead of giving it back to
-    /// the system whenever the device is waited for; default 512 MiB.
-    /// [`Device::trim`](crate::Device::trim) gives it back.
-    pub pool_bytes: u64,
+    command_buffers: CommandBuffers,
+    async_allocations: bool,
+    pool_bytes: u64,
 }
 
 /// How a device of CUDA runs command buffers.
@@ -44,6 +45,28 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How command buffers run.
+    pub fn command_buffers(mut self, how: CommandBuffers) -> Self {
+        self.command_buffers = how;
+        self
+    }
+
+    /// Whether calls allocate their results and intermediate tensors from pools, in the order of
+    /// the device's stream, where the GPU can (default). Such results cannot be exported: without
+    /// pools they can, but each allocation and release stops the GPU.
+    pub fn async_allocations(mut self, from_pools: bool) -> Self {
+        self.async_allocations = from_pools;
+        self
+    }
+
+    /// Bytes of freed memory that each pool keeps for the next call instead of giving it back to
+    /// the system whenever the device is waited for; default 512 MiB.
+    /// [`Device::trim`](crate::Device::trim) gives it back.
+    pub fn pool_bytes(mut self, bytes: u64) -> Self {
+        self.pool_bytes = bytes;
+        self
+    }
+
     /// These in the words of `iree/hal/drivers/cuda/api.h`, whose own default is graphs and pools
     /// that keep nothing.
     #[cfg_attr(not(cuda_driver), expect(dead_code, reason = "the runtime has no CUDA driver"))]

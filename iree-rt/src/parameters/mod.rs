@@ -3,8 +3,9 @@
 //! A program that says `#flow.parameter.named<"model"::"w">` asks for the parameter `w` of the
 //! scope `model` when its session is built. [`ParameterIndex`] reads archives of them (`.irpa`,
 //! `.gguf`, `.safetensors`) or collects what is in memory, and writes `.irpa`;
-//! [`ParameterProvider`] answers with whatever Rust code makes.
+//! [`ParameterProvider`] answers with whatever Rust code makes, and takes what programs write.
 
+mod answer;
 mod archive;
 mod formats;
 mod index;

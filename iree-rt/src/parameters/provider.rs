@@ -1,21 +1,22 @@
 //! Providers: what answers a session that asks for parameters.
 
-use std::ffi::c_void;
 use std::ptr;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
+use super::answer;
 use super::index::ParameterIndex;
-use crate::callback;
 use crate::error::{Code, Error, Result};
 use crate::instance::Instance;
 use crate::module::VmModule;
-use crate::status::{check, status_of};
+use crate::status::check;
 
 /// Rust code that answers with parameters as programs ask for them: decrypted, fetched, generated.
+/// It may take what they write, too ([`write`](Self::write)).
 ///
-/// It is asked by the threads that build sessions.
+/// It is asked by the threads that build sessions, and told what programs write by those that call
+/// them.
 ///
 /// ```
 /// use iree_rt::{Code, Error, ParameterProvider, Result};
@@ -67,6 +68,83 @@ pub trait ParameterProvider: Send + Sync {
     /// [`NotFound`](Code::NotFound) when there is no such parameter; they end the building of the
     /// session, as panics do.
     fn load(&self, scope: &str, name: &str) -> Result<Vec<u8>>;
+
+    /// Takes `data`, which a program writes to the bytes from `offset` on of the parameter `name` of
+    /// `scope` (`flow.parameter.write`): a checkpoint, say.
+    ///
+    /// The call that writes waits for what it writes, and for this, also one that was started with
+    /// [`call_async`](crate::Session::call_async). Parameters of a [`ParameterIndex`] are not written.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use std::sync::{Arc, Mutex, PoisonError};
+    /// use iree_rt::{Code, Error, ParameterProvider, Result};
+    ///
+    /// #[derive(Clone, Default)]
+    /// struct Checkpoint(Arc<Mutex<HashMap<String, Vec<u8>>>>);
+    ///
+    /// impl ParameterProvider for Checkpoint {
+    ///     fn supports(&self, scope: &str) -> bool {
+    ///         scope == "checkpoint"
+    ///     }
+    ///
+    ///     fn load(&self, _scope: &str, name: &str) -> Result<Vec<u8>> {
+    ///         let saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    ///         let saved = saved.get(name).cloned();
+    ///         saved.ok_or_else(|| Error::new(Code::NotFound, "nothing was saved"))
+    ///     }
+    ///
+    ///     fn write(&self, _scope: &str, name: &str, offset: u64, data: &[u8]) -> Result<()> {
+    ///         let mut saved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    ///         let bytes = saved.entry(name.to_owned()).or_default();
+    ///         let start = usize::try_from(offset)
+    ///             .map_err(|_| Error::new(Code::OutOfRange, "past all memory"))?;
+    ///         bytes.resize(bytes.len().max(start + data.len()), 0);
+    ///         bytes[start..start + data.len()].copy_from_slice(data);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # #[cfg(feature = "link")] fn main() -> Result<()> {
+    /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+    /// let vmfb = Compiler::find()?.compile(
+    ///     r#"module @program {
+    ///          func.func @double(%a: tensor<2xf32>) -> tensor<2xf32> {
+    ///            %scope = util.buffer.constant : !util.buffer = "checkpoint"
+    ///            %name = util.buffer.constant : !util.buffer = "last"
+    ///            %offset = arith.constant 0 : i64
+    ///            %0 = stablehlo.add %a, %a : tensor<2xf32>
+    ///            %1 = flow.parameter.write %0 -> %scope::%name[%offset] : tensor<2xf32>
+    ///            return %1 : tensor<2xf32>
+    ///          }
+    ///        }"#,
+    ///     // What the compiler evaluates itself would have no parameters.
+    ///     &CompileOptions::default().flag("--iree-opt-const-eval=false"),
+    /// )?;
+    /// let device = Instance::get()?.device("local-task")?;
+    /// // SAFETY: compiled just now for the CPU of this machine.
+    /// let program = unsafe { Module::from_bytes(&vmfb)? };
+    /// let checkpoint = Checkpoint::default();
+    /// let builder = Session::builder(&device).parameter_provider(checkpoint.clone());
+    /// let mut session = builder.module(program).build()?;
+    /// let double = session.function("program.double")?;
+    /// session.call(&double, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
+    /// let saved = checkpoint.load("checkpoint", "last")?;
+    /// assert_eq!(saved, [2f32.to_le_bytes(), 4f32.to_le_bytes()].concat());
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unimplemented`](Code::Unimplemented) unless a provider has its own; they are those of the
+    /// call that writes, as panics are.
+    fn write(&self, scope: &str, name: &str, offset: u64, data: &[u8]) -> Result<()> {
+        let _ = (scope, name, offset, data);
+        Err(Error::new(
+            Code::Unimplemented,
+            "the provider of this scope takes nothing that programs write",
+        ))
+    }
 }
 
 /// A reference to a provider of IREE.
@@ -80,20 +158,15 @@ impl Provider {
     pub(crate) fn of_index(scope: &str, index: &ParameterIndex) -> Result<Self> {
         let native = Self::native(scope, index)?;
         let (scope, index) = (scope.to_owned(), index.clone());
-        Ok(Self::of_source(Source::Index { scope, index, native }))
+        Ok(Self(answer::provider(Source::Index { scope, index, native })))
     }
 
     pub(crate) fn of_rust(provider: Box<dyn ParameterProvider>) -> Self {
-        Self::of_source(Source::Rust(provider))
-    }
-
-    fn of_source(source: Source) -> Self {
-        let base = sys::iree_io_parameter_provider_t { ref_count: 1, vtable: &VTABLE };
-        Self(Box::into_raw(Box::new(Answering { base, source })).cast())
+        Self(answer::provider(Source::Rust(provider)))
     }
 
     /// IREE's own.
-    fn native(scope: &str, index: &ParameterIndex) -> Result<Self> {
+    pub(super) fn native(scope: &str, index: &ParameterIndex) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the index is live and retained; the scope is copied.
         check(unsafe {
@@ -107,12 +180,64 @@ impl Provider {
         })?;
         Ok(Self(raw))
     }
+
+    pub(super) fn raw(&self) -> *mut sys::iree_io_parameter_provider_t {
+        self.0
+    }
 }
 
 impl Drop for Provider {
     fn drop(&mut self) {
         // SAFETY: a reference of ours, not used again.
         unsafe { sys::iree_io_parameter_provider_release(self.0) };
+    }
+}
+
+/// Where a provider has its parameters from.
+pub(super) enum Source {
+    Index { scope: String, index: ParameterIndex, native: Provider },
+    Rust(Box<dyn ParameterProvider>),
+}
+
+impl Source {
+    pub(super) fn supports(&self, asked: &str) -> bool {
+        match self {
+            Self::Index { scope, .. } => scope == asked,
+            Self::Rust(provider) => provider.supports(asked),
+        }
+    }
+
+    /// Adds the parameter `name` to another index, in memory that nothing else uses.
+    pub(super) fn copy(
+        &self,
+        scope: &str,
+        name: &str,
+        to: &ParameterIndex,
+        key: &str,
+    ) -> Result<()> {
+        let copied = match self {
+            Self::Index { index, .. } => index.copy(name, to, key),
+            Self::Rust(provider) => {
+                provider.load(scope, name).and_then(|bytes| to.add_owned(key, bytes))
+            }
+        };
+        copied.map_err(|error| {
+            error.context(format!("loading parameter `{name}` of scope `{scope}`"))
+        })
+    }
+
+    /// Takes what a program writes.
+    pub(super) fn write(&self, scope: &str, name: &str, offset: u64, data: &[u8]) -> Result<()> {
+        let written = match self {
+            Self::Index { .. } => Err(Error::new(
+                Code::Unimplemented,
+                "parameters of an index are not written; a ParameterProvider may take them",
+            )),
+            Self::Rust(provider) => provider.write(scope, name, offset, data),
+        };
+        written.map_err(|error| {
+            error.context(format!("writing parameter `{name}` of scope `{scope}`"))
+        })
     }
 }
 
@@ -150,243 +275,4 @@ impl Load for Providers {
         })?;
         Ok(VmModule::own(module))
     }
-}
-
-/// A provider of ours as IREE sees it, which finds count and table at its start.
-#[repr(C)]
-struct Answering {
-    base: sys::iree_io_parameter_provider_t,
-    source: Source,
-}
-
-/// Where a provider has its parameters from.
-enum Source {
-    Index { scope: String, index: ParameterIndex, native: Provider },
-    Rust(Box<dyn ParameterProvider>),
-}
-
-impl Source {
-    fn supports(&self, asked: &str) -> bool {
-        match self {
-            Self::Index { scope, .. } => scope == asked,
-            Self::Rust(provider) => provider.supports(asked),
-        }
-    }
-
-    /// Adds the parameter `name` to another index, in memory that nothing else uses.
-    fn copy(&self, scope: &str, name: &str, to: &ParameterIndex, key: &str) -> Result<()> {
-        let copied = match self {
-            Self::Index { index, .. } => index.copy(name, to, key),
-            Self::Rust(provider) => {
-                provider.load(scope, name).and_then(|bytes| to.add_owned(key, bytes))
-            }
-        };
-        copied.map_err(|error| {
-            error.context(format!("loading parameter `{name}` of scope `{scope}`"))
-        })
-    }
-}
-
-static VTABLE: sys::iree_io_parameter_provider_vtable_t =
-    sys::iree_io_parameter_provider_vtable_t {
-        destroy: Some(destroy),
-        notify: Some(notify),
-        query_support: Some(query_support),
-        load: Some(load),
-        gather: Some(gather),
-        scatter: Some(scatter),
-    };
-
-/// # Safety
-/// `raw` is a live provider with [`VTABLE`].
-unsafe fn source<'a>(raw: *mut sys::iree_io_parameter_provider_t) -> &'a Source {
-    // SAFETY: by the contract of this function; only its count changes.
-    unsafe { &(*raw.cast::<Answering>()).source }
-}
-
-/// # Safety
-/// `view` points to live bytes.
-unsafe fn name<'a>(view: sys::iree_string_view_t) -> Result<&'a str> {
-    if view.size == 0 {
-        return Ok("");
-    }
-    // SAFETY: by the contract of this function.
-    let bytes = unsafe { std::slice::from_raw_parts(view.data.cast::<u8>(), view.size) };
-    std::str::from_utf8(bytes).map_err(|_| Error::invalid("a parameter's name is not UTF-8"))
-}
-
-/// What a program asks for at once, copied to an index under the numbers of the requests: two
-/// requests for one parameter get two copies.
-struct Copies {
-    provider: Provider,
-    spans: Vec<(String, sys::iree_io_parameter_span_t)>,
-}
-
-impl Copies {
-    /// # Safety
-    /// `enumerator` lists `count` parameters, and is live.
-    unsafe fn make(
-        source: &Source,
-        scope: &str,
-        count: usize,
-        enumerator: sys::iree_io_parameter_enumerator_t,
-    ) -> Result<Self> {
-        let enumerate = enumerator.fn_.expect("IREE passes an enumerator");
-        let index = ParameterIndex::new()?;
-        let mut spans = Vec::with_capacity(count);
-        for at in 0..count {
-            let mut key = sys::iree_string_view_empty();
-            let mut span = sys::iree_io_parameter_span_t::default();
-            // SAFETY: by the contract of this function; names live as long as the enumerator.
-            let name = unsafe {
-                check(enumerate(enumerator.user_data, at, &mut key, &mut span))?;
-                name(key)?
-            };
-            let key = at.to_string();
-            source.copy(scope, name, &index, &key)?;
-            spans.push((key, span));
-        }
-        Ok(Self { provider: Provider::native(scope, &index)?, spans })
-    }
-
-    /// Lists the copies, while `self` lives.
-    fn enumerator(&self) -> sys::iree_io_parameter_enumerator_t {
-        unsafe extern "C" fn enumerate(
-            user_data: *mut c_void,
-            at: usize,
-            key: *mut sys::iree_string_view_t,
-            span: *mut sys::iree_io_parameter_span_t,
-        ) -> sys::iree_status_t {
-            // SAFETY: the spans of live copies, which IREE counts through; out pointers are valid.
-            unsafe {
-                let spans = &*user_data.cast::<Vec<(String, sys::iree_io_parameter_span_t)>>();
-                *key = sys::iree_make_string_view(&spans[at].0);
-                *span = spans[at].1;
-            }
-            status_of(Ok(()))
-        }
-        sys::iree_io_parameter_enumerator_t {
-            fn_: Some(enumerate),
-            user_data: (&raw const self.spans).cast_mut().cast(),
-        }
-    }
-}
-
-/// Lets a provider of IREE's own do what a program asks for: that of the index, if its memory may be
-/// `shared`, else one of copies.
-///
-/// # Safety
-/// All are of one live call of a provider with [`VTABLE`].
-unsafe fn answer(
-    raw: *mut sys::iree_io_parameter_provider_t,
-    scope: sys::iree_string_view_t,
-    count: usize,
-    enumerator: sys::iree_io_parameter_enumerator_t,
-    shared: bool,
-    deliver: impl FnOnce(
-        *mut sys::iree_io_parameter_provider_t,
-        sys::iree_io_parameter_enumerator_t,
-    ) -> sys::iree_status_t,
-) -> sys::iree_status_t {
-    // SAFETY: by the contract of this function.
-    let source = unsafe { source(raw) };
-    let answer = callback::catch(|| match source {
-        Source::Index { index, native, .. } if shared && !index.has_wide_splats()? => {
-            Ok(Answer::Shared(native))
-        }
-        // SAFETY: by the contract of this function.
-        _ => unsafe { Copies::make(source, name(scope)?, count, enumerator).map(Answer::Copies) },
-    });
-    // Operations that still run afterwards keep the files that they read.
-    match answer {
-        Ok(Answer::Shared(native)) => deliver(native.0, enumerator),
-        Ok(Answer::Copies(copies)) => deliver(copies.provider.0, copies.enumerator()),
-        Err(error) => status_of(Err(error)),
-    }
-}
-
-enum Answer<'a> {
-    Shared(&'a Provider),
-    Copies(Copies),
-}
-
-unsafe extern "C" fn destroy(raw: *mut sys::iree_io_parameter_provider_t) {
-    // SAFETY: the box that `of_source` made; IREE destroys it once.
-    callback::catch_quietly(|| drop(unsafe { Box::from_raw(raw.cast::<Answering>()) }));
-}
-
-unsafe extern "C" fn notify(
-    _: *mut sys::iree_io_parameter_provider_t,
-    _: sys::iree_io_parameter_provider_signal_t,
-) -> sys::iree_status_t {
-    status_of(Ok(()))
-}
-
-unsafe extern "C" fn query_support(
-    raw: *mut sys::iree_io_parameter_provider_t,
-    scope: sys::iree_string_view_t,
-) -> bool {
-    // SAFETY: IREE calls with a live provider of ours, and a live text.
-    callback::catch(|| unsafe { Ok(source(raw).supports(name(scope)?)) }).unwrap_or(false)
-}
-
-unsafe extern "C" fn load(
-    raw: *mut sys::iree_io_parameter_provider_t,
-    device: *mut sys::iree_hal_device_t,
-    affinity: sys::iree_hal_queue_affinity_t,
-    wait: sys::iree_hal_semaphore_list_t,
-    signal: sys::iree_hal_semaphore_list_t,
-    scope: sys::iree_string_view_t,
-    params: sys::iree_hal_buffer_params_t,
-    count: usize,
-    enumerator: sys::iree_io_parameter_enumerator_t,
-    emitter: sys::iree_io_parameter_emitter_t,
-) -> sys::iree_status_t {
-    // IREE hands out memory of the index itself where it can, also to a program that is about to
-    // change it: such a program gets its own.
-    let immutable = params.usage & sys::IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE != 0;
-    // SAFETY: all arguments are those of this call, passed on.
-    unsafe {
-        answer(raw, scope, count, enumerator, immutable, |inner, enumerator| {
-            sys::iree_io_parameter_provider_load(
-                inner, device, affinity, wait, signal, scope, params, count, enumerator, emitter,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn gather(
-    raw: *mut sys::iree_io_parameter_provider_t,
-    device: *mut sys::iree_hal_device_t,
-    affinity: sys::iree_hal_queue_affinity_t,
-    wait: sys::iree_hal_semaphore_list_t,
-    signal: sys::iree_hal_semaphore_list_t,
-    scope: sys::iree_string_view_t,
-    target: *mut sys::iree_hal_buffer_t,
-    count: usize,
-    enumerator: sys::iree_io_parameter_enumerator_t,
-) -> sys::iree_status_t {
-    // SAFETY: all arguments are those of this call, passed on.
-    unsafe {
-        answer(raw, scope, count, enumerator, true, |inner, enumerator| {
-            sys::iree_io_parameter_provider_gather(
-                inner, device, affinity, wait, signal, scope, target, count, enumerator,
-            )
-        })
-    }
-}
-
-unsafe extern "C" fn scatter(
-    _: *mut sys::iree_io_parameter_provider_t,
-    _: *mut sys::iree_hal_device_t,
-    _: sys::iree_hal_queue_affinity_t,
-    _: sys::iree_hal_semaphore_list_t,
-    _: sys::iree_hal_semaphore_list_t,
-    _: *mut sys::iree_hal_buffer_t,
-    _: sys::iree_string_view_t,
-    _: usize,
-    _: sys::iree_io_parameter_enumerator_t,
-) -> sys::iree_status_t {
-    let message = "parameters are not written back";
-    status_of(Err(Error::new(Code::Unimplemented, message)))
 }

@@ -96,10 +96,10 @@ fn without_a_driver_one_sentence_says_so() {
 #[test]
 fn options_are_for_the_devices_that_have_them() {
     let instance = Instance::get().unwrap();
-    let streams = Options { command_buffers: CommandBuffers::Graph, ..Options::default() };
-    let pools = Options { async_allocations: false, ..Options::default() };
+    let streams = Options::default().command_buffers(CommandBuffers::Graph);
+    let pools = Options::default().async_allocations(false);
     for cuda in [streams, pools] {
-        let options = DeviceOptions { cuda, ..DeviceOptions::default() };
+        let options = DeviceOptions::default().cuda(cuda);
         for uri in ["local-task", "local-sync"] {
             let error = instance.device_with(uri, &options).unwrap_err();
             assert_eq!(error.code(), Code::InvalidArgument);
@@ -110,10 +110,10 @@ fn options_are_for_the_devices_that_have_them() {
     let nothing = Kernel::new(0, 0, |_| Ok(()));
     let file = std::env::temp_dir().join("never-made.ireeprof");
     for options in [
-        DeviceOptions { threads: Some(1), ..plain() },
-        DeviceOptions { cpus: Some(vec![0]), ..plain() },
-        DeviceOptions { kernels: Kernels::new().with("never_called", nothing), ..plain() },
-        DeviceOptions { profile: Some(file.clone()), ..plain() },
+        plain().threads(1),
+        plain().cpus(vec![0]),
+        plain().kernels(Kernels::new().with("never_called", nothing)),
+        plain().profile(file.clone()),
     ] {
         let error = instance.device_with("cuda", &options).unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);

@@ -190,8 +190,8 @@ fn tensors_become_slices_and_stay_as_long() {
 fn results_are_exported_without_pools_only() {
     let stream = stream();
     for async_allocations in [true, false] {
-        let cuda = Options { async_allocations, ..Options::default() };
-        let options = DeviceOptions { cuda, ..DeviceOptions::default() };
+        let cuda = Options::default().async_allocations(async_allocations);
+        let options = DeviceOptions::default().cuda(cuda);
         let device = Instance::get().unwrap().device_with("cuda", &options).unwrap();
         let a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
         let sum = add(&mut session(&device), &a, &a);

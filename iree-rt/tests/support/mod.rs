@@ -3,11 +3,14 @@
 #![allow(dead_code)]
 
 pub mod in_flight;
+pub mod parameters;
 
 use std::sync::OnceLock;
 
 use iree_rt::{Code, CompileOptions, Compiler, Device, Instance, Module, Result, Session};
 use iree_sys::allocator::{fail_after, failure_pending, usage};
+
+pub const BOTH_CPU_DEVICES: [&str; 2] = ["local-task", "local-sync"];
 
 /// Functions on tensors of all element types, on scalars, and on state.
 pub const KINDS: &str = r#"

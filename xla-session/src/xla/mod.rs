@@ -37,20 +37,15 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     let context = options.context_of(&config)?;
     let uri = options.device.as_deref().unwrap_or("local-task");
     let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
-    let device = instance
-        .device_with(
-            uri,
-            &DeviceOptions {
-                threads: options.threads,
-                kernels: match uri.starts_with("local-") {
-                    true => products::kernels(),
-                    false => Kernels::default(),
-                },
-                profile: options.profile.clone(),
-                ..DeviceOptions::default()
-            },
-        )
-        .map_err(iree("opening the device"))?;
+    let kernels = match uri.starts_with("local-") {
+        true => products::kernels(),
+        false => Kernels::default(),
+    };
+    let how = DeviceOptions::default()
+        .threads(options.threads)
+        .kernels(kernels)
+        .profile(options.profile.clone());
+    let device = instance.device_with(uri, &how).map_err(iree("opening the device"))?;
     let machine = Machine::of(&device, options)?;
 
     let start = Instant::now();
