@@ -114,7 +114,9 @@ fn default_model(shelves: &[PathBuf]) -> Result<Model> {
         [] => String::new(),
         some => format!(" that is whole ({})", some.join(", ")),
     };
-    bail!("no folder `models` holds a model{why}: give one with --model FOLDER or --model OWNER/NAME")
+    bail!(
+        "no folder `models` holds a model{why}: give one with --model FOLDER or --model OWNER/NAME"
+    )
 }
 
 /// What a model's folder lacks for text in and text out.
@@ -193,6 +195,9 @@ mod tests {
         for part in ["a has no tokenizer.json", "b has no model.safetensors", "--model FOLDER"] {
             assert!(error.contains(part), "{part}: {error}");
         }
-        assert_eq!(parse("a", std::slice::from_ref(&near)).unwrap(), Source::Folder(near.join("a")));
+        assert_eq!(
+            parse("a", std::slice::from_ref(&near)).unwrap(),
+            Source::Folder(near.join("a"))
+        );
     }
 }
