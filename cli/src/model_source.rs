@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::hub::{Hub, ModelId};
@@ -12,7 +12,7 @@ use crate::progress::Progress;
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
     /// A folder in Hugging Face layout, a name in `models/`, or a Hugging Face id
-    /// (`owner/name`, `owner/name@revision`) [default: the model in `models/`]
+    /// (`owner/name`, `owner/name@revision`) [default: the first whole model in `models/`]
     ///
     /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
     /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere.
@@ -100,16 +100,42 @@ fn models(shelves: &[PathBuf]) -> Vec<Model> {
     models
 }
 
+/// The first by name that can answer a prompt; a configuration alone (as for `bench --load-mode
+/// random`) has to be asked for by its name.
 fn default_model(shelves: &[PathBuf]) -> Result<Model> {
-    models(shelves).into_iter().next().context(
-        "the repository's `models` folder holds no model: give one with --model FOLDER or \
-         --model OWNER/NAME",
+    let mut passed_over = Vec::new();
+    for model in models(shelves) {
+        match missing(&model.folder) {
+            Some(part) => passed_over.push(format!("{} has no {part}", model.name)),
+            None => return Ok(model),
+        }
+    }
+    let why = match passed_over.as_slice() {
+        [] => String::new(),
+        some => format!(" that is whole ({})", some.join(", ")),
+    };
+    bail!(
+        "no folder `models` holds a model{why}: give one with --model FOLDER or --model OWNER/NAME"
     )
 }
 
-/// The model that commands use when none is given, if there is one.
-pub fn default() -> Option<Model> {
-    default_model(&shelves()).ok()
+/// What a model's folder lacks for text in and text out.
+fn missing(folder: &Path) -> Option<&'static str> {
+    let has = |name| folder.join(name).is_file();
+    if !has("tokenizer.json") {
+        return Some("tokenizer.json");
+    }
+    let weights = has("model.safetensors") || has("model.safetensors.index.json");
+    (!weights).then_some("model.safetensors")
+}
+
+/// The model that commands use when none is given.
+///
+/// # Errors
+///
+/// There is none; the message says what was looked at.
+pub fn default() -> Result<Model> {
+    default_model(&shelves())
 }
 
 #[cfg(test)]
@@ -120,7 +146,9 @@ mod tests {
         let shelf = tempfile::tempdir().unwrap();
         for name in names {
             std::fs::create_dir(shelf.path().join(name)).unwrap();
-            std::fs::write(shelf.path().join(name).join("config.json"), "{}").unwrap();
+            for file in ["config.json", "tokenizer.json", "model.safetensors"] {
+                std::fs::write(shelf.path().join(name).join(file), "{}").unwrap();
+            }
         }
         shelf
     }
@@ -153,5 +181,23 @@ mod tests {
         let model = default_model(&shelves).unwrap();
         assert_eq!((model.name.as_str(), model.folder), ("b", near.path().join("b")));
         assert!(default_model(&[]).unwrap_err().to_string().contains("--model"));
+    }
+
+    #[test]
+    fn a_model_that_lacks_a_part_is_no_default() {
+        // A bundle's: configurations, beside the program.
+        let (near, far) = (shelf(&["a", "b"]), shelf(&["c"]));
+        std::fs::remove_file(near.path().join("a/tokenizer.json")).unwrap();
+        std::fs::remove_file(near.path().join("b/model.safetensors")).unwrap();
+        let (near, far) = (near.path().to_owned(), far.path().to_owned());
+        assert_eq!(default_model(&[near.clone(), far]).unwrap().name, "c");
+        let error = default_model(std::slice::from_ref(&near)).unwrap_err().to_string();
+        for part in ["a has no tokenizer.json", "b has no model.safetensors", "--model FOLDER"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert_eq!(
+            parse("a", std::slice::from_ref(&near)).unwrap(),
+            Source::Folder(near.join("a"))
+        );
     }
 }

@@ -17,7 +17,8 @@ Examples:
 
 Neither a GPU nor the weights are needed here: with --load-mode random a config.json is enough. Over
 there no compiler is looked for as long as the folder holds what a command needs. A GPU runs the
-newest of these targets that is not newer than itself: sm_89 on an H100 or H200, sm_80 on an A100.")]
+newest of these targets that is not newer than itself: sm_89 on an H100, H200 or B200, sm_80 on an
+A100.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,

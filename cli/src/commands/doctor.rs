@@ -223,10 +223,11 @@ fn cache(folder: Option<&Path>) -> Check {
     }
 }
 
-fn model(found: Option<Model>) -> Check {
+fn model(found: Result<Model>) -> Check {
     const NAME: &str = "model";
-    let Some(Model { name, folder }) = found else {
-        return Check::note(NAME, "none in the repository", "name one with --model");
+    let Model { name, folder } = match found {
+        Ok(model) => model,
+        Err(error) => return Check::note(NAME, error.to_string(), "name one with --model"),
     };
     let check = || -> Result<u64> {
         let mut config = ModelConfig::from_dir(&folder)?;

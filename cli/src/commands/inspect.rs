@@ -27,7 +27,7 @@ Examples:
   iree-llm inspect add.vmfb                   a compiled module's functions and signatures")]
 pub struct Args {
     /// A model (folder, name or Hugging Face id), a .safetensors file or a .vmfb file
-    /// [default: the model in `models/`]
+    /// [default: the first whole model in `models/`]
     #[arg(value_name = "MODEL|FILE")]
     what: Option<String>,
 

@@ -74,6 +74,15 @@ impl Gpu {
             .map_err(|error| error.context(&self.name))
     }
 
+    /// Everything compiled code may be for to run on it, the newest first.
+    ///
+    /// # Errors
+    /// As [`Target::for_gpu`].
+    pub fn targets(&self) -> Result<Vec<Target>> {
+        Target::all_for_gpu(self.compute_capability, self.driver)
+            .map_err(|error| error.context(&self.name))
+    }
+
     /// Bytes of its memory that nobody uses now.
     ///
     /// The driver answers only in a context of the GPU: where no device of this process has one, it

@@ -11,46 +11,48 @@ use crate::error::{Code, Error, Result};
 /// for all that came after it. Targets are ordered by age, the oldest first.
 ///
 /// ```
+/// use iree_rt::CompileOptions;
 /// use iree_rt::cuda::Target;
 ///
 /// // An H100, which the compiler does not know, runs what was compiled for the one before it.
 /// let target = Target::for_gpu((9, 0), (12, 8))?;
-/// assert_eq!(format!("--iree-cuda-target={target}"), "--iree-cuda-target=sm_89");
+/// assert_eq!(target, Target::SM_89);
+/// let options = target.flags().fold(CompileOptions::for_device("cuda"), CompileOptions::flag);
 /// # Ok::<(), iree_rt::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     /// The oldest GPUs that it is for.
     compute_capability: (u32, u32),
-    /// The CUDA version of the oldest driver that reads its PTX.
-    driver: (u32, u32),
+    /// The version of PTX.
+    ptx: Ptx,
     name: &'static str,
 }
 
 impl Target {
     /// GPUs of compute capability 8.0 (A100) and newer.
-    pub const SM_80: Self = Self::new((8, 0), "sm_80", PTX_7_6);
+    pub const SM_80: Self = Self::new((8, 0), "sm_80", Ptx::V7_6);
     /// GPUs of compute capability 8.9 (L4, RTX 40) and newer (H100, B200).
-    pub const SM_89: Self = Self::new((8, 9), "sm_89", PTX_8_4);
+    pub const SM_89: Self = Self::new((8, 9), "sm_89", Ptx::V7_8);
 
     /// What `iree-compile` 3.13.0 accepts and somebody's GPU needs, the oldest first.
     ///
     /// It refuses `sm_50` to `sm_53`, `sm_88` and `sm_90` to `sm_110`. It accepts `sm_62`, `sm_72`
     /// and `sm_87` too, whose GPUs (Jetson) run the code for the one before.
     pub const ALL: &[Self] = &[
-        Self::new((6, 0), "sm_60", PTX_7_6),
-        Self::new((6, 1), "sm_61", PTX_7_6),
-        Self::new((7, 0), "sm_70", PTX_7_6),
-        Self::new((7, 5), "sm_75", PTX_7_6),
+        Self::new((6, 0), "sm_60", Ptx::V7_6),
+        Self::new((6, 1), "sm_61", Ptx::V7_6),
+        Self::new((7, 0), "sm_70", Ptx::V7_6),
+        Self::new((7, 5), "sm_75", Ptx::V7_6),
         Self::SM_80,
-        Self::new((8, 6), "sm_86", PTX_7_6),
+        Self::new((8, 6), "sm_86", Ptx::V7_6),
         Self::SM_89,
-        Self::new((12, 0), "sm_120", PTX_8_7),
-        Self::new((12, 1), "sm_121", PTX_8_8),
+        Self::new((12, 0), "sm_120", Ptx::V8_7),
+        Self::new((12, 1), "sm_121", Ptx::V8_8),
     ];
 
-    const fn new(compute_capability: (u32, u32), name: &'static str, driver: (u32, u32)) -> Self {
-        Self { compute_capability, driver, name }
+    const fn new(compute_capability: (u32, u32), name: &'static str, ptx: Ptx) -> Self {
+        Self { compute_capability, ptx, name }
     }
 
     /// The newest target that runs on a GPU of `compute_capability` (major, minor) with a driver for
@@ -60,9 +62,19 @@ impl Target {
     /// [`Incompatible`](Code::Incompatible) when GPU or driver are too old for any; the message says
     /// what is needed.
     pub fn for_gpu(compute_capability: (u32, u32), driver: (u32, u32)) -> Result<Self> {
+        Self::all_for_gpu(compute_capability, driver).map(|fitting| fitting[0])
+    }
+
+    /// Every target that runs there, the newest first; at least one.
+    ///
+    /// # Errors
+    /// As [`for_gpu`](Self::for_gpu).
+    pub fn all_for_gpu(compute_capability: (u32, u32), driver: (u32, u32)) -> Result<Vec<Self>> {
         let (major, minor) = compute_capability;
-        let mut fitting = Self::ALL.iter().filter(|it| it.compute_capability <= compute_capability);
-        let Some(oldest) = fitting.clone().next() else {
+        let fitting = || {
+            Self::ALL.iter().rev().copied().filter(|it| it.compute_capability <= compute_capability)
+        };
+        let Some(oldest) = fitting().last() else {
             return Err(Error::new(
                 Code::Incompatible,
                 format!(
@@ -74,16 +86,26 @@ impl Target {
                 ),
             ));
         };
-        fitting.rfind(|it| it.driver <= driver).copied().ok_or_else(|| {
-            Error::new(
+        let readable: Vec<_> = fitting().filter(|it| it.driver() <= driver).collect();
+        if readable.is_empty() {
+            let needed = oldest.driver();
+            return Err(Error::new(
                 Code::Incompatible,
                 format!(
                     "the NVIDIA driver is for CUDA {}.{} and cannot read code for {oldest}: \
                      install one for CUDA {}.{} or newer",
-                    driver.0, driver.1, oldest.driver.0, oldest.driver.1,
+                    driver.0, driver.1, needed.0, needed.1,
                 ),
-            )
-        })
+            ));
+        }
+        Ok(readable)
+    }
+
+    /// What `iree-compile` is told: the architecture, and a version of PTX that every driver for its
+    /// GPUs reads.
+    pub fn flags(self) -> impl Iterator<Item = String> {
+        let version = self.ptx.asked_for.map(|it| format!("--iree-cuda-target-features=+{it}"));
+        [format!("--iree-cuda-target={self}")].into_iter().chain(version)
     }
 
     /// `sm_89`: what the compiler calls it.
@@ -98,16 +120,26 @@ impl Target {
 
     /// The CUDA version (major, minor) of the oldest driver that reads its code.
     pub fn driver(self) -> (u32, u32) {
-        self.driver
+        self.ptx.driver
     }
 }
 
-// The versions of PTX that the compiler writes, as the CUDA versions whose drivers read them
-// (the PTX ISA's release notes).
-const PTX_7_6: (u32, u32) = (11, 6);
-const PTX_8_4: (u32, u32) = (12, 4);
-const PTX_8_7: (u32, u32) = (12, 8);
-const PTX_8_8: (u32, u32) = (12, 9);
+/// A version of PTX.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Ptx {
+    /// The CUDA version of the oldest driver that reads it (the PTX ISA's release notes).
+    driver: (u32, u32),
+    /// As LLVM calls it, where the compiler would write a newer one by itself.
+    asked_for: Option<&'static str>,
+}
+
+impl Ptx {
+    const V7_6: Self = Self { driver: (11, 6), asked_for: None };
+    /// The first that knows `sm_89`, and older than any driver that knows an H100.
+    const V7_8: Self = Self { driver: (11, 8), asked_for: Some("ptx78") };
+    const V8_7: Self = Self { driver: (12, 8), asked_for: None };
+    const V8_8: Self = Self { driver: (12, 9), asked_for: None };
+}
 
 impl FromStr for Target {
     type Err = Error;
@@ -147,15 +179,14 @@ mod tests {
             ((8, 0), (12, 4), "sm_80"),
             ((8, 6), (13, 0), "sm_86"),
             ((8, 7), (12, 6), "sm_86"),
-            ((8, 9), (12, 4), "sm_89"),
-            // Drivers that cannot read the PTX of the newest.
-            ((8, 9), (12, 2), "sm_86"),
-            ((9, 0), (12, 2), "sm_86"),
-            // GPUs that the compiler does not know.
+            ((8, 9), (11, 8), "sm_89"),
+            // GPUs that the compiler does not know; the first drivers for an H100 and a B200.
+            ((9, 0), (11, 8), "sm_89"),
             ((9, 0), (12, 4), "sm_89"),
             ((10, 0), (12, 8), "sm_89"),
             ((11, 0), (13, 0), "sm_89"),
             ((12, 0), (12, 8), "sm_120"),
+            // A driver that cannot read the PTX of the newest.
             ((12, 1), (12, 8), "sm_120"),
             ((12, 1), (13, 0), "sm_121"),
             ((13, 0), (14, 0), "sm_121"),
@@ -163,6 +194,24 @@ mod tests {
             let target = Target::for_gpu(gpu, driver).unwrap();
             assert_eq!(target.name(), name, "{gpu:?} with a driver for {driver:?}");
         }
+    }
+
+    #[test]
+    fn a_gpu_runs_every_older_target_too() {
+        let names = |gpu, driver| {
+            let targets = Target::all_for_gpu(gpu, driver).unwrap();
+            targets.into_iter().map(Target::name).collect::<Vec<_>>()
+        };
+        assert_eq!(names((7, 0), (12, 0)), ["sm_70", "sm_61", "sm_60"]);
+        assert_eq!(names((9, 0), (12, 2))[..3], ["sm_89", "sm_86", "sm_80"]);
+    }
+
+    #[test]
+    fn the_compiler_is_told_the_version_of_ptx_where_it_would_take_a_newer() {
+        let flags = |target: Target| target.flags().collect::<Vec<_>>();
+        assert_eq!(flags(Target::SM_80), ["--iree-cuda-target=sm_80"]);
+        let both = ["--iree-cuda-target=sm_89", "--iree-cuda-target-features=+ptx78"];
+        assert_eq!(flags(Target::SM_89), both);
     }
 
     #[test]

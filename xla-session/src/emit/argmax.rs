@@ -8,13 +8,15 @@ impl Emitter<'_> {
     /// `i32::MAX` when there is none (NaN).
     pub(super) fn argmax(&mut self, logits: &Value, valid: usize) -> Value {
         let n = logits.dims()[0];
-        if matches!(self.target, Target::Cuda(_)) && n == valid {
-            return self.padded_argmax(logits);
-        }
-        // Two stages, so that the first can run on all threads.
-        let width = (1..=256).rev().find(|w| n.is_multiple_of(*w)).unwrap_or(1);
-        let dims = [n / width, width];
-        let logits = self.b.reshape(logits, &dims);
+        // Two stages, so that the first can run on all threads: rows of the logits, and a multiple
+        // of `parts` of what they leave.
+        let (width, parts) = match self.target {
+            Target::Cuda(tiles) => tiles.argmax(n),
+            _ => ((1..=256).rev().find(|w| n.is_multiple_of(*w)).unwrap_or(1), 1),
+        };
+        let logits = self.padded(logits, width, NEG_INF);
+        let dims = [logits.dims()[0] / width, width];
+        let logits = self.b.reshape(&logits, &dims);
         let row = self.b.iota(&dims, 0);
         let by = self.b.splat(width, &dims, ElementType::I32);
         let row = self.b.mul(&row, &by);
@@ -29,13 +31,25 @@ impl Emitter<'_> {
             self.b.select(&real, &logits, &never)
         };
         let max = self.b.reduce(&logits, &[1], Combine::Max);
+        let max = self.padded(&max, parts, NEG_INF);
         let max = self.b.reduce(&max, &[0], Combine::Max);
         let max = self.b.broadcast(&max, &dims, &[]);
         let is_max = self.b.compare("EQ", &logits, &max);
         let none = self.b.splat(i32::MAX, &dims, ElementType::I32);
         let index = self.b.select(&is_max, &index, &none);
         let index = self.b.reduce(&index, &[1], Combine::Min);
+        let index = self.padded(&index, parts, &i32::MAX.to_string());
         let index = self.b.reduce(&index, &[0], Combine::Min);
         self.b.reshape(&index, &[1])
+    }
+
+    /// A vector with `value` behind it, up to a multiple of `of` elements.
+    fn padded(&mut self, a: &Value, of: usize, value: &str) -> Value {
+        let n = a.dims()[0];
+        if n.is_multiple_of(of) {
+            return a.clone();
+        }
+        let padding = self.b.splat(value, &[n.next_multiple_of(of) - n], a.ty.element);
+        self.b.concat(&[a.clone(), padding], 0)
     }
 }

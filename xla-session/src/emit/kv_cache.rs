@@ -7,6 +7,7 @@
 
 use super::builder::{DYNAMIC, Value};
 use super::graph::Source;
+use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
 
 pub use crate::kernels::KV_BLOCK;
@@ -21,10 +22,41 @@ pub(super) struct Cache {
 }
 
 impl Emitter<'_> {
-    /// Writes `keys` and `values`, `[rows, kv_heads, head_dim]`, at this call's positions.
+    /// Rotates queries and keys, and writes keys and values at this call's positions. `qkv` has
+    /// queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`; `normed`
+    /// has the queries and keys that take their place, `[rows, heads + kv_heads, head_dim]`. Returns
+    /// the queries, with or without the keys behind them.
     ///
     /// A call of several rows starts at a multiple of `min(rows, KV_BLOCK)`.
-    pub(super) fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
+    pub(super) fn rotate_and_append(
+        &mut self,
+        layer: usize,
+        qkv: &Value,
+        normed: Option<&Value>,
+        angles: &Angles,
+    ) -> (Value, Cache) {
+        let (heads, kv_heads) = (self.config.num_attention_heads, self.config.num_key_value_heads);
+        let (rows, width) = (self.rows, self.config.head_dim);
+        let all = heads + kv_heads;
+        if let Target::Cuda(_) = self.target {
+            let qkv = self.b.reshape(qkv, &[rows, all + kv_heads, width]);
+            let both = normed.unwrap_or(&qkv);
+            let queries = self.rotated_heads(both, heads, angles);
+            return (queries, self.append_rotated(layer, both, &qkv, angles));
+        }
+        let values = self.b.slice(qkv, 1, all * width, (all + kv_heads) * width);
+        let values = self.b.reshape(&values, &[rows, kv_heads, width]);
+        let both = normed.cloned().unwrap_or_else(|| {
+            let both = self.b.slice(qkv, 1, 0, all * width);
+            self.b.reshape(&both, &[rows, all, width])
+        });
+        let both = self.rope(&both, angles);
+        let keys = self.b.slice(&both, 1, heads, all);
+        let cache = self.append(layer, &keys, &values);
+        (both, cache)
+    }
+
+    fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
         let (heads, width) = (self.config.num_key_value_heads, self.config.head_dim);
         let rows = self.rows;
         match self.target {
@@ -42,8 +74,7 @@ impl Emitter<'_> {
                     values: write(Source::Values(layer), values),
                 }
             }
-            Target::Cuda(_) => self.append_rows(layer, keys, values),
-            Target::Cpu(_) => {
+            _ => {
                 let tokens = rows.min(KV_BLOCK);
                 let blocks = rows / tokens;
                 let block = self.b.index_div(&self.start.name, KV_BLOCK);

@@ -57,13 +57,9 @@ impl Emitter<'_> {
                 Linear::new(module("v_proj"), kv_heads * width, config.qkv_bias),
             ],
         );
-        // Queries and keys lie side by side, and are rotated at once.
-        let both = (heads + kv_heads) * width;
-        let v = self.b.slice(&qkv, 1, both, both + kv_heads * width);
-        let v = self.b.reshape(&v, &[rows, kv_heads, width]);
-        let mut both = self.b.slice(&qkv, 1, 0, both);
-        if config.qk_norm {
-            both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
+        let normed = config.qk_norm.then(|| {
+            let both = self.b.slice(&qkv, 1, 0, (heads + kv_heads) * width);
+            let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
             let parts = [("q_norm", 0, heads), ("k_norm", heads, heads + kv_heads)].map(
                 |(name, low, high)| {
                     let weight = self.vector(&format!("{}.weight", module(name)), width);
@@ -71,13 +67,10 @@ impl Emitter<'_> {
                     self.rms_norm(&part, &weight)
                 },
             );
-            both = self.b.concat(&parts, 1);
-        }
-        let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
-        let both = self.rope(&both, angles);
-        let k = self.b.slice(&both, 1, heads, heads + kv_heads);
-        let cache = self.append(layer, &k, &v);
-        let mixed = self.attention(&both, &cache, config.sliding_window[layer]);
+            self.b.concat(&parts, 1)
+        });
+        let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), angles);
+        let mixed = self.attention(&queries, &cache, config.sliding_window[layer]);
         let output = Linear::new(module("o_proj"), config.hidden_size, config.o_bias);
         (self.linear(&mixed, output), cache)
     }

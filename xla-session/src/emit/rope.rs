@@ -4,7 +4,8 @@ use super::builder::{Generic, Value};
 use super::graph::Source;
 use super::{ElementType, Emitter, Target};
 
-/// Cosines and sines of the rows of this call, `[rows, head_dim / 2]` each.
+/// Cosines and sines of the rows of this call, `[rows, head_dim / 2]` each; on GPUs those of all
+/// positions, `[positions, head_dim / 2]`.
 pub(super) struct Angles {
     pub(super) cos: Value,
     pub(super) sin: Value,
@@ -24,7 +25,7 @@ impl Emitter<'_> {
                     let start = self.b.index_cast(&self.start.name);
                     self.b.extract(&table, &[start, 0.into()], &dims)
                 }
-                Target::Cuda(_) => self.rows_from_start(&table),
+                Target::Cuda(_) => table,
                 Target::Portable { .. } => {
                     let zero = self.b.splat(0, &[], ElementType::I32);
                     let start = self.start.clone();
@@ -35,15 +36,14 @@ impl Emitter<'_> {
         Angles { cos: read(Source::RopeCos), sin: read(Source::RopeSin) }
     }
 
-    /// Rotates `x`, `[rows, heads, head_dim]`: (a, b) becomes (a cos - b sin, b cos + a sin).
+    /// Rotates `x`, `[rows, heads, head_dim]`, for CPUs or portably: (a, b) becomes (a cos - b sin, b cos + a sin).
     pub(super) fn rope(&mut self, x: &Value, angles: &Angles) -> Value {
         let &[rows, heads, width] = x.dims() else { unreachable!("heads have 3 dims") };
         let dims = [rows, heads, 2, width / 2];
         let x = self.b.reshape(x, &dims);
         let rotated = match self.target {
-            Target::Cpu(_) => self.rotate_at_once(&x, angles),
-            Target::Cuda(_) => self.rotate_reading_twice(&x, angles),
             Target::Portable { .. } => self.rotate(&x, angles),
+            _ => self.rotate_at_once(&x, angles),
         };
         self.b.reshape(&rotated, &[rows, heads, width])
     }

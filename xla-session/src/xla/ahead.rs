@@ -1,7 +1,7 @@
 //! Graphs compiled ahead of time, for machines that have no compiler.
 
 use super::target::Machine;
-use super::{compile, graphs};
+use super::{compile, graphs, iree};
 use crate::backend::SessionOptions;
 use crate::config::ModelConfig;
 use crate::emit::WeightFormats;
@@ -12,11 +12,12 @@ use crate::{Error, Result};
 /// the model neither tokenizer nor weights. Returns the number of graphs.
 ///
 /// A session that is opened with that folder, or a copy of it elsewhere, for the same `config` and
-/// `formats`, then needs no compiler. `model` is the name under which the cache lists them.
+/// `formats`, then needs no compiler: without one it takes the newest of these architectures that
+/// its GPU runs. `model` is the name under which the cache lists them.
 ///
 /// # Errors
 ///
-/// No `cache_dir`, no compiler, or an architecture that it refuses.
+/// No `cache_dir`, no compiler, or an architecture that it does not know.
 pub fn compile_ahead(
     config: &ModelConfig,
     formats: &WeightFormats,
@@ -29,7 +30,8 @@ pub fn compile_ahead(
             "graphs compiled ahead of time go to a cache folder".into(),
         ));
     }
-    let machine = Machine::cuda(architecture);
+    let target = architecture.parse().map_err(iree("choosing what to compile for"))?;
+    let machine = Machine::cuda(&[target]);
     let graphs = graphs(config, formats, &machine.target);
     compile::keep(&graphs, &machine, model, options)
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use iree_rt::{Compiler, Module};
 
 use super::iree;
-use super::target::Machine;
+use super::target::{Code, Machine};
 use crate::backend::{Event, SessionOptions};
 use crate::cache::{Cache, Found, Key, KeyParts, Kind, Label};
 use crate::emit::Graph;
@@ -135,18 +135,19 @@ impl<'a> Compilation<'a> {
     }
 
     /// The entry of the cache, made now if it is not there. Without a compiler any compiler's
-    /// counts.
+    /// counts, and any code that runs here.
     fn found(&self, folder: &Path, graph: &Graph) -> Result<Found> {
         let cache = Cache::open(folder)?;
-        let key = |compiler: &str| {
+        let key = |code: &Code, compiler: &str| {
             Key::new(&KeyParts {
                 graph: &graph.text,
-                flags: &self.machine.flags.flags,
-                target: &self.machine.code,
+                flags: &code.flags.flags,
+                target: &code.name,
                 compiler,
                 runtime: iree_rt::IREE_VERSION,
             })
         };
+        let codes = &self.machine.codes;
         let compiler = match &self.compiler {
             Ok(compiler) => compiler,
             Err(error) => {
@@ -155,12 +156,13 @@ impl<'a> Compilation<'a> {
                     .filter(|label| label.kind == Kind::Graph)
                     .map(|label| label.compiler)
                     .collect();
-                let found = compilers.iter().find_map(|compiler| cache.get(&key(compiler)));
+                let of = |code| compilers.iter().find_map(|it| cache.get(&key(code, it)));
+                let found = codes.iter().find_map(of);
                 return found.ok_or_else(|| self.no_compiler(graph, error));
             }
         };
         let compiler = compiler.version().to_owned();
-        let key = key(&compiler);
+        let key = key(&codes[0], &compiler);
         let (name, model) = (graph.name.clone(), self.model.to_owned());
         let label = Label { name, model, compiler, ..Label::default() };
         cache.get_or_make(&key, &label, |writer| writer.write(&self.compile(graph)?))
@@ -171,7 +173,7 @@ impl<'a> Compilation<'a> {
         self.options.notify(Event::Compiling { graph: graph.name.clone() });
         let start = Instant::now();
         let bytes = compiler
-            .compile(&graph.text, &self.machine.flags)
+            .compile(&graph.text, &self.machine.codes[0].flags)
             .map_err(iree(format!("compiling the graph {}", graph.name)))?;
         self.options.notify(Event::Compiled { graph: graph.name.clone(), took: start.elapsed() });
         Ok(bytes)
@@ -180,7 +182,7 @@ impl<'a> Compilation<'a> {
     fn no_compiler(&self, graph: &Graph, error: &iree_rt::Error) -> Error {
         let context = format!(
             "finding the IREE compiler for the graph {}, which no cache holds for {}",
-            graph.name, self.machine.code
+            graph.name, self.machine.codes[0].name
         );
         Error::Iree { context, source: error.clone() }
     }
@@ -188,4 +190,39 @@ impl<'a> Compilation<'a> {
 
 fn loading(graph: &Graph) -> impl FnOnce(iree_rt::Error) -> Error + use<> {
     iree(format!("loading the compiled graph {}", graph.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use iree_rt::cuda::Target;
+
+    use super::*;
+    use crate::config::ModelConfig;
+    use crate::emit::{Format, WeightFormats, emit};
+
+    #[test]
+    fn without_a_compiler_a_gpu_takes_older_code_that_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let config = ModelConfig::from_dir(&root.join("tests/fixtures/llama-mha-f32")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let here =
+            SessionOptions { cache_dir: Some(folder.path().into()), ..SessionOptions::default() };
+        let machine = Machine::cuda(&[Target::SM_80]);
+        let formats = WeightFormats::all(Format::F32);
+        let graphs = [emit(&config, &formats, &machine.target, 1)];
+        assert_eq!(keep(&graphs, &machine, "a", &here).unwrap(), 1);
+
+        let there =
+            SessionOptions { compiler: Some(folder.path().join("no-compiler")), ..here.clone() };
+        let found = |gpu| {
+            let targets = Target::all_for_gpu(gpu, (12, 8)).unwrap();
+            modules(&graphs, &Machine::cuda(&targets), "a", &there)
+        };
+        for gpu in [(8, 0), (8, 6), (9, 0), (10, 0), (12, 0)] {
+            assert_eq!(found(gpu).unwrap().len(), 1, "{gpu:?}");
+        }
+        // Newer code is of no use to an older GPU.
+        let error = found((7, 5)).unwrap_err().to_string();
+        assert!(error.contains("no cache holds for sm_75"), "{error}");
+    }
 }

@@ -1,6 +1,6 @@
 //! What graphs are made for: which lowerings, which flags of the compiler, which machine code.
 
-use iree_rt::cuda::Gpu;
+use iree_rt::cuda::{self, Gpu};
 use iree_rt::{CompileOptions, Device};
 
 use super::{host, iree};
@@ -13,10 +13,17 @@ use crate::{Error, Result};
 pub(super) struct Machine {
     /// How they are written.
     pub target: Target,
-    /// How they are compiled.
+    /// What runs there, the best first: that is what they are compiled to. Where there is no
+    /// compiler, what is there of the others does.
+    pub codes: Vec<Code>,
+}
+
+/// Machine code.
+pub(super) struct Code {
+    /// How graphs are compiled to it.
     pub flags: CompileOptions,
-    /// Which machine code runs: a CPU's features, or a GPU's architecture.
-    pub code: String,
+    /// A CPU's features, or a GPU's architecture.
+    pub name: String,
 }
 
 impl Machine {
@@ -37,7 +44,7 @@ impl Machine {
                     device.uri()
                 ))
             })?;
-            Self::cuda(gpu.target().map_err(iree("choosing what to compile for"))?.name())
+            Self::cuda(&gpu.targets().map_err(iree("choosing what to compile for"))?)
         };
         let target = match (options.graphs, &machine.target) {
             (Some(GraphsFor::Cuda), Target::Cpu(_)) => Target::Cuda(CudaTiles::portable()),
@@ -55,22 +62,21 @@ impl Machine {
         let tiles = CpuTiles::new(isa, device.threads().unwrap_or(1))
             .with_kernels(kernels)
             .with_compression(options.compress);
-        Self {
-            target: Target::Cpu(tiles),
-            flags: common(CompileOptions::default()),
-            code: host::features(),
-        }
+        let code = Code { flags: common(CompileOptions::default()), name: host::features() };
+        Self { target: Target::Cpu(tiles), codes: vec![code] }
     }
 
-    /// For NVIDIA GPUs that run the code of `architecture` ("sm_80"), here or elsewhere.
-    pub fn cuda(architecture: &str) -> Self {
-        let flags =
-            CompileOptions::for_device("cuda").flag(format!("--iree-cuda-target={architecture}"));
-        Self {
-            target: Target::Cuda(CudaTiles::new()),
-            flags: common(flags),
-            code: architecture.into(),
-        }
+    /// For an NVIDIA GPU that runs the code of `targets`, here or elsewhere.
+    pub fn cuda(targets: &[cuda::Target]) -> Self {
+        let codes = targets.iter().copied().map(Code::cuda).collect();
+        Self { target: Target::Cuda(CudaTiles::new()), codes }
+    }
+}
+
+impl Code {
+    fn cuda(target: cuda::Target) -> Self {
+        let flags = target.flags().fold(CompileOptions::for_device("cuda"), CompileOptions::flag);
+        Self { flags: common(flags), name: target.name().into() }
     }
 }
 

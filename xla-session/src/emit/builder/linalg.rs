@@ -78,6 +78,42 @@ impl Builder {
         self.op(dims, ElementType::F32, text)
     }
 
+    /// One dispatch of what `body` makes: `into` with something inserted, each.
+    pub fn dispatch<const N: usize>(
+        &mut self,
+        into: [&Value; N],
+        body: impl FnOnce(&mut Self) -> [Value; N],
+    ) -> [Value; N] {
+        let types = into.map(|value| match value.dims().contains(&DYNAMIC) {
+            true => format!("{}{{{}}}", value.ty, self.extent(value)),
+            false => value.ty.to_string(),
+        });
+        let name = self.fresh();
+        let _ = writeln!(
+            self.text,
+            "    {name}:{N} = flow.dispatch.region -> ({}) {{",
+            types.join(", ")
+        );
+        let results = body(self);
+        let (names, types) = (
+            results.each_ref().map(|value| value.name.as_str()),
+            results.each_ref().map(|value| value.ty.to_string()),
+        );
+        let _ = writeln!(
+            self.text,
+            "      flow.return {} : {}\n    }}",
+            names.join(", "),
+            types.join(", ")
+        );
+        std::array::from_fn(|i| Value { name: format!("{name}#{i}"), ty: into[i].ty.clone() })
+    }
+
+    /// The extent of the first dimension.
+    fn extent(&mut self, a: &Value) -> String {
+        let zero = self.index_op("arith.constant 0 : index");
+        self.index_op(format_args!("tensor.dim {}, {} : {}", a.name, zero.0, a.ty)).0
+    }
+
     /// The SSA value of `index`.
     fn materialise(&mut self, index: &Index) -> String {
         match index.0.parse::<usize>() {
@@ -219,10 +255,7 @@ impl Builder {
     ) -> Value {
         let ty = TensorType::new(dims, element);
         let extent = match like.filter(|_| dims.contains(&DYNAMIC)) {
-            Some(like) => {
-                let zero = self.index_op("arith.constant 0 : index");
-                self.index_op(format_args!("tensor.dim {}, {} : {}", like.name, zero.0, like.ty)).0
-            }
+            Some(like) => self.extent(like),
             None => String::new(),
         };
         self.op(dims, element, format_args!("tensor.empty({extent}) : {ty}"))

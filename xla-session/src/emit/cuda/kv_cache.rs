@@ -1,36 +1,66 @@
 //! The cache of keys and values: as on the CPU in blocks, but in both the columns of a head lie
 //! side by side, for threads to load 16 bytes of.
 
-use crate::emit::builder::{DYNAMIC, Value};
+use crate::emit::builder::{DYNAMIC, Generic, Value};
 use crate::emit::graph::Source;
 use crate::emit::kv_cache::{Cache, KV_BLOCK};
+use crate::emit::rope::Angles;
 use crate::emit::{ElementType, Emitter};
 
 impl Emitter<'_> {
-    /// [`append`](Self::append) to blocks `[kv_heads, KV_BLOCK, head_dim]`.
-    pub(in crate::emit) fn append_rows(
+    /// Adds to blocks `[kv_heads, KV_BLOCK, head_dim]`: the keys behind the queries of `both`,
+    /// `[rows, heads + kv_heads or more, head_dim]`, rotated, and the values behind both in `qkv`,
+    /// `[rows, heads + 2 * kv_heads, head_dim]`. One dispatch writes to both caches.
+    pub(in crate::emit) fn append_rotated(
         &mut self,
         layer: usize,
-        keys: &Value,
-        values: &Value,
+        both: &Value,
+        qkv: &Value,
+        angles: &Angles,
     ) -> Cache {
-        let &[rows, heads, width] = keys.dims() else { unreachable!("heads have 3 dims") };
+        let &[rows, all, width] = qkv.dims() else { unreachable!("heads have 3 dims") };
+        let heads = self.config.num_key_value_heads;
         let tokens = rows.min(KV_BLOCK);
         let blocks = rows / tokens;
         let block = self.b.index_div(&self.start.name, KV_BLOCK);
         let within =
             if blocks > 1 { 0.into() } else { self.b.index_rem(&self.start.name, KV_BLOCK) };
         let at = [block, 0.into(), within, 0.into()];
-        let mut write = |source, new: &Value| {
-            let dims = [DYNAMIC, heads, KV_BLOCK, width];
-            let old = self.argument(source, &dims, ElementType::F32);
-            let new = self.b.reshape(new, &[blocks, tokens, heads, width]);
-            let new = self.b.transpose(&new, &[0, 2, 1, 3]);
-            self.b.insert(&new, &old, &at)
-        };
-        Cache {
-            keys: write(Source::Keys(layer), keys),
-            values: write(Source::Values(layer), values),
-        }
+        let dims = [DYNAMIC, heads, KV_BLOCK, width];
+        let old = [Source::Keys(layer), Source::Values(layer)]
+            .map(|source| self.argument(source, &dims, ElementType::F32));
+        let body = format!(
+            "%b = linalg.index 0 : index
+             %h = linalg.index 1 : index
+             %t = linalg.index 2 : index
+             %column = linalg.index 3 : index
+             %tokens = arith.constant {tokens} : index
+             %before = arith.muli %b, %tokens : index
+             %row = arith.addi %before, %t : index
+             %queries = arith.constant {} : index
+             %head = arith.addi %queries, %h : index
+             {}
+             %keys = arith.constant {heads} : index
+             %behind = arith.addi %head, %keys : index
+             %value = tensor.extract {}[%row, %behind, %column] : {}
+             linalg.yield %rotated, %value : f32, f32",
+            all - 2 * heads,
+            self.rotation(both, angles),
+            qkv.name,
+            qkv.ty,
+        );
+        let [keys, values] = self.b.dispatch(old.each_ref(), |b| {
+            let into = b.empty(&[blocks, heads, tokens, width], None);
+            let nest = Generic {
+                loops: "b,h,t,d",
+                inputs: &[],
+                result: "b,h,t,d",
+                body: &body,
+                config: None,
+            };
+            let new = b.generics(&nest, &[&into, &into]);
+            [0, 1].map(|i| b.insert(&new[i], &old[i], &at))
+        });
+        Cache { keys, values }
     }
 }

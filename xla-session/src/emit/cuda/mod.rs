@@ -5,7 +5,6 @@
 //! Weights lie as in the checkpoint, row after row, and are widened where they are multiplied.
 //! Nothing holds an `optimization_barrier`, which would split a command buffer in two.
 
-mod argmax;
 mod attention;
 mod kv_cache;
 mod linear;

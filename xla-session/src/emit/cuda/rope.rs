@@ -1,60 +1,63 @@
-//! Rotary embeddings in one dispatch.
+//! Rotary embeddings in the dispatch that needs them.
 
 use crate::emit::Emitter;
 use crate::emit::builder::{Generic, Value};
 use crate::emit::rope::Angles;
 
 impl Emitter<'_> {
-    /// The rows of `table`, `[positions, half]`, of this call's positions, `[rows, half]`: read by
-    /// the dispatch that needs them, where a slice would be a copy of its own.
-    pub(in crate::emit) fn rows_from_start(&mut self, table: &Value) -> Value {
-        let half = table.dims()[1];
-        let into = self.b.empty(&[self.rows, half], None);
+    /// The first `heads` heads of `x`, `[rows, heads or more, head_dim]`, rotated.
+    pub(in crate::emit) fn rotated_heads(
+        &mut self,
+        x: &Value,
+        heads: usize,
+        angles: &Angles,
+    ) -> Value {
+        let into = self.b.empty(&[self.rows, heads, self.config.head_dim], None);
         let body = format!(
-            "%r = linalg.index 0 : index
-             %d = linalg.index 1 : index
-             %start = arith.index_cast {} : i32 to index
-             %position = arith.addi %start, %r : index
-             %angle = tensor.extract {}[%position, %d] : {}
-             linalg.yield %angle : f32",
-            self.start.name, table.name, table.ty
+            "%row = linalg.index 0 : index
+             %head = linalg.index 1 : index
+             %column = linalg.index 2 : index
+             {}
+             linalg.yield %rotated : f32",
+            self.rotation(x, angles)
         );
         self.b.generic(
-            &Generic { loops: "r,d", inputs: &[], result: "r,d", body: &body, config: None },
+            &Generic { loops: "r,h,d", inputs: &[], result: "r,h,d", body: &body, config: None },
             &into,
         )
     }
 
-    /// Rotates `x`, `[rows, heads, 2, half]`: every element reads its partner too.
-    pub(in crate::emit) fn rotate_reading_twice(&mut self, x: &Value, angles: &Angles) -> Value {
-        let into = self.b.empty(x.dims(), None);
-        let body = format!(
-            "%r = linalg.index 0 : index
-             %h = linalg.index 1 : index
-             %half = linalg.index 2 : index
-             %d = linalg.index 3 : index
-             %zero = arith.constant 0 : index
-             %one = arith.constant 1 : index
-             %other = arith.subi %one, %half : index
-             %partner = tensor.extract {}[%r, %h, %other, %d] : {}
-             %negative = arith.negf %in2 : f32
-             %first = arith.cmpi eq, %half, %zero : index
-             %sine = arith.select %first, %negative, %in2 : f32
-             %straight = arith.mulf %in0, %in1 : f32
-             %across = arith.mulf %partner, %sine : f32
-             %rotated = arith.addf %straight, %across : f32
-             linalg.yield %rotated : f32",
-            x.name, x.ty
-        );
-        self.b.generic(
-            &Generic {
-                loops: "r,h,p,d",
-                inputs: &[(x, "r,h,p,d"), (&angles.cos, "r,d"), (&angles.sin, "r,d")],
-                result: "r,h,p,d",
-                body: &body,
-                config: None,
-            },
-            &into,
+    /// `%rotated`: the element (`%row`, `%head`, `%column`) of `x`, which is read with its partner
+    /// in the other half of the head. Angles are read here too: slices of their tables, and of `x`,
+    /// would be copies of their own.
+    pub(super) fn rotation(&self, x: &Value, angles: &Angles) -> String {
+        let Angles { cos, sin } = angles;
+        format!(
+            "%half = arith.constant {half} : index
+             %second = arith.cmpi uge, %column, %half : index
+             %down = arith.subi %column, %half : index
+             %up = arith.addi %column, %half : index
+             %angle = arith.select %second, %down, %column : index
+             %partner = arith.select %second, %down, %up : index
+             %start = arith.index_cast {start} : i32 to index
+             %position = arith.addi %start, %row : index
+             %cos = tensor.extract {}[%position, %angle] : {}
+             %sin = tensor.extract {}[%position, %angle] : {}
+             %this = tensor.extract {x}[%row, %head, %column] : {ty}
+             %other = tensor.extract {x}[%row, %head, %partner] : {ty}
+             %negative = arith.negf %sin : f32
+             %sign = arith.select %second, %sin, %negative : f32
+             %straight = arith.mulf %this, %cos : f32
+             %across = arith.mulf %other, %sign : f32
+             %rotated = arith.addf %straight, %across : f32",
+            cos.name,
+            cos.ty,
+            sin.name,
+            sin.ty,
+            x = x.name,
+            ty = x.ty,
+            half = self.config.head_dim / 2,
+            start = self.start.name,
         )
     }
 }

@@ -98,6 +98,14 @@ impl CudaTiles {
         })
     }
 
+    /// Of the argmax of `n` logits: the width of the rows that the first stage takes, whole warps,
+    /// and what the second takes a multiple of; with another number of partial results the compiler
+    /// gives it to a single thread.
+    pub(in crate::emit) fn argmax(&self, n: usize) -> (usize, usize) {
+        let widths = [256, 128, 64];
+        (widths.into_iter().find(|width| divides(*width, n)).unwrap_or(widths[0]), 128)
+    }
+
     fn grouped(&self, format: Format, rows: usize, columns: usize) -> Option<String> {
         // int8: half a group is 16 bytes. int4: a whole one is.
         let vector = if format == Format::Int8 { GROUP / 2 } else { GROUP };
