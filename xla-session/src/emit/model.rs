@@ -136,10 +136,13 @@ impl Emitter<'_> {
     /// Rows of a packed matrix at `indices`, widened, `[indices, columns]`.
     fn gather_packed(&mut self, table: &Matrix, indices: &Value) -> Value {
         let (n, columns) = (indices.dims()[0], table.columns);
+        if let (Format::Int6, Some(scales)) = (table.format, &table.scales) {
+            return self.gather_int6(table, scales, indices);
+        }
         let rows = self.b.gather_lanes(&table.weights, indices);
         let rows = self.b.convert(&rows, ElementType::F32);
         let Some(scales) = &table.scales else { return rows };
-        debug_assert_eq!(table.format, Format::Int8, "the only quantised format that is gathered");
+        debug_assert_eq!(table.format, Format::Int8, "int4 is not gathered");
         let scales = self.b.gather_lanes(scales, indices);
         let scales = self.b.convert(&scales, ElementType::F32);
         let groups = scales.dims()[1];
