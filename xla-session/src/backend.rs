@@ -26,8 +26,8 @@ pub enum Precision {
     /// Rounded to integers of 8 bits in groups of 32 with an f16 scale each, on upload: a token
     /// differs rarely.
     Int8,
-    /// As [`Int8`](Self::Int8) with 4 bits; the token embedding and the output projection stay at
-    /// 8. The least memory, and answers that differ.
+    /// As [`Int8`](Self::Int8) with 4 bits; the token embedding and the output projection have 6, on
+    /// GPUs 8. The least memory, and answers that differ.
     Int4,
 }
 

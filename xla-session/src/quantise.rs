@@ -1,12 +1,13 @@
 //! Weights as small integers times a scale for each group of columns.
 //!
 //! A group is [`GROUP`] consecutive columns of one row; its scale is stored as f16 and the weight
-//! is `q * scale`, with `q` in `-127..=127` (int8) or `-8..=7` (int4). Packed values lie in blocks
-//! of [`LANES`] rows, as [`kernels`](crate::kernels) reads them, or row by row, as GPUs do: the same
-//! numbers in another order.
+//! is `q * scale`, with `q` in `-127..=127` (int8), `-32..=31` (int6) or `-8..=7` (int4). Packed
+//! values lie in blocks of [`LANES`] rows, as [`kernels`](crate::kernels) reads them, or row by row,
+//! as GPUs do (int8, int4): the same numbers in another order.
 //!
 //! A scale that f16 cannot hold becomes NaN: of a group with an infinite or NaN weight, or with
-//! one above about 8e6 (int8) or 5e5 (int4). No such weight turns into an ordinary number.
+//! one above about 8e6 (int8), 2e6 (int6) or 5e5 (int4). No such weight turns into an ordinary
+//! number.
 
 use half::f16;
 
@@ -33,10 +34,23 @@ pub fn pack_int8(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
         let inverses = set_scales(scales, int8_scales(&columns), INT8_LEAST);
         for (values, column) in values.as_chunks_mut::<LANES>().0.iter_mut().zip(&columns) {
             for lane in 0..LANES {
-                values[lane] = round::<-127, 127>(column[lane] * inverses[lane]) as u8;
+                values[lane] = round(column[lane] * inverses[lane], -127, 127) as u8;
             }
         }
     }
+}
+
+/// Quantises up to [`LANES`] rows of one block, all of the same length: `values` is
+/// `[groups, 6, 16]` little-endian u32, words 0 to 3 with the low nibbles of each column plus 32 as
+/// [`pack_int4`] has them. Word `4 + h` has the two bits above them, of columns `16 h + 8 p + i` at
+/// bit `8 p + 2 (i % 4) + 16 (i / 4)`; `scales` is `[groups, 16]`. Missing rows and columns become
+/// zeros.
+///
+/// # Panics
+///
+/// As [`pack_int8`].
+pub fn pack_int6(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
+    pack_words::<6>(rows, values, scales);
 }
 
 /// Quantises up to [`LANES`] rows of one block, all of the same length: `values` is
@@ -47,26 +61,49 @@ pub fn pack_int8(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
 ///
 /// As [`pack_int8`].
 pub fn pack_int4(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
-    let groups = check(rows, values.len(), GROUP * LANES / 2, scales.len());
+    pack_words::<4>(rows, values, scales);
+}
+
+/// Quantises to integers of `BITS` bits, 4 to 6: nibbles, and behind them what is above these.
+fn pack_words<const BITS: usize>(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
+    let groups = check(rows, values.len(), GROUP * LANES * BITS / 8, scales.len());
+    let half = half(BITS);
     let (values, scales) =
-        (values.as_chunks_mut::<{ GROUP * LANES / 2 }>().0, scales.as_chunks_mut().0);
-    for (group, (values, scales)) in (0..groups).zip(values.iter_mut().zip(scales)) {
+        (values.as_chunks_mut::<4>().0.chunks_exact_mut(BITS * LANES), scales.as_chunks_mut().0);
+    for (group, (values, scales)) in (0..groups).zip(values.zip(scales)) {
         let columns = transpose(rows, group);
-        let inverses = set_scales(scales, best_int4_scales(&columns), INT4_LEAST);
-        let words = values.as_chunks_mut::<{ 4 * LANES }>().0;
-        for (words, columns) in words.iter_mut().zip(columns.as_chunks::<8>().0) {
-            let mut packed = [0_u32; LANES];
+        let wanted = best_scales::<BITS>(&columns);
+        let inverses = set_scales(scales, wanted, half as f32 / (half as f32 + 0.5));
+        let mut words = [[0_u32; LANES]; BITS];
+        for (j, columns) in columns.as_chunks::<8>().0.iter().enumerate() {
             for (i, column) in columns.iter().enumerate() {
+                let (word, bit) = above::<BITS>(8 * j + i);
                 for lane in 0..LANES {
-                    let q = round::<-8, 7>(column[lane] * inverses[lane]) + 8;
-                    packed[lane] |= (q as u32) << (4 * i);
+                    let q = round(column[lane] * inverses[lane], -half, half - 1) + half;
+                    words[j][lane] |= (q as u32 & 15) << (4 * i);
+                    if BITS > 4 {
+                        words[word][lane] |= (q as u32 >> 4) << bit;
+                    }
                 }
             }
-            for (bytes, word) in words.as_chunks_mut::<4>().0.iter_mut().zip(packed) {
-                *bytes = word.to_le_bytes();
-            }
+        }
+        for (bytes, word) in values.iter_mut().zip(words.as_flattened()) {
+            *bytes = word.to_le_bytes();
         }
     }
+}
+
+/// Where the bits of a column are that its nibble has no room for: the word of its group, and the
+/// lowest bit in there. Both columns of a pair (`i` and `i + 4` of eight) lie 16 bits apart.
+const fn above<const BITS: usize>(column: usize) -> (usize, usize) {
+    let (pair, second) = (column / 8 * 4 + column % 4, column % 8 / 4);
+    let bit = pair * (BITS - 4);
+    (4 + bit / 16, bit % 16 + 16 * second)
+}
+
+/// Half as many integers as `bits` bits have.
+const fn half(bits: usize) -> i32 {
+    1 << (bits - 1)
 }
 
 /// Quantises one row: `values` is `[groups, 32]` i8, `scales` is `[groups]`. Missing columns become
@@ -81,7 +118,7 @@ pub fn pack_int8_row(row: &[f32], values: &mut [u8], scales: &mut [f16]) {
         let inverses = set_scales(scales, int8_scales(columns), INT8_LEAST);
         for (i, column) in columns.iter().enumerate() {
             for (lane, values) in values.iter_mut().enumerate() {
-                values[i] = round::<-127, 127>(column[lane] * inverses[lane]) as u8;
+                values[i] = round(column[lane] * inverses[lane], -127, 127) as u8;
             }
         }
     });
@@ -97,11 +134,11 @@ pub fn pack_int8_row(row: &[f32], values: &mut [u8], scales: &mut [f16]) {
 pub fn pack_int4_row(row: &[f32], values: &mut [u8], scales: &mut [f16]) {
     let values = values.as_chunks_mut::<{ GROUP / 2 }>().0;
     row_groups(row, values, scales, |columns, scales, values| {
-        let inverses = set_scales(scales, best_int4_scales(columns), INT4_LEAST);
+        let inverses = set_scales(scales, best_scales::<4>(columns), INT4_LEAST);
         for (i, pair) in columns.as_chunks::<2>().0.iter().enumerate() {
             for (lane, values) in values.iter_mut().enumerate() {
                 let [low, high] =
-                    [0, 1].map(|at| round::<-8, 7>(pair[at][lane] * inverses[lane]) as u8 & 15);
+                    [0, 1].map(|at| round(pair[at][lane] * inverses[lane], -8, 7) as u8 & 15);
                 values[i] = low | high << 4;
             }
         }
@@ -148,19 +185,39 @@ pub fn unpack_int8(values: &[u8], scales: &[f16], rows: &mut [&mut [f32]]) {
     }
 }
 
+/// What [`pack_int6`] stored, as f32.
+///
+/// # Panics
+///
+/// As [`pack_int8`].
+pub fn unpack_int6(values: &[u8], scales: &[f16], rows: &mut [&mut [f32]]) {
+    unpack_words::<6>(values, scales, rows);
+}
+
 /// What [`pack_int4`] stored, as f32.
 ///
 /// # Panics
 ///
 /// As [`pack_int8`].
 pub fn unpack_int4(values: &[u8], scales: &[f16], rows: &mut [&mut [f32]]) {
-    check(rows, values.len(), GROUP * LANES / 2, scales.len());
+    unpack_words::<4>(values, scales, rows);
+}
+
+fn unpack_words<const BITS: usize>(values: &[u8], scales: &[f16], rows: &mut [&mut [f32]]) {
+    check(rows, values.len(), GROUP * LANES * BITS / 8, scales.len());
     let words = values.as_chunks::<4>().0;
     for (lane, row) in rows.iter_mut().enumerate() {
         for (column, weight) in row.iter_mut().enumerate() {
-            let scale = scales[column / GROUP * LANES + lane].to_f32();
-            let word = u32::from_le_bytes(words[column / 8 * LANES + lane]);
-            *weight = ((word >> (4 * (column % 8)) & 15) as f32 - 8.0) * scale;
+            let (group, column) = (column / GROUP, column % GROUP);
+            let word =
+                |number: usize| u32::from_le_bytes(words[(group * BITS + number) * LANES + lane]);
+            let mut q = word(column / 8) >> (4 * (column % 8)) & 15;
+            if BITS > 4 {
+                let (number, bit) = above::<BITS>(column);
+                q |= (word(number) >> bit & ((1 << (BITS - 4)) - 1)) << 4;
+            }
+            let scale = scales[group * LANES + lane].to_f32();
+            *weight = (q as f32 - half(BITS) as f32) * scale;
         }
     }
 }
@@ -251,19 +308,20 @@ fn set_scales(scales: &mut [f16; LANES], wanted: [f32; LANES], least: f32) -> [f
 ///
 /// With the integers `q` that a first scale gives, the best scale is `sum(w q) / sum(q q)`, and
 /// it leaves `sum(w w) - sum(w q)^2 / sum(q q)`.
-fn best_int4_scales(columns: &Columns) -> [f32; LANES] {
+fn best_scales<const BITS: usize>(columns: &Columns) -> [f32; LANES] {
+    let half = half(BITS);
     let (low, high) = extremes(columns);
     let (mut best, mut most) = ([0.0; LANES], [0.0; LANES]);
     for stretch in STRETCHES {
         let mut inverses = [0.0; LANES];
         for lane in 0..LANES {
             let largest = if high[lane] > -low[lane] { high[lane] } else { low[lane] };
-            inverses[lane] = if largest == 0.0 { 0.0 } else { stretch / largest };
+            inverses[lane] = if largest == 0.0 { 0.0 } else { (stretch - half as f32) / largest };
         }
         let (mut products, mut squares) = ([0.0; LANES], [0.0; LANES]);
         for column in columns {
             for lane in 0..LANES {
-                let q = round::<-8, 7>(column[lane] * inverses[lane]) as f32;
+                let q = round(column[lane] * inverses[lane], -half, half - 1) as f32;
                 products[lane] += column[lane] * q;
                 squares[lane] += q * q;
             }
@@ -283,17 +341,18 @@ fn best_int4_scales(columns: &Columns) -> [f32; LANES] {
     best
 }
 
-/// What the weight of largest magnitude is stretched to before rounding. On normally distributed
-/// weights -8 alone leaves an error of 8.40% (as llama.cpp has it, without the best scale, 8.60%),
-/// these three 8.15%, and sixteen of them 8.09%.
-const STRETCHES: [f32; 3] = [-8.0, -7.4, -8.6];
+/// What the weight of largest magnitude is stretched to before rounding, from the least integer on.
+/// On normally distributed weights that integer alone leaves an error of 8.40% in 4 bits (as
+/// llama.cpp has it, without the best scale, 8.60%), these three 8.15%, and sixteen of them 8.09%.
+const STRETCHES: [f32; 3] = [0.0, 0.6, -0.6];
 
-/// The nearest integer, ties to even, within `LOW..=HIGH`; `LOW` for NaN.
-fn round<const LOW: i32, const HIGH: i32>(value: f32) -> i32 {
+/// The nearest integer, ties to even, within `low..=high`; `low` for NaN.
+#[inline(always)]
+fn round(value: f32, low: i32, high: i32) -> i32 {
     // A float of this size has no fraction, so that adding it rounds.
     const WHOLE: f32 = 12_582_912.0;
-    let value = if value > LOW as f32 { value } else { LOW as f32 };
-    let value = if value < HIGH as f32 { value } else { HIGH as f32 };
+    let value = if value > low as f32 { value } else { low as f32 };
+    let value = if value < high as f32 { value } else { high as f32 };
     (value + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
 }
 
@@ -307,9 +366,10 @@ mod tests {
     type Pack = fn(&[&[f32]], &mut [u8], &mut [f16]);
     type Unpack = fn(&[u8], &[f16], &mut [&mut [f32]]);
 
-    /// Both formats, with the bytes of a group and the largest magnitude of `q`.
-    const FORMATS: [(Pack, Unpack, usize, f32); 2] = [
+    /// Every format, with the bytes of a group and the largest magnitude of `q`.
+    const FORMATS: [(Pack, Unpack, usize, f32); 3] = [
         (pack_int8, unpack_int8, GROUP * LANES, 127.0),
+        (pack_int6, unpack_int6, GROUP * LANES * 6 / 8, 32.0),
         (pack_int4, unpack_int4, GROUP * LANES / 2, 8.0),
     ];
 
@@ -350,7 +410,8 @@ mod tests {
                         // What is beyond the integers is clipped, and rounding the scale to f16
                         // moves it a little further.
                         let q = restored / scale;
-                        let clipped = q == -8.0 || q == 7.0;
+                        let (least, most) = (-format.3, format.3 - 1.0);
+                        let clipped = format.3 < 127.0 && (q == least || q == most);
                         let limit = if clipped { 2.0 } else { 0.57 };
                         assert!(error <= limit, "{weight} became {restored}, scale {scale}");
                     }
@@ -361,7 +422,7 @@ mod tests {
 
     #[test]
     fn normally_distributed_weights_keep_the_error_that_their_bits_allow() {
-        for (format, most) in FORMATS.into_iter().zip([0.0055, 0.082]) {
+        for (format, most) in FORMATS.into_iter().zip([0.0055, 0.0204, 0.082]) {
             // The sum of twelve uniform numbers is nearly normal.
             let uniform = random_rows(4, 12 * 2048, 1.0);
             let rows: Vec<Vec<f32>> = uniform
@@ -401,7 +462,7 @@ mod tests {
         for columns in [1, 31, 32, 33, 512, 545, 1100] {
             let rows = random_rows(3, columns, 2.0);
             let groups = columns.div_ceil(GROUP);
-            for (int8, format) in [true, false].into_iter().zip(FORMATS) {
+            for (int8, format) in [(true, FORMATS[0]), (false, FORMATS[2])] {
                 let (restored, scales) = round_trip(format, &rows);
                 for (lane, row) in rows.iter().enumerate() {
                     let bytes = groups * if int8 { GROUP } else { GROUP / 2 };

@@ -142,7 +142,7 @@ fn two_layers_of_1b() -> ModelConfig {
 fn formats_of_1b() -> [(&'static str, WeightFormats); 6] {
     let mut int4 = WeightFormats::all(Format::Int4);
     for name in ["model.embed_tokens.weight", "lm_head.weight"] {
-        int4.exceptions.insert(name.into(), Format::Int8);
+        int4.exceptions.insert(name.into(), Format::Int6);
     }
     [
         ("bf16", WeightFormats::all(Format::Bf16)),

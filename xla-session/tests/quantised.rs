@@ -13,7 +13,9 @@ use safetensors::tensor::TensorView;
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::kernels::{Format, LANES};
-use xla_session::quantise::{pack_int4, pack_int8, unpack_int4, unpack_int8};
+use xla_session::quantise::{
+    pack_int4, pack_int6, pack_int8, unpack_int4, unpack_int6, unpack_int8,
+};
 use xla_session::{Backend, GraphsFor, InferenceSession, LoadMode, Precision, SessionOptions};
 
 /// `weights`, `[rows, columns]`, as `format` stores them.
@@ -29,6 +31,10 @@ fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {
                 pack_int8(&rows, &mut values, &mut scales);
                 unpack_int8(&values, &scales, &mut out);
             }
+            Format::Int6 => {
+                pack_int6(&rows, &mut values, &mut scales);
+                unpack_int6(&values, &scales, &mut out);
+            }
             Format::Int4 => {
                 pack_int4(&rows, &mut values, &mut scales);
                 unpack_int4(&values, &scales, &mut out);
@@ -39,8 +45,20 @@ fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {
     out
 }
 
-/// Writes the model in `from` to `to` as f32, its matrices rounded as `precision` rounds them.
-fn write_rounded(from: &Path, to: &Path, precision: Precision) {
+/// The formats of a precision: of the token embedding and the output projection, and of the rest.
+type Formats = [Format; 2];
+
+/// As CPUs have them.
+fn formats(precision: Precision) -> Formats {
+    match precision {
+        Precision::Int8 => [Format::Int8; 2],
+        Precision::Int4 => [Format::Int6, Format::Int4],
+        _ => unreachable!("{precision:?} does not round"),
+    }
+}
+
+/// Writes the model in `from` to `to` as f32, its matrices rounded as `formats` round them.
+fn write_rounded(from: &Path, to: &Path, [outer, inner]: Formats) {
     fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
     let config = ModelConfig::from_dir(from).unwrap();
     let checkpoint = Checkpoint::open(from, LoadMode::Mmap).unwrap();
@@ -52,8 +70,7 @@ fn write_rounded(from: &Path, to: &Path, precision: Precision) {
             let weights = match listed.shape {
                 [_, columns] => {
                     let head = ["model.embed_tokens.weight", "lm_head.weight"];
-                    let int8 = precision == Precision::Int8 || head.contains(&listed.name);
-                    let format = if int8 { Format::Int8 } else { Format::Int4 };
+                    let format = if head.contains(&listed.name) { outer } else { inner };
                     rounded(format, &weights, *columns)
                 }
                 _ => weights,
@@ -111,7 +128,7 @@ fn check(name: &str, precision: Precision) {
     const ACTIVATIONS: f32 = 5e-4;
     let fixture = fixtures::named(name);
     let folder = tempfile::tempdir().unwrap();
-    write_rounded(&fixture.folder, folder.path(), precision);
+    write_rounded(&fixture.folder, folder.path(), formats(precision));
     let mut model = open(folder.path(), Precision::F32, None);
     let mut generated = open(&fixture.folder, precision, Some(false));
     let mut kernels = open(&fixture.folder, precision, Some(true));
@@ -159,14 +176,14 @@ fn int4_computes_as_the_format_says() {
 }
 
 /// The graphs of GPUs round no activations, so that they compute what the model of the rounded
-/// weights does.
+/// weights does. What is int6 on CPUs is int8 there.
 #[test]
 fn gpus_compute_with_the_rounded_weights() {
     for name in ["llama-linear-attention-bias-bf16", "qwen3-gqa-tied-bf16"] {
         for precision in [Precision::Int8, Precision::Int4] {
             let fixture = fixtures::named(name);
             let folder = tempfile::tempdir().unwrap();
-            write_rounded(&fixture.folder, folder.path(), precision);
+            write_rounded(&fixture.folder, folder.path(), [Format::Int8, formats(precision)[1]]);
             let mut model = open(folder.path(), Precision::F32, None);
             let mut graphs = open_for_gpus(&fixture.folder, precision);
             for case in &fixture.cases {

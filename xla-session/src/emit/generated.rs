@@ -3,7 +3,7 @@
 use super::builder::{Combine, Generic, Value};
 use super::linear::Matrix;
 use super::tiles::{CpuTiles, FEW};
-use super::{Emitter, Format, multiply_add};
+use super::{Emitter, Format, int6, multiply_add};
 use crate::quantise::GROUP;
 
 /// The end of a body: adds `in0` times the weight `wide`, which has the scale `in2`.
@@ -113,6 +113,25 @@ impl Emitter<'_> {
                         "%wide = arith.sitofp %in1 : i8 to f32\n",
                         scaled_multiply_add!()
                     ),
+                    config: None,
+                },
+                &zero,
+            )
+        } else if matrix.format == Format::Int6 {
+            let x = self.b.reshape(&x, &[rows, groups, 2, 2, 8]);
+            let (nibbles, above) = self.split_int6(&matrix.weights);
+            let body = int6::integer("%in1", "%in3", [5, 6]) + scaled_multiply_add!();
+            self.b.generic(
+                &Generic {
+                    loops: "m,n,b,g,h,p,i",
+                    inputs: &[
+                        (&x, "m,g,h,p,i"),
+                        (&nibbles, "n,g,h,p,b"),
+                        (scales, "n,g,b"),
+                        (&above, "n,g,h,b"),
+                    ],
+                    result: "m,n,b",
+                    body: &body,
                     config: None,
                 },
                 &zero,

@@ -78,11 +78,13 @@ pub enum Layout {
     /// As in the checkpoint: `[rows]` or `[rows, columns]`. Quantised weights have whole groups of
     /// columns, those behind the last zero: int8 is `[rows, groups, 32]`, int4
     /// `[rows, groups, 16]` of bytes, the low half of byte `i` being weight `2 i` of its group.
+    /// There is no int6.
     Rows,
     /// `[ceil(rows / lanes), columns, lanes]`: `lanes` consecutive rows interleaved, so that a
     /// vector register holds the same column of each. Rows behind the last are zero. Quantised
     /// weights have whole groups of columns, those behind the last zero; int4 is
-    /// `[blocks, groups, 4, lanes]` of i32, whose nibble `i` is weight `8 j + i` of its group, plus 8.
+    /// `[blocks, groups, 4, lanes]` of i32, whose nibble `i` is weight `8 j + i` of its group, plus 8;
+    /// int6 is `[blocks, groups, 6, lanes]`, see [`pack_int6`](crate::quantise::pack_int6).
     Packed {
         /// Rows in one block.
         lanes: usize,
@@ -114,7 +116,8 @@ impl WeightSpec {
                 let blocks = self.rows().div_ceil(lanes);
                 match self.format {
                     Format::Int8 => vec![blocks, self.groups() * GROUP, lanes],
-                    Format::Int4 => vec![blocks, self.groups(), GROUP / 8, lanes],
+                    Format::Int6 => vec![blocks, self.groups(), 6, lanes],
+                    Format::Int4 => vec![blocks, self.groups(), 4, lanes],
                     _ => vec![blocks, self.columns, lanes],
                 }
             }
@@ -167,7 +170,7 @@ impl WeightSpec {
             (Format::F16, _) => ElementType::F16,
             (Format::Bf16 | Format::Bf16Rounded, _) => ElementType::Bf16,
             (Format::Int8, _) | (Format::Int4, Layout::Rows) => ElementType::I8,
-            (Format::Int4, Layout::Packed { .. }) => ElementType::I32,
+            (Format::Int6, _) | (Format::Int4, Layout::Packed { .. }) => ElementType::I32,
         }
     }
 }

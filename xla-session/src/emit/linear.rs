@@ -180,6 +180,11 @@ impl Emitter<'_> {
         layout: Layout,
     ) -> Matrix {
         let format = self.formats.of(parts.iter().map(|(name, _)| name.as_str()));
+        let format = match (format, layout) {
+            // Six bits lie in words of several lanes; row by row eight take their place.
+            (Format::Int6, Layout::Rows) => Format::Int8,
+            (format, _) => format,
+        };
         let parts = parts.to_vec();
         let layout = self.compressed(layout, format, columns);
         let spec = WeightSpec { parts, columns, format: format.stored(), layout };

@@ -13,6 +13,7 @@ mod export;
 mod function;
 mod generated;
 mod graph;
+mod int6;
 mod kv_cache;
 mod linear;
 mod model;
@@ -60,9 +61,9 @@ pub struct WeightFormats {
 }
 
 impl WeightFormats {
-    /// Those of `precision`. The token embedding and the output projection are int8 in both
-    /// quantised precisions: they decide the most and, for the embedding, cost the least. In bf16
-    /// they are as all matrices are.
+    /// Those of `precision`. The token embedding and the output projection decide the most: beside
+    /// int4 they are int6, which is nearly as good as int8 there. In other precisions they are as
+    /// all matrices are.
     pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
         match precision {
             Precision::Stored => Self::stored(config, checkpoint),
@@ -72,7 +73,7 @@ impl WeightFormats {
             Precision::Int4 => {
                 let mut formats = Self::all(Format::Int4);
                 for name in ["model.embed_tokens.weight", "lm_head.weight"] {
-                    formats.exceptions.insert(name.into(), Format::Int8);
+                    formats.exceptions.insert(name.into(), Format::Int6);
                 }
                 formats
             }

@@ -138,10 +138,13 @@ impl Emitter<'_> {
             };
             return self.b.kernel(&kernel, &[n, columns]);
         }
+        if let (Format::Int6, Some(scales)) = (table.format, &table.scales) {
+            return self.gather_int6(table, scales, indices);
+        }
         let rows = self.b.gather_lanes(&table.weights, indices);
         let rows = self.b.convert(&rows, ElementType::F32);
         let Some(scales) = &table.scales else { return rows };
-        debug_assert_eq!(table.format, Format::Int8, "the only quantised format that is gathered");
+        debug_assert_eq!(table.format, Format::Int8, "int4 is not gathered");
         let scales = self.b.gather_lanes(scales, indices);
         let scales = self.b.convert(&scales, ElementType::F32);
         let groups = scales.dims()[1];

@@ -162,15 +162,28 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn pairs_u4(from: *const u8, i: usize) -> Self::Integers {
+    unsafe fn bits(from: *const u8, right: i32, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let shift = _mm256_set1_epi32(4 * i as i32);
-            let mask = _mm256_set1_epi32(0x000f_000f);
-            let low = _mm256_srlv_epi32(_mm256_loadu_si256(from.cast()), shift);
-            let high = _mm256_srlv_epi32(_mm256_loadu_si256(from.add(32).cast()), shift);
-            (_mm256_and_si256(low, mask), _mm256_and_si256(high, mask))
+            let by = _mm256_set1_epi32(right.abs());
+            let mask = _mm256_set1_epi32(mask);
+            let bits = |from: *const u8| {
+                let words = _mm256_loadu_si256(from.cast());
+                let shifted = if right < 0 {
+                    _mm256_sllv_epi32(words, by)
+                } else {
+                    _mm256_srlv_epi32(words, by)
+                };
+                _mm256_and_si256(shifted, mask)
+            };
+            (bits(from), bits(from.add(32)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { (_mm256_or_si256(a.0, b.0), _mm256_or_si256(a.1, b.1)) }
     }
 
     #[inline(always)]

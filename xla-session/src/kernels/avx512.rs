@@ -178,13 +178,21 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn pairs_u4(from: *const u8, i: usize) -> __m512i {
+    unsafe fn bits(from: *const u8, right: i32, mask: i32) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
             let words = _mm512_loadu_si512(from.cast());
-            let shifted = _mm512_srlv_epi32(words, _mm512_set1_epi32(4 * i as i32));
-            _mm512_and_si512(shifted, _mm512_set1_epi32(0x000f_000f))
+            let by = _mm512_set1_epi32(right.abs());
+            let shifted =
+                if right < 0 { _mm512_sllv_epi32(words, by) } else { _mm512_srlv_epi32(words, by) };
+            _mm512_and_si512(shifted, _mm512_set1_epi32(mask))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_or_si512(a, b) }
     }
 
     #[inline(always)]

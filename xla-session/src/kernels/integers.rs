@@ -20,8 +20,8 @@ const SUMS: usize = 16;
 
 /// A stored format as types see it; [`Format`](super::Format) is its value.
 pub(super) trait Integer: 'static {
-    /// Bytes of [`STEP`] columns of a block.
-    const STEP_BYTES: usize;
+    /// Bytes of a group of a block.
+    const GROUP_BYTES: usize;
     /// What is stored is the weight plus this.
     const OFFSET: i32;
 
@@ -29,19 +29,20 @@ pub(super) trait Integer: 'static {
     /// low halves; the first of a pair goes to the low half.
     fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS];
 
-    /// Pair `i` of the step that starts at `step`; `i` is a constant after inlining.
+    /// Pair `i` of the group that starts at `group`; `i` is a constant after inlining.
     ///
     /// # Safety
     ///
     /// As for [`Vector`].
-    unsafe fn pairs<V: Vector>(step: *const u8, i: usize) -> V::Integers;
+    unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers;
 }
 
 pub(super) struct Int8;
-pub(super) struct Int4;
+/// Nibbles, and behind them the bits above those where there are more than four.
+pub(super) struct Words<const BITS: usize>;
 
 impl Integer for Int8 {
-    const STEP_BYTES: usize = STEP * LANES;
+    const GROUP_BYTES: usize = GROUP * LANES;
     const OFFSET: i32 = 0;
 
     #[inline(always)]
@@ -50,15 +51,15 @@ impl Integer for Int8 {
     }
 
     #[inline(always)]
-    unsafe fn pairs<V: Vector>(step: *const u8, i: usize) -> V::Integers {
+    unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
         // SAFETY: as the caller promises.
-        unsafe { V::pairs_i8(step.add(i * 2 * LANES)) }
+        unsafe { V::pairs_i8(group.add(i * 2 * LANES)) }
     }
 }
 
-impl Integer for Int4 {
-    const STEP_BYTES: usize = LANES * 4;
-    const OFFSET: i32 = 8;
+impl<const BITS: usize> Integer for Words<BITS> {
+    const GROUP_BYTES: usize = BITS * LANES * size_of::<u32>();
+    const OFFSET: i32 = 1 << (BITS - 1);
 
     /// Column `i` of each eight meets column `i + 4`: one shift and one mask take both nibbles.
     #[inline(always)]
@@ -70,9 +71,18 @@ impl Integer for Int4 {
     }
 
     #[inline(always)]
-    unsafe fn pairs<V: Vector>(step: *const u8, i: usize) -> V::Integers {
+    unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
+        let word = |number: usize| group.wrapping_add(number * LANES * size_of::<u32>());
+        let (nibble, bit) = (4 * (i % STEP_PAIRS), i * (BITS - 4));
+        let high = ((1 << BITS) - 16) * 0x0001_0001;
         // SAFETY: as the caller promises.
-        unsafe { V::pairs_u4(step, i) }
+        unsafe {
+            let low = V::bits(word(i / STEP_PAIRS), nibble as i32, 0x000f_000f);
+            if BITS == 4 {
+                return low;
+            }
+            V::or(low, V::bits(word(4 + bit / 16), (bit % 16) as i32 - 4, high))
+        }
     }
 }
 
@@ -214,7 +224,7 @@ impl<F: Integer> IntegerTile<F> {
     pub fn new(p: &Product, x: Rounded) -> Self {
         Self {
             weights: p.weights,
-            block_bytes: x.groups * (GROUP / STEP) * F::STEP_BYTES,
+            block_bytes: x.groups * F::GROUP_BYTES,
             scales: p.scales,
             x,
             y: p.y,
@@ -278,23 +288,23 @@ impl<V: Vector, F: Integer> Tile<V> for IntegerTile<F> {
                         }
                     }
                 }
-                let weights = weights.add(group * (GROUP / STEP) * F::STEP_BYTES);
+                let weights = weights.add(group * F::GROUP_BYTES);
                 let x = self.x.pairs.add(group * PAIRS);
                 unroll!(S, {
-                    let weights = weights.wrapping_add(S * F::STEP_BYTES);
-                    let x = x.add(S * STEP_PAIRS);
                     unroll!(I, {
+                        let pair = S * STEP_PAIRS + I;
                         let mut pairs = [V::splat_i32(0); R];
                         for (r, pairs) in pairs.iter_mut().enumerate() {
                             let weights = weights.wrapping_add(r * step * self.block_bytes);
-                            if (I * F::STEP_BYTES).is_multiple_of(STEP_PAIRS * 64) {
-                                let here = I * F::STEP_BYTES / STEP_PAIRS;
-                                V::prefetch(weights.wrapping_add(here + AHEAD));
+                            // Each line of the group once, while the pairs go by.
+                            let here = pair * F::GROUP_BYTES / PAIRS;
+                            if here % 64 < F::GROUP_BYTES / PAIRS {
+                                V::prefetch(weights.wrapping_add(here / 64 * 64 + AHEAD));
                             }
-                            *pairs = F::pairs::<V>(weights, I);
+                            *pairs = F::pairs::<V>(weights, pair);
                         }
                         for m in 0..M {
-                            let x = V::splat_i32(x.add(m * stride + I).read() as i32);
+                            let x = V::splat_i32(x.add(m * stride + pair).read() as i32);
                             for (sums, pairs) in group_sums.iter_mut().zip(pairs) {
                                 sums[m] = V::add_products(sums[m], pairs, x);
                             }

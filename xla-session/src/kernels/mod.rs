@@ -68,6 +68,10 @@ pub enum Format {
     F16,
     /// `[blocks, groups * 32, 16]` i8; scales `[blocks, groups, 16]` f16.
     Int8,
+    /// `[blocks, groups, 6, 16]` u32 of which the first four have the low nibbles of each column,
+    /// stored plus 32, as [`Format::Int4`] has them, and the others the two bits above them, as
+    /// [`pack_int6`](crate::quantise::pack_int6) says; scales as for [`Format::Int8`].
+    Int6,
     /// `[blocks, groups, 4, 16]` u32, nibble `i` of word `j` being column `8 * j + i`, stored
     /// plus 8; scales as for [`Format::Int8`].
     Int4,
@@ -75,8 +79,8 @@ pub enum Format {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 6] =
-        [Self::F32, Self::Bf16, Self::Bf16Rounded, Self::F16, Self::Int8, Self::Int4];
+    pub const ALL: [Self; 7] =
+        [Self::F32, Self::Bf16, Self::Bf16Rounded, Self::F16, Self::Int8, Self::Int6, Self::Int4];
 
     /// The name in symbols and files.
     pub fn as_str(self) -> &'static str {
@@ -86,6 +90,7 @@ impl Format {
             Self::Bf16Rounded => "bf16_rounded",
             Self::F16 => "f16",
             Self::Int8 => "int8",
+            Self::Int6 => "int6",
             Self::Int4 => "int4",
         }
     }
@@ -100,7 +105,7 @@ impl Format {
 
     /// Whether weights are integers with scales.
     pub fn is_quantised(self) -> bool {
-        matches!(self, Self::Int8 | Self::Int4)
+        matches!(self, Self::Int8 | Self::Int6 | Self::Int4)
     }
 
     /// Whether matrices of so many columns can be [compressed](compress).
@@ -114,6 +119,7 @@ impl Format {
             Self::F32 => columns * LANES * 4,
             Self::Bf16 | Self::Bf16Rounded | Self::F16 => columns * LANES * 2,
             Self::Int8 => self.groups(columns) * 512,
+            Self::Int6 => self.groups(columns) * 384,
             Self::Int4 => self.groups(columns) * 256,
         }
     }
@@ -122,7 +128,7 @@ impl Format {
     pub fn groups(self, columns: usize) -> usize {
         match self {
             Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => 0,
-            Self::Int8 | Self::Int4 => columns.div_ceil(crate::quantise::GROUP),
+            Self::Int8 | Self::Int6 | Self::Int4 => columns.div_ceil(crate::quantise::GROUP),
         }
     }
 }
@@ -261,6 +267,7 @@ fn kernel_of<V: vector::Vector>(format: Format) -> Kernel {
         Format::Bf16Rounded => walk::widened_bf16::<V>,
         Format::F16 => walk::floats::<V, floats::F16>,
         Format::Int8 => walk::integers::<V, integers::Int8>,
-        Format::Int4 => walk::integers::<V, integers::Int4>,
+        Format::Int6 => walk::integers::<V, integers::Words<6>>,
+        Format::Int4 => walk::integers::<V, integers::Words<4>>,
     }
 }

@@ -126,10 +126,16 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    unsafe fn pairs_u4(from: *const u8, i: usize) -> Self::Integers {
+    unsafe fn bits(from: *const u8, right: i32, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
         let words = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
-        words.map(|word| (word >> (4 * i) & 0x000f_000f) as i32)
+        let shift = |word: u32| if right < 0 { word << -right } else { word >> right };
+        words.map(|word| shift(word) as i32 & mask)
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        std::array::from_fn(|lane| a[lane] | b[lane])
     }
 
     #[inline(always)]

@@ -5,6 +5,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use super::*;
 use crate::quantise;
 
+type Pack = fn(&[&[f32]], &mut [u8], &mut [f16]);
+type Unpack = fn(&[u8], &[f16], &mut [&mut [f32]]);
+
 /// Uniform in -1.0..1.0.
 fn random(rng: &mut ChaCha8Rng) -> f32 {
     rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0
@@ -52,22 +55,19 @@ impl Weights {
                         }
                     }
                 }
-                Format::Int8 | Format::Int4 => {
+                Format::Int8 | Format::Int6 | Format::Int4 => {
+                    let (pack, unpack): (Pack, Unpack) = match format {
+                        Format::Int8 => (quantise::pack_int8, quantise::unpack_int8),
+                        Format::Int6 => (quantise::pack_int6, quantise::unpack_int6),
+                        _ => (quantise::pack_int4, quantise::unpack_int4),
+                    };
                     let mut values = vec![0; format.block_bytes(columns)];
                     let mut block_scales = vec![f16::ZERO; format.groups(columns) * LANES];
                     let given: Vec<&[f32]> = block.iter().map(Vec::as_slice).collect();
-                    if format == Format::Int8 {
-                        quantise::pack_int8(&given, &mut values, &mut block_scales);
-                    } else {
-                        quantise::pack_int4(&given, &mut values, &mut block_scales);
-                    }
+                    pack(&given, &mut values, &mut block_scales);
                     let mut stored: Vec<&mut [f32]> =
                         block.iter_mut().map(Vec::as_mut_slice).collect();
-                    if format == Format::Int8 {
-                        quantise::unpack_int8(&values, &block_scales, &mut stored);
-                    } else {
-                        quantise::unpack_int4(&values, &block_scales, &mut stored);
-                    }
+                    unpack(&values, &block_scales, &mut stored);
                     bytes.extend(values);
                     scales.extend(block_scales);
                 }
@@ -98,7 +98,7 @@ impl Weights {
             let round = |x: &f32| f64::from((x * (32767.0 / largest)).round_ties_even()) * scale;
             let exact = |x: &f32| f64::from(*x);
             match self.format {
-                Format::Int8 | Format::Int4 => group.iter().map(round).collect(),
+                Format::Int8 | Format::Int6 | Format::Int4 => group.iter().map(round).collect(),
                 Format::Bf16Rounded => group.iter().map(|&x| bf16::from_f32(x).into()).collect(),
                 _ => group.iter().map(exact).collect(),
             }

@@ -102,7 +102,7 @@ fn activations(arguments: &KernelArguments<'_>, at: usize, format: Format) -> *c
 
 fn weights(arguments: &KernelArguments<'_>, format: Format) -> *const u8 {
     match format {
-        Format::F32 | Format::Int4 => arguments.pointer::<u32>(0).cast(),
+        Format::F32 | Format::Int6 | Format::Int4 => arguments.pointer::<u32>(0).cast(),
         Format::F16 | Format::Bf16 | Format::Bf16Rounded => arguments.pointer::<u16>(0).cast(),
         Format::Int8 => arguments.pointer(0),
     }

@@ -335,7 +335,7 @@ mod tests {
             (
                 1,
                 Precision::Int4,
-                "3704be851cd236fd2ca25e515d4e914246128b61471d9e02133e0a14e69e92d5",
+                "54aafaca167ba3732090af0edadab742996829470ac11251d6e4da140689578e",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");

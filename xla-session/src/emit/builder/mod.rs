@@ -20,7 +20,7 @@ pub enum ElementType {
     F16,
     /// bfloat16 (storage only).
     Bf16,
-    /// Signless 32-bit integer: tokens, positions, eight int4 weights.
+    /// Signless 32-bit integer: tokens, positions, words of int4 and int6 weights.
     I32,
     /// Signless 64-bit integer: offsets.
     I64,

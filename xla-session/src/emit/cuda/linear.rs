@@ -224,7 +224,7 @@ impl Emitter<'_> {
         let widen = match matrix.format {
             Format::F32 => return format!("%in{at}"),
             Format::F16 | Format::Bf16 | Format::Bf16Rounded => "extf",
-            Format::Int8 | Format::Int4 => "sitofp",
+            Format::Int8 | Format::Int6 | Format::Int4 => "sitofp",
         };
         *body += &format!("%wide{number} = arith.{widen} %in{at} : {element} to f32\n");
         let Some(scales) = &matrix.scales else { return format!("%wide{number}") };

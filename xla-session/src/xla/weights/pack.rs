@@ -13,7 +13,7 @@ use crate::checkpoint::{Checkpoint, Dtype, Tensor};
 use crate::emit::builder::TensorType;
 use crate::emit::{Format, Layout, WeightSpec};
 use crate::kernels;
-use crate::quantise::{pack_int4, pack_int4_row, pack_int8, pack_int8_row};
+use crate::quantise::{pack_int4, pack_int4_row, pack_int6, pack_int8, pack_int8_row};
 
 /// Bytes that are packed at a time, on all threads. The pages they came from are given back then:
 /// bounds what packing needs beyond the image itself.
@@ -263,6 +263,9 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
         (Format::F16 | Format::Bf16, [out]) => interleave::<2>(&stored(rows), out, lanes),
         (Format::Int8, [values, scales]) => {
             widened(rows, |rows| pack_int8(rows, values, bytemuck::cast_slice_mut(scales)));
+        }
+        (Format::Int6, [values, scales]) => {
+            widened(rows, |rows| pack_int6(rows, values, bytemuck::cast_slice_mut(scales)));
         }
         (Format::Int4, [values, scales]) => {
             widened(rows, |rows| pack_int4(rows, values, bytemuck::cast_slice_mut(scales)));
