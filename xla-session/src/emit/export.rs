@@ -107,7 +107,8 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
             Source::Keys(layer) => format!("keys.{layer}"),
             Source::Values(layer) => format!("values.{layer}"),
             Source::Weight(spec) => {
-                if let Layout::Packed { lanes: rows } | Layout::Compressed { lanes: rows } = spec.layout
+                if let Layout::Packed { lanes: rows } | Layout::Compressed { lanes: rows } =
+                    spec.layout
                 {
                     lanes = Some(rows);
                 }

@@ -19,6 +19,7 @@ use std::time::Instant;
 use iree_rt::{DeviceOptions, Instance, Kernels};
 
 pub use self::ahead::compile_ahead;
+use self::plan::MostScores;
 use self::program::Program;
 pub use self::session::XlaInferenceSession;
 use self::target::Machine;
@@ -74,7 +75,11 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     // Steps of the CPU take long, and the one too many at the end as long: it would delay the next
     // prompt by more than it saves.
     let ahead = options.ahead.unwrap_or(if device.is_local() { 1 } else { 2 }).max(1);
-    let session = XlaInferenceSession::new(capabilities, config, programs, &device, ahead)?;
+    let scores = match &machine.target {
+        Target::Cpu(tiles) if tiles.kernels => MostScores::PASSING,
+        _ => MostScores::HELD,
+    };
+    let session = XlaInferenceSession::new(capabilities, config, programs, &device, ahead, scores)?;
     let (session, precision) = (Box::new(session), options.precision);
     Ok(Opened { session, precision, weights: weights.bytes, load, compile })
 }

@@ -71,7 +71,9 @@ impl Program {
         for (i, argument) in graph.arguments.iter().enumerate() {
             match &argument.source {
                 Source::Weight(spec) => call.set(i, weights.plane(spec, 0))?,
-                Source::Scales(spec) | Source::Blocks(spec) => call.set(i, weights.plane(spec, 1))?,
+                Source::Scales(spec) | Source::Blocks(spec) => {
+                    call.set(i, weights.plane(spec, 1))?
+                }
                 _ => {}
             }
         }

@@ -7,7 +7,7 @@ use iree_rt::{Device, Pending};
 
 use super::iree;
 use super::kv_cache::{KvCache, Views};
-use super::plan::{self, Chunk};
+use super::plan::{self, Chunk, MostScores};
 use super::program::{Answer, At, Program, Workspace};
 use crate::config::ModelConfig;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
@@ -32,6 +32,8 @@ pub struct XlaInferenceSession {
     flight: VecDeque<Started>,
     /// How many there are at most; with one, each step is waited for.
     ahead: usize,
+    /// What chunks of a prompt are limited by.
+    scores: MostScores,
 }
 
 impl XlaInferenceSession {
@@ -41,6 +43,7 @@ impl XlaInferenceSession {
         programs: HashMap<usize, Program>,
         device: &Device,
         ahead: usize,
+        scores: MostScores,
     ) -> Result<Self> {
         let padding = programs.keys().copied().max().unwrap_or(1);
         let dims = programs.values().next().map(Program::cache_dims).unwrap_or_default();
@@ -61,6 +64,7 @@ impl XlaInferenceSession {
             slot: 0,
             flight: VecDeque::with_capacity(ahead),
             ahead,
+            scores,
         })
     }
 
@@ -126,7 +130,8 @@ impl XlaInferenceSession {
         }
         // Chunks start at aligned positions: the few tokens since the last one run again.
         let mut step = Err(Error::EmptyPrompt);
-        let chunks = plan::chunks(self.cached / plan::ALIGN * plan::ALIGN, context.len());
+        let start = self.cached / plan::ALIGN * plan::ALIGN;
+        let chunks = plan::chunks(start, context.len(), self.scores);
         // At once: growing with the chunks would copy the cache several times.
         if let Some(last) = chunks.last() {
             self.reserve(last.start + last.rows)?;

@@ -302,7 +302,8 @@ mod tests {
             assert!(bytes * 100 < all * 82, "{precision:?}: {bytes} of {all} bytes");
 
             let image = Image::new(&compressed);
-            let begins = compressed_planes.iter().find(|planes| planes.len() > 1).unwrap()[1].offset;
+            let begins =
+                compressed_planes.iter().find(|planes| planes.len() > 1).unwrap()[1].offset;
             let end = compressed_bytes.len();
             for at in [end - 1, end - 9, begins + 7] {
                 let mut damaged = compressed_bytes.clone();

@@ -73,7 +73,8 @@ impl<'a> Image<'a> {
             let whole = blocks.is_none_or(|blocks| {
                 let begins = image[blocks.offset..][..blocks.bytes].as_chunks::<8>().0;
                 let begins = begins.iter().map(|begin| u64::from_le_bytes(*begin));
-                begins.clone().is_sorted() && begins.max().is_none_or(|last| last < planes[0].bytes as u64)
+                begins.clone().is_sorted()
+                    && begins.max().is_none_or(|last| last < planes[0].bytes as u64)
             });
             whole.then_some(planes)
         });
