@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
@@ -34,7 +34,8 @@ pub(crate) fn allocator() -> sys::iree_allocator_t {
 
 /// Frees what is kept.
 pub(crate) fn trim() {
-    pool().clear();
+    let kept = POOL.lock().unwrap_or_else(PoisonError::into_inner).kept.split_off(0);
+    kept.into_iter().for_each(Kept::free);
 }
 
 /// A block that nobody uses.
@@ -49,20 +50,30 @@ struct Kept {
 // SAFETY: the block belongs to whoever has this.
 unsafe impl Send for Kept {}
 
+impl Kept {
+    fn free(self) {
+        free(self.base);
+    }
+}
+
 struct Pool {
     kept: Vec<Kept>,
     /// Counts large blocks asked for or given back.
     now: u64,
 }
 
-/// Locked for large blocks only: calls hand out many small ones.
+/// Calls do not wait for it: who finds it locked does without.
 static POOL: Mutex<Pool> = Mutex::new(Pool { kept: Vec::new(), now: 0 });
 
 /// Blocks of any size in use: a device is one. With the last one all that is kept is freed.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-fn pool() -> std::sync::MutexGuard<'static, Pool> {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+fn pool() -> Option<MutexGuard<'static, Pool>> {
+    match POOL.try_lock() {
+        Ok(pool) => Some(pool),
+        Err(TryLockError::Poisoned(pool)) => Some(pool.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 impl Pool {
@@ -75,7 +86,8 @@ impl Pool {
         Some(self.kept.swap_remove(best))
     }
 
-    fn keep(&mut self, base: *mut c_void, capacity: usize) {
+    /// Keeps a block, and gives those that are not worth keeping any more.
+    fn keep(&mut self, base: *mut c_void, capacity: usize) -> Vec<Kept> {
         self.now += 1;
         let now = self.now;
         self.kept.push(Kept { base, capacity, since: now });
@@ -83,15 +95,7 @@ impl Pool {
         self.kept.sort_by_key(|kept| kept.since);
         let too_many = self.kept.len().saturating_sub(MOST);
         let old = self.kept.iter().filter(|kept| now - kept.since > LATELY).count();
-        for kept in self.kept.drain(..too_many.max(old)) {
-            free(kept.base);
-        }
-    }
-
-    fn clear(&mut self) {
-        for kept in self.kept.drain(..) {
-            free(kept.base);
-        }
+        self.kept.drain(..too_many.max(old)).collect()
     }
 }
 
@@ -146,7 +150,7 @@ unsafe fn allocate(
     let Some(whole) = size.checked_add(HEADER) else { return exhausted() };
     let kept = (LARGE..=HUGE).contains(&whole);
     let capacity = if kept { whole.next_power_of_two() } else { 0 };
-    let taken = if kept { pool().take(capacity) } else { None };
+    let taken = if kept { pool().and_then(|mut pool| pool.take(capacity)) } else { None };
     if let Some(kept) = taken {
         *base = kept.base;
         if command == sys::IREE_ALLOCATOR_COMMAND_CALLOC {
@@ -209,10 +213,10 @@ unsafe fn give_back(block: *mut c_void) {
         let base: *mut c_void = block.cast::<u8>().sub(HEADER).cast();
         (base, base.cast::<usize>().read())
     };
-    if capacity == 0 {
-        free(base);
-    } else {
-        pool().keep(base, capacity);
+    let pool = if capacity == 0 { None } else { pool() };
+    match pool.map(|mut pool| pool.keep(base, capacity)) {
+        Some(old) => old.into_iter().for_each(Kept::free),
+        None => free(base),
     }
     // What others have kept before they counted down is seen by who comes to zero.
     if LIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -260,7 +264,7 @@ mod tests {
     }
 
     fn kept() -> usize {
-        pool().kept.len()
+        pool().unwrap().kept.len()
     }
 
     /// One test, as the pool is the process's.
@@ -289,6 +293,12 @@ mod tests {
             give(block(64 << 20));
         }
         assert_eq!(kept(), 1, "what was not wanted for long is freed");
+        {
+            // Another thread uses it at this moment: nobody waits, and nothing is kept.
+            let locked = pool().unwrap();
+            give(block(64 << 20));
+            assert_eq!(locked.kept.len(), 1);
+        }
         give(small);
         assert_eq!(kept(), 0, "nothing outlives the last block");
     }

@@ -1,13 +1,13 @@
 //! The host allocator: IREE's control function over Rust's global allocator.
 //!
-//! IREE leaves the system allocator to the application. Ours counts what is live, so that tests
-//! can show that nothing leaks, and can be told to fail, so that tests can show that every
-//! failure is survived.
+//! IREE leaves the system allocator to the application. Ours counts what is live, when it is asked
+//! to, so that tests can show that nothing leaks, and can be told to fail, so that tests can show that
+//! every failure is survived.
 
 use std::alloc::{self, Layout};
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 use crate::*;
 
@@ -16,25 +16,30 @@ const HEADER: usize = 16;
 /// Alignment of every block, bytes (`iree_max_align_t`).
 const ALIGN: usize = 16;
 
-static LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
-static LIVE_BLOCKS: AtomicUsize = AtomicUsize::new(0);
+/// Off until somebody asks: counters that all threads share cost a tenth of a small call.
+static COUNTING: AtomicBool = AtomicBool::new(false);
+static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
+static LIVE_BLOCKS: AtomicIsize = AtomicIsize::new(0);
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 /// Allocations that still succeed before one fails; negative: none is to fail.
 static FAIL_AFTER: AtomicI64 = AtomicI64::new(-1);
 
-/// What the host allocator has given out and not got back, and how often it was asked.
+/// What the host allocator has given out and not got back since counting began, less than nothing
+/// if it got back more, and how often it was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes now allocated, as requested (headers not counted).
-    pub bytes: usize,
-    /// Blocks now allocated.
-    pub blocks: usize,
-    /// Successful allocations and reallocations since the process started.
+    /// Bytes, as requested (headers not counted).
+    pub bytes: isize,
+    /// Blocks.
+    pub blocks: isize,
+    /// Successful allocations and reallocations.
     pub allocations: usize,
 }
 
-/// The counters of the process's host allocator.
+/// For tests: the counters of the process's host allocator, which count from the first call of this
+/// on.
 pub fn usage() -> Usage {
+    COUNTING.store(true, Relaxed);
     Usage {
         bytes: LIVE_BYTES.load(Relaxed),
         blocks: LIVE_BLOCKS.load(Relaxed),
@@ -65,6 +70,14 @@ fn fails_now() -> bool {
         return false;
     }
     FAIL_AFTER.fetch_sub(1, Relaxed) == 0
+}
+
+fn count(bytes: isize, blocks: isize, allocations: usize) {
+    if COUNTING.load(Relaxed) {
+        LIVE_BYTES.fetch_add(bytes, Relaxed);
+        LIVE_BLOCKS.fetch_add(blocks, Relaxed);
+        ALLOCATIONS.fetch_add(allocations, Relaxed);
+    }
 }
 
 fn layout(size: usize) -> Option<Layout> {
@@ -118,9 +131,7 @@ fn allocate(size: usize, zeroed: bool) -> *mut c_void {
     if base.is_null() {
         return ptr::null_mut();
     }
-    LIVE_BYTES.fetch_add(size, Relaxed);
-    LIVE_BLOCKS.fetch_add(1, Relaxed);
-    ALLOCATIONS.fetch_add(1, Relaxed);
+    count(size.cast_signed(), 1, 1);
     // SAFETY: `base` is valid for HEADER bytes and more, and aligned to 16.
     unsafe { seal(base, size) }
 }
@@ -135,8 +146,7 @@ unsafe fn release(block: *mut c_void) {
     unsafe {
         let base = block.cast::<u8>().sub(HEADER);
         let size = base.cast::<usize>().read();
-        LIVE_BYTES.fetch_sub(size, Relaxed);
-        LIVE_BLOCKS.fetch_sub(1, Relaxed);
+        count(-size.cast_signed(), -1, 0);
         alloc::dealloc(base, Layout::from_size_align_unchecked(size + HEADER, ALIGN));
     }
 }
@@ -154,9 +164,7 @@ unsafe fn resize(block: *mut c_void, size: usize) -> *mut c_void {
         if base.is_null() {
             return ptr::null_mut();
         }
-        LIVE_BYTES.fetch_add(size, Relaxed);
-        LIVE_BYTES.fetch_sub(old_size, Relaxed);
-        ALLOCATIONS.fetch_add(1, Relaxed);
+        count(size.cast_signed() - old_size.cast_signed(), 0, 1);
         seal(base, size)
     }
 }
