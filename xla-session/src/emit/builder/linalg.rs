@@ -157,6 +157,17 @@ impl Builder {
 
     /// `a` with `part` written at `offsets`.
     pub fn insert(&mut self, part: &Value, a: &Value, offsets: &[Index]) -> Value {
+        self.insert_as(part, part.dims(), a, offsets)
+    }
+
+    /// `a` with `part` written at `offsets`, of extents `dims` there: those of `part` and ones.
+    pub fn insert_as(
+        &mut self,
+        part: &Value,
+        dims: &[usize],
+        a: &Value,
+        offsets: &[Index],
+    ) -> Value {
         self.op(
             a.dims(),
             a.ty.element,
@@ -165,7 +176,7 @@ impl Builder {
                 part.name,
                 a.name,
                 indices(offsets),
-                window(part.dims()),
+                window(dims),
                 part.ty,
                 a.ty
             ),

@@ -26,14 +26,25 @@ impl Emitter<'_> {
         let within =
             if blocks > 1 { 0.into() } else { self.b.index_rem(&self.start.name, KV_BLOCK) };
         let at = [block, 0.into(), within, 0.into()];
-        let dims = [DYNAMIC, heads, KV_BLOCK, width];
+        let cache = [DYNAMIC, heads, KV_BLOCK, width];
         let old = [Source::Keys(layer), Source::Values(layer)]
-            .map(|source| self.argument(source, &dims, ElementType::F32));
+            .map(|source| self.argument(source, &cache, ElementType::F32));
+        // Loops of one step are left out, as the insertions would lose their dimensions: between loops
+        // and insertions of another rank the compiler (3.13.0, for CPUs) distributes wrongly.
+        let dims = [blocks, heads, tokens, width];
+        let loops: Vec<_> = (0..dims.len()).filter(|&i| dims[i] > 1).collect();
+        let extents: Vec<_> = loops.iter().map(|&i| dims[i]).collect();
+        let names: Vec<_> = loops.iter().map(|&i| ["b", "h", "t", "d"][i]).collect();
+        let names = names.join(",");
+        let index = |i| match loops.iter().position(|&l| l == i) {
+            Some(at) => format!("linalg.index {at} : index"),
+            None => "arith.constant 0 : index".into(),
+        };
         let body = format!(
-            "%b = linalg.index 0 : index
-             %h = linalg.index 1 : index
-             %t = linalg.index 2 : index
-             %column = linalg.index 3 : index
+            "%b = {}
+             %h = {}
+             %t = {}
+             %column = {}
              %tokens = arith.constant {tokens} : index
              %before = arith.muli %b, %tokens : index
              %row = arith.addi %before, %t : index
@@ -44,22 +55,21 @@ impl Emitter<'_> {
              %behind = arith.addi %head, %keys : index
              %value = tensor.extract {}[%row, %behind, %column] : {}
              linalg.yield %rotated, %value : f32, f32",
+            index(0),
+            index(1),
+            index(2),
+            index(3),
             all - 2 * heads,
             self.rotation(both, angles),
             qkv.name,
             qkv.ty,
         );
         let [keys, values] = self.b.dispatch(old.each_ref(), |b| {
-            let into = b.empty(&[blocks, heads, tokens, width], None);
-            let nest = Generic {
-                loops: "b,h,t,d",
-                inputs: &[],
-                result: "b,h,t,d",
-                body: &body,
-                config: None,
-            };
+            let into = b.empty(&extents, None);
+            let nest =
+                Generic { loops: &names, inputs: &[], result: &names, body: &body, config: None };
             let new = b.generics(&nest, &[&into, &into]);
-            [0, 1].map(|i| b.insert(&new[i], &old[i], &at))
+            [0, 1].map(|i| b.insert_as(&new[i], &dims, &old[i], &at))
         });
         Cache { keys, values }
     }

@@ -5,7 +5,7 @@ use super::tiles::{CudaTiles, FEW};
 use crate::emit::builder::{Generic, Value};
 use crate::emit::graph::Layout;
 use crate::emit::linear::{Linear, Matrix};
-use crate::emit::{ElementType, Emitter, Format};
+use crate::emit::{ElementType, Emitter, Format, multiply_add};
 use crate::quantise::GROUP;
 
 impl Emitter<'_> {
@@ -26,7 +26,7 @@ impl Emitter<'_> {
                     if rows <= FEW {
                         self.few_rows(&x, matrix, tiles)
                     } else {
-                        self.many_rows(&x, matrix)
+                        self.many_rows(&x, matrix, tiles)
                     }
                 };
                 matrices.iter().map(each).collect()
@@ -171,26 +171,51 @@ impl Emitter<'_> {
 
     /// A matrix product, for which the compiler has tiles of its own: of bf16 with bf16 those of
     /// the tensor cores.
-    fn many_rows(&mut self, x: &Value, matrix: &Matrix) -> Value {
+    fn many_rows(&mut self, x: &Value, matrix: &Matrix, tiles: &CudaTiles) -> Value {
+        if matrix.scales.is_some() {
+            return self.many_rows_in_groups(x, matrix, tiles);
+        }
         let (x, weights) = match matrix.format {
             Format::Bf16Rounded => (self.b.convert(x, ElementType::Bf16), matrix.weights.clone()),
-            _ => (x.clone(), self.widened(matrix)),
+            _ => (x.clone(), self.b.convert(&matrix.weights, ElementType::F32)),
         };
         self.b.dot(&x, &weights, [&[], &[]], [&[1], &[1]])
     }
 
-    /// `matrix` as f32, `[rows, columns]`; what reads it widens it, nothing is stored.
-    fn widened(&mut self, matrix: &Matrix) -> Value {
-        let rows = matrix.weights.dims()[0];
-        let weights = self.integers(matrix);
-        let weights = self.b.convert(&weights, ElementType::F32);
-        let Some(scales) = &matrix.scales else { return weights };
-        let dims = weights.dims().to_vec();
-        let scales = self.b.convert(&scales.clone(), ElementType::F32);
-        let scales = self.b.broadcast(&scales, &dims, &[0, 1]);
-        let weights = self.b.mul(&weights, &scales);
-        let weights = self.b.reshape(&weights, &[rows, dims[1] * GROUP]);
-        self.b.slice(&weights, 1, 0, matrix.columns)
+    /// The same over groups of columns: where weights are widened in the shape in which they are
+    /// multiplied, the compiler does so in the dispatch of the product.
+    fn many_rows_in_groups(&mut self, x: &Value, matrix: &Matrix, tiles: &CudaTiles) -> Value {
+        let shape = Columns::of(matrix);
+        let x = self.grouped_rows(x, shape);
+        let (rows, outputs) = (x.dims()[0], matrix.weights.dims()[0]);
+        let mut inputs = Vec::new();
+        let mut body = String::new();
+        let weight = self.operands(matrix, shape, &mut inputs, &mut body, 0);
+        body += &format!("linalg.yield {weight} : f32");
+        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
+        let dims = inputs[0].0.dims().to_vec();
+        let into = self.b.empty(&dims, None);
+        let wide = self.b.generic(
+            &Generic {
+                loops: shape.weights,
+                inputs: &inputs,
+                result: shape.weights,
+                body: &body,
+                config: None,
+            },
+            &into,
+        );
+        let zero = self.b.fill("0.0", &[rows, outputs], None);
+        self.b.generic(
+            &Generic {
+                loops: "m,n,G,k",
+                inputs: &[(&x, "m,G,k"), (&wide, "n,G,k")],
+                result: "m,n",
+                body: multiply_add(ElementType::F32),
+                config: tiles.grouped_product(rows, outputs),
+            },
+            &zero,
+        )
     }
 
     /// The weights as they are multiplied: int4 is stored as bytes, which no argument can say.

@@ -136,6 +136,29 @@ impl CudaTiles {
         })
     }
 
+    /// For loops (m, n, G, k) of `rows` rows, and of weights that the dispatch widens itself: a
+    /// thread has 4 times 4 results, so that each weight that it widens meets 4 rows.
+    pub(super) fn grouped_product(&self, rows: usize, outputs: usize) -> Option<String> {
+        const RESULTS: usize = 4;
+        const WORKGROUP: usize = 32;
+        let threads = (WORKGROUP / RESULTS).pow(2);
+        let fits = self.tiled && divides(WORKGROUP, rows) && divides(WORKGROUP, outputs);
+        fits.then(|| {
+            format!(
+                "#iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{{\
+                 workgroup = {:?}, thread = {:?}, reduction = {:?}}}>, translation_info = \
+                 <pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = [{threads}, 1, 1] \
+                 subgroup_size = {WARP}, {{gpu_pipeline_options = #iree_gpu.pipeline_options<\
+                 no_reduce_shared_memory_bank_conflicts = true, \
+                 use_igemm_convolution = false>}}>>",
+                [WORKGROUP, WORKGROUP, 0, 0],
+                [RESULTS, RESULTS, 0, 0],
+                // Half a group at a time: a whole one takes more registers than a thread has.
+                [0, 0, 1, GROUP / 2],
+            )
+        })
+    }
+
     /// Attributes of the attention of `rows` rows of queries: loops (head of keys, row, query of
     /// the group, column of the result, column of the queries, block, token).
     ///
