@@ -316,3 +316,26 @@ fn a_tensor_of_another_device_is_refused() {
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     assert!(error.message().contains("another device"), "{error}");
 }
+
+#[test]
+fn an_error_of_iree_says_what_was_wrong_and_where() {
+    // The program takes any tensor, and asks for two floats itself.
+    let source = "module @picky {
+      func.func @double(%any: !hal.buffer_view) -> tensor<2xf32> {
+        %two = hal.tensor.import %any : !hal.buffer_view -> tensor<2xf32>
+        %0 = stablehlo.add %two, %two : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+    }";
+    let bytes = support::compile(source, &CompileOptions::default());
+    let device = device("local-task");
+    let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
+    let double = session.function("picky.double").unwrap();
+    let three = device.buffer_view(&[3], &[1f32, 2., 3.]).unwrap();
+    let error = session.call(&double, [three.into()]).unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    // What IREE says, where in its source, which function of it that was, and who called it.
+    for part in ["expected 2", ".c:", "hal.buffer_view.assert", "bytecode picky"] {
+        assert!(error.message().contains(part), "no {part} in {error}");
+    }
+}
