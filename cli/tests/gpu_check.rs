@@ -37,6 +37,8 @@ fn bundle(folder: &Path, reference: impl FnOnce(String) -> String) {
 fn check(folder: &Path, out: &Path, parts: &str) -> (bool, String) {
     let mut command = Command::new("python3");
     command.arg(folder.join("run.py")).arg(out).args(["--device", "local-task", "--part", parts]);
+    // Found before those that may be installed.
+    command.env("PYTHONPATH", folder.join("packages"));
     let output = command.output().expect("python3");
     let text = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
     (output.status.success(), text.concat())
@@ -91,4 +93,38 @@ fn wrong_tokens_are_an_error_and_missing_parts_are_not() {
     assert!(success, "{text}");
     let (success, text) = check(folder.path(), out.path(), "speed-9b");
     assert!(!success && text.contains("unknown part speed-9b; known: device"), "{text}");
+}
+
+/// Every part of a run is tried, and what is missing is said where its figures would be.
+#[test]
+#[cfg(all(unix, feature = "iree"))]
+fn a_run_goes_on_where_a_part_fails() {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    bundle(folder.path(), |text| text);
+    let packages = folder.path().join("packages");
+    fs::create_dir(&packages).unwrap();
+    fs::write(packages.join("torch.py"), "raise ImportError('there is no torch')").unwrap();
+    // No configuration for the measured shape, a peer that is not installed, one that cannot be.
+    fs::remove_dir_all(folder.path().join("models")).unwrap();
+    let parts = "device,exact,speed-1b-int8,eager-1b,compiled-1b,llama-1b,copy,table";
+    let (success, text) = check(folder.path(), out.path(), parts);
+    assert!(success, "{text}");
+    let table = fs::read_to_string(out.path().join("table.md")).unwrap();
+    for expected in [
+        "Exactness, f32: 1 models, 4 prompts: every token is the reference's",
+        "GB/s (read and written)",
+        "Not measured:\n",
+        "- speed-1b-int8: error: ",
+        "- eager-1b: ImportError: there is no torch",
+        "- compiled-1b: ImportError: there is no torch",
+        "- llama-1b: llama.cpp's model is of one size",
+    ] {
+        assert!(table.contains(expected), "{expected}: {table}");
+    }
+    // Without the program nothing can be shown to be exact.
+    fs::remove_file(folder.path().join("iree-llm")).unwrap();
+    let (success, text) = check(folder.path(), out.path(), "exact,speed-1b-stored,table");
+    assert!(!success, "{text}");
+    let table = fs::read_to_string(out.path().join("table.md")).unwrap();
+    assert!(table.contains("iree-llm does not start"), "{table}");
 }

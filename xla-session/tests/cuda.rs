@@ -271,6 +271,8 @@ fn a_decode_step_is_seven_dispatches_a_layer_and_stores_no_weights() {
         let body = &stream[stream.find("@decode_step(").unwrap()..];
         assert_eq!(body.matches("stream.cmd.execute").count(), 1, "{name}");
         assert!(!body.contains("stream.async.transfer"), "{name}");
+        // Nothing is allocated in a step.
+        assert!(!body.contains("stream.resource.alloc"), "{name}");
         let copies: Vec<_> = body.lines().filter(|line| line.contains("stream.cmd.copy")).collect();
         assert!(copies.len() <= 1, "{name}: {copies:?}");
     }

@@ -272,11 +272,11 @@ mod tests {
     fn a_damaged_model_is_a_problem_and_none_is_not() {
         let folder = tempfile::tempdir().unwrap();
         fixture::write_model(folder.path());
-        let named = || Ok(Model { name: "tiny".into(), folder: folder.path().to_owned() });
-        let good = model(named());
+        let named = || Model { name: "tiny".into(), folder: folder.path().to_owned() };
+        let good = model(Ok(named()));
         assert_eq!(good.state, State::Ok, "{good:?}");
         std::fs::write(folder.path().join("model.safetensors"), "short").unwrap();
-        let bad = model(named());
+        let bad = model(Ok(named()));
         assert_eq!(bad.state, State::Problem);
         assert!(bad.found.contains("model.safetensors"), "{bad:?}");
         assert_eq!(model(Err(anyhow::anyhow!("none"))).state, State::Note);

@@ -74,7 +74,7 @@ impl Target {
         let fitting = || {
             Self::ALL.iter().rev().copied().filter(|it| it.compute_capability <= compute_capability)
         };
-        let Some(oldest) = fitting().last() else {
+        let Some(oldest) = fitting().next_back() else {
             return Err(Error::new(
                 Code::Incompatible,
                 format!(

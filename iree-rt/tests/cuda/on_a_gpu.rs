@@ -25,7 +25,7 @@ fn stream() -> Arc<CudaStream> {
 
 fn session(device: &Device) -> Session {
     let target = Gpu::of(device).unwrap().unwrap().target().unwrap();
-    let bytes = compile(ADD, &for_target(target.name()));
+    let bytes = compile(ADD, &for_target(target.flags()));
     Session::builder(device).module(module(&bytes)).build().unwrap()
 }
 
@@ -93,7 +93,7 @@ fn calls_run() {
 fn calls_in_flight_follow_each_other() {
     let device = gpu();
     let target = Gpu::of(&device).unwrap().unwrap().target().unwrap();
-    let options = for_target(target.name()).flag("--iree-execution-model=async-external");
+    let options = for_target(target.flags()).flag("--iree-execution-model=async-external");
     let bytes = compile(ADD, &options);
     let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
     let add = session.function("gate.add").unwrap();
