@@ -3,6 +3,33 @@ use std::arch::x86_64::*;
 use super::super::avx2::Avx2;
 use super::decode::Decode;
 
+#[inline]
+#[target_feature(enable = "avx2")]
+fn eight_pairs(mantissas: __m128i, codes: __m256i, i: usize, exponents: __m256i) -> __m256i {
+    let codes = match i {
+        0 => codes,
+        1 => _mm256_srli_epi16::<4>(codes),
+        2 => _mm256_srli_epi16::<8>(codes),
+        _ => _mm256_srli_epi16::<12>(codes),
+    };
+    // The upper byte of each word looks up code 0, which is exponent 0.
+    let codes = _mm256_and_si256(codes, _mm256_set1_epi16(0xf));
+    let exponents = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents, codes));
+    // The sign goes to the highest bit, and into the exponent's, where it is masked.
+    let kept = _mm256_set1_epi16(0x807fu16 as i16);
+    _mm256_or_si256(_mm256_and_si256(_mm256_cvtepi8_epi16(mantissas), kept), exponents)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn eight_lanes(pair: __m256i, low: __m256i, i: usize) -> __m256 {
+    let bits = match i {
+        0 => _mm256_blend_epi16::<0xaa>(low, _mm256_slli_epi32::<16>(pair)),
+        _ => _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(low), pair),
+    };
+    _mm256_castsi256_ps(bits)
+}
+
 impl Decode for Avx2 {
     /// Sixteen bytes, twice.
     type Exponents = __m256i;
@@ -29,21 +56,9 @@ impl Decode for Avx2 {
     ) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let half = |codes: __m256i, mantissas: *const u8| {
-                let codes = match i {
-                    0 => codes,
-                    1 => _mm256_srli_epi16::<4>(codes),
-                    2 => _mm256_srli_epi16::<8>(codes),
-                    _ => _mm256_srli_epi16::<12>(codes),
-                };
-                // The upper byte of each word looks up code 0, which is exponent 0.
-                let codes = _mm256_and_si256(codes, _mm256_set1_epi16(0xf));
-                let exponents = _mm256_slli_epi16::<7>(_mm256_shuffle_epi8(exponents, codes));
-                let mantissas = _mm256_cvtepi8_epi16(_mm_loadu_si128(mantissas.cast()));
-                let kept = _mm256_set1_epi16(0x807fu16 as i16);
-                _mm256_or_si256(_mm256_and_si256(mantissas, kept), exponents)
-            };
-            (half(codes.0, mantissas), half(codes.1, mantissas.add(16)))
+            let first = _mm_loadu_si128(mantissas.cast());
+            let second = _mm_loadu_si128(mantissas.add(16).cast());
+            (eight_pairs(first, codes.0, i, exponents), eight_pairs(second, codes.1, i, exponents))
         }
     }
 
@@ -67,15 +82,8 @@ impl Decode for Avx2 {
         // SAFETY: the caller's promise.
         unsafe {
             let zero = _mm256_setzero_si256();
-            let half = |pair, low| {
-                let bits = match i {
-                    0 => _mm256_blend_epi16::<0xaa>(low, _mm256_slli_epi32::<16>(pair)),
-                    _ => _mm256_blend_epi16::<0xaa>(_mm256_srli_epi32::<16>(low), pair),
-                };
-                _mm256_castsi256_ps(bits)
-            };
             let lows = lows.unwrap_or((zero, zero));
-            Self(half(pair.0, lows.0), half(pair.1, lows.1))
+            Self(eight_lanes(pair.0, lows.0, i), eight_lanes(pair.1, lows.1, i))
         }
     }
 }

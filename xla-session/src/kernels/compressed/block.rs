@@ -139,21 +139,29 @@ pub fn most_bytes(format: Format, columns: usize) -> usize {
 pub fn compress(format: Format, block: &[u8], columns: usize, out: &mut Vec<u8>) {
     assert_eq!(block.len(), format.block_bytes(columns), "a packed block");
     assert!(columns.is_multiple_of(GROUP), "whole groups of columns");
-    let weights = Weights { format, block };
-    let start = out.len();
-    let kind = if weights.iter().all(|bits| bits as u16 == 0) { Kind::Upper } else { Kind::Whole };
+    let groups = || block.chunks_exact(format.block_bytes(GROUP)).map(|group| load(format, group));
 
-    let mut counts = [0u32; 256];
-    weights.iter().for_each(|bits| counts[exponent(bits)] += 1);
-    let mut others: Vec<usize> = (1..256).filter(|&e| counts[e] > 0).collect();
-    others.sort_by_key(|&e| std::cmp::Reverse(counts[e]));
+    // One table would have its most frequent counts wait for each other.
+    let mut counts = [[0u32; 256]; 4];
+    let mut lows = 0;
+    for bits in groups() {
+        for four in bits.as_chunks::<4>().0 {
+            for (counts, &bits) in counts.iter_mut().zip(four) {
+                counts[exponent(bits)] += 1;
+                lows |= bits as u16;
+            }
+        }
+    }
+    let count = |e: usize| counts.iter().map(|counts| counts[e]).sum::<u32>() as usize;
+    let mut others: Vec<usize> = (1..256).filter(|&e| count(e) > 0).collect();
+    others.sort_by_key(|&e| std::cmp::Reverse(count(e)));
     others.truncate(15);
-    let escapes = columns * LANES
-        - counts[0] as usize
-        - others.iter().map(|&e| counts[e] as usize).sum::<usize>();
+    let coded = count(0) + others.iter().map(|&e| count(e)).sum::<usize>();
+    let escapes = columns * LANES - coded;
+    let kind = if lows == 0 { Kind::Upper } else { Kind::Whole };
     let body = columns / GROUP * kind.group_bytes() + escapes * size_of::<Escape>();
-    if body >= block.len() {
-        out.resize(start + HEADER, 0);
+    if escapes > columns * LANES / FEW || body >= block.len() {
+        out.resize(out.len() + HEADER, 0);
         out.extend(block);
         out.resize(out.len().next_multiple_of(HEADER), 0);
         return;
@@ -168,29 +176,36 @@ pub fn compress(format: Format, block: &[u8], columns: usize, out: &mut Vec<u8>)
     }
     header[16..20].copy_from_slice(&(escapes as u32).to_le_bytes());
     header[20] = if kind == Kind::Upper { 1 } else { 2 };
+    out.reserve(HEADER + body.next_multiple_of(HEADER));
     out.extend(header);
     let mut escaped = Vec::with_capacity(escapes * size_of::<Escape>());
-    for group in 0..columns / GROUP {
-        let start = out.len();
-        out.resize(start + kind.group_bytes(), 0);
-        let (mantissas, rest) = out[start..].split_at_mut(MANTISSAS);
-        let (nibbles, lows) = rest.split_at_mut(CODES);
-        let (nibbles, lows) = (nibbles.as_chunks_mut().0, lows.as_chunks_mut().0);
-        for i in 0..WEIGHTS {
-            let bits = weights.get(group * WEIGHTS + i);
-            let code = codes[exponent(bits)];
-            if code == NO_CODE {
-                escaped.extend(((group * WEIGHTS + i) as u32).to_le_bytes());
-                escaped.extend(bits.to_le_bytes());
-                continue;
+    for (group, mut bits) in groups().enumerate() {
+        let mut coded = bits.map(|bits| codes[exponent(bits)]);
+        if coded.iter().fold(0, |all, code| all | code) >= NO_CODE {
+            for (i, (bits, code)) in bits.iter_mut().zip(&mut coded).enumerate() {
+                if *code == NO_CODE {
+                    escaped.extend(((group * WEIGHTS + i) as u32).to_le_bytes());
+                    escaped.extend(bits.to_le_bytes());
+                    (*bits, *code) = (0, 0);
+                }
             }
+        }
+        let mut mantissas = [0; MANTISSAS];
+        let mut words = [0u16; CODES / 2];
+        for (i, (bits, code)) in bits.into_iter().zip(coded).enumerate() {
             let Place { pair, word } = Place::of(i);
             mantissas[pair * 32 + word] = (bits >> 24 & 0x80 | bits >> 16 & 0x7f) as u8;
-            let nibble: &mut [u8; 2] = &mut nibbles[word];
-            nibble[pair / 2] |= code << (pair % 2 * 4);
-            if kind == Kind::Whole {
-                lows[pair * 32 + word] = (bits as u16).to_le_bytes();
+            words[word] |= u16::from(code) << (pair * 4);
+        }
+        out.extend(mantissas);
+        out.extend(words.map(u16::to_le_bytes).as_flattened());
+        if kind == Kind::Whole {
+            let mut lows = [0u16; WEIGHTS];
+            for (i, bits) in bits.into_iter().enumerate() {
+                let Place { pair, word } = Place::of(i);
+                lows[pair * 32 + word] = bits as u16;
             }
+            out.extend(lows.map(u16::to_le_bytes).as_flattened());
         }
     }
     out.extend(escaped);
@@ -236,6 +251,9 @@ pub fn decompress(format: Format, compressed: &[u8], columns: usize, block: &mut
     }
 }
 
+/// One weight of so many may be an escape: each costs as much time as a hundred others.
+const FEW: usize = 100;
+
 const NO_CODE: u8 = 16;
 
 fn exponent(bits: u32) -> usize {
@@ -256,25 +274,21 @@ impl Place {
     }
 }
 
-/// A packed block, read as f32.
-struct Weights<'a> {
-    format: Format,
-    block: &'a [u8],
-}
-
-impl Weights<'_> {
-    fn get(&self, i: usize) -> u32 {
-        match self.format {
-            Format::F32 => u32::from_le_bytes(self.block.as_chunks().0[i]),
-            Format::Bf16 | Format::Bf16Rounded => {
-                u32::from(u16::from_le_bytes(self.block.as_chunks().0[i])) << 16
+/// Eight columns of a packed block as f32.
+fn load(format: Format, group: &[u8]) -> [u32; WEIGHTS] {
+    let mut bits = [0; WEIGHTS];
+    match format {
+        Format::F32 => {
+            for (bits, &word) in bits.iter_mut().zip(group.as_chunks().0) {
+                *bits = u32::from_le_bytes(word);
             }
-            other => panic!("{other:?} has no bfloat16 in it"),
         }
+        Format::Bf16 | Format::Bf16Rounded => {
+            for (bits, &word) in bits.iter_mut().zip(group.as_chunks().0) {
+                *bits = u32::from(u16::from_le_bytes(word)) << 16;
+            }
+        }
+        other => panic!("{other:?} has no bfloat16 in it"),
     }
-
-    fn iter(&self) -> impl Iterator<Item = u32> {
-        let size = if self.format == Format::F32 { 4 } else { 2 };
-        (0..self.block.len() / size).map(|i| self.get(i))
-    }
+    bits
 }

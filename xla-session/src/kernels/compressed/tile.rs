@@ -18,6 +18,9 @@ pub(super) const PAIRS: usize = GROUP / 2;
 /// Blocks whose pairs of columns can be had group by group.
 pub(super) trait Source<V: Decode>: Copy {
     const GROUP_BYTES: usize;
+    /// Whether blocks take turns, or an activation that was read meets all before the next one:
+    /// registers are scarce where blocks are decoded, loads where many rows meet them.
+    const ALONE: bool;
     /// What is looked up in a block.
     type Table: Copy;
     type Codes: Copy;
@@ -79,6 +82,7 @@ impl<const WHOLE: bool> Stored<WHOLE> {
 impl<V: Decode, const WHOLE: bool> Source<V> for Stored<WHOLE> {
     const GROUP_BYTES: usize =
         if WHOLE { Kind::Whole.group_bytes() } else { Kind::Upper.group_bytes() };
+    const ALONE: bool = true;
     type Table = V::Exponents;
     type Codes = V::Codes;
 
@@ -143,6 +147,7 @@ pub(super) struct Decoded {
 
 impl<V: Decode> Source<V> for Decoded {
     const GROUP_BYTES: usize = GROUP * LANES * 2;
+    const ALONE: bool = false;
     type Table = ();
     type Codes = ();
 
@@ -207,6 +212,53 @@ impl<A, S> PairTile<A, S> {
     }
 }
 
+impl<A, S: Copy> PairTile<A, S> {
+    /// Adds to each sum what a group of its block and the words at `x` of its row make.
+    #[inline(always)]
+    unsafe fn group<V, const R: usize, const M: usize>(
+        &self,
+        at: [*const u8; R],
+        tables: [S::Table; R],
+        x: *const u32,
+        sums: &mut [[V; M]; R],
+    ) where
+        V: Decode,
+        A: Arithmetic<V>,
+        S: Source<V>,
+    {
+        // SAFETY: as for `multiply`; a prefetch never faults.
+        unsafe {
+            let codes = at.map(|at| S::codes(at));
+            unroll!(I, {
+                let mut pairs = [V::splat_i32(0); R];
+                let mut lows = [None; R];
+                for r in 0..R {
+                    for line in (I * 64..S::GROUP_BYTES).step_by(PAIRS * 64) {
+                        V::prefetch(at[r].wrapping_add(line + AHEAD));
+                    }
+                    pairs[r] = S::pair(at[r], codes[r], I, tables[r]);
+                    lows[r] = S::lows(at[r], I);
+                }
+                for word in 0..A::WORDS {
+                    let mut weights = [A::weights(pairs[0], lows[0], word); R];
+                    for r in 1..R {
+                        weights[r] = A::weights(pairs[r], lows[r], word);
+                    }
+                    for m in 0..M {
+                        let x = x.add(m * self.x.words + I * A::WORDS + word).read_unaligned();
+                        for (sums, weights) in sums.iter_mut().zip(weights) {
+                            sums[m] = A::Float::add_products(sums[m], weights, x);
+                        }
+                    }
+                    for sum in sums.as_flattened_mut() {
+                        *sum = sum.pin();
+                    }
+                }
+            }, 0 1 2 3);
+        }
+    }
+}
+
 impl<V: Decode, A: Arithmetic<V>, S: Source<V>> Tile<V> for PairTile<A, S> {
     fn blocks(&self) -> usize {
         self.blocks
@@ -230,40 +282,26 @@ impl<V: Decode, A: Arithmetic<V>, S: Source<V>> Tile<V> for PairTile<A, S> {
 
     #[inline(always)]
     unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
-        // SAFETY: the caller's promise; a prefetch never faults.
+        // SAFETY: the caller's promise.
         unsafe {
             let mut sums = [[V::splat(0.0); M]; R];
             let blocks: [_; R] = std::array::from_fn(|r| self.source.open(block + r * step));
             for group in 0..self.groups {
                 let x = self.x.at.add(group * PAIRS * A::WORDS);
                 let at = blocks.map(|(groups, _)| groups.add(group * S::GROUP_BYTES));
-                let codes = at.map(|at| S::codes(at));
-                unroll!(I, {
-                    let mut pairs = [V::splat_i32(0); R];
-                    let mut lows = [None; R];
-                    for r in 0..R {
-                        for line in (I * 64..S::GROUP_BYTES).step_by(PAIRS * 64) {
-                            V::prefetch(at[r].wrapping_add(line + AHEAD));
+                let tables = blocks.map(|(_, table)| table);
+                if S::ALONE {
+                    // A loop would be one at run time too, with the sums in memory.
+                    const { assert!(R <= 4) };
+                    unroll!(BLOCK, {
+                        if BLOCK < R {
+                            let sums = std::array::from_mut(&mut sums[BLOCK]);
+                            self.group::<V, 1, M>([at[BLOCK]], [tables[BLOCK]], x, sums);
                         }
-                        pairs[r] = S::pair(at[r], codes[r], I, blocks[r].1);
-                        lows[r] = S::lows(at[r], I);
-                    }
-                    for word in 0..A::WORDS {
-                        let mut weights = [A::weights(pairs[0], lows[0], word); R];
-                        for r in 1..R {
-                            weights[r] = A::weights(pairs[r], lows[r], word);
-                        }
-                        for m in 0..M {
-                            let x = x.add(m * self.x.words + I * A::WORDS + word).read_unaligned();
-                            for (sums, weights) in sums.iter_mut().zip(weights) {
-                                sums[m] = A::Float::add_products(sums[m], weights, x);
-                            }
-                        }
-                        for sum in sums.as_flattened_mut() {
-                            *sum = sum.pin();
-                        }
-                    }
-                }, 0 1 2 3);
+                    }, 0 1 2 3);
+                } else {
+                    self.group::<V, R, M>(at, tables, x, &mut sums);
+                }
             }
             for (r, sums) in sums.into_iter().enumerate() {
                 let block = block + r * step;
