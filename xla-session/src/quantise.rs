@@ -41,10 +41,13 @@ pub fn pack_int8(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
 }
 
 /// Quantises up to [`LANES`] rows of one block, all of the same length: `values` is
-/// `[groups, 6, 16]` little-endian u32, words 0 to 3 with the low nibbles of each column plus 32 as
-/// [`pack_int4`] has them. Word `4 + h` has the two bits above them, of columns `16 h + 8 p + i` at
-/// bit `8 p + 2 (i % 4) + 16 (i / 4)`; `scales` is `[groups, 16]`. Missing rows and columns become
-/// zeros.
+/// `[groups, 6, 16]` little-endian u32 with each column of the group plus 32, `scales` is
+/// `[groups, 16]`. Missing rows and columns become zeros.
+///
+/// Columns `2 i` and `2 i + 1` lie in the low and the high half of a word, as pairs. Pair `i` below
+/// 12 has six bits from bit `6 (i % 2)` of word `i / 2` on. Four bits of each half are left: those of
+/// word `j` below 4 have the low bits of pair `12 + j`, whose two others are from bit `12 + 2 (j % 2)`
+/// of word `4 + j / 2` on.
 ///
 /// # Panics
 ///
@@ -64,7 +67,7 @@ pub fn pack_int4(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
     pack_words::<4>(rows, values, scales);
 }
 
-/// Quantises to integers of `BITS` bits, 4 to 6: nibbles, and behind them what is above these.
+/// Quantises to integers of `BITS` bits, 4 or 6, in as many words.
 fn pack_words<const BITS: usize>(rows: &[&[f32]], values: &mut [u8], scales: &mut [f16]) {
     let groups = check(rows, values.len(), GROUP * LANES * BITS / 8, scales.len());
     let half = half(BITS);
@@ -75,15 +78,15 @@ fn pack_words<const BITS: usize>(rows: &[&[f32]], values: &mut [u8], scales: &mu
         let wanted = best_scales::<BITS>(&columns);
         let inverses = set_scales(scales, wanted, half as f32 / (half as f32 + 0.5));
         let mut words = [[0_u32; LANES]; BITS];
-        for (j, columns) in columns.as_chunks::<8>().0.iter().enumerate() {
-            for (i, column) in columns.iter().enumerate() {
-                let (word, bit) = above::<BITS>(8 * j + i);
+        for (number, column) in columns.iter().enumerate() {
+            let mut integers = [0; LANES];
+            for lane in 0..LANES {
+                let q = round(column[lane] * inverses[lane], -half, half - 1) + half;
+                integers[lane] = q as u32;
+            }
+            for Bits { word, at, of, mask } in places::<BITS>(number) {
                 for lane in 0..LANES {
-                    let q = round(column[lane] * inverses[lane], -half, half - 1) + half;
-                    words[j][lane] |= (q as u32 & 15) << (4 * i);
-                    if BITS > 4 {
-                        words[word][lane] |= (q as u32 >> 4) << bit;
-                    }
+                    words[word][lane] |= (integers[lane] >> of & mask) << at;
                 }
             }
         }
@@ -93,12 +96,29 @@ fn pack_words<const BITS: usize>(rows: &[&[f32]], values: &mut [u8], scales: &mu
     }
 }
 
-/// Where the bits of a column are that its nibble has no room for: the word of its group, and the
-/// lowest bit in there. Both columns of a pair (`i` and `i + 4` of eight) lie 16 bits apart.
-const fn above<const BITS: usize>(column: usize) -> (usize, usize) {
-    let (pair, second) = (column / 8 * 4 + column % 4, column % 8 / 4);
-    let bit = pair * (BITS - 4);
-    (4 + bit / 16, bit % 16 + 16 * second)
+/// Some bits of an integer: those of `mask` from its bit `of` on, from bit `at` of a word on.
+struct Bits {
+    word: usize,
+    at: usize,
+    of: usize,
+    mask: u32,
+}
+
+/// Where a column of a group is.
+const fn places<const BITS: usize>(column: usize) -> [Bits; 2] {
+    const fn bits(word: usize, at: usize, of: usize, mask: u32) -> Bits {
+        Bits { word, at, of, mask }
+    }
+    let none = bits(0, 0, 0, 0);
+    if BITS == 4 {
+        return [bits(column / 8, 4 * (column % 8), 0, 15), none];
+    }
+    let (pair, half) = (column / 2, 16 * (column % 2));
+    if pair < 12 {
+        return [bits(pair / 2, 6 * (pair % 2) + half, 0, 63), none];
+    }
+    let rest = pair - 12;
+    [bits(rest, 12 + half, 0, 15), bits(4 + rest / 2, 12 + 2 * (rest % 2) + half, 4, 3)]
 }
 
 /// Half as many integers as `bits` bits have.
@@ -211,10 +231,9 @@ fn unpack_words<const BITS: usize>(values: &[u8], scales: &[f16], rows: &mut [&m
             let (group, column) = (column / GROUP, column % GROUP);
             let word =
                 |number: usize| u32::from_le_bytes(words[(group * BITS + number) * LANES + lane]);
-            let mut q = word(column / 8) >> (4 * (column % 8)) & 15;
-            if BITS > 4 {
-                let (number, bit) = above::<BITS>(column);
-                q |= (word(number) >> bit & ((1 << (BITS - 4)) - 1)) << 4;
+            let mut q = 0;
+            for Bits { word: number, at, of, mask } in places::<BITS>(column) {
+                q |= (word(number) >> at & mask) << of;
             }
             let scale = scales[group * LANES + lane].to_f32();
             *weight = (q as f32 - half(BITS) as f32) * scale;

@@ -118,23 +118,39 @@ impl Emitter<'_> {
                 &zero,
             )
         } else if matrix.format == Format::Int6 {
-            let x = self.b.reshape(&x, &[rows, groups, 2, 2, 8]);
-            let (nibbles, above) = self.split_int6(&matrix.weights);
-            let body = int6::integer("%in1", "%in3", [5, 6]) + scaled_multiply_add!();
-            self.b.generic(
+            let (most, [low, high]) = self.split_int6(&matrix.weights);
+            let x_of = |emitter: &mut Self, low, high, dims: &[usize]| {
+                let x = emitter.b.slice(&x, 2, low, high);
+                emitter.b.reshape(&x, &[&[rows, groups], dims].concat())
+            };
+            let x_most = x_of(self, 0, 24, &[6, 2, 2]);
+            let x_rest = x_of(self, 24, GROUP, &[2, 2, 2]);
+            let body = int6::integer_of_most("%in1", 5) + scaled_multiply_add!();
+            let y = self.b.generic(
                 &Generic {
-                    loops: "m,n,b,g,h,p,i",
-                    inputs: &[
-                        (&x, "m,g,h,p,i"),
-                        (&nibbles, "n,g,h,p,b"),
-                        (scales, "n,g,b"),
-                        (&above, "n,g,h,b"),
-                    ],
+                    loops: "m,n,b,g,w,p,h",
+                    inputs: &[(&x_most, "m,g,w,p,h"), (&most, "n,g,w,b"), (scales, "n,g,b")],
                     result: "m,n,b",
                     body: &body,
                     config: None,
                 },
                 &zero,
+            );
+            let body = int6::integer_of_rest("%in1", "%in3", 5) + scaled_multiply_add!();
+            self.b.generic(
+                &Generic {
+                    loops: "m,n,b,g,w,p,h",
+                    inputs: &[
+                        (&x_rest, "m,g,w,p,h"),
+                        (&low, "n,g,w,p,b"),
+                        (scales, "n,g,b"),
+                        (&high, "n,g,w,b"),
+                    ],
+                    result: "m,n,b",
+                    body: &body,
+                    config: None,
+                },
+                &y,
             )
         } else {
             let x = self.b.reshape(&x, &[rows, groups, GROUP / 8, 8]);

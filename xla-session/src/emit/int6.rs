@@ -1,23 +1,24 @@
-//! Integers of six bits in words of several lanes, taken apart by loops that IREE compiles.
+//! Integers of six bits, taken apart by loops that IREE compiles; how they lie is said at
+//! [`pack_int6`](crate::quantise::pack_int6).
 
 use super::Emitter;
 use super::builder::{Generic, Value};
 use super::linear::Matrix;
 use crate::quantise::GROUP;
 
-/// Words of a group and lane: [`Format::Int6`](super::Format::Int6).
+/// Words of a group and lane.
 const WORDS: usize = 6;
 
 impl Emitter<'_> {
-    /// Of words `[n, groups, 6, …]` those with nibbles, `[n, groups, 2, 2, …]`, and those with the
-    /// bits above them, `[n, groups, 2, …]`: `[h, p]` of the former and `[h]` of the latter have
-    /// the columns `16 h + 8 p + i`.
-    pub(super) fn split_int6(&mut self, words: &Value) -> (Value, Value) {
-        let nibbles = self.b.slice(words, 2, 0, 4);
-        let above = self.b.slice(words, 2, 4, WORDS);
+    /// Words `[n, groups, 6, …]`, of whose halves `h` a loop `p` takes twelve pairs; then of those
+    /// that have the low and the high bits of the rest, `[n, groups, 2, 2, …]` (`p` again is the
+    /// last) and `[n, groups, 2, …]`.
+    pub(super) fn split_int6(&mut self, words: &Value) -> (Value, [Value; 2]) {
+        let low = self.b.slice(words, 2, 0, 4);
+        let high = self.b.slice(words, 2, 4, WORDS);
         let dims = words.dims();
         let dims = [&dims[..2], &[2, 2], &dims[3..]].concat();
-        (self.b.reshape(&nibbles, &dims), above)
+        (words.clone(), [self.b.reshape(&low, &dims), high])
     }
 
     /// Rows of a packed matrix at `indices`, widened, `[indices, columns]`.
@@ -27,57 +28,85 @@ impl Emitter<'_> {
         let words = self.b.reshape(&table.weights, &[blocks, groups * WORDS, lanes]);
         let words = self.b.gather_lanes(&words, indices);
         let words = self.b.reshape(&words, &[n, groups, WORDS]);
-        let (nibbles, above) = self.split_int6(&words);
         let scales = self.b.gather_lanes(scales, indices);
-        let into = self.b.empty(&[n, groups, 2, 2, 8], None);
-        let body = integer("%in0", "%in1", [3, 4])
-            + "%scale = arith.extf %in2 : f16 to f32
-               %weight = arith.mulf %wide, %scale : f32
-               linalg.yield %weight : f32";
-        let rows = self.b.generic(
-            &Generic {
-                loops: "m,g,h,p,i",
-                inputs: &[(&nibbles, "m,g,h,p"), (&above, "m,g,h"), (&scales, "m,g")],
-                result: "m,g,h,p,i",
-                body: &body,
-                config: None,
-            },
-            &into,
-        );
+        let (most, [low, high]) = self.split_int6(&words);
+        let mut part = |words: usize, inputs: &[(&Value, &str)], integer: String| {
+            let into = self.b.empty(&[n, groups, words, 2, 2], None);
+            let body = integer
+                + "%scale = arith.extf %in0 : f16 to f32
+                   %weight = arith.mulf %wide, %scale : f32
+                   linalg.yield %weight : f32";
+            let rows = self.b.generic(
+                &Generic {
+                    loops: "m,g,w,p,h",
+                    inputs,
+                    result: "m,g,w,p,h",
+                    body: &body,
+                    config: None,
+                },
+                &into,
+            );
+            self.b.reshape(&rows, &[n, groups, words * 4])
+        };
+        let most = part(WORDS, &[(&scales, "m,g"), (&most, "m,g,w")], integer_of_most("%in1", 3));
+        let inputs = [(&scales, "m,g"), (&low, "m,g,w,p"), (&high, "m,g,w")];
+        let rest = part(2, &inputs, integer_of_rest("%in1", "%in2", 3));
+        let rows = self.b.concat(&[most, rest], 2);
         let rows = self.b.reshape(&rows, &[n, groups * GROUP]);
         self.b.slice(&rows, 1, 0, table.columns)
     }
 }
 
-/// The part of a body that makes `%wide`, the integer of column `16 h + 8 p + i` as f32, of the words
-/// that have its nibble and the bits above it; `p` and `i` are loops of these numbers.
-pub(super) fn integer(nibbles: &str, above: &str, [p, i]: [usize; 2]) -> String {
+/// The part of a body that makes `%wide`, an integer of the first twelve pairs as f32, of the word
+/// that has it; the loops `p` and `h` have the numbers `p` and the next.
+pub(super) fn integer_of_most(word: &str, p: usize) -> String {
+    loops(p)
+        + &format!(
+            "%six = arith.constant 6 : i32
+             %of_pair = arith.muli %p, %six : i32
+             %at = arith.addi %of_pair, %of_half : i32
+             %shifted = arith.shrui {word}, %at : i32
+             %mask = arith.constant 63 : i32
+             %stored = arith.andi %shifted, %mask : i32\n"
+        )
+        + WIDEN
+}
+
+/// As [`integer_of_most`], of one of the last four pairs.
+pub(super) fn integer_of_rest(low: &str, high: &str, p: usize) -> String {
+    loops(p)
+        + &format!(
+            "%twelve = arith.constant 12 : i32
+             %at = arith.addi %of_half, %twelve : i32
+             %shifted = arith.shrui {low}, %at : i32
+             %mask = arith.constant 15 : i32
+             %low = arith.andi %shifted, %mask : i32
+             %two = arith.constant 2 : i32
+             %of_pair = arith.muli %p, %two : i32
+             %at_high = arith.addi %at, %of_pair : i32
+             %shifted_high = arith.shrui {high}, %at_high : i32
+             %three = arith.constant 3 : i32
+             %both = arith.andi %shifted_high, %three : i32
+             %four = arith.constant 4 : i32
+             %high = arith.shli %both, %four : i32
+             %stored = arith.ori %low, %high : i32\n"
+        )
+        + WIDEN
+}
+
+/// `%p`, and `%of_half`, the first bit of the half `h` of a word.
+fn loops(p: usize) -> String {
+    let h = p + 1;
     format!(
-        "%p = linalg.index {p} : index
-         %p_i32 = arith.index_cast %p : index to i32
-         %i = linalg.index {i} : index
-         %i_i32 = arith.index_cast %i : index to i32
-         %one = arith.constant 1 : i32
-         %two = arith.constant 2 : i32
-         %three = arith.constant 3 : i32
-         %four = arith.constant 4 : i32
-         %shift = arith.shli %i_i32, %two : i32
-         %shifted = arith.shrui {nibbles}, %shift : i32
-         %fifteen = arith.constant 15 : i32
-         %low = arith.andi %shifted, %fifteen : i32
-         %of_p = arith.shli %p_i32, %three : i32
-         %pair = arith.andi %i_i32, %three : i32
-         %of_pair = arith.shli %pair, %one : i32
-         %second = arith.shrui %i_i32, %two : i32
-         %of_second = arith.shli %second, %four : i32
-         %bits = arith.addi %of_p, %of_pair : i32
-         %bit = arith.addi %bits, %of_second : i32
-         %shifted_above = arith.shrui {above}, %bit : i32
-         %above = arith.andi %shifted_above, %three : i32
-         %high = arith.shli %above, %four : i32
-         %stored = arith.ori %low, %high : i32
-         %offset = arith.constant 32 : i32
-         %integer = arith.subi %stored, %offset : i32
-         %wide = arith.sitofp %integer : i32 to f32\n"
+        "%p_index = linalg.index {p} : index
+         %p = arith.index_cast %p_index : index to i32
+         %h_index = linalg.index {h} : index
+         %h = arith.index_cast %h_index : index to i32
+         %sixteen = arith.constant 16 : i32
+         %of_half = arith.muli %h, %sixteen : i32\n"
     )
 }
+
+const WIDEN: &str = "%offset = arith.constant 32 : i32
+                     %integer = arith.subi %stored, %offset : i32
+                     %wide = arith.sitofp %integer : i32 to f32\n";

@@ -162,21 +162,14 @@ impl Vector for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn bits(from: *const u8, right: i32, mask: i32) -> Self::Integers {
+    unsafe fn bits(from: *const u8, shift: usize, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let by = _mm256_set1_epi32(right.abs());
+            let shift = _mm256_set1_epi32(shift as i32);
             let mask = _mm256_set1_epi32(mask);
-            let bits = |from: *const u8| {
-                let words = _mm256_loadu_si256(from.cast());
-                let shifted = if right < 0 {
-                    _mm256_sllv_epi32(words, by)
-                } else {
-                    _mm256_srlv_epi32(words, by)
-                };
-                _mm256_and_si256(shifted, mask)
-            };
-            (bits(from), bits(from.add(32)))
+            let low = _mm256_srlv_epi32(_mm256_loadu_si256(from.cast()), shift);
+            let high = _mm256_srlv_epi32(_mm256_loadu_si256(from.add(32).cast()), shift);
+            (_mm256_and_si256(low, mask), _mm256_and_si256(high, mask))
         }
     }
 

@@ -178,13 +178,11 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn bits(from: *const u8, right: i32, mask: i32) -> __m512i {
+    unsafe fn bits(from: *const u8, shift: usize, mask: i32) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
             let words = _mm512_loadu_si512(from.cast());
-            let by = _mm512_set1_epi32(right.abs());
-            let shifted =
-                if right < 0 { _mm512_sllv_epi32(words, by) } else { _mm512_srlv_epi32(words, by) };
+            let shifted = _mm512_srlv_epi32(words, _mm512_set1_epi32(shift as i32));
             _mm512_and_si512(shifted, _mm512_set1_epi32(mask))
         }
     }

@@ -38,8 +38,17 @@ pub(super) trait Integer: 'static {
 }
 
 pub(super) struct Int8;
-/// Nibbles, and behind them the bits above those where there are more than four.
-pub(super) struct Words<const BITS: usize>;
+pub(super) struct Int6;
+pub(super) struct Int4;
+
+/// Bytes of one word of every lane.
+const WORD: usize = LANES * size_of::<u32>();
+
+/// Each column meets the next one.
+#[inline(always)]
+fn neighbours(integers: &[u32; GROUP]) -> [u32; PAIRS] {
+    std::array::from_fn(|i| integers[2 * i] & 0xffff | integers[2 * i + 1] << 16)
+}
 
 impl Integer for Int8 {
     const GROUP_BYTES: usize = GROUP * LANES;
@@ -47,7 +56,7 @@ impl Integer for Int8 {
 
     #[inline(always)]
     fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS] {
-        std::array::from_fn(|i| integers[2 * i] & 0xffff | integers[2 * i + 1] << 16)
+        neighbours(integers)
     }
 
     #[inline(always)]
@@ -57,9 +66,34 @@ impl Integer for Int8 {
     }
 }
 
-impl<const BITS: usize> Integer for Words<BITS> {
-    const GROUP_BYTES: usize = BITS * LANES * size_of::<u32>();
-    const OFFSET: i32 = 1 << (BITS - 1);
+impl Integer for Int6 {
+    const GROUP_BYTES: usize = 6 * WORD;
+    const OFFSET: i32 = 32;
+
+    #[inline(always)]
+    fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS] {
+        neighbours(integers)
+    }
+
+    /// Twelve pairs as they lie, and four of what the words have left.
+    #[inline(always)]
+    unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
+        // SAFETY: as the caller promises.
+        unsafe {
+            if i < 12 {
+                return V::bits(group.add(i / 2 * WORD), 6 * (i % 2), 0x003f_003f);
+            }
+            let rest = i - 12;
+            let low = V::bits(group.add(rest * WORD), 12, 0x000f_000f);
+            let high = V::bits(group.add((4 + rest / 2) * WORD), 8 + 2 * (rest % 2), 0x0030_0030);
+            V::or(low, high)
+        }
+    }
+}
+
+impl Integer for Int4 {
+    const GROUP_BYTES: usize = 4 * WORD;
+    const OFFSET: i32 = 8;
 
     /// Column `i` of each eight meets column `i + 4`: one shift and one mask take both nibbles.
     #[inline(always)]
@@ -72,17 +106,8 @@ impl<const BITS: usize> Integer for Words<BITS> {
 
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
-        let word = |number: usize| group.wrapping_add(number * LANES * size_of::<u32>());
-        let (nibble, bit) = (4 * (i % STEP_PAIRS), i * (BITS - 4));
-        let high = ((1 << BITS) - 16) * 0x0001_0001;
         // SAFETY: as the caller promises.
-        unsafe {
-            let low = V::bits(word(i / STEP_PAIRS), nibble as i32, 0x000f_000f);
-            if BITS == 4 {
-                return low;
-            }
-            V::or(low, V::bits(word(4 + bit / 16), (bit % 16) as i32 - 4, high))
-        }
+        unsafe { V::bits(group.add(i / STEP_PAIRS * WORD), 4 * (i % STEP_PAIRS), 0x000f_000f) }
     }
 }
 

@@ -68,8 +68,7 @@ pub enum Format {
     F16,
     /// `[blocks, groups * 32, 16]` i8; scales `[blocks, groups, 16]` f16.
     Int8,
-    /// `[blocks, groups, 6, 16]` u32 of which the first four have the low nibbles of each column,
-    /// stored plus 32, as [`Format::Int4`] has them, and the others the two bits above them, as
+    /// `[blocks, groups, 6, 16]` u32 with each column plus 32 where
     /// [`pack_int6`](crate::quantise::pack_int6) says; scales as for [`Format::Int8`].
     Int6,
     /// `[blocks, groups, 4, 16]` u32, nibble `i` of word `j` being column `8 * j + i`, stored
@@ -267,7 +266,7 @@ fn kernel_of<V: vector::Vector>(format: Format) -> Kernel {
         Format::Bf16Rounded => walk::widened_bf16::<V>,
         Format::F16 => walk::floats::<V, floats::F16>,
         Format::Int8 => walk::integers::<V, integers::Int8>,
-        Format::Int6 => walk::integers::<V, integers::Words<6>>,
-        Format::Int4 => walk::integers::<V, integers::Words<4>>,
+        Format::Int6 => walk::integers::<V, integers::Int6>,
+        Format::Int4 => walk::integers::<V, integers::Int4>,
     }
 }

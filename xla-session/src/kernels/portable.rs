@@ -126,11 +126,10 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    unsafe fn bits(from: *const u8, right: i32, mask: i32) -> Self::Integers {
+    unsafe fn bits(from: *const u8, shift: usize, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
         let words = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
-        let shift = |word: u32| if right < 0 { word << -right } else { word >> right };
-        words.map(|word| shift(word) as i32 & mask)
+        words.map(|word| (word >> shift) as i32 & mask)
     }
 
     #[inline(always)]

@@ -39,9 +39,9 @@ pub(super) trait Vector: Copy {
     unsafe fn splat_i32(value: i32) -> Self::Integers;
     /// Two columns of sixteen i8, one after the other, as sixteen pairs.
     unsafe fn pairs_i8(from: *const u8) -> Self::Integers;
-    /// The bits `mask` of sixteen u32 that were shifted to the right, or to the left where `right`
-    /// is negative; it is a constant after inlining.
-    unsafe fn bits(from: *const u8, right: i32, mask: i32) -> Self::Integers;
+    /// The bits `mask` of sixteen u32 that were shifted right by `shift`, which is a constant after
+    /// inlining.
+    unsafe fn bits(from: *const u8, shift: usize, mask: i32) -> Self::Integers;
     unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     /// Adds to each sum both products of its two pairs.
     unsafe fn add_products(

@@ -336,7 +336,7 @@ mod tests {
             (
                 1,
                 Precision::Int4,
-                "54aafaca167ba3732090af0edadab742996829470ac11251d6e4da140689578e",
+                "616a144c7165db3fe2d982b4095195cbe8d431f9998b5e556c55bd0d20a157c6",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
