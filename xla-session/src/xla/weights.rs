@@ -318,25 +318,25 @@ mod tests {
     fn images_of_this_version_have_these_bytes() {
         const EXPECTED: [(u32, Precision, &str); 5] = [
             (
-                1,
+                3,
                 Precision::Stored,
-                "d7712145e540f64b0fc7062c8efc324f0c9b81ff5045f6d08979c733ca8d36b5",
+                "73ca454a4e2b7ca5a2e73d1d91812c879cc78ff5a71defd52a4d90ca1f789b07",
             ),
-            (1, Precision::F32, "3924c9b5d4d5dc7273d7f33189280ac2b058247bc7cb0466e10a084fe0c5555d"),
+            (3, Precision::F32, "185520f39c4d9d129c507b9b5c36690b33fecb88f94c6fd18e5b6274fd3b878c"),
             (
-                1,
+                3,
                 Precision::Bf16,
-                "e47cc6479e63930bf2082e39018e7b39bb266e336377e99e7729e72b73756b0c",
+                "01c085d7b05f99ecb5100a3acfb9c5d970102449b01b08d1dda73d173d2ba30c",
             ),
             (
-                1,
+                3,
                 Precision::Int8,
-                "3f4bc785f3156a79682c09bfb88737b2b76afd9a171fa045a3bb396a3684bf64",
+                "36d43466447fe6cecfb4bbba3e91b9d7c63aef2f48a5324c53a063391134c03e",
             ),
             (
-                1,
+                3,
                 Precision::Int4,
-                "616a144c7165db3fe2d982b4095195cbe8d431f9998b5e556c55bd0d20a157c6",
+                "dcac26bcaa6aa49996a41f6fe072e341c9ca50a1dda8e1e4f83f4c7f42e3c4d8",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
