@@ -24,6 +24,10 @@ const PIPELINE_STD: c_int = 0;
 /// As much stack as a program's first thread has, bytes.
 const COMPILER_STACK: usize = 8 << 20;
 
+/// Held by who compiles. IREE 3.13 makes LLVM's targets known when something is compiled first: a
+/// compilation beside that one finds some of them missing, and ends the process.
+static COMPILING: Mutex<()> = Mutex::new(());
+
 type Failure = *mut c_void;
 type OnDiagnostic =
     unsafe extern "C" fn(severity: c_int, text: *const c_char, size: usize, user_data: *mut c_void);
@@ -138,6 +142,7 @@ impl Library {
 
     pub(super) fn compile(&self, source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
         let api = self.0;
+        let _alone = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: each object is made from live parents and destroyed once, by its guard, before
         // them (guards drop in reverse order); arguments outlive the calls that borrow them.
         unsafe {

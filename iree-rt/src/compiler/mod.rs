@@ -67,7 +67,7 @@ impl Compiler {
     }
 
     /// The compiler library (`libIREECompiler.so`) at `path`, loaded into this process, where it
-    /// stays.
+    /// stays. It compiles one program at a time; others wait, also for one that was given up.
     ///
     /// # Errors
     /// When it cannot be loaded, or is no IREE compiler of an API that we know.
