@@ -58,7 +58,7 @@ pub struct PlaceArgs {
     load_mode: LoadMode,
 
     /// Keep no packed weights in the cache: saves as much disk as the weights have in memory, but
-    /// every start packs them again (2 s for 2.5 GB), and processes share none of them
+    /// every start packs them again (7 s for 2.5 GB), and processes share none of them
     #[arg(long, env = "IREE_LLM_NO_WEIGHTS_CACHE", action = clap::ArgAction::SetTrue,
           value_parser = clap::builder::FalseyValueParser::new())]
     no_weights_cache: bool,
