@@ -69,8 +69,9 @@
 //!
 //! A [`NativeModule`] has Rust functions that a program imports and calls. A [`ParameterIndex`]
 //! (or a [`ParameterProvider`], which takes what programs write, too) has the weights that it names
-//! instead of containing them. Compiled modules import from those before them in a session. `examples/native.rs` shows it; a program
-//! that traces tensors tells [`SessionBuilder::on_trace`] of them.
+//! instead of containing them. Compiled modules import from those before them in a session.
+//! `examples/native.rs` shows it; a program that traces tensors tells [`SessionBuilder::on_trace`] of
+//! them.
 //!
 //! Besides tensors and scalars, functions take and return lists, bytes, and references to Rust
 //! values that they pass on ([`Value`]).

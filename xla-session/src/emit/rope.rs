@@ -36,7 +36,8 @@ impl Emitter<'_> {
         Angles { cos: read(Source::RopeCos), sin: read(Source::RopeSin) }
     }
 
-    /// Rotates `x`, `[rows, heads, head_dim]`, for CPUs or portably: (a, b) becomes (a cos - b sin, b cos + a sin).
+    /// Rotates `x`, `[rows, heads, head_dim]`, for CPUs or portably: (a, b) becomes
+    /// (a cos - b sin, b cos + a sin).
     pub(super) fn rope(&mut self, x: &Value, angles: &Angles) -> Value {
         let &[rows, heads, width] = x.dims() else { unreachable!("heads have 3 dims") };
         let dims = [rows, heads, 2, width / 2];

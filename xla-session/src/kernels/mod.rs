@@ -4,7 +4,8 @@
 //! Weights are packed in blocks of [`LANES`] output rows, so that one column of a block is one
 //! vector, and keep their stored [`Format`] until they are in registers. Floats are widened there,
 //! and all arithmetic is f32's; that of [`Format::Bf16Rounded`] multiplies numbers that the caller
-//! has rounded to bfloat16, of which some CPUs take two to an instruction. Integers meet activations that are rounded to 16 bits in groups of
+//! has rounded to bfloat16, of which some CPUs take two to an instruction. Floats may be compressed
+//! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits in groups of
 //! [`GROUP`](crate::quantise::GROUP) (`integers.rs`), which costs 2e-5 of a result.
 //!
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
@@ -54,8 +55,8 @@ use crate::checkpoint::Dtype;
 /// Output rows of a block of packed weights.
 pub const LANES: usize = 16;
 
-/// How packed weights are stored, and what meets them. `blocks` counts [`LANES`] output rows each; `groups` counts
-/// [`GROUP`](crate::quantise::GROUP) columns each, the last one padded with zeros.
+/// How packed weights are stored, and what meets them. `blocks` counts [`LANES`] output rows each;
+/// `groups` counts [`GROUP`](crate::quantise::GROUP) columns each, the last one padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `[blocks, columns, 16]` f32.

@@ -117,7 +117,7 @@ impl Block {
         let first = self.body().wrapping_add(groups).cast::<Escape>();
         // SAFETY: there are so many behind the groups.
         let escapes = (0..count as usize).map(move |i| unsafe { first.add(i).read_unaligned() });
-        // A damaged one may give a wrong number, but reaches no other memory.
+        // The place of a damaged one may be no column of the activations.
         escapes.filter(move |escape| escape.column() < columns)
     }
 }
