@@ -15,7 +15,7 @@ use super::vector::Vector;
 use super::{LANES, Product};
 
 /// Rows that are rounded or widened together: what a worker keeps for them.
-pub(super) const MANY: usize = 256;
+const MANY: usize = 256;
 
 /// The kernel of one vector and format of floats.
 ///
@@ -36,7 +36,27 @@ pub(super) unsafe fn floats<V: Vector, F: Float<V>>(p: &Product) {
 ///
 /// As for [`Kernel`](super::Kernel).
 pub(super) unsafe fn widened_bf16<V: Vector>(p: &Product) {
-    // SAFETY: the caller's promise; each part is some of its rows.
+    // SAFETY: the caller's promise.
+    unsafe {
+        widened::<V>(p, 0, |part, _| {
+            meet::<V, _>(part.used, &FloatTile::<V, Bf16>::new(part));
+        });
+    }
+}
+
+/// Calls `multiply` with rows of `p`, whose bf16 activations are widened to f32, and with `more`
+/// words of scratch.
+///
+/// # Safety
+///
+/// As for [`Kernel`](super::Kernel).
+pub(super) unsafe fn widened<V: Vector>(
+    p: &Product,
+    more: usize,
+    multiply: impl Fn(&Product, *mut f32),
+) {
+    // SAFETY: the caller's promise; each part is some of its rows, and the scratch holds what is
+    // widened of them.
     unsafe {
         clear_padding(p);
         for first in (0..p.used).step_by(MANY) {
@@ -44,9 +64,9 @@ pub(super) unsafe fn widened_bf16<V: Vector>(p: &Product) {
             let from = p.x.cast::<u16>().add(first * p.columns);
             let y = p.y.add(first * p.stride);
             let len = rows * p.columns;
-            with_scratch(len, |to| {
+            with_scratch(len + more, |to| {
                 V::enter(&Widen { from, len, to });
-                meet::<V, _>(rows, &FloatTile::<V, Bf16>::new(&Product { x: to.cast(), y, ..*p }));
+                multiply(&Product { x: to.cast(), y, rows, used: rows, ..*p }, to.add(len));
             });
         }
     }

@@ -1,9 +1,9 @@
 //! Which rows meet which blocks: a few meet them as they are stored, many meet what was decoded.
 
-use super::super::floats::{F32, FloatTile, Widen};
+use super::super::floats::{F32, FloatTile};
 use super::super::scratch::with_scratch;
 use super::super::tile::Job;
-use super::super::walk::{MANY, clear_padding, meet};
+use super::super::walk::{self, clear_padding, meet};
 use super::super::{LANES, Product};
 use super::block::{Block, GROUP, Kind};
 use super::decode::{Arithmetic, Decode, Wide};
@@ -31,20 +31,11 @@ pub(super) unsafe fn compressed<V: Decode, A: Arithmetic<V>, const SINGLE: bool>
 ///
 /// As for [`Kernel`](super::Kernel).
 pub(super) unsafe fn widened<V: Decode>(p: &Product) {
-    // SAFETY: the caller's promise; each part is some of its rows.
+    // SAFETY: the caller's promise.
     unsafe {
-        clear_padding(p);
-        for first in (0..p.used).step_by(MANY) {
-            let rows = MANY.min(p.used - first);
-            let from = p.x.cast::<u16>().add(first * p.columns);
-            let y = p.y.add(first * p.stride);
-            let len = rows * p.columns;
-            with_scratch(len + decoded_words::<V, false>(p), |to| {
-                V::enter(&Widen { from, len, to });
-                let part = Product { x: to.cast(), y, rows, used: rows, ..*p };
-                multiply::<V, Wide, false>(&part, to.add(len));
-            });
-        }
+        walk::widened::<V>(p, decoded_words::<V, false>(p), |part, scratch| {
+            multiply::<V, Wide, false>(part, scratch);
+        });
     }
 }
 
