@@ -17,7 +17,7 @@ struct Mend {
     edits: &'static [(&'static str, &'static str, usize)],
 }
 
-const MENDS: [Mend; 1] = [
+const MENDS: [Mend; 2] = [
     // `local-task` reads the queue from an operation that it has just handed to the workers, who may
     // be done with it: its memory may be another thread's operation or resource set by then.
     Mend {
@@ -37,6 +37,21 @@ const MENDS: [Mend; 1] = [
                 2,
             ),
             ("&operation->queue->process);", "&pushed_to->process);", 2),
+        ],
+    },
+    // A thread that is woken by a semaphore spins until the worker that woke it has left the
+    // callback. Where it took that worker's core, it spins for the rest of its time slice, 4 ms.
+    Mend {
+        name: "semaphore-wait-spin",
+        version: "3.13.0",
+        file: "runtime/src/iree/async/semaphore.c",
+        edits: &[
+            ("iree_processor_yield();", "iree_thread_yield();", 1),
+            (
+                "#include \"iree/base/threading/processor.h\"",
+                "#include \"iree/base/threading/thread.h\"",
+                1,
+            ),
         ],
     },
 ];
@@ -95,24 +110,31 @@ mod tests {
     fn a_tree_is_mended_once_and_only_that_of_its_version() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-        let mend = &MENDS[0];
-        let file = from.join(mend.file);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::create_dir_all(&from).unwrap();
         fs::write(from.join("LICENSE"), "text").unwrap();
-        let old: String =
-            mend.edits.iter().map(|(old, _, times)| format!("{old}\n").repeat(*times)).collect();
-        fs::write(&file, &old).unwrap();
-
-        let copied = copy(&from, to, mend.version).unwrap();
-        assert_eq!(fs::read_to_string(copied.join("LICENSE")).unwrap(), "text");
-        let mended = fs::read_to_string(copied.join(mend.file)).unwrap();
-        for (old, new, times) in mend.edits {
-            assert_eq!((mended.matches(old).count(), mended.matches(new).count()), (0, *times));
+        let text = |mend: &Mend| -> String {
+            mend.edits.iter().map(|(old, _, times)| format!("{old}\n").repeat(*times)).collect()
+        };
+        for mend in &MENDS {
+            let file = from.join(mend.file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, text(mend)).unwrap();
         }
-        assert_eq!(fs::read_to_string(&file).unwrap(), old, "the original stays");
-        let again = in_place(&copied, mend.version).unwrap_err().to_string();
-        assert!(again.contains(mend.name), "{again}");
+
+        let version = MENDS[0].version;
+        let copied = copy(&from, to, version).unwrap();
+        assert_eq!(fs::read_to_string(copied.join("LICENSE")).unwrap(), "text");
+        for mend in &MENDS {
+            let mended = fs::read_to_string(copied.join(mend.file)).unwrap();
+            for (old, new, times) in mend.edits {
+                assert_eq!((mended.matches(old).count(), mended.matches(new).count()), (0, *times));
+            }
+            let original = fs::read_to_string(from.join(mend.file)).unwrap();
+            assert_eq!(original, text(mend), "the original stays");
+        }
+        let again = in_place(&copied, version).unwrap_err().to_string();
+        assert!(again.contains(MENDS[0].name), "{again}");
         in_place(&copied, "3.14.0").unwrap();
-        assert_eq!((names(mend.version).len(), names("3.14.0").len()), (1, 0));
+        assert_eq!((names(version).len(), names("3.14.0").len()), (MENDS.len(), 0));
     }
 }
