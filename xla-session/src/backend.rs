@@ -172,9 +172,9 @@ pub struct SessionOptions {
     /// and [`InferenceSession::take_profile`] adds it up. Steps take longer by what recording
     /// costs, and the device stays until the process ends.
     pub profile: Option<PathBuf>,
-    /// Steps in flight at most while [`InferenceSession::decode_greedy`] decodes; `None` is one on
-    /// the CPU and two elsewhere. Each beyond the first hides what the host does between steps, and
-    /// is one step too many at the end of an answer that the caller ends.
+    /// Steps in flight at most while [`InferenceSession::decode_greedy`] decodes; `None` is two, and
+    /// one on `local-sync`. Each beyond the first hides what the host does between steps, and is one
+    /// step too many at the end of an answer that the caller ends: the next call waits for it.
     pub ahead: Option<usize>,
     /// Told about long work.
     pub observer: Option<Observer>,

@@ -124,6 +124,17 @@ fn the_cache_grows_under_it_and_the_context_is_filled_to_the_last_token() {
 }
 
 #[test]
+fn a_session_is_dropped_with_a_step_in_flight() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let case = &fixture.cases[0];
+    for stop in 1..=8 {
+        let mut session = open(&fixture.folder, &options(2 + stop % 3));
+        let first = session.prefill(&case.prompt).unwrap().token;
+        assert_eq!(decode(session.as_mut(), first, 20, stop), case.tokens[1..=stop]);
+    }
+}
+
+#[test]
 fn steps_too_far_that_are_not_numbers_do_no_harm() {
     let fixture = fixtures::named("llama-mha-f32");
     let case = &fixture.cases[1];

@@ -72,9 +72,9 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 
     let max = config.max_position_embeddings;
     let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
-    // Steps of the CPU take long, and the one too many at the end as long: it would delay the next
-    // prompt by more than it saves.
-    let ahead = options.ahead.unwrap_or(if device.is_local() { 1 } else { 2 }).max(1);
+    // `local-sync` works on the calling thread, which cannot be ahead of itself.
+    let by_itself = !device.is_local() || device.threads().is_some();
+    let ahead = options.ahead.unwrap_or(if by_itself { 2 } else { 1 }).max(1);
     let scores = match &machine.target {
         Target::Cpu(tiles) if tiles.kernels => MostScores::PASSING,
         _ => MostScores::HELD,

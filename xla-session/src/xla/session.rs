@@ -248,8 +248,9 @@ impl XlaInferenceSession {
         Ok(())
     }
 
-    /// Waits for steps in flight that nobody will see. What they wrote to the cache is masked and
-    /// written over, unless it is not a number.
+    /// Waits for steps in flight that nobody will see: before the next call, or whoever ended an
+    /// answer would wait. What they wrote to the cache is masked and written over, unless it is not
+    /// a number.
     fn settle(&mut self) {
         while let Some(mut started) = self.flight.pop_front() {
             if self.finish(&mut started, self.tokens.len()).is_err() {
@@ -298,8 +299,8 @@ impl InferenceSession for XlaInferenceSession {
             }
             if self.ahead > 1 {
                 let result = self.run_ahead(token, left, on_step);
-                self.settle();
                 if result.is_err() {
+                    self.settle();
                     self.forget_cache();
                 }
                 return result;
