@@ -16,6 +16,10 @@ use crate::kernels::LANES;
 /// Columns that share a scale.
 pub const GROUP: usize = 32;
 
+/// What the largest activation of a group becomes: two bytes of 127, as some kernels multiply each
+/// byte by itself, with its sign.
+pub(crate) const LARGEST_ACTIVATION: f32 = (127 * 256 + 127) as f32;
+
 /// A group of each row of a block: `[columns, rows]`.
 type Columns = [[f32; LANES]; GROUP];
 

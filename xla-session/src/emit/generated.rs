@@ -4,7 +4,7 @@ use super::builder::{Combine, Generic, Value};
 use super::linear::Matrix;
 use super::tiles::{CpuTiles, FEW};
 use super::{Emitter, Format, int6, multiply_add};
-use crate::quantise::GROUP;
+use crate::quantise::{GROUP, LARGEST_ACTIVATION};
 
 /// The end of a body: adds `in0` times the weight `wide`, which has the scale `in2`.
 macro_rules! scaled_multiply_add {
@@ -181,7 +181,7 @@ impl Emitter<'_> {
     }
 
     /// Groups of activations, `[rows, groups, 32]`, as the kernels round them: to multiples of a
-    /// 32767th of the largest of the group.
+    /// 32639th of the largest of the group.
     fn rounded_to_16_bits(&mut self, x: &Value) -> Value {
         let dims = x.dims().to_vec();
         let b = &mut self.b;
@@ -190,7 +190,7 @@ impl Emitter<'_> {
         let least = b.splat_f32(1e-30, &dims[..2]);
         let nothing = b.compare("LT", &largest, &least);
         let zero = b.splat_f32(0.0, &dims[..2]);
-        let steps = b.splat_f32(f32::from(i16::MAX), &dims[..2]);
+        let steps = b.splat_f32(LARGEST_ACTIVATION, &dims[..2]);
         let inverse = b.div(&steps, &largest);
         let inverse = b.select(&nothing, &zero, &inverse);
         let scale = b.div(&largest, &steps);

@@ -1,7 +1,7 @@
 //! Weights that are integers with scales: each group of columns is one sum of integers.
 //!
 //! Activations are rounded to 16 bits, with a scale for each group of a row: their step is a
-//! 65534th of the group's range, a hundredth of that of int8 weights. Products of pairs are then
+//! 65278th of the group's range, a hundredth of that of int8 weights. Products of pairs are then
 //! exact, two columns of them to an instruction.
 
 use std::marker::PhantomData;
@@ -9,25 +9,33 @@ use std::marker::PhantomData;
 use super::tile::{AHEAD, Job, STEP, Tile};
 use super::vector::Vector;
 use super::{LANES, Product};
-use crate::quantise::GROUP;
+use crate::quantise::{GROUP, LARGEST_ACTIVATION};
 
 /// Pairs of columns of a group, and of [`STEP`] columns.
-const PAIRS: usize = GROUP / 2;
+pub(super) const PAIRS: usize = GROUP / 2;
 const STEP_PAIRS: usize = STEP / 2;
 
 /// Most vectors of sums of a tile.
 const SUMS: usize = 16;
 
-/// A stored format as types see it; [`Format`](super::Format) is its value.
-pub(super) trait Integer: 'static {
-    /// Bytes of a group of a block.
-    const GROUP_BYTES: usize;
+/// How activations are rounded, for the weights that they meet.
+pub(super) trait Rounding: 'static {
     /// What is stored is the weight plus this.
     const OFFSET: i32;
 
-    /// A group in pairs: the columns that meet those of [`pairs`](Self::pairs). Integers are in the
-    /// low halves; the first of a pair goes to the low half.
-    fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS];
+    /// A group in the order in which it meets the weights. Integers are in the low halves.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instructions of the implementation.
+    unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS];
+}
+
+/// A stored format as types see it; [`Format`](super::Format) is its value. A group is arranged in
+/// pairs: the columns that meet those of [`pairs`](Self::pairs), the first in the low half.
+pub(super) trait Integer: Rounding {
+    /// Bytes of a group of a block.
+    const GROUP_BYTES: usize;
 
     /// Pair `i` of the group that starts at `group`; `i` is a constant after inlining.
     ///
@@ -37,12 +45,76 @@ pub(super) trait Integer: 'static {
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers;
 }
 
+/// How a group of columns is multiplied.
+pub(super) trait Group<V: Vector>: Rounding {
+    /// Bytes of a group of a block.
+    const BYTES: usize;
+
+    /// Adds the group's products of `M` rows, `stride` apart at `x`, with `R` blocks, `apart` bytes
+    /// apart at `weights`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn add<const R: usize, const M: usize>(
+        sums: &mut [[V::Integers; M]; R],
+        weights: *const u8,
+        apart: usize,
+        x: *const u32,
+        stride: usize,
+    );
+}
+
+impl<V: Vector, F: Integer> Group<V> for F {
+    const BYTES: usize = F::GROUP_BYTES;
+
+    #[inline(always)]
+    unsafe fn add<const R: usize, const M: usize>(
+        sums: &mut [[V::Integers; M]; R],
+        weights: *const u8,
+        apart: usize,
+        x: *const u32,
+        stride: usize,
+    ) {
+        // SAFETY: the caller's promise; a prefetch never faults.
+        unsafe {
+            unroll!(S, {
+                unroll!(I, {
+                    let pair = S * STEP_PAIRS + I;
+                    let mut pairs = [V::splat_i32(0); R];
+                    for (r, pairs) in pairs.iter_mut().enumerate() {
+                        let weights = weights.wrapping_add(r * apart);
+                        // Each line of the group once, while the pairs go by.
+                        let here = pair * F::GROUP_BYTES / PAIRS;
+                        if here % LINE < F::GROUP_BYTES / PAIRS {
+                            V::prefetch(weights.wrapping_add(here / LINE * LINE + AHEAD));
+                        }
+                        *pairs = F::pairs::<V>(weights, pair);
+                    }
+                    for m in 0..M {
+                        let x = V::splat_i32(x.add(m * stride + pair).read() as i32);
+                        for (sums, pairs) in sums.iter_mut().zip(pairs) {
+                            sums[m] = V::add_products(sums[m], pairs, x);
+                        }
+                    }
+                    for sum in sums.as_flattened_mut() {
+                        *sum = V::pin_i32(*sum);
+                    }
+                }, 0 1 2 3);
+            }, 0 1 2 3);
+        }
+    }
+}
+
 pub(super) struct Int8;
 pub(super) struct Int6;
 pub(super) struct Int4;
 
 /// Bytes of one word of every lane.
-const WORD: usize = LANES * size_of::<u32>();
+pub(super) const WORD: usize = LANES * size_of::<u32>();
+
+/// Bytes of a line of the caches.
+const LINE: usize = 64;
 
 /// Each column meets the next one.
 #[inline(always)]
@@ -50,14 +122,17 @@ fn neighbours(integers: &[u32; GROUP]) -> [u32; PAIRS] {
     std::array::from_fn(|i| integers[2 * i] & 0xffff | integers[2 * i + 1] << 16)
 }
 
-impl Integer for Int8 {
-    const GROUP_BYTES: usize = GROUP * LANES;
+impl Rounding for Int8 {
     const OFFSET: i32 = 0;
 
     #[inline(always)]
-    fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS] {
+    unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS] {
         neighbours(integers)
     }
+}
+
+impl Integer for Int8 {
+    const GROUP_BYTES: usize = GROUP * LANES;
 
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
@@ -66,14 +141,17 @@ impl Integer for Int8 {
     }
 }
 
-impl Integer for Int6 {
-    const GROUP_BYTES: usize = 6 * WORD;
+impl Rounding for Int6 {
     const OFFSET: i32 = 32;
 
     #[inline(always)]
-    fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS] {
+    unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS] {
         neighbours(integers)
     }
+}
+
+impl Integer for Int6 {
+    const GROUP_BYTES: usize = 6 * WORD;
 
     /// Twelve pairs as they lie, and four of what the words have left.
     #[inline(always)]
@@ -91,18 +169,21 @@ impl Integer for Int6 {
     }
 }
 
-impl Integer for Int4 {
-    const GROUP_BYTES: usize = 4 * WORD;
+impl Rounding for Int4 {
     const OFFSET: i32 = 8;
 
     /// Column `i` of each eight meets column `i + 4`: one shift and one mask take both nibbles.
     #[inline(always)]
-    fn paired(integers: &[u32; GROUP]) -> [u32; PAIRS] {
+    unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS] {
         std::array::from_fn(|i| {
             let first = i / STEP_PAIRS * STEP + i % STEP_PAIRS;
             integers[first] & 0xffff | integers[first + STEP_PAIRS] << 16
         })
     }
+}
+
+impl Integer for Int4 {
+    const GROUP_BYTES: usize = 4 * WORD;
 
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
@@ -117,7 +198,7 @@ pub(super) struct Rounded {
     /// `[SUMS, 16]`: what a tile adds to after each group. Spilled to a stack that is aligned to 16
     /// bytes, sums would straddle cache lines.
     sums: *mut f32,
-    /// `[rows, stride]`, [`PAIRS`] of i16 for each group, as [`Integer::paired`] has them.
+    /// `[rows, stride]`, [`PAIRS`] of i16 for each group, as [`Rounding::arranged`] has them.
     pairs: *mut u32,
     stride: usize,
     /// `[rows, groups]`.
@@ -166,7 +247,7 @@ pub(super) struct Round<F> {
     pub format: PhantomData<F>,
 }
 
-impl<V: Vector, F: Integer> Job<V> for Round<F> {
+impl<V: Vector, F: Rounding> Job<V> for Round<F> {
     #[inline(always)]
     unsafe fn run(&self) {
         let Self { x, rows, columns, to, .. } = *self;
@@ -199,9 +280,12 @@ impl<V: Vector, F: Integer> Job<V> for Round<F> {
 
 /// Rounds a group; returns its scale and what its sums start from. The scale of a group with a
 /// value that is not finite is not finite either.
+///
+/// # Safety
+///
+/// As for [`Rounding::arranged`].
 #[inline(always)]
-fn round<F: Integer>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32, i32) {
-    const LARGEST: f32 = i16::MAX as f32;
+unsafe fn round<F: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32, i32) {
     /// Added to a small number, it leaves the nearest integer in the low bits.
     const NEAREST: f32 = 1.5 * (1 << 23) as f32;
     // As integers, whose order is that of magnitudes, and in which NaN is the largest.
@@ -211,17 +295,18 @@ fn round<F: Integer>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32, i32) {
     }
     let largest = f32::from_bits(largest);
     // Below, the inverse would overflow; such a group is nothing beside any other.
-    let inverse = if largest < 1e-30 { 0.0 } else { LARGEST / largest };
+    let inverse = if largest < 1e-30 { 0.0 } else { LARGEST_ACTIVATION / largest };
     let mut integers = [0; GROUP];
     let mut sum = 0u32;
     for (integer, x) in integers.iter_mut().zip(x) {
         *integer = (x * inverse + NEAREST).to_bits();
         sum = sum.wrapping_add(*integer);
     }
-    *pairs = F::paired(&integers);
+    // SAFETY: the caller's promise.
+    *pairs = unsafe { F::arranged(&integers) };
     let sum = sum.wrapping_sub(NEAREST.to_bits().wrapping_mul(GROUP as u32)) as i32;
     // Not a number where `x` is not finite, and then any sum will do.
-    (largest / LARGEST, sum.wrapping_mul(-F::OFFSET))
+    (largest / LARGEST_ACTIVATION, sum.wrapping_mul(-F::OFFSET))
 }
 
 /// Rows of `x` times a run of blocks.
@@ -244,12 +329,15 @@ impl<F> Clone for IntegerTile<F> {
 
 impl<F> Copy for IntegerTile<F> {}
 
-impl<F: Integer> IntegerTile<F> {
+impl<F> IntegerTile<F> {
     /// The whole product, with the activations `x`.
-    pub fn new(p: &Product, x: Rounded) -> Self {
+    pub fn new<V: Vector>(p: &Product, x: Rounded) -> Self
+    where
+        F: Group<V>,
+    {
         Self {
             weights: p.weights,
-            block_bytes: x.groups * F::GROUP_BYTES,
+            block_bytes: x.groups * F::BYTES,
             scales: p.scales,
             x,
             y: p.y,
@@ -260,7 +348,7 @@ impl<F: Integer> IntegerTile<F> {
     }
 }
 
-impl<V: Vector, F: Integer> Tile<V> for IntegerTile<F> {
+impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
     fn blocks(&self) -> usize {
         self.blocks
     }
@@ -313,32 +401,10 @@ impl<V: Vector, F: Integer> Tile<V> for IntegerTile<F> {
                         }
                     }
                 }
-                let weights = weights.add(group * F::GROUP_BYTES);
+                let weights = weights.add(group * F::BYTES);
                 let x = self.x.pairs.add(group * PAIRS);
-                unroll!(S, {
-                    unroll!(I, {
-                        let pair = S * STEP_PAIRS + I;
-                        let mut pairs = [V::splat_i32(0); R];
-                        for (r, pairs) in pairs.iter_mut().enumerate() {
-                            let weights = weights.wrapping_add(r * step * self.block_bytes);
-                            // Each line of the group once, while the pairs go by.
-                            let here = pair * F::GROUP_BYTES / PAIRS;
-                            if here % 64 < F::GROUP_BYTES / PAIRS {
-                                V::prefetch(weights.wrapping_add(here / 64 * 64 + AHEAD));
-                            }
-                            *pairs = F::pairs::<V>(weights, pair);
-                        }
-                        for m in 0..M {
-                            let x = V::splat_i32(x.add(m * stride + pair).read() as i32);
-                            for (sums, pairs) in group_sums.iter_mut().zip(pairs) {
-                                sums[m] = V::add_products(sums[m], pairs, x);
-                            }
-                        }
-                        for sum in group_sums.as_flattened_mut() {
-                            *sum = V::pin_i32(*sum);
-                        }
-                    }, 0 1 2 3);
-                }, 0 1 2 3);
+                let apart = step * self.block_bytes;
+                F::add(&mut group_sums, weights, apart, x, stride);
                 for (r, group_sums) in group_sums.into_iter().enumerate() {
                     let scale = V::load_f16(scales.add((r * step * groups + group) * LANES).cast());
                     for (m, group_sum) in group_sums.into_iter().enumerate() {

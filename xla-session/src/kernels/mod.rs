@@ -40,6 +40,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
+#[cfg(target_arch = "x86_64")]
+mod avx512_nibbles;
 
 #[cfg(test)]
 mod tests;
@@ -237,6 +239,8 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         Isa::Avx512 => kernel_of::<avx512::Avx512<false>>(format),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni | Isa::Avx512Bf16 if format == Format::Int4 => walk::int4_with_vnni,
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni | Isa::Avx512Bf16 => kernel_of::<avx512::Avx512<true>>(format),
     }

@@ -90,12 +90,13 @@ impl Weights {
 
     /// Activations as the format takes them: integers want 16 bits of them.
     fn rounded(&self, x: &[f32]) -> Vec<f64> {
+        const LARGEST: f32 = 127.0 * 257.0;
         let groups =
             x.chunks(if self.format.is_quantised() { quantise::GROUP } else { usize::MAX });
         let round = |group: &[f32]| -> Vec<f64> {
             let largest = group.iter().fold(0f32, |most, x| most.max(x.abs()));
-            let scale = f64::from(largest / 32767.0);
-            let round = |x: &f32| f64::from((x * (32767.0 / largest)).round_ties_even()) * scale;
+            let scale = f64::from(largest / LARGEST);
+            let round = |x: &f32| f64::from((x * (LARGEST / largest)).round_ties_even()) * scale;
             let exact = |x: &f32| f64::from(*x);
             match self.format {
                 Format::Int8 | Format::Int6 | Format::Int4 => group.iter().map(round).collect(),

@@ -7,8 +7,12 @@ use std::marker::PhantomData;
 use super::avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
 use super::avx512_bf16::Bf16Pairs;
+#[cfg(target_arch = "x86_64")]
+use super::avx512_nibbles::Nibbles;
 use super::floats::{Bf16, Float, FloatTile, Widen};
-use super::integers::{Integer, IntegerTile, Round, Rounded};
+#[cfg(target_arch = "x86_64")]
+use super::integers::Int4;
+use super::integers::{Group, IntegerTile, Round, Rounded};
 use super::scratch::with_scratch;
 use super::tile::Tile;
 use super::vector::Vector;
@@ -94,7 +98,7 @@ pub(super) unsafe fn paired_bf16(p: &Product) {
 /// # Safety
 ///
 /// As for [`Kernel`](super::Kernel).
-pub(super) unsafe fn integers<V: Vector, F: Integer>(p: &Product) {
+pub(super) unsafe fn integers<V: Vector, F: Group<V>>(p: &Product) {
     // SAFETY: the caller's promise; each part is some of its rows, and the scratch holds what
     // `Rounded` wants for them.
     unsafe {
@@ -106,8 +110,25 @@ pub(super) unsafe fn integers<V: Vector, F: Integer>(p: &Product) {
             with_scratch(Rounded::words(rows, p.columns), |scratch| {
                 let to = Rounded::new(scratch, rows, p.columns);
                 V::enter(&Round::<F> { x, rows, columns: p.columns, to, format: PhantomData });
-                meet::<V, _>(rows, &IntegerTile::<F>::new(&Product { y, ..*p }, to));
+                meet::<V, _>(rows, &IntegerTile::<F>::new::<V>(&Product { y, ..*p }, to));
             });
+        }
+    }
+}
+
+/// The kernel for int4 where an instruction takes four bytes.
+///
+/// # Safety
+///
+/// As for [`Kernel`](super::Kernel).
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn int4_with_vnni(p: &Product) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if p.used == 1 {
+            integers::<Avx512<true>, Nibbles>(p);
+        } else {
+            integers::<Avx512<true>, Int4>(p);
         }
     }
 }
