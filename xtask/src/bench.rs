@@ -143,10 +143,9 @@ mod optimised {
         let mut machine = Vec::new();
         for round in 1..=rounds {
             for &threads in threads {
-                eprintln!("==> round {round} of {rounds}, {threads} threads: the machine's limits");
-                machine.push(limits::measure(threads, quick)?);
                 for format in formats {
                     eprintln!("==> round {round} of {rounds}, {threads} threads: {}", format.name);
+                    machine.push(limits::measure(format.name, threads, quick)?);
                     contest.round(format, threads)?;
                 }
             }

@@ -21,8 +21,9 @@ pub struct Plan {
     pub long: usize,
     /// Tokens generated after nothing and after the long prompt.
     pub generate: usize,
-    /// Repetitions of the short tests in each round; the long ones run once.
-    pub repetitions: usize,
+    /// How often the two programs take turns at the short tests in each round; the long ones run
+    /// once. With fewer threads than all, at most twice.
+    pub turns: usize,
     /// Prompts of the plot, which are the contexts of its single tokens.
     pub lengths: &'static [usize],
 }
@@ -34,18 +35,12 @@ impl Plan {
         short: 256,
         long: 2048,
         generate: 32,
-        repetitions: 3,
+        turns: 5,
         lengths: &[64, 256, 1024, 2048, 8192],
     };
     /// A few minutes; for seeing that everything works.
-    pub const QUICK: Self = Self {
-        rounds: 1,
-        short: 64,
-        long: 256,
-        generate: 8,
-        repetitions: 2,
-        lengths: &[32, 64, 128],
-    };
+    pub const QUICK: Self =
+        Self { rounds: 1, short: 64, long: 256, generate: 8, turns: 2, lengths: &[32, 64, 128] };
 }
 
 /// Tokens of the prompt whose first answer is timed.
@@ -183,18 +178,20 @@ impl Contest {
         }
     }
 
-    /// Measures both programs once, alternating.
+    /// Measures both programs, alternating: what one of them meets, the other meets seconds later.
     ///
     /// # Errors
     ///
     /// As [`run`](Self::run).
     pub fn round(&mut self, format: &'static Format, threads: usize) -> Result<()> {
-        let Plan { short, long, generate, repetitions, .. } = self.plan;
+        let Plan { short, long, generate, turns, .. } = self.plan;
         let whole = threads == self.threads;
         let groups = if whole {
-            vec![tests(&[FIRST, short], &[generate], repetitions), both(long, generate, 1)]
+            let mut groups = vec![tests(&[FIRST, short], &[generate], 1); turns];
+            groups.push(both(long, generate, 1));
+            groups
         } else {
-            vec![tests(&[short], &[generate], repetitions.min(2))]
+            vec![tests(&[short], &[generate], 1); turns.min(2)]
         };
         for group in groups {
             for side in [Side::Ours, Side::Llama] {

@@ -13,14 +13,15 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::sample::Limits;
 
-/// Measures both with `threads` threads.
+/// Measures both with `threads` threads, for `format`.
 ///
 /// # Errors
 ///
 /// There is no memory to read.
-pub fn measure(threads: usize, quick: bool) -> Result<Limits> {
+pub fn measure(format: &'static str, threads: usize, quick: bool) -> Result<Limits> {
     let (bytes, repetitions) = if quick { (1 << 30, 3) } else { (2 << 30, 6) };
     Ok(Limits {
+        format,
         threads,
         bytes_per_second: read_bandwidth(threads, bytes, repetitions)?,
         flops: fma_peak(threads, Duration::from_millis(if quick { 200 } else { 1000 })),

@@ -3,9 +3,11 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// What the machine could do in one round.
+/// What the machine could do, just before a precision was measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// The precision.
+    pub format: &'static str,
     /// Threads that were measured.
     pub threads: usize,
     /// Bytes read from memory a second.
@@ -30,6 +32,20 @@ impl Samples {
         sorted.sort_by(f64::total_cmp);
         let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
         Some(f64::midpoint(sorted[low], sorted[high]))
+    }
+
+    /// These over `others`: the median of the ratios one by one, if each was measured beside one of
+    /// them, else the ratio of the medians.
+    pub fn over(&self, others: &Self) -> Option<f64> {
+        if self.0.len() != others.0.len() {
+            return Some(self.median()? / others.median()?);
+        }
+        Self(self.0.iter().zip(&others.0).map(|(a, b)| a / b).collect()).median()
+    }
+
+    /// The largest of them alone.
+    pub fn largest(&self) -> Self {
+        Self(self.range().map(|(_, largest)| largest).into_iter().collect())
     }
 
     /// The smallest and the largest; `None` of none.
@@ -90,6 +106,19 @@ mod tests {
         assert_eq!(samples(&[9.0, 1.0, 2.0]).median(), Some(2.0));
         assert_eq!(samples(&[9.0, 1.0, 2.0, 4.0]).median(), Some(3.0));
         assert_eq!(samples(&[9.0, 1.0, 2.0]).range(), Some((1.0, 9.0)));
+    }
+
+    #[test]
+    fn what_was_measured_side_by_side_is_compared_side_by_side() {
+        let samples = |values: &[f64]| Samples(values.to_vec());
+        // A machine that was twice as fast for two of three pairs.
+        let (ours, others) = (samples(&[8.0, 4.4, 4.0]), samples(&[10.0, 5.0, 5.0]));
+        assert_eq!(ours.over(&others), Some(0.8));
+        assert_eq!(ours.over(&samples(&[8.8])), Some(0.5));
+        assert_eq!(ours.over(&samples(&[])), None);
+        assert_eq!(samples(&[]).over(&samples(&[])), None);
+        assert_eq!(ours.largest(), samples(&[8.0]));
+        assert_eq!(samples(&[]).largest(), samples(&[]));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{machine, python};
 pub struct Results<'a> {
     /// The measurements.
     pub contest: &'a Contest,
-    /// What the machine could do, in every round.
+    /// What the machine could do, for every precision in every round.
     pub limits: &'a [Limits],
     /// Which machine.
     pub machine: String,
@@ -41,6 +41,11 @@ impl Unit {
             Self::Seconds => sample,
             Self::Megabytes => sample / 1e6,
         }
+    }
+
+    /// Whether twice the sample is half the value.
+    fn is_rate(self) -> bool {
+        matches!(self, Self::TokensPerSecond(_))
     }
 
     fn name(self) -> &'static str {
@@ -73,10 +78,10 @@ impl Row {
             let median = number(self.unit.value(median));
             format!("{median} ({} – {})", number(a.min(b)), number(a.max(b)))
         };
-        let (ours, llama) = (self.ours.median(), self.llama.median());
-        let value = |it: f64| self.unit.value(it);
-        let ratio = ours.zip(llama).map(|(ours, llama)| value(ours) / value(llama));
-        let share = ours.zip(self.limit).map(|(ours, limit)| 100.0 * value(ours) / limit);
+        let ratio = self.ours.over(&self.llama);
+        let ratio = ratio.map(|ratio| if self.unit.is_rate() { 1.0 / ratio } else { ratio });
+        let ours = self.ours.median().map(|ours| self.unit.value(ours));
+        let share = ours.zip(self.limit).map(|(ours, limit)| 100.0 * ours / limit);
         [
             format!("{}, {}", self.name, self.unit.name()),
             show(&self.ours),
@@ -97,46 +102,44 @@ pub fn section(results: &Results) -> Result<String> {
     let mut out = String::new();
     writeln!(
         out,
-        "{}, {}. `{}` (rounds: {}, the two programs alternating; {}, compiled here with native \
-         flags). Medians, and the range in brackets; a ratio is ours to llama.cpp's. The limit of prompts \
-         is that of f32 arithmetic.\n",
+        "{}, {}. `{}` (rounds: {}, {} turns of the short tests; {}, compiled here with native \
+         flags). Medians, and the range in brackets; a ratio is ours to llama.cpp's of the same turn, \
+         the median of all turns. The limits were measured just before each precision; that of prompts is \
+         that of f32 arithmetic.\n",
         results.machine,
         machine::today(),
         results.command,
         results.rounds,
+        contest.plan.turns,
         python::LLAMA.replace("==", " "),
     )?;
     let mut threads: Vec<usize> = results.limits.iter().map(|it| it.threads).collect();
     threads.sort_unstable_by(|a, b| b.cmp(a));
     threads.dedup();
     for threads in threads {
-        let limits = results.limits.iter().filter(|it| it.threads == threads);
-        let best = |value: fn(&Limits) -> f64| limits.clone().map(value).fold(0.0, f64::max);
-        let limits = Limits {
-            threads,
-            bytes_per_second: best(|it| it.bytes_per_second),
-            flops: best(|it| it.flops),
-        };
         let noun = if threads == 1 { "thread" } else { "threads" };
-        writeln!(
-            out,
-            "### {threads} {noun}: {:.1} GB/s read, {:.0} GFLOP/s f32\n",
-            limits.bytes_per_second / 1e9,
-            limits.flops / 1e9,
-        )?;
+        writeln!(out, "### {threads} {noun}\n")?;
         for prepared in &contest.prepared {
             let Format { name, title, llama, .. } = *prepared.format;
+            let limits = limits(results, name, threads);
             let rows = rows(contest, name, limits);
             let llama = format!("llama.cpp {llama}");
             let header = [title, "iree-llm", &llama, "ratio", "of the limit"].map(String::from);
             writeln!(out, "{}", markdown(&header, rows.iter().map(Row::cells)))?;
+            write!(
+                out,
+                "Limits: {:.1} GB/s read, {:.0} GFLOP/s f32.",
+                limits.bytes_per_second / 1e9,
+                limits.flops / 1e9,
+            )?;
             if threads != contest.threads {
+                writeln!(out, "\n")?;
                 continue;
             }
             let (same, prompts) = contest.agreement(name);
             writeln!(
                 out,
-                "llama.cpp: {} (the fastest of four). First start: {} graphs compiled in {} s; \
+                " llama.cpp: {} (the fastest of four). First start: {} graphs compiled in {} s; \
                  later ones compile none. The token after a prompt is the same in both programs \
                  for {same} of {prompts} prompts.\n",
                 prepared.settings,
@@ -146,6 +149,19 @@ pub fn section(results: &Results) -> Result<String> {
         }
     }
     Ok(out)
+}
+
+/// The medians of what was measured for `format`.
+fn limits(results: &Results, format: &'static str, threads: usize) -> Limits {
+    let median = |value: fn(&Limits) -> f64| {
+        let mut samples = Samples::default();
+        let measured = results.limits.iter();
+        let these = measured.filter(|it| it.format == format && it.threads == threads);
+        samples.extend(these.map(value));
+        samples.median().unwrap_or(f64::NAN)
+    };
+    let (bytes_per_second, flops) = (median(|it| it.bytes_per_second), median(|it| it.flops));
+    Limits { format, threads, bytes_per_second, flops }
 }
 
 fn rows(contest: &Contest, format: &str, limits: Limits) -> Vec<Row> {
@@ -175,6 +191,7 @@ fn rows(contest: &Contest, format: &str, limits: Limits) -> Vec<Row> {
         }
         row
     };
+    let most = |row: Row| Row { ours: row.ours.largest(), llama: row.llama.largest(), ..row };
     let weights = contest.numbers(format, threads, Side::Ours, "/memory/weights").median();
     let read_once = weights.map(|weights| limits.bytes_per_second / weights);
     let generated = format!("tg{}", plan.generate);
@@ -203,7 +220,7 @@ fn rows(contest: &Contest, format: &str, limits: Limits) -> Vec<Row> {
         start(format!("load and first token after {FIRST}"), "/start/first_token_s"),
         cost("weights".into(), Unit::Megabytes, "/memory/weights"),
         cost("peak memory, loading".into(), Unit::Megabytes, "/memory/load_peak"),
-        cost("peak memory, all tests".into(), Unit::Megabytes, "/memory/peak"),
+        most(cost("peak memory, all tests".into(), Unit::Megabytes, "/memory/peak")),
     ]
 }
 
@@ -262,12 +279,12 @@ mod tests {
             name: "single tokens".into(),
             unit: Unit::TokensPerSecond(32),
             ours: samples(&[4.0, 3.2, 8.0]),
-            llama: samples(&[5.0]),
+            llama: samples(&[6.0, 4.0, 9.6]),
             limit: Some(10.0),
         };
         assert_eq!(
             row.cells(),
-            ["single tokens, tok/s", "8.00 (4.00 – 10.0)", "6.40 (6.40 – 6.40)", "1.25", "80%"]
+            ["single tokens, tok/s", "8.00 (4.00 – 10.0)", "5.33 (3.33 – 8.00)", "1.25", "80%"]
         );
         let row = Row {
             name: "load".into(),
