@@ -28,7 +28,7 @@ use builder::{Builder, DYNAMIC, Index, TensorType, Value};
 pub use cuda::CudaTiles;
 pub use export::export;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
-pub use kv_cache::KV_BLOCK;
+pub use kv_cache::{KV_BLOCK, KvFormat};
 pub use tiles::CpuTiles;
 
 use crate::Precision;
