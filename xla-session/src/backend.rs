@@ -9,7 +9,7 @@ pub use crate::kernels::KvFormat;
 use crate::{Error, InferenceSession, Result};
 
 /// How weights lie in memory, and what activations they meet. Sums, norms and attention are
-/// float32 in every case.
+/// float32 in every case, over keys and values that are kept as [`Precision::kv_cache`] says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Precision {

@@ -142,12 +142,14 @@ fn check(name: &str, precision: Precision) {
     let mut kernels = open(&fixture.folder, precision, Some(true));
     let mut exact = open(&fixture.folder, Precision::F32, None);
     let mut farthest = 0f32;
-    for case in &fixture.cases {
-        let tokens = case.prompt.len();
-        let model = logits(&mut *model, &case.prompt);
-        let generated = logits(&mut *generated, &case.prompt);
-        let kernels = logits(&mut *kernels, &case.prompt);
-        let exact = logits(&mut *exact, &case.prompt);
+    // And one that ends within the second half of a chunk, whose MLP runs in halves.
+    let longest = &fixture.cases.last().unwrap().prompt;
+    for prompt in fixture.cases.iter().map(|case| &case.prompt[..]).chain([&longest[..200]]) {
+        let tokens = prompt.len();
+        let model = logits(&mut *model, prompt);
+        let generated = logits(&mut *generated, prompt);
+        let kernels = logits(&mut *kernels, prompt);
+        let exact = logits(&mut *exact, prompt);
         for i in 0..2 {
             let off = error(&kernels[i], &generated[i]);
             assert!(off <= ACTIVATIONS, "{name} {precision:?}: {tokens} + {i}: {off:e}");
