@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use xla_session::cache::Cache;
-use xla_session::{Backend, LoadMode, Observer, Opened, Precision, SessionOptions};
+use xla_session::{Backend, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions};
 
 use crate::model_source::Model;
 use crate::progress::Progress;
@@ -50,6 +50,11 @@ pub struct PlaceArgs {
     /// Most tokens of prompt and answer together [default: what the model allows]
     #[arg(long, env = "IREE_LLM_CONTEXT", value_name = "TOKENS", value_parser = positive)]
     context: Option<usize>,
+
+    /// How the KV cache keeps keys and values on a CPU: f32, or f16, half the memory, rounded
+    /// [default: f16 with bf16, int8 and int4, f32 with stored and f32, and on GPUs]
+    #[arg(long, env = "IREE_LLM_KV_CACHE", value_name = "TYPE", value_parser = KvFormat::from_str)]
+    kv_cache: Option<KvFormat>,
 
     /// How weights are read: mmap, read (for files on a network drive or that others rewrite), or
     /// random: not at all, but made up by the shapes in config.json, to see how fast they run
@@ -154,6 +159,11 @@ impl EngineArgs {
 }
 
 impl PlaceArgs {
+    /// The same with the KV cache that goes with each precision.
+    pub fn with_default_kv_cache(&self) -> Self {
+        Self { kv_cache: None, ..self.clone() }
+    }
+
     /// Worker threads, if a number was asked for.
     pub fn threads(&self) -> Option<usize> {
         self.threads
@@ -176,6 +186,7 @@ impl PlaceArgs {
             device: self.device.clone(),
             threads: self.threads,
             precision,
+            kv_cache: self.kv_cache,
             context: self.context,
             load_mode: self.load_mode,
             cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },

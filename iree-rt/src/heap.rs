@@ -1,8 +1,10 @@
-//! Memory for the buffers of the CPU devices: large blocks are kept for the next call.
+//! Memory for the buffers of the CPU devices: large blocks are mapped, and kept for the next call.
 //!
-//! A call takes a block for temporaries, and gives it back, several times. The C library returns
-//! large blocks to the kernel, so that each time new pages would be mapped and zeroed: 40% of the
-//! time of a prompt of 256 tokens behind 2048 others (1B model, two cores).
+//! A call takes a block for temporaries, and gives it back, several times. If each went back to the
+//! kernel, new pages would be mapped and zeroed every time: 40% of the time of a prompt of 256 tokens
+//! behind 2048 others (1B model, two cores). So a few are kept; the others, such as a KV cache that
+//! was outgrown, do go back. From the C library they would not: it takes blocks of as many bytes as
+//! some it was given back (up to 32 MiB) from its heap, which seldom shrinks.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -10,22 +12,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use iree_sys as sys;
-use iree_sys::allocator::host_allocator;
+use iree_sys::allocator::{self, host_allocator};
+use memmap2::MmapMut;
 
-/// Bytes from which on blocks are kept; the C library keeps smaller ones itself.
-const LARGE: usize = 1 << 20;
-/// Bytes above which they are not: such a block is hardly for one call.
+/// Bytes from which on blocks are mappings of their own; where the C library begins with it, too.
+const LARGE: usize = 128 << 10;
+/// Bytes of a mapping above which it is not kept: such a block is hardly for one call.
 const HUGE: usize = 1 << 30;
 /// Blocks that are kept at most; calls of several sessions may run at the same time.
 const MOST: usize = 4;
 /// Large blocks asked for or given back after which one that was not wanted again is freed.
 const LATELY: u64 = 1024;
+/// Large blocks asked for or given back while a block was in use, above which it is not kept: it was
+/// not one call's.
+const LONG: u64 = 32;
 /// Bytes at the start of a kept block that are zeroed when it is used again. IREE asks for zeroed
 /// memory wherever it asks for aligned memory, even for what no program reads before it writes:
 /// large blocks are slabs of temporaries and buffers, which may begin with a structure of IREE's.
 const START: usize = 64 << 10;
-/// Space before each block, for its [`capacity`](Kept::capacity); keeps the host's alignment.
+/// Space before each block, for the bytes of its mapping, 0 where it has none of its own, and when it
+/// was asked for; keeps the host's alignment.
 const HEADER: usize = 16;
+/// Space at the start of a mapping: itself, then the header.
+const FRONT: usize = 64;
+
+const _: () = assert!(size_of::<MmapMut>() + HEADER <= FRONT);
 
 /// The allocator of a device and its buffers; valid for the whole process.
 pub(crate) fn allocator() -> sys::iree_allocator_t {
@@ -35,25 +46,14 @@ pub(crate) fn allocator() -> sys::iree_allocator_t {
 /// Frees what is kept.
 pub(crate) fn trim() {
     let kept = POOL.lock().unwrap_or_else(PoisonError::into_inner).kept.split_off(0);
-    kept.into_iter().for_each(Kept::free);
+    kept.into_iter().for_each(|kept| unmap(kept.map));
 }
 
-/// A block that nobody uses.
+/// A mapping that nobody uses. Its size is a power of two, of which the kernel provides only pages
+/// that were used.
 struct Kept {
-    base: *mut c_void,
-    /// Bytes of the host's block: a power of two, of which the kernel provides only pages that
-    /// were used. 0 in the header of a block that is not to be kept.
-    capacity: usize,
+    map: MmapMut,
     since: u64,
-}
-
-// SAFETY: the block belongs to whoever has this.
-unsafe impl Send for Kept {}
-
-impl Kept {
-    fn free(self) {
-        free(self.base);
-    }
 }
 
 struct Pool {
@@ -77,20 +77,23 @@ fn pool() -> Option<MutexGuard<'static, Pool>> {
 }
 
 impl Pool {
-    /// A kept block of `capacity` bytes or not much more.
-    fn take(&mut self, capacity: usize) -> Option<Kept> {
-        self.now += 1;
-        let fits = |kept: &Kept| (capacity..=2 * capacity).contains(&kept.capacity);
+    /// A kept mapping of `bytes` bytes or not much more.
+    fn take(&mut self, bytes: usize) -> Option<MmapMut> {
+        let fits = |kept: &Kept| (bytes..=2 * bytes).contains(&kept.map.len());
         let fitting = self.kept.iter().enumerate().filter(|(_, kept)| fits(kept));
-        let best = fitting.min_by_key(|(_, kept)| kept.capacity)?.0;
-        Some(self.kept.swap_remove(best))
+        let best = fitting.min_by_key(|(_, kept)| kept.map.len())?.0;
+        Some(self.kept.swap_remove(best).map)
     }
 
-    /// Keeps a block, and gives those that are not worth keeping any more.
-    fn keep(&mut self, base: *mut c_void, capacity: usize) -> Vec<Kept> {
+    /// Keeps a mapping that was in use since `born`, and gives those that are not worth keeping, or
+    /// not any more.
+    fn keep(&mut self, map: MmapMut, born: u64) -> Vec<Kept> {
         self.now += 1;
         let now = self.now;
-        self.kept.push(Kept { base, capacity, since: now });
+        if map.len() > HUGE || now - born > LONG {
+            return vec![Kept { map, since: born }];
+        }
+        self.kept.push(Kept { map, since: now });
         // The oldest is first among equals, and goes when there are too many.
         self.kept.sort_by_key(|kept| kept.since);
         let too_many = self.kept.len().saturating_sub(MOST);
@@ -112,18 +115,11 @@ unsafe extern "C" fn control(
             ptr::null_mut()
         }
         sys::IREE_ALLOCATOR_COMMAND_MALLOC | sys::IREE_ALLOCATOR_COMMAND_CALLOC => {
-            // SAFETY: for these commands `params` is an iree_allocator_alloc_params_t.
-            let size =
-                unsafe { (*params.cast::<sys::iree_allocator_alloc_params_t>()).byte_length };
-            let mut base = ptr::null_mut();
-            // SAFETY: `base` is a valid place for the host's block, of which all bytes are ours.
+            // SAFETY: for these commands `params` is an iree_allocator_alloc_params_t, and `inout`
+            // a place for the block.
             unsafe {
-                let status = allocate(command, size, &mut base);
-                if !base.is_null() {
-                    *inout = base.cast::<u8>().add(HEADER).cast();
-                    LIVE.fetch_add(1, Ordering::Relaxed);
-                }
-                status
+                let size = (*params.cast::<sys::iree_allocator_alloc_params_t>()).byte_length;
+                allocate(command, size, &mut *inout)
             }
         }
         sys::IREE_ALLOCATOR_COMMAND_REALLOC => {
@@ -137,53 +133,99 @@ unsafe extern "C" fn control(
     }
 }
 
-/// Puts a block of the host with a header and `size` bytes behind it into `base`.
+/// Puts a block of `size` bytes into `block`.
 ///
 /// # Safety
 /// `command` is one that allocates.
 unsafe fn allocate(
     command: sys::iree_allocator_command_t,
     size: usize,
-    base: &mut *mut c_void,
+    block: &mut *mut c_void,
 ) -> sys::iree_status_t {
-    let exhausted = || sys::iree_status_from_code(sys::IREE_STATUS_RESOURCE_EXHAUSTED);
-    let Some(whole) = size.checked_add(HEADER) else { return exhausted() };
-    let kept = (LARGE..=HUGE).contains(&whole);
-    let capacity = if kept { whole.next_power_of_two() } else { 0 };
-    let taken = if kept { pool().and_then(|mut pool| pool.take(capacity)) } else { None };
-    if let Some(kept) = taken {
-        *base = kept.base;
-        if command == sys::IREE_ALLOCATOR_COMMAND_CALLOC {
-            // SAFETY: the block is at least as large.
-            unsafe { base.cast::<u8>().add(HEADER).write_bytes(0, size.min(START)) };
-        }
+    if size >= LARGE {
+        let zeroed = command == sys::IREE_ALLOCATOR_COMMAND_CALLOC;
+        let Some((map, born)) = map(size, zeroed) else {
+            return sys::iree_status_from_code(sys::IREE_STATUS_RESOURCE_EXHAUSTED);
+        };
+        *block = seal(map, born);
+        LIVE.fetch_add(1, Ordering::Relaxed);
         return ptr::null_mut();
     }
-    let params = sys::iree_allocator_alloc_params_t { byte_length: whole.max(capacity) };
+    let params = sys::iree_allocator_alloc_params_t { byte_length: size + HEADER };
+    let mut base = ptr::null_mut();
     // SAFETY: as the host's allocator wants it; the header is within the block.
     unsafe {
-        let status = ask(command, (&raw const params).cast(), base);
+        let status = ask(command, (&raw const params).cast(), &mut base);
         if !base.is_null() {
-            base.cast::<usize>().write(capacity);
+            base.cast::<usize>().write(0);
+            *block = base.cast::<u8>().add(HEADER).cast();
+            LIVE.fetch_add(1, Ordering::Relaxed);
         }
         status
     }
 }
 
+/// Memory for a block of `size` bytes, kept or of the kernel, which has zeroed it; and when that was.
+fn map(size: usize, zeroed: bool) -> Option<(MmapMut, u64)> {
+    let whole = size.checked_add(FRONT)?;
+    let bytes = if whole <= HUGE { whole.next_power_of_two() } else { whole };
+    let (kept, born) = pool().map_or((None, 0), |mut pool| {
+        pool.now += 1;
+        (pool.take(bytes), pool.now)
+    });
+    if let Some(mut map) = kept {
+        if zeroed {
+            map[FRONT..][..size.min(START)].fill(0);
+        }
+        return Some((map, born));
+    }
+    if !allocator::admit(bytes) {
+        return None;
+    }
+    let map = MmapMut::map_anon(bytes).ok();
+    if map.is_none() {
+        allocator::dismiss(bytes);
+    }
+    map.map(|map| (map, born))
+}
+
+fn unmap(map: MmapMut) {
+    allocator::dismiss(map.len());
+}
+
+/// The block in a mapping, which it keeps itself.
+fn seal(mut map: MmapMut, born: u64) -> *mut c_void {
+    let (base, bytes) = (map.as_mut_ptr(), map.len());
+    // SAFETY: a mapping is larger than its front and aligned to a page.
+    unsafe {
+        base.cast::<MmapMut>().write(map);
+        base.add(FRONT - HEADER).cast::<usize>().write(bytes);
+        base.add(FRONT - HEADER / 2).cast::<u64>().write(born);
+        base.add(FRONT).cast()
+    }
+}
+
+/// Bytes of a block's mapping; 0 where it is none of its own.
+///
+/// # Safety
+/// `block` is a live block of this allocator.
+unsafe fn mapped(block: *mut c_void) -> usize {
+    // SAFETY: every block is preceded by its header.
+    unsafe { block.cast::<u8>().sub(HEADER).cast::<usize>().read() }
+}
+
 /// # Safety
 /// `block` holds null or a live block of this allocator; what it holds then is used instead.
 unsafe fn resize(size: usize, block: &mut *mut c_void) -> sys::iree_status_t {
-    let params = sys::iree_allocator_alloc_params_t { byte_length: size };
-    let mut new = ptr::null_mut();
-    // SAFETY: blocks are as large as they were asked for, or as their header says.
+    // SAFETY: blocks are as large as they were asked for, or as their mapping says.
     unsafe {
-        let malloc = sys::IREE_ALLOCATOR_COMMAND_MALLOC;
         if block.is_null() {
-            return control(ptr::null_mut(), malloc, (&raw const params).cast(), block);
+            return allocate(sys::IREE_ALLOCATOR_COMMAND_MALLOC, size, block);
         }
-        let mut base: *mut c_void = block.cast::<u8>().sub(HEADER).cast();
-        let capacity = base.cast::<usize>().read();
-        if capacity == 0 {
+        let bytes = mapped(*block);
+        if bytes == 0 {
+            // One that grows beyond `LARGE` stays with the C library, which moves it cheaply.
+            let mut base: *mut c_void = block.cast::<u8>().sub(HEADER).cast();
             let whole = size.saturating_add(HEADER);
             let params = sys::iree_allocator_alloc_params_t { byte_length: whole };
             let realloc = sys::IREE_ALLOCATOR_COMMAND_REALLOC;
@@ -191,10 +233,10 @@ unsafe fn resize(size: usize, block: &mut *mut c_void) -> sys::iree_status_t {
             *block = base.cast::<u8>().add(HEADER).cast();
             return status;
         }
-        let status = control(ptr::null_mut(), malloc, (&raw const params).cast(), &mut new);
+        let mut new = ptr::null_mut();
+        let status = allocate(sys::IREE_ALLOCATOR_COMMAND_MALLOC, size, &mut new);
         if !new.is_null() {
-            let bytes = size.min(capacity - HEADER);
-            ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), bytes);
+            ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), size.min(bytes - FRONT));
             give_back(*block);
             *block = new;
         }
@@ -208,25 +250,29 @@ unsafe fn give_back(block: *mut c_void) {
     if block.is_null() {
         return;
     }
-    // SAFETY: every block is preceded by its header.
-    let (base, capacity) = unsafe {
-        let base: *mut c_void = block.cast::<u8>().sub(HEADER).cast();
-        (base, base.cast::<usize>().read())
-    };
-    let pool = if capacity == 0 { None } else { pool() };
-    match pool.map(|mut pool| pool.keep(base, capacity)) {
-        Some(old) => old.into_iter().for_each(Kept::free),
-        None => free(base),
+    // SAFETY: every block is preceded by its header, and one that is mapped by its mapping.
+    unsafe {
+        let base = block.cast::<u8>();
+        if mapped(block) > 0 {
+            let map = base.sub(FRONT).cast::<MmapMut>().read();
+            let born = base.sub(HEADER / 2).cast::<u64>().read();
+            match pool() {
+                Some(mut pool) => {
+                    let old = pool.keep(map, born);
+                    drop(pool);
+                    old.into_iter().for_each(|kept| unmap(kept.map));
+                }
+                None => unmap(map),
+            }
+        } else {
+            let mut base = base.sub(HEADER).cast();
+            ask(sys::IREE_ALLOCATOR_COMMAND_FREE, ptr::null(), &mut base);
+        }
     }
     // What others have kept before they counted down is seen by who comes to zero.
     if LIVE.fetch_sub(1, Ordering::AcqRel) == 1 {
         trim();
     }
-}
-
-fn free(mut base: *mut c_void) {
-    // SAFETY: a block of the host's that nobody uses.
-    unsafe { ask(sys::IREE_ALLOCATOR_COMMAND_FREE, ptr::null(), &mut base) };
 }
 
 /// # Safety
@@ -263,6 +309,13 @@ mod tests {
         unsafe { control(ptr::null_mut(), free, ptr::null(), &mut block) };
     }
 
+    /// Bytes of physical memory that the process holds.
+    fn resident() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+
     fn kept() -> usize {
         pool().unwrap().kept.len()
     }
@@ -287,6 +340,17 @@ mod tests {
         trim();
         assert_eq!(kept(), 0);
 
+        let (long, short) = (block(8 << 20), block(LARGE));
+        give(short);
+        assert_eq!(kept(), 1);
+        for _ in 0..LONG / 2 {
+            give(block(8 << 20));
+        }
+        assert_eq!(kept(), 2);
+        give(long);
+        assert_eq!(kept(), 2, "what was in use for long is freed");
+        trim();
+
         give(block(LARGE));
         assert_eq!(kept(), 1);
         for _ in 0..=LATELY {
@@ -301,5 +365,39 @@ mod tests {
         }
         give(small);
         assert_eq!(kept(), 0, "nothing outlives the last block");
+
+        if cfg!(target_os = "linux") {
+            let (before, bytes) = (resident(), 24 << 20);
+            let blocks: Vec<_> = (0..2 * MOST).map(|_| block(bytes)).collect();
+            let held = resident();
+            assert!(held - before >= 2 * MOST * bytes, "{} bytes for them", held - before);
+            blocks.into_iter().for_each(give);
+            let left = resident().saturating_sub(before);
+            assert!(left < bytes, "{left} bytes did not go back to the kernel");
+        }
+
+        let mut grown = block(LARGE);
+        for size in [3 * LARGE, HUGE + 1, 2 * LARGE, 100] {
+            let params = sys::iree_allocator_alloc_params_t { byte_length: size };
+            let realloc = sys::IREE_ALLOCATOR_COMMAND_REALLOC;
+            // SAFETY: parameters of the command, and a block of this allocator.
+            unsafe {
+                control(ptr::null_mut(), realloc, (&raw const params).cast(), &mut grown);
+                let bytes = std::slice::from_raw_parts(grown.cast::<u8>(), 100);
+                assert!(bytes.iter().all(|&byte| byte == 7), "{size} bytes: it was moved");
+            }
+        }
+        give(grown);
+
+        let mut none = ptr::null_mut();
+        for size in [usize::MAX, usize::MAX / 2] {
+            let params = sys::iree_allocator_alloc_params_t { byte_length: size };
+            let malloc = sys::IREE_ALLOCATOR_COMMAND_MALLOC;
+            // SAFETY: parameters of the command, and a place for the block.
+            let status =
+                unsafe { control(ptr::null_mut(), malloc, (&raw const params).cast(), &mut none) };
+            assert_eq!(sys::iree_status_code(status), sys::IREE_STATUS_RESOURCE_EXHAUSTED);
+            assert!(none.is_null());
+        }
     }
 }

@@ -59,6 +59,21 @@ pub fn failure_pending() -> bool {
     FAIL_AFTER.load(Relaxed) >= 0
 }
 
+/// Counts a block of `size` bytes that the caller gets elsewhere, until it [dismisses](dismiss) it;
+/// false when it is the one that is to [fail](fail_after): then there is to be none.
+pub fn admit(size: usize) -> bool {
+    let admitted = !fails_now();
+    if admitted {
+        count(size.cast_signed(), 1, 1);
+    }
+    admitted
+}
+
+/// What was [admitted](admit) is gone.
+pub fn dismiss(size: usize) {
+    count(-size.cast_signed(), -1, 0);
+}
+
 /// The allocator to pass to IREE. It has no state of its own and is valid for the whole process.
 pub fn host_allocator() -> iree_allocator_t {
     iree_allocator_t { self_: ptr::null_mut(), ctl: Some(control) }

@@ -3,7 +3,7 @@
 //! `cargo bench -p xla-session --bench kernels [-- [FORMAT | attention]... [ISA] [ROWS]...]`: for
 //! each format and number of rows, on one and two threads, bytes of weights read and f32 operations
 //! done a second, over matrices of the shapes of a 1B model's MLP; and attention over a KV cache of
-//! its shape, counting what of the cache the rows see, once. With one row the bytes read are many
+//! its shape, in f32 and f16, counting what of the cache the rows see, once. With one row the bytes read are many
 //! times the caches. The machine's limits are measured in turn with the kernels, and every figure
 //! is the median of its rounds.
 
@@ -14,7 +14,7 @@ use std::time::Instant;
 use memmap2::MmapMut;
 use pulp::{Arch, Simd, WithSimd};
 use xla_session::kernels::{
-    Attention, Format, Isa, KV_BLOCK, LANES, Product, attention_for, product_for,
+    Attention, Format, Isa, KV_BLOCK, KvFormat, LANES, Product, attention_for, product_for,
 };
 
 const ROUNDS: usize = 8;
@@ -51,7 +51,7 @@ fn main() {
     for threads in [1, 2] {
         let mut limits = Vec::new();
         let mut samples = vec![vec![Vec::new(); rows.len()]; formats.len()];
-        let mut attended = vec![Vec::new(); contexts.len()];
+        let mut attended = vec![[const { Vec::new() }; KvFormat::ALL.len()]; contexts.len()];
         for _ in 0..ROUNDS {
             for (format, samples) in formats.iter().zip(&mut samples) {
                 limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
@@ -61,7 +61,9 @@ fn main() {
             }
             limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
             for (&context, samples) in contexts.iter().zip(&mut attended) {
-                samples.push(attend(threads, &memory, isa, context));
+                for ((_, format), samples) in KvFormat::ALL.into_iter().zip(samples) {
+                    samples.push(attend(threads, &memory, format, isa, context));
+                }
             }
         }
 
@@ -80,7 +82,9 @@ fn main() {
             }
         }
         for ((rows, start), samples) in contexts.iter().zip(attended) {
-            print(format!("attention @{start}"), *rows, &samples);
+            for ((name, _), samples) in KvFormat::ALL.iter().zip(samples) {
+                print(format!("{name} @{start}"), *rows, &samples);
+            }
         }
     }
 }
@@ -163,7 +167,13 @@ fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usi
 
 /// Bytes and f32 operations a second, of `rows` rows behind `start` tokens in as many layers as the
 /// memory holds.
-fn attend(threads: usize, memory: &Memory, isa: Isa, (rows, start): (usize, usize)) -> [f64; 2] {
+fn attend(
+    threads: usize,
+    memory: &Memory,
+    format: KvFormat,
+    isa: Isa,
+    (rows, start): (usize, usize),
+) -> [f64; 2] {
     const KV_HEADS: usize = 8;
     const GROUP: usize = 4;
     const WIDTH: usize = 64;
@@ -173,12 +183,12 @@ fn attend(threads: usize, memory: &Memory, isa: Isa, (rows, start): (usize, usiz
     let block_stride = KV_HEADS * WIDTH * KV_BLOCK;
     let seen: usize = (start + 1..=start + rows).sum();
     let of_layer = 4 * seen * KV_HEADS * GROUP * WIDTH;
-    let layer_bytes = 2 * blocks * block_stride * 4;
+    let layer_bytes = 2 * blocks * block_stride * format.bytes();
     let layers = (BYTES / layer_bytes).min(OPERATIONS.div_ceil(of_layer));
     let runs = rows.div_ceil(SHARE);
     let calls = layers * KV_HEADS * runs;
 
-    let kernel = attention_for(isa);
+    let kernel = attention_for(format, isa);
     let stride = KV_HEADS * GROUP * WIDTH;
     let queries = vec![0.5f32; rows * stride];
     let next = AtomicUsize::new(0);
@@ -192,12 +202,13 @@ fn attend(threads: usize, memory: &Memory, isa: Isa, (rows, start): (usize, usiz
             let (first, head, layer) =
                 (call % runs * SHARE, call / runs % KV_HEADS, call / runs / KV_HEADS);
             let share = SHARE.min(rows - first);
-            let keys = memory.weights[layer * layer_bytes + head * WIDTH * KV_BLOCK * 4..].as_ptr();
+            let at = layer * layer_bytes + head * WIDTH * KV_BLOCK * format.bytes();
+            let keys = memory.weights[at..].as_ptr();
             let attention = Attention {
                 queries: queries[first * stride..].as_ptr(),
                 query_stride: stride,
-                keys: keys.cast(),
-                values: keys.wrapping_add(layer_bytes / 2).cast(),
+                keys,
+                values: keys.wrapping_add(layer_bytes / 2),
                 block_stride,
                 output: output.as_mut_ptr(),
                 output_stride: GROUP * WIDTH,
@@ -215,7 +226,7 @@ fn attend(threads: usize, memory: &Memory, isa: Isa, (rows, start): (usize, usiz
         std::hint::black_box(&output);
     });
     let tokens = start + rows;
-    let read = layers * 2 * tokens * KV_HEADS * WIDTH * 4;
+    let read = layers * 2 * tokens * KV_HEADS * WIDTH * format.bytes();
     [read as f64 / seconds, (layers * of_layer) as f64 / seconds]
 }
 

@@ -5,10 +5,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::kernels::KvFormat;
 use crate::{Error, InferenceSession, Result};
 
 /// How weights lie in memory, and what activations they meet. Sums, norms and attention are
-/// float32 in every case.
+/// float32 in every case, over keys and values that are kept as [`Precision::kv_cache`] says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Precision {
@@ -44,6 +45,23 @@ impl Precision {
     /// The name it is chosen with.
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(_, p)| *p == self).map_or("", |(name, _)| name)
+    }
+
+    /// How the KV cache stores keys and values on CPUs unless told: rounded to f16, as llama.cpp
+    /// has it, where the rest is rounded too, and exact where that is.
+    pub fn kv_cache(self) -> KvFormat {
+        match self {
+            Self::Stored | Self::F32 => KvFormat::F32,
+            Self::Bf16 | Self::Int8 | Self::Int4 => KvFormat::F16,
+        }
+    }
+}
+
+impl FromStr for KvFormat {
+    type Err = Error;
+
+    fn from_str(value: &str) -> Result<Self> {
+        by_name("KV cache format", value, &Self::ALL)
     }
 }
 
@@ -144,6 +162,9 @@ pub struct SessionOptions {
     pub threads: Option<usize>,
     /// How weights are kept.
     pub precision: Precision,
+    /// How the KV cache stores keys and values; `None` is what goes with the precision
+    /// ([`Precision::kv_cache`]). On GPUs, and with candle, it is f32.
+    pub kv_cache: Option<KvFormat>,
     /// Most tokens the session will hold; `None` is the model's `max_position_embeddings`. Memory
     /// follows the tokens in use, not this.
     pub context: Option<usize>,
@@ -188,6 +209,7 @@ impl Default for SessionOptions {
             device: None,
             threads: None,
             precision: Precision::default(),
+            kv_cache: None,
             context: None,
             load_mode: LoadMode::default(),
             cache_dir: None,
@@ -213,6 +235,18 @@ impl SessionOptions {
             Some(context) if (1..=max).contains(&context) => Ok(context),
             Some(context) => Err(Error::Unsupported(format!(
                 "a context of {context} tokens: this model takes 1 to {max}"
+            ))),
+        }
+    }
+
+    /// Refuses a KV cache that is not f32, for engines and devices that have no other.
+    #[cfg(any(feature = "iree", feature = "candle"))]
+    pub(crate) fn require_f32_cache(&self, of: &str) -> Result<()> {
+        match self.kv_cache {
+            None | Some(KvFormat::F32) => Ok(()),
+            Some(format) => Err(Error::Unsupported(format!(
+                "a KV cache in {}: {of} keeps it in f32",
+                format.as_str()
             ))),
         }
     }

@@ -35,6 +35,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     if let Some(device) = options.device.as_deref().filter(|d| *d != DEVICE) {
         return Err(Error::Unknown { what: "device", value: device.into(), known: DEVICE.into() });
     }
+    options.require_f32_cache("candle")?;
     let start = Instant::now();
     let mut config = ModelConfig::from_dir(folder)?;
     let checkpoint = Checkpoint::open(folder, options.load_mode)?;

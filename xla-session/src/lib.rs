@@ -29,7 +29,7 @@ mod error;
 mod xla;
 
 pub use backend::{
-    Backend, Event, GraphsFor, LoadMode, Observer, Opened, Precision, SessionOptions,
+    Backend, Event, GraphsFor, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions,
     select_backend,
 };
 pub use error::{Error, Result};

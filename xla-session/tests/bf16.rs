@@ -1,5 +1,5 @@
 //! `--precision bf16` against a model of it in f64: matrices rounded to bfloat16, and what they
-//! are multiplied with.
+//! are multiplied with; keys and values rounded to f16.
 #![cfg(feature = "iree")]
 
 mod fixtures;
@@ -7,7 +7,7 @@ mod fixtures;
 use std::collections::HashMap;
 use std::path::Path;
 
-use half::bf16;
+use half::{bf16, f16};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::{Backend, InferenceSession, LoadMode, Precision, SessionOptions};
@@ -79,8 +79,10 @@ impl Model {
             let q = self.rope(&self.linear(&name("self_attn.q_proj"), &h), position);
             let k = self.rope(&self.linear(&name("self_attn.k_proj"), &h), position);
             let v = self.linear(&name("self_attn.v_proj"), &h);
-            self.caches[layer][0].push(k);
-            self.caches[layer][1].push(v);
+            for (cache, new) in self.caches[layer].iter_mut().zip([k, v]) {
+                let kept = |it| if self.rounds { f16::from_f64(it).into() } else { it };
+                cache.push(new.into_iter().map(kept).collect());
+            }
             let [k, v] = &self.caches[layer];
             let shared = c.num_attention_heads / c.num_key_value_heads;
             let mut mixed = vec![0.0; q.len()];
@@ -164,8 +166,12 @@ fn error(actual: &[f32], expected: &[f32]) -> f32 {
 
 #[test]
 fn bf16_computes_as_the_format_says() {
-    /// Of the largest logit: what lies close to the middle of two steps is rounded either way.
-    const MOST: f32 = 5e-4;
+    /// Of the largest logit: what lies close to the middle of two steps is rounded either way, and
+    /// one step of bfloat16 is much in models as small as these.
+    const MOST: f32 = 2.5e-3;
+    /// Where none did, which is most cases: the last bits of f32.
+    const USUAL: f32 = 1e-6;
+    let mut all = Vec::new();
     for name in NAMES {
         let fixture = fixtures::named(name);
         let mut exact = Model::open(&fixture.folder, false);
@@ -178,7 +184,7 @@ fn bf16_computes_as_the_format_says() {
             assert!(error(&exact, &case.logits) < 1e-4, "{name}: this is another model");
             let model = model.logits(&case.prompt);
             let rounding = error(&model, &exact);
-            assert!(rounding > 4.0 * MOST, "{name}, {tokens} tokens: {rounding:e} by rounding");
+            assert!(rounding > 1.5 * MOST, "{name}, {tokens} tokens: {rounding:e} by rounding");
             for (what, session) in [("kernels", &mut kernels), ("generated", &mut generated)] {
                 for single in [0, tokens.min(2) - 1] {
                     let off = error(&logits(session.as_mut(), &case.prompt, single), &model);
@@ -186,8 +192,11 @@ fn bf16_computes_as_the_format_says() {
                         off <= MOST,
                         "{name}, {tokens} tokens, {single} alone, {what}: {off:e}"
                     );
+                    all.push(off);
                 }
             }
         }
     }
+    all.sort_unstable_by(f32::total_cmp);
+    assert!(all[all.len() / 2] <= USUAL, "{all:?}");
 }

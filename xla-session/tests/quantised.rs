@@ -16,7 +16,9 @@ use xla_session::kernels::{Format, LANES};
 use xla_session::quantise::{
     pack_int4, pack_int6, pack_int8, unpack_int4, unpack_int6, unpack_int8,
 };
-use xla_session::{Backend, GraphsFor, InferenceSession, LoadMode, Precision, SessionOptions};
+use xla_session::{
+    Backend, GraphsFor, InferenceSession, KvFormat, LoadMode, Precision, SessionOptions,
+};
 
 /// `weights`, `[rows, columns]`, as `format` stores them.
 fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {
@@ -86,10 +88,16 @@ fn write_rounded(from: &Path, to: &Path, [outer, inner]: Formats) {
     safetensors::serialize_to_file(views, None, &to.join("model.safetensors")).unwrap();
 }
 
+/// With a KV cache in f32: what weights lose is what is looked at.
 fn open(folder: &Path, precision: Precision, kernels: Option<bool>) -> Box<dyn InferenceSession> {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("quantised"));
-    let options =
-        SessionOptions { precision, kernels, cache_dir, context: Some(512), ..Default::default() };
+    let options = SessionOptions {
+        precision,
+        kernels,
+        kv_cache: Some(KvFormat::F32),
+        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("quantised")),
+        context: Some(512),
+        ..Default::default()
+    };
     Backend::Iree.open(folder, &options).unwrap().session
 }
 
@@ -134,12 +142,14 @@ fn check(name: &str, precision: Precision) {
     let mut kernels = open(&fixture.folder, precision, Some(true));
     let mut exact = open(&fixture.folder, Precision::F32, None);
     let mut farthest = 0f32;
-    for case in &fixture.cases {
-        let tokens = case.prompt.len();
-        let model = logits(&mut *model, &case.prompt);
-        let generated = logits(&mut *generated, &case.prompt);
-        let kernels = logits(&mut *kernels, &case.prompt);
-        let exact = logits(&mut *exact, &case.prompt);
+    // And one that ends within the second half of a chunk, whose MLP runs in halves.
+    let longest = &fixture.cases.last().unwrap().prompt;
+    for prompt in fixture.cases.iter().map(|case| &case.prompt[..]).chain([&longest[..200]]) {
+        let tokens = prompt.len();
+        let model = logits(&mut *model, prompt);
+        let generated = logits(&mut *generated, prompt);
+        let kernels = logits(&mut *kernels, prompt);
+        let exact = logits(&mut *exact, prompt);
         for i in 0..2 {
             let off = error(&kernels[i], &generated[i]);
             assert!(off <= ACTIVATIONS, "{name} {precision:?}: {tokens} + {i}: {off:e}");

@@ -8,7 +8,7 @@ use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{self, CpuTiles, KV_BLOCK, Target, WeightFormats};
 use xla_session::kernels::Isa;
-use xla_session::{LoadMode, Precision};
+use xla_session::{KvFormat, LoadMode, Precision};
 
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
@@ -55,6 +55,12 @@ pub struct Args {
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
           value_parser = <Precision as std::str::FromStr>::from_str)]
     precision: Precision,
+
+    /// How the KV cache keeps keys and values: f32, f16 (not in portable graphs) [default: f16 with
+    /// bf16, int8 and int4, else f32]
+    #[arg(long, env = "IREE_LLM_KV_CACHE", value_name = "TYPE", conflicts_with = "portable",
+          value_parser = <KvFormat as std::str::FromStr>::from_str)]
+    kv_cache: Option<KvFormat>,
 }
 
 /// Most tokens that portable graphs hold unless told: they always compute over all of them.
@@ -83,7 +89,11 @@ impl Args {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let target = match self.portable {
             true => Target::Portable { capacity },
-            false => Target::Cpu(CpuTiles::new(Isa::detect(), threads).with_kernels(self.kernels)),
+            false => Target::Cpu(
+                CpuTiles::new(Isa::detect(), threads)
+                    .with_kernels(self.kernels)
+                    .with_kv_cache(self.kv_cache.unwrap_or(self.precision.kv_cache())),
+            ),
         };
         let formats = WeightFormats::new(self.precision, &config, &checkpoint);
         if let Some(rows) = self.rows.iter().find(|&&rows| self.portable && rows > capacity) {

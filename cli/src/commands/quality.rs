@@ -161,7 +161,9 @@ impl Args {
         text: Option<&Text>,
         eos: &[u32],
     ) -> Result<Reference> {
-        let (mut session, progress) = self.open(model, Precision::F32)?;
+        // Exact, whatever is asked of the others.
+        let place = self.place.with_default_kv_cache();
+        let (mut session, progress) = self.open(&place, model, Precision::F32)?;
         let session = &mut *session;
         let capabilities = session.capabilities().clone();
         let (source, contexts) = self.contexts(session, &progress, input, text, eos)?;
@@ -223,7 +225,7 @@ impl Args {
         eos: &[u32],
     ) -> Result<Comparison> {
         let Reference { contexts, prompts, .. } = reference;
-        let (mut session, progress) = self.open(model, precision)?;
+        let (mut session, progress) = self.open(&self.place, model, precision)?;
         let mut expected = reference.logits.chunks_exact(reference.capabilities.vocab_size);
         let mut tally = Tally::default();
         let bar = self.bar(&progress, precision, contexts, prompts);
@@ -243,11 +245,12 @@ impl Args {
 
     fn open(
         &self,
+        place: &PlaceArgs,
         model: &Model,
         precision: Precision,
     ) -> Result<(Box<dyn InferenceSession>, std::sync::Arc<Progress>)> {
         let progress = Progress::new(self.quiet);
-        let opened = self.place.open(model, precision, None, progress.observer())?;
+        let opened = place.open(model, precision, None, progress.observer())?;
         progress.finish();
         Ok((opened.session, progress))
     }

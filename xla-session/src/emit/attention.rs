@@ -1,7 +1,7 @@
 //! Causal grouped-query attention over the KV cache.
 
 use super::builder::{Combine, DYNAMIC, Generic, Index, Kernel, Value, literal};
-use super::kv_cache::{Cache, KV_BLOCK};
+use super::kv_cache::{Cache, KV_BLOCK, KvFormat};
 use super::tiles::{CpuTiles, config};
 use super::{ElementType, Emitter, Target};
 
@@ -72,7 +72,10 @@ impl Emitter<'_> {
         scalars.extend(numbers.map(Index::from));
         self.b.kernel(
             &Kernel {
-                symbol: "attention",
+                symbol: match tiles.kv_cache() {
+                    KvFormat::F32 => "attention",
+                    KvFormat::F16 => "attention_f16",
+                },
                 inputs: &[rotated, &cache.keys, &cache.values],
                 scalars: &scalars,
                 work_items: kv_heads * group.div_ceil(share) * runs,
@@ -124,6 +127,7 @@ impl Emitter<'_> {
     ) -> Value {
         let &[heads, rows, width] = q.dims() else { unreachable!("queries have 3 dims") };
         let keys = Some(&cache.keys);
+        let multiply_add = super::multiply_add(cache.keys.ty.element);
         let per_score = [DYNAMIC, heads, rows, KV_BLOCK];
         let per_row = [DYNAMIC, heads, rows];
         let per_output = [DYNAMIC, heads, rows, width];
@@ -137,7 +141,7 @@ impl Emitter<'_> {
                 loops: "n,h,r,s,d",
                 inputs: &[(q, "h,r,d"), (&cache.keys, "n,h,d,s")],
                 result: "n,h,r,s",
-                body: MULTIPLY_ADD,
+                body: multiply_add,
                 config: Some(config(
                     &[1, some_heads, some_rows, KV_BLOCK, 0],
                     &[1, 1, tile_rows, tile_keys, 0],
@@ -170,7 +174,7 @@ impl Emitter<'_> {
                 loops: "n,h,r,d,s",
                 inputs: &[(&weights, "n,h,r,s"), (&cache.values, "n,h,s,d")],
                 result: "n,h,r,d",
-                body: MULTIPLY_ADD,
+                body: multiply_add,
                 config: Some(config(
                     &[1, some_heads, some_rows, width, 0],
                     &[1, 1, rows.min(4), width, 0],

@@ -3,14 +3,15 @@
 //! On IREE targets the cache is cut into blocks of [`KV_BLOCK`] tokens, outermost, so that the
 //! blocks in use are a prefix of the buffer: a call is given a view of that prefix, and its cost
 //! follows the tokens in use while one compiled graph serves every capacity. Keys lie transposed
-//! within a block, which puts consecutive tokens into one vector register.
+//! within a block, which puts consecutive tokens into one vector register. On CPUs they may be
+//! rounded to f16 ([`KvFormat`]): this call's tokens attend to what later ones will read.
 
 use super::builder::{DYNAMIC, Value};
 use super::graph::Source;
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
 
-pub use crate::kernels::KV_BLOCK;
+pub use crate::kernels::{KV_BLOCK, KvFormat};
 
 /// Keys and values of one layer with this call's added.
 pub(super) struct Cache {
@@ -56,6 +57,17 @@ impl Emitter<'_> {
         (both, cache)
     }
 
+    /// The elements of the cache.
+    pub(super) fn kv_element(&self) -> ElementType {
+        match self.target {
+            Target::Cpu(tiles) => match tiles.kv_cache() {
+                KvFormat::F32 => ElementType::F32,
+                KvFormat::F16 => ElementType::F16,
+            },
+            Target::Portable { .. } | Target::Cuda(_) => ElementType::F32,
+        }
+    }
+
     fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
         let (heads, width) = (self.config.num_key_value_heads, self.config.head_dim);
         let rows = self.rows;
@@ -83,17 +95,19 @@ impl Emitter<'_> {
                 } else {
                     self.b.index_rem(&self.start.name, KV_BLOCK)
                 };
-                let mut old =
-                    |source, dims: &[usize]| self.argument(source, dims, ElementType::F32);
+                let element = self.kv_element();
+                let mut old = |source, dims: &[usize]| self.argument(source, dims, element);
                 let old_keys = old(Source::Keys(layer), &[DYNAMIC, heads, width, KV_BLOCK]);
                 let old_values = old(Source::Values(layer), &[DYNAMIC, heads, KV_BLOCK, width]);
 
-                let keys = self.b.reshape(keys, &[blocks, tokens, heads, width]);
+                let keys = self.b.convert(keys, element);
+                let keys = self.b.reshape(&keys, &[blocks, tokens, heads, width]);
                 let keys = self.b.transpose(&keys, &[0, 2, 3, 1]);
                 let at = [block.clone(), 0.into(), 0.into(), within.clone()];
                 let keys = self.b.insert(&keys, &old_keys, &at);
 
-                let values = self.b.reshape(values, &[blocks, tokens, heads, width]);
+                let values = self.b.convert(values, element);
+                let values = self.b.reshape(&values, &[blocks, tokens, heads, width]);
                 let values = self.b.transpose(&values, &[0, 2, 1, 3]);
                 let at = [block, 0.into(), within, 0.into()];
                 let values = self.b.insert(&values, &old_values, &at);

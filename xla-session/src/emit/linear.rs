@@ -160,7 +160,7 @@ impl Emitter<'_> {
         inputs.extend(&matrix.scales);
         inputs.extend(&matrix.offsets);
         inputs.push(&x);
-        let used = if rows == 1 { 1.into() } else { self.used() };
+        let used = if rows == 1 { 1.into() } else { self.used_of(rows) };
         self.b.kernel(
             &Kernel {
                 symbol: &matrix.symbol("product"),

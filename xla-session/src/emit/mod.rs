@@ -28,7 +28,7 @@ use builder::{Builder, DYNAMIC, Index, TensorType, Value};
 pub use cuda::CudaTiles;
 pub use export::export;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
-pub use kv_cache::KV_BLOCK;
+pub use kv_cache::{KV_BLOCK, KvFormat};
 pub use tiles::CpuTiles;
 
 use crate::Precision;
@@ -120,6 +120,7 @@ pub fn emit(config: &ModelConfig, formats: &WeightFormats, target: &Target, rows
         arguments: Vec::new(),
         start: scalar(""),
         last: scalar(""),
+        first: 0,
     };
     emitter.start = emitter.argument(Source::Start, &[], ElementType::I32);
     emitter.last = emitter.argument(Source::Last, &[], ElementType::I32);
@@ -136,6 +137,8 @@ struct Emitter<'a> {
     arguments: Vec<Argument>,
     start: Value,
     last: Value,
+    /// Rows of the call before those that are being computed.
+    first: usize,
 }
 
 impl Emitter<'_> {
@@ -180,6 +183,12 @@ impl Emitter<'_> {
     fn used(&mut self) -> Index {
         let last = self.b.index_cast(&self.last.name);
         self.b.index_next(&last)
+    }
+
+    /// Those of them among the `rows` that are being computed.
+    fn used_of(&mut self, rows: usize) -> Index {
+        let used = self.used();
+        if rows == self.rows { used } else { self.b.index_within(&used, self.first, rows) }
     }
 
     fn weight(&mut self, spec: WeightSpec) -> Value {
@@ -256,6 +265,27 @@ mod tests {
         for rows in [8, 64, 256] {
             assert_eq!(weights(rows), decode, "{rows} rows");
         }
+    }
+
+    #[test]
+    fn exact_graphs_have_nothing_of_f16_and_no_halves() {
+        let config = fixture("llama-mha-f32");
+        let of = |format, kv| {
+            let tiles = CpuTiles::new(Isa::detect(), 2).with_kernels(true).with_kv_cache(kv);
+            emit(&config, &WeightFormats::all(format), &Target::Cpu(tiles), 256)
+        };
+        let exact = of(Format::F32, KvFormat::F32);
+        assert!(!exact.text.contains("f16"));
+        assert!(exact.text.contains("\"attention\""));
+        let rounded = of(Format::F32, KvFormat::F16);
+        assert!(rounded.text.contains("\"attention_f16\""));
+        assert!(!rounded.text.contains("\"attention\""));
+        let products = |graph: &Graph, format: &str| graph.text.matches(format).count();
+        let layers = config.num_hidden_layers;
+        // q/k/v, output, gate and up, down, and the logits; the two of the MLP in two pieces.
+        assert_eq!(products(&exact, "\"product_f32"), 4 * layers + 1);
+        let int8 = of(Format::Int8, KvFormat::F16);
+        assert_eq!(products(&int8, "\"product_int8"), 6 * layers + 1);
     }
 
     #[test]

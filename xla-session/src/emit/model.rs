@@ -8,6 +8,9 @@ use super::{ElementType, Emitter, Format, Target};
 use crate::kernels::LANES;
 use crate::quantise::GROUP;
 
+/// Rows that an MLP takes at a time.
+const MLP_ROWS: usize = 128;
+
 impl Emitter<'_> {
     /// Emits the whole model; returns the results in [`Graph::results`](super::Graph::results)
     /// order.
@@ -25,8 +28,7 @@ impl Emitter<'_> {
             x = self.b.add(&x, &h);
             let name = format!("{prefix}.post_attention_layernorm.weight");
             let weight = self.vector(&name, config.hidden_size);
-            let h = self.mlp(&prefix, &x, &weight);
-            x = self.b.add(&x, &h);
+            x = self.add_mlp(&prefix, x, &weight);
         }
         let logits = self.last_logits(&x);
         let token = self.argmax(&logits, config.vocab_size);
@@ -73,6 +75,28 @@ impl Emitter<'_> {
         let mixed = self.attention(&queries, &cache, config.sliding_window[layer]);
         let output = Linear::new(module("o_proj"), config.hidden_size, config.o_bias);
         (self.linear(&mixed, output), cache)
+    }
+
+    /// `x` with what the MLP makes of it added. Where kernels multiply integers that is done for
+    /// [`MLP_ROWS`] rows at a time: what lies between these products is the most memory that a
+    /// prompt takes, and integers, which the arithmetic waits for least, are read twice in the time.
+    fn add_mlp(&mut self, prefix: &str, mut x: Value, norm: &Value) -> Value {
+        let names = ["gate_proj", "up_proj"].map(|name| format!("{prefix}.mlp.{name}.weight"));
+        let integers = self.formats.of(names.iter().map(String::as_str)).is_quantised();
+        if !self.calls_kernels() || !integers || self.rows <= MLP_ROWS {
+            let h = self.mlp(prefix, &x, norm);
+            return self.b.add(&x, &h);
+        }
+        for first in (0..self.rows).step_by(MLP_ROWS) {
+            self.first = first;
+            let rows = self.b.slice(&x, 0, first, self.rows.min(first + MLP_ROWS));
+            let h = self.mlp(prefix, &rows, norm);
+            let rows = self.b.add(&rows, &h);
+            // The next ones wait for these: at the same time they would need the memory of all.
+            x = self.b.insert(&rows, &x, &[first.into(), 0.into()]);
+        }
+        self.first = 0;
+        x
     }
 
     /// `down(silu(gate(x)) * up(x))` (Shazeer, GLU variants) of `x`, RMS-normed with the weight

@@ -4,9 +4,9 @@
 //! with the tiles said explicitly (`#iree_codegen.compilation_info`) it runs at 85 to 100%.
 
 use super::builder::ElementType;
-use crate::kernels::{Isa, LANES};
+use crate::kernels::{Isa, KvFormat, LANES};
 
-/// How matrix products are cut on one kind of CPU.
+/// How matrix products are cut on one kind of CPU, and what lies in its memory how.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CpuTiles {
     /// Threads that work items are for.
@@ -18,6 +18,8 @@ pub struct CpuTiles {
     pub kernels: bool,
     /// Where kernels are called, floats are compressed.
     compress: bool,
+    /// How the KV cache stores keys and values.
+    kv: KvFormat,
     /// Blocks of one row at a time: as many sums of one vector each.
     one_row: usize,
     /// Rows and blocks at a time, of a few rows.
@@ -43,7 +45,8 @@ impl CpuTiles {
         };
         // Several for each thread, so that all end at about the same time.
         let work_items = (4 * threads).next_power_of_two().max(8);
-        Self { threads, work_items, kernels: false, compress: true, one_row, few_rows, many_rows }
+        let (kernels, compress, kv) = (false, true, KvFormat::F32);
+        Self { threads, work_items, kernels, compress, kv, one_row, few_rows, many_rows }
     }
 
     /// The same with matrix products that call kernels, or do not.
@@ -55,6 +58,16 @@ impl CpuTiles {
     /// them, or are not.
     pub fn with_compression(self, compress: bool) -> Self {
         Self { compress, ..self }
+    }
+
+    /// The same with a KV cache of `format`.
+    pub fn with_kv_cache(self, format: KvFormat) -> Self {
+        Self { kv: format, ..self }
+    }
+
+    /// How the KV cache stores keys and values.
+    pub fn kv_cache(&self) -> KvFormat {
+        self.kv
     }
 
     /// Whether floats are compressed.

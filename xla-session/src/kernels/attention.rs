@@ -9,20 +9,21 @@ mod exp;
 use dense::DenseTile;
 use exp::exp;
 
-use super::LANES;
+use std::marker::PhantomData;
+
+use super::floats::Float;
 use super::scratch::with_scratch;
 use super::tile::Job;
 use super::vector::Vector;
-
-/// Tokens in one block of the KV cache.
-pub const KV_BLOCK: usize = 64;
+use super::{KV_BLOCK, LANES};
 
 /// What a masked score becomes, and the largest score before there is one.
 const MASKED: f32 = -1e30;
 
 /// The operands of one call: consecutive rows, and the queries in them that share a key head.
 ///
-/// No alignment beyond that of f32 is needed.
+/// Keys and values are in the kernel's [`KvFormat`](super::KvFormat). No alignment beyond that of the
+/// element types is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     /// `[rows, query_stride]`, of which `[rows, group * width]` are read.
@@ -30,9 +31,9 @@ pub struct Attention {
     /// Elements between rows of `queries`.
     pub query_stride: usize,
     /// `[blocks, block_stride]`, of which `[blocks, width, 64]` are read: keys lie transposed.
-    pub keys: *const f32,
+    pub keys: *const u8,
     /// `[blocks, block_stride]`, of which `[blocks, 64, width]` are read.
-    pub values: *const f32,
+    pub values: *const u8,
     /// Elements between blocks of `keys` and of `values`.
     pub block_stride: usize,
     /// `[rows, output_stride]`, of which `[rows, group * width]` are written.
@@ -54,12 +55,12 @@ pub struct Attention {
     pub width: usize,
 }
 
-/// Attention in the instructions of one instruction set.
+/// Attention in the instructions of one instruction set, over a cache of one format.
 ///
 /// # Safety
 ///
 /// The CPU has the instruction set, every pointer of the [`Attention`] is valid for the shape that
-/// its field states, and nothing else accesses the elements of `output` during the call.
+/// its field states in the kernel's format, and nothing else accesses the elements of `output` during the call.
 pub type AttentionKernel = unsafe fn(&Attention);
 
 impl Attention {
@@ -83,14 +84,16 @@ impl Attention {
 /// # Safety
 ///
 /// As for [`AttentionKernel`].
-pub(super) unsafe fn attention<V: Vector>(a: &Attention) {
+pub(super) unsafe fn attention<V: Vector, F: Float<V, Weights = V>>(a: &Attention) {
     // SAFETY: rows of the output; and the scratch holds what `State` wants.
     unsafe {
         for row in a.used..a.rows {
             a.output.add(row * a.output_stride).write_bytes(0, a.group * a.width);
         }
         if a.used > 0 {
-            with_scratch(State::len(a), |scratch| attend::<V>(a, &State::new(a, scratch)));
+            with_scratch(State::len(a), |scratch| {
+                attend::<V, F>(a, &State::new(a, scratch));
+            });
         }
     }
 }
@@ -98,7 +101,7 @@ pub(super) unsafe fn attention<V: Vector>(a: &Attention) {
 /// # Safety
 ///
 /// As for [`AttentionKernel`]; there are rows in use.
-unsafe fn attend<V: Vector>(a: &Attention, state: &State) {
+unsafe fn attend<V: Vector, F: Float<V, Weights = V>>(a: &Attention, state: &State) {
     const { assert!(V::ROWS <= MOST_ROWS) };
     let queries = a.used * a.group;
     let tiles = queries.div_ceil(V::ROWS);
@@ -108,14 +111,15 @@ unsafe fn attend<V: Vector>(a: &Attention, state: &State) {
         0 => 0,
         window => (a.start + 1).saturating_sub(window) / KV_BLOCK,
     };
+    let stride = a.block_stride * F::BYTES;
     // SAFETY: blocks up to the last row's own, and queries of rows in use.
     unsafe {
         V::enter(&Begin { a, state });
         for block in first..=last {
-            let keys = a.keys.add(block * a.block_stride);
-            let values = a.values.add(block * a.block_stride);
-            let next = keys.wrapping_add(a.block_stride);
-            let values = state.padded_values(a, values);
+            let keys = a.keys.add(block * stride);
+            let values = a.values.add(block * stride);
+            let next = keys.wrapping_add(stride);
+            let values = state.padded_values(a, values, F::BYTES);
             let mut query = 0;
             for tile in 0..tiles {
                 let queries = each + usize::from(tile < more);
@@ -123,7 +127,7 @@ unsafe fn attend<V: Vector>(a: &Attention, state: &State) {
                 let seen = a.seen(rows, block);
                 if !seen.is_empty() {
                     let meet = Meet { a, state, keys, values, next, block, query, queries, seen };
-                    meet.run::<V>();
+                    meet.run::<V, F>();
                 }
                 query += queries;
             }
@@ -144,7 +148,8 @@ struct State {
     largest: *mut f32,
     /// `[V::ROWS, 64]`: scores of one tile and block, then weights.
     weights: *mut f32,
-    /// `[64, padded]`: a block's values, where a width is no whole number of vectors.
+    /// `[64, padded]`: a block's values as they are stored, where a width is no whole number of
+    /// vectors.
     values: *mut f32,
 }
 
@@ -176,19 +181,19 @@ impl State {
         Self { queries, mixed, sums, largest, weights, values }
     }
 
-    /// A block's values with rows of whole vectors.
-    unsafe fn padded_values(&self, a: &Attention, values: *const f32) -> *const f32 {
+    /// A block's values, of `bytes` bytes each, with rows of whole vectors.
+    unsafe fn padded_values(&self, a: &Attention, values: *const u8, bytes: usize) -> *const u8 {
         if a.width == a.padded() {
             return values;
         }
         for key in 0..KV_BLOCK {
             // SAFETY: a row of the block, and of the scratch, whose padding stays as it is.
             unsafe {
-                let row = self.values.add(key * a.padded());
-                row.copy_from_nonoverlapping(values.add(key * a.width), a.width);
+                let row = self.values.cast::<u8>().add(key * a.padded() * bytes);
+                row.copy_from_nonoverlapping(values.add(key * a.width * bytes), a.width * bytes);
             }
         }
-        self.values
+        self.values.cast()
     }
 }
 
@@ -254,10 +259,10 @@ impl<V: Vector> Job<V> for Finish<'_> {
 struct Meet<'a> {
     a: &'a Attention,
     state: &'a State,
-    keys: *const f32,
-    values: *const f32,
+    keys: *const u8,
+    values: *const u8,
     /// The next block's keys.
-    next: *const f32,
+    next: *const u8,
     block: usize,
     /// The first query, and how many: at most [`Vector::ROWS`].
     query: usize,
@@ -270,7 +275,7 @@ impl Meet<'_> {
     /// # Safety
     ///
     /// As for [`AttentionKernel`].
-    unsafe fn run<V: Vector>(&self) {
+    unsafe fn run<V: Vector, F: Float<V, Weights = V>>(&self) {
         let Self { a, state, .. } = self;
         let vectors = self.vectors();
         // SAFETY: all is within the block and the scratch.
@@ -278,7 +283,7 @@ impl Meet<'_> {
             let scores = DenseTile {
                 x: state.queries.add(self.query * a.width),
                 x_stride: a.width,
-                w: self.keys.add(vectors.start * LANES),
+                w: self.keys.add(vectors.start * LANES * F::BYTES),
                 w_stride: KV_BLOCK,
                 ahead: self.values as isize - self.keys as isize,
                 y: state.weights.add(vectors.start * LANES),
@@ -286,13 +291,14 @@ impl Meet<'_> {
                 terms: a.width,
                 vectors: vectors.len(),
                 add: false,
+                format: PhantomData::<F>,
             };
             V::run(self.queries, &scores);
             V::enter(self);
             let mixed = DenseTile {
                 x: state.weights.add(self.seen.start),
                 x_stride: KV_BLOCK,
-                w: self.values.add(self.seen.start * a.padded()),
+                w: self.values.add(self.seen.start * a.padded() * F::BYTES),
                 w_stride: a.padded(),
                 ahead: self.next as isize - self.values as isize,
                 y: state.mixed.add(self.query * a.padded()),
@@ -300,6 +306,7 @@ impl Meet<'_> {
                 terms: self.seen.len(),
                 vectors: a.padded() / LANES,
                 add: true,
+                format: PhantomData::<F>,
             };
             V::run(self.queries, &mixed);
         }

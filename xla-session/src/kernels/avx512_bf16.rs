@@ -12,6 +12,7 @@ pub(super) fn detected() -> bool {
 }
 
 /// Pairs of columns; the first of a pair is in the low half of a word.
+#[derive(Clone, Copy)]
 pub(super) struct Bf16Pairs;
 
 impl Float<Avx512<true>> for Bf16Pairs {

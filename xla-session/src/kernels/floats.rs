@@ -9,7 +9,7 @@ use super::{LANES, Product};
 /// A stored format as types see it; [`Format`](super::Format) is its value.
 ///
 /// Activations are read a word of 32 bits at a time: an f32, or as many narrower columns.
-pub(super) trait Float<V: Vector>: 'static {
+pub(super) trait Float<V: Vector>: Copy + 'static {
     /// Columns of a word of activations.
     const COLUMNS: usize;
     /// Bytes of a lane's weights that meet a word.
@@ -30,8 +30,11 @@ pub(super) trait Float<V: Vector>: 'static {
     unsafe fn add_products(sums: V, weights: Self::Weights, word: u32) -> V;
 }
 
+#[derive(Clone, Copy)]
 pub(super) struct F32;
+#[derive(Clone, Copy)]
 pub(super) struct Bf16;
+#[derive(Clone, Copy)]
 pub(super) struct F16;
 
 /// Weights that `$load` widens to f32.

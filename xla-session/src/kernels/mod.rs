@@ -27,6 +27,7 @@ mod attention;
 mod compressed;
 mod floats;
 mod integers;
+mod kv_cache;
 mod scratch;
 mod tile;
 mod vector;
@@ -46,11 +47,12 @@ mod avx512_nibbles;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{Attention, AttentionKernel, KV_BLOCK};
+pub use attention::{Attention, AttentionKernel};
 pub use compressed::{
     Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,
     most_bytes,
 };
+pub use kv_cache::{KV_BLOCK, KvFormat};
 
 use crate::checkpoint::Dtype;
 
@@ -246,21 +248,28 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
     }
 }
 
-/// The fastest attention on this CPU.
-pub fn attention() -> AttentionKernel {
-    attention_for(Isa::detect())
+/// The fastest attention over a cache of `format` on this CPU.
+pub fn attention(format: KvFormat) -> AttentionKernel {
+    attention_for(format, Isa::detect())
 }
 
-/// Attention in the instructions of `isa`, whether or not this CPU has them.
-pub fn attention_for(isa: Isa) -> AttentionKernel {
+/// Attention over a cache of `format` in the instructions of `isa`, whether or not this CPU has them.
+pub fn attention_for(format: KvFormat, isa: Isa) -> AttentionKernel {
     match isa {
-        Isa::Portable => attention::attention::<portable::Portable>,
+        Isa::Portable => attention_of::<portable::Portable>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => attention::attention::<avx2::Avx2>,
+        Isa::Avx2 => attention_of::<avx2::Avx2>(format),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
-            attention::attention::<avx512::Avx512<false>>
+            attention_of::<avx512::Avx512<false>>(format)
         }
+    }
+}
+
+fn attention_of<V: vector::Vector>(format: KvFormat) -> AttentionKernel {
+    match format {
+        KvFormat::F32 => attention::attention::<V, floats::F32>,
+        KvFormat::F16 => attention::attention::<V, floats::F16>,
     }
 }
 

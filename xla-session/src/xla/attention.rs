@@ -1,16 +1,17 @@
-//! The kernel of attention as the runtime takes it.
+//! The kernels of attention as the runtime takes them.
 
 use iree_rt::{Kernel, KernelArguments};
 
-use crate::kernels::{self, Attention, KV_BLOCK};
+use crate::kernels::{self, Attention, KV_BLOCK, KvFormat};
 
-/// The attention that graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
-pub(super) fn kernel() -> Kernel {
-    let attention = kernels::attention();
+/// The attention that graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call, over a
+/// cache of `format`.
+pub(super) fn kernel(format: KvFormat) -> Kernel {
+    let attention = kernels::attention(format);
     Kernel::new(4, 10, move |arguments| {
-        // SAFETY: the emitter passes queries, keys and values of these shapes and a result for
-        // them, and no two work items the same queries; `attention` is for this CPU.
-        unsafe { attention(&operands(arguments)) };
+        // SAFETY: the emitter passes queries, keys and values of these shapes and this format and a
+        // result for them, and no two work items the same queries; `attention` is for this CPU.
+        unsafe { attention(&operands(arguments, format)) };
         Ok(())
     })
 }
@@ -18,7 +19,7 @@ pub(super) fn kernel() -> Kernel {
 /// What one work item attends: queries, keys, values, result; then its number, the position of the
 /// first row, rows in use, heads, key heads, width, rows, rows of a run, queries of a row that are
 /// taken together, window. Behind the queries of a row lie its keys.
-fn operands(arguments: &KernelArguments<'_>) -> Attention {
+fn operands(arguments: &KernelArguments<'_>, format: KvFormat) -> Attention {
     let [item, start, used, heads, kv_heads, width, rows, run, share, window] =
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|i| arguments.index(i));
     let group = heads / kv_heads;
@@ -29,11 +30,18 @@ fn operands(arguments: &KernelArguments<'_>) -> Attention {
     let query = (kv_head * group + member) * width;
     let (query_stride, output_stride) = ((heads + kv_heads) * width, heads * width);
     let head = kv_head * width * KV_BLOCK;
+    // Offsets are in elements of the tensor.
+    let cache = |at| -> *const u8 {
+        match format {
+            KvFormat::F32 => arguments.pointer::<f32>(at).wrapping_add(head).cast(),
+            KvFormat::F16 => arguments.pointer::<u16>(at).wrapping_add(head).cast(),
+        }
+    };
     Attention {
         queries: arguments.pointer::<f32>(0).wrapping_add(first * query_stride + query),
         query_stride,
-        keys: arguments.pointer::<f32>(1).wrapping_add(head),
-        values: arguments.pointer::<f32>(2).wrapping_add(head),
+        keys: cache(1),
+        values: cache(2),
         block_stride: kv_heads * width * KV_BLOCK,
         output: arguments.pointer::<f32>(3).wrapping_add(first * output_stride + query),
         output_stride,

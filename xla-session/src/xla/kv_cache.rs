@@ -5,7 +5,8 @@ use iree_rt::{Buffer, BufferView, Device};
 use super::{element_type, iree};
 use crate::Result;
 use crate::config::ModelConfig;
-use crate::emit::{ElementType, KV_BLOCK};
+use crate::emit::KV_BLOCK;
+use crate::emit::builder::TensorType;
 
 /// Blocks behind those that are needed, at least, when memory is taken.
 const ROOM: usize = 4;
@@ -14,9 +15,9 @@ const ROOM: usize = 4;
 /// blocks that it uses only.
 pub(super) struct KvCache {
     device: Device,
-    /// Extents of the keys and of the values of a layer, as the graphs take them; the first is the
-    /// number of blocks.
-    dims: [Vec<usize>; 2],
+    /// The keys and the values of a layer, as the graphs take them; the first extent is the number
+    /// of blocks.
+    layer: [TensorType; 2],
     /// Keys and values of each layer, `capacity` blocks.
     layers: Vec<[Buffer; 2]>,
     /// Blocks allocated.
@@ -45,12 +46,12 @@ pub(super) struct Views {
 }
 
 impl KvCache {
-    /// An empty cache for at most `context` tokens, and `padding` behind them, of keys and values of
-    /// these extents.
-    pub fn new(device: &Device, dims: [Vec<usize>; 2], context: usize, padding: usize) -> Self {
+    /// An empty cache for at most `context` tokens, and `padding` behind them; `layer` are the keys
+    /// and the values of a layer, whose first extent is the number of blocks.
+    pub fn new(device: &Device, layer: [TensorType; 2], context: usize, padding: usize) -> Self {
         Self {
             device: device.clone(),
-            dims,
+            layer,
             layers: Vec::new(),
             capacity: 0,
             touched: 0,
@@ -96,7 +97,9 @@ impl KvCache {
     pub fn views(&mut self, tokens: usize) -> Result<&Views> {
         let blocks = tokens.div_ceil(KV_BLOCK);
         if blocks != self.views.blocks {
-            let [keys, values] = self.dims.each_ref().map(|dims| [&[blocks], &dims[1..]].concat());
+            let of_blocks =
+                |ty: &TensorType| ([&[blocks], &ty.dims[1..]].concat(), element_type(ty.element));
+            let [keys, values] = self.layer.each_ref().map(of_blocks);
             if blocks > self.touched {
                 // Rows that no token has written are masked, but they enter the arithmetic that IREE
                 // generates: NaN would spread.
@@ -106,11 +109,10 @@ impl KvCache {
                 }
                 self.touched = blocks;
             }
-            let element = element_type(ElementType::F32);
             let mut layers = Vec::with_capacity(self.layers.len());
             for [k, v] in &self.layers {
-                let view = |buffer: &Buffer, dims: &[usize]| {
-                    buffer.view(dims, element).map_err(iree("viewing the KV cache"))
+                let view = |buffer: &Buffer, (dims, element): &(Vec<usize>, _)| {
+                    buffer.view(dims, *element).map_err(iree("viewing the KV cache"))
                 };
                 layers.push([view(k, &keys)?, view(v, &values)?]);
             }
@@ -164,6 +166,7 @@ impl KvCache {
 
     /// Bytes of a block of the keys of a layer, and of its values.
     fn block_bytes(&self) -> usize {
-        self.dims[0][1..].iter().product::<usize>() * ElementType::F32.bytes()
+        let [keys, _] = &self.layer;
+        keys.dims[1..].iter().product::<usize>() * keys.element.bytes()
     }
 }

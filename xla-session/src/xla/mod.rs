@@ -26,6 +26,7 @@ use self::target::Machine;
 use crate::backend::{Opened, SessionOptions};
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
+use crate::emit::builder::TensorType;
 use crate::emit::{self, ElementType, Graph, Source, Target, WeightFormats, WeightSpec};
 use crate::{Capabilities, Error, Result};
 
@@ -61,6 +62,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
 
     let start = Instant::now();
     let specs = weights_of(&graphs);
+    let layer = cache_of(&graphs[0]);
     let weights = weights::load(&device, &checkpoint, &specs, &label, options)?;
     let mut programs = HashMap::new();
     for (graph, module) in graphs.into_iter().zip(modules) {
@@ -79,7 +81,8 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
         Target::Cpu(tiles) if tiles.kernels => MostScores::PASSING,
         _ => MostScores::HELD,
     };
-    let session = XlaInferenceSession::new(capabilities, config, programs, &device, ahead, scores)?;
+    let session =
+        XlaInferenceSession::new(capabilities, config, programs, layer, &device, ahead, scores)?;
     let (session, precision) = (Box::new(session), options.precision);
     Ok(Opened { session, precision, weights: weights.bytes, load, compile })
 }
@@ -105,6 +108,15 @@ fn weights_of(graphs: &[Graph]) -> Vec<WeightSpec> {
     specs
 }
 
+/// The keys and the values of a layer, as every graph takes them; the first extent is the number of
+/// blocks.
+fn cache_of(graph: &Graph) -> [TensorType; 2] {
+    [Source::Keys(0), Source::Values(0)].map(|source| {
+        let argument = graph.arguments.iter().find(|argument| argument.source == source);
+        argument.expect("a model has a layer").ty.clone()
+    })
+}
+
 /// Bytes of device memory for weights, and for the keys and values of the context that was asked
 /// for, or of one prefill chunk.
 fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions) -> u64 {
@@ -117,7 +129,8 @@ fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions
         .sum();
     let chunk = graphs.iter().map(|graph| graph.rows).max().unwrap_or(1);
     let tokens = options.context.unwrap_or(chunk).max(chunk);
-    let token = 2 * config.num_key_value_heads * config.head_dim * ElementType::F32.bytes();
+    let [keys, _] = cache_of(&graphs[0]);
+    let token = 2 * config.num_key_value_heads * config.head_dim * keys.element.bytes();
     (weights + tokens * token * config.num_hidden_layers) as u64
 }
 

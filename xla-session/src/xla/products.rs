@@ -4,11 +4,13 @@ use iree_rt::{Kernel, KernelArguments, Kernels};
 
 use super::attention;
 use crate::emit::Format;
-use crate::kernels::{self, Product, Rows};
+use crate::kernels::{self, KvFormat, Product, Rows};
 
 /// What graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
 pub(super) fn kernels() -> Kernels {
-    let mut kernels = Kernels::new().with("attention", attention::kernel());
+    let mut kernels = Kernels::new()
+        .with("attention", attention::kernel(KvFormat::F32))
+        .with("attention_f16", attention::kernel(KvFormat::F16));
     for format in Format::ALL {
         let name = format.as_str();
         kernels = kernels.with(format!("product_{name}"), product(format, false));

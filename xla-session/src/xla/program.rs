@@ -119,15 +119,6 @@ impl Program {
         })
     }
 
-    /// Extents of the keys and of the values of a layer; the first is the number of blocks.
-    pub fn cache_dims(&self) -> [Vec<usize>; 2] {
-        let dims = |source| {
-            let argument = self.arguments.iter().find(|argument| argument.source == source);
-            argument.map(|argument| argument.ty.dims.clone()).unwrap_or_default()
-        };
-        [dims(Source::Keys(0)), dims(Source::Values(0))]
-    }
-
     /// Runs `rows`, of which there is at least one; those behind the last of them are padding.
     ///
     /// # Errors

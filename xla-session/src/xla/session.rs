@@ -10,6 +10,8 @@ use super::kv_cache::{KvCache, Views};
 use super::plan::{self, Chunk, MostScores};
 use super::program::{Answer, At, Program, Workspace};
 use crate::config::ModelConfig;
+use crate::emit::ElementType;
+use crate::emit::builder::TensorType;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
 
 /// A model on an IREE device; opened by [`Backend::Iree`](crate::Backend::Iree).
@@ -34,20 +36,24 @@ pub struct XlaInferenceSession {
     ahead: usize,
     /// What chunks of a prompt are limited by.
     scores: MostScores,
+    /// Whether the cache holds less than f32 does.
+    rounds_cache: bool,
 }
 
 impl XlaInferenceSession {
+    /// `layer` are the keys and the values of a layer; the first extents are the numbers of blocks.
     pub(super) fn new(
         capabilities: Capabilities,
         config: ModelConfig,
         programs: HashMap<usize, Program>,
+        layer: [TensorType; 2],
         device: &Device,
         ahead: usize,
         scores: MostScores,
     ) -> Result<Self> {
         let padding = programs.keys().copied().max().unwrap_or(1);
-        let dims = programs.values().next().map(Program::cache_dims).unwrap_or_default();
-        let cache = KvCache::new(device, dims, capabilities.context, padding);
+        let rounds_cache = layer[0].element != ElementType::F32;
+        let cache = KvCache::new(device, layer, capabilities.context, padding);
         // One answer stays beside those that are being written.
         let memory = Workspace::new(device, capabilities.vocab_size, ahead + 1)
             .map_err(iree("allocating memory for answers"))?;
@@ -65,6 +71,7 @@ impl XlaInferenceSession {
             flight: VecDeque::with_capacity(ahead),
             ahead,
             scores,
+            rounds_cache,
         })
     }
 
@@ -186,7 +193,12 @@ impl XlaInferenceSession {
             engine: "iree",
             message: format!(
                 "the logits at position {position} are not numbers: the weights hold NaN or \
-                 infinities"
+                 infinities{}",
+                if self.rounds_cache {
+                    ", or keys or values are too large for a KV cache in f16 (f32 holds them)"
+                } else {
+                    ""
+                }
             ),
         })
     }

@@ -53,6 +53,9 @@ impl Machine {
             }
             _ => machine.target,
         };
+        if let Target::Cuda(_) = target {
+            options.require_f32_cache("a GPU")?;
+        }
         Ok(Self { target, ..machine })
     }
 
@@ -61,7 +64,8 @@ impl Machine {
         let kernels = options.kernels.unwrap_or(isa != Isa::Portable);
         let tiles = CpuTiles::new(isa, device.threads().unwrap_or(1))
             .with_kernels(kernels)
-            .with_compression(options.compress);
+            .with_compression(options.compress)
+            .with_kv_cache(options.kv_cache.unwrap_or(options.precision.kv_cache()));
         let code = Code { flags: common(CompileOptions::default()), name: host::features() };
         Self { target: Target::Cpu(tiles), codes: vec![code] }
     }

@@ -128,6 +128,14 @@ impl Builder {
         self.index_op(format_args!("arith.addi {}, {one} : index", index.0))
     }
 
+    /// How many of so many things that begin at `first` are among the first `of`.
+    pub fn index_within(&mut self, of: &Index, first: usize, many: usize) -> Index {
+        let [first, many, none] = [first, many, 0].map(|it| self.materialise(&it.into()));
+        let behind = self.index_op(format_args!("arith.subi {}, {first} : index", of.0));
+        let some = self.index_op(format_args!("arith.maxsi {}, {none} : index", behind.0));
+        self.index_op(format_args!("arith.minsi {}, {many} : index", some.0))
+    }
+
     fn index_op(&mut self, operation: impl Display) -> Index {
         let name = self.fresh();
         let _ = writeln!(self.text, "    {name} = {operation}");

@@ -1,15 +1,18 @@
 //! A product of matrices that are not packed: scores of queries and keys, and mixtures of values.
 
+use std::marker::PhantomData;
+
 use crate::kernels::LANES;
+use crate::kernels::floats::Float;
 use crate::kernels::tile::{STEP, Tile};
 use crate::kernels::vector::Vector;
 
-/// `y[m, n] = sum_k x[m, k] * w[k, n]`, or that added to `y`.
+/// `y[m, n] = sum_k x[m, k] * w[k, n]`, or that added to `y`; `w` is widened from how `F` stores it.
 #[derive(Clone, Copy)]
-pub(super) struct DenseTile {
+pub(super) struct DenseTile<F> {
     pub x: *const f32,
     pub x_stride: usize,
-    pub w: *const f32,
+    pub w: *const u8,
     pub w_stride: usize,
     /// Bytes from `w` to what is read next, and will be in the caches then.
     pub ahead: isize,
@@ -20,24 +23,27 @@ pub(super) struct DenseTile {
     /// Of sixteen `n` each.
     pub vectors: usize,
     pub add: bool,
+    pub format: PhantomData<F>,
 }
 
-impl DenseTile {
+impl<F> DenseTile<F> {
     #[inline(always)]
     unsafe fn term<V: Vector, const R: usize, const M: usize>(
         &self,
-        w: *const f32,
+        w: *const u8,
         step: usize,
         x: *const f32,
         sums: &mut [[V; M]; R],
-    ) {
+    ) where
+        F: Float<V, Weights = V>,
+    {
         // SAFETY: as for `multiply`; a prefetch never faults.
         unsafe {
             let mut columns = [V::splat(0.0); R];
             for (r, column) in columns.iter_mut().enumerate() {
-                let at = w.add(r * step * LANES);
-                *column = V::load(at);
-                V::prefetch(at.cast::<u8>().wrapping_offset(self.ahead));
+                let at = w.add(r * step * LANES * F::BYTES);
+                *column = F::load(at);
+                V::prefetch(at.wrapping_offset(self.ahead));
             }
             for m in 0..M {
                 let x = V::splat(*x.add(m * self.x_stride));
@@ -54,7 +60,7 @@ impl DenseTile {
     }
 }
 
-impl<V: Vector> Tile<V> for DenseTile {
+impl<V: Vector, F: Float<V, Weights = V>> Tile<V> for DenseTile<F> {
     fn blocks(&self) -> usize {
         self.vectors
     }
@@ -62,7 +68,8 @@ impl<V: Vector> Tile<V> for DenseTile {
     unsafe fn part(self, block: usize, blocks: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            let (w, y) = (self.w.add(block * LANES), self.y.add(block * LANES));
+            let w = self.w.add(block * LANES * F::BYTES);
+            let y = self.y.add(block * LANES);
             Self { w, y, vectors: blocks, ..self }
         }
     }
@@ -88,15 +95,16 @@ impl<V: Vector> Tile<V> for DenseTile {
                     }
                 }
             }
-            let (mut w, mut x) = (self.w.add(block * LANES), self.x);
+            let (mut w, mut x) = (self.w.add(block * LANES * F::BYTES), self.x);
+            let stride = self.w_stride * F::BYTES;
             for _ in 0..self.terms / STEP {
                 unroll!(I, {
-                    self.term::<V, R, M>(w.add(I * self.w_stride), step, x.add(I), &mut sums);
+                    self.term::<V, R, M>(w.add(I * stride), step, x.add(I), &mut sums);
                 });
-                (w, x) = (w.wrapping_add(STEP * self.w_stride), x.wrapping_add(STEP));
+                (w, x) = (w.wrapping_add(STEP * stride), x.wrapping_add(STEP));
             }
             for term in 0..self.terms % STEP {
-                self.term::<V, R, M>(w.add(term * self.w_stride), step, x.add(term), &mut sums);
+                self.term::<V, R, M>(w.add(term * stride), step, x.add(term), &mut sums);
             }
             for (r, sums) in sums.iter().enumerate() {
                 for (m, sum) in sums.iter().enumerate() {

@@ -2,11 +2,23 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
-use crate::kernels::{Isa, attention_for, avx2, avx512, portable};
+use crate::kernels::{Isa, KvFormat, attention_for, avx2, avx512, portable};
 
 /// Uniform in -1.0..1.0.
 fn random(rng: &mut ChaCha8Rng) -> f32 {
     rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0
+}
+
+/// `values` as a cache of `format` stores them, and what is read there.
+fn stored(format: KvFormat, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    match format {
+        KvFormat::F32 => (bytemuck::cast_slice(values).to_vec(), values.to_vec()),
+        KvFormat::F16 => {
+            let halves: Vec<_> = values.iter().map(|&value| half::f16::from_f32(value)).collect();
+            let read = halves.iter().map(|half| half.to_f32()).collect();
+            (bytemuck::cast_slice(&halves).to_vec(), read)
+        }
+    }
 }
 
 /// One shape of a call among other heads, whose memory must stay as it was.
@@ -37,8 +49,14 @@ const PLAIN: Case = Case {
 };
 
 impl Case {
-    /// Attends on every instruction set and compares with f64.
+    /// Attends in every format on every instruction set, and compares with f64.
     fn check(self, rng: &mut ChaCha8Rng) {
+        for (_, format) in KvFormat::ALL {
+            self.check_format(format, rng);
+        }
+    }
+
+    fn check_format(self, format: KvFormat, rng: &mut ChaCha8Rng) {
         const GUARD: f32 = 1234.5;
         let Self { kv_heads, head, group, width, rows, used, start, window, size } = self;
         let heads = kv_heads * group;
@@ -66,14 +84,18 @@ impl Case {
             }
         }
 
+        let ((stored_keys, keys), (stored_values, values)) =
+            (stored(format, &keys), stored(format, &values));
+        let at = head * width * KV_BLOCK * format.bytes();
+
         for isa in Isa::all_here() {
             let mut output = vec![GUARD; rows * output_stride];
             let first = head * group * width;
             let attention = Attention {
                 queries: queries[first..].as_ptr(),
                 query_stride,
-                keys: keys[head * width * KV_BLOCK..].as_ptr(),
-                values: values[head * width * KV_BLOCK..].as_ptr(),
+                keys: stored_keys[at..].as_ptr(),
+                values: stored_values[at..].as_ptr(),
                 block_stride,
                 output: output[first..].as_mut_ptr(),
                 output_stride,
@@ -85,12 +107,12 @@ impl Case {
                 width,
             };
             // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
-            unsafe { attention_for(isa)(&attention) };
+            unsafe { attention_for(format, isa)(&attention) };
 
             for row in 0..rows {
                 for h in 0..heads {
                     let computed = &output[row * output_stride + h * width..][..width];
-                    let what = format!("{isa:?} {self:?} row {row} head {h}");
+                    let what = format!("{isa:?} {format:?} {self:?} row {row} head {h}");
                     if h / group != head {
                         assert!(computed.iter().all(|&it| it == GUARD), "{what}: another head");
                         continue;
@@ -176,19 +198,60 @@ fn rows_that_are_all_padding_are_cleared() {
     Case { rows: 8, used: 0, start: 64, ..PLAIN }.check(&mut ChaCha8Rng::seed_from_u64(5));
 }
 
+/// Halves of every kind, signed, subnormal and the largest, are what is multiplied.
+#[test]
+fn halves_of_any_size_are_widened() {
+    let sizes = [0.0, 6e-8, 5e-6, -6.1e-5, 1.0, -0.333, 2049.0, 65504.0, -65504.0];
+    for isa in Isa::all_here() {
+        for size in sizes {
+            let value = half::f16::from_f32(size);
+            let keys = vec![half::f16::ZERO; 16 * KV_BLOCK];
+            let values = vec![value; 16 * KV_BLOCK];
+            let (queries, mut output) = ([1f32; 16], [f32::NAN; 16]);
+            let attention = Attention {
+                queries: queries.as_ptr(),
+                query_stride: 16,
+                keys: keys.as_ptr().cast(),
+                values: values.as_ptr().cast(),
+                block_stride: 16 * KV_BLOCK,
+                output: output.as_mut_ptr(),
+                output_stride: 16,
+                rows: 1,
+                used: 1,
+                start: 40,
+                window: 0,
+                group: 1,
+                width: 16,
+            };
+            // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+            unsafe { attention_for(KvFormat::F16, isa)(&attention) };
+            // 41 weights of 1/41 each.
+            let most = value.to_f32().abs() * 1e-6;
+            assert!(
+                output.iter().all(|it| (it - value.to_f32()).abs() <= most),
+                "{isa:?}: {value} became {output:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn what_is_not_finite_is_not_hidden() {
-    for isa in Isa::all_here() {
-        for (place, value) in [(0, f32::NAN), (0, f32::INFINITY), (1, f32::NAN), (2, f32::NAN)] {
+    let places = [(0, f32::NAN), (0, f32::INFINITY), (1, f32::NAN), (2, f32::NAN), (2, 1e6)];
+    for (isa, (_, format)) in
+        Isa::all_here().into_iter().flat_map(|isa| KvFormat::ALL.map(|format| (isa, format)))
+    {
+        for (place, value) in places {
             let mut data = [vec![1f32; 64], vec![1f32; 64 * KV_BLOCK], vec![1f32; 64 * KV_BLOCK]];
             data[place][5] = value;
-            let [queries, keys, values] = data.each_ref().map(Vec::as_ptr);
+            let [queries, keys, values] = data;
+            let ((keys, _), (values, _)) = (stored(format, &keys), stored(format, &values));
             let mut output = vec![0f32; 64];
             let attention = Attention {
-                queries,
+                queries: queries.as_ptr(),
                 query_stride: 64,
-                keys,
-                values,
+                keys: keys.as_ptr(),
+                values: values.as_ptr(),
                 block_stride: 64 * KV_BLOCK,
                 output: output.as_mut_ptr(),
                 output_stride: 64,
@@ -200,8 +263,11 @@ fn what_is_not_finite_is_not_hidden() {
                 width: 64,
             };
             // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
-            unsafe { attention_for(isa)(&attention) };
-            assert!(!output[5].is_finite(), "{isa:?}: {value} in {place} gave {}", output[5]);
+            unsafe { attention_for(format, isa)(&attention) };
+            let hidden = output[5].is_finite();
+            // What is too large for a half is infinite there, not for f32.
+            let held = format == KvFormat::F32 && value.is_finite();
+            assert_eq!(hidden, held, "{isa:?} {format:?}: {value} in {place} gave {}", output[5]);
         }
     }
 }
