@@ -33,6 +33,7 @@ impl Emitter<'_> {
         let max = self.b.reduce(&logits, &[1], Combine::Max);
         let max = self.padded(&max, parts, NEG_INF);
         let max = self.b.reduce(&max, &[0], Combine::Max);
+        let max = self.kept(max);
         let max = self.b.broadcast(&max, &dims, &[]);
         let is_max = self.b.compare("EQ", &logits, &max);
         let none = self.b.splat(i32::MAX, &dims, ElementType::I32);
@@ -49,7 +50,12 @@ impl Emitter<'_> {
         if n.is_multiple_of(of) {
             return a.clone();
         }
-        let padding = self.b.splat(value, &[n.next_multiple_of(of) - n], a.ty.element);
+        let all = n.next_multiple_of(of);
+        let padding = self.b.splat(value, &[all - n], a.ty.element);
+        if let Some(room) = self.room(&[all], a.ty.element) {
+            let room = self.b.insert(&padding, &room, &[n.into()]);
+            return self.b.insert(a, &room, &[0.into()]);
+        }
         self.b.concat(&[a.clone(), padding], 0)
     }
 }

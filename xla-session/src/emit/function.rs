@@ -3,26 +3,78 @@
 use std::fmt::Write as _;
 
 use super::builder::{DYNAMIC, TensorType, Value};
-use super::graph::{Argument, Graph, Source};
+use super::graph::{Argument, Source};
 use super::{ElementType, Emitter};
 
+/// One function of a module.
+pub(super) struct Function {
+    pub text: String,
+    pub arguments: Vec<Argument>,
+    pub results: Vec<TensorType>,
+}
+
+/// Results that go to memory of the caller: the token and the logits; the others are caches, which
+/// are updated in place.
+const ANSWERS: usize = 2;
+
+/// Where a value in [`Source::Kept`] begins: a multiple of this, bytes.
+const ALIGNMENT: usize = 256;
+
 impl Emitter<'_> {
-    /// The module that returns `results`.
-    pub(super) fn finish(mut self, results: &[Value]) -> Graph {
-        let name =
-            if self.rows == 1 { "decode_step".into() } else { format!("prefill_{}", self.rows) };
+    /// The function `name`, which runs the model.
+    pub(super) fn function(mut self, name: &str) -> Function {
+        let results = self.model();
         let text = if self.takes_buffer_views() {
-            self.buffer_view_function(&name, results)
+            self.buffer_view_function(name, &results)
         } else {
-            self.tensor_function(&name, results)
+            self.tensor_function(name, &results)
         };
-        Graph {
-            name,
-            text,
-            rows: self.rows,
-            arguments: self.arguments,
-            results: results.iter().map(|v| v.ty.clone()).collect(),
+        let results = results.into_iter().map(|value| value.ty).collect();
+        Function { text, arguments: self.arguments, results }
+    }
+
+    /// `value`, where a dispatch ends: of a graph with a reusable command buffer in memory of its
+    /// own. What the compiler places itself lies in memory of a length that is known only at run
+    /// time ([`Source::Scratch`]), and a command buffer that names it is made anew for each call.
+    pub(super) fn kept(&mut self, value: Value) -> Value {
+        if self.capacity.is_none() {
+            return value;
         }
+        let memory = self.kept_memory(value.ty.bytes());
+        self.stored(&value, &format!("{memory} : !hal.buffer"))
+    }
+
+    /// The logits, in the caller's memory as soon as they are there: the argmax reads them there.
+    pub(super) fn answered(&mut self, logits: Value) -> Value {
+        match self.capacity {
+            None => logits,
+            Some(_) => self.stored(&logits, "%storage1 : !hal.buffer_view"),
+        }
+    }
+
+    /// A tensor to be written to, where a function may have one of its own.
+    pub(super) fn room(&mut self, dims: &[usize], element: ElementType) -> Option<Value> {
+        self.capacity?;
+        let ty = TensorType::new(dims, element);
+        let memory = self.kept_memory(ty.bytes());
+        Some(self.b.op(
+            dims,
+            element,
+            format_args!("hal.tensor.import wait(%wait) => {memory} : !hal.buffer -> {ty}"),
+        ))
+    }
+
+    fn stored(&mut self, value: &Value, memory: &str) -> Value {
+        let Value { name, ty } = value;
+        let place = format_args!("hal.tensor.alias wait(%wait) => {name} : {ty} to {memory}");
+        self.b.op(&ty.dims, ty.element, place)
+    }
+
+    /// The name of a buffer of `bytes` bytes.
+    fn kept_memory(&mut self, bytes: usize) -> String {
+        let at = self.kept;
+        self.kept = (at + bytes).next_multiple_of(ALIGNMENT);
+        self.b.part_of_buffer("%kept", at, bytes)
     }
 
     /// Tensors in and out: what every StableHLO compiler takes.
@@ -34,8 +86,7 @@ impl Emitter<'_> {
             });
         let types = list(results.iter().map(|v| v.ty.to_string()));
         format!(
-            "module @model {{\n  func.func public @{name}({}) -> ({types}) {{\n{}    \
-             return {} : {types}\n  }}\n}}\n",
+            "  func.func public @{name}({}) -> ({types}) {{\n{}    return {} : {types}\n  }}\n",
             list(arguments),
             self.b.text(),
             list(results.iter().map(|v| v.name.clone())),
@@ -90,13 +141,16 @@ impl Emitter<'_> {
     %size{i} = tensor.dim {value}, %first{i} : {ty}"
                 );
                 extents = format!("{{%size{i}}}");
-            } else {
-                let _ = writeln!(
-                    exports,
-                    "    %stored{i} = hal.tensor.alias wait(%wait) => {value} : {ty} to %storage{i} \
-                     : {VIEW}"
-                );
-                value = format!("%stored{i}");
+            }
+            if i < ANSWERS {
+                if self.capacity.is_none() || i == 0 {
+                    let _ = writeln!(
+                        exports,
+                        "    %stored{i} = hal.tensor.alias wait(%wait) => {value} : {ty} to \
+                         %storage{i} : {VIEW}"
+                    );
+                    value = format!("%stored{i}");
+                }
                 arguments.push(format!("%storage{i}: {VIEW}"));
                 self.arguments.push(Argument { ty: ty.clone(), source: Source::Result(i) });
             }
@@ -114,6 +168,15 @@ impl Emitter<'_> {
             let ty = TensorType::new(&[DYNAMIC], ElementType::I8);
             self.arguments.push(Argument { ty, source: Source::Scratch });
             arguments.push(format!("%scratch: {VIEW}"));
+        }
+        if self.capacity.is_some() {
+            let ty = TensorType::new(&[self.kept], ElementType::I8);
+            self.arguments.push(Argument { ty, source: Source::Kept });
+            arguments.push(format!("%kept_view: {VIEW}"));
+            let _ = writeln!(
+                imports,
+                "    %kept = hal.buffer_view.buffer<%kept_view : {VIEW}> : !hal.buffer"
+            );
         }
         arguments.extend(["%wait: !hal.fence".into(), "%signal: !hal.fence".into()]);
 
@@ -135,9 +198,9 @@ impl Emitter<'_> {
         }
         let views = list(results.iter().map(|_| VIEW.to_owned()));
         format!(
-            "module @model {{\n  util.func public @{name}({}) -> ({views}) attributes \
+            "  util.func public @{name}({}) -> ({views}) attributes \
              {{iree.abi.stub, iree.reflection = {{iree.abi.model = \"coarse-fences\"}}}} \
-             {{\n{imports}{}{exports}    util.return {} : {views}\n  }}\n}}\n",
+             {{\n{imports}{}{exports}    util.return {} : {views}\n  }}\n",
             list(arguments.into_iter()),
             self.b.text(),
             list((0..n).map(|i| format!("%result{i}"))),

@@ -9,8 +9,19 @@ use super::builder::{DYNAMIC, Value};
 use super::graph::Source;
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
+use crate::config::ModelConfig;
 
 pub use crate::kernels::KV_BLOCK;
+
+/// Blocks of the caches of the graphs that are for one capacity, fewest first: each twice those
+/// before, up to what the longest context of the model takes, and a chunk of padding.
+pub(super) fn capacities(config: &ModelConfig) -> Vec<usize> {
+    const FEWEST: usize = 16;
+    const PADDING: usize = 4;
+    let most = config.max_position_embeddings.div_ceil(KV_BLOCK) + PADDING;
+    let doubled = std::iter::successors(Some(FEWEST), |blocks| Some(2 * blocks));
+    doubled.take_while(|&blocks| blocks < most).chain([most]).collect()
+}
 
 /// Keys and values of one layer with this call's added.
 pub(super) struct Cache {
@@ -42,6 +53,7 @@ impl Emitter<'_> {
             let qkv = self.b.reshape(qkv, &[rows, all + kv_heads, width]);
             let both = normed.unwrap_or(&qkv);
             let queries = self.rotated_heads(both, heads, angles);
+            let queries = self.kept(queries);
             return (queries, self.append_rotated(layer, both, &qkv, angles));
         }
         let values = self.b.slice(qkv, 1, all * width, (all + kv_heads) * width);

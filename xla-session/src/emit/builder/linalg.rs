@@ -42,6 +42,17 @@ pub struct Kernel<'a> {
     pub work_items: usize,
 }
 
+/// A dispatch that is being written.
+pub struct Workgroups {
+    name: String,
+    /// What it reads, inside.
+    pub reads: Vec<Value>,
+    /// What it updates, inside.
+    pub updates: Vec<Value>,
+    /// The name, type and tensor of what each result is written to.
+    targets: Vec<(String, String, TensorType)>,
+}
+
 impl Builder {
     /// The `f32` tensor of `dims` that `kernel` writes, every element of it by one work item.
     pub fn kernel(&mut self, kernel: &Kernel<'_>, dims: &[usize]) -> Value {
@@ -106,6 +117,107 @@ impl Builder {
             types.join(", ")
         );
         std::array::from_fn(|i| Value { name: format!("{name}#{i}"), ty: into[i].ty.clone() })
+    }
+
+    /// Begins a dispatch that reads from memory what its loops and slices depend on: unlike
+    /// [`dispatch`](Self::dispatch), out of which the compiler moves arithmetic on scalars, and the
+    /// load of a scalar with it, to the host. [`end_workgroups`](Self::end_workgroups) ends it; what
+    /// lies between sees nothing but the values inside. All extents are known.
+    pub fn begin_workgroups(
+        &mut self,
+        reads: &[&Value],
+        updates: &[&Value],
+        makes: &[TensorType],
+    ) -> Workgroups {
+        let count = updates.len() + makes.len();
+        let name = self.fresh();
+        let mut operands: Vec<(String, &Value, String)> = Vec::new();
+        for (access, values) in [("readonly", reads), ("readwrite", updates)] {
+            for value in values {
+                operands.push((self.fresh(), value, tensor_access(access, &value.ty)));
+            }
+        }
+        let made: Vec<_> =
+            makes.iter().map(|ty| (self.fresh(), tensor_access("writeonly", ty))).collect();
+        let join = |items: Vec<String>| items.join(", ");
+        let results = join(
+            updates
+                .iter()
+                .map(|value| value.name.clone())
+                .chain(makes.iter().map(ToString::to_string))
+                .collect(),
+        );
+        let _ = writeln!(
+            self.text,
+            "    {name}:{count} = flow.dispatch.workgroups({}) : ({}) -> ({results}) =\n        \
+             ({}) {{",
+            join(operands.iter().map(|(_, value, _)| value.name.clone()).collect()),
+            join(operands.iter().map(|(_, value, _)| value.ty.to_string()).collect()),
+            join(
+                operands
+                    .iter()
+                    .map(|(inside, _, ty)| format!("{inside}: {ty}"))
+                    .chain(made.iter().map(|(inside, ty)| format!("{inside}: {ty}")))
+                    .collect()
+            ),
+        );
+        let mut loaded = Vec::new();
+        for (inside, value, ty) in &operands {
+            loaded.push(self.op(
+                value.dims(),
+                value.ty.element,
+                format_args!(
+                    "iree_tensor_ext.dispatch.tensor.load {inside}, {} : {ty} -> {}",
+                    whole(value.dims()),
+                    value.ty
+                ),
+            ));
+        }
+        let updated = loaded.split_off(reads.len());
+        let targets =
+            operands.into_iter().skip(reads.len()).map(|(inside, value, ty)| {
+                (inside, ty, value.ty.clone())
+            });
+        let made =
+            made.into_iter().zip(makes).map(|((inside, ty), made)| (inside, ty, made.clone()));
+        Workgroups { name, reads: loaded, updates: updated, targets: targets.chain(made).collect() }
+    }
+
+    /// Ends a dispatch whose results, the updated ones first, are `results` inside.
+    pub fn end_workgroups(&mut self, dispatch: Workgroups, results: &[Value]) -> Vec<Value> {
+        for (value, (target, access, _)) in results.iter().zip(&dispatch.targets) {
+            let _ = writeln!(
+                self.text,
+                "    iree_tensor_ext.dispatch.tensor.store {}, {target}, {} : {} -> {access}",
+                value.name,
+                whole(value.dims()),
+                value.ty,
+            );
+        }
+        self.text += "    flow.return
+    } count() -> (index, index, index) {
+      %x, %y, %z = iree_tensor_ext.dispatch.workgroup_count_from_slice()
+      flow.return %x, %y, %z : index, index, index
+    }\n";
+        let Workgroups { name, targets, .. } = dispatch;
+        let result = |(i, (_, _, ty))| Value { name: format!("{name}#{i}"), ty };
+        targets.into_iter().enumerate().map(result).collect()
+    }
+
+    /// The element of a tensor without dimensions.
+    pub fn element(&mut self, a: &Value) -> Value {
+        let Value { name, ty } = a;
+        let load = format_args!("tensor.extract {name}[] : {ty}");
+        self.op(&[], ty.element, load)
+    }
+
+    /// The name of `bytes` bytes of a buffer, from `at` on.
+    pub fn part_of_buffer(&mut self, buffer: &str, at: usize, bytes: usize) -> String {
+        let [at, bytes] = [at, bytes].map(|n| self.materialise(&n.into()));
+        self.index_op(format_args!(
+            "hal.buffer.subspan<{buffer} : !hal.buffer>[{at}, {bytes}] : !hal.buffer"
+        ))
+        .0
     }
 
     /// The extent of the first dimension.
@@ -178,6 +290,28 @@ impl Builder {
                 indices(offsets),
                 window(dims),
                 part.ty,
+                a.ty
+            ),
+        )
+    }
+
+    /// The first `n` along the first dimension of `a`, an extent that is known at run time; `dims`
+    /// are the others, where those of one may be left out.
+    pub fn first(&mut self, a: &Value, n: &Index, dims: &[usize]) -> Value {
+        let dims = [&[DYNAMIC], dims].concat();
+        let to = TensorType::new(&dims, a.ty.element);
+        let rank = a.dims().len();
+        let others: Vec<_> = a.dims()[1..].iter().map(|dim| format!(", {dim}")).collect();
+        self.op(
+            &dims,
+            a.ty.element,
+            format_args!(
+                "tensor.extract_slice {}{} [{}{}] {} : {} to {to}",
+                a.name,
+                list(&vec![0; rank]),
+                n.0,
+                others.concat(),
+                list(&vec![1; rank]),
                 a.ty
             ),
         )
@@ -352,6 +486,16 @@ fn linalg_generic(generic: &Generic<'_>, into: &[&Value]) -> String {
         _ => write!(text, "    }} -> ({types})"),
     };
     text
+}
+
+fn tensor_access(access: &str, ty: &TensorType) -> String {
+    format!("!iree_tensor_ext.dispatch.tensor<{access}:{ty}>")
+}
+
+/// The slice that is all of a tensor.
+fn whole(dims: &[usize]) -> String {
+    let [zeros, ones] = [0, 1].map(|n| list(&vec![n; dims.len()]));
+    format!("offsets = {zeros}, sizes = {}, strides = {ones}", list(dims))
 }
 
 fn indices(items: &[Index]) -> String {

@@ -7,7 +7,7 @@ mod stablehlo;
 
 use std::fmt::{self, Display, Write as _};
 
-pub use linalg::{Generic, Index, Kernel};
+pub use linalg::{Generic, Index, Kernel, Workgroups};
 pub use linalg_ext::Attention;
 pub use stablehlo::Combine;
 
