@@ -50,12 +50,7 @@ impl Emitter<'_> {
         if n.is_multiple_of(of) {
             return a.clone();
         }
-        let all = n.next_multiple_of(of);
-        let padding = self.b.splat(value, &[all - n], a.ty.element);
-        if let Some(room) = self.room(&[all], a.ty.element) {
-            let room = self.b.insert(&padding, &room, &[n.into()]);
-            return self.b.insert(a, &room, &[0.into()]);
-        }
-        self.b.concat(&[a.clone(), padding], 0)
+        let padding = self.b.splat(value, &[n.next_multiple_of(of) - n], a.ty.element);
+        self.joined(&[a.clone(), padding], 0)
     }
 }

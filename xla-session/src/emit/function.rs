@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::builder::{DYNAMIC, TensorType, Value};
+use super::builder::{DYNAMIC, Index, TensorType, Value};
 use super::graph::{Argument, Source};
 use super::{ElementType, Emitter};
 
@@ -52,16 +52,25 @@ impl Emitter<'_> {
         }
     }
 
-    /// A tensor to be written to, where a function may have one of its own.
-    pub(super) fn room(&mut self, dims: &[usize], element: ElementType) -> Option<Value> {
-        self.capacity?;
-        let ty = TensorType::new(dims, element);
+    /// `parts`, one behind the other along `dim`; each a result of its own, that is written to its
+    /// place, where the graph chose it.
+    pub(super) fn joined(&mut self, parts: &[Value], dim: usize) -> Value {
+        if self.capacity.is_none() {
+            return self.b.concat(parts, dim);
+        }
+        let mut ty = parts[0].ty.clone();
+        ty.dims[dim] = parts.iter().map(|part| part.dims()[dim]).sum();
         let memory = self.kept_memory(ty.bytes());
-        Some(self.b.op(
-            dims,
-            element,
-            format_args!("hal.tensor.import wait(%wait) => {memory} : !hal.buffer -> {ty}"),
-        ))
+        let import = format!("hal.tensor.import wait(%wait) => {memory} : !hal.buffer -> {ty}");
+        let mut whole = self.b.op(&ty.dims, ty.element, import);
+        let mut at = 0;
+        for part in parts {
+            let mut offsets = vec![Index::from(0); ty.dims.len()];
+            offsets[dim] = at.into();
+            whole = self.b.insert(part, &whole, &offsets);
+            at += part.dims()[dim];
+        }
+        whole
     }
 
     fn stored(&mut self, value: &Value, memory: &str) -> Value {

@@ -25,9 +25,9 @@ use std::collections::BTreeMap;
 
 pub use builder::ElementType;
 use builder::{Builder, DYNAMIC, Index, TensorType, Value};
-use function::Function;
 pub use cuda::CudaTiles;
 pub use export::export;
+use function::Function;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
 pub use kv_cache::KV_BLOCK;
 pub use tiles::CpuTiles;
@@ -115,9 +115,8 @@ impl WeightFormats {
 /// every extent is known.
 pub fn emit(config: &ModelConfig, formats: &WeightFormats, target: &Target, rows: usize) -> Graph {
     let name = if rows == 1 { "decode_step".into() } else { format!("prefill_{rows}") };
-    let function = |name: &str, capacity| {
-        Emitter::new(config, formats, target, rows, capacity).function(name)
-    };
+    let function =
+        |name: &str, capacity| Emitter::new(config, formats, target, rows, capacity).function(name);
     let capacities = match target {
         Target::Cuda(_) if rows == 1 => kv_cache::capacities(config),
         _ => Vec::new(),

@@ -72,7 +72,7 @@ impl Emitter<'_> {
                     self.rms_norm(&part, &weight)
                 },
             );
-            self.b.concat(&parts, 1)
+            self.joined(&parts, 1)
         });
         let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), angles);
         let mixed = self.attention(&queries, &cache, config.sliding_window[layer]);

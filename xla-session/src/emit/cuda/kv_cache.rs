@@ -31,9 +31,8 @@ impl Emitter<'_> {
         if self.capacity.is_none() {
             let body = self.append_body(&added, both, qkv, angles, &self.start);
             let at = added.offsets(&mut self.b, &self.start);
-            let [keys, values] = self
-                .b
-                .dispatch(old.each_ref(), |b| added.insert(b, &body, old.each_ref(), &at));
+            let [keys, values] =
+                self.b.dispatch(old.each_ref(), |b| added.insert(b, &body, old.each_ref(), &at));
             return Cache { keys, values };
         }
         let reads = [&self.start, &angles.cos, &angles.sin, both, qkv];
