@@ -108,8 +108,9 @@ impl Emitter<'_> {
     /// not inlined there, and that call copies every argument, weights and cache too. And written
     /// out, a decode step allocates nothing: the token and the logits go to memory of the caller
     /// ([`Source::Result`]), what lies between to its scratch memory ([`Source::Scratch`]; IREE
-    /// exports `<name>_transients_size`, which says how much). IREE's CUDA driver waits on the host
-    /// where work allocates, so that nothing else would let calls run ahead of it. Prefill
+    /// exports `<name>_transients_size`, which says how much) or, on a GPU, to places that the graph
+    /// chose ([`kept`](Self::kept)). IREE's CUDA driver waits on the host where work allocates, so
+    /// that nothing else would let calls run ahead of it. Prefill
     /// allocates what lies between: in scratch memory IREE lays out every layer's by itself, 0.6 GB
     /// for 256 rows of a 1B model.
     ///
@@ -137,6 +138,7 @@ impl Emitter<'_> {
             format!("%view{i}: {VIEW}")
         };
         let mut arguments: Vec<_> = self.arguments.iter().enumerate().map(import).collect();
+        // What a GPU's decode step does not place itself, if there is anything, goes there too.
         let scratch = self.rows == 1;
         let mut exports = String::new();
         let mut values = Vec::new();

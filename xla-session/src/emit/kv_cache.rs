@@ -2,7 +2,8 @@
 //!
 //! On IREE targets the cache is cut into blocks of [`KV_BLOCK`] tokens, outermost, so that the
 //! blocks in use are a prefix of the buffer: a call is given a view of that prefix, and its cost
-//! follows the tokens in use while one compiled graph serves every capacity. Keys lie transposed
+//! follows the tokens in use while one compiled graph serves every capacity. A GPU's decode step has
+//! functions for some capacities instead, and is given the whole buffer. Keys lie transposed
 //! within a block, which puts consecutive tokens into one vector register.
 
 use super::builder::{DYNAMIC, Value};
