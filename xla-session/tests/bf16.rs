@@ -1,5 +1,5 @@
 //! `--precision bf16` against a model of it in f64: matrices rounded to bfloat16, and what they
-//! are multiplied with; keys and values rounded to f16.
+//! are multiplied with.
 #![cfg(feature = "iree")]
 
 mod fixtures;
@@ -7,10 +7,10 @@ mod fixtures;
 use std::collections::HashMap;
 use std::path::Path;
 
-use half::{bf16, f16};
+use half::bf16;
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
-use xla_session::{Backend, InferenceSession, LoadMode, Precision, SessionOptions};
+use xla_session::{Backend, InferenceSession, KvFormat, LoadMode, Precision, SessionOptions};
 
 /// Plain Llamas: without biases, norms of queries and keys, and windows. One has f32 weights and
 /// an odd number of columns.
@@ -79,10 +79,8 @@ impl Model {
             let q = self.rope(&self.linear(&name("self_attn.q_proj"), &h), position);
             let k = self.rope(&self.linear(&name("self_attn.k_proj"), &h), position);
             let v = self.linear(&name("self_attn.v_proj"), &h);
-            for (cache, new) in self.caches[layer].iter_mut().zip([k, v]) {
-                let kept = |it| if self.rounds { f16::from_f64(it).into() } else { it };
-                cache.push(new.into_iter().map(kept).collect());
-            }
+            self.caches[layer][0].push(k);
+            self.caches[layer][1].push(v);
             let [k, v] = &self.caches[layer];
             let shared = c.num_attention_heads / c.num_key_value_heads;
             let mut mixed = vec![0.0; q.len()];
@@ -131,10 +129,12 @@ fn add(x: &mut [f64], h: &[f64]) {
     }
 }
 
+/// With a KV cache in f32: what that in f16 loses is looked at in `kv_cache.rs`.
 fn open(folder: &Path, kernels: bool) -> Box<dyn InferenceSession> {
     let options = SessionOptions {
         precision: Precision::Bf16,
         kernels: Some(kernels),
+        kv_cache: Some(KvFormat::F32),
         cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("bf16")),
         context: Some(512),
         ..Default::default()
@@ -166,12 +166,8 @@ fn error(actual: &[f32], expected: &[f32]) -> f32 {
 
 #[test]
 fn bf16_computes_as_the_format_says() {
-    /// Of the largest logit: what lies close to the middle of two steps is rounded either way, and
-    /// one step of bfloat16 is much in models as small as these.
-    const MOST: f32 = 2.5e-3;
-    /// Where none did, which is most cases: the last bits of f32.
-    const USUAL: f32 = 1e-6;
-    let mut all = Vec::new();
+    /// Of the largest logit: what lies close to the middle of two steps is rounded either way.
+    const MOST: f32 = 5e-4;
     for name in NAMES {
         let fixture = fixtures::named(name);
         let mut exact = Model::open(&fixture.folder, false);
@@ -184,7 +180,7 @@ fn bf16_computes_as_the_format_says() {
             assert!(error(&exact, &case.logits) < 1e-4, "{name}: this is another model");
             let model = model.logits(&case.prompt);
             let rounding = error(&model, &exact);
-            assert!(rounding > 1.5 * MOST, "{name}, {tokens} tokens: {rounding:e} by rounding");
+            assert!(rounding > 4.0 * MOST, "{name}, {tokens} tokens: {rounding:e} by rounding");
             for (what, session) in [("kernels", &mut kernels), ("generated", &mut generated)] {
                 for single in [0, tokens.min(2) - 1] {
                     let off = error(&logits(session.as_mut(), &case.prompt, single), &model);
@@ -192,11 +188,8 @@ fn bf16_computes_as_the_format_says() {
                         off <= MOST,
                         "{name}, {tokens} tokens, {single} alone, {what}: {off:e}"
                     );
-                    all.push(off);
                 }
             }
         }
     }
-    all.sort_unstable_by(f32::total_cmp);
-    assert!(all[all.len() / 2] <= USUAL, "{all:?}");
 }

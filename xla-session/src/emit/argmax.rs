@@ -33,6 +33,7 @@ impl Emitter<'_> {
         let max = self.b.reduce(&logits, &[1], Combine::Max);
         let max = self.padded(&max, parts, NEG_INF);
         let max = self.b.reduce(&max, &[0], Combine::Max);
+        let max = self.kept(max);
         let max = self.b.broadcast(&max, &dims, &[]);
         let is_max = self.b.compare("EQ", &logits, &max);
         let none = self.b.splat(i32::MAX, &dims, ElementType::I32);
@@ -50,6 +51,6 @@ impl Emitter<'_> {
             return a.clone();
         }
         let padding = self.b.splat(value, &[n.next_multiple_of(of) - n], a.ty.element);
-        self.b.concat(&[a.clone(), padding], 0)
+        self.joined(&[a.clone(), padding], 0)
     }
 }

@@ -232,35 +232,9 @@ impl Emitter<'_> {
              %score = arith.mulf %in0, %scale : f32
              %kept = arith.select %seen, %score, %masked : f32
              linalg.yield %kept : f32",
-            seen = self.seen_body(window, group),
+            seen = seen_body(&self.start.name, window, group),
             masked = literal(MASKED),
             scale = literal(self.scale()),
-        )
-    }
-
-    /// Decides whether row `%r` sees key `%s` of block `%n`: `%seen`.
-    pub(super) fn seen_body(&self, window: Option<usize>, group: usize) -> String {
-        let start = &self.start.name;
-        let window = match window {
-            None => "%seen = arith.cmpi sle, %key, %query : i32".to_string(),
-            Some(window) => format!(
-                "%past = arith.cmpi sle, %key, %query : i32
-                 %window = arith.constant {window} : i32
-                 %oldest = arith.subi %query, %window : i32
-                 %recent = arith.cmpi sgt, %key, %oldest : i32
-                 %seen = arith.andi %past, %recent : i1"
-            ),
-        };
-        format!(
-            "%group = arith.constant {group} : index
-             %row = arith.divui %r, %group : index
-             %row32 = arith.index_cast %row : index to i32
-             %query = arith.addi {start}, %row32 : i32
-             %block = arith.constant {KV_BLOCK} : index
-             %first = arith.muli %n, %block : index
-             %token = arith.addi %first, %s : index
-             %key = arith.index_cast %token : index to i32
-             {window}"
         )
     }
 
@@ -289,6 +263,32 @@ impl Emitter<'_> {
             into,
         )
     }
+}
+
+/// Decides whether row `%r` of a call that starts at position `start`, an `i32`, sees key `%s` of
+/// block `%n`: `%seen`.
+pub(super) fn seen_body(start: &str, window: Option<usize>, group: usize) -> String {
+    let window = match window {
+        None => "%seen = arith.cmpi sle, %key, %query : i32".to_string(),
+        Some(window) => format!(
+            "%past = arith.cmpi sle, %key, %query : i32
+             %window = arith.constant {window} : i32
+             %oldest = arith.subi %query, %window : i32
+             %recent = arith.cmpi sgt, %key, %oldest : i32
+             %seen = arith.andi %past, %recent : i1"
+        ),
+    };
+    format!(
+        "%group = arith.constant {group} : index
+         %row = arith.divui %r, %group : index
+         %row32 = arith.index_cast %row : index to i32
+         %query = arith.addi {start}, %row32 : i32
+         %block = arith.constant {KV_BLOCK} : index
+         %first = arith.muli %n, %block : index
+         %token = arith.addi %first, %s : index
+         %key = arith.index_cast %token : index to i32
+         {window}"
+    )
 }
 
 const MULTIPLY_ADD: &str = super::multiply_add(ElementType::F32);

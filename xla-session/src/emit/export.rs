@@ -100,7 +100,7 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
         let mut lanes = None;
         let source = match &argument.source {
             Source::Tokens => "tokens".into(),
-            Source::Start => "start".into(),
+            Source::Start | Source::Position => "start".into(),
             Source::Last => "last".into(),
             Source::RopeCos => "rope_cos".into(),
             Source::RopeSin => "rope_sin".into(),
@@ -124,7 +124,7 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
                 format!("blocks of {}", names.join("+"))
             }
             Source::Result(i) => format!("memory for {}", result_name(*i)),
-            Source::Scratch => "scratch memory".into(),
+            Source::Scratch | Source::Kept => "scratch memory".into(),
         };
         ValueDescription { source: Some(source), lanes, ..value(format!("arg{i}"), &argument.ty) }
     };

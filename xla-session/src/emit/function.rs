@@ -2,27 +2,88 @@
 
 use std::fmt::Write as _;
 
-use super::builder::{DYNAMIC, TensorType, Value};
-use super::graph::{Argument, Graph, Source};
+use super::builder::{DYNAMIC, Index, TensorType, Value};
+use super::graph::{Argument, Source};
 use super::{ElementType, Emitter};
 
+/// One function of a module.
+pub(super) struct Function {
+    pub text: String,
+    pub arguments: Vec<Argument>,
+    pub results: Vec<TensorType>,
+}
+
+/// Results that go to memory of the caller: the token and the logits; the others are caches, which
+/// are updated in place.
+const ANSWERS: usize = 2;
+
+/// Where a value in [`Source::Kept`] begins: a multiple of this, bytes.
+const ALIGNMENT: usize = 256;
+
 impl Emitter<'_> {
-    /// The module that returns `results`.
-    pub(super) fn finish(mut self, results: &[Value]) -> Graph {
-        let name =
-            if self.rows == 1 { "decode_step".into() } else { format!("prefill_{}", self.rows) };
+    /// The function `name`, which runs the model.
+    pub(super) fn function(mut self, name: &str) -> Function {
+        let results = self.model();
         let text = if self.takes_buffer_views() {
-            self.buffer_view_function(&name, results)
+            self.buffer_view_function(name, &results)
         } else {
-            self.tensor_function(&name, results)
+            self.tensor_function(name, &results)
         };
-        Graph {
-            name,
-            text,
-            rows: self.rows,
-            arguments: self.arguments,
-            results: results.iter().map(|v| v.ty.clone()).collect(),
+        let results = results.into_iter().map(|value| value.ty).collect();
+        Function { text, arguments: self.arguments, results }
+    }
+
+    /// `value`, where a dispatch ends: of a graph with a reusable command buffer in memory of its
+    /// own. What the compiler places itself lies in memory of a length that is known only at run
+    /// time ([`Source::Scratch`]), and a command buffer that names it is made anew for each call.
+    pub(super) fn kept(&mut self, value: Value) -> Value {
+        if self.capacity.is_none() {
+            return value;
         }
+        let memory = self.kept_memory(value.ty.bytes());
+        self.stored(&value, &format!("{memory} : !hal.buffer"))
+    }
+
+    /// The logits, in the caller's memory as soon as they are there: the argmax reads them there.
+    pub(super) fn answered(&mut self, logits: Value) -> Value {
+        match self.capacity {
+            None => logits,
+            Some(_) => self.stored(&logits, "%storage1 : !hal.buffer_view"),
+        }
+    }
+
+    /// `parts`, one behind the other along `dim`; each a result of its own, that is written to its
+    /// place, where the graph chose it.
+    pub(super) fn joined(&mut self, parts: &[Value], dim: usize) -> Value {
+        if self.capacity.is_none() {
+            return self.b.concat(parts, dim);
+        }
+        let mut ty = parts[0].ty.clone();
+        ty.dims[dim] = parts.iter().map(|part| part.dims()[dim]).sum();
+        let memory = self.kept_memory(ty.bytes());
+        let import = format!("hal.tensor.import wait(%wait) => {memory} : !hal.buffer -> {ty}");
+        let mut whole = self.b.op(&ty.dims, ty.element, import);
+        let mut at = 0;
+        for part in parts {
+            let mut offsets = vec![Index::from(0); ty.dims.len()];
+            offsets[dim] = at.into();
+            whole = self.b.insert(part, &whole, &offsets);
+            at += part.dims()[dim];
+        }
+        whole
+    }
+
+    fn stored(&mut self, value: &Value, memory: &str) -> Value {
+        let Value { name, ty } = value;
+        let place = format_args!("hal.tensor.alias wait(%wait) => {name} : {ty} to {memory}");
+        self.b.op(&ty.dims, ty.element, place)
+    }
+
+    /// The name of a buffer of `bytes` bytes.
+    fn kept_memory(&mut self, bytes: usize) -> String {
+        let at = self.kept;
+        self.kept = (at + bytes).next_multiple_of(ALIGNMENT);
+        self.b.part_of_buffer("%kept", at, bytes)
     }
 
     /// Tensors in and out: what every StableHLO compiler takes.
@@ -34,8 +95,7 @@ impl Emitter<'_> {
             });
         let types = list(results.iter().map(|v| v.ty.to_string()));
         format!(
-            "module @model {{\n  func.func public @{name}({}) -> ({types}) {{\n{}    \
-             return {} : {types}\n  }}\n}}\n",
+            "  func.func public @{name}({}) -> ({types}) {{\n{}    return {} : {types}\n  }}\n",
             list(arguments),
             self.b.text(),
             list(results.iter().map(|v| v.name.clone())),
@@ -48,8 +108,9 @@ impl Emitter<'_> {
     /// not inlined there, and that call copies every argument, weights and cache too. And written
     /// out, a decode step allocates nothing: the token and the logits go to memory of the caller
     /// ([`Source::Result`]), what lies between to its scratch memory ([`Source::Scratch`]; IREE
-    /// exports `<name>_transients_size`, which says how much). IREE's CUDA driver waits on the host
-    /// where work allocates, so that nothing else would let calls run ahead of it. Prefill
+    /// exports `<name>_transients_size`, which says how much) or, on a GPU, to places that the graph
+    /// chose ([`kept`](Self::kept)). IREE's CUDA driver waits on the host where work allocates, so
+    /// that nothing else would let calls run ahead of it. Prefill
     /// allocates what lies between: in scratch memory IREE lays out every layer's by itself, 0.6 GB
     /// for 256 rows of a 1B model.
     ///
@@ -77,6 +138,7 @@ impl Emitter<'_> {
             format!("%view{i}: {VIEW}")
         };
         let mut arguments: Vec<_> = self.arguments.iter().enumerate().map(import).collect();
+        // What a GPU's decode step does not place itself, if there is anything, goes there too.
         let scratch = self.rows == 1;
         let mut exports = String::new();
         let mut values = Vec::new();
@@ -90,13 +152,16 @@ impl Emitter<'_> {
     %size{i} = tensor.dim {value}, %first{i} : {ty}"
                 );
                 extents = format!("{{%size{i}}}");
-            } else {
-                let _ = writeln!(
-                    exports,
-                    "    %stored{i} = hal.tensor.alias wait(%wait) => {value} : {ty} to %storage{i} \
-                     : {VIEW}"
-                );
-                value = format!("%stored{i}");
+            }
+            if i < ANSWERS {
+                if self.capacity.is_none() || i == 0 {
+                    let _ = writeln!(
+                        exports,
+                        "    %stored{i} = hal.tensor.alias wait(%wait) => {value} : {ty} to \
+                         %storage{i} : {VIEW}"
+                    );
+                    value = format!("%stored{i}");
+                }
                 arguments.push(format!("%storage{i}: {VIEW}"));
                 self.arguments.push(Argument { ty: ty.clone(), source: Source::Result(i) });
             }
@@ -114,6 +179,15 @@ impl Emitter<'_> {
             let ty = TensorType::new(&[DYNAMIC], ElementType::I8);
             self.arguments.push(Argument { ty, source: Source::Scratch });
             arguments.push(format!("%scratch: {VIEW}"));
+        }
+        if self.capacity.is_some() {
+            let ty = TensorType::new(&[self.kept], ElementType::I8);
+            self.arguments.push(Argument { ty, source: Source::Kept });
+            arguments.push(format!("%kept_view: {VIEW}"));
+            let _ = writeln!(
+                imports,
+                "    %kept = hal.buffer_view.buffer<%kept_view : {VIEW}> : !hal.buffer"
+            );
         }
         arguments.extend(["%wait: !hal.fence".into(), "%signal: !hal.fence".into()]);
 
@@ -135,9 +209,9 @@ impl Emitter<'_> {
         }
         let views = list(results.iter().map(|_| VIEW.to_owned()));
         format!(
-            "module @model {{\n  util.func public @{name}({}) -> ({views}) attributes \
+            "  util.func public @{name}({}) -> ({views}) attributes \
              {{iree.abi.stub, iree.reflection = {{iree.abi.model = \"coarse-fences\"}}}} \
-             {{\n{imports}{}{exports}    util.return {} : {views}\n  }}\n}}\n",
+             {{\n{imports}{}{exports}    util.return {} : {views}\n  }}\n",
             list(arguments.into_iter()),
             self.b.text(),
             list((0..n).map(|i| format!("%result{i}"))),

@@ -13,7 +13,11 @@ pub struct Graph {
     pub text: String,
     /// Tokens of one call.
     pub rows: usize,
-    /// The function's arguments, in order.
+    /// Blocks of the KV caches that the module has a function for, `<name>_<blocks>` each, fewest
+    /// first; none where its one function takes any cache.
+    pub capacities: Vec<usize>,
+    /// The function's arguments, in order; where there are several, those of the one for the
+    /// largest caches.
     pub arguments: Vec<Argument>,
     /// The function's results, in order: the most likely next token `[1]`, the logits of the last
     /// row `[vocab_size]`, then for each layer the keys and the values.
@@ -36,6 +40,9 @@ pub enum Source {
     Tokens,
     /// The position of the first token in the context.
     Start,
+    /// The same in the device's memory, a tensor without dimensions: what a reusable command buffer
+    /// takes in place of [`Start`](Self::Start).
+    Position,
     /// The row whose next token is wanted: the last one that is not padding.
     Last,
     /// Cosines of the rotary angles, `[positions, head_dim / 2]`.
@@ -56,6 +63,9 @@ pub enum Source {
     Result(usize),
     /// Memory for what lies between, bytes; of graphs that take buffer views only.
     Scratch,
+    /// Memory for what dispatches leave to later ones in places that the graph chose, bytes; of
+    /// graphs with a reusable command buffer only.
+    Kept,
 }
 
 /// How a weight is made from the checkpoint's tensors. Graphs that name the same spec share one

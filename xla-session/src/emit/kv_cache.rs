@@ -2,7 +2,8 @@
 //!
 //! On IREE targets the cache is cut into blocks of [`KV_BLOCK`] tokens, outermost, so that the
 //! blocks in use are a prefix of the buffer: a call is given a view of that prefix, and its cost
-//! follows the tokens in use while one compiled graph serves every capacity. Keys lie transposed
+//! follows the tokens in use while one compiled graph serves every capacity. A GPU's decode step has
+//! functions for some capacities instead, and is given the whole buffer. Keys lie transposed
 //! within a block, which puts consecutive tokens into one vector register. On CPUs they may be
 //! rounded to f16 ([`KvFormat`]): this call's tokens attend to what later ones will read.
 
@@ -10,8 +11,19 @@ use super::builder::{DYNAMIC, Value};
 use super::graph::Source;
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
+use crate::config::ModelConfig;
 
 pub use crate::kernels::{KV_BLOCK, KvFormat};
+
+/// Blocks of the caches of the graphs that are for one capacity, fewest first: each twice those
+/// before, up to what the longest context of the model takes, and a chunk of padding.
+pub(super) fn capacities(config: &ModelConfig) -> Vec<usize> {
+    const FEWEST: usize = 16;
+    const PADDING: usize = 4;
+    let most = config.max_position_embeddings.div_ceil(KV_BLOCK) + PADDING;
+    let doubled = std::iter::successors(Some(FEWEST), |blocks| Some(2 * blocks));
+    doubled.take_while(|&blocks| blocks < most).chain([most]).collect()
+}
 
 /// Keys and values of one layer with this call's added.
 pub(super) struct Cache {
@@ -43,6 +55,7 @@ impl Emitter<'_> {
             let qkv = self.b.reshape(qkv, &[rows, all + kv_heads, width]);
             let both = normed.unwrap_or(&qkv);
             let queries = self.rotated_heads(both, heads, angles);
+            let queries = self.kept(queries);
             return (queries, self.append_rotated(layer, both, &qkv, angles));
         }
         let values = self.b.slice(qkv, 1, all * width, (all + kv_heads) * width);

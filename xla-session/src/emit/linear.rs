@@ -121,7 +121,10 @@ impl Emitter<'_> {
                 false => self.b.splat_f32(0.0, &[linear.rows]),
             })
             .collect();
-        let bias = self.b.concat(&biases, 0);
+        let bias = match &biases[..] {
+            [bias] => bias.clone(),
+            biases => self.joined(biases, 0),
+        };
         let bias = self.b.broadcast(&bias, &[rows, width], &[1]);
         self.b.add(&y, &bias)
     }

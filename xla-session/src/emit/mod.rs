@@ -27,6 +27,7 @@ pub use builder::ElementType;
 use builder::{Builder, DYNAMIC, Index, TensorType, Value};
 pub use cuda::CudaTiles;
 pub use export::export;
+use function::Function;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
 pub use kv_cache::{KV_BLOCK, KvFormat};
 pub use tiles::CpuTiles;
@@ -108,24 +109,29 @@ impl WeightFormats {
 /// Emits the graph for calls of `rows` tokens: `decode_step` for one, `prefill_<rows>` for more.
 ///
 /// `rows` is 1, 8, or a multiple of 16 that divides or is a multiple of [`KV_BLOCK`].
+///
+/// On a GPU the decode step is a function for each of several capacities of the KV cache
+/// ([`Graph::capacities`]), in one module, as the compiler makes a command buffer only once where
+/// every extent is known.
 pub fn emit(config: &ModelConfig, formats: &WeightFormats, target: &Target, rows: usize) -> Graph {
-    let scalar =
-        |name: &str| Value { name: name.into(), ty: TensorType::new(&[], ElementType::I32) };
-    let mut emitter = Emitter {
-        config,
-        formats,
-        target,
-        rows,
-        b: Builder::default(),
-        arguments: Vec::new(),
-        start: scalar(""),
-        last: scalar(""),
-        first: 0,
+    let name = if rows == 1 { "decode_step".into() } else { format!("prefill_{rows}") };
+    let function =
+        |name: &str, capacity| Emitter::new(config, formats, target, rows, capacity).function(name);
+    let capacities = match target {
+        Target::Cuda(_) if rows == 1 => kv_cache::capacities(config),
+        _ => Vec::new(),
     };
-    emitter.start = emitter.argument(Source::Start, &[], ElementType::I32);
-    emitter.last = emitter.argument(Source::Last, &[], ElementType::I32);
-    let results = emitter.model();
-    emitter.finish(&results)
+    let mut functions: Vec<_> = capacities
+        .iter()
+        .map(|&blocks| function(&format!("{name}_{blocks}"), Some(blocks)))
+        .collect();
+    if functions.is_empty() {
+        functions.push(function(&name, None));
+    }
+    let text: String = functions.iter().map(|function| function.text.as_str()).collect();
+    let Function { arguments, results, .. } = functions.pop().expect("there is one");
+    let text = format!("module @model {{\n{text}}}\n");
+    Graph { name, text, rows, capacities, arguments, results }
 }
 
 struct Emitter<'a> {
@@ -139,6 +145,43 @@ struct Emitter<'a> {
     last: Value,
     /// Rows of the call before those that are being computed.
     first: usize,
+    /// Blocks of the KV cache, where the function is for one capacity: then the position lies in
+    /// memory, and so does what dispatches leave, at places that the graph chose.
+    capacity: Option<usize>,
+    /// Bytes of [`Source::Kept`] in use.
+    kept: usize,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(
+        config: &'a ModelConfig,
+        formats: &'a WeightFormats,
+        target: &'a Target,
+        rows: usize,
+        capacity: Option<usize>,
+    ) -> Self {
+        let scalar = Value { name: String::new(), ty: TensorType::new(&[], ElementType::I32) };
+        let mut emitter = Self {
+            config,
+            formats,
+            target,
+            rows,
+            b: Builder::default(),
+            arguments: Vec::new(),
+            start: scalar.clone(),
+            last: scalar,
+            first: 0,
+            capacity,
+            kept: 0,
+        };
+        if capacity.is_some() {
+            emitter.start = emitter.argument(Source::Position, &[], ElementType::I32);
+        } else {
+            emitter.start = emitter.argument(Source::Start, &[], ElementType::I32);
+            emitter.last = emitter.argument(Source::Last, &[], ElementType::I32);
+        }
+        emitter
+    }
 }
 
 impl Emitter<'_> {
@@ -165,7 +208,9 @@ impl Emitter<'_> {
     fn positions(&self) -> usize {
         match self.target {
             Target::Portable { capacity } => *capacity,
-            Target::Cpu(_) | Target::Cuda(_) => DYNAMIC,
+            Target::Cpu(_) | Target::Cuda(_) => {
+                self.capacity.map_or(DYNAMIC, |blocks| blocks * KV_BLOCK)
+            }
         }
     }
 

@@ -18,7 +18,8 @@ impl Emitter<'_> {
         let config = self.config;
         let angles = self.angles();
         let mut caches = Vec::new();
-        let mut x = self.embed();
+        let x = self.embed();
+        let mut x = self.kept(x);
         for layer in 0..config.num_hidden_layers {
             let prefix = format!("model.layers.{layer}");
             let weight =
@@ -26,11 +27,14 @@ impl Emitter<'_> {
             let (h, cache) = self.self_attention(layer, &x, &weight, &angles);
             caches.extend([cache.keys, cache.values]);
             x = self.b.add(&x, &h);
+            x = self.kept(x);
             let name = format!("{prefix}.post_attention_layernorm.weight");
             let weight = self.vector(&name, config.hidden_size);
             x = self.add_mlp(&prefix, x, &weight);
+            x = self.kept(x);
         }
         let logits = self.last_logits(&x);
+        let logits = self.answered(logits);
         let token = self.argmax(&logits, config.vocab_size);
         let logits = self.b.slice(&logits, 0, 0, config.vocab_size);
         let mut results = vec![token, logits];
@@ -59,6 +63,7 @@ impl Emitter<'_> {
                 Linear::new(module("v_proj"), kv_heads * width, config.qkv_bias),
             ],
         );
+        let qkv = self.kept(qkv);
         let normed = config.qk_norm.then(|| {
             let both = self.b.slice(&qkv, 1, 0, (heads + kv_heads) * width);
             let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
@@ -69,7 +74,7 @@ impl Emitter<'_> {
                     self.rms_norm(&part, &weight)
                 },
             );
-            self.b.concat(&parts, 1)
+            self.joined(&parts, 1)
         });
         let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), angles);
         let mixed = self.attention(&queries, &cache, config.sliding_window[layer]);
@@ -114,6 +119,7 @@ impl Emitter<'_> {
         let silu = self.b.add(&one, &exp);
         let silu = self.b.div(&gate, &silu);
         let h = self.b.mul(&silu, &up);
+        let h = self.kept(h);
         self.linear(&h, linear("down_proj", config.hidden_size))
     }
 

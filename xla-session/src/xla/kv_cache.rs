@@ -29,6 +29,8 @@ pub(super) struct KvCache {
     outgrown: (Vec<[Buffer; 2]>, usize),
     /// Blocks that will ever be needed.
     most: usize,
+    /// The capacities that there may be, in blocks, fewest first; any when there are none.
+    capacities: Vec<usize>,
     views: Views,
 }
 
@@ -39,16 +41,48 @@ pub(super) struct Views {
     pub blocks: usize,
     /// Keys and values of each layer, over these blocks.
     pub layers: Vec<[BufferView; 2]>,
+    /// Blocks that there is memory for.
+    pub capacity: usize,
+    /// Keys and values of each layer, over all of it.
+    pub whole: Vec<[BufferView; 2]>,
+    /// Every position as an i32, [`STRIDE`] bytes apart; of caches with fixed capacities.
+    positions: Option<Buffer>,
     /// Cosines and sines, over the whole capacity.
     pub rope: Option<[BufferView; 2]>,
     /// Changes whenever a view does.
     pub generation: u64,
 }
 
+/// Bytes between two positions: views of the device's memory begin at multiples of this.
+const STRIDE: usize = iree_rt::buffer::ALIGNMENT;
+
+impl Views {
+    /// The memory that holds the number `position`.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    pub fn position(&self, position: usize) -> iree_rt::Result<BufferView> {
+        let positions = self.positions.as_ref().ok_or_else(|| {
+            let message = "this KV cache has no table of positions";
+            iree_rt::Error::new(iree_rt::Code::Internal, message)
+        })?;
+        let at = position * STRIDE;
+        positions.subspan(at..at + size_of::<i32>())?.view(&[], iree_rt::ElementType::I32)
+    }
+}
+
 impl KvCache {
     /// An empty cache for at most `context` tokens, and `padding` behind them; `layer` are the keys
-    /// and the values of a layer, whose first extent is the number of blocks.
-    pub fn new(device: &Device, layer: [TensorType; 2], context: usize, padding: usize) -> Self {
+    /// and the values of a layer, whose first extent is the number of blocks. Its capacity is one of
+    /// `capacities`, blocks, where there are any.
+    pub fn new(
+        device: &Device,
+        layer: [TensorType; 2],
+        context: usize,
+        padding: usize,
+        capacities: &[usize],
+    ) -> Self {
         Self {
             device: device.clone(),
             layer,
@@ -57,6 +91,7 @@ impl KvCache {
             touched: 0,
             outgrown: (Vec::new(), 0),
             most: (context + padding).div_ceil(KV_BLOCK),
+            capacities: capacities.to_vec(),
             views: Views::default(),
         }
     }
@@ -97,9 +132,6 @@ impl KvCache {
     pub fn views(&mut self, tokens: usize) -> Result<&Views> {
         let blocks = tokens.div_ceil(KV_BLOCK);
         if blocks != self.views.blocks {
-            let of_blocks =
-                |ty: &TensorType| ([&[blocks], &ty.dims[1..]].concat(), element_type(ty.element));
-            let [keys, values] = self.layer.each_ref().map(of_blocks);
             if blocks > self.touched {
                 // Rows that no token has written are masked, but they enter the arithmetic that IREE
                 // generates: NaN would spread.
@@ -109,18 +141,22 @@ impl KvCache {
                 }
                 self.touched = blocks;
             }
-            let mut layers = Vec::with_capacity(self.layers.len());
-            for [k, v] in &self.layers {
-                let view = |buffer: &Buffer, (dims, element): &(Vec<usize>, _)| {
-                    buffer.view(dims, *element).map_err(iree("viewing the KV cache"))
-                };
-                layers.push([view(k, &keys)?, view(v, &values)?]);
-            }
-            self.views.layers = layers;
+            self.views.layers = self.first(blocks)?;
             self.views.blocks = blocks;
             self.views.generation += 1;
         }
         Ok(&self.views)
+    }
+
+    /// Views of the first blocks of every layer.
+    fn first(&self, blocks: usize) -> Result<Vec<[BufferView; 2]>> {
+        let of_blocks =
+            |ty: &TensorType| ([&[blocks], &ty.dims[1..]].concat(), element_type(ty.element));
+        let [keys, values] = self.layer.each_ref().map(of_blocks);
+        let view = |buffer: &Buffer, (dims, element): &(Vec<usize>, _)| {
+            buffer.view(dims, *element).map_err(iree("viewing the KV cache"))
+        };
+        self.layers.iter().map(|[k, v]| Ok([view(k, &keys)?, view(v, &values)?])).collect()
     }
 
     /// Moves what the cache held into the memory that [`reserve`](Self::reserve) took, and gives the
@@ -143,6 +179,8 @@ impl KvCache {
         // Room for an answer: the first token behind a long prompt would copy all of it.
         let roomy = blocks + (blocks / 4).max(ROOM);
         let capacity = roomy.max(self.capacity * 2).min(self.most.max(blocks));
+        let fixed = self.capacities.iter().copied().find(|&it| it >= capacity);
+        let capacity = fixed.unwrap_or(capacity);
         let bytes = capacity * self.block_bytes();
         let tables = config.rope_tables(0..capacity * KV_BLOCK);
         let rope = |table: &[f32]| {
@@ -158,10 +196,28 @@ impl KvCache {
         }
         self.outgrown = (std::mem::replace(&mut self.layers, layers), self.touched);
         self.capacity = capacity;
+        if fixed.is_some() {
+            self.views.positions = Some(self.positions(capacity * KV_BLOCK)?);
+            self.views.whole = self.first(capacity)?;
+        }
+        self.views.capacity = capacity;
         self.views.rope = Some(rope);
         self.views.layers.clear();
         self.views.blocks = 0;
         Ok(())
+    }
+
+    /// The numbers up to `n`, [`STRIDE`] bytes apart.
+    fn positions(&self, n: usize) -> Result<Buffer> {
+        let apart = STRIDE / size_of::<i32>();
+        let mut table = vec![0i32; n * apart];
+        for (position, row) in table.chunks_exact_mut(apart).enumerate() {
+            row[0] = position as i32;
+        }
+        let buffer = Buffer::allocate(&self.device, n * STRIDE);
+        let buffer = buffer.map_err(iree("making room for positions"))?;
+        buffer.write(0, &table).map_err(iree("uploading positions"))?;
+        Ok(buffer)
     }
 
     /// Bytes of a block of the keys of a layer, and of its values.

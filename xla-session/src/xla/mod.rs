@@ -27,7 +27,7 @@ use crate::backend::{Opened, SessionOptions};
 use crate::checkpoint::Checkpoint;
 use crate::config::ModelConfig;
 use crate::emit::builder::TensorType;
-use crate::emit::{self, ElementType, Graph, Source, Target, WeightFormats, WeightSpec};
+use crate::emit::{self, ElementType, Graph, KV_BLOCK, Source, Target, WeightFormats, WeightSpec};
 use crate::{Capabilities, Error, Result};
 
 /// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
@@ -128,7 +128,10 @@ fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions
         })
         .sum();
     let chunk = graphs.iter().map(|graph| graph.rows).max().unwrap_or(1);
-    let tokens = options.context.unwrap_or(chunk).max(chunk);
+    let blocks = options.context.unwrap_or(chunk).max(chunk).div_ceil(KV_BLOCK);
+    let capacities = graphs.iter().flat_map(|graph| &graph.capacities);
+    let blocks = capacities.copied().find(|&capacity| capacity >= blocks).unwrap_or(blocks);
+    let tokens = blocks * KV_BLOCK;
     let [keys, _] = cache_of(&graphs[0]);
     let token = 2 * config.num_key_value_heads * config.head_dim * keys.element.bytes();
     (weights + tokens * token * config.num_hidden_layers) as u64

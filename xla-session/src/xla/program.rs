@@ -11,9 +11,12 @@ use crate::emit::{Argument, Graph, Source};
 /// A loaded graph whose weights are in place for every call.
 pub(super) struct Program {
     session: Session,
-    call: Call,
-    /// Says how much scratch memory a call needs; `None` when the graph allocates for itself.
-    sizing: Option<Call>,
+    /// One for each of `capacities`, or one for all caches.
+    functions: Vec<Function>,
+    /// The one that takes the cache that is bound.
+    current: usize,
+    /// [`Graph::capacities`].
+    capacities: Vec<usize>,
     arguments: Vec<Argument>,
     /// `[rows]` of i32: the tokens of calls that the host gives them; written before each.
     tokens: BufferView,
@@ -25,15 +28,30 @@ pub(super) struct Program {
     scratch_bytes: usize,
 }
 
+/// A function of a graph.
+struct Function {
+    call: Call,
+    /// Says how much scratch memory a call needs; `None` when the graph allocates for itself, or
+    /// nothing.
+    sizing: Option<Call>,
+}
+
 /// Which arguments differ from call to call.
 struct Places {
     tokens: usize,
-    start: usize,
-    last: usize,
+    position: Position,
     /// Of graphs that write their results where they are told: of the token and the logits.
     given: Option<[usize; 2]>,
     /// Of graphs that do so with what lies between.
     scratch: Option<usize>,
+}
+
+/// How a graph is told where a call starts.
+enum Position {
+    /// Two scalars, with the last row that is no padding.
+    Scalars { start: usize, last: usize },
+    /// In memory.
+    Memory(usize),
 }
 
 /// What a call leaves.
@@ -65,18 +83,8 @@ impl Program {
     ) -> iree_rt::Result<Self> {
         let session = Session::builder(device).module(module).build()?;
         let name = format!("model.{}", graph.name);
-        let mut call = session.prepare(&session.function(&name)?)?;
         let tokens = Buffer::allocate_in(device, graph.rows * size_of::<i32>(), Memory::Host)?
             .view(&[graph.rows], ElementType::I32)?;
-        for (i, argument) in graph.arguments.iter().enumerate() {
-            match &argument.source {
-                Source::Weight(spec) => call.set(i, weights.plane(spec, 0))?,
-                Source::Scales(spec) | Source::Blocks(spec) => {
-                    call.set(i, weights.plane(spec, 1))?
-                }
-                _ => {}
-            }
-        }
         let place = |source| graph.arguments.iter().position(|argument| argument.source == source);
         let required = |source| {
             place(source).ok_or_else(|| {
@@ -86,30 +94,64 @@ impl Program {
         };
         let places = Places {
             tokens: required(Source::Tokens)?,
-            start: required(Source::Start)?,
-            last: required(Source::Last)?,
+            position: match place(Source::Position) {
+                Some(position) => Position::Memory(position),
+                None => Position::Scalars {
+                    start: required(Source::Start)?,
+                    last: required(Source::Last)?,
+                },
+            },
             given: place(Source::Result(0)).zip(place(Source::Result(1))).map(Into::into),
             scratch: place(Source::Scratch),
         };
-        // A graph that needs no scratch memory has no such function.
-        let sizing = session.function(&format!("{name}_transients_size")).ok();
-        let sizing = match sizing.filter(|_| places.scratch.is_some()) {
-            Some(function) => {
-                let mut sizing = session.prepare(&function)?;
-                for i in 0..function.arguments().len() {
-                    match i == places.start || i == places.last {
-                        true => sizing.set(i, 0)?,
-                        false => sizing.set(i, Value::Null)?,
+        // What dispatches leave to each other is nobody else's, in whichever function.
+        let kept = match place(Source::Kept).map(|i| graph.arguments[i].ty.bytes()) {
+            Some(bytes) => Buffer::allocate(device, bytes)?.view(&[bytes], ElementType::I8)?.into(),
+            None => Value::Null,
+        };
+        let load = |name: &str| -> iree_rt::Result<Function> {
+            let mut call = session.prepare(&session.function(name)?)?;
+            for (i, argument) in graph.arguments.iter().enumerate() {
+                match &argument.source {
+                    Source::Weight(spec) => call.set(i, weights.plane(spec, 0))?,
+                    Source::Scales(spec) | Source::Blocks(spec) => {
+                        call.set(i, weights.plane(spec, 1))?
                     }
+                    Source::Kept => call.set(i, kept.clone())?,
+                    _ => {}
                 }
-                Some(sizing)
             }
-            None => None,
+            // A function that needs no scratch memory has no such companion.
+            let sizing = session.function(&format!("{name}_transients_size")).ok();
+            let sizing = match sizing.filter(|_| places.scratch.is_some()) {
+                Some(function) => {
+                    let mut sizing = session.prepare(&function)?;
+                    for i in 0..function.arguments().len() {
+                        match places.position {
+                            Position::Scalars { start, last } if i == start || i == last => {
+                                sizing.set(i, 0)?
+                            }
+                            _ => sizing.set(i, Value::Null)?,
+                        }
+                    }
+                    Some(sizing)
+                }
+                None => None,
+            };
+            Ok(Function { call, sizing })
+        };
+        let functions = match &graph.capacities[..] {
+            [] => vec![load(&name)?],
+            capacities => capacities
+                .iter()
+                .map(|blocks| load(&format!("{name}_{blocks}")))
+                .collect::<iree_rt::Result<_>>()?,
         };
         Ok(Self {
             session,
-            call,
-            sizing,
+            functions,
+            current: 0,
+            capacities: graph.capacities,
             arguments: graph.arguments,
             tokens,
             ids: Vec::with_capacity(graph.rows),
@@ -117,6 +159,15 @@ impl Program {
             generation: 0,
             scratch_bytes: 0,
         })
+    }
+
+    /// The numbers of blocks of caches that it takes, fewest first; none when it takes any.
+    pub fn capacities(&self) -> &[usize] {
+        &self.capacities
+    }
+
+    fn call(&mut self) -> &mut Call {
+        &mut self.functions[self.current].call
     }
 
     /// Runs `rows`, of which there is at least one; those behind the last of them are padding.
@@ -139,7 +190,7 @@ impl Program {
         self.tokens.write(0, &self.ids)?;
         let tokens = self.tokens.clone();
         self.prepare(memory, views, at, &tokens)?;
-        self.call.invoke(&mut self.session)?;
+        self.functions[self.current].call.invoke(&mut self.session)?;
         self.answer(memory, at.slot)
     }
 
@@ -158,20 +209,23 @@ impl Program {
         after: Option<&Fence>,
     ) -> iree_rt::Result<(Answer, Option<Pending>)> {
         self.prepare(memory, views, at, tokens)?;
+        let call = &mut self.functions[self.current].call;
         if self.places.given.is_none() {
-            self.call.invoke(&mut self.session)?;
+            call.invoke(&mut self.session)?;
             return Ok((self.answer(memory, at.slot)?, None));
         }
-        let pending = self.call.invoke_async(&mut self.session, after)?;
+        let pending = call.invoke_async(&mut self.session, after)?;
         Ok((memory.answer(at.slot), Some(pending)))
     }
 
     fn answer(&mut self, memory: &Workspace, slot: usize) -> iree_rt::Result<Answer> {
-        let answer = match self.places.given {
+        let given = self.places.given;
+        let call = self.call();
+        let answer = match given {
             Some(_) => memory.answer(slot),
-            None => Answer { token: self.call.output_view(0)?, logits: self.call.output_view(1)? },
+            None => Answer { token: call.output_view(0)?, logits: call.output_view(1)? },
         };
-        self.call.clear_outputs()?;
+        call.clear_outputs()?;
         Ok(answer)
     }
 
@@ -183,16 +237,41 @@ impl Program {
         tokens: &BufferView,
     ) -> iree_rt::Result<()> {
         self.bind(views)?;
-        self.call.set(self.places.tokens, tokens)?;
-        self.call.set(self.places.start, at.start as i32)?;
-        self.call.set(self.places.last, at.last as i32)?;
+        let call = &mut self.functions[self.current].call;
+        call.set(self.places.tokens, tokens)?;
+        match self.places.position {
+            Position::Scalars { start, last } => {
+                call.set(start, at.start as i32)?;
+                call.set(last, at.last as i32)?;
+            }
+            Position::Memory(place) => call.set(place, views.position(at.start)?)?,
+        }
         if let Some([token, logits]) = self.places.given {
             let answer = memory.answer(at.slot);
-            self.call.set(token, answer.token)?;
-            self.call.set(logits, answer.logits)?;
+            call.set(token, answer.token)?;
+            call.set(logits, answer.logits)?;
         }
         if let Some(scratch) = self.places.scratch {
-            self.call.set(scratch, memory.scratch(self.scratch_bytes)?)?;
+            call.set(scratch, memory.scratch(self.scratch_bytes)?)?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of the cache that was bound.
+    fn forget_cache(&mut self) -> iree_rt::Result<()> {
+        let Function { call, sizing } = &mut self.functions[self.current];
+        for (i, argument) in self.arguments.iter().enumerate() {
+            if let Source::Keys(_)
+            | Source::Values(_)
+            | Source::RopeCos
+            | Source::RopeSin
+            | Source::Position = argument.source
+            {
+                call.set(i, Value::Null)?;
+                if let Some(sizing) = sizing {
+                    sizing.set(i, Value::Null)?;
+                }
+            }
         }
         Ok(())
     }
@@ -206,20 +285,34 @@ impl Program {
         if self.generation == views.generation {
             return Ok(());
         }
+        let fixed = !self.capacities.is_empty();
+        if fixed {
+            let current = self.capacities.iter().position(|&blocks| blocks == views.capacity);
+            let current = current.ok_or_else(|| {
+                let message = format!("no graph takes a KV cache of {} blocks", views.capacity);
+                iree_rt::Error::new(iree_rt::Code::Internal, message)
+            })?;
+            if current != self.current {
+                self.forget_cache()?;
+                self.current = current;
+            }
+        }
+        let layers = if fixed { &views.whole } else { &views.layers };
+        let Function { call, sizing } = &mut self.functions[self.current];
         for (i, argument) in self.arguments.iter().enumerate() {
             let view = match (&argument.source, &views.rope) {
-                (Source::Keys(layer), _) => &views.layers[*layer][0],
-                (Source::Values(layer), _) => &views.layers[*layer][1],
+                (Source::Keys(layer), _) => &layers[*layer][0],
+                (Source::Values(layer), _) => &layers[*layer][1],
                 (Source::RopeCos, Some([cos, _])) => cos,
                 (Source::RopeSin, Some([_, sin])) => sin,
                 _ => continue,
             };
-            self.call.set(i, view)?;
-            if let Some(sizing) = &mut self.sizing {
+            call.set(i, view)?;
+            if let Some(sizing) = sizing {
                 sizing.set(i, view)?;
             }
         }
-        if let Some(sizing) = &mut self.sizing {
+        if let Some(sizing) = sizing {
             sizing.invoke(&mut self.session)?;
             if let Value::I64(bytes) = sizing.output(0)? {
                 self.scratch_bytes = usize::try_from(bytes).unwrap_or(0);

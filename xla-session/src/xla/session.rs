@@ -53,7 +53,9 @@ impl XlaInferenceSession {
     ) -> Result<Self> {
         let padding = programs.keys().copied().max().unwrap_or(1);
         let rounds_cache = layer[0].element != ElementType::F32;
-        let cache = KvCache::new(device, layer, capabilities.context, padding);
+        let capacities = programs.values().map(Program::capacities).find(|it| !it.is_empty());
+        let capacities = capacities.unwrap_or_default();
+        let cache = KvCache::new(device, layer, capabilities.context, padding, capacities);
         // One answer stays beside those that are being written.
         let memory = Workspace::new(device, capabilities.vocab_size, ahead + 1)
             .map_err(iree("allocating memory for answers"))?;

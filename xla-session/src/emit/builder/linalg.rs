@@ -30,92 +30,31 @@ pub struct Generic<'a> {
     pub config: Option<String>,
 }
 
-/// A dispatch that calls a kernel which the device was given.
-pub struct Kernel<'a> {
-    /// Its symbol.
-    pub symbol: &'a str,
-    /// What it reads.
-    pub inputs: &'a [&'a Value],
-    /// What it is told after them and the result; the number of the work item comes first.
-    pub scalars: &'a [Index],
-    /// How often it is called; calls run in any order and at the same time.
-    pub work_items: usize,
-}
-
 impl Builder {
-    /// The `f32` tensor of `dims` that `kernel` writes, every element of it by one work item.
-    pub fn kernel(&mut self, kernel: &Kernel<'_>, dims: &[usize]) -> Value {
-        let ty = TensorType::new(dims, ElementType::F32);
-        let scalars: Vec<_> = kernel.scalars.iter().map(|index| self.materialise(index)).collect();
-        let names: Vec<_> = kernel.inputs.iter().map(|v| v.name.as_str()).collect();
-        let types: Vec<_> = kernel.inputs.iter().map(|v| v.ty.to_string()).collect();
-        let strides = vec!["[]"; kernel.inputs.len() + 1];
-        let mut text = format!(
-            "flow.dispatch.region -> ({ty}) {{
-      %into = tensor.empty() : {ty}
-      %item = flow.dispatch.workgroup.id[0] : index
-      %result = iree_codegen.ukernel.generic \"{}\" ins({} : {}) outs(%into : {ty}) (%item",
-            kernel.symbol,
-            names.join(", "),
-            types.join(", "),
-        );
-        for scalar in &scalars {
-            let _ = write!(text, ", {scalar}");
-        }
-        let _ = write!(
-            text,
-            " : index{}) strided_dims([{}]) -> {ty}
-      flow.return %result : {ty}
-    }} count() -> (index, index, index) {{
-      %items = arith.constant {} : index
-      %one = arith.constant 1 : index
-      flow.return %items, %one, %one : index, index, index
-    }}",
-            ", index".repeat(scalars.len()),
-            strides.join(", "),
-            kernel.work_items,
-        );
-        self.op(dims, ElementType::F32, text)
+    /// The element of a tensor without dimensions.
+    pub fn element(&mut self, a: &Value) -> Value {
+        let Value { name, ty } = a;
+        let load = format_args!("tensor.extract {name}[] : {ty}");
+        self.op(&[], ty.element, load)
     }
 
-    /// One dispatch of what `body` makes: `into` with something inserted, each.
-    pub fn dispatch<const N: usize>(
-        &mut self,
-        into: [&Value; N],
-        body: impl FnOnce(&mut Self) -> [Value; N],
-    ) -> [Value; N] {
-        let types = into.map(|value| match value.dims().contains(&DYNAMIC) {
-            true => format!("{}{{{}}}", value.ty, self.extent(value)),
-            false => value.ty.to_string(),
-        });
-        let name = self.fresh();
-        let _ = writeln!(
-            self.text,
-            "    {name}:{N} = flow.dispatch.region -> ({}) {{",
-            types.join(", ")
-        );
-        let results = body(self);
-        let (names, types) = (
-            results.each_ref().map(|value| value.name.as_str()),
-            results.each_ref().map(|value| value.ty.to_string()),
-        );
-        let _ = writeln!(
-            self.text,
-            "      flow.return {} : {}\n    }}",
-            names.join(", "),
-            types.join(", ")
-        );
-        std::array::from_fn(|i| Value { name: format!("{name}#{i}"), ty: into[i].ty.clone() })
+    /// The name of `bytes` bytes of a buffer, from `at` on.
+    pub fn part_of_buffer(&mut self, buffer: &str, at: usize, bytes: usize) -> String {
+        let [at, bytes] = [at, bytes].map(|n| self.materialise(&n.into()));
+        self.index_op(format_args!(
+            "hal.buffer.subspan<{buffer} : !hal.buffer>[{at}, {bytes}] : !hal.buffer"
+        ))
+        .0
     }
 
     /// The extent of the first dimension.
-    fn extent(&mut self, a: &Value) -> String {
+    pub(super) fn extent(&mut self, a: &Value) -> String {
         let zero = self.index_op("arith.constant 0 : index");
         self.index_op(format_args!("tensor.dim {}, {} : {}", a.name, zero.0, a.ty)).0
     }
 
     /// The SSA value of `index`.
-    fn materialise(&mut self, index: &Index) -> String {
+    pub(super) fn materialise(&mut self, index: &Index) -> String {
         match index.0.parse::<usize>() {
             Ok(value) => self.index_op(format_args!("arith.constant {value} : index")).0,
             Err(_) => index.0.clone(),
@@ -136,7 +75,7 @@ impl Builder {
         self.index_op(format_args!("arith.minsi {}, {many} : index", some.0))
     }
 
-    fn index_op(&mut self, operation: impl Display) -> Index {
+    pub(super) fn index_op(&mut self, operation: impl Display) -> Index {
         let name = self.fresh();
         let _ = writeln!(self.text, "    {name} = {operation}");
         Index(name)
@@ -191,6 +130,28 @@ impl Builder {
         )
     }
 
+    /// The first `n` along the first dimension of `a`, an extent that is known at run time; `dims`
+    /// are the others, where those of one may be left out.
+    pub fn first(&mut self, a: &Value, n: &Index, dims: &[usize]) -> Value {
+        let dims = [&[DYNAMIC], dims].concat();
+        let to = TensorType::new(&dims, a.ty.element);
+        let rank = a.dims().len();
+        let others: Vec<_> = a.dims()[1..].iter().map(|dim| format!(", {dim}")).collect();
+        self.op(
+            &dims,
+            a.ty.element,
+            format_args!(
+                "tensor.extract_slice {}{} [{}{}] {} : {} to {to}",
+                a.name,
+                list(&vec![0; rank]),
+                n.0,
+                others.concat(),
+                list(&vec![1; rank]),
+                a.ty
+            ),
+        )
+    }
+
     /// The part of `a` of extents `dims` that starts at `offsets`.
     pub fn extract(&mut self, a: &Value, offsets: &[Index], dims: &[usize]) -> Value {
         let to = TensorType::new(dims, a.ty.element);
@@ -220,23 +181,6 @@ impl Builder {
             a.ty.element,
             format_args!(
                 "tensor.collapse_shape {} [[0], [1, 2]{}] : {} into {to}",
-                a.name,
-                groups.concat(),
-                a.ty
-            ),
-        )
-    }
-
-    /// `a`, whose first dimension is 1 and whose second may be dynamic, without the first.
-    pub fn drop_first(&mut self, a: &Value) -> Value {
-        let dims = &a.dims()[1..];
-        let to = TensorType::new(dims, a.ty.element);
-        let groups: Vec<_> = (2..a.dims().len()).map(|dim| format!(", [{dim}]")).collect();
-        self.op(
-            dims,
-            a.ty.element,
-            format_args!(
-                "tensor.collapse_shape {} [[0, 1]{}] : {} into {to}",
                 a.name,
                 groups.concat(),
                 a.ty

@@ -1,13 +1,15 @@
 //! A small typed builder of one MLIR function: StableHLO, and `linalg.generic` where a target
 //! wants to say its own tiles.
 
+mod dispatch;
 mod linalg;
 mod linalg_ext;
 mod stablehlo;
 
 use std::fmt::{self, Display, Write as _};
 
-pub use linalg::{Generic, Index, Kernel};
+pub use dispatch::{Kernel, Workgroups};
+pub use linalg::{Generic, Index};
 pub use linalg_ext::Attention;
 pub use stablehlo::Combine;
 

@@ -19,7 +19,7 @@ impl Emitter<'_> {
              %column = linalg.index 2 : index
              {}
              linalg.yield %rotated : f32",
-            self.rotation(x, angles)
+            self.rotation(x, angles, &self.start)
         );
         self.b.generic(
             &Generic { loops: "r,h,d", inputs: &[], result: "r,h,d", body: &body, config: None },
@@ -29,9 +29,18 @@ impl Emitter<'_> {
 
     /// `%rotated`: the element (`%row`, `%head`, `%column`) of `x`, which is read with its partner
     /// in the other half of the head. Angles are read here too: slices of their tables, and of `x`,
-    /// would be copies of their own.
-    pub(super) fn rotation(&self, x: &Value, angles: &Angles) -> String {
+    /// would be copies of their own. The first row is at position `start`.
+    pub(super) fn rotation(&self, x: &Value, angles: &Angles, start: &Value) -> String {
         let Angles { cos, sin } = angles;
+        let start = match self.capacity {
+            None => format!("%start = arith.index_cast {} : i32 to index", start.name),
+            // In memory.
+            Some(_) => format!(
+                "%first = tensor.extract {}[] : {}
+                 %start = arith.index_cast %first : i32 to index",
+                start.name, start.ty
+            ),
+        };
         format!(
             "%half = arith.constant {half} : index
              %second = arith.cmpi uge, %column, %half : index
@@ -39,7 +48,7 @@ impl Emitter<'_> {
              %up = arith.addi %column, %half : index
              %angle = arith.select %second, %down, %column : index
              %partner = arith.select %second, %down, %up : index
-             %start = arith.index_cast {start} : i32 to index
+             {start}
              %position = arith.addi %start, %row : index
              %cos = tensor.extract {}[%position, %angle] : {}
              %sin = tensor.extract {}[%position, %angle] : {}
@@ -57,7 +66,6 @@ impl Emitter<'_> {
             x = x.name,
             ty = x.ty,
             half = self.config.head_dim / 2,
-            start = self.start.name,
         )
     }
 }
