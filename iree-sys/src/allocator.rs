@@ -28,7 +28,7 @@ static FAIL_AFTER: AtomicI64 = AtomicI64::new(-1);
 /// if it got back more, and how often it was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes, as requested (headers not counted).
+    /// Bytes, as requested (headers not counted); of blocks that `iree-rt` maps, those of the mapping.
     pub bytes: isize,
     /// Blocks.
     pub blocks: isize,

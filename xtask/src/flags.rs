@@ -204,7 +204,7 @@ const BENCH_HELP: &str = "\
 Both programs run by turns, in several rounds, on random weights of Llama 3.2 1B's shape; the
 machine's own limits (bytes read, multiplications a second) are measured in between. The first run
 compiles llama.cpp and writes 26 GB of models and packed weights below cargo's target folder; a full
-run then takes about fifty minutes on two cores. Close other programs: they share what is measured.
+run then takes about forty minutes on two cores. Close other programs: they share what is measured.
 
 Examples:
   cargo xtask bench                                  the tables of docs/performance.md

@@ -56,9 +56,9 @@ pub struct Args {
           value_parser = <Precision as std::str::FromStr>::from_str)]
     precision: Precision,
 
-    /// How the KV cache keeps keys and values: f32, f16 (not in portable graphs) [default: f16 with
-    /// bf16, int8 and int4, else f32]
-    #[arg(long, env = "IREE_LLM_KV_CACHE", value_name = "TYPE", conflicts_with = "portable",
+    /// How the KV cache keeps keys and values: f32 or f16; portable graphs have f32 [default: f16
+    /// with bf16, int8 and int4, else f32]
+    #[arg(long, env = "IREE_LLM_KV_CACHE", value_name = "TYPE",
           value_parser = <KvFormat as std::str::FromStr>::from_str)]
     kv_cache: Option<KvFormat>,
 }

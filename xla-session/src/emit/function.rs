@@ -48,7 +48,14 @@ impl Emitter<'_> {
     pub(super) fn answered(&mut self, logits: Value) -> Value {
         match self.capacity {
             None => logits,
-            Some(_) => self.stored(&logits, "%storage1 : !hal.buffer_view"),
+            Some(_) => {
+                assert_eq!(
+                    logits.dims(),
+                    [self.config.vocab_size],
+                    "where the caller's memory ends"
+                );
+                self.stored(&logits, "%storage1 : !hal.buffer_view")
+            }
         }
     }
 

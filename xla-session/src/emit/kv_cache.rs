@@ -15,14 +15,15 @@ use crate::config::ModelConfig;
 
 pub use crate::kernels::{KV_BLOCK, KvFormat};
 
-/// Blocks of the caches of the graphs that are for one capacity, fewest first: each twice those
-/// before, up to what the longest context of the model takes, and a chunk of padding.
+/// Blocks of the caches of the graphs that are for one capacity, fewest first: for twice the tokens of
+/// the one before, up to the longest context of the model, and each with a chunk of padding.
 pub(super) fn capacities(config: &ModelConfig) -> Vec<usize> {
     const FEWEST: usize = 16;
     const PADDING: usize = 4;
     let most = config.max_position_embeddings.div_ceil(KV_BLOCK) + PADDING;
     let doubled = std::iter::successors(Some(FEWEST), |blocks| Some(2 * blocks));
-    doubled.take_while(|&blocks| blocks < most).chain([most]).collect()
+    let padded = doubled.map(|blocks| blocks + PADDING);
+    padded.take_while(|&blocks| blocks < most).chain([most]).collect()
 }
 
 /// Keys and values of one layer with this call's added.

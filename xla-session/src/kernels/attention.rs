@@ -60,7 +60,8 @@ pub struct Attention {
 /// # Safety
 ///
 /// The CPU has the instruction set, every pointer of the [`Attention`] is valid for the shape that
-/// its field states in the kernel's format, and nothing else accesses the elements of `output` during the call.
+/// its field states in the kernel's format, and nothing else accesses the elements of `output` during
+/// the call.
 pub type AttentionKernel = unsafe fn(&Attention);
 
 impl Attention {

@@ -10,7 +10,8 @@ pub enum KvFormat {
     /// As they were computed.
     F32,
     /// Rounded to IEEE half: half the memory, and less to read behind a long context. Each loses up
-    /// to 1/2048 of itself (or 3e-8, if that is more); magnitudes above 65504 become infinite.
+    /// to 1/2048 of itself (or 3e-8, if that is more); magnitudes above 65504 become infinite,
+    /// which is an error, but of a key that no query looks towards.
     F16,
 }
 

@@ -10,7 +10,8 @@
 //!
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
-//! rows meet which weights. Each instruction set is one file that implements the vector.
+//! rows meet which weights. Each instruction set is one file that implements the vector;
+//! `avx512_bf16.rs` and `avx512_nibbles.rs` are what some CPUs have beside it.
 
 /// Eight copies of a body, or those listed, in each of which `$i` is a constant.
 macro_rules! unroll {

@@ -22,7 +22,7 @@ pub(super) struct KvCache {
     layers: Vec<[Buffer; 2]>,
     /// Blocks allocated.
     capacity: usize,
-    /// Blocks that were viewed, the first ones: those behind them were not touched, and the system
+    /// Blocks that were cleared, the first ones: those behind them were not touched, and the system
     /// has given no memory for them yet.
     touched: usize,
     /// What `layers` has outgrown and not taken over, of as many blocks.
@@ -134,14 +134,16 @@ impl KvCache {
         if blocks != self.views.blocks {
             if blocks > self.touched {
                 // Rows that no token has written are masked, but they enter the arithmetic that IREE
-                // generates: NaN would spread.
-                let range = self.touched * self.block_bytes()..blocks * self.block_bytes();
+                // generates: NaN would spread. A cache that calls are given whole is cleared whole:
+                // later the host would wait, with steps in flight.
+                let end = if self.capacities.is_empty() { blocks } else { self.capacity };
+                let range = self.touched * self.block_bytes()..end * self.block_bytes();
                 for buffer in self.layers.iter().flatten() {
                     buffer.fill(range.clone(), 0u32).map_err(iree("clearing the KV cache"))?;
                 }
-                self.touched = blocks;
+                self.touched = end;
             }
-            self.views.layers = self.first(blocks)?;
+            self.views.layers = self.first(&self.layers, blocks)?;
             self.views.blocks = blocks;
             self.views.generation += 1;
         }
@@ -149,14 +151,14 @@ impl KvCache {
     }
 
     /// Views of the first blocks of every layer.
-    fn first(&self, blocks: usize) -> Result<Vec<[BufferView; 2]>> {
+    fn first(&self, layers: &[[Buffer; 2]], blocks: usize) -> Result<Vec<[BufferView; 2]>> {
         let of_blocks =
             |ty: &TensorType| ([&[blocks], &ty.dims[1..]].concat(), element_type(ty.element));
         let [keys, values] = self.layer.each_ref().map(of_blocks);
         let view = |buffer: &Buffer, (dims, element): &(Vec<usize>, _)| {
             buffer.view(dims, *element).map_err(iree("viewing the KV cache"))
         };
-        self.layers.iter().map(|[k, v]| Ok([view(k, &keys)?, view(v, &values)?])).collect()
+        layers.iter().map(|[k, v]| Ok([view(k, &keys)?, view(v, &values)?])).collect()
     }
 
     /// Moves what the cache held into the memory that [`reserve`](Self::reserve) took, and gives the
@@ -178,7 +180,9 @@ impl KvCache {
     fn grow(&mut self, config: &ModelConfig, blocks: usize) -> Result<()> {
         // Room for an answer: the first token behind a long prompt would copy all of it.
         let roomy = blocks + (blocks / 4).max(ROOM);
-        let capacity = roomy.max(self.capacity * 2).min(self.most.max(blocks));
+        // Capacities that are given are as far apart already.
+        let doubled = if self.capacities.is_empty() { 2 * self.capacity } else { 0 };
+        let capacity = roomy.max(doubled).min(self.most.max(blocks));
         let fixed = self.capacities.iter().copied().find(|&it| it >= capacity);
         let capacity = fixed.unwrap_or(capacity);
         let bytes = capacity * self.block_bytes();
@@ -194,12 +198,13 @@ impl KvCache {
             let allocate = || Buffer::allocate(&self.device, bytes).map_err(iree(&context));
             layers.push([allocate()?, allocate()?]);
         }
+        if fixed.is_some() {
+            let positions = self.positions(capacity * KV_BLOCK)?;
+            self.views.whole = self.first(&layers, capacity)?;
+            self.views.positions = Some(positions);
+        }
         self.outgrown = (std::mem::replace(&mut self.layers, layers), self.touched);
         self.capacity = capacity;
-        if fixed.is_some() {
-            self.views.positions = Some(self.positions(capacity * KV_BLOCK)?);
-            self.views.whole = self.first(capacity)?;
-        }
         self.views.capacity = capacity;
         self.views.rope = Some(rope);
         self.views.layers.clear();

@@ -128,7 +128,8 @@ fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions
         })
         .sum();
     let chunk = graphs.iter().map(|graph| graph.rows).max().unwrap_or(1);
-    let blocks = options.context.unwrap_or(chunk).max(chunk).div_ceil(KV_BLOCK);
+    let tokens = options.context.map_or(chunk, |context| context + chunk);
+    let blocks = tokens.div_ceil(KV_BLOCK);
     let capacities = graphs.iter().flat_map(|graph| &graph.capacities);
     let blocks = capacities.copied().find(|&capacity| capacity >= blocks).unwrap_or(blocks);
     let tokens = blocks * KV_BLOCK;

@@ -258,7 +258,7 @@ impl Program {
     }
 
     /// Lets go of the cache that was bound.
-    fn forget_cache(&mut self) -> iree_rt::Result<()> {
+    fn unbind(&mut self) -> iree_rt::Result<()> {
         let Function { call, sizing } = &mut self.functions[self.current];
         for (i, argument) in self.arguments.iter().enumerate() {
             if let Source::Keys(_)
@@ -293,7 +293,7 @@ impl Program {
                 iree_rt::Error::new(iree_rt::Code::Internal, message)
             })?;
             if current != self.current {
-                self.forget_cache()?;
+                self.unbind()?;
                 self.current = current;
             }
         }

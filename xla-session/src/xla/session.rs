@@ -30,7 +30,8 @@ pub struct XlaInferenceSession {
     /// What the last step left, and where in `memory`.
     latest: Option<Answer>,
     slot: usize,
-    /// Steps behind it that are in flight; none but while it decodes by itself.
+    /// Steps behind it that are in flight, as long as it decodes by itself; and after the caller has
+    /// ended that, until the next call.
     flight: VecDeque<Started>,
     /// How many there are at most; with one, each step is waited for.
     ahead: usize,
@@ -344,6 +345,7 @@ impl InferenceSession for XlaInferenceSession {
     }
 
     fn take_profile(&mut self) -> Result<Profile> {
+        self.settle();
         self.device.take_profile().map(Profile::from).map_err(iree("reading the profile"))
     }
 }
