@@ -5,8 +5,8 @@ use iree_rt::{Buffer, BufferView, Device};
 use super::{element_type, iree};
 use crate::Result;
 use crate::config::ModelConfig;
-use crate::emit::KV_BLOCK;
 use crate::emit::builder::TensorType;
+use crate::emit::{ElementType, KV_BLOCK};
 
 /// Blocks behind those that are needed, at least, when memory is taken.
 const ROOM: usize = 4;
@@ -18,10 +18,8 @@ pub(super) struct KvCache {
     /// The keys and the values of a layer, as the graphs take them; the first extent is the number
     /// of blocks.
     layer: [TensorType; 2],
-    /// Keys and values of each layer, `capacity` blocks.
+    /// Keys and values of each layer, as many blocks as the views say that there is memory for.
     layers: Vec<[Buffer; 2]>,
-    /// Blocks allocated.
-    capacity: usize,
     /// Blocks that were cleared, the first ones: those behind them were not touched, and the system
     /// has given no memory for them yet.
     touched: usize,
@@ -87,7 +85,6 @@ impl KvCache {
             device: device.clone(),
             layer,
             layers: Vec::new(),
-            capacity: 0,
             touched: 0,
             outgrown: (Vec::new(), 0),
             most: (context + padding).div_ceil(KV_BLOCK),
@@ -98,7 +95,7 @@ impl KvCache {
 
     /// Whether there is room for `tokens` tokens.
     pub fn holds(&self, tokens: usize) -> bool {
-        tokens <= self.capacity * KV_BLOCK
+        tokens <= self.views.capacity * KV_BLOCK
     }
 
     /// Makes room for `tokens` tokens; returns whether that took new memory. What the cache held it
@@ -109,18 +106,23 @@ impl KvCache {
     /// No memory on the device; the cache is as it was.
     pub fn reserve(&mut self, config: &ModelConfig, tokens: usize) -> Result<bool> {
         let blocks = tokens.div_ceil(KV_BLOCK);
-        let grow = blocks > self.capacity;
+        let grow = blocks > self.views.capacity;
         if grow {
             self.grow(config, blocks)?;
         }
         Ok(grow)
     }
 
+    /// Whether it holds less than the f32 that it is given.
+    pub fn rounds(&self) -> bool {
+        self.layer[0].element != ElementType::F32
+    }
+
     /// Forgets everything, memory included.
     pub fn clear(&mut self) {
         self.layers.clear();
         self.outgrown.0.clear();
-        (self.capacity, self.touched) = (0, 0);
+        self.touched = 0;
         self.views = Views { generation: self.views.generation, ..Views::default() };
     }
 
@@ -136,7 +138,7 @@ impl KvCache {
                 // Rows that no token has written are masked, but they enter the arithmetic that IREE
                 // generates: NaN would spread. A cache that calls are given whole is cleared whole:
                 // later the host would wait, with steps in flight.
-                let end = if self.capacities.is_empty() { blocks } else { self.capacity };
+                let end = if self.capacities.is_empty() { blocks } else { self.views.capacity };
                 let range = self.touched * self.block_bytes()..end * self.block_bytes();
                 for buffer in self.layers.iter().flatten() {
                     buffer.fill(range.clone(), 0u32).map_err(iree("clearing the KV cache"))?;
@@ -181,7 +183,7 @@ impl KvCache {
         // Room for an answer: the first token behind a long prompt would copy all of it.
         let roomy = blocks + (blocks / 4).max(ROOM);
         // Capacities that are given are as far apart already.
-        let doubled = if self.capacities.is_empty() { 2 * self.capacity } else { 0 };
+        let doubled = if self.capacities.is_empty() { 2 * self.views.capacity } else { 0 };
         let capacity = roomy.max(doubled).min(self.most.max(blocks));
         let fixed = self.capacities.iter().copied().find(|&it| it >= capacity);
         let capacity = fixed.unwrap_or(capacity);
@@ -204,7 +206,6 @@ impl KvCache {
             self.views.positions = Some(positions);
         }
         self.outgrown = (std::mem::replace(&mut self.layers, layers), self.touched);
-        self.capacity = capacity;
         self.views.capacity = capacity;
         self.views.rope = Some(rope);
         self.views.layers.clear();

@@ -166,10 +166,6 @@ impl Program {
         &self.capacities
     }
 
-    fn call(&mut self) -> &mut Call {
-        &mut self.functions[self.current].call
-    }
-
     /// Runs `rows`, of which there is at least one; those behind the last of them are padding.
     ///
     /// # Errors
@@ -219,9 +215,8 @@ impl Program {
     }
 
     fn answer(&mut self, memory: &Workspace, slot: usize) -> iree_rt::Result<Answer> {
-        let given = self.places.given;
-        let call = self.call();
-        let answer = match given {
+        let call = &mut self.functions[self.current].call;
+        let answer = match self.places.given {
             Some(_) => memory.answer(slot),
             None => Answer { token: call.output_view(0)?, logits: call.output_view(1)? },
         };

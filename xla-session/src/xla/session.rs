@@ -10,7 +10,6 @@ use super::kv_cache::{KvCache, Views};
 use super::plan::{self, Chunk, MostScores};
 use super::program::{Answer, At, Program, Workspace};
 use crate::config::ModelConfig;
-use crate::emit::ElementType;
 use crate::emit::builder::TensorType;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
 
@@ -37,8 +36,6 @@ pub struct XlaInferenceSession {
     ahead: usize,
     /// What chunks of a prompt are limited by.
     scores: MostScores,
-    /// Whether the cache holds less than f32 does.
-    rounds_cache: bool,
 }
 
 impl XlaInferenceSession {
@@ -53,7 +50,6 @@ impl XlaInferenceSession {
         scores: MostScores,
     ) -> Result<Self> {
         let padding = programs.keys().copied().max().unwrap_or(1);
-        let rounds_cache = layer[0].element != ElementType::F32;
         let capacities = programs.values().map(Program::capacities).find(|it| !it.is_empty());
         let capacities = capacities.unwrap_or_default();
         let cache = KvCache::new(device, layer, capabilities.context, padding, capacities);
@@ -74,7 +70,6 @@ impl XlaInferenceSession {
             flight: VecDeque::with_capacity(ahead),
             ahead,
             scores,
-            rounds_cache,
         })
     }
 
@@ -197,7 +192,7 @@ impl XlaInferenceSession {
             message: format!(
                 "the logits at position {position} are not numbers: the weights hold NaN or \
                  infinities{}",
-                if self.rounds_cache {
+                if self.cache.rounds() {
                     ", or keys or values are too large for a KV cache in f16 (f32 holds them)"
                 } else {
                     ""
