@@ -101,40 +101,35 @@ fn median(samples: &[[f64; 2]]) -> [f64; 2] {
 /// Bytes whose every pair and quadruple is an ordinary number of a small size, in any format.
 struct Memory {
     weights: MmapMut,
-    scales: MmapMut,
 }
 
 impl Memory {
     fn new() -> Self {
-        let map = |bytes| {
-            let mut map = MmapMut::map_anon(bytes).expect("memory for weights");
-            #[cfg(target_os = "linux")]
-            let _ = map.advise(memmap2::Advice::HugePage);
-            let mut state = 1u64;
-            for bytes in map.as_chunks_mut::<8>().0 {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                *bytes = (0x3030303030303030 | state >> 32 & 0x0f0f0f0f0f0f0f0f).to_le_bytes();
-            }
-            map
-        };
-        Self { weights: map(BYTES + (64 << 20)), scales: map(BYTES / 8 + (8 << 20)) }
+        let mut weights = MmapMut::map_anon(BYTES + (64 << 20)).expect("memory for weights");
+        #[cfg(target_os = "linux")]
+        let _ = weights.advise(memmap2::Advice::HugePage);
+        let mut state = 1u64;
+        for bytes in weights.as_chunks_mut::<8>().0 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            *bytes = (0x3030303030303030 | state >> 32 & 0x0f0f0f0f0f0f0f0f).to_le_bytes();
+        }
+        Self { weights }
     }
 }
 
 /// Bytes and f32 operations a second.
 fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usize) -> [f64; 2] {
-    // Calls as (matrix shape, offset of weights, offset of scales).
+    // Calls as (columns, offset of weights).
     let mut calls = Vec::new();
-    let (mut bytes, mut scales, mut operations) = (0, 0, 0);
+    let (mut bytes, mut operations) = (0, 0);
     for (outputs, inputs) in SHAPES.into_iter().cycle() {
         if bytes >= BYTES || operations >= OPERATIONS {
             break;
         }
         operations += 2 * rows * outputs * inputs;
         for _ in 0..outputs / LANES / RUN {
-            calls.push((inputs, bytes, scales));
+            calls.push((inputs, bytes));
             bytes += RUN * format.block_bytes(inputs);
-            scales += RUN * format.groups(inputs) * LANES * 2;
         }
     }
 
@@ -143,10 +138,9 @@ fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usi
     let next = AtomicUsize::new(0);
     let seconds = together(threads, |_| {
         let mut y = vec![0f32; rows * RUN * LANES];
-        while let Some(&(columns, weights, scales)) = calls.get(next.fetch_add(1, Relaxed)) {
+        while let Some(&(columns, weights)) = calls.get(next.fetch_add(1, Relaxed)) {
             let product = Product {
                 weights: memory.weights[weights..].as_ptr(),
-                scales: memory.scales[scales..].as_ptr().cast(),
                 index: std::ptr::null(),
                 x: x.as_ptr().cast(),
                 y: y.as_mut_ptr(),
@@ -162,7 +156,7 @@ fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usi
         }
         std::hint::black_box(&y);
     });
-    [(bytes + scales) as f64 / seconds, operations as f64 / seconds]
+    [bytes as f64 / seconds, operations as f64 / seconds]
 }
 
 /// Bytes and f32 operations a second, of `rows` rows behind `start` tokens in as many layers as the

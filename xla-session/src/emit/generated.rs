@@ -2,23 +2,13 @@
 
 use super::builder::{Combine, Generic, Value};
 use super::linear::Matrix;
+use super::rows::Columns;
 use super::tiles::{CpuTiles, FEW};
-use super::{Emitter, Format, int6, multiply_add};
-use crate::quantise::{GROUP, LARGEST_ACTIVATION};
-
-/// The end of a body: adds `in0` times the weight `wide`, which has the scale `in2`.
-macro_rules! scaled_multiply_add {
-    () => {
-        "%scale = arith.extf %in2 : f16 to f32
-         %weight = arith.mulf %wide, %scale : f32
-         %product = arith.mulf %in0, %weight : f32
-         %sum = arith.addf %acc, %product : f32
-         linalg.yield %sum : f32"
-    };
-}
+use super::{Emitter, multiply_add};
+use crate::quantise::LARGEST_ACTIVATION;
 
 impl Emitter<'_> {
-    /// See [`packed_product`](Self::packed_product).
+    /// See [`cpu_product`](Self::cpu_product).
     pub(super) fn generated_product(
         &mut self,
         x: &Value,
@@ -26,7 +16,7 @@ impl Emitter<'_> {
         tiles: &CpuTiles,
     ) -> Value {
         match &matrix.scales {
-            Some(scales) => self.scaled_product(x, matrix, &scales.clone()),
+            Some(_) => self.scaled_product(x, matrix),
             None => {
                 let x = self.rounded(x, matrix.format);
                 self.float_product(&x, &matrix.weights, tiles)
@@ -94,90 +84,33 @@ impl Emitter<'_> {
         self.b.reshape(&y, &[rows, blocks * lanes])
     }
 
-    /// Quantised weights with their scales. Right, not fast: a loop over the groups' columns.
-    fn scaled_product(&mut self, x: &Value, matrix: &Matrix, scales: &Value) -> Value {
-        let (rows, columns) = (x.dims()[0], matrix.columns);
-        let &[blocks, groups, lanes] = scales.dims() else { unreachable!("scales have 3 dims") };
-        let x = self.b.pad_last(x, groups * GROUP - columns);
-        let x = self.b.reshape(&x, &[rows, groups, GROUP]);
+    /// Quantised weights in rows, with their scales. Right, not fast: a loop over the groups'
+    /// columns.
+    fn scaled_product(&mut self, x: &Value, matrix: &Matrix) -> Value {
+        let shape = Columns::of(matrix);
+        let x = self.grouped_rows(x, shape);
         let x = self.rounded_to_16_bits(&x);
-        let zero = self.b.fill("0.0", &[rows, blocks, lanes], None);
-        let y = if matrix.format == Format::Int8 {
-            let weights = self.b.reshape(&matrix.weights, &[blocks, groups, GROUP, lanes]);
-            self.b.generic(
-                &Generic {
-                    loops: "m,n,b,g,k",
-                    inputs: &[(&x, "m,g,k"), (&weights, "n,g,k,b"), (scales, "n,g,b")],
-                    result: "m,n,b",
-                    body: concat!(
-                        "%wide = arith.sitofp %in1 : i8 to f32\n",
-                        scaled_multiply_add!()
-                    ),
-                    config: None,
-                },
-                &zero,
-            )
-        } else if matrix.format == Format::Int6 {
-            let (most, [low, high]) = self.split_int6(&matrix.weights);
-            let x_of = |emitter: &mut Self, low, high, dims: &[usize]| {
-                let x = emitter.b.slice(&x, 2, low, high);
-                emitter.b.reshape(&x, &[&[rows, groups], dims].concat())
-            };
-            let x_most = x_of(self, 0, 24, &[6, 2, 2]);
-            let x_rest = x_of(self, 24, GROUP, &[2, 2, 2]);
-            let body = int6::integer_of_most("%in1", 5) + scaled_multiply_add!();
-            let y = self.b.generic(
-                &Generic {
-                    loops: "m,n,b,g,w,p,h",
-                    inputs: &[(&x_most, "m,g,w,p,h"), (&most, "n,g,w,b"), (scales, "n,g,b")],
-                    result: "m,n,b",
-                    body: &body,
-                    config: None,
-                },
-                &zero,
-            );
-            let body = int6::integer_of_rest("%in1", "%in3", 5) + scaled_multiply_add!();
-            self.b.generic(
-                &Generic {
-                    loops: "m,n,b,g,w,p,h",
-                    inputs: &[
-                        (&x_rest, "m,g,w,p,h"),
-                        (&low, "n,g,w,p,b"),
-                        (scales, "n,g,b"),
-                        (&high, "n,g,w,b"),
-                    ],
-                    result: "m,n,b",
-                    body: &body,
-                    config: None,
-                },
-                &y,
-            )
-        } else {
-            let x = self.b.reshape(&x, &[rows, groups, GROUP / 8, 8]);
-            self.b.generic(
-                &Generic {
-                    loops: "m,n,b,g,j,i",
-                    inputs: &[(&x, "m,g,j,i"), (&matrix.weights, "n,g,j,b"), (scales, "n,g,b")],
-                    result: "m,n,b",
-                    body: concat!(
-                        "%i = linalg.index 5 : index
-                         %i32 = arith.index_cast %i : index to i32
-                         %four = arith.constant 4 : i32
-                         %shift = arith.muli %i32, %four : i32
-                         %shifted = arith.shrui %in1, %shift : i32
-                         %fifteen = arith.constant 15 : i32
-                         %nibble = arith.andi %shifted, %fifteen : i32
-                         %eight = arith.constant 8 : i32
-                         %integer = arith.subi %nibble, %eight : i32
-                         %wide = arith.sitofp %integer : i32 to f32\n",
-                        scaled_multiply_add!()
-                    ),
-                    config: None,
-                },
-                &zero,
-            )
-        };
-        self.b.reshape(&y, &[rows, blocks * lanes])
+        let activations = format!("m,{}", shape.activations);
+        let mut inputs = vec![(x, activations.as_str())];
+        let mut body = String::new();
+        let weight = self.operands(matrix, shape, &mut inputs, &mut body, 0);
+        body += &format!(
+            "%product = arith.mulf {weight}, %in0 : f32
+             %sum = arith.addf %acc, %product : f32
+             linalg.yield %sum : f32"
+        );
+        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
+        let zero = self.b.fill("0.0", &[inputs[0].0.dims()[0], matrix.rows], None);
+        self.b.generic(
+            &Generic {
+                loops: &format!("m,n,{}", shape.activations),
+                inputs: &inputs,
+                result: "m,n",
+                body: &body,
+                config: None,
+            },
+            &zero,
+        )
     }
 
     /// Groups of activations, `[rows, groups, 32]`, as the kernels round them: to multiples of a

@@ -55,7 +55,7 @@ pub enum Source {
     Values(usize),
     /// A weight, in the layout that the target wants.
     Weight(WeightSpec),
-    /// The scales of a quantised weight, `[blocks, groups, lanes]` or `[rows, groups]` of f16.
+    /// The scales of a quantised weight that lies in [rows](Layout::Rows), `[rows, groups]` of f16.
     Scales(WeightSpec),
     /// Where each block of a compressed weight begins, `[blocks]` of i64: bytes from its first one.
     Blocks(WeightSpec),
@@ -92,9 +92,8 @@ pub enum Layout {
     Rows,
     /// `[ceil(rows / lanes), columns, lanes]`: `lanes` consecutive rows interleaved, so that a
     /// vector register holds the same column of each. Rows behind the last are zero. Quantised
-    /// weights have whole groups of columns, those behind the last zero; int4 is
-    /// `[blocks, groups, 4, lanes]` of i32, whose nibble `i` is weight `8 j + i` of its group, plus 8;
-    /// int6 is `[blocks, groups, 6, lanes]`, see [`pack_int6`](crate::quantise::pack_int6).
+    /// weights, which only kernels read so, are `[ceil(rows / lanes), bytes]`, each block as
+    /// [`pack_block`](crate::quantise::pack_block) has it, its scales among them.
     Packed {
         /// Rows in one block.
         lanes: usize,
@@ -124,11 +123,9 @@ impl WeightSpec {
             },
             Layout::Packed { lanes } => {
                 let blocks = self.rows().div_ceil(lanes);
-                match self.format {
-                    Format::Int8 => vec![blocks, self.groups() * GROUP, lanes],
-                    Format::Int6 => vec![blocks, self.groups(), 6, lanes],
-                    Format::Int4 => vec![blocks, self.groups(), 4, lanes],
-                    _ => vec![blocks, self.columns, lanes],
+                match self.format.is_quantised() {
+                    true => vec![blocks, self.format.block_bytes(self.columns)],
+                    false => vec![blocks, self.columns, lanes],
                 }
             }
             Layout::Compressed { .. } => vec![DYNAMIC],
@@ -136,15 +133,10 @@ impl WeightSpec {
         TensorType::new(&dims, self.element())
     }
 
-    /// The type of the tensor that holds their scales, when they have any.
+    /// The type of the tensor that holds their scales, when they have one of their own.
     pub fn scales(&self) -> Option<TensorType> {
-        let dims = match self.layout {
-            Layout::Rows => vec![self.rows(), self.groups()],
-            Layout::Packed { lanes } | Layout::Compressed { lanes } => {
-                vec![self.rows().div_ceil(lanes), self.groups(), lanes]
-            }
-        };
-        self.format.is_quantised().then(|| TensorType::new(&dims, ElementType::F16))
+        let own = self.format.is_quantised() && self.layout == Layout::Rows;
+        own.then(|| TensorType::new(&[self.rows(), self.groups()], ElementType::F16))
     }
 
     /// The type of the tensor that says where each block begins, when they are compressed.
@@ -179,8 +171,7 @@ impl WeightSpec {
             (Format::F32, _) => ElementType::F32,
             (Format::F16, _) => ElementType::F16,
             (Format::Bf16 | Format::Bf16Rounded, _) => ElementType::Bf16,
-            (Format::Int8, _) | (Format::Int4, Layout::Rows) => ElementType::I8,
-            (Format::Int6, _) | (Format::Int4, Layout::Packed { .. }) => ElementType::I32,
+            (Format::Int8 | Format::Int6 | Format::Int4, _) => ElementType::I8,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::kernels::LANES;
 pub(super) struct Matrix {
     /// As [`WeightSpec::ty`] has it.
     pub weights: Value,
-    /// As [`WeightSpec::scales`] has them.
+    /// As [`WeightSpec::scales`] has them, where they have a tensor of their own.
     pub scales: Option<Value>,
     /// As [`WeightSpec::blocks`] has them.
     pub offsets: Option<Value>,
@@ -72,7 +72,7 @@ impl Emitter<'_> {
             Target::Cpu(_) => {
                 let parts: Vec<_> = group.iter().map(|l| (l.weight(), l.rows)).collect();
                 let weight = self.matrix(&parts, columns, Layout::Packed { lanes: LANES });
-                let y = self.packed_product(x, &weight);
+                let y = self.cpu_product(x, &weight);
                 let width = group.iter().map(|linear| linear.rows).sum();
                 self.b.slice(&y, 1, 0, width)
             }
@@ -134,9 +134,9 @@ impl Emitter<'_> {
         self.linears(x, &[linear])
     }
 
-    /// `x` `[rows, columns]` times a packed matrix; its rows with the padding of the last block,
-    /// `[rows, blocks * lanes]`.
-    pub(super) fn packed_product(&mut self, x: &Value, matrix: &Matrix) -> Value {
+    /// `x` `[rows, columns]` times a matrix as CPUs have it; its rows, with the padding of the last
+    /// block where it has blocks: `[rows, blocks * lanes]`.
+    pub(super) fn cpu_product(&mut self, x: &Value, matrix: &Matrix) -> Value {
         let Target::Cpu(tiles) = self.target else { unreachable!("a CPU's layout") };
         if tiles.kernels {
             self.called_product(x, matrix, tiles)
@@ -160,7 +160,6 @@ impl Emitter<'_> {
             _ => x.clone(),
         };
         let mut inputs = vec![&matrix.weights];
-        inputs.extend(&matrix.scales);
         inputs.extend(&matrix.offsets);
         inputs.push(&x);
         let used = if rows == 1 { 1.into() } else { self.used_of(rows) };
@@ -183,13 +182,13 @@ impl Emitter<'_> {
         layout: Layout,
     ) -> Matrix {
         let format = self.formats.of(parts.iter().map(|(name, _)| name.as_str()));
+        let layout = self.layout(layout, format, columns);
         let format = match (format, layout) {
             // Six bits lie in words of several lanes; row by row eight take their place.
             (Format::Int6, Layout::Rows) => Format::Int8,
             (format, _) => format,
         };
         let parts = parts.to_vec();
-        let layout = self.compressed(layout, format, columns);
         let spec = WeightSpec { parts, columns, format: format.stored(), layout };
         let scales = spec
             .scales()
@@ -201,15 +200,18 @@ impl Emitter<'_> {
         Matrix { weights: self.weight(spec), scales, offsets, format, rows, columns }
     }
 
-    /// `layout`, compressed where kernels read what it holds.
-    fn compressed(&self, layout: Layout, format: Format, columns: usize) -> Layout {
-        match (layout, self.target) {
-            (Layout::Packed { lanes }, Target::Cpu(tiles))
-                if tiles.compressed() && format.is_compressible(columns) =>
-            {
-                Layout::Compressed { lanes }
-            }
-            _ => layout,
+    /// What lies so in place of `layout`: where kernels read packed floats they are compressed, and
+    /// where none read packed integers these are in rows.
+    fn layout(&self, layout: Layout, format: Format, columns: usize) -> Layout {
+        let (Layout::Packed { lanes }, Target::Cpu(tiles)) = (layout, self.target) else {
+            return layout;
+        };
+        if tiles.compressed() && format.is_compressible(columns) {
+            Layout::Compressed { lanes }
+        } else if format.is_quantised() && !tiles.kernels {
+            Layout::Rows
+        } else {
+            layout
         }
     }
 

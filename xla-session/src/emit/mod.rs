@@ -13,12 +13,12 @@ mod export;
 mod function;
 mod generated;
 mod graph;
-mod int6;
 mod kv_cache;
 mod linear;
 mod model;
 mod norm;
 mod rope;
+mod rows;
 mod tiles;
 
 use std::collections::BTreeMap;

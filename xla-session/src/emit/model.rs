@@ -4,9 +4,8 @@ use super::builder::{Kernel, Value};
 use super::graph::{Layout, Source};
 use super::linear::{Linear, Matrix};
 use super::rope::Angles;
-use super::{ElementType, Emitter, Format, Target};
+use super::{ElementType, Emitter, Target};
 use crate::kernels::LANES;
-use crate::quantise::GROUP;
 
 /// Rows that an MLP takes at a time.
 const MLP_ROWS: usize = 128;
@@ -140,7 +139,7 @@ impl Emitter<'_> {
             Target::Cpu(_) if config.tie_word_embeddings || quantised => {
                 let layout = Layout::Packed { lanes: LANES };
                 let table = self.matrix(&parts, config.hidden_size, layout);
-                self.gather_packed(&table, &tokens)
+                self.cpu_gather(&table, &tokens)
             }
             Target::Cuda(_) => {
                 let table = self.matrix(&parts, config.hidden_size, Layout::Rows);
@@ -156,32 +155,26 @@ impl Emitter<'_> {
         if self.has_barriers() && self.rows > 1 { self.b.barrier(&x) } else { x }
     }
 
-    /// Rows of a packed matrix at `indices`, widened, `[indices, columns]`.
-    fn gather_packed(&mut self, table: &Matrix, indices: &Value) -> Value {
+    /// Rows of a matrix as CPUs have it at `indices`, widened, `[indices, columns]`.
+    fn cpu_gather(&mut self, table: &Matrix, indices: &Value) -> Value {
         let (n, columns) = (indices.dims()[0], table.columns);
-        if let Some(offsets) = &table.offsets {
+        if table.scales.is_some() {
+            return self.gather_row_major(table, indices);
+        }
+        if table.format.is_quantised() || table.offsets.is_some() {
+            let mut inputs = vec![&table.weights];
+            inputs.extend(&table.offsets);
+            inputs.push(indices);
             let kernel = Kernel {
                 symbol: &table.symbol("rows"),
-                inputs: &[&table.weights, offsets, indices],
+                inputs: &inputs,
                 scalars: &[table.rows.into(), columns.into()],
                 work_items: n,
             };
             return self.b.kernel(&kernel, &[n, columns]);
         }
-        if let (Format::Int6, Some(scales)) = (table.format, &table.scales) {
-            return self.gather_int6(table, scales, indices);
-        }
         let rows = self.b.gather_lanes(&table.weights, indices);
-        let rows = self.b.convert(&rows, ElementType::F32);
-        let Some(scales) = &table.scales else { return rows };
-        debug_assert_eq!(table.format, Format::Int8, "int4 is not gathered");
-        let scales = self.b.gather_lanes(scales, indices);
-        let scales = self.b.convert(&scales, ElementType::F32);
-        let groups = scales.dims()[1];
-        let scales = self.b.broadcast(&scales, &[n, groups, GROUP], &[0, 1]);
-        let scales = self.b.reshape(&scales, &[n, groups * GROUP]);
-        let rows = self.b.mul(&rows, &scales);
-        self.b.slice(&rows, 1, 0, columns)
+        self.b.convert(&rows, ElementType::F32)
     }
 
     /// The logits of the wanted row, `[vocab_size]` or more when the table is padded.
@@ -211,7 +204,7 @@ impl Emitter<'_> {
                 let parts = [(format!("{name}.weight"), config.vocab_size)];
                 let layout = Layout::Packed { lanes: LANES };
                 let weight = self.matrix(&parts, config.hidden_size, layout);
-                self.packed_product(&row, &weight)
+                self.cpu_product(&row, &weight)
             }
         };
         let n = logits.dims()[1];

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use super::tile::{AHEAD, Job, STEP, Tile};
 use super::vector::Vector;
 use super::{LANES, Product};
-use crate::quantise::{GROUP, LARGEST_ACTIVATION};
+use crate::quantise::{GROUP, LARGEST_ACTIVATION, SCALES};
 
 /// Pairs of columns of a group, and of [`STEP`] columns.
 pub(super) const PAIRS: usize = GROUP / 2;
@@ -34,7 +34,7 @@ pub(super) trait Rounding: 'static {
 /// A stored format as types see it; [`Format`](super::Format) is its value. A group is arranged in
 /// pairs: the columns that meet those of [`pairs`](Self::pairs), the first in the low half.
 pub(super) trait Integer: Rounding {
-    /// Bytes of a group of a block.
+    /// Bytes of the weights of a group of a block.
     const GROUP_BYTES: usize;
 
     /// Pair `i` of the group that starts at `group`; `i` is a constant after inlining.
@@ -47,7 +47,7 @@ pub(super) trait Integer: Rounding {
 
 /// How a group of columns is multiplied.
 pub(super) trait Group<V: Vector>: Rounding {
-    /// Bytes of a group of a block.
+    /// Bytes of the weights of a group of a block; its scales lie behind them.
     const BYTES: usize;
 
     /// Adds the group's products of `M` rows, `stride` apart at `x`, with `R` blocks, `apart` bytes
@@ -313,7 +313,6 @@ unsafe fn round<F: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32
 pub(super) struct IntegerTile<F> {
     weights: *const u8,
     block_bytes: usize,
-    scales: *const u16,
     x: Rounded,
     y: *mut f32,
     y_stride: usize,
@@ -337,8 +336,7 @@ impl<F> IntegerTile<F> {
     {
         Self {
             weights: p.weights,
-            block_bytes: x.groups * F::BYTES,
-            scales: p.scales,
+            block_bytes: x.groups * (F::BYTES + SCALES),
             x,
             y: p.y,
             y_stride: p.stride,
@@ -358,7 +356,6 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
         unsafe {
             Self {
                 weights: self.weights.add(block * self.block_bytes),
-                scales: self.scales.add(block * self.x.groups * LANES),
                 y: self.y.add(block * LANES),
                 blocks,
                 ..self
@@ -390,7 +387,6 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
                 V::splat(0.0).store(sum_of(0, sum));
             }
             let weights = self.weights.add(block * self.block_bytes);
-            let scales = self.scales.add(block * groups * LANES);
             for group in 0..groups {
                 let mut group_sums = [[V::splat_i32(0); M]; R];
                 if F::OFFSET != 0 {
@@ -401,12 +397,12 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
                         }
                     }
                 }
-                let weights = weights.add(group * F::BYTES);
+                let weights = weights.add(group * (F::BYTES + SCALES));
                 let x = self.x.pairs.add(group * PAIRS);
                 let apart = step * self.block_bytes;
                 F::add(&mut group_sums, weights, apart, x, stride);
                 for (r, group_sums) in group_sums.into_iter().enumerate() {
-                    let scale = V::load_f16(scales.add((r * step * groups + group) * LANES).cast());
+                    let scale = V::load_f16(weights.add(r * apart + F::BYTES).cast());
                     for (m, group_sum) in group_sums.into_iter().enumerate() {
                         let x_scale = V::splat(*self.x.scales.add(m * groups + group));
                         let group_sum = V::from_i32(group_sum).mul(scale);

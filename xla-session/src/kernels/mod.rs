@@ -56,12 +56,13 @@ pub use compressed::{
 pub use kv_cache::{KV_BLOCK, KvFormat};
 
 use crate::checkpoint::Dtype;
+use crate::quantise::{GROUP, SCALES};
 
 /// Output rows of a block of packed weights.
 pub const LANES: usize = 16;
 
 /// How packed weights are stored, and what meets them. `blocks` counts [`LANES`] output rows each;
-/// `groups` counts [`GROUP`](crate::quantise::GROUP) columns each, the last one padded with zeros.
+/// `groups` counts [`GROUP`] columns each, the last one padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `[blocks, columns, 16]` f32.
@@ -72,13 +73,12 @@ pub enum Format {
     Bf16Rounded,
     /// `[blocks, columns, 16]` IEEE half.
     F16,
-    /// `[blocks, groups * 32, 16]` i8; scales `[blocks, groups, 16]` f16.
+    /// `[blocks, groups]` of 32 columns and their scales, as
+    /// [`pack_block`](crate::quantise::pack_block) has them.
     Int8,
-    /// `[blocks, groups, 6, 16]` u32 with each column plus 32 where
-    /// [`pack_int6`](crate::quantise::pack_int6) says; scales as for [`Format::Int8`].
+    /// As [`Format::Int8`], of six bits.
     Int6,
-    /// `[blocks, groups, 4, 16]` u32, nibble `i` of word `j` being column `8 * j + i`, stored
-    /// plus 8; scales as for [`Format::Int8`].
+    /// As [`Format::Int8`], of four bits.
     Int4,
 }
 
@@ -123,17 +123,26 @@ impl Format {
         match self {
             Self::F32 => columns * LANES * 4,
             Self::Bf16 | Self::Bf16Rounded | Self::F16 => columns * LANES * 2,
-            Self::Int8 => self.groups(columns) * 512,
-            Self::Int6 => self.groups(columns) * 384,
-            Self::Int4 => self.groups(columns) * 256,
+            Self::Int8 | Self::Int6 | Self::Int4 => self.groups(columns) * self.group_bytes(),
         }
     }
 
-    /// Scales of one lane of a block: none for float formats.
+    /// Bytes of a group of a block, its weights and their scales: none for float formats.
+    pub fn group_bytes(self) -> usize {
+        let bits = match self {
+            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => return 0,
+            Self::Int8 => 8,
+            Self::Int6 => 6,
+            Self::Int4 => 4,
+        };
+        GROUP * LANES * bits / 8 + SCALES
+    }
+
+    /// Groups of one lane of a block: none for float formats.
     pub fn groups(self, columns: usize) -> usize {
         match self {
             Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => 0,
-            Self::Int8 | Self::Int6 | Self::Int4 => columns.div_ceil(crate::quantise::GROUP),
+            Self::Int8 | Self::Int6 | Self::Int4 => columns.div_ceil(GROUP),
         }
     }
 }
@@ -156,8 +165,6 @@ impl From<Dtype> for Format {
 pub struct Product {
     /// The first block of the run.
     pub weights: *const u8,
-    /// f16 bits of the first block's scales; not read for float formats.
-    pub scales: *const u16,
     /// For compressed weights, the byte offset of each block of the run from `weights`, which then
     /// is the matrix's first byte; not read otherwise.
     pub index: *const u64,

@@ -5,9 +5,6 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use super::*;
 use crate::quantise;
 
-type Pack = fn(&[&[f32]], &mut [u8], &mut [f16]);
-type Unpack = fn(&[u8], &[f16], &mut [&mut [f32]]);
-
 /// Uniform in -1.0..1.0.
 fn random(rng: &mut ChaCha8Rng) -> f32 {
     rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0
@@ -19,7 +16,6 @@ struct Weights {
     columns: usize,
     blocks: usize,
     bytes: Vec<u8>,
-    scales: Vec<f16>,
     /// `[blocks * 16, columns]`
     rows: Vec<Vec<f32>>,
 }
@@ -32,7 +28,7 @@ impl Weights {
                 (0..columns).map(|_| size * random(rng)).collect()
             })
             .collect();
-        let (mut bytes, mut scales) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
         for block in rows.chunks_mut(LANES) {
             match format {
                 Format::F32 | Format::Bf16 | Format::Bf16Rounded | Format::F16 => {
@@ -56,26 +52,18 @@ impl Weights {
                     }
                 }
                 Format::Int8 | Format::Int6 | Format::Int4 => {
-                    let (pack, unpack): (Pack, Unpack) = match format {
-                        Format::Int8 => (quantise::pack_int8, quantise::unpack_int8),
-                        Format::Int6 => (quantise::pack_int6, quantise::unpack_int6),
-                        _ => (quantise::pack_int4, quantise::unpack_int4),
-                    };
-                    let mut values = vec![0; format.block_bytes(columns)];
-                    let mut block_scales = vec![f16::ZERO; format.groups(columns) * LANES];
+                    let mut packed = vec![0; format.block_bytes(columns)];
                     let given: Vec<&[f32]> = block.iter().map(Vec::as_slice).collect();
-                    pack(&given, &mut values, &mut block_scales);
-                    let mut stored: Vec<&mut [f32]> =
-                        block.iter_mut().map(Vec::as_mut_slice).collect();
-                    unpack(&values, &block_scales, &mut stored);
-                    bytes.extend(values);
-                    scales.extend(block_scales);
+                    quantise::pack_block(format, &given, &mut packed);
+                    for (lane, row) in block.iter_mut().enumerate() {
+                        quantise::unpack_row(format, &packed, lane, row);
+                    }
+                    bytes.extend(packed);
                 }
             }
         }
         assert_eq!(bytes.len(), blocks * format.block_bytes(columns));
-        assert_eq!(scales.len(), blocks * format.groups(columns) * LANES);
-        Self { format, columns, blocks, bytes, scales, rows }
+        Self { format, columns, blocks, bytes, rows }
     }
 
     /// Activations in the bytes that the format takes.
@@ -125,7 +113,6 @@ impl Weights {
             }
             let product = Product {
                 weights: self.bytes.as_ptr(),
-                scales: self.scales.as_ptr().cast(),
                 index: std::ptr::null(),
                 x: bytes.as_ptr(),
                 y: y.as_mut_ptr(),
@@ -211,7 +198,6 @@ fn activations_that_are_not_finite_are_not_hidden() {
                 let mut y = [0f32; LANES];
                 let product = Product {
                     weights: weights.bytes.as_ptr(),
-                    scales: weights.scales.as_ptr().cast(),
                     index: std::ptr::null(),
                     x: x.as_ptr(),
                     y: y.as_mut_ptr(),

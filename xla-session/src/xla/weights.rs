@@ -318,36 +318,41 @@ mod tests {
     fn images_of_this_version_have_these_bytes() {
         const EXPECTED: [(u32, Precision, &str); 5] = [
             (
-                3,
+                4,
                 Precision::Stored,
-                "73ca454a4e2b7ca5a2e73d1d91812c879cc78ff5a71defd52a4d90ca1f789b07",
+                "9230828f76465120c438b0fe840a8c0e69b24a9b2a9d8db301c7e0c2c0c4e05b",
             ),
-            (3, Precision::F32, "185520f39c4d9d129c507b9b5c36690b33fecb88f94c6fd18e5b6274fd3b878c"),
+            (4, Precision::F32, "4ecfa2f1d7ad25c3b5eaf3b055e0cd21f81dd26d8e611f40d406d47233fcf5c4"),
             (
-                3,
+                4,
                 Precision::Bf16,
-                "01c085d7b05f99ecb5100a3acfb9c5d970102449b01b08d1dda73d173d2ba30c",
+                "54c8546162f277f1ad09fe213be025dbe62275af558c0b423f06e130c29d68a8",
             ),
             (
-                3,
+                4,
                 Precision::Int8,
-                "36d43466447fe6cecfb4bbba3e91b9d7c63aef2f48a5324c53a063391134c03e",
+                "94c2cdba72880f8e8a90006d60a717b351b7913475ccdc43e54e868229151ddf",
             ),
             (
-                3,
+                4,
                 Precision::Int4,
-                "dcac26bcaa6aa49996a41f6fe072e341c9ca50a1dda8e1e4f83f4c7f42e3c4d8",
+                "5ba36c164b2233c92185eb6b219db09e4fb2db6498dfd529a04dad71fd63ea1c",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
         let actual = EXPECTED.map(|(_, precision, _)| {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
-            let target = Target::Cpu(CpuTiles::new(Isa::Portable, 1));
-            let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
-            let mut bytes = (Vec::new(), 0);
-            pack(&checkpoint, &Image::new(&specs), &SessionOptions::default(), &mut bytes).unwrap();
+            let mut digest = Sha256::new();
+            for kernels in [false, true] {
+                let target = Target::Cpu(CpuTiles::new(Isa::Portable, 1).with_kernels(kernels));
+                let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
+                let (image, options) = (Image::new(&specs), SessionOptions::default());
+                let mut bytes = (Vec::new(), 0);
+                pack(&checkpoint, &image, &options, &mut bytes).unwrap();
+                digest.update(&bytes.0[..bytes.1]);
+            }
             let digest: String =
-                Sha256::digest(&bytes.0).iter().map(|byte| format!("{byte:02x}")).collect();
+                digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
             (image::VERSION, precision, digest)
         });
         let expected = EXPECTED.map(|(version, precision, it)| (version, precision, it.to_owned()));

@@ -151,7 +151,6 @@ impl Weights {
             let mut y = vec![GUARD; rows * stride];
             let product = Product {
                 weights: self.stored.as_ptr(),
-                scales: std::ptr::null(),
                 index: self.index.as_ptr(),
                 x: bytes.as_ptr(),
                 y: y.as_mut_ptr(),
@@ -232,7 +231,6 @@ fn activations_that_are_not_finite_are_not_hidden() {
                     let mut y = vec![0f32; rows * LANES];
                     let product = Product {
                         weights: weights.stored.as_ptr(),
-                        scales: std::ptr::null(),
                         index: weights.index.as_ptr(),
                         x: x.as_ptr(),
                         y: y.as_mut_ptr(),

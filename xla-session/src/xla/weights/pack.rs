@@ -7,13 +7,11 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::image::{self, ALIGNMENT, Image, Plane, Planes};
-use crate::Result;
 use crate::backend::{Event, SessionOptions};
 use crate::checkpoint::{Checkpoint, Dtype, Tensor};
 use crate::emit::builder::TensorType;
 use crate::emit::{Format, Layout, WeightSpec};
-use crate::kernels;
-use crate::quantise::{pack_int4, pack_int4_row, pack_int6, pack_int8, pack_int8_row};
+use crate::{Result, kernels, quantise};
 
 /// Bytes that are packed at a time, on all threads. The pages they came from are given back then:
 /// bounds what packing needs beyond the image itself.
@@ -261,14 +259,8 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
             });
         }
         (Format::F16 | Format::Bf16, [out]) => interleave::<2>(&stored(rows), out, lanes),
-        (Format::Int8, [values, scales]) => {
-            widened(rows, |rows| pack_int8(rows, values, bytemuck::cast_slice_mut(scales)));
-        }
-        (Format::Int6, [values, scales]) => {
-            widened(rows, |rows| pack_int6(rows, values, bytemuck::cast_slice_mut(scales)));
-        }
-        (Format::Int4, [values, scales]) => {
-            widened(rows, |rows| pack_int4(rows, values, bytemuck::cast_slice_mut(scales)));
+        (Format::Int8 | Format::Int6 | Format::Int4, [out]) => {
+            widened(rows, |rows| quantise::pack_block(format, rows, out));
         }
         (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
     }
@@ -289,8 +281,8 @@ fn pack_row(format: Format, row: &Row<'_>, planes: &mut [&mut [u8]]) {
             rounded.convert_from_f32_slice(rows[0]);
         }),
         (Format::F16 | Format::Bf16, [out]) => out.copy_from_slice(stored(row)[0]),
-        (Format::Int8, [values, scales]) => one(pack_int8_row, values, scales),
-        (Format::Int4, [values, scales]) => one(pack_int4_row, values, scales),
+        (Format::Int8, [values, scales]) => one(quantise::pack_int8_row, values, scales),
+        (Format::Int4, [values, scales]) => one(quantise::pack_int4_row, values, scales),
         (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
     }
 }

@@ -1,0 +1,109 @@
+//! Weights that lie row by row, `[rows, columns]` or `[rows, groups, 32]` where they are quantised,
+//! as loop nests read them.
+
+use super::builder::Value;
+use super::linear::Matrix;
+use super::{ElementType, Emitter, Format};
+use crate::quantise::GROUP;
+
+impl Emitter<'_> {
+    /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. Indices behind the
+    /// last row take the last.
+    pub(super) fn gather_row_major(&mut self, table: &Matrix, indices: &Value) -> Value {
+        let n = indices.dims()[0];
+        let Some(scales) = &table.scales else {
+            let rows = self.b.gather_rows(&table.weights, indices);
+            return self.b.convert(&rows, ElementType::F32);
+        };
+        debug_assert_eq!(table.format, Format::Int8, "the only quantised format that is gathered");
+        let &[rows, groups, _] = table.weights.dims() else { unreachable!("groups have 3 dims") };
+        let weights = self.b.reshape(&table.weights, &[rows, groups * GROUP]);
+        let weights = self.b.gather_rows(&weights, indices);
+        let weights = self.b.convert(&weights, ElementType::F32);
+        let scales = self.b.gather_rows(&scales.clone(), indices);
+        let scales = self.b.convert(&scales, ElementType::F32);
+        let scales = self.b.broadcast(&scales, &[n, groups, GROUP], &[0, 1]);
+        let scales = self.b.reshape(&scales, &[n, groups * GROUP]);
+        let weights = self.b.mul(&weights, &scales);
+        self.b.slice(&weights, 1, 0, table.columns)
+    }
+
+    /// `x` `[rows, columns]` as loops over `shape` read it.
+    pub(super) fn grouped_rows(&mut self, x: &Value, shape: Columns) -> Value {
+        if !shape.grouped {
+            return x.clone();
+        }
+        let &[rows, columns] = x.dims() else { unreachable!("rows of columns") };
+        let groups = columns.div_ceil(GROUP);
+        let x = self.b.pad_last(x, groups * GROUP - columns);
+        self.b.reshape(&x, &[rows, groups, GROUP])
+    }
+
+    /// The weights as they are multiplied: int4 is stored as bytes, which no argument can say.
+    fn integers(&mut self, matrix: &Matrix) -> Value {
+        let bytes = &matrix.weights;
+        if matrix.format != Format::Int4 {
+            return bytes.clone();
+        }
+        let &[rows, groups, _] = bytes.dims() else { unreachable!("groups have 3 dims") };
+        let dims = [rows, groups, GROUP];
+        let text = format!(
+            "flow.tensor.bitcast {} : {} -> tensor<{rows}x{groups}x{GROUP}xi4>",
+            bytes.name, bytes.ty
+        );
+        self.b.op(&dims, ElementType::I4, text)
+    }
+
+    /// Adds what the weights of `matrix` need to `inputs` and to `body`; returns the name of the
+    /// weight as f32.
+    pub(super) fn operands(
+        &mut self,
+        matrix: &Matrix,
+        shape: Columns,
+        inputs: &mut Vec<(Value, &str)>,
+        body: &mut String,
+        number: usize,
+    ) -> String {
+        let weights = self.integers(matrix);
+        let (at, element) = (inputs.len(), weights.ty.element.as_str());
+        inputs.push((weights, shape.weights));
+        let widen = match matrix.format {
+            Format::F32 => return format!("%in{at}"),
+            Format::F16 | Format::Bf16 | Format::Bf16Rounded => "extf",
+            Format::Int8 | Format::Int6 | Format::Int4 => "sitofp",
+        };
+        *body += &format!("%wide{number} = arith.{widen} %in{at} : {element} to f32\n");
+        let Some(scales) = &matrix.scales else { return format!("%wide{number}") };
+        inputs.push((scales.clone(), "n,G"));
+        // In this order: the compiler takes a product of weight and activation first for a
+        // contraction, and loses the tiles.
+        *body += &format!(
+            "%scale{number} = arith.extf %in{} : f16 to f32
+             %weight{number} = arith.mulf %wide{number}, %scale{number} : f32\n",
+            at + 1
+        );
+        format!("%weight{number}")
+    }
+}
+
+/// How loops walk along the columns of a matrix.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Columns {
+    /// Whether in groups that share a scale.
+    pub grouped: bool,
+    /// The loops of a row of activations.
+    pub activations: &'static str,
+    /// The loops of the weights.
+    pub weights: &'static str,
+}
+
+impl Columns {
+    /// Those of `matrix`.
+    pub fn of(matrix: &Matrix) -> Self {
+        if matrix.format.is_quantised() {
+            Self { grouped: true, activations: "G,k", weights: "n,G,k" }
+        } else {
+            Self { grouped: false, activations: "k", weights: "n,k" }
+        }
+    }
+}
