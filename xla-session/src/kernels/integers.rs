@@ -402,7 +402,9 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
                 let apart = step * self.block_bytes;
                 F::add(&mut group_sums, weights, apart, x, stride);
                 for (r, group_sums) in group_sums.into_iter().enumerate() {
-                    let scale = V::load_f16(weights.add(r * apart + F::BYTES).cast());
+                    let scales = weights.wrapping_add(r * apart + F::BYTES);
+                    V::prefetch(scales.wrapping_add(AHEAD));
+                    let scale = V::load_f16(scales);
                     for (m, group_sum) in group_sums.into_iter().enumerate() {
                         let x_scale = V::splat(*self.x.scales.add(m * groups + group));
                         let group_sum = V::from_i32(group_sum).mul(scale);
