@@ -39,7 +39,7 @@ impl CpuTiles {
             Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => (4, [8, 3], [8, 2]),
             // Reasoned: 8 registers of sums; only where kernels are not wanted.
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => (4, [4, 1], [4, 1]),
+            Isa::Avx2 | Isa::AvxVnni => (4, [4, 1], [4, 1]),
             // Reasoned for NEON: 16 registers of sums.
             _ => (4, [4, 1], [4, 1]),
         };

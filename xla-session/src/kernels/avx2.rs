@@ -1,4 +1,5 @@
-//! Sixteen f32 as two registers of AVX2, with FMA and F16C.
+//! Sixteen f32 as two registers of AVX2, with FMA and F16C, and pairs of i16 with AVX-VNNI or
+//! without.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -6,8 +7,9 @@ use std::arch::x86_64::*;
 use super::tile::{Cut, Job, Tile};
 use super::vector::Vector;
 
+/// With the instructions of AVX-VNNI or without.
 #[derive(Clone, Copy)]
-pub(super) struct Avx2(pub __m256, pub __m256);
+pub(super) struct Avx2<const VNNI: bool = false>(pub __m256, pub __m256);
 
 pub(super) fn detected() -> bool {
     is_x86_feature_detected!("avx2")
@@ -15,15 +17,25 @@ pub(super) fn detected() -> bool {
         && is_x86_feature_detected!("f16c")
 }
 
+pub(super) fn vnni_detected() -> bool {
+    detected() && is_x86_feature_detected!("avxvnni")
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+unsafe fn enter_with_vnni<V: Vector, J: Job<V>>(job: &J) {
+    // SAFETY: the caller's promise.
+    unsafe { job.run() }
+}
+
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn enter<J: Job<Avx2>>(job: &J) {
+unsafe fn enter<V: Vector, J: Job<V>>(job: &J) {
     // SAFETY: the caller's promise.
     unsafe { job.run() }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn pin(mut vector: Avx2) -> Avx2 {
+fn pin<const VNNI: bool>(mut vector: Avx2<VNNI>) -> Avx2<VNNI> {
     // SAFETY: there are no instructions.
     unsafe {
         asm!(
@@ -34,7 +46,34 @@ fn pin(mut vector: Avx2) -> Avx2 {
     vector
 }
 
-impl Vector for Avx2 {
+/// As `_mm256_dpwssd_avx_epi32`, which LLVM takes apart again.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn add_products_with_vnni(mut sums: __m256i, pairs: __m256i, x: __m256i) -> __m256i {
+    // SAFETY: one instruction on registers, which the caller's CPU has.
+    unsafe {
+        asm!(
+            "{{vex}} vpdpwssd {0}, {1}, {2}",
+            inout(ymm_reg) sums, in(ymm_reg) pairs, in(ymm_reg) x,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+#[inline(always)]
+unsafe fn add_products<const VNNI: bool>(sums: __m256i, pairs: __m256i, x: __m256i) -> __m256i {
+    // SAFETY: the caller's promise; with `VNNI` the CPU has it.
+    unsafe {
+        if VNNI {
+            add_products_with_vnni(sums, pairs, x)
+        } else {
+            _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, x))
+        }
+    }
+}
+
+impl<const VNNI: bool> Vector for Avx2<VNNI> {
     type Integers = (__m256i, __m256i);
     const ROWS: usize = 6;
 
@@ -187,10 +226,7 @@ impl Vector for Avx2 {
     ) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            (
-                _mm256_add_epi32(sums.0, _mm256_madd_epi16(pairs.0, x.0)),
-                _mm256_add_epi32(sums.1, _mm256_madd_epi16(pairs.1, x.1)),
-            )
+            (add_products::<VNNI>(sums.0, pairs.0, x.0), add_products::<VNNI>(sums.1, pairs.1, x.1))
         }
     }
 
@@ -214,18 +250,18 @@ impl Vector for Avx2 {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
-                1 => enter(&Cut::<_, 4, 1>(tile)),
-                2 => enter(&Cut::<_, 2, 2>(tile)),
-                3 => enter(&Cut::<_, 2, 3>(tile)),
-                4 => enter(&Cut::<_, 1, 4>(tile)),
-                5 => enter(&Cut::<_, 1, 5>(tile)),
-                _ => enter(&Cut::<_, 1, 6>(tile)),
+                1 => Self::enter(&Cut::<_, 4, 1>(tile)),
+                2 => Self::enter(&Cut::<_, 2, 2>(tile)),
+                3 => Self::enter(&Cut::<_, 2, 3>(tile)),
+                4 => Self::enter(&Cut::<_, 1, 4>(tile)),
+                5 => Self::enter(&Cut::<_, 1, 5>(tile)),
+                _ => Self::enter(&Cut::<_, 1, 6>(tile)),
             }
         }
     }
 
     unsafe fn enter<J: Job<Self>>(job: &J) {
         // SAFETY: the caller's promise.
-        unsafe { enter(job) }
+        unsafe { if VNNI { enter_with_vnni(job) } else { enter(job) } }
     }
 }

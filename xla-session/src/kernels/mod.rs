@@ -11,7 +11,7 @@
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
 //! rows meet which weights. Each instruction set is one file that implements the vector;
-//! `avx512_bf16.rs` and `avx512_nibbles.rs` are what some CPUs have beside it.
+//! `avx512_bf16.rs` and `nibbles.rs` are what some CPUs have beside it.
 
 /// Eight copies of a body, or those listed, in each of which `$i` is a constant.
 macro_rules! unroll {
@@ -39,11 +39,15 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_nibbles;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
 #[cfg(target_arch = "x86_64")]
 mod avx512_nibbles;
+#[cfg(target_arch = "x86_64")]
+mod nibbles;
 
 #[cfg(test)]
 mod tests;
@@ -203,6 +207,9 @@ pub enum Isa {
     /// x86-64 with AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// And with AVX-VNNI.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -226,6 +233,7 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         {
             all.extend(avx2::detected().then_some(Self::Avx2));
+            all.extend(avx2::vnni_detected().then_some(Self::AvxVnni));
             all.extend(avx512::detected().then_some(Self::Avx512));
             all.extend(avx512::vnni_detected().then_some(Self::Avx512Vnni));
             all.extend(avx512_bf16::detected().then_some(Self::Avx512Bf16));
@@ -244,15 +252,15 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
     match isa {
         Isa::Portable => kernel_of::<portable::Portable>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => kernel_of::<avx2::Avx2>(format),
+        Isa::Avx2 => integers_of::<avx2::Avx2>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => integers_of::<avx2::Avx2<true>>(format),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => kernel_of::<avx512::Avx512<false>>(format),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni | Isa::Avx512Bf16 if format == Format::Int4 => walk::int4_with_vnni,
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni | Isa::Avx512Bf16 => kernel_of::<avx512::Avx512<true>>(format),
+        Isa::Avx512Vnni | Isa::Avx512Bf16 => integers_of::<avx512::Avx512<true>>(format),
     }
 }
 
@@ -266,7 +274,7 @@ pub fn attention_for(format: KvFormat, isa: Isa) -> AttentionKernel {
     match isa {
         Isa::Portable => attention_of::<portable::Portable>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => attention_of::<avx2::Avx2>(format),
+        Isa::Avx2 | Isa::AvxVnni => attention_of::<avx2::Avx2>(format),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
             attention_of::<avx512::Avx512<false>>(format)
@@ -278,6 +286,15 @@ fn attention_of<V: vector::Vector>(format: KvFormat) -> AttentionKernel {
     match format {
         KvFormat::F32 => attention::attention::<V, floats::F32>,
         KvFormat::F16 => attention::attention::<V, floats::F16>,
+    }
+}
+
+/// As [`kernel_of`], where instructions multiply bytes.
+#[cfg(target_arch = "x86_64")]
+fn integers_of<V: nibbles::Bytes>(format: Format) -> Kernel {
+    match format {
+        Format::Int4 => walk::one_row_or_more::<V, nibbles::Nibbles, integers::Int4>,
+        other => kernel_of::<V>(other),
     }
 }
 

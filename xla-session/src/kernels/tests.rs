@@ -22,12 +22,18 @@ struct Weights {
 
 impl Weights {
     fn random(format: Format, columns: usize, blocks: usize, rng: &mut ChaCha8Rng) -> Self {
-        let mut rows: Vec<Vec<f32>> = (0..blocks * LANES)
+        let rows = (0..blocks * LANES)
             .map(|_| {
                 let size = 0.01 + random(rng).abs();
                 (0..columns).map(|_| size * random(rng)).collect()
             })
             .collect();
+        Self::new(format, columns, rows)
+    }
+
+    /// Of `rows` as they come nearest to it.
+    fn new(format: Format, columns: usize, mut rows: Vec<Vec<f32>>) -> Self {
+        let blocks = rows.len() / LANES;
         let mut bytes = Vec::new();
         for block in rows.chunks_mut(LANES) {
             match format {
@@ -95,11 +101,15 @@ impl Weights {
         groups.flat_map(round).collect()
     }
 
-    /// Multiplies on every instruction set and compares with f64.
+    /// Multiplies random activations on every instruction set and compares with f64.
     fn check(&self, rows: usize, used: usize, gap: usize, rng: &mut ChaCha8Rng) {
-        const GUARD: f32 = 1234.5;
         let x: Vec<f32> = (0..rows * self.columns).map(|_| random(rng)).collect();
-        let bytes = self.bytes_of(&x);
+        self.check_with(&x, rows, used, gap);
+    }
+
+    fn check_with(&self, x: &[f32], rows: usize, used: usize, gap: usize) {
+        const GUARD: f32 = 1234.5;
+        let bytes = self.bytes_of(x);
         let outputs = self.blocks * LANES;
         let stride = outputs + gap;
         for isa in Isa::all_here() {
@@ -182,6 +192,53 @@ fn more_rows_than_are_copied_at_once() {
         Weights::random(format, 300, 3, &mut rng).check(32, 30, 3, &mut rng);
         Weights::random(format, 577, 1, &mut rng).check(100, 100, 0, &mut rng);
         Weights::random(format, 33, 1, &mut rng).check(260, 257, 0, &mut rng);
+    }
+}
+
+/// No sum on the way to a result may overflow.
+#[test]
+fn the_largest_integers_fit() {
+    const COLUMNS: usize = quantise::GROUP;
+    // What rounds to the integers at the ends of the range, to the largest low byte of either
+    // sign beside a large high one, and to small ones; a group's last column sets its scale.
+    let integers = [32639.0, -32639.0, 32512.0 - 128.0, 32512.0 + 127.0, -32384.0, 128.0, 127.0];
+    for format in [Format::Int8, Format::Int6, Format::Int4] {
+        let (least, most) = match format {
+            Format::Int8 => (-127.0, 127.0),
+            Format::Int6 => (-32.0, 31.0),
+            _ => (-8.0, 7.0),
+        };
+        // The last column keeps the scale at 1.
+        let rows: Vec<Vec<f32>> = (0..LANES)
+            .map(|lane| {
+                let weight = |column| match lane {
+                    0 => least,
+                    1 => most,
+                    2 => [least, most][column % 2],
+                    3 => [least, most][column / 2 % 2],
+                    4 => [least, most][column / 4 % 2],
+                    _ => (column as f32 + lane as f32) % (most - least) + least,
+                };
+                let mut row: Vec<f32> = (0..COLUMNS).map(weight).collect();
+                row[COLUMNS - 1] = least;
+                row
+            })
+            .collect();
+        let weights = Weights::new(format, COLUMNS, rows.clone());
+        assert_eq!(weights.rows, rows, "{format:?}");
+        for rows in 1..=8 {
+            for first in integers {
+                for second in integers {
+                    let x: Vec<f32> = (0..rows * COLUMNS)
+                        .map(|i| match i % COLUMNS {
+                            31 => 32639.0_f32.copysign(first),
+                            column => [first, second][column % 2],
+                        })
+                        .collect();
+                    weights.check_with(&x, rows, rows, 0);
+                }
+            }
+        }
     }
 }
 

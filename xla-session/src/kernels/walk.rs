@@ -7,11 +7,7 @@ use std::marker::PhantomData;
 use super::avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
 use super::avx512_bf16::Bf16Pairs;
-#[cfg(target_arch = "x86_64")]
-use super::avx512_nibbles::Nibbles;
 use super::floats::{Bf16, Float, FloatTile, Widen};
-#[cfg(target_arch = "x86_64")]
-use super::integers::Int4;
 use super::integers::{Group, IntegerTile, Round, Rounded};
 use super::scratch::with_scratch;
 use super::tile::Tile;
@@ -116,19 +112,19 @@ pub(super) unsafe fn integers<V: Vector, F: Group<V>>(p: &Product) {
     }
 }
 
-/// The kernel for int4 where an instruction takes four bytes.
+/// The kernel of one vector and format of integers that one row meets in another way than more.
 ///
 /// # Safety
 ///
 /// As for [`Kernel`](super::Kernel).
 #[cfg(target_arch = "x86_64")]
-pub(super) unsafe fn int4_with_vnni(p: &Product) {
+pub(super) unsafe fn one_row_or_more<V: Vector, One: Group<V>, More: Group<V>>(p: &Product) {
     // SAFETY: the caller's promise.
     unsafe {
         if p.used == 1 {
-            integers::<Avx512<true>, Nibbles>(p);
+            integers::<V, One>(p);
         } else {
-            integers::<Avx512<true>, Int4>(p);
+            integers::<V, More>(p);
         }
     }
 }

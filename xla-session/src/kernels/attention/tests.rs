@@ -299,7 +299,7 @@ fn exponentials_are_right_to_the_last_bits() {
             unsafe {
                 match isa {
                     Isa::Portable => portable::Portable::enter(&job),
-                    Isa::Avx2 => avx2::Avx2::enter(&job),
+                    Isa::Avx2 | Isa::AvxVnni => avx2::Avx2::<false>::enter(&job),
                     _ => avx512::Avx512::<false>::enter(&job),
                 }
             }

@@ -40,7 +40,7 @@ pub fn compressed_product_for(format: Format, isa: Isa) -> Kernel {
     match isa {
         Isa::Portable => kernel_of::<super::portable::Portable>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => kernel_of::<super::avx2::Avx2>(format),
+        Isa::Avx2 | Isa::AvxVnni => kernel_of::<super::avx2::Avx2>(format),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 if format == Format::Bf16Rounded => {
             walk::compressed::<Avx512<true>, Pairs<Bf16Pairs>, false>
