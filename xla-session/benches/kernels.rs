@@ -9,7 +9,7 @@
 //! figure is the median of its rounds.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Instant;
 
 use memmap2::MmapMut;
@@ -233,9 +233,11 @@ fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
 
     let memory: &[u8] = &weights.memory;
     let x = vec![0.5f32; rows * 8192];
+    // Not zeros, whose pages would come one by one while time is taken.
+    let results: Vec<_> = (0..threads).map(|_| Mutex::new(vec![1f32; rows * STRIDE])).collect();
     let next = AtomicUsize::new(0);
-    let seconds = together(threads, |_| {
-        let mut y = vec![0f32; rows * STRIDE];
+    let seconds = together(threads, |thread| {
+        let mut y = results[thread].lock().expect("this thread's own");
         while let Some(run) = calls.get(next.fetch_add(1, Relaxed)) {
             let product = Product {
                 weights: memory[run.weights..].as_ptr(),
