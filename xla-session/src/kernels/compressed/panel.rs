@@ -243,8 +243,8 @@ impl<V: Decode, A: Arithmetic<V>> Tile<V> for Panel<A> {
                     for word in 0..A::WORDS {
                         let i = I * A::WORDS + word;
                         let mut weights = [A::load(at.add(i * VECTOR)); R];
-                        for r in 1..R {
-                            weights[r] = A::load(at.add(r * apart + i * VECTOR));
+                        for (r, weights) in weights.iter_mut().enumerate().skip(1) {
+                            *weights = A::load(at.add(r * apart + i * VECTOR));
                         }
                         for m in 0..M {
                             let x = x.add(m * self.x.words + i).read_unaligned();
