@@ -3,18 +3,20 @@
 //! `cargo bench -p xla-session --bench kernels [-- [FORMAT | attention]... [ISA] [ROWS]...]`: for
 //! each format and number of rows, on one and two threads, bytes of weights read and f32 operations
 //! done a second, over matrices of the shapes of a 1B model's MLP; and attention over a KV cache of
-//! its shape, in f32 and f16, counting what of the cache the rows see, once. With one row the bytes read are many
-//! times the caches. The machine's limits are measured in turn with the kernels, and every figure
-//! is the median of its rounds.
+//! its shape, in f32 and f16, counting what of the cache the rows see, once. Formats that can be
+//! compressed are measured so too, as a model's weights are stored. With one row the bytes read are
+//! many times the caches. The machine's limits are measured in turn with the kernels, and every
+//! figure is the median of its rounds.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Instant;
 
 use memmap2::MmapMut;
 use pulp::{Arch, Simd, WithSimd};
 use xla_session::kernels::{
-    Attention, Format, Isa, KV_BLOCK, KvFormat, LANES, Product, attention_for, product_for,
+    Attention, Format, Isa, KV_BLOCK, Kernel, KvFormat, LANES, Product, attention_for, compress,
+    compressed_product_for, product_for,
 };
 
 const ROUNDS: usize = 8;
@@ -25,6 +27,8 @@ const SHAPES: [(usize, usize); 2] = [(8192, 2048), (2048, 8192)];
 const RUN: usize = 32;
 /// Bytes of weights that one row meets.
 const BYTES: usize = 256 << 20;
+/// Elements between rows of a result, a power of two as in a model.
+const STRIDE: usize = 8192;
 /// Rows of attention, and tokens before them.
 const CONTEXTS: [(usize, usize); 4] = [(1, 2047), (8, 2040), (256, 0), (256, 1792)];
 /// f32 operations after which no further matrix is begun.
@@ -47,16 +51,20 @@ fn main() {
         rows = asked;
     }
 
-    let memory = Memory::new();
+    let memory = Arc::new(memory());
+    let plain = formats.iter().map(|&format| Weights::plain(&memory, format, isa));
+    let compressible = formats.iter().filter(|format| format.is_compressible(SHAPES[0].1));
+    let compressed = compressible.map(|&format| Weights::compressed(format, isa));
+    let weights: Vec<Weights> = plain.chain(compressed).collect();
     for threads in [1, 2] {
         let mut limits = Vec::new();
-        let mut samples = vec![vec![Vec::new(); rows.len()]; formats.len()];
+        let mut samples = vec![vec![Vec::new(); rows.len()]; weights.len()];
         let mut attended = vec![[const { Vec::new() }; KvFormat::ALL.len()]; contexts.len()];
         for _ in 0..ROUNDS {
-            for (format, samples) in formats.iter().zip(&mut samples) {
+            for (weights, samples) in weights.iter().zip(&mut samples) {
                 limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
                 for (rows, samples) in rows.iter().zip(samples) {
-                    samples.push(multiply(threads, &memory, *format, isa, *rows));
+                    samples.push(multiply(threads, weights, *rows));
                 }
             }
             limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
@@ -73,12 +81,12 @@ fn main() {
             let [read, done] = median(samples).map(|figure| figure / 1e9);
             let (read_share, done_share) = (read / bytes * 100.0, done / flops * 100.0);
             println!(
-                "{what:>15} {rows:>4} rows {read:6.2} GB/s {read_share:4.0}% {done:7.2} GFLOP/s {done_share:4.0}%",
+                "{what:>22} {rows:>4} rows {read:6.2} GB/s {read_share:4.0}% {done:7.2} GFLOP/s {done_share:4.0}%",
             );
         };
-        for (format, samples) in formats.iter().zip(samples) {
+        for (weights, samples) in weights.iter().zip(samples) {
             for (rows, samples) in rows.iter().zip(samples) {
-                print(format!("{format:?}"), *rows, &samples);
+                print(weights.name.clone(), *rows, &samples);
             }
         }
         for ((rows, start), samples) in contexts.iter().zip(attended) {
@@ -98,64 +106,151 @@ fn median(samples: &[[f64; 2]]) -> [f64; 2] {
     })
 }
 
-/// Bytes whose every pair and quadruple is an ordinary number of a small size, in any format.
-struct Memory {
-    weights: MmapMut,
+/// Weights: bytes whose every pair and quadruple is an ordinary number of a small size, in any
+/// format. A matrix may end behind [`BYTES`].
+fn memory() -> MmapMut {
+    let mut map = huge_pages(BYTES + (64 << 20));
+    let mut state = 1u64;
+    for bytes in map.as_chunks_mut::<8>().0 {
+        state = next_random(state);
+        *bytes = (0x3030303030303030 | state >> 32 & 0x0f0f0f0f0f0f0f0f).to_le_bytes();
+    }
+    map
 }
 
-impl Memory {
-    fn new() -> Self {
-        let mut weights = MmapMut::map_anon(BYTES + (64 << 20)).expect("memory for weights");
-        #[cfg(target_os = "linux")]
-        let _ = weights.advise(memmap2::Advice::HugePage);
-        let mut state = 1u64;
-        for bytes in weights.as_chunks_mut::<8>().0 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            *bytes = (0x3030303030303030 | state >> 32 & 0x0f0f0f0f0f0f0f0f).to_le_bytes();
-        }
-        Self { weights }
+fn huge_pages(bytes: usize) -> MmapMut {
+    let map = MmapMut::map_anon(bytes).expect("memory for weights");
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    map
+}
+
+fn next_random(state: u64) -> u64 {
+    state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407)
+}
+
+/// Matrices of the shapes in turn, and what multiplies with them.
+struct Weights {
+    name: String,
+    kernel: Kernel,
+    memory: Arc<MmapMut>,
+    matrices: Vec<Vec<Run>>,
+}
+
+/// The blocks of a call.
+struct Run {
+    columns: usize,
+    /// Where in the memory its weights begin, or what the index counts from.
+    weights: usize,
+    /// Where each block begins, if they are compressed.
+    index: Vec<u64>,
+    /// All that is read.
+    bytes: usize,
+}
+
+impl Weights {
+    fn plain(memory: &Arc<MmapMut>, format: Format, isa: Isa) -> Self {
+        let mut end = 0;
+        let matrices = matrices(|columns| {
+            let (weights, bytes) = (end, RUN * format.block_bytes(columns));
+            end += bytes;
+            Run { columns, weights, index: Vec::new(), bytes }
+        });
+        let kernel = product_for(format, isa);
+        Self { name: format!("{format:?}"), kernel, memory: memory.clone(), matrices }
     }
+
+    /// Gaussian ones; the runs of a shape are alike.
+    fn compressed(format: Format, isa: Isa) -> Self {
+        let mut state = 1;
+        let mut uniform = || {
+            state = next_random(state);
+            (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+        };
+        // Sums of so many are spread as Gaussians are, near zero too.
+        let mut gaussian = || 0.02 * (0..12).map(|_| uniform()).sum::<f32>();
+        let mut block = |columns| {
+            let mut block = Vec::with_capacity(format.block_bytes(columns));
+            for _ in 0..columns * LANES {
+                let bits = gaussian().to_bits().to_le_bytes();
+                block.extend(&bits[if format == Format::F32 { 0 } else { 2 }..]);
+            }
+            block
+        };
+        let runs = SHAPES.map(|(_, columns)| {
+            let (mut bytes, mut index) = (Vec::new(), Vec::new());
+            for _ in 0..RUN {
+                index.push(bytes.len() as u64);
+                compress(format, &block(columns), columns, &mut bytes);
+            }
+            (columns, bytes, index)
+        });
+        let mut memory = huge_pages(BYTES + (64 << 20));
+        let mut end = 0;
+        let matrices = matrices(|columns| {
+            let (_, bytes, index) = runs.iter().find(|run| run.0 == columns).expect("of SHAPES");
+            let (weights, bytes) = (end, bytes.as_slice());
+            end += bytes.len();
+            memory[weights..end].copy_from_slice(bytes);
+            Run { columns, weights, index: index.clone(), bytes: bytes.len() }
+        });
+        let kernel = compressed_product_for(format, isa);
+        Self { name: format!("{format:?} compressed"), kernel, memory: Arc::new(memory), matrices }
+    }
+}
+
+/// As many as [`BYTES`] hold, of the runs that `run` makes of so many columns.
+fn matrices(mut run: impl FnMut(usize) -> Run) -> Vec<Vec<Run>> {
+    let (mut matrices, mut bytes) = (Vec::new(), 0);
+    for (outputs, columns) in SHAPES.into_iter().cycle() {
+        if bytes >= BYTES {
+            break;
+        }
+        let matrix: Vec<Run> = (0..outputs / LANES / RUN).map(|_| run(columns)).collect();
+        bytes += matrix.iter().map(|run| run.bytes).sum::<usize>();
+        matrices.push(matrix);
+    }
+    matrices
 }
 
 /// Bytes and f32 operations a second.
-fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usize) -> [f64; 2] {
-    // Calls as (columns, offset of weights).
-    let mut calls = Vec::new();
-    let (mut bytes, mut operations) = (0, 0);
-    for (outputs, inputs) in SHAPES.into_iter().cycle() {
-        if bytes >= BYTES || operations >= OPERATIONS {
+fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
+    let operations_of = |run: &Run| 2 * rows * RUN * LANES * run.columns;
+    let (mut calls, mut operations) = (Vec::new(), 0);
+    for matrix in &weights.matrices {
+        if operations >= OPERATIONS {
             break;
         }
-        operations += 2 * rows * outputs * inputs;
-        for _ in 0..outputs / LANES / RUN {
-            calls.push((inputs, bytes));
-            bytes += RUN * format.block_bytes(inputs);
-        }
+        operations += matrix.iter().map(operations_of).sum::<usize>();
+        calls.extend(matrix);
     }
 
-    let kernel = product_for(format, isa);
+    let memory: &[u8] = &weights.memory;
     let x = vec![0.5f32; rows * 8192];
+    // Not zeros, whose pages would come one by one while time is taken.
+    let results: Vec<_> = (0..threads).map(|_| Mutex::new(vec![1f32; rows * STRIDE])).collect();
     let next = AtomicUsize::new(0);
-    let seconds = together(threads, |_| {
-        let mut y = vec![0f32; rows * RUN * LANES];
-        while let Some(&(columns, weights)) = calls.get(next.fetch_add(1, Relaxed)) {
+    let seconds = together(threads, |thread| {
+        let mut y = results[thread].lock().expect("this thread's own");
+        while let Some(run) = calls.get(next.fetch_add(1, Relaxed)) {
             let product = Product {
-                weights: memory.weights[weights..].as_ptr(),
-                index: std::ptr::null(),
+                weights: memory[run.weights..].as_ptr(),
+                index: run.index.as_ptr(),
                 x: x.as_ptr().cast(),
                 y: y.as_mut_ptr(),
                 rows,
                 used: rows,
-                columns,
+                columns: run.columns,
                 blocks: RUN,
-                stride: RUN * LANES,
+                stride: STRIDE,
             };
             // SAFETY: this CPU has the instructions, and each buffer holds at least the shape
             // stated, with `y` this thread's own.
-            unsafe { kernel(&product) };
+            unsafe { (weights.kernel)(&product) };
         }
         std::hint::black_box(&y);
     });
+    let bytes: usize = calls.iter().map(|run| run.bytes).sum();
     [bytes as f64 / seconds, operations as f64 / seconds]
 }
 
@@ -163,7 +258,7 @@ fn multiply(threads: usize, memory: &Memory, format: Format, isa: Isa, rows: usi
 /// memory holds.
 fn attend(
     threads: usize,
-    memory: &Memory,
+    memory: &MmapMut,
     format: KvFormat,
     isa: Isa,
     (rows, start): (usize, usize),
@@ -197,7 +292,7 @@ fn attend(
                 (call % runs * SHARE, call / runs % KV_HEADS, call / runs / KV_HEADS);
             let share = SHARE.min(rows - first);
             let at = layer * layer_bytes + head * WIDTH * KV_BLOCK * format.bytes();
-            let keys = memory.weights[at..].as_ptr();
+            let keys = memory[at..].as_ptr();
             let attention = Attention {
                 queries: queries[first * stride..].as_ptr(),
                 query_stride: stride,
@@ -225,11 +320,11 @@ fn attend(
 }
 
 /// Bytes a second when the weights are only added up, from several places in turn.
-fn read_bandwidth(threads: usize, memory: &Memory) -> f64 {
+fn read_bandwidth(threads: usize, memory: &MmapMut) -> f64 {
     const STREAMS: usize = 4;
     let share = BYTES / threads / STREAMS;
     let seconds = together(threads, |thread| {
-        let part = &memory.weights[thread * share * STREAMS..][..share * STREAMS];
+        let part = &memory[thread * share * STREAMS..][..share * STREAMS];
         let sum = Arch::new().dispatch(
             #[inline(always)]
             || {

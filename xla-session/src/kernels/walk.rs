@@ -137,24 +137,25 @@ pub(super) unsafe fn clear_padding(p: &Product) {
     }
 }
 
+/// The first row of each tile, and how many it has: nearly the same number, at most `most`.
+pub(super) fn tiles(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let tiles = rows.div_ceil(most);
+    (0..tiles).map(move |i| {
+        let [first, end] = [i, i + 1].map(|i| i * rows / tiles);
+        (first, end - first)
+    })
+}
+
 /// `rows` rows in tiles of nearly equal size, at most `V::ROWS`.
 pub(super) unsafe fn meet<V: Vector, T: Tile<V>>(rows: usize, tile: &T) {
-    if rows == 0 {
-        return;
-    }
     // Several tiles of rows meet a few blocks before the next ones push these out of the caches.
     let together = if rows > V::ROWS { 2 } else { tile.blocks().max(1) };
-    let tiles = rows.div_ceil(V::ROWS);
-    let (each, more) = (rows / tiles, rows % tiles);
     for block in (0..tile.blocks()).step_by(together) {
         // SAFETY: blocks and rows of the tile.
         unsafe {
             let tile = tile.part(block, together.min(tile.blocks() - block));
-            let mut first = 0;
-            for number in 0..tiles {
-                let rows = each + usize::from(number < more);
+            for (first, rows) in tiles(rows, V::ROWS) {
                 V::run(rows, &tile.rows_from(first));
-                first += rows;
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::super::LANES;
 use super::super::floats::{Bf16, Float};
 use super::super::vector::Vector;
 
@@ -53,6 +54,28 @@ pub(in super::super) trait Arithmetic<V: Decode>: 'static {
         i: usize,
     ) -> <Self::Float as Float<V>>::Weights;
 
+    /// Keeps in 64 bytes what [`weights`](Arithmetic::weights) gave.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn store(weights: <Self::Float as Float<V>>::Weights, to: *mut u8);
+
+    /// What was kept.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn load(from: *const u8) -> <Self::Float as Float<V>>::Weights;
+
+    /// Replaces a weight in what was kept of columns one after the other, by one that is f32's
+    /// `bits`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32);
+
     /// The activation that meets `column`.
     ///
     /// # Safety
@@ -75,6 +98,24 @@ impl<V: Decode> Arithmetic<V> for Wide {
     }
 
     #[inline(always)]
+    unsafe fn store(weights: V, to: *mut u8) {
+        // SAFETY: as the caller promises.
+        unsafe { weights.store(to.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> V {
+        // SAFETY: as the caller promises.
+        unsafe { V::load(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32) {
+        // SAFETY: as the caller promises.
+        unsafe { *kept.cast::<u32>().add(column * LANES + lane) = bits }
+    }
+
+    #[inline(always)]
     unsafe fn activation(x: *const u32, column: usize) -> f32 {
         // SAFETY: as the caller promises.
         unsafe { x.cast::<f32>().add(column).read_unaligned() }
@@ -91,6 +132,25 @@ impl<V: Decode, F: Float<V, Weights = V::Integers>> Arithmetic<V> for Pairs<F> {
     #[inline(always)]
     unsafe fn weights(pair: V::Integers, _: Option<V::Integers>, _: usize) -> V::Integers {
         pair
+    }
+
+    #[inline(always)]
+    unsafe fn store(weights: V::Integers, to: *mut u8) {
+        // SAFETY: as the caller promises.
+        unsafe { V::store_words(weights, to) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> V::Integers {
+        // SAFETY: as the caller promises.
+        unsafe { V::load_words(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32) {
+        let word = column / 2 * LANES + lane;
+        // SAFETY: as the caller promises.
+        unsafe { *kept.cast::<u16>().add(word * 2 + column % 2) = (bits >> 16) as u16 }
     }
 
     #[inline(always)]

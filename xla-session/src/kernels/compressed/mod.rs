@@ -3,6 +3,7 @@
 
 mod block;
 mod decode;
+mod panel;
 mod rows;
 mod tile;
 mod walk;
