@@ -64,6 +64,9 @@ impl Emitter<'_> {
         let row = self.where_it_is(max, &row, &largest);
         let row = self.b.reduce(&row, &[0], Combine::Min);
         let row = self.b.reshape(&row, &[1]);
+        // Where no value is a number no row has the largest, and the compiler checks no index.
+        let last = self.b.splat(rows - 1, &[1], ElementType::I32);
+        let row = self.b.min(&row, &last);
         let [logits, index] = [logits, index].map(|it| self.b.gather_rows(it, &row));
         let index = self.where_it_is(&logits, &index, &largest);
         let index = self.b.reduce(&index, &[1], Combine::Min);
