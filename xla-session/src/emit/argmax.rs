@@ -5,14 +5,13 @@ use super::{ElementType, Emitter, Target};
 
 impl Emitter<'_> {
     /// The index of the largest of `logits`, `[n]`, among the first `valid`; the lowest on ties,
-    /// `i32::MAX` when there is none (NaN).
+    /// `i32::MAX` where one of them is NaN.
     pub(super) fn argmax(&mut self, logits: &Value, valid: usize) -> Value {
         let n = logits.dims()[0];
-        // Two stages, so that the first can run on all threads: rows of the logits, and a multiple
-        // of `parts` of what they leave.
-        let (width, parts) = match self.target {
-            Target::Cuda(tiles) => tiles.argmax(n),
-            _ => ((1..=256).rev().find(|w| n.is_multiple_of(*w)).unwrap_or(1), 1),
+        // Rows of the logits, so that the first stage can run on all threads.
+        let width = match self.target {
+            Target::Cuda(tiles) => tiles.argmax(n).0,
+            _ => (1..=256).rev().find(|w| n.is_multiple_of(*w)).unwrap_or(1),
         };
         let logits = self.padded(logits, width, NEG_INF);
         let dims = [logits.dims()[0] / width, width];
@@ -32,8 +31,9 @@ impl Emitter<'_> {
         };
         let max = self.b.reduce(&logits, &[1], Combine::Max);
         match self.target {
-            Target::Cuda(_) => self.first_among_all(&logits, &index, &max, parts),
-            _ => self.first_of_its_row(&logits, &index, &max),
+            // What the rows leave is a multiple of so many.
+            Target::Cuda(tiles) => self.first_among_all(&logits, &index, &max, tiles.argmax(n).1),
+            _ => self.first_of_its_row(&logits, &max),
         }
     }
 
@@ -57,20 +57,24 @@ impl Emitter<'_> {
 
     /// The same by looking at one row alone, the first with the largest value: a CPU reads the
     /// others a second time at a few elements a nanosecond.
-    fn first_of_its_row(&mut self, logits: &Value, index: &Value, max: &Value) -> Value {
-        let rows = max.dims()[0];
+    fn first_of_its_row(&mut self, logits: &Value, max: &Value) -> Value {
+        let &[rows, width] = logits.dims() else { unreachable!("rows of logits") };
         let largest = self.b.reduce(max, &[0], Combine::Max);
         let row = self.b.iota(&[rows], 0);
         let row = self.where_it_is(max, &row, &largest);
         let row = self.b.reduce(&row, &[0], Combine::Min);
         let row = self.b.reshape(&row, &[1]);
-        // Where no value is a number no row has the largest, and the compiler checks no index.
+        // Beside a NaN no row has the largest, and the compiler checks no index.
         let last = self.b.splat(rows - 1, &[1], ElementType::I32);
         let row = self.b.min(&row, &last);
-        let [logits, index] = [logits, index].map(|it| self.b.gather_rows(it, &row));
+        let logits = self.b.gather_rows(logits, &row);
+        let column = self.b.iota(&[1, width], 1);
+        let by = self.b.splat(width, &[1], ElementType::I32);
+        let first = self.b.mul(&row, &by);
+        let first = self.b.broadcast(&first, &[1, width], &[0]);
+        let index = self.b.add(&first, &column);
         let index = self.where_it_is(&logits, &index, &largest);
-        let index = self.b.reduce(&index, &[1], Combine::Min);
-        self.b.reshape(&index, &[1])
+        self.b.reduce(&index, &[1], Combine::Min)
     }
 
     /// `index` where `values` are `value`, else `i32::MAX`.
@@ -105,17 +109,14 @@ mod tests {
     use crate::emit::{CpuTiles, CudaTiles, Format, WeightFormats};
     use crate::kernels::Isa;
 
-    const LENGTH: usize = 1000;
-    const VALID: usize = 990;
-
-    /// The module of an argmax over [`LENGTH`] logits, of which [`VALID`] are some.
-    fn module(target: &Target) -> String {
+    /// The module of an argmax over `length` logits, of which `valid` are some.
+    fn module(target: &Target, length: usize, valid: usize) -> String {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-mha-f32");
         let config = ModelConfig::from_dir(&folder).unwrap();
         let formats = WeightFormats::all(Format::F32);
         let mut emitter = Emitter::new(&config, &formats, target, 1, None);
-        let ty = TensorType::new(&[LENGTH], ElementType::F32);
-        let token = emitter.argmax(&Value { name: "%logits".into(), ty: ty.clone() }, VALID);
+        let ty = TensorType::new(&[length], ElementType::F32);
+        let token = emitter.argmax(&Value { name: "%logits".into(), ty: ty.clone() }, valid);
         let body = emitter.b.text();
         let Value { name, ty: of } = token;
         format!(
@@ -131,34 +132,44 @@ mod tests {
             Target::Cpu(CpuTiles::new(Isa::detect(), 2)),
             Target::Cuda(CudaTiles::portable()),
         ];
-        let device = Instance::get().unwrap().device("local-task").unwrap();
-        for target in targets {
-            let options =
-                CompileOptions::for_device("local-task").flag("--iree-input-type=stablehlo");
-            let code = Compiler::find().unwrap().compile(&module(&target), &options).unwrap();
-            // SAFETY: the compiler of this build made the bytes for this machine.
-            let module = unsafe { Module::from_bytes(&code) }.unwrap();
-            let mut session = Session::builder(&device).module(module).build().unwrap();
-            let argmax = session.function("m.argmax").unwrap();
-            let mut of = |largest: f32, places: &[usize]| {
-                let mut logits: Vec<f32> = (0..LENGTH).map(|i| -1.0 - (i % 77) as f32).collect();
-                // What is padding may be anything.
-                logits[VALID..].fill(f32::MAX);
-                for &place in places {
-                    logits[place] = largest;
-                }
-                let logits = device.buffer_view(&[LENGTH], &logits).unwrap();
-                let token = session.call(&argmax, [logits.into()]).unwrap();
-                token.buffer_view(0).unwrap().read::<i32>().unwrap()[0]
-            };
-            for place in [0, 1, 249, 250, 500, 777, VALID - 1] {
-                assert_eq!(of(3.0, &[place]), place as i32, "{target:?}");
-                // Equals behind it, in its row and in another one.
-                assert_eq!(of(3.0, &[place, place + 1, VALID - 1]), place as i32, "{target:?}");
-                assert_eq!(of(f32::INFINITY, &[place]), place as i32, "{target:?}");
-                assert_eq!(of(f32::NAN, &[place]), i32::MAX, "{target:?}: NaN at {place}");
+        // Rows of 250, of 256 but for one row of 97, and of one logit, as the number is prime.
+        for (length, valid) in [(1000, 990), (1024, 1024), (97, 97), (1009, 1009)] {
+            for target in &targets {
+                check(target, length, valid);
             }
-            assert_eq!(of(-1e30, &[0]), 77, "{target:?}");
         }
+    }
+
+    fn check(target: &Target, length: usize, valid: usize) {
+        let device = Instance::get().unwrap().device("local-task").unwrap();
+        let options = CompileOptions::for_device("local-task").flag("--iree-input-type=stablehlo");
+        let text = module(target, length, valid);
+        let code = Compiler::find().unwrap().compile(&text, &options).unwrap();
+        // SAFETY: the compiler of this build made the bytes for this machine.
+        let module = unsafe { Module::from_bytes(&code) }.unwrap();
+        let mut session = Session::builder(&device).module(module).build().unwrap();
+        let argmax = session.function("m.argmax").unwrap();
+        let mut of = |largest: f32, places: &[usize]| {
+            let mut logits: Vec<f32> = (0..length).map(|i| -1.0 - (i % 77) as f32).collect();
+            // What is padding may be anything.
+            logits[valid..].fill(f32::MAX);
+            for &place in places {
+                logits[place] = largest;
+            }
+            let logits = device.buffer_view(&[length], &logits).unwrap();
+            let token = session.call(&argmax, [logits.into()]).unwrap();
+            token.buffer_view(0).unwrap().read::<i32>().unwrap()[0]
+        };
+        let what = format!("{target:?}, {valid} of {length}");
+        let last = valid - 1;
+        for place in [0, 1, 30, 249, 250, 500, 777, last].into_iter().filter(|it| *it <= last) {
+            assert_eq!(of(3.0, &[place]), place as i32, "{what}");
+            // Equals behind it, in its row and in another one.
+            let behind = (place + 1).min(last);
+            assert_eq!(of(3.0, &[place, behind, last]), place as i32, "{what}");
+            assert_eq!(of(f32::INFINITY, &[place]), place as i32, "{what}");
+            assert_eq!(of(f32::NAN, &[place]), i32::MAX, "{what}: NaN at {place}");
+        }
+        assert_eq!(of(-1e30, &[0]), 77, "{what}");
     }
 }

@@ -7,8 +7,8 @@ use super::{ElementType, Emitter, Format};
 use crate::quantise::GROUP;
 
 impl Emitter<'_> {
-    /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. Indices behind the
-    /// last row take the last.
+    /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. The caller
+    /// keeps indices within the table: the compiler checks none.
     pub(super) fn gather_row_major(&mut self, table: &Matrix, indices: &Value) -> Value {
         let n = indices.dims()[0];
         let Some(scales) = &table.scales else {

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::tile::{AHEAD, Job, STEP, Tile};
+use super::tile::{AHEAD, Job, Parts, STEP, Tile};
 use super::vector::Vector;
 use super::{LANES, Product};
 
@@ -148,11 +148,7 @@ impl<V: Vector, F: Float<V>> FloatTile<V, F> {
     }
 }
 
-impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
-    fn blocks(&self) -> usize {
-        self.blocks
-    }
-
+impl<V: Vector, F: Float<V>> Parts<V> for FloatTile<V, F> {
     unsafe fn part(self, block: usize, blocks: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
@@ -170,6 +166,12 @@ impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
         unsafe {
             Self { x: self.x.add(first * self.words), y: self.y.add(first * self.y_stride), ..self }
         }
+    }
+}
+
+impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
+    fn blocks(&self) -> usize {
+        self.blocks
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use super::tile::{AHEAD, Job, STEP, Tile};
+use super::tile::{AHEAD, Job, Parts, STEP, Tile};
 use super::vector::Vector;
 use super::{LANES, Product};
 use crate::quantise::{GROUP, LARGEST_ACTIVATION, SCALES};
@@ -346,11 +346,7 @@ impl<F> IntegerTile<F> {
     }
 }
 
-impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
-    fn blocks(&self) -> usize {
-        self.blocks
-    }
-
+impl<V: Vector, F: Group<V>> Parts<V> for IntegerTile<F> {
     unsafe fn part(self, block: usize, blocks: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
@@ -374,6 +370,12 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
             };
             Self { x, y: self.y.add(first * self.y_stride), ..self }
         }
+    }
+}
+
+impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
+    fn blocks(&self) -> usize {
+        self.blocks
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 //! and all arithmetic is f32's; that of [`Format::Bf16Rounded`] multiplies numbers that the caller
 //! has rounded to bfloat16, of which some CPUs take two to an instruction. Floats may be compressed
 //! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits in groups of
-//! [`GROUP`](crate::quantise::GROUP) (`integers.rs`), which costs 2e-5 of a result.
+//! [`GROUP`] (`integers.rs`), which costs 2e-5 of a result.
 //!
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
@@ -143,7 +143,7 @@ impl Format {
     }
 
     /// Groups of one lane of a block: none for float formats.
-    pub fn groups(self, columns: usize) -> usize {
+    fn groups(self, columns: usize) -> usize {
         match self {
             Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => 0,
             Self::Int8 | Self::Int6 | Self::Int4 => columns.div_ceil(GROUP),

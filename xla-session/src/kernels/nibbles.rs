@@ -12,7 +12,7 @@ use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
 use crate::quantise::GROUP;
 
-/// [`Int4`](super::integers::Int4) in bytes, with AVX2 or more.
+/// [`Int4`](super::integers::Int4) in bytes, for which AVX2 is enough.
 pub(super) struct Nibbles;
 
 /// A vector whose lanes are four bytes too. Its methods are `#[inline(always)]`.

@@ -201,7 +201,7 @@ fn the_largest_integers_fit() {
     const COLUMNS: usize = quantise::GROUP;
     // What rounds to the integers at the ends of the range, to the largest low byte of either
     // sign beside a large high one, and to small ones; a group's last column sets its scale.
-    let integers = [32639.0, -32639.0, 32512.0 - 128.0, 32512.0 + 127.0, -32384.0, 128.0, 127.0];
+    let integers = [32639.0, -32639.0, 32512.0 - 128.0, -32512.0 + 127.0, -32384.0, 128.0, 127.0];
     for format in [Format::Int8, Format::Int6, Format::Int4] {
         let (least, most) = match format {
             Format::Int8 => (-127.0, 127.0),

@@ -15,6 +15,16 @@ pub(super) trait Tile<V: Vector>: Copy {
     /// Blocks of the run.
     fn blocks(&self) -> usize;
 
+    /// Multiplies `M` rows with `R` blocks from `block` on, each `step` behind the one before.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`], every pointer being valid for the shapes stated.
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize);
+}
+
+/// A tile that can be cut into smaller ones.
+pub(super) trait Parts<V: Vector>: Tile<V> {
     /// The same for `blocks` blocks from `block` on.
     ///
     /// # Safety
@@ -28,13 +38,6 @@ pub(super) trait Tile<V: Vector>: Copy {
     ///
     /// There is such a row.
     unsafe fn rows_from(self, first: usize) -> Self;
-
-    /// Multiplies `M` rows with `R` blocks from `block` on, each `step` behind the one before.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Vector`], every pointer being valid for the shapes stated.
-    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize);
 }
 
 /// A tile with `M` rows, `R` blocks at a time: of as many parts of the run, so that each part is

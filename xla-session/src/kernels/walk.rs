@@ -10,7 +10,7 @@ use super::avx512_bf16::Bf16Pairs;
 use super::floats::{Bf16, Float, FloatTile, Widen};
 use super::integers::{Group, IntegerTile, Round, Rounded};
 use super::scratch::with_scratch;
-use super::tile::Tile;
+use super::tile::Parts;
 use super::vector::Vector;
 use super::{LANES, Product};
 
@@ -64,9 +64,10 @@ pub(super) unsafe fn widened<V: Vector>(
             let from = p.x.cast::<u16>().add(first * p.columns);
             let y = p.y.add(first * p.stride);
             let len = rows * p.columns;
-            with_scratch(len + more, |to| {
+            let behind = len.next_multiple_of(LANES);
+            with_scratch(behind + more, |to| {
                 V::enter(&Widen { from, len, to });
-                multiply(&Product { x: to.cast(), y, rows, used: rows, ..*p }, to.add(len));
+                multiply(&Product { x: to.cast(), y, rows, used: rows, ..*p }, to.add(behind));
             });
         }
     }
@@ -147,7 +148,7 @@ pub(super) fn tiles(rows: usize, most: usize) -> impl Iterator<Item = (usize, us
 }
 
 /// `rows` rows in tiles of nearly equal size, at most `V::ROWS`.
-pub(super) unsafe fn meet<V: Vector, T: Tile<V>>(rows: usize, tile: &T) {
+pub(super) unsafe fn meet<V: Vector, T: Parts<V>>(rows: usize, tile: &T) {
     // Several tiles of rows meet a few blocks before the next ones push these out of the caches.
     let together = if rows > V::ROWS { 2 } else { tile.blocks().max(1) };
     for block in (0..tile.blocks()).step_by(together) {

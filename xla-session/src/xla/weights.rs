@@ -227,9 +227,12 @@ mod tests {
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
         let device = iree_rt::Instance::get().unwrap().device("local-task").unwrap();
         let options = SessionOptions::default();
-        for (_, precision) in Precision::ALL {
+        for (precision, kernels) in
+            Precision::ALL.into_iter().flat_map(|(_, it)| [(it, false), (it, true)])
+        {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
-            let target = Target::Cpu(CpuTiles::new(Isa::Portable, 1));
+            let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(kernels);
+            let target = Target::Cpu(tiles.with_compression(false));
             let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
             let image = Image::new(&specs);
             let mut expected = (Vec::new(), 0);

@@ -22,11 +22,11 @@ pub enum ElementType {
     F16,
     /// bfloat16 (storage only).
     Bf16,
-    /// Signless 32-bit integer: tokens, positions, words of int4 and int6 weights.
+    /// Signless 32-bit integer: tokens, positions.
     I32,
     /// Signless 64-bit integer: offsets.
     I64,
-    /// Signless 8-bit integer: int8 weights, two int4 weights, bytes.
+    /// Signless 8-bit integer: int8 weights, two int4 weights, bytes of blocks.
     I8,
     /// Signless 4-bit integer, two in a byte, the first in its low half: only inside a graph.
     I4,

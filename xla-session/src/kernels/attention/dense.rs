@@ -65,23 +65,6 @@ impl<V: Vector, F: Float<V, Weights = V>> Tile<V> for DenseTile<F> {
         self.vectors
     }
 
-    unsafe fn part(self, block: usize, blocks: usize) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let w = self.w.add(block * LANES * F::BYTES);
-            let y = self.y.add(block * LANES);
-            Self { w, y, vectors: blocks, ..self }
-        }
-    }
-
-    unsafe fn rows_from(self, first: usize) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (x, y) = (self.x.add(first * self.x_stride), self.y.add(first * self.y_stride));
-            Self { x, y, ..self }
-        }
-    }
-
     #[inline(always)]
     unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
         // SAFETY: the caller's promise.

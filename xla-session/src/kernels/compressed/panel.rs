@@ -19,7 +19,8 @@ use super::tile::{PAIRS, Rows, Stored};
 /// Blocks that rows meet together.
 pub(super) const TOGETHER: usize = 2;
 
-/// Vectors of a block in a piece: two blocks of as many take two thirds of 48 KB.
+/// Vectors of a block in a piece: two blocks of as many take two thirds of an L1 cache of 48 KB, and
+/// all of one of 32, where half as many are hardly slower.
 const DEPTH: usize = 256;
 
 /// Bytes of a vector.
@@ -180,6 +181,11 @@ impl<A> Clone for Panel<A> {
 impl<A> Copy for Panel<A> {}
 
 impl<A> Panel<A> {
+    /// The same from row `first` on.
+    ///
+    /// # Safety
+    ///
+    /// There is such a row.
     unsafe fn rows_from(self, first: usize) -> Self {
         // SAFETY: the caller's promise.
         let from = |rows: Rows| Rows { at: unsafe { rows.row(first) }, ..rows };
@@ -190,25 +196,6 @@ impl<A> Panel<A> {
 impl<V: Decode, A: Arithmetic<V>> Tile<V> for Panel<A> {
     fn blocks(&self) -> usize {
         self.blocks
-    }
-
-    unsafe fn part(self, block: usize, blocks: usize) -> Self {
-        // SAFETY: the caller's promise.
-        let from = |rows: Rows| Rows { at: unsafe { rows.at.add(block * LANES) }, ..rows };
-        Self {
-            // SAFETY: the caller's promise.
-            weights: unsafe { self.weights.add(block * DEPTH * VECTOR) },
-            blocks,
-            from: self.from.map(from),
-            to: from(self.to),
-            next: std::array::from_fn(|i| self.next[(block + i).min(TOGETHER - 1)]),
-            ..self
-        }
-    }
-
-    unsafe fn rows_from(self, first: usize) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { self.rows_from(first) }
     }
 
     #[inline(always)]

@@ -217,6 +217,21 @@ fn products_match_f64() {
     }
 }
 
+/// Of whole pieces and of parts, whatever a piece is, of more rows than are widened at once.
+#[test]
+fn products_in_pieces_match_f64() {
+    use Like::*;
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for format in FORMATS {
+        for columns in [520, 1032] {
+            let like = [Weights, Escaped, Random, NoLows, Weights];
+            let weights = self::Weights::new(format, columns, &like, &mut rng);
+            weights.check(40, 33, 5, &mut rng);
+            weights.check(300, 290, 16, &mut rng);
+        }
+    }
+}
+
 #[test]
 fn activations_that_are_not_finite_are_not_hidden() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);

@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 
 use super::super::floats::Float;
-use super::super::tile::Tile;
+use super::super::tile::{Parts, Tile};
 use super::super::{LANES, Product};
 use super::block::{Block, CODES, GROUP, Kind, MANTISSAS};
 use super::decode::{Arithmetic, Decode};
 
 /// Bytes between the groups being read and those being prefetched. Measured: 1024, which is best for
 /// plain weights, is up to a tenth slower on one thread.
-pub(super) const AHEAD: usize = 2048;
+const AHEAD: usize = 2048;
 
 /// Pairs of columns of a group.
 pub(super) const PAIRS: usize = GROUP / 2;
@@ -140,11 +140,14 @@ impl<A, const WHOLE: bool> Clone for PairTile<A, WHOLE> {
 impl<A, const WHOLE: bool> Copy for PairTile<A, WHOLE> {}
 
 impl<A, const WHOLE: bool> PairTile<A, WHOLE> {
-    /// The product with the blocks of `stored`, `words` of activations meeting a pair of them.
-    pub fn new(p: &Product, stored: Stored<WHOLE>, words: usize) -> Self {
+    /// The product with the blocks of `stored`.
+    pub fn new<V: Decode>(p: &Product, stored: Stored<WHOLE>) -> Self
+    where
+        A: Arithmetic<V>,
+    {
         Self {
             stored,
-            x: Rows { at: p.x.cast_mut().cast(), words: p.columns / 2 * words },
+            x: Rows { at: p.x.cast_mut().cast(), words: p.columns / 2 * A::WORDS },
             y: Rows { at: p.y.cast(), words: p.stride },
             groups: p.columns / GROUP,
             blocks: p.blocks,
@@ -187,11 +190,7 @@ impl<A, const WHOLE: bool> PairTile<A, WHOLE> {
     }
 }
 
-impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHOLE> {
-    fn blocks(&self) -> usize {
-        self.blocks
-    }
-
+impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Parts<V> for PairTile<A, WHOLE> {
     unsafe fn part(self, block: usize, blocks: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
@@ -207,6 +206,12 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHO
             let x = Rows { at: self.x.row(first), ..self.x };
             Self { x, y: Rows { at: self.y.row(first), ..self.y }, ..self }
         }
+    }
+}
+
+impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHOLE> {
+    fn blocks(&self) -> usize {
+        self.blocks
     }
 
     /// Blocks take turns, group by group: registers are scarce where they are decoded.

@@ -88,5 +88,5 @@ unsafe fn multiply<V: Decode, A: Arithmetic<V>, const SINGLE: bool>(
 unsafe fn meet_stored<V: Decode, A: Arithmetic<V>, const WHOLE: bool>(p: &Product) {
     let stored = Stored::<WHOLE> { matrix: p.weights, index: p.index, columns: p.columns };
     // SAFETY: the caller's promise.
-    unsafe { meet::<V, _>(p.used, &PairTile::<A, WHOLE>::new(p, stored, A::WORDS)) };
+    unsafe { meet::<V, _>(p.used, &PairTile::<A, WHOLE>::new::<V>(p, stored)) };
 }
