@@ -55,8 +55,8 @@ impl Emitter<'_> {
         self.b.reshape(&index, &[1])
     }
 
-    /// The same by looking at one row alone, the first with the largest value: a CPU reads the
-    /// others a second time at a few elements a nanosecond.
+    /// The same by looking at one row alone, the first with the largest value: over all of them a
+    /// CPU takes 1% of an int4 token.
     fn first_of_its_row(&mut self, logits: &Value, max: &Value) -> Value {
         let &[rows, width] = logits.dims() else { unreachable!("rows of logits") };
         let largest = self.b.reduce(max, &[0], Combine::Max);

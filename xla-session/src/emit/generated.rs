@@ -87,30 +87,9 @@ impl Emitter<'_> {
     /// Quantised weights in rows, with their scales. Right, not fast: a loop over the groups'
     /// columns.
     fn scaled_product(&mut self, x: &Value, matrix: &Matrix) -> Value {
-        let shape = Columns::of(matrix);
-        let x = self.grouped_rows(x, shape);
+        let x = self.grouped_rows(x, Columns::of(matrix));
         let x = self.rounded_to_16_bits(&x);
-        let activations = format!("m,{}", shape.activations);
-        let mut inputs = vec![(x, activations.as_str())];
-        let mut body = String::new();
-        let weight = self.operands(matrix, shape, &mut inputs, &mut body, 0);
-        body += &format!(
-            "%product = arith.mulf {weight}, %in0 : f32
-             %sum = arith.addf %acc, %product : f32
-             linalg.yield %sum : f32"
-        );
-        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
-        let zero = self.b.fill("0.0", &[inputs[0].0.dims()[0], matrix.rows], None);
-        self.b.generic(
-            &Generic {
-                loops: &format!("m,n,{}", shape.activations),
-                inputs: &inputs,
-                result: "m,n",
-                body: &body,
-                config: None,
-            },
-            &zero,
-        )
+        self.rows_product(x, matrix, None)
     }
 
     /// Groups of activations, `[rows, groups, 32]`, as the kernels round them: to multiples of a

@@ -1,7 +1,7 @@
 //! Weights that lie row by row, `[rows, columns]` or `[rows, groups, 32]` where they are quantised,
 //! as loop nests read them.
 
-use super::builder::Value;
+use super::builder::{Generic, Value};
 use super::linear::Matrix;
 use super::{ElementType, Emitter, Format};
 use crate::quantise::GROUP;
@@ -37,6 +37,39 @@ impl Emitter<'_> {
         let groups = columns.div_ceil(GROUP);
         let x = self.b.pad_last(x, groups * GROUP - columns);
         self.b.reshape(&x, &[rows, groups, GROUP])
+    }
+
+    /// Rows of activations, as [`grouped_rows`](Self::grouped_rows) has them, times `matrix`, in one
+    /// pass over it: `[rows, matrix rows]`.
+    pub(super) fn rows_product(
+        &mut self,
+        x: Value,
+        matrix: &Matrix,
+        config: Option<String>,
+    ) -> Value {
+        let (rows, outputs) = (x.dims()[0], matrix.weights.dims()[0]);
+        let shape = Columns::of(matrix);
+        let activations = format!("m,{}", shape.activations);
+        let mut inputs = vec![(x, activations.as_str())];
+        let mut body = String::new();
+        let weight = self.operands(matrix, shape, &mut inputs, &mut body, 0);
+        body += &format!(
+            "%product = arith.mulf {weight}, %in0 : f32
+             %sum = arith.addf %acc, %product : f32
+             linalg.yield %sum : f32"
+        );
+        let zero = self.b.fill("0.0", &[rows, outputs], None);
+        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
+        self.b.generic(
+            &Generic {
+                loops: &format!("m,n,{}", shape.activations),
+                inputs: &inputs,
+                result: "m,n",
+                body: &body,
+                config,
+            },
+            &zero,
+        )
     }
 
     /// The weights as they are multiplied: int4 is stored as bytes, which no argument can say.

@@ -127,7 +127,7 @@ impl Format {
         match self {
             Self::F32 => columns * LANES * 4,
             Self::Bf16 | Self::Bf16Rounded | Self::F16 => columns * LANES * 2,
-            Self::Int8 | Self::Int6 | Self::Int4 => self.groups(columns) * self.group_bytes(),
+            Self::Int8 | Self::Int6 | Self::Int4 => columns.div_ceil(GROUP) * self.group_bytes(),
         }
     }
 
@@ -140,14 +140,6 @@ impl Format {
             Self::Int4 => 4,
         };
         GROUP * LANES * bits / 8 + SCALES
-    }
-
-    /// Groups of one lane of a block: none for float formats.
-    fn groups(self, columns: usize) -> usize {
-        match self {
-            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => 0,
-            Self::Int8 | Self::Int6 | Self::Int4 => columns.div_ceil(GROUP),
-        }
     }
 }
 

@@ -144,30 +144,8 @@ impl Emitter<'_> {
     /// One pass over the weights for all rows.
     fn few_rows(&mut self, x: &Value, matrix: &Matrix, tiles: &CudaTiles) -> Value {
         let (rows, columns) = (x.dims()[0], x.dims()[1]);
-        let outputs = matrix.weights.dims()[0];
-        let shape = Columns::of(matrix);
-        let activations = format!("m,{}", shape.activations);
-        let x = self.grouped_rows(x, shape);
-        let mut inputs = vec![(x, activations.as_str())];
-        let mut body = String::new();
-        let weight = self.operands(matrix, shape, &mut inputs, &mut body, 0);
-        body += &format!(
-            "%product = arith.mulf {weight}, %in0 : f32
-             %sum = arith.addf %acc, %product : f32
-             linalg.yield %sum : f32"
-        );
-        let zero = self.b.fill("0.0", &[rows, outputs], None);
-        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
-        self.b.generic(
-            &Generic {
-                loops: &format!("m,n,{}", shape.activations),
-                inputs: &inputs,
-                result: "m,n",
-                body: &body,
-                config: tiles.product(matrix.format, rows, columns, 1),
-            },
-            &zero,
-        )
+        let x = self.grouped_rows(x, Columns::of(matrix));
+        self.rows_product(x, matrix, tiles.product(matrix.format, rows, columns, 1))
     }
 
     /// A matrix product, for which the compiler has tiles of its own: of bf16 with bf16 those of
