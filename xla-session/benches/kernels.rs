@@ -6,7 +6,8 @@
 //! its shape, in f32 and f16, counting what of the cache the rows see, once. Formats that can be
 //! compressed are measured so too, as a model's weights are stored. With one row the bytes read are
 //! many times the caches. The machine's limits are measured in turn with the kernels, and every
-//! figure is the median of its rounds.
+//! figure is the median of its rounds. `-- projection [ISA]` measures `kernels/projection.rs`
+//! instead.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
@@ -18,6 +19,9 @@ use xla_session::kernels::{
     Attention, Format, Isa, KV_BLOCK, Kernel, KvFormat, LANES, Product, attention_for, compress,
     compressed_product_for, product_for,
 };
+
+#[path = "kernels/projection.rs"]
+mod projection;
 
 const ROUNDS: usize = 8;
 const ROWS: [usize; 5] = [1, 5, 8, 32, 256];
@@ -39,6 +43,12 @@ fn main() {
     let wanted = |name: String| words.iter().any(|word| name.eq_ignore_ascii_case(word));
     let isa = Isa::all_here().into_iter().find(|isa| wanted(format!("{isa:?}")));
     let isa = isa.unwrap_or_else(Isa::detect);
+    if wanted("projection".into()) {
+        for format in Format::ALL.into_iter().filter(|format| format.is_splittable()) {
+            projection::measure(format, isa);
+        }
+        return;
+    }
     let mut formats = Format::ALL.to_vec();
     let mut contexts = CONTEXTS.to_vec();
     if wanted("attention".into()) || formats.iter().any(|format| wanted(format!("{format:?}"))) {

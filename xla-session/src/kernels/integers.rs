@@ -22,6 +22,16 @@ const SUMS: usize = 16;
 pub(super) trait Rounding: 'static {
     /// What is stored is the weight plus this.
     const OFFSET: i32;
+    /// What a step of the stored integers counts: a power of two, part of the activations' scales.
+    const SCALE: f32 = 1.0;
+
+    /// What a group's sums start from, the activations' sum being `sum`; products do not ask where
+    /// the offset is 0.
+    #[inline(always)]
+    fn start(sum: i32) -> i32 {
+        // Activations that are not finite are any integers, beside a scale that is not finite.
+        sum.wrapping_mul(-Self::OFFSET)
+    }
 
     /// A group in the order in which it meets the weights. Integers are in the low halves.
     ///
@@ -285,7 +295,7 @@ impl<V: Vector, F: Rounding> Job<V> for Round<F> {
 ///
 /// As for [`Rounding::arranged`].
 #[inline(always)]
-unsafe fn round<F: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32, i32) {
+pub(super) unsafe fn round<F: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32, i32) {
     /// Added to a small number, it leaves the nearest integer in the low bits.
     const NEAREST: f32 = 1.5 * (1 << 23) as f32;
     // As integers, whose order is that of magnitudes, and in which NaN is the largest.
@@ -305,8 +315,7 @@ unsafe fn round<F: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32
     // SAFETY: the caller's promise.
     *pairs = unsafe { F::arranged(&integers) };
     let sum = sum.wrapping_sub(NEAREST.to_bits().wrapping_mul(GROUP as u32)) as i32;
-    // Not a number where `x` is not finite, and then any sum will do.
-    (largest / LARGEST_ACTIVATION, sum.wrapping_mul(-F::OFFSET))
+    (largest / LARGEST_ACTIVATION * F::SCALE, F::start(sum))
 }
 
 /// Rows of `x` times a run of blocks.

@@ -6,7 +6,9 @@
 //! and all arithmetic is f32's; that of [`Format::Bf16Rounded`] multiplies numbers that the caller
 //! has rounded to bfloat16, of which some CPUs take two to an instruction. Floats may be compressed
 //! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits in groups of
-//! [`GROUP`] (`integers.rs`), which costs 2e-5 of a result.
+//! [`GROUP`] (`integers.rs`), which costs 2e-5 of a result. Where only the largest of all products is
+//! wanted, integers are read in two parts: the high bits of all rows (`coarse.rs`), and the low ones
+//! of those that it can be (`refine.rs`, `fine.rs`).
 //!
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
@@ -25,10 +27,13 @@ macro_rules! unroll {
 }
 
 mod attention;
+mod coarse;
 mod compressed;
+mod fine;
 mod floats;
 mod integers;
 mod kv_cache;
+mod refine;
 mod scratch;
 mod tile;
 mod vector;
@@ -53,14 +58,16 @@ mod nibbles;
 mod tests;
 
 pub use attention::{Attention, AttentionKernel};
+pub use coarse::{coarse, coarse_for};
 pub use compressed::{
     Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,
     most_bytes,
 };
 pub use kv_cache::{KV_BLOCK, KvFormat};
+pub use refine::{Refine, RefineKernel, refine, refine_for};
 
 use crate::checkpoint::Dtype;
-use crate::quantise::{GROUP, SCALES};
+use crate::quantise::{CHUNK, GROUP, SCALES};
 
 /// Output rows of a block of packed weights.
 pub const LANES: usize = 16;
@@ -120,6 +127,28 @@ impl Format {
     /// Whether matrices of so many columns can be [compressed](compress).
     pub fn is_compressible(self, columns: usize) -> bool {
         matches!(self, Self::F32 | Self::Bf16 | Self::Bf16Rounded) && columns.is_multiple_of(8)
+    }
+
+    /// Whether a block can be [split](crate::quantise::split_block) in a coarse part and a fine one.
+    pub fn is_splittable(self) -> bool {
+        self.fine_bits() > 0
+    }
+
+    /// Bits of a weight that its fine part has: none where weights can't be split.
+    pub(crate) fn fine_bits(self) -> usize {
+        match self {
+            Self::Int8 => 4,
+            Self::Int6 => 2,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the fine part of one row: none where weights can't be split.
+    pub fn fine_row_bytes(self, columns: usize) -> usize {
+        match self.fine_bits() {
+            0 => 0,
+            bits => columns.div_ceil(CHUNK) * (CHUNK * bits / 8 + SCALES),
+        }
     }
 
     /// Bytes of the weights of one block.

@@ -88,6 +88,13 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        let eight: [f32; 8] = std::array::from_fn(|i| self.0[i] + self.0[i + 8]);
+        let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
+        (four[0] + four[2]) + (four[1] + four[3])
+    }
+
+    #[inline(always)]
     unsafe fn power_of_two(self) -> Self {
         let power = |it: f32| f32::from_bits((it.to_bits() << 23).wrapping_add(127 << 23));
         Self(self.0.map(power))

@@ -5,6 +5,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use super::*;
 use crate::quantise;
 
+mod split;
+
 /// Uniform in -1.0..1.0.
 fn random(rng: &mut ChaCha8Rng) -> f32 {
     rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0

@@ -27,6 +27,8 @@ pub(super) trait Vector: Copy {
     unsafe fn max(self, other: Self) -> Self;
     /// The largest of the sixteen.
     unsafe fn largest(self) -> f32;
+    /// The sum of the sixteen, always added in the same order.
+    unsafe fn sum(self) -> f32;
     /// 2 to the power of each whole number in -126..=127, given plus `1.5 * 2^23`; 0 for -127.
     unsafe fn power_of_two(self) -> Self;
     unsafe fn load_bf16(from: *const u8) -> Self;
