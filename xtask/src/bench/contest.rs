@@ -24,6 +24,9 @@ pub struct Plan {
     /// How often the two programs take turns at the short tests in each round; the long ones run
     /// once. With fewer threads than all, at most twice.
     pub turns: usize,
+    /// How often they then take turns at single tokens alone, whose speed is that of memory: where
+    /// that changes from second to second only many pairs tell.
+    pub token_turns: usize,
     /// Prompts of the plot, which are the contexts of its single tokens.
     pub lengths: &'static [usize],
 }
@@ -36,11 +39,19 @@ impl Plan {
         long: 2048,
         generate: 32,
         turns: 5,
+        token_turns: 6,
         lengths: &[64, 256, 1024, 2048, 8192],
     };
     /// A few minutes; for seeing that everything works.
-    pub const QUICK: Self =
-        Self { rounds: 1, short: 64, long: 256, generate: 8, turns: 2, lengths: &[32, 64, 128] };
+    pub const QUICK: Self = Self {
+        rounds: 1,
+        short: 64,
+        long: 256,
+        generate: 8,
+        turns: 2,
+        token_turns: 1,
+        lengths: &[32, 64, 128],
+    };
 }
 
 /// Tokens of the prompt whose first answer is timed.
@@ -184,10 +195,11 @@ impl Contest {
     ///
     /// As [`run`](Self::run).
     pub fn round(&mut self, format: &'static Format, threads: usize) -> Result<()> {
-        let Plan { short, long, generate, turns, .. } = self.plan;
+        let Plan { short, long, generate, turns, token_turns, .. } = self.plan;
         let whole = threads == self.threads;
         let groups = if whole {
             let mut groups = vec![tests(&[FIRST, short], &[generate], 1); turns];
+            groups.extend(vec![tests(&[], &[generate], 1); token_turns]);
             groups.push(both(long, generate, 1));
             groups
         } else {
