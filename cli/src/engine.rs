@@ -79,6 +79,12 @@ pub struct PlaceArgs {
           value_parser = clap::builder::FalseyValueParser::new())]
     no_compression: bool,
 
+    /// All logits of every token, also where only the most likely token is wanted and a part of
+    /// int8 and int4 output projections is enough to find it: to compare
+    #[arg(long, env = "IREE_LLM_NO_SPLIT_OUTPUT", action = clap::ArgAction::SetTrue,
+          value_parser = clap::builder::FalseyValueParser::new())]
+    no_split_output: bool,
+
     #[command(flatten)]
     compile: CompileArgs,
 }
@@ -193,6 +199,7 @@ impl PlaceArgs {
             weights_cache: !self.no_weights_cache,
             kernels: self.no_kernels.then_some(false),
             compress: !self.no_compression,
+            split_output: self.no_split_output.then_some(false),
             compiler: self.compile.iree_compile.clone(),
             profile,
             observer: Some(observer),

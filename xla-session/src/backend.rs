@@ -183,6 +183,12 @@ pub struct SessionOptions {
     /// Whether floats are [compressed](crate::kernels::compress) without loss where kernels read
     /// them: bf16 takes 12 bits, f32 28, and single tokens as much less time. Packing takes longer.
     pub compress: bool,
+    /// Whether steps read only as much of an output projection of integers as finds the most likely
+    /// token, where kernels read it: of most rows the high four bits tell that they are not the one.
+    /// The token is that of all logits. These are there when
+    /// [`InferenceSession::read_logits`] asks for them; its first call takes a step. `None` is where
+    /// the matrix is large enough to gain.
+    pub split_output: Option<bool>,
     /// The kind of device whose graphs and layouts of weights are used; `None` is the device's own.
     /// Those of another kind run without that kind's tiles: right, not fast, to check what one
     /// device computes on another.
@@ -216,6 +222,7 @@ impl Default for SessionOptions {
             weights_cache: true,
             kernels: None,
             compress: true,
+            split_output: None,
             graphs: None,
             compiler: None,
             profile: None,

@@ -106,7 +106,9 @@ pub trait InferenceSession: Send {
         Ok(())
     }
 
-    /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first).
+    /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first). An engine
+    /// that has computed only what finds the most likely token runs the last token again for the
+    /// first call, and computes all of them from then on.
     ///
     /// # Errors
     ///

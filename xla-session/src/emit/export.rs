@@ -102,6 +102,7 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
             Source::Tokens => "tokens".into(),
             Source::Start | Source::Position => "start".into(),
             Source::Last => "last".into(),
+            Source::AllLogits => "all_logits".into(),
             Source::RopeCos => "rope_cos".into(),
             Source::RopeSin => "rope_sin".into(),
             Source::Keys(layer) => format!("keys.{layer}"),
@@ -115,13 +116,9 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
                 names.join("+")
             }
-            Source::Scales(spec) => {
+            Source::Beside(spec, plane) => {
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
-                format!("scales of {}", names.join("+"))
-            }
-            Source::Blocks(spec) => {
-                let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
-                format!("blocks of {}", names.join("+"))
+                format!("plane {plane} of {}", names.join("+"))
             }
             Source::Result(i) => format!("memory for {}", result_name(*i)),
             Source::Scratch | Source::Kept => "scratch memory".into(),

@@ -97,7 +97,7 @@ impl Emitter<'_> {
     fn tensor_function(&self, name: &str, results: &[Value]) -> String {
         let arguments =
             self.arguments.iter().enumerate().map(|(i, argument)| match argument.source {
-                Source::Start | Source::Last if self.is_iree() => format!("%arg{i}: i32"),
+                ref source if source.is_scalar() && self.is_iree() => format!("%arg{i}: i32"),
                 _ => format!("%arg{i}: {}", argument.ty),
             });
         let types = list(results.iter().map(|v| v.ty.to_string()));
@@ -126,7 +126,7 @@ impl Emitter<'_> {
         const VIEW: &str = "!hal.buffer_view";
         let mut imports = String::new();
         let import = |(i, argument): (usize, &Argument)| {
-            if matches!(argument.source, Source::Start | Source::Last) {
+            if argument.source.is_scalar() {
                 return format!("%arg{i}: i32");
             }
             let mut extents = String::new();

@@ -20,14 +20,15 @@ pub struct Graph {
     /// largest caches.
     pub arguments: Vec<Argument>,
     /// The function's results, in order: the most likely next token `[1]`, the logits of the last
-    /// row `[vocab_size]`, then for each layer the keys and the values.
+    /// row `[vocab_size]` ([`Source::AllLogits`] says which), then for each layer the keys and the
+    /// values.
     pub results: Vec<TensorType>,
 }
 
 /// One argument of a graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Argument {
-    /// Its type; a [`Source::Start`] or [`Source::Last`] is a scalar on IREE targets.
+    /// Its type; where [`Source::is_scalar`], IREE targets take a scalar.
     pub ty: TensorType,
     /// Where its value comes from.
     pub source: Source,
@@ -45,6 +46,9 @@ pub enum Source {
     Position,
     /// The row whose next token is wanted: the last one that is not padding.
     Last,
+    /// Not 0 where all logits are wanted; else those that cannot be the largest may be `-inf`. Of
+    /// graphs with a [split](Layout::Split) output projection only.
+    AllLogits,
     /// Cosines of the rotary angles, `[positions, head_dim / 2]`.
     RopeCos,
     /// Sines of the rotary angles, `[positions, head_dim / 2]`.
@@ -55,10 +59,8 @@ pub enum Source {
     Values(usize),
     /// A weight, in the layout that the target wants.
     Weight(WeightSpec),
-    /// The scales of a quantised weight that lies in [rows](Layout::Rows), `[rows, groups]` of f16.
-    Scales(WeightSpec),
-    /// Where each block of a compressed weight begins, `[blocks]` of i64: bytes from its first one.
-    Blocks(WeightSpec),
+    /// What lies beside a weight: the tensor of this number in its [planes](WeightSpec::planes).
+    Beside(WeightSpec, usize),
     /// Memory for the result of this number; of graphs that take buffer views only.
     Result(usize),
     /// Memory for what lies between, bytes; of graphs that take buffer views only.
@@ -66,6 +68,13 @@ pub enum Source {
     /// Memory for what dispatches leave to later ones in places that the graph chose, bytes; of
     /// graphs with a reusable command buffer only.
     Kept,
+}
+
+impl Source {
+    /// Whether it is a number of each call.
+    pub fn is_scalar(&self) -> bool {
+        matches!(self, Self::Start | Self::Last | Self::AllLogits)
+    }
 }
 
 /// How a weight is made from the checkpoint's tensors. Graphs that name the same spec share one
@@ -104,6 +113,13 @@ pub enum Layout {
         /// Rows in one block.
         lanes: usize,
     },
+    /// The blocks of [`Packed`](Self::Packed), each [split](crate::quantise::split_block): a coarse
+    /// part, which tells nearly how large a product is, in blocks of their own, and a fine part,
+    /// which only products that may be the largest need.
+    Split {
+        /// Rows in one block.
+        lanes: usize,
+    },
 }
 
 impl WeightSpec {
@@ -129,25 +145,43 @@ impl WeightSpec {
                 }
             }
             Layout::Compressed { .. } => vec![DYNAMIC],
+            Layout::Split { lanes } => {
+                vec![self.rows().div_ceil(lanes), Format::Int4.block_bytes(self.columns)]
+            }
         };
         TensorType::new(&dims, self.element())
     }
 
-    /// The type of the tensor that holds their scales, when they have one of their own.
+    /// The type of the tensor that holds their scales, `[rows, groups]`, when they have one of their
+    /// own: where they lie in [rows](Layout::Rows).
     pub fn scales(&self) -> Option<TensorType> {
         let own = self.format.is_quantised() && self.layout == Layout::Rows;
         own.then(|| TensorType::new(&[self.rows(), self.groups()], ElementType::F16))
     }
 
-    /// The type of the tensor that says where each block begins, when they are compressed.
+    /// The type of the tensor that says where each block begins, `[blocks]`, bytes from the first
+    /// one; when they are compressed.
     pub fn blocks(&self) -> Option<TensorType> {
         let Layout::Compressed { lanes } = self.layout else { return None };
         Some(TensorType::new(&[self.rows().div_ceil(lanes)], ElementType::I64))
     }
 
+    /// When it is split, the types of its fine part, `[blocks, bytes]`, whose rows lie one after the
+    /// other, and of their norms, `[blocks, lanes]`.
+    pub fn fine(&self) -> Option<[TensorType; 2]> {
+        let Layout::Split { lanes } = self.layout else { return None };
+        let blocks = self.rows().div_ceil(lanes);
+        let bytes = lanes * self.format.fine_row_bytes(self.columns);
+        Some([
+            TensorType::new(&[blocks, bytes], ElementType::I8),
+            TensorType::new(&[blocks, lanes], ElementType::F32),
+        ])
+    }
+
     /// The types of all tensors that it consists of: the weights, then what lies beside them.
     pub fn planes(&self) -> Vec<TensorType> {
-        [Some(self.ty()), self.scales(), self.blocks()].into_iter().flatten().collect()
+        let beside = [self.scales(), self.blocks()].into_iter().flatten();
+        std::iter::once(self.ty()).chain(beside).chain(self.fine().into_iter().flatten()).collect()
     }
 
     /// Bytes of the tensor that holds the weights, at most.

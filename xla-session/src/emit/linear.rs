@@ -1,6 +1,6 @@
 //! Linear layers: one concept, with a lowering for each target.
 
-use super::builder::{Kernel, Value};
+use super::builder::{Kernel, TensorType, Value};
 use super::graph::{Layout, Source, WeightSpec};
 use super::tiles::CpuTiles;
 use super::{ElementType, Emitter, Format, Target};
@@ -14,6 +14,8 @@ pub(super) struct Matrix {
     pub scales: Option<Value>,
     /// As [`WeightSpec::blocks`] has them.
     pub offsets: Option<Value>,
+    /// As [`WeightSpec::fine`] has them.
+    pub fine: Option<[Value; 2]>,
     /// How it is stored, and what meets it.
     pub format: Format,
     pub rows: usize,
@@ -23,7 +25,11 @@ pub(super) struct Matrix {
 impl Matrix {
     /// The kernel that does `what` with it.
     pub fn symbol(&self, what: &str) -> String {
-        let suffix = if self.offsets.is_some() { "_compressed" } else { "" };
+        let suffix = match (&self.offsets, &self.fine) {
+            (Some(_), _) => "_compressed",
+            (_, Some(_)) => "_split",
+            (None, None) => "",
+        };
         format!("{what}_{}{suffix}", self.format.as_str())
     }
 }
@@ -139,7 +145,7 @@ impl Emitter<'_> {
     pub(super) fn cpu_product(&mut self, x: &Value, matrix: &Matrix) -> Value {
         let Target::Cpu(tiles) = self.target else { unreachable!("a CPU's layout") };
         if tiles.kernels {
-            self.called_product(x, matrix, tiles)
+            self.called_product(&matrix.symbol("product"), x, matrix, tiles)
         } else {
             self.generated_product(x, matrix, tiles)
         }
@@ -151,7 +157,13 @@ impl Emitter<'_> {
     }
 
     /// By this crate's kernels: work items are runs of blocks, and a kernel finds its own.
-    fn called_product(&mut self, x: &Value, matrix: &Matrix, tiles: &CpuTiles) -> Value {
+    pub(super) fn called_product(
+        &mut self,
+        symbol: &str,
+        x: &Value,
+        matrix: &Matrix,
+        tiles: &CpuTiles,
+    ) -> Value {
         let rows = x.dims()[0];
         let blocks = matrix.rows.div_ceil(LANES);
         let run = tiles.run(blocks);
@@ -165,7 +177,7 @@ impl Emitter<'_> {
         let used = if rows == 1 { 1.into() } else { self.used_of(rows) };
         self.b.kernel(
             &Kernel {
-                symbol: &matrix.symbol("product"),
+                symbol,
                 inputs: &inputs,
                 scalars: &[run.into(), blocks.into(), rows.into(), used, matrix.columns.into()],
                 work_items: blocks.div_ceil(run),
@@ -182,7 +194,7 @@ impl Emitter<'_> {
         layout: Layout,
     ) -> Matrix {
         let format = self.formats.of(parts.iter().map(|(name, _)| name.as_str()));
-        let layout = self.layout(layout, format, columns);
+        let layout = self.layout(layout, format, parts, columns);
         let format = match (format, layout) {
             // Six bits lie in words of several lanes; row by row eight take their place.
             (Format::Int6, Layout::Rows) => Format::Int8,
@@ -190,23 +202,35 @@ impl Emitter<'_> {
         };
         let parts = parts.to_vec();
         let spec = WeightSpec { parts, columns, format: format.stored(), layout };
-        let scales = spec
-            .scales()
-            .map(|ty| self.argument(Source::Scales(spec.clone()), &ty.dims, ty.element));
-        let offsets = spec
-            .blocks()
-            .map(|ty| self.argument(Source::Blocks(spec.clone()), &ty.dims, ty.element));
+        let mut number = 0;
+        let mut beside = |ty: TensorType| {
+            number += 1;
+            self.argument(Source::Beside(spec.clone(), number), &ty.dims, ty.element)
+        };
+        let scales = spec.scales().map(&mut beside);
+        let offsets = spec.blocks().map(&mut beside);
+        let fine = spec.fine().map(|types| types.map(beside));
         let rows = spec.rows();
-        Matrix { weights: self.weight(spec), scales, offsets, format, rows, columns }
+        Matrix { weights: self.weight(spec), scales, offsets, fine, format, rows, columns }
     }
 
-    /// What lies so in place of `layout`: where kernels read packed floats they are compressed, and
-    /// where none read packed integers these are in rows.
-    fn layout(&self, layout: Layout, format: Format, columns: usize) -> Layout {
+    /// What lies so in place of `layout`: where kernels read packed floats they are compressed, where
+    /// none read packed integers these are in rows, and integers of the output projection are split.
+    fn layout(
+        &self,
+        layout: Layout,
+        format: Format,
+        parts: &[(String, usize)],
+        columns: usize,
+    ) -> Layout {
         let (Layout::Packed { lanes }, Target::Cpu(tiles)) = (layout, self.target) else {
             return layout;
         };
-        if tiles.compressed() && format.is_compressible(columns) {
+        let output = self.output_projection();
+        let is_output = *parts == [(output.weight(), output.rows)];
+        if is_output && tiles.splits(format, output.rows * columns) {
+            Layout::Split { lanes }
+        } else if tiles.compressed() && format.is_compressible(columns) {
             Layout::Compressed { lanes }
         } else if format.is_quantised() && !tiles.kernels {
             Layout::Rows

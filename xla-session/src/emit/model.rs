@@ -164,6 +164,7 @@ impl Emitter<'_> {
         if table.format.is_quantised() || table.offsets.is_some() {
             let mut inputs = vec![&table.weights];
             inputs.extend(&table.offsets);
+            inputs.extend(table.fine.iter().map(|[fine, _]| fine));
             inputs.push(indices);
             let kernel = Kernel {
                 symbol: &table.symbol("rows"),
@@ -175,6 +176,13 @@ impl Emitter<'_> {
         }
         let rows = self.b.gather_lanes(&table.weights, indices);
         self.b.convert(&rows, ElementType::F32)
+    }
+
+    /// The projection that gives the logits.
+    pub(super) fn output_projection(&self) -> Linear {
+        let tied = self.config.tie_word_embeddings;
+        let module = if tied { "model.embed_tokens" } else { "lm_head" };
+        Linear::new(module, self.config.vocab_size, false)
     }
 
     /// The logits of the wanted row, `[vocab_size]` or more when the table is padded.
@@ -194,17 +202,20 @@ impl Emitter<'_> {
             }
         };
         let weight = self.vector("model.norm.weight", config.hidden_size);
-        let name = if config.tie_word_embeddings { "model.embed_tokens" } else { "lm_head" };
+        let output = self.output_projection();
         let logits = match self.target {
             Target::Portable { .. } | Target::Cuda(_) => {
-                self.normed_linears(&row, &weight, &[Linear::new(name, config.vocab_size, false)])
+                self.normed_linears(&row, &weight, &[output])
             }
             Target::Cpu(_) => {
                 let row = self.rms_norm(&row, &weight);
-                let parts = [(format!("{name}.weight"), config.vocab_size)];
+                let parts = [(output.weight(), output.rows)];
                 let layout = Layout::Packed { lanes: LANES };
                 let weight = self.matrix(&parts, config.hidden_size, layout);
-                self.cpu_product(&row, &weight)
+                match &weight.fine {
+                    Some(fine) => self.split_product(&row, &weight, fine),
+                    None => self.cpu_product(&row, &weight),
+                }
             }
         };
         let n = logits.dims()[1];

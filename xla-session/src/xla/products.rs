@@ -4,7 +4,7 @@ use iree_rt::{Kernel, KernelArguments, Kernels};
 
 use super::attention;
 use crate::emit::Format;
-use crate::kernels::{self, KvFormat, Product, Rows};
+use crate::kernels::{self, KvFormat, Product, Refine, Rows};
 use crate::quantise;
 
 /// What graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
@@ -17,6 +17,12 @@ pub(super) fn kernels() -> Kernels {
         kernels = kernels.with(format!("product_{name}"), product(format, false));
         if format.is_quantised() {
             kernels = kernels.with(format!("rows_{name}"), quantised_rows(format));
+        }
+        if format.is_splittable() {
+            kernels = kernels
+                .with(format!("coarse_{name}"), coarse_product(format))
+                .with(format!("refine_{name}"), refine(format))
+                .with(format!("rows_{name}_split"), split_rows(format));
         }
         if format.is_compressible(8) {
             kernels = kernels
@@ -32,6 +38,15 @@ fn product(format: Format, compressed: bool) -> Kernel {
         true => kernels::compressed_product(format),
         false => kernels::product(format),
     };
+    product_with(product, format, compressed)
+}
+
+/// The coarse part of a split matrix is in the blocks of another format.
+fn coarse_product(format: Format) -> Kernel {
+    product_with(kernels::coarse(format), Format::Int4, false)
+}
+
+fn product_with(product: kernels::Kernel, format: Format, compressed: bool) -> Kernel {
     Kernel::new(3 + usize::from(compressed), 6, move |arguments| {
         let product_of = operands(arguments, format, compressed);
         // SAFETY: the emitter passes a matrix of this format, where its blocks begin if it is
@@ -70,6 +85,42 @@ fn operands(arguments: &KernelArguments<'_>, format: Format, compressed: bool) -
     }
 }
 
+/// Results that may be the largest, of a run of blocks: fine part, norms, coarse results, `x`, the
+/// row whose coarse result is the largest of all; result; then the item's number, the blocks of a
+/// run, all blocks, columns, whether all are wanted.
+fn refine(format: Format) -> Kernel {
+    let refine = kernels::refine(format);
+    Kernel::new(6, 5, move |arguments| {
+        let [item, run, all_blocks, columns, all] = [0, 1, 2, 3, 4].map(|i| arguments.index(i));
+        let (first, all_rows) = (item * run * kernels::LANES, all_blocks * kernels::LANES);
+        let row_bytes = format.fine_row_bytes(columns);
+        let (fine, norms) = (arguments.pointer::<u8>(0), arguments.pointer::<f32>(1));
+        let coarse = arguments.pointer::<f32>(2);
+        // SAFETY: the emitter passes one number.
+        let best = unsafe { *arguments.pointer::<i32>(4) };
+        // Not a row where a result is not a number: then none is left out.
+        let best = usize::try_from(best).ok().filter(|&best| best < all_rows);
+        let refinement = Refine {
+            fine: fine.wrapping_add(first * row_bytes),
+            norms: norms.wrapping_add(first),
+            coarse: coarse.wrapping_add(first),
+            x: arguments.pointer(3),
+            best_fine: fine.wrapping_add(best.unwrap_or(0) * row_bytes),
+            // SAFETY: one of the rows.
+            best_coarse: unsafe { *coarse.add(best.unwrap_or(0)) },
+            all: all != 0 || best.is_none(),
+            y: arguments.pointer::<f32>(5).wrapping_add(first),
+            rows: (run * kernels::LANES).min(all_rows - first),
+            columns,
+        };
+        // SAFETY: the emitter passes the fine part of a matrix of this format, the norms of its rows
+        // and a coarse result for each, `columns` activations and a result for each row, and no two
+        // work items the same rows; `refine` is for this CPU.
+        unsafe { refine(&refinement) };
+        Ok(())
+    })
+}
+
 /// One row for each work item: weights, which rows, result; then the item's number, the rows that
 /// there are, columns.
 fn quantised_rows(format: Format) -> Kernel {
@@ -84,6 +135,30 @@ fn quantised_rows(format: Format) -> Kernel {
         // SAFETY: the emitter passes a result for each item.
         let to = unsafe { std::slice::from_raw_parts_mut(to, columns) };
         quantise::unpack_row(format, block, row % kernels::LANES, to);
+        Ok(())
+    })
+}
+
+/// As [`quantised_rows`], with the fine part behind the weights.
+fn split_rows(format: Format) -> Kernel {
+    Kernel::new(4, 3, move |arguments| {
+        let (row, columns, to) = row_of_item(arguments, 2);
+        let block_bytes = Format::Int4.block_bytes(columns);
+        let row_bytes = format.fine_row_bytes(columns);
+        let block = row / kernels::LANES * block_bytes;
+        // SAFETY: the emitter passes a split matrix of this format that has the row.
+        let (coarse, fine) = unsafe {
+            (
+                std::slice::from_raw_parts(arguments.pointer::<u8>(0).add(block), block_bytes),
+                std::slice::from_raw_parts(
+                    arguments.pointer::<u8>(1).add(row * row_bytes),
+                    row_bytes,
+                ),
+            )
+        };
+        // SAFETY: the emitter passes a result for each item.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, columns) };
+        quantise::unpack_split_row(format, coarse, fine, row % kernels::LANES, to);
         Ok(())
     })
 }

@@ -40,6 +40,8 @@ struct Function {
 struct Places {
     tokens: usize,
     position: Position,
+    /// Of graphs that are told whether all logits are wanted.
+    all_logits: Option<usize>,
     /// Of graphs that write their results where they are told: of the token and the logits.
     given: Option<[usize; 2]>,
     /// Of graphs that do so with what lies between.
@@ -60,6 +62,8 @@ pub(super) struct Answer {
     pub token: BufferView,
     /// `[vocab_size]`
     pub logits: BufferView,
+    /// Whether these are all of them; else those that cannot be the largest may be `-inf`.
+    pub all_logits: bool,
 }
 
 /// Where a call puts what it leaves.
@@ -69,6 +73,8 @@ pub(super) struct At {
     pub start: usize,
     /// Its last row that is no padding.
     pub last: usize,
+    /// Whether all logits are wanted.
+    pub all_logits: bool,
     /// Which of [`Workspace`]'s answers it writes.
     pub slot: usize,
 }
@@ -101,6 +107,7 @@ impl Program {
                     last: required(Source::Last)?,
                 },
             },
+            all_logits: place(Source::AllLogits),
             given: place(Source::Result(0)).zip(place(Source::Result(1))).map(Into::into),
             scratch: place(Source::Scratch),
         };
@@ -114,9 +121,7 @@ impl Program {
             for (i, argument) in graph.arguments.iter().enumerate() {
                 match &argument.source {
                     Source::Weight(spec) => call.set(i, weights.plane(spec, 0))?,
-                    Source::Scales(spec) | Source::Blocks(spec) => {
-                        call.set(i, weights.plane(spec, 1))?
-                    }
+                    Source::Beside(spec, plane) => call.set(i, weights.plane(spec, *plane))?,
                     Source::Kept => call.set(i, kept.clone())?,
                     _ => {}
                 }
@@ -127,11 +132,10 @@ impl Program {
                 Some(function) => {
                     let mut sizing = session.prepare(&function)?;
                     for i in 0..function.arguments().len() {
-                        match places.position {
-                            Position::Scalars { start, last } if i == start || i == last => {
-                                sizing.set(i, 0)?
-                            }
-                            _ => sizing.set(i, Value::Null)?,
+                        let argument = graph.arguments.get(i);
+                        match argument.is_some_and(|argument| argument.source.is_scalar()) {
+                            true => sizing.set(i, 0)?,
+                            false => sizing.set(i, Value::Null)?,
                         }
                     }
                     Some(sizing)
@@ -187,7 +191,7 @@ impl Program {
         let tokens = self.tokens.clone();
         self.prepare(memory, views, at, &tokens)?;
         self.functions[self.current].call.invoke(&mut self.session)?;
-        self.answer(memory, at.slot)
+        self.answer(memory, at)
     }
 
     /// Starts a call whose tokens are on the device: those that an earlier call will have left
@@ -208,17 +212,26 @@ impl Program {
         let call = &mut self.functions[self.current].call;
         if self.places.given.is_none() {
             call.invoke(&mut self.session)?;
-            return Ok((self.answer(memory, at.slot)?, None));
+            return Ok((self.answer(memory, at)?, None));
         }
         let pending = call.invoke_async(&mut self.session, after)?;
-        Ok((memory.answer(at.slot), Some(pending)))
+        Ok((memory.answer(at.slot, self.gives_all(at)), Some(pending)))
     }
 
-    fn answer(&mut self, memory: &Workspace, slot: usize) -> iree_rt::Result<Answer> {
+    /// Whether the call leaves all logits.
+    fn gives_all(&self, at: At) -> bool {
+        at.all_logits || self.places.all_logits.is_none()
+    }
+
+    fn answer(&mut self, memory: &Workspace, at: At) -> iree_rt::Result<Answer> {
+        let all_logits = self.gives_all(at);
         let call = &mut self.functions[self.current].call;
         let answer = match self.places.given {
-            Some(_) => memory.answer(slot),
-            None => Answer { token: call.output_view(0)?, logits: call.output_view(1)? },
+            Some(_) => memory.answer(at.slot, all_logits),
+            None => {
+                let [token, logits] = [call.output_view(0)?, call.output_view(1)?];
+                Answer { token, logits, all_logits }
+            }
         };
         call.clear_outputs()?;
         Ok(answer)
@@ -241,8 +254,11 @@ impl Program {
             }
             Position::Memory(place) => call.set(place, views.position(at.start)?)?,
         }
+        if let Some(place) = self.places.all_logits {
+            call.set(place, i32::from(at.all_logits))?;
+        }
         if let Some([token, logits]) = self.places.given {
-            let answer = memory.answer(at.slot);
+            let answer = memory.answer(at.slot, at.all_logits);
             call.set(token, answer.token)?;
             call.set(logits, answer.logits)?;
         }
@@ -322,7 +338,8 @@ impl Program {
 /// and what lies between.
 pub(super) struct Workspace {
     device: Device,
-    answers: Vec<Answer>,
+    /// Tokens and logits.
+    answers: Vec<[BufferView; 2]>,
     /// `[bytes]` of i8; grows.
     scratch: Option<BufferView>,
 }
@@ -334,14 +351,11 @@ impl Workspace {
     ///
     /// No memory.
     pub fn new(device: &Device, vocab_size: usize, slots: usize) -> iree_rt::Result<Self> {
-        let answer = || -> iree_rt::Result<Answer> {
+        let answer = || -> iree_rt::Result<[BufferView; 2]> {
             // The host reads a token without asking the device, which may be at later steps.
             let token = Buffer::allocate_in(device, size_of::<i32>(), Memory::Host)?;
             let logits = Buffer::allocate(device, vocab_size * size_of::<f32>())?;
-            Ok(Answer {
-                token: token.view(&[1], ElementType::I32)?,
-                logits: logits.view(&[vocab_size], ElementType::F32)?,
-            })
+            Ok([token.view(&[1], ElementType::I32)?, logits.view(&[vocab_size], ElementType::F32)?])
         };
         let answers = (0..slots).map(|_| answer()).collect::<iree_rt::Result<_>>()?;
         Ok(Self { device: device.clone(), answers, scratch: None })
@@ -353,9 +367,9 @@ impl Workspace {
     }
 
     /// The answer in `slot`: the same memory each time.
-    fn answer(&self, slot: usize) -> Answer {
-        let Answer { token, logits } = &self.answers[slot];
-        Answer { token: token.clone(), logits: logits.clone() }
+    fn answer(&self, slot: usize, all_logits: bool) -> Answer {
+        let [token, logits] = self.answers[slot].clone();
+        Answer { token, logits, all_logits }
     }
 
     fn scratch(&mut self, bytes: usize) -> iree_rt::Result<&BufferView> {

@@ -29,6 +29,8 @@ pub struct XlaInferenceSession {
     /// What the last step left, and where in `memory`.
     latest: Option<Answer>,
     slot: usize,
+    /// Whether steps leave all logits: once the caller has read some.
+    all_logits: bool,
     /// Steps behind it that are in flight, as long as it decodes by itself; and after the caller has
     /// ended that, until the next call.
     flight: VecDeque<Started>,
@@ -67,6 +69,7 @@ impl XlaInferenceSession {
             memory,
             latest: None,
             slot: 0,
+            all_logits: false,
             flight: VecDeque::with_capacity(ahead),
             ahead,
             scores,
@@ -164,7 +167,8 @@ impl XlaInferenceSession {
     /// one whose next token comes back, with what the call left.
     fn run(&mut self, chunk: Chunk, tokens: &[u32], slot: usize) -> Result<(Step, Answer)> {
         let rows = &tokens[chunk.start..tokens.len().min(chunk.start + chunk.rows)];
-        let at = At { start: chunk.start, last: rows.len() - 1, slot };
+        let (start, last, all_logits) = (chunk.start, rows.len() - 1, self.all_logits);
+        let at = At { start, last, all_logits, slot };
         let (program, memory, views) = self.program(chunk)?;
         let answer = program.run(memory, views, at, rows).map_err(iree(RUNNING))?;
         Ok((self.step(&answer, tokens.len() - 1)?, answer))
@@ -204,7 +208,7 @@ impl XlaInferenceSession {
     /// Starts the step behind the last one in flight, on the token that it will leave.
     fn start(&mut self) -> Result<()> {
         let start = self.cached + self.flight.len();
-        let at = At { start, last: 0, slot: self.next_slot() };
+        let at = At { start, last: 0, all_logits: false, slot: self.next_slot() };
         let mut flight = std::mem::take(&mut self.flight);
         let (before, after) = match (flight.back(), &self.latest) {
             (Some(before), _) => (&before.answer, before.pending.as_ref().map(Pending::fence)),
@@ -256,6 +260,29 @@ impl XlaInferenceSession {
             }
         }
         Ok(())
+    }
+
+    /// Runs the last token again, which left only the logits that may be the largest; from then on
+    /// steps leave all.
+    fn repeat_for_logits(&mut self) -> Result<()> {
+        self.settle();
+        self.all_logits = true;
+        self.cached = self.cached.min(self.tokens.len() - 1);
+        let context = std::mem::take(&mut self.tokens);
+        let slot = self.next_slot();
+        let result = self.advance(&context, slot);
+        self.tokens = context;
+        match result {
+            Ok((_, answer)) => {
+                self.cached = self.tokens.len();
+                (self.slot, self.latest) = (slot, Some(answer));
+                Ok(())
+            }
+            Err(error) => {
+                self.forget_cache();
+                Err(error)
+            }
+        }
     }
 
     /// Waits for steps in flight that nobody will see: before the next call, or whoever ended an
@@ -320,6 +347,9 @@ impl InferenceSession for XlaInferenceSession {
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
+        if self.latest.as_ref().is_some_and(|answer| !answer.all_logits) {
+            self.repeat_for_logits()?;
+        }
         let answer = self.latest.as_ref().ok_or_else(|| {
             Error::Unsupported("there are no logits before the first token has been run".into())
         })?;

@@ -66,6 +66,11 @@ impl Machine {
             .with_kernels(kernels)
             .with_compression(options.compress)
             .with_kv_cache(options.kv_cache.unwrap_or(options.precision.kv_cache()));
+        let tiles = match options.split_output {
+            None => tiles,
+            Some(true) => tiles.with_split_from(0),
+            Some(false) => tiles.with_split_from(usize::MAX),
+        };
         let code = Code { flags: common(CompileOptions::default()), name: host::features() };
         Self { target: Target::Cpu(tiles), codes: vec![code] }
     }

@@ -221,18 +221,22 @@ mod tests {
         (config, Checkpoint::open(&folder, LoadMode::Mmap).unwrap())
     }
 
+    /// Whether kernels are called, and from how many weights on an output projection is split.
+    const LAYOUTS: [(bool, usize); 3] = [(false, 0), (true, usize::MAX), (true, 0)];
+
     /// As for a device whose memory is not the host's.
     #[test]
     fn what_goes_up_in_pieces_is_the_image() {
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
         let device = iree_rt::Instance::get().unwrap().device("local-task").unwrap();
         let options = SessionOptions::default();
-        for (precision, kernels) in
-            Precision::ALL.into_iter().flat_map(|(_, it)| [(it, false), (it, true)])
+        for (precision, (kernels, split_from)) in
+            Precision::ALL.into_iter().flat_map(|(_, it)| LAYOUTS.map(|layout| (it, layout)))
         {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
             let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(kernels);
-            let target = Target::Cpu(tiles.with_compression(false));
+            let tiles = tiles.with_compression(false).with_split_from(split_from);
+            let target = Target::Cpu(tiles);
             let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
             let image = Image::new(&specs);
             let mut expected = (Vec::new(), 0);
@@ -323,31 +327,32 @@ mod tests {
             (
                 4,
                 Precision::Stored,
-                "9230828f76465120c438b0fe840a8c0e69b24a9b2a9d8db301c7e0c2c0c4e05b",
+                "97e9be02ecd0a5519bed32dbe0479461a9b1babf3ca790440459e3e69337cf21",
             ),
-            (4, Precision::F32, "4ecfa2f1d7ad25c3b5eaf3b055e0cd21f81dd26d8e611f40d406d47233fcf5c4"),
+            (4, Precision::F32, "a9d2c5926a267d9102afc89b0b82e40a2c0fc253dcab31693dbd4e806b4700ac"),
             (
                 4,
                 Precision::Bf16,
-                "54c8546162f277f1ad09fe213be025dbe62275af558c0b423f06e130c29d68a8",
+                "3d9683d2263ef0ef328317ba79b01bb7a301ebf3ea29ef050c309ca04d1b1932",
             ),
             (
                 4,
                 Precision::Int8,
-                "94c2cdba72880f8e8a90006d60a717b351b7913475ccdc43e54e868229151ddf",
+                "1967df3e4582f0877074f44a6d1e0bf556c4f0c4cd497adb01643b752109f751",
             ),
             (
                 4,
                 Precision::Int4,
-                "5ba36c164b2233c92185eb6b219db09e4fb2db6498dfd529a04dad71fd63ea1c",
+                "3544bb1fdc42acc9aabe1608c4f92050277276215e445e3a9a91bad033ff2130",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
         let actual = EXPECTED.map(|(_, precision, _)| {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
             let mut digest = Sha256::new();
-            for kernels in [false, true] {
-                let target = Target::Cpu(CpuTiles::new(Isa::Portable, 1).with_kernels(kernels));
+            for (kernels, split_from) in LAYOUTS {
+                let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(kernels);
+                let target = Target::Cpu(tiles.with_split_from(split_from));
                 let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
                 let (image, options) = (Image::new(&specs), SessionOptions::default());
                 let mut bytes = (Vec::new(), 0);

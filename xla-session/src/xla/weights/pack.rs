@@ -60,8 +60,9 @@ struct Progress<'a> {
 
 /// Appends a weight to an image of `end` bytes; returns where its planes lie.
 ///
-/// The first plane goes straight out; those behind it (scales, or where compressed blocks begin: a
-/// small part of the whole) are made at the same time and wait for its end.
+/// The first plane goes straight out; those behind it (scales, where compressed blocks begin, the
+/// fine part of a split matrix: a small part of the whole) are made at the same time and wait for its
+/// end.
 fn pack_weight(
     checkpoint: &Checkpoint,
     spec: &WeightSpec,
@@ -157,7 +158,9 @@ impl<'a> Source<'a> {
     fn lanes(&self) -> usize {
         match self.spec.layout {
             Layout::Rows => 1,
-            Layout::Packed { lanes } | Layout::Compressed { lanes } => lanes,
+            Layout::Packed { lanes } | Layout::Compressed { lanes } | Layout::Split { lanes } => {
+                lanes
+            }
         }
     }
 
@@ -203,6 +206,7 @@ impl<'a> Source<'a> {
                 Layout::Packed { lanes } | Layout::Compressed { lanes } => {
                     pack_block(self.spec.format, &rows, lanes, &mut planes);
                 }
+                Layout::Split { .. } => split_block(self.spec.format, &rows, &mut planes),
             }
         });
     }
@@ -264,6 +268,17 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
         }
         (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
     }
+}
+
+/// Packs one block into its coarse part, its fine part and the norms of that.
+fn split_block(format: Format, rows: &[Row<'_>], planes: &mut [&mut [u8]]) {
+    let [coarse, fine, norms] = planes else { unreachable!("{} planes", planes.len()) };
+    let columns = rows[0].elements.len();
+    let mut packed = vec![0; format.block_bytes(columns)];
+    widened(rows, |rows| quantise::pack_block(format, rows, &mut packed));
+    let norms: &mut [f32] = bytemuck::cast_slice_mut(norms);
+    let norms = norms.as_mut_array().expect("one for each row");
+    quantise::split_block(format, &packed, columns, coarse, fine, norms);
 }
 
 /// Packs one row into its part of each plane, all zero before.
