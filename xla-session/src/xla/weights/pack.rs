@@ -277,7 +277,7 @@ fn split_block(format: Format, rows: &[Row<'_>], planes: &mut [&mut [u8]]) {
     let mut packed = vec![0; format.block_bytes(columns)];
     widened(rows, |rows| quantise::pack_block(format, rows, &mut packed));
     let norms: &mut [f32] = bytemuck::cast_slice_mut(norms);
-    let norms = norms.as_mut_array().expect("one for each row");
+    let norms = norms.first_chunk_mut().expect("one for each row");
     quantise::split_block(format, &packed, columns, coarse, fine, norms);
 }
 
