@@ -79,8 +79,8 @@ pub struct PlaceArgs {
           value_parser = clap::builder::FalseyValueParser::new())]
     no_compression: bool,
 
-    /// All logits of every token, also where only the most likely token is wanted and a part of
-    /// int8 and int4 output projections is enough to find it: to compare
+    /// The output projection of int8 and int4 in one piece: greedy tokens take longer, those that
+    /// are sampled a little less
     #[arg(long, env = "IREE_LLM_NO_SPLIT_OUTPUT", action = clap::ArgAction::SetTrue,
           value_parser = clap::builder::FalseyValueParser::new())]
     no_split_output: bool,

@@ -185,9 +185,8 @@ pub struct SessionOptions {
     pub compress: bool,
     /// Whether steps read only as much of an output projection of integers as finds the most likely
     /// token, where kernels read it: of most rows the high four bits tell that they are not the one.
-    /// The token is that of all logits. These are there when
-    /// [`InferenceSession::read_logits`] asks for them; its first call takes a step. `None` is where
-    /// the matrix is large enough to gain.
+    /// The token is that of all logits; who reads those says so
+    /// ([`InferenceSession::want_logits`]). `None` is where the matrix is large enough to gain.
     pub split_output: Option<bool>,
     /// The kind of device whose graphs and layouts of weights are used; `None` is the device's own.
     /// Those of another kind run without that kind's tiles: right, not fast, to check what one

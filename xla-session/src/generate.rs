@@ -95,6 +95,7 @@ pub fn generate(
     let context_tokens = [&options.preceding, prompt].concat();
     let sampler = &mut options.sampler;
     let greedy = sampler.is_none();
+    session.want_logits(!greedy);
     let mut choose = |session: &mut dyn InferenceSession, likely, tokens: &[u32]| {
         let Some(sampler) = sampler else { return Ok(likely) };
         session.read_logits(&mut logits)?;

@@ -106,9 +106,15 @@ pub trait InferenceSession: Send {
         Ok(())
     }
 
-    /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first). An engine
-    /// that has computed only what finds the most likely token runs the last token again for the
-    /// first call, and computes all of them from then on.
+    /// Says whether the caller will read the logits of the steps that follow; it need not, but
+    /// an engine may find the most likely token with less than all of them.
+    fn want_logits(&mut self, want: bool) {
+        let _ = want;
+    }
+
+    /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first). Where the
+    /// step left only some of them, as it may when nobody [wanted](Self::want_logits) them, its last
+    /// token is run again, and from then on they are wanted.
     ///
     /// # Errors
     ///

@@ -197,8 +197,8 @@ fn int4_computes_as_the_format_says() {
     }
 }
 
-/// Of a split output projection steps compute what finds a token, until somebody reads logits; then
-/// the token is that of all of them, also of the step before.
+/// Steps of a split output projection compute what finds a token, until somebody reads logits: of
+/// the step before too, which is run again. What follows is not changed by that.
 #[test]
 fn a_split_output_finds_the_token_of_all_logits() {
     const TOKENS: usize = 12;
@@ -226,8 +226,20 @@ fn a_split_output_finds_the_token_of_all_logits() {
                 let position = session.position();
                 assert_eq!(largest(&mut *session), tokens[TOKENS], "{what}");
                 assert_eq!(session.position(), position, "{what}");
+                for wanted in [true, false] {
+                    session.want_logits(wanted);
+                    let mut token = *tokens.last().unwrap();
+                    let push = &mut |step: Step| {
+                        tokens.push(step.token);
+                        ControlFlow::Continue(())
+                    };
+                    session.decode_greedy(token, 3, push).unwrap();
+                    token = *tokens.last().unwrap();
+                    assert_eq!(largest(&mut *session), token, "{what}, wanted: {wanted}");
+                }
 
                 session.reset();
+                session.want_logits(true);
                 let mut token = session.prefill(&case.prompt).unwrap().token;
                 for expected in &tokens {
                     assert_eq!(token, *expected, "{what}");

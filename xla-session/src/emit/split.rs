@@ -34,7 +34,7 @@ impl Emitter<'_> {
             &Kernel {
                 symbol: &symbol("refine"),
                 inputs: &[fine, norms, &coarse, x, &best],
-                scalars: &[run.into(), blocks.into(), matrix.columns.into(), all],
+                scalars: &[run.into(), matrix.rows.into(), matrix.columns.into(), all],
                 work_items: blocks.div_ceil(run),
             },
             &[1, results],

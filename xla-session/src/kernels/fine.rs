@@ -60,8 +60,8 @@ pub(super) struct Chunk {
     pub scales: [f32; LANES],
 }
 
-/// The factor by which the norms of activations are larger than they are: for all in which sums
-/// differ from those of real numbers, as the search that wants them says.
+/// The factor by which the norms of activations are larger than they are: `Search::may_win` in
+/// `refine.rs` counts what that covers.
 pub(super) const MORE: f64 = 1.002;
 
 /// Rounds `columns` f32 at `x`.

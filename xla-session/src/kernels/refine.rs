@@ -203,10 +203,10 @@ impl<F: Integer> Search<'_, F> {
     ///   group by less than 0.0001 of its norm.
     /// - A chunk's sum is rounded seven times by 2^-24 of what its lanes have.
     ///
-    /// [`MORE`](super::fine::MORE) is more than all of that. The sum of chunks is rounded once for each of them, the
-    /// product once, and `most` below thrice, each time by 2^-24 of at most the magnitudes of
-    /// `coarse`, `sum` and what is left: `slack` is twice as much of the first two, and `MORE`
-    /// has that of the third. Numbers near 1e-38 may be flushed to zero; 1e-30 is more than all of them.
+    /// [`MORE`](super::fine::MORE) covers all of that. The sum of chunks is rounded once for each of
+    /// them, the product once, and `most` below thrice, each time by 2^-24 of at most the magnitudes
+    /// of `coarse`, `sum` and what is left: `slack` is twice as much for the first two, and `MORE`
+    /// covers the third. Numbers near 1e-38 may be flushed to zero; 1e-30 is more than all of them.
     ///
     /// `least` is a product as it is computed, not a bound: a row of the same product is kept. So is
     /// one with a value that is not a number, as nothing is less than that.

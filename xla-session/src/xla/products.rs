@@ -87,12 +87,13 @@ fn operands(arguments: &KernelArguments<'_>, format: Format, compressed: bool) -
 
 /// Results that may be the largest, of a run of blocks: fine part, norms, coarse results, `x`, the
 /// row whose coarse result is the largest of all; result; then the item's number, the blocks of a
-/// run, all blocks, columns, whether all are wanted.
+/// run, all rows, columns, whether all are wanted.
 fn refine(format: Format) -> Kernel {
     let refine = kernels::refine(format);
     Kernel::new(6, 5, move |arguments| {
-        let [item, run, all_blocks, columns, all] = [0, 1, 2, 3, 4].map(|i| arguments.index(i));
-        let (first, all_rows) = (item * run * kernels::LANES, all_blocks * kernels::LANES);
+        let [item, run, all_rows, columns, all] = [0, 1, 2, 3, 4].map(|i| arguments.index(i));
+        let first = item * run * kernels::LANES;
+        let rows = (run * kernels::LANES).min(all_rows - first);
         let row_bytes = format.fine_row_bytes(columns);
         let (fine, norms) = (arguments.pointer::<u8>(0), arguments.pointer::<f32>(1));
         let coarse = arguments.pointer::<f32>(2);
@@ -110,9 +111,14 @@ fn refine(format: Format) -> Kernel {
             best_coarse: unsafe { *coarse.add(best.unwrap_or(0)) },
             all: all != 0 || best.is_none(),
             y: arguments.pointer::<f32>(5).wrapping_add(first),
-            rows: (run * kernels::LANES).min(all_rows - first),
+            rows,
             columns,
         };
+        // Those behind the last row would have a product, 0, that is the largest of negative ones.
+        for behind in rows..rows.next_multiple_of(kernels::LANES) {
+            // SAFETY: the emitter passes a result for each row of whole blocks.
+            unsafe { refinement.y.add(behind).write(f32::NEG_INFINITY) };
+        }
         // SAFETY: the emitter passes the fine part of a matrix of this format, the norms of its rows
         // and a coarse result for each, `columns` activations and a result for each row, and no two
         // work items the same rows; `refine` is for this CPU.

@@ -29,7 +29,7 @@ pub struct XlaInferenceSession {
     /// What the last step left, and where in `memory`.
     latest: Option<Answer>,
     slot: usize,
-    /// Whether steps leave all logits: once the caller has read some.
+    /// Whether steps leave all logits, also those that cannot be the largest.
     all_logits: bool,
     /// Steps behind it that are in flight, as long as it decodes by itself; and after the caller has
     /// ended that, until the next call.
@@ -103,20 +103,29 @@ impl XlaInferenceSession {
         let held = self.tokens.len();
         let mut context = std::mem::take(&mut self.tokens);
         context.extend_from_slice(new);
-        // Beside the last answer, which stays if this fails.
-        let slot = self.next_slot();
-        let result = self.advance(&context, slot);
-        match &result {
-            Ok(_) => self.cached = context.len(),
-            Err(_) => {
-                self.forget_cache();
-                context.truncate(held);
-            }
+        let result = self.complete(&context);
+        if result.is_err() {
+            context.truncate(held);
         }
         self.tokens = context;
-        let (step, answer) = result?;
-        (self.slot, self.latest) = (slot, Some(answer));
-        Ok(step)
+        result
+    }
+
+    /// Runs what the cache lacks of `context`; what that leaves is the last answer.
+    fn complete(&mut self, context: &[u32]) -> Result<Step> {
+        // Beside the last answer, which stays if this fails.
+        let slot = self.next_slot();
+        match self.advance(context, slot) {
+            Ok((step, answer)) => {
+                self.cached = context.len();
+                (self.slot, self.latest) = (slot, Some(answer));
+                Ok(step)
+            }
+            Err(error) => {
+                self.forget_cache();
+                Err(error)
+            }
+        }
     }
 
     /// What a call wrote may be NaN, which masking does not keep out of the arithmetic: the next
@@ -208,7 +217,7 @@ impl XlaInferenceSession {
     /// Starts the step behind the last one in flight, on the token that it will leave.
     fn start(&mut self) -> Result<()> {
         let start = self.cached + self.flight.len();
-        let at = At { start, last: 0, all_logits: false, slot: self.next_slot() };
+        let at = At { start, last: 0, all_logits: self.all_logits, slot: self.next_slot() };
         let mut flight = std::mem::take(&mut self.flight);
         let (before, after) = match (flight.back(), &self.latest) {
             (Some(before), _) => (&before.answer, before.pending.as_ref().map(Pending::fence)),
@@ -262,27 +271,15 @@ impl XlaInferenceSession {
         Ok(())
     }
 
-    /// Runs the last token again, which left only the logits that may be the largest; from then on
-    /// steps leave all.
+    /// Runs the last token again, which left only the logits that may be the largest.
     fn repeat_for_logits(&mut self) -> Result<()> {
         self.settle();
         self.all_logits = true;
         self.cached = self.cached.min(self.tokens.len() - 1);
         let context = std::mem::take(&mut self.tokens);
-        let slot = self.next_slot();
-        let result = self.advance(&context, slot);
+        let result = self.complete(&context);
         self.tokens = context;
-        match result {
-            Ok((_, answer)) => {
-                self.cached = self.tokens.len();
-                (self.slot, self.latest) = (slot, Some(answer));
-                Ok(())
-            }
-            Err(error) => {
-                self.forget_cache();
-                Err(error)
-            }
-        }
+        result.map(drop)
     }
 
     /// Waits for steps in flight that nobody will see: before the next call, or whoever ended an
@@ -344,6 +341,10 @@ impl InferenceSession for XlaInferenceSession {
             }
         }
         Ok(())
+    }
+
+    fn want_logits(&mut self, want: bool) {
+        self.all_logits = want;
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {

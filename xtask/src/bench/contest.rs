@@ -25,7 +25,7 @@ pub struct Plan {
     /// once. With fewer threads than all, at most twice.
     pub turns: usize,
     /// How often they then take turns at single tokens alone, whose speed is that of memory: where
-    /// that changes from second to second only many pairs tell.
+    /// that changes from second to second only many pairs tell. Not with fewer threads than all.
     pub token_turns: usize,
     /// Prompts of the plot, which are the contexts of its single tokens.
     pub lengths: &'static [usize],

@@ -1,6 +1,6 @@
 //! What the machine could do at best: bytes read from memory and multiplications a second.
 //!
-//! Single tokens are bound by the first (every weight is read once a token), prompts by the
+//! Single tokens are bound by the first (weights are read once a token), prompts by the
 //! second.
 
 use std::sync::Barrier;

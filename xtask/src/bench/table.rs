@@ -102,7 +102,7 @@ pub fn section(results: &Results) -> Result<String> {
     let mut out = String::new();
     writeln!(
         out,
-        "{}, {}. `{}` (rounds: {}, {} turns of the short tests and {} of single tokens alone; {}, \
+        "{}, {}. `{}` (rounds: {}, {} turns of the short tests and, with all threads, {} more of single tokens alone; {}, \
          compiled here with native flags). Medians, and the range in brackets; a ratio is ours to \
          llama.cpp's of the same turn, the median of all turns. The limits were measured just before \
          each precision; that of prompts is that of f32 arithmetic.\n",

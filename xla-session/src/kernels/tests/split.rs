@@ -239,6 +239,29 @@ fn the_largest_product_is_never_dropped() {
     }
 }
 
+/// Rows are looked at in pieces of 4096.
+#[test]
+fn the_largest_may_be_in_any_piece() {
+    const ROWS: usize = 9008;
+    let mut rng = ChaCha8Rng::seed_from_u64(31);
+    for format in FORMATS {
+        let x: Vec<f32> = (0..40).map(|_| normal(&mut rng)).collect();
+        for largest in [3, 4095, 4096, 6000, 8192, ROWS - 1] {
+            // Nearer to the activations than any other, which are not far from them.
+            let mut column = 0;
+            let split = split_of(format, 40, ROWS, |row| {
+                let size = if row == largest { 1.0 } else { 0.97 };
+                column = (column + 1) % 40;
+                size * x[column] + 0.02 * random(&mut rng)
+            });
+            let x: Vec<f32> = (0..40).map(|i| x[(i + 1) % 40]).collect();
+            split.check(&x, &format!("{largest} of {ROWS}"));
+            let negative: Vec<f32> = x.iter().map(|x| -x).collect();
+            split.check(&negative, &format!("-x, {largest} of {ROWS}"));
+        }
+    }
+}
+
 #[test]
 fn every_row_of_a_tie_is_refined() {
     let mut rng = ChaCha8Rng::seed_from_u64(23);
