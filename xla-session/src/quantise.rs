@@ -9,10 +9,12 @@
 //! one above about 8e6 (int8), 2e6 (int6) or 5e5 (int4). No such weight turns into an ordinary
 //! number.
 
+mod sketch;
 mod split;
 
 use half::f16;
 
+pub use sketch::{SKETCH, sketch_block};
 pub(crate) use split::CHUNK;
 pub use split::{split_block, unpack_split_row};
 

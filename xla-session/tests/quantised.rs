@@ -197,7 +197,7 @@ fn int4_computes_as_the_format_says() {
     }
 }
 
-/// Steps of a split output projection compute what finds a token, until somebody reads logits: of
+/// Steps of a split or sketched output projection compute what finds a token, until somebody reads logits: of
 /// the step before too, which is run again. What follows is not changed by that.
 #[test]
 fn a_split_output_finds_the_token_of_all_logits() {
@@ -210,7 +210,7 @@ fn a_split_output_finds_the_token_of_all_logits() {
         logits.iter().position(|&logit| logit == largest).unwrap() as u32
     };
     for name in NAMES {
-        for precision in [Precision::Int8, Precision::Int4] {
+        for precision in [Precision::Bf16, Precision::Int8, Precision::Int4] {
             let fixture = fixtures::named(name);
             for case in &fixture.cases {
                 let mut session = open(&fixture.folder, precision, Products::Split);

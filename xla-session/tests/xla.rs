@@ -24,8 +24,10 @@ fn open(
     Backend::Iree.open(&fixture.folder, options).map(|opened| opened.session)
 }
 
-fn every_token(device: &str, precision: Precision) {
-    let options = SessionOptions { device: Some(device.into()), precision, ..options() };
+/// Output projections as small as here are sketched only where that is asked for.
+fn every_token(device: &str, precision: Precision, split_output: Option<bool>) {
+    let device = Some(device.into());
+    let options = SessionOptions { device, precision, split_output, ..options() };
     for fixture in fixtures::all() {
         let mut session = open(&fixture, &options).unwrap();
         assert_same_tokens(&fixture, session.as_mut());
@@ -34,22 +36,22 @@ fn every_token(device: &str, precision: Precision) {
 
 #[test]
 fn every_token_equals_the_reference_as_stored_on_local_task() {
-    every_token("local-task", Precision::Stored);
+    every_token("local-task", Precision::Stored, None);
 }
 
 #[test]
 fn every_token_equals_the_reference_in_f32_on_local_task() {
-    every_token("local-task", Precision::F32);
+    every_token("local-task", Precision::F32, None);
 }
 
 #[test]
-fn every_token_equals_the_reference_as_stored_on_local_sync() {
-    every_token("local-sync", Precision::Stored);
+fn every_token_equals_the_reference_as_stored_on_local_sync_with_a_sketch() {
+    every_token("local-sync", Precision::Stored, Some(true));
 }
 
 #[test]
-fn every_token_equals_the_reference_in_f32_on_local_sync() {
-    every_token("local-sync", Precision::F32);
+fn every_token_equals_the_reference_in_f32_on_local_sync_with_a_sketch() {
+    every_token("local-sync", Precision::F32, Some(true));
 }
 
 #[test]
@@ -134,12 +136,15 @@ fn the_model_in_the_repository_tells_the_reference_stories() {
     let text = std::fs::read(folder.join("reference.json")).unwrap();
     let stories: Stories = serde_json::from_slice(&text).unwrap();
     assert!(stories.cases.len() >= 5);
-    let mut session = Backend::Iree.open(&folder, &options()).unwrap().session;
-    for Story { name, prompt_tokens, tokens } in stories.cases {
-        session.reset();
-        let story =
-            generate_greedy(session.as_mut(), &prompt_tokens, tokens.len(), &[]).expect(&name);
-        assert_eq!(story.tokens, tokens, "{name}");
+    for split_output in [None, Some(true)] {
+        let options = SessionOptions { split_output, ..options() };
+        let mut session = Backend::Iree.open(&folder, &options).unwrap().session;
+        for Story { name, prompt_tokens, tokens } in &stories.cases {
+            session.reset();
+            let story =
+                generate_greedy(session.as_mut(), prompt_tokens, tokens.len(), &[]).expect(name);
+            assert_eq!(story.tokens, *tokens, "{name} {split_output:?}");
+        }
     }
 }
 

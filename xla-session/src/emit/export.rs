@@ -114,7 +114,11 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
                     lanes = Some(rows);
                 }
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
-                names.join("+")
+                let names = names.join("+");
+                match spec.layout {
+                    Layout::Sketch { .. } => format!("sketch of {names}"),
+                    _ => names,
+                }
             }
             Source::Beside(spec, plane) => {
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();

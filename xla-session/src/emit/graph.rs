@@ -2,7 +2,7 @@
 
 use super::builder::{DYNAMIC, ElementType, TensorType};
 use crate::kernels::{self, Format};
-use crate::quantise::GROUP;
+use crate::quantise::{GROUP, SKETCH};
 
 /// One function of one module, ready for a StableHLO compiler.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub enum Source {
     /// The row whose next token is wanted: the last one that is not padding.
     Last,
     /// Not 0 where all logits are wanted; else those that cannot be the largest may be `-inf`. Of
-    /// graphs with a [split](Layout::Split) output projection only.
+    /// graphs with a [split](Layout::Split) or [sketched](Layout::Sketch) output projection only.
     AllLogits,
     /// Cosines of the rotary angles, `[positions, head_dim / 2]`.
     RopeCos,
@@ -120,6 +120,12 @@ pub enum Layout {
         /// Rows in one block.
         lanes: usize,
     },
+    /// Beside floats that lie otherwise too: a [sketch](crate::quantise::sketch_block) of the blocks
+    /// of [`Packed`](Self::Packed), which tells which products with the weights may be the largest.
+    Sketch {
+        /// Rows in one block.
+        lanes: usize,
+    },
 }
 
 impl WeightSpec {
@@ -147,6 +153,9 @@ impl WeightSpec {
             Layout::Compressed { .. } => vec![DYNAMIC],
             Layout::Split { lanes } => {
                 vec![self.rows().div_ceil(lanes), Format::Int4.block_bytes(self.columns)]
+            }
+            Layout::Sketch { lanes } => {
+                vec![self.rows().div_ceil(lanes), SKETCH.block_bytes(self.columns)]
             }
         };
         TensorType::new(&dims, self.element())
@@ -178,9 +187,15 @@ impl WeightSpec {
         ])
     }
 
+    /// The type of the tensor of its rows' errors, `[blocks, lanes]`, when it is a sketch.
+    pub fn errors(&self) -> Option<TensorType> {
+        let Layout::Sketch { lanes } = self.layout else { return None };
+        Some(TensorType::new(&[self.rows().div_ceil(lanes), lanes], ElementType::F32))
+    }
+
     /// The types of all tensors that it consists of: the weights, then what lies beside them.
     pub fn planes(&self) -> Vec<TensorType> {
-        let beside = [self.scales(), self.blocks()].into_iter().flatten();
+        let beside = [self.scales(), self.blocks(), self.errors()].into_iter().flatten();
         std::iter::once(self.ty()).chain(beside).chain(self.fine().into_iter().flatten()).collect()
     }
 
@@ -201,7 +216,7 @@ impl WeightSpec {
     /// The elements of the tensor that holds the weights.
     fn element(&self) -> ElementType {
         match (self.format, self.layout) {
-            (_, Layout::Compressed { .. }) => ElementType::I8,
+            (_, Layout::Compressed { .. } | Layout::Sketch { .. }) => ElementType::I8,
             (Format::F32, _) => ElementType::F32,
             (Format::F16, _) => ElementType::F16,
             (Format::Bf16 | Format::Bf16Rounded, _) => ElementType::Bf16,

@@ -1,6 +1,6 @@
 //! Linear layers: one concept, with a lowering for each target.
 
-use super::builder::{Kernel, TensorType, Value};
+use super::builder::{Index, Kernel, TensorType, Value};
 use super::graph::{Layout, Source, WeightSpec};
 use super::tiles::CpuTiles;
 use super::{ElementType, Emitter, Format, Target};
@@ -145,7 +145,9 @@ impl Emitter<'_> {
     pub(super) fn cpu_product(&mut self, x: &Value, matrix: &Matrix) -> Value {
         let Target::Cpu(tiles) = self.target else { unreachable!("a CPU's layout") };
         if tiles.kernels {
-            self.called_product(&matrix.symbol("product"), x, matrix, tiles)
+            let rows = x.dims()[0];
+            let used = if rows == 1 { 1.into() } else { self.used_of(rows) };
+            self.called_product(&matrix.symbol("product"), x, used, matrix, tiles)
         } else {
             self.generated_product(x, matrix, tiles)
         }
@@ -156,25 +158,31 @@ impl Emitter<'_> {
         if format == Format::Bf16Rounded { self.b.reduce_precision(x, 8, 7) } else { x.clone() }
     }
 
-    /// By this crate's kernels: work items are runs of blocks, and a kernel finds its own.
+    /// `x` as a kernel for weights of `format` takes it.
+    pub(super) fn operand(&mut self, x: &Value, format: Format) -> Value {
+        match format {
+            Format::Bf16Rounded => self.b.convert(x, ElementType::Bf16),
+            _ => x.clone(),
+        }
+    }
+
+    /// By this crate's kernels, of the first `used` rows: work items are runs of blocks, and a kernel
+    /// finds its own.
     pub(super) fn called_product(
         &mut self,
         symbol: &str,
         x: &Value,
+        used: Index,
         matrix: &Matrix,
         tiles: &CpuTiles,
     ) -> Value {
         let rows = x.dims()[0];
         let blocks = matrix.rows.div_ceil(LANES);
         let run = tiles.run(blocks);
-        let x = match matrix.format {
-            Format::Bf16Rounded => self.b.convert(x, ElementType::Bf16),
-            _ => x.clone(),
-        };
+        let x = self.operand(x, matrix.format);
         let mut inputs = vec![&matrix.weights];
         inputs.extend(&matrix.offsets);
         inputs.push(&x);
-        let used = if rows == 1 { 1.into() } else { self.used_of(rows) };
         self.b.kernel(
             &Kernel {
                 symbol,

@@ -19,6 +19,7 @@ mod model;
 mod norm;
 mod rope;
 mod rows;
+mod sketch;
 mod split;
 mod tiles;
 
@@ -357,6 +358,30 @@ mod tests {
                 assert_eq!(of(format, weights + 1), whole, "{format:?}");
             }
             assert_eq!(of(Format::Int4, 0), (false, [0, 0, 0, products + 1]));
+        }
+    }
+
+    #[test]
+    fn output_projections_of_floats_are_sketched() {
+        for name in ["qwen3-gqa-tied-bf16", "llama-mha-f32"] {
+            let config = fixture(name);
+            let of = |format, kernels, from| {
+                let tiles = CpuTiles::new(Isa::detect(), 2).with_kernels(kernels);
+                let target = Target::Cpu(tiles.with_split_from(from));
+                let graph = emit(&config, &WeightFormats::all(format), &target, 8);
+                let told = graph.arguments.iter().any(|it| it.source == Source::AllLogits);
+                let sketches = graph.arguments.iter().filter(|argument| {
+                    matches!(&argument.source, Source::Weight(spec) if spec.errors().is_some())
+                });
+                let count = |what| graph.text.matches(what).count();
+                (told, sketches.count(), ["\"candidates_", "\"product_int6\""].map(count))
+            };
+            let weights = config.vocab_size * config.hidden_size;
+            for format in [Format::F32, Format::Bf16, Format::Bf16Rounded, Format::F16] {
+                assert_eq!(of(format, true, weights), (true, 1, [1, 1]), "{format:?}");
+                assert_eq!(of(format, true, weights + 1), (false, 0, [0, 0]), "{format:?}");
+                assert_eq!(of(format, false, 0), (false, 0, [0, 0]), "{format:?}");
+            }
         }
     }
 

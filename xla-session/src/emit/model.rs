@@ -212,9 +212,10 @@ impl Emitter<'_> {
                 let parts = [(output.weight(), output.rows)];
                 let layout = Layout::Packed { lanes: LANES };
                 let weight = self.matrix(&parts, config.hidden_size, layout);
-                match &weight.fine {
-                    Some(fine) => self.split_product(&row, &weight, fine),
-                    None => self.cpu_product(&row, &weight),
+                match (&weight.fine, self.sketch_of(&parts, &weight)) {
+                    (Some(fine), _) => self.split_product(&row, &weight, fine),
+                    (None, Some(sketch)) => self.sketched_product(&row, &weight, &sketch),
+                    (None, None) => self.cpu_product(&row, &weight),
                 }
             }
         };

@@ -22,7 +22,7 @@ impl Emitter<'_> {
     ) -> Value {
         let Target::Cpu(tiles) = self.target else { unreachable!("a CPU's layout") };
         let symbol = |what: &str| format!("{what}_{}", matrix.format.as_str());
-        let coarse = self.called_product(&symbol("coarse"), x, matrix, tiles);
+        let coarse = self.called_product(&symbol("coarse"), x, 1.into(), matrix, tiles);
         let blocks = matrix.rows.div_ceil(LANES);
         let results = blocks * LANES;
         let row = self.b.reshape(&coarse, &[results]);

@@ -18,7 +18,8 @@ pub struct CpuTiles {
     pub kernels: bool,
     /// Where kernels are called, floats are compressed.
     compress: bool,
-    /// Weights of an output projection from which on it is split, where kernels are called.
+    /// Weights of an output projection from which on it is split or sketched, where kernels are
+    /// called.
     split_from: usize,
     /// How the KV cache stores keys and values.
     kv: KvFormat,
@@ -75,8 +76,8 @@ impl CpuTiles {
         Self { compress, ..self }
     }
 
-    /// The same with an output projection that is [split](super::Layout::Split), if it can be, from
-    /// so many weights on.
+    /// The same with an output projection that is [split](super::Layout::Split), or
+    /// [sketched](super::Layout::Sketch), if it can be, from so many weights on.
     pub fn with_split_from(self, weights: usize) -> Self {
         Self { split_from: weights, ..self }
     }
@@ -99,6 +100,11 @@ impl CpuTiles {
     /// Whether an output projection of `weights` weights of `format` is split.
     pub fn splits(&self, format: Format, weights: usize) -> bool {
         self.kernels && format.is_splittable() && weights >= self.split_from
+    }
+
+    /// Whether there is a sketch beside an output projection of `weights` weights of `format`.
+    pub fn sketches(&self, format: Format, weights: usize) -> bool {
+        self.kernels && !format.is_quantised() && weights >= self.split_from
     }
 
     /// Blocks of a matrix that one work item multiplies, of `blocks`: a multiple of four, which

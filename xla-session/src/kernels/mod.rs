@@ -8,7 +8,8 @@
 //! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits in groups of
 //! [`GROUP`] (`integers.rs`), which costs 2e-5 of a result. Where only the largest of all products is
 //! wanted, integers are read in two parts: the high bits of all rows (`coarse.rs`), and the low ones
-//! of those that it can be (`refine.rs`, `fine.rs`).
+//! of those that it can be (`refine.rs`, `fine.rs`); and of floats only the rows that it can be, by
+//! what a sketch of all says (`candidates.rs`).
 //!
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
@@ -27,6 +28,7 @@ macro_rules! unroll {
 }
 
 mod attention;
+mod candidates;
 mod coarse;
 mod compressed;
 mod fine;
@@ -58,6 +60,7 @@ mod nibbles;
 mod tests;
 
 pub use attention::{Attention, AttentionKernel};
+pub use candidates::{Candidates, candidates};
 pub use coarse::{coarse, coarse_for};
 pub use compressed::{
     Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,

@@ -5,6 +5,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use super::*;
 use crate::quantise;
 
+mod sketch;
 mod split;
 
 /// Uniform in -1.0..1.0.

@@ -4,7 +4,7 @@ use iree_rt::{Kernel, KernelArguments, Kernels};
 
 use super::attention;
 use crate::emit::Format;
-use crate::kernels::{self, KvFormat, Product, Refine, Rows};
+use crate::kernels::{self, Candidates, KvFormat, Product, Refine, Rows};
 use crate::quantise;
 
 /// What graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
@@ -17,6 +17,8 @@ pub(super) fn kernels() -> Kernels {
         kernels = kernels.with(format!("product_{name}"), product(format, false));
         if format.is_quantised() {
             kernels = kernels.with(format!("rows_{name}"), quantised_rows(format));
+        } else {
+            kernels = kernels.with(format!("candidates_{name}"), candidates(format, false));
         }
         if format.is_splittable() {
             kernels = kernels
@@ -27,6 +29,7 @@ pub(super) fn kernels() -> Kernels {
         if format.is_compressible(8) {
             kernels = kernels
                 .with(format!("product_{name}_compressed"), product(format, true))
+                .with(format!("candidates_{name}_compressed"), candidates(format, true))
                 .with(format!("rows_{name}_compressed"), compressed_rows(format));
         }
     }
@@ -34,11 +37,14 @@ pub(super) fn kernels() -> Kernels {
 }
 
 fn product(format: Format, compressed: bool) -> Kernel {
-    let product = match compressed {
+    product_with(fastest(format, compressed), format, compressed)
+}
+
+fn fastest(format: Format, compressed: bool) -> kernels::Kernel {
+    match compressed {
         true => kernels::compressed_product(format),
         false => kernels::product(format),
-    };
-    product_with(product, format, compressed)
+    }
 }
 
 /// The coarse part of a split matrix is in the blocks of another format.
@@ -123,6 +129,50 @@ fn refine(format: Format) -> Kernel {
         // and a coarse result for each, `columns` activations and a result for each row, and no two
         // work items the same rows; `refine` is for this CPU.
         unsafe { refine(&refinement) };
+        Ok(())
+    })
+}
+
+/// Results that may be the largest, of a run of blocks: weights, where their blocks begin if they are
+/// compressed, `x`, results with the sketch, errors, the row whose result with the sketch is the
+/// largest of all; result; then the item's number, the blocks of a run, all rows, columns, whether
+/// all are wanted.
+fn candidates(format: Format, compressed: bool) -> Kernel {
+    let product = fastest(format, compressed);
+    let x = 1 + usize::from(compressed);
+    Kernel::new(x + 5, 5, move |arguments| {
+        let [item, run, rows, columns, all] = [0, 1, 2, 3, 4].map(|i| arguments.index(i));
+        let blocks = rows.div_ceil(kernels::LANES);
+        // SAFETY: the emitter passes one number.
+        let best = unsafe { *arguments.pointer::<i32>(x + 3) };
+        // Not a row where a result is not a number: then none is left out.
+        let best = usize::try_from(best).ok().filter(|&best| all == 0 && best < rows);
+        let (weights, index) = match compressed {
+            true => (arguments.pointer::<u8>(0).cast_const(), arguments.pointer::<u64>(1)),
+            false => (weights(arguments, format), std::ptr::null_mut()),
+        };
+        let of = Candidates {
+            product: Product {
+                weights,
+                index: index.cast_const(),
+                x: activations(arguments, x, format),
+                y: arguments.pointer(x + 4),
+                rows: 1,
+                used: 1,
+                columns,
+                blocks,
+                stride: blocks * kernels::LANES,
+            },
+            run: item * run..blocks.min((item + 1) * run),
+            sketched: arguments.pointer(x + 1),
+            errors: arguments.pointer(x + 2),
+            best,
+        };
+        // SAFETY: the emitter passes a matrix of this format, where its blocks begin if it is
+        // compressed, a row of as many columns, a result with its sketch and an error for each row
+        // of whole blocks and a result for it, and no two work items the same blocks; `product` is
+        // for this CPU.
+        unsafe { kernels::candidates(product, format, &of) };
         Ok(())
     })
 }

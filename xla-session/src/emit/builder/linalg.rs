@@ -75,6 +75,13 @@ impl Builder {
         self.index_op(format_args!("arith.minsi {}, {many} : index", some.0))
     }
 
+    /// 1 if `index` is 0, else 0; of indices that are not negative.
+    pub fn index_is_zero(&mut self, index: &Index) -> Index {
+        let one = self.materialise(&1.into());
+        let some = self.index_op(format_args!("arith.minsi {}, {one} : index", index.0));
+        self.index_op(format_args!("arith.subi {one}, {} : index", some.0))
+    }
+
     pub(super) fn index_op(&mut self, operation: impl Display) -> Index {
         let name = self.fresh();
         let _ = writeln!(self.text, "    {name} = {operation}");

@@ -158,9 +158,10 @@ impl<'a> Source<'a> {
     fn lanes(&self) -> usize {
         match self.spec.layout {
             Layout::Rows => 1,
-            Layout::Packed { lanes } | Layout::Compressed { lanes } | Layout::Split { lanes } => {
-                lanes
-            }
+            Layout::Packed { lanes }
+            | Layout::Compressed { lanes }
+            | Layout::Split { lanes }
+            | Layout::Sketch { lanes } => lanes,
         }
     }
 
@@ -207,6 +208,7 @@ impl<'a> Source<'a> {
                     pack_block(self.spec.format, &rows, lanes, &mut planes);
                 }
                 Layout::Split { .. } => split_block(self.spec.format, &rows, &mut planes),
+                Layout::Sketch { .. } => sketch_block(self.spec.format, &rows, &mut planes),
             }
         });
     }
@@ -279,6 +281,25 @@ fn split_block(format: Format, rows: &[Row<'_>], planes: &mut [&mut [u8]]) {
     let norms: &mut [f32] = bytemuck::cast_slice_mut(norms);
     let norms = norms.first_chunk_mut().expect("one for each row");
     quantise::split_block(format, &packed, columns, coarse, fine, norms);
+}
+
+/// Packs one block into a sketch of what its weights become in `format`, and its errors.
+fn sketch_block(format: Format, rows: &[Row<'_>], planes: &mut [&mut [u8]]) {
+    let [sketch, errors] = planes else { unreachable!("{} planes", planes.len()) };
+    let errors: &mut [f32] = bytemuck::cast_slice_mut(errors);
+    let errors = errors.first_chunk_mut().expect("one for each row");
+    widened(rows, |rows| {
+        let rounded = |row: &&[f32]| row.iter().map(|w| bf16::from_f32(*w).to_f32()).collect();
+        match format {
+            Format::Bf16 => {
+                let rounded: Vec<Vec<f32>> = rows.iter().map(rounded).collect();
+                let rows: Vec<&[f32]> = rounded.iter().map(Vec::as_slice).collect();
+                quantise::sketch_block(&rows, sketch, errors);
+            }
+            // These are what the tensors have, or all of it.
+            _ => quantise::sketch_block(rows, sketch, errors),
+        }
+    });
 }
 
 /// Packs one row into its part of each plane, all zero before.

@@ -1,0 +1,108 @@
+//! Which rows may have the largest product, by products with a
+//! [sketch](crate::quantise::sketch_block) of the weights: only these meet the weights themselves.
+
+use std::ops::Range;
+use std::slice;
+
+use super::{Format, Kernel, LANES, Product};
+
+/// The operands of one call: one row of activations and a run of blocks of one weight matrix.
+///
+/// A row gets the same product whether others do or not, and all rows of the largest product get it.
+#[derive(Clone, Debug)]
+pub struct Candidates {
+    /// The whole matrix, with one row of activations.
+    pub product: Product,
+    /// The blocks of the run.
+    pub run: Range<usize>,
+    /// `[blocks * 16]`: the products of the same activations with the sketch.
+    pub sketched: *const f32,
+    /// `[blocks * 16]`: as [`sketch_block`](crate::quantise::sketch_block) has them.
+    pub errors: *const f32,
+    /// One row of the matrix: the larger its product, the fewer others are computed. That with the
+    /// largest product with the sketch is a good one. `None` computes all; `sketched` and `errors`
+    /// are not read then.
+    pub best: Option<usize>,
+}
+
+/// Writes the run's part of `y`: products of blocks that have a row which may win, negative infinity
+/// elsewhere. `product` is a kernel for weights of `format`.
+///
+/// # Safety
+///
+/// As for `product`, of the whole matrix; every pointer is valid for what its field states, and
+/// nothing else accesses the run's elements of `y` during the call.
+pub unsafe fn candidates(product: Kernel, format: Format, of: &Candidates) {
+    let Candidates { product: ref whole, ref run, sketched, errors, best } = *of;
+    let blocks = |run: Range<usize>| blocks_of(whole, format, run);
+    // SAFETY: the caller's promise; all blocks below are the matrix's.
+    unsafe {
+        let Some(best) = best else {
+            product(&blocks(run.clone()));
+            return;
+        };
+        let mut of_best = [0.0; LANES];
+        let block = best / LANES;
+        product(&Product { y: of_best.as_mut_ptr(), ..blocks(block..block + 1) });
+        let mut least = of_best[best % LANES];
+
+        let norm = norm(whole, format);
+        for block in run.clone() {
+            let [sketched, errors, y] = [sketched, errors, whole.y.cast_const()]
+                .map(|rows| rows.add(block * LANES).cast::<[f32; LANES]>());
+            if may_win(&*sketched, &*errors, norm, least) {
+                product(&blocks(block..block + 1));
+                least = (*y).iter().copied().fold(least, f32::max);
+            } else {
+                y.cast_mut().write([f32::NEG_INFINITY; LANES]);
+            }
+        }
+    }
+}
+
+/// Whether one of a block's rows may have a product of `least` or more.
+///
+/// What f64 rounds here is 2^-53 of what the rows' errors allow for at 2^-23, and `norm` is rounded
+/// up by more. `least` is a product as it is computed, not a bound: a row of the same product is
+/// kept. So is one with a value that is not a number, as nothing is less than that.
+fn may_win(sketched: &[f32; LANES], errors: &[f32; LANES], norm: f64, least: f32) -> bool {
+    let mut all_lose = true;
+    for (&sketched, &error) in sketched.iter().zip(errors) {
+        // Sums of products that were flushed to zero are less than 1e-25.
+        let most = f64::from(sketched) + f64::from(error) * norm + 1e-25;
+        all_lose &= most < f64::from(least);
+    }
+    !all_lose
+}
+
+/// The euclidean norm of the activations, and a little more.
+///
+/// Groups of activations below 1e-30 are zeros to a sketch, and those below 1e-38 to anything: with
+/// 1e-20 more the rows' errors, 0.0001 of their norms or more, make up for it.
+unsafe fn norm(whole: &Product, format: Format) -> f64 {
+    let Product { x, columns, .. } = *whole;
+    let sum =
+        |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x) * f64::from(x)).sum::<f64>();
+    // SAFETY: the caller's promise: one row, of as many columns.
+    let square = unsafe {
+        match format {
+            Format::Bf16Rounded => {
+                let x = slice::from_raw_parts(x.cast::<u16>(), columns);
+                sum(&mut x.iter().map(|x| f32::from_bits(u32::from(*x) << 16)))
+            }
+            _ => sum(&mut slice::from_raw_parts(x.cast::<f32>(), columns).iter().copied()),
+        }
+    };
+    square.sqrt() * 1.000_001 + 1e-20
+}
+
+/// The product of one row with some blocks of a matrix.
+fn blocks_of(whole: &Product, format: Format, run: Range<usize>) -> Product {
+    let Product { weights, index, y, columns, .. } = *whole;
+    let (weights, index) = match index.is_null() {
+        true => (weights.wrapping_add(run.start * format.block_bytes(columns)), index),
+        false => (weights, index.wrapping_add(run.start)),
+    };
+    let y = y.wrapping_add(run.start * LANES);
+    Product { weights, index, y, blocks: run.len(), ..*whole }
+}
