@@ -79,8 +79,8 @@ pub struct PlaceArgs {
           value_parser = clap::builder::FalseyValueParser::new())]
     no_compression: bool,
 
-    /// The output projection of int8 and int4 in one piece: greedy tokens take longer, those that
-    /// are sampled a little less
+    /// Read the whole output projection for each greedy token, not only what finds the most likely
+    /// one: takes longer, and less memory (bf16, f32) or time where tokens are sampled (int8, int4)
     #[arg(long, env = "IREE_LLM_NO_SPLIT_OUTPUT", action = clap::ArgAction::SetTrue,
           value_parser = clap::builder::FalseyValueParser::new())]
     no_split_output: bool,

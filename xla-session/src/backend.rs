@@ -183,10 +183,11 @@ pub struct SessionOptions {
     /// Whether floats are [compressed](crate::kernels::compress) without loss where kernels read
     /// them: bf16 takes 12 bits, f32 28, and single tokens as much less time. Packing takes longer.
     pub compress: bool,
-    /// Whether steps read only as much of an output projection of integers as finds the most likely
-    /// token, where kernels read it: of most rows the high four bits tell that they are not the one.
-    /// The token is that of all logits; who reads those says so
-    /// ([`InferenceSession::want_logits`]). `None` is where the matrix is large enough to gain.
+    /// Whether steps read only as much of an output projection as finds the most likely token, where
+    /// kernels read it: of most rows the high four bits, or six of a sketch beside floats, tell that
+    /// they are not the one. The token is that of all logits; who reads those says so
+    /// ([`InferenceSession::want_logits`]). A sketch takes 6.5 bits a weight of memory. `None` is
+    /// where the matrix is large enough to gain.
     pub split_output: Option<bool>,
     /// The kind of device whose graphs and layouts of weights are used; `None` is the device's own.
     /// Those of another kind run without that kind's tiles: right, not fast, to check what one

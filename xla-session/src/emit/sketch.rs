@@ -38,10 +38,10 @@ impl Emitter<'_> {
             self.called_product(&sketch.symbol("product"), &rounded, used, &sketch, tiles);
         let blocks = matrix.rows.div_ceil(LANES);
         let results = blocks * LANES;
-        let row = self.b.reshape(&sketched, &[results]);
-        let best = self.argmax(&row, matrix.rows);
+        let best = self.largest(&sketched, matrix.rows);
 
-        let x = self.operand(x, matrix.format);
+        // Of the same activations, if they are rounded: a compiler may compute them twice.
+        let x = self.operand(&rounded, matrix.format);
         let mut inputs = vec![&matrix.weights];
         inputs.extend(&matrix.offsets);
         inputs.extend([&x, &sketched, &errors, &best]);

@@ -25,8 +25,7 @@ impl Emitter<'_> {
         let coarse = self.called_product(&symbol("coarse"), x, 1.into(), matrix, tiles);
         let blocks = matrix.rows.div_ceil(LANES);
         let results = blocks * LANES;
-        let row = self.b.reshape(&coarse, &[results]);
-        let best = self.argmax(&row, matrix.rows);
+        let best = self.largest(&coarse, matrix.rows);
         let all = self.argument(Source::AllLogits, &[], ElementType::I32);
         let all = self.b.index_cast(&all.name);
         let run = tiles.run(blocks);
@@ -39,5 +38,11 @@ impl Emitter<'_> {
             },
             &[1, results],
         )
+    }
+
+    /// The index of the largest of the first `valid` of `products`, `[1, results]`.
+    pub(super) fn largest(&mut self, products: &Value, valid: usize) -> Value {
+        let row = self.b.reshape(products, &products.dims()[1..]);
+        self.argmax(&row, valid)
     }
 }

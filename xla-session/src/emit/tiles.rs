@@ -49,8 +49,8 @@ impl CpuTiles {
         // Several for each thread, so that all end at about the same time.
         let work_items = (4 * threads).next_power_of_two().max(8);
         let (kernels, compress, kv) = (false, true, KvFormat::F32);
-        // Reasoned: what is not read of as many, 2.5 MB, takes 50 microseconds, and what is done in
-        // its place 20 for its own sake.
+        // Reasoned: what is not read of as many, 2.5 MB (int8) or more (22 MB of compressed f32),
+        // takes 50 microseconds, and what is done in its place 20 for its own sake.
         let split_from = 8 << 20;
         Self {
             threads,

@@ -30,8 +30,9 @@ pub struct Candidates {
 ///
 /// # Safety
 ///
-/// As for `product`, of the whole matrix; every pointer is valid for what its field states, and
-/// nothing else accesses the run's elements of `y` during the call.
+/// As for `product`, with the run's blocks and with that of `best`, which is one of the matrix's rows;
+/// every pointer is valid for what its field states. Of `y` only the run's elements are accessed, and
+/// nothing else accesses these during the call.
 pub unsafe fn candidates(product: Kernel, format: Format, of: &Candidates) {
     let Candidates { product: ref whole, ref run, sketched, errors, best } = *of;
     let blocks = |run: Range<usize>| blocks_of(whole, format, run);
@@ -52,7 +53,11 @@ pub unsafe fn candidates(product: Kernel, format: Format, of: &Candidates) {
                 .map(|rows| rows.add(block * LANES).cast::<[f32; LANES]>());
             if may_win(&*sketched, &*errors, norm, least) {
                 product(&blocks(block..block + 1));
-                least = (*y).iter().copied().fold(least, f32::max);
+                // A `least` that is not a number stays, so that no more are left out. The zeros of
+                // rows behind the last may be more than any product, but no block is behind them.
+                for &y in &*y {
+                    least = if y > least { y } else { least };
+                }
             } else {
                 y.cast_mut().write([f32::NEG_INFINITY; LANES]);
             }
@@ -75,25 +80,37 @@ fn may_win(sketched: &[f32; LANES], errors: &[f32; LANES], norm: f64, least: f32
     !all_lose
 }
 
-/// The euclidean norm of the activations, and a little more.
+/// The euclidean norm of the activations, and a little more; infinity where a product may be too
+/// large for f32, of which no bound says how: then nothing is left out.
 ///
 /// Groups of activations below 1e-30 are zeros to a sketch, and those below 1e-38 to anything: with
 /// 1e-20 more the rows' errors, 0.0001 of their norms or more, make up for it.
 unsafe fn norm(whole: &Product, format: Format) -> f64 {
     let Product { x, columns, .. } = *whole;
-    let sum =
-        |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x) * f64::from(x)).sum::<f64>();
     // SAFETY: the caller's promise: one row, of as many columns.
     let square = unsafe {
         match format {
             Format::Bf16Rounded => {
-                let x = slice::from_raw_parts(x.cast::<u16>(), columns);
-                sum(&mut x.iter().map(|x| f32::from_bits(u32::from(*x) << 16)))
+                let widen = |x: u16| f32::from_bits(u32::from(x) << 16);
+                sum_of_squares(slice::from_raw_parts(x.cast(), columns), widen)
             }
-            _ => sum(&mut slice::from_raw_parts(x.cast::<f32>(), columns).iter().copied()),
+            _ => sum_of_squares(slice::from_raw_parts(x.cast(), columns), |x: f32| x),
         }
     };
-    square.sqrt() * 1.000_001 + 1e-20
+    // A sketch has no weights above 2e6.
+    let norm = square.sqrt();
+    if norm < 1e28 { norm * 1.000_001 + 1e-20 } else { f64::INFINITY }
+}
+
+fn sum_of_squares<T: Copy>(x: &[T], widen: impl Fn(T) -> f32) -> f64 {
+    let mut sums = [0.0; 8];
+    for x in x.chunks(sums.len()) {
+        for (sum, &x) in sums.iter_mut().zip(x) {
+            let x = f64::from(widen(x));
+            *sum += x * x;
+        }
+    }
+    sums.iter().sum()
 }
 
 /// The product of one row with some blocks of a matrix.

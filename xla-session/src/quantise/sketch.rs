@@ -13,8 +13,8 @@ pub const SKETCH: Format = Format::Int6;
 ///
 /// A product of f32 activations `x` with a row's weights and one with its sketch, as
 /// [`kernels`](crate::kernels) compute them, differ by at most the row's error times the euclidean
-/// norm of `x`, but for what [`candidates`](crate::kernels::candidates) adds for numbers near f32's
-/// least. With `w` the weights, `s` their sketch and `u` 2^-24:
+/// norm of `x`, but for what [`candidates`](crate::kernels::candidates) does about numbers near f32's
+/// least and largest. With `w` the weights, `s` their sketch and `u` 2^-24:
 ///
 /// - The sketch lacks `(w - s) x`, at most the product of the two norms (Cauchy-Schwarz).
 /// - It meets activations that are rounded to 32639ths of the largest of their group, which are

@@ -14,7 +14,7 @@ mod weights;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use iree_rt::{DeviceOptions, Instance, Kernels};
 
@@ -32,59 +32,81 @@ use crate::{Capabilities, Error, Result};
 
 /// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
 pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
-    let mut config = ModelConfig::from_dir(folder)?;
-    let checkpoint = Checkpoint::open(folder, options.load_mode)?;
-    config.tie_word_embeddings = checkpoint.is_tied(&config)?;
-    checkpoint.check(&config)?;
-    let context = options.context_of(&config)?;
-    let uri = options.device.as_deref().unwrap_or("local-task");
-    let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
-    let kernels = match uri.starts_with("local-") {
-        true => products::kernels(),
-        false => Kernels::default(),
-    };
-    let how = DeviceOptions::default()
-        .threads(options.threads)
-        .kernels(kernels)
-        .profile(options.profile.clone());
-    let device = instance.device_with(uri, &how).map_err(iree("opening the device"))?;
-    let machine = Machine::of(&device, options)?;
-
-    let start = Instant::now();
-    let formats = WeightFormats::new(options.precision, &config, &checkpoint);
-    let graphs = graphs(&config, &formats, &machine.target);
-    let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
-    device
-        .check_fits(bytes_needed(&graphs, &config, options))
-        .map_err(iree("making room for the model"))?;
-    let modules = compile::modules(&graphs, &machine, &label, options)?;
-    let compile = start.elapsed();
-
-    let start = Instant::now();
-    let specs = weights_of(&graphs);
-    let layer = cache_of(&graphs[0]);
-    let weights = weights::load(&device, &checkpoint, &specs, &label, options)?;
-    let mut programs = HashMap::new();
-    for (graph, module) in graphs.into_iter().zip(modules) {
-        let (rows, name) = (graph.rows, graph.name.clone());
-        let program = Program::new(&device, graph, module, &weights);
-        programs.insert(rows, program.map_err(iree(format!("loading the graph {name}")))?);
-    }
-    let load = start.elapsed();
-
-    let max = config.max_position_embeddings;
-    let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
-    // `local-sync` works on the calling thread, which cannot be ahead of itself.
-    let by_itself = !device.is_local() || device.threads().is_some();
-    let ahead = options.ahead.unwrap_or(if by_itself { 2 } else { 1 }).max(1);
-    let scores = match &machine.target {
-        Target::Cpu(tiles) if tiles.kernels => MostScores::PASSING,
-        _ => MostScores::HELD,
-    };
-    let session =
-        XlaInferenceSession::new(capabilities, config, programs, layer, &device, ahead, scores)?;
+    let Loaded { session, weights, load, compile } = Loaded::new(folder, options)?;
     let (session, precision) = (Box::new(session), options.precision);
-    Ok(Opened { session, precision, weights: weights.bytes, load, compile })
+    Ok(Opened { session, precision, weights, load, compile })
+}
+
+/// A session, and what [`Opened`] says of it.
+struct Loaded {
+    session: XlaInferenceSession,
+    weights: u64,
+    load: Duration,
+    compile: Duration,
+}
+
+impl Loaded {
+    fn new(folder: &Path, options: &SessionOptions) -> Result<Self> {
+        let mut config = ModelConfig::from_dir(folder)?;
+        let checkpoint = Checkpoint::open(folder, options.load_mode)?;
+        config.tie_word_embeddings = checkpoint.is_tied(&config)?;
+        checkpoint.check(&config)?;
+        let context = options.context_of(&config)?;
+        let uri = options.device.as_deref().unwrap_or("local-task");
+        let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
+        let kernels = match uri.starts_with("local-") {
+            true => products::kernels(),
+            false => Kernels::default(),
+        };
+        let how = DeviceOptions::default()
+            .threads(options.threads)
+            .kernels(kernels)
+            .profile(options.profile.clone());
+        let device = instance.device_with(uri, &how).map_err(iree("opening the device"))?;
+        let machine = Machine::of(&device, options)?;
+
+        let start = Instant::now();
+        let formats = WeightFormats::new(options.precision, &config, &checkpoint);
+        let graphs = graphs(&config, &formats, &machine.target);
+        let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
+        device
+            .check_fits(bytes_needed(&graphs, &config, options))
+            .map_err(iree("making room for the model"))?;
+        let modules = compile::modules(&graphs, &machine, &label, options)?;
+        let compile = start.elapsed();
+
+        let start = Instant::now();
+        let specs = weights_of(&graphs);
+        let layer = cache_of(&graphs[0]);
+        let weights = weights::load(&device, &checkpoint, &specs, &label, options)?;
+        let mut programs = HashMap::new();
+        for (graph, module) in graphs.into_iter().zip(modules) {
+            let (rows, name) = (graph.rows, graph.name.clone());
+            let program = Program::new(&device, graph, module, &weights);
+            programs.insert(rows, program.map_err(iree(format!("loading the graph {name}")))?);
+        }
+        let load = start.elapsed();
+
+        let max = config.max_position_embeddings;
+        let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
+        // `local-sync` works on the calling thread, which cannot be ahead of itself.
+        let by_itself = !device.is_local() || device.threads().is_some();
+        let ahead = options.ahead.unwrap_or(if by_itself { 2 } else { 1 }).max(1);
+        let scores = match &machine.target {
+            Target::Cpu(tiles) if tiles.kernels => MostScores::PASSING,
+            _ => MostScores::HELD,
+        };
+        let session = XlaInferenceSession::new(
+            capabilities,
+            config,
+            programs,
+            layer,
+            &device,
+            ahead,
+            scores,
+        )?;
+        Ok(Self { session, weights: weights.bytes, load, compile })
+    }
 }
 
 /// The graphs of a session: the decode step and every prefill chunk.

@@ -103,10 +103,8 @@ fn refine(format: Format) -> Kernel {
         let row_bytes = format.fine_row_bytes(columns);
         let (fine, norms) = (arguments.pointer::<u8>(0), arguments.pointer::<f32>(1));
         let coarse = arguments.pointer::<f32>(2);
-        // SAFETY: the emitter passes one number.
-        let best = unsafe { *arguments.pointer::<i32>(4) };
-        // Not a row where a result is not a number: then none is left out.
-        let best = usize::try_from(best).ok().filter(|&best| best < all_rows);
+        // SAFETY: the emitter passes one number there.
+        let best = unsafe { best_row(arguments, 4, all_rows) };
         let refinement = Refine {
             fine: fine.wrapping_add(first * row_bytes),
             norms: norms.wrapping_add(first),
@@ -133,6 +131,18 @@ fn refine(format: Format) -> Kernel {
     })
 }
 
+/// The row that argument `at` says, of `rows`. It says none where a result is not a number: then none
+/// is left out.
+///
+/// # Safety
+///
+/// The argument is one number.
+unsafe fn best_row(arguments: &KernelArguments<'_>, at: usize, rows: usize) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    let best = unsafe { *arguments.pointer::<i32>(at) };
+    usize::try_from(best).ok().filter(|&best| best < rows)
+}
+
 /// Results that may be the largest, of a run of blocks: weights, where their blocks begin if they are
 /// compressed, `x`, results with the sketch, errors, the row whose result with the sketch is the
 /// largest of all; result; then the item's number, the blocks of a run, all rows, columns, whether
@@ -143,10 +153,8 @@ fn candidates(format: Format, compressed: bool) -> Kernel {
     Kernel::new(x + 5, 5, move |arguments| {
         let [item, run, rows, columns, all] = [0, 1, 2, 3, 4].map(|i| arguments.index(i));
         let blocks = rows.div_ceil(kernels::LANES);
-        // SAFETY: the emitter passes one number.
-        let best = unsafe { *arguments.pointer::<i32>(x + 3) };
-        // Not a row where a result is not a number: then none is left out.
-        let best = usize::try_from(best).ok().filter(|&best| all == 0 && best < rows);
+        // SAFETY: the emitter passes one number there.
+        let best = unsafe { best_row(arguments, x + 3, rows) };
         let (weights, index) = match compressed {
             true => (arguments.pointer::<u8>(0).cast_const(), arguments.pointer::<u64>(1)),
             false => (weights(arguments, format), std::ptr::null_mut()),
@@ -166,11 +174,12 @@ fn candidates(format: Format, compressed: bool) -> Kernel {
             run: item * run..blocks.min((item + 1) * run),
             sketched: arguments.pointer(x + 1),
             errors: arguments.pointer(x + 2),
-            best,
+            best: best.filter(|_| all == 0),
         };
         // SAFETY: the emitter passes a matrix of this format, where its blocks begin if it is
         // compressed, a row of as many columns, a result with its sketch and an error for each row
-        // of whole blocks and a result for it, and no two work items the same blocks; `product` is
+        // of whole blocks and a result for it, and no two work items the same blocks; `best` is one
+        // of its rows, and `product` is
         // for this CPU.
         unsafe { kernels::candidates(product, format, &of) };
         Ok(())

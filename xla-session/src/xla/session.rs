@@ -375,3 +375,42 @@ impl InferenceSession for XlaInferenceSession {
         self.device.take_profile().map(Profile::from).map_err(iree("reading the profile"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Loaded;
+    use super::*;
+    use crate::{Precision, SessionOptions};
+
+    /// By sketches of floats, and by the high bits of integers.
+    #[test]
+    fn a_step_leaves_out_what_nobody_wants() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-mha-f32");
+        for precision in [Precision::F32, Precision::Int4] {
+            let split_output = Some(true);
+            let options = SessionOptions {
+                precision,
+                split_output,
+                kernels: Some(true),
+                ..Default::default()
+            };
+            let mut session = Loaded::new(&folder, &options).unwrap().session;
+            for want in [false, true] {
+                session.want_logits(want);
+                let tokens = session.capabilities.vocab_size;
+                let step = session.prefill(&[1, 2, 3]).unwrap();
+                let logits = &session.latest.as_ref().unwrap().logits;
+                let mut read = vec![0f32; tokens];
+                logits.read_into(&mut read).unwrap();
+                assert!(read[step.token as usize].is_finite());
+                let left_out = read.iter().filter(|&&logit| logit == f32::NEG_INFINITY).count();
+                match want {
+                    false => assert!(left_out > tokens / 2, "{precision:?}: {left_out}"),
+                    true => assert_eq!(left_out, 0, "{precision:?}"),
+                }
+            }
+        }
+    }
+}

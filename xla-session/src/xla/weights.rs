@@ -203,8 +203,9 @@ mod tests {
     use super::*;
     use crate::Precision;
     use crate::config::ModelConfig;
-    use crate::emit::{CpuTiles, Target, WeightFormats, emit};
-    use crate::kernels::{self, Isa};
+    use crate::emit::{CpuTiles, Format, Target, WeightFormats, emit};
+    use crate::kernels::{self, Isa, LANES};
+    use crate::quantise;
 
     impl Output for (Vec<u8>, usize) {
         fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
@@ -317,6 +318,61 @@ mod tests {
                 let mut damaged = compressed_bytes.clone();
                 damaged[at] ^= 0x40;
                 assert_eq!(image.planes(&damaged), None, "{at} of {end}");
+            }
+        }
+    }
+
+    /// Whatever packing rounds, a sketch is of what lies beside it.
+    #[test]
+    fn sketches_are_of_the_weights_beside_them() {
+        for name in ["llama-mha-f32", "llama-gqa-long-bf16", "llama-llama3-biases-mqa-f16"] {
+            let (config, checkpoint) = fixture(name);
+            for precision in [Precision::Stored, Precision::F32, Precision::Bf16] {
+                let formats = WeightFormats::new(precision, &config, &checkpoint);
+                let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(true);
+                let tiles = tiles.with_compression(false).with_split_from(0);
+                let specs =
+                    super::super::weights_of(&[emit(&config, &formats, &Target::Cpu(tiles), 1)]);
+                let image = Image::new(&specs);
+                let mut bytes = (Vec::new(), 0);
+                let planes =
+                    pack(&checkpoint, &image, &SessionOptions::default(), &mut bytes).unwrap();
+                let plane = |plane: &Plane| &bytes.0[plane.offset..][..plane.bytes];
+                let sketch = specs.iter().position(|spec| spec.errors().is_some()).unwrap();
+                let spec = &specs[sketch];
+                let of = |it: &WeightSpec| it.parts == spec.parts && it.layout != spec.layout;
+                let matrix = plane(&planes[specs.iter().position(of).unwrap()][0]);
+                let [blocks, errors] = [0, 1].map(|number| plane(&planes[sketch][number]));
+                let format = spec.format;
+                let element = |bytes: &[u8]| match format {
+                    Format::F32 => bytemuck::pod_read_unaligned::<f32>(bytes),
+                    Format::F16 => bytemuck::pod_read_unaligned::<half::f16>(bytes).to_f32(),
+                    _ => bytemuck::pod_read_unaligned::<half::bf16>(bytes).to_f32(),
+                };
+                let stored = matrix.chunks(format.block_bytes(spec.columns));
+                let sketches = blocks.chunks(quantise::SKETCH.block_bytes(spec.columns));
+                let errors = errors.chunks(LANES * size_of::<f32>());
+                assert_eq!(stored.len(), spec.rows().div_ceil(LANES));
+                for (number, ((stored, sketch), errors)) in
+                    stored.zip(sketches).zip(errors).enumerate()
+                {
+                    let size = stored.len() / spec.columns / LANES;
+                    let real = LANES.min(spec.rows() - number * LANES);
+                    let rows: Vec<Vec<f32>> = (0..real)
+                        .map(|lane| {
+                            stored.chunks(size).skip(lane).step_by(LANES).map(element).collect()
+                        })
+                        .collect();
+                    let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
+                    let (mut expected, mut of_rows) = (vec![0; sketch.len()], [0.0; LANES]);
+                    quantise::sketch_block(&rows, &mut expected, &mut of_rows);
+                    assert!(sketch == expected, "{name} {precision:?} {number}");
+                    assert_eq!(
+                        errors,
+                        bytemuck::cast_slice::<f32, u8>(&of_rows),
+                        "{name} {precision:?}"
+                    );
+                }
             }
         }
     }

@@ -296,7 +296,7 @@ fn sketch_block(format: Format, rows: &[Row<'_>], planes: &mut [&mut [u8]]) {
                 let rows: Vec<&[f32]> = rounded.iter().map(Vec::as_slice).collect();
                 quantise::sketch_block(&rows, sketch, errors);
             }
-            // These are what the tensors have, or all of it.
+            // f32 holds every weight, and only f16 becomes f16.
             _ => quantise::sketch_block(rows, sketch, errors),
         }
     });
