@@ -13,6 +13,28 @@ fn random(rng: &mut ChaCha8Rng) -> f32 {
     rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0
 }
 
+/// The sum of twelve uniform numbers is nearly normal.
+fn normal(rng: &mut ChaCha8Rng) -> f32 {
+    (0..12).map(|_| random(rng)).sum()
+}
+
+/// Compares all products with those that may be the largest: the others are negative infinity there,
+/// and less than the largest. How many there are.
+fn count_kept(all: &[f32], some: &[f32], what: &str) -> usize {
+    let most = all.iter().fold(f32::NEG_INFINITY, |most, y| most.max(*y));
+    let mut kept = 0;
+    for (row, (all, some)) in all.iter().zip(some).enumerate() {
+        if *some == f32::NEG_INFINITY && *all != *some {
+            assert!(*all < most, "{what}: row {row} of {all} is left out");
+        } else {
+            assert_eq!(all.to_bits(), some.to_bits(), "{what}: row {row}");
+            kept += 1;
+        }
+    }
+    assert!(kept > 0, "{what}");
+    kept
+}
+
 /// Packed weights and what they stand for.
 struct Weights {
     format: Format,
