@@ -1,7 +1,10 @@
 //! A sketch of float weights: integers of nearly the same numbers, and how far products with them
 //! can be from those with the weights.
 
-use super::{pack_block, unpack_row};
+use half::f16;
+
+use super::split::stored;
+use super::{SCALES, half, pack_block, transpose};
 use crate::kernels::{Format, LANES};
 
 /// The format of sketches. Measured by arithmetic on Gaussian weights of 2048 columns: with four bits
@@ -27,18 +30,28 @@ pub const SKETCH: Format = Format::Int6;
 /// As [`pack_block`].
 pub fn sketch_block(rows: &[&[f32]], block: &mut [u8], errors: &mut [f32; LANES]) {
     pack_block(SKETCH, rows, block);
-    *errors = [0.0; LANES];
-    let mut sketch = vec![0.0; rows.first().map_or(0, |row| row.len())];
-    for (lane, (row, error)) in rows.iter().zip(errors).enumerate() {
-        unpack_row(SKETCH, block, lane, &mut sketch);
-        let [mut weights, mut sketched, mut lacks] = [0.0; 3];
-        for (&w, &s) in row.iter().zip(&sketch) {
-            let (w, s) = (f64::from(w), f64::from(s));
-            weights += w * w;
-            sketched += s * s;
-            lacks += (w - s) * (w - s);
+    // Of each row, all rows at a time: sums of squares.
+    let [mut weights, mut sketched, mut lacks] = [[0.0; LANES]; 3];
+    for (number, group) in block.chunks_exact(SKETCH.group_bytes()).enumerate() {
+        let (values, scales) = group.split_at(group.len() - SCALES);
+        let mut of_lanes = [0.0; LANES];
+        for (to, scale) in of_lanes.iter_mut().zip(scales.as_chunks().0) {
+            *to = f64::from(f16::from_le_bytes(*scale));
         }
-        let [weights, sketched, lacks] = [weights, sketched, lacks].map(f64::sqrt);
+        for (column, given) in transpose(rows, number).iter().enumerate() {
+            let stored = stored::<2>(values, column);
+            for lane in 0..LANES {
+                let w = f64::from(given[lane]);
+                let s = f64::from(stored[lane] as i32 - half(6)) * of_lanes[lane];
+                weights[lane] += w * w;
+                sketched[lane] += s * s;
+                lacks[lane] += (w - s) * (w - s);
+            }
+        }
+    }
+    *errors = [0.0; LANES];
+    for (lane, (row, error)) in rows.iter().zip(errors).enumerate() {
+        let [weights, sketched, lacks] = [weights, sketched, lacks].map(|sums| sums[lane].sqrt());
         let rounded = 1e-4 + (row.len() + 64) as f64 * f64::from(f32::EPSILON);
         // Rounded up by more than any rounding above; never so small that it is flushed to zero.
         *error = ((lacks + (weights + sketched) * rounded) * 1.000_001 + 1e-30) as f32;

@@ -100,7 +100,7 @@ fn split_group<const S: usize>(
 
 /// `q + half` of a column of each lane, of integers that have `S` bits more than four.
 #[inline(always)]
-fn stored<const S: usize>(values: &[u8], column: usize) -> [u32; LANES] {
+pub(super) fn stored<const S: usize>(values: &[u8], column: usize) -> [u32; LANES] {
     if S == 4 {
         let column = &values.as_chunks::<LANES>().0[column];
         return column.map(|q| (i32::from(q as i8) + half(8)) as u32);
