@@ -197,8 +197,8 @@ fn int4_computes_as_the_format_says() {
     }
 }
 
-/// Steps of a split or sketched output projection compute what finds a token, until somebody reads logits: of
-/// the step before too, which is run again. What follows is not changed by that.
+/// Steps of a split or sketched output projection compute what finds a token, until somebody reads
+/// logits: of the step before too, which is run again. What follows is not changed by that.
 #[test]
 fn a_split_output_finds_the_token_of_all_logits() {
     const TOKENS: usize = 12;

@@ -45,6 +45,16 @@ fn every_token_equals_the_reference_in_f32_on_local_task() {
 }
 
 #[test]
+fn every_token_equals_the_reference_as_stored_on_local_sync() {
+    every_token("local-sync", Precision::Stored, None);
+}
+
+#[test]
+fn every_token_equals_the_reference_in_f32_on_local_sync() {
+    every_token("local-sync", Precision::F32, None);
+}
+
+#[test]
 fn every_token_equals_the_reference_as_stored_on_local_sync_with_a_sketch() {
     every_token("local-sync", Precision::Stored, Some(true));
 }

@@ -179,8 +179,7 @@ fn candidates(format: Format, compressed: bool) -> Kernel {
         // SAFETY: the emitter passes a matrix of this format, where its blocks begin if it is
         // compressed, a row of as many columns, a result with its sketch and an error for each row
         // of whole blocks and a result for it, and no two work items the same blocks; `best` is one
-        // of its rows, and `product` is
-        // for this CPU.
+        // of its rows, and `product` is for this CPU.
         unsafe { kernels::candidates(product, format, &of) };
         Ok(())
     })
