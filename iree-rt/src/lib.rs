@@ -139,70 +139,16 @@
 
 #![warn(missing_debug_implementations)]
 
-// What every call of IREE ends in, and what its calls of us begin with.
-mod callback;
-mod error;
-mod status;
+// In the order of what uses what: nothing uses what comes after it.
+mod base;
+mod hal;
+mod vm;
+mod host;
+mod calls;
+mod exchange;
+mod tools;
 
-// The process, and devices with what runs on them.
 pub mod cuda;
-mod device;
-mod device_group;
-mod driver;
-mod executable_loader;
-mod heap;
-mod instance;
-mod kernel;
-mod local_device;
-mod profile;
-mod statistics;
-
-// Tensors in their memory, and their ways in and out.
-pub mod buffer;
-mod buffer_view;
-#[cfg(feature = "dlpack")]
-mod dlpack;
-mod element;
-mod export;
-mod import;
-mod literal;
-mod mapping;
-#[cfg(feature = "ndarray")]
-mod ndarray;
-mod staging;
-mod upload;
-
-// Programs.
-pub mod compiler;
-mod function;
-mod module;
-mod signature;
-
-// Sessions of them, and what they find there.
-mod canceller;
-mod native;
-mod parameters;
-mod session;
-mod session_builder;
-mod trace;
-
-// Calls.
-mod call;
-mod list;
-mod outputs;
-mod reference;
-mod typed;
-mod typed_function;
-mod value;
-
-// Calls in flight.
-mod async_session;
-mod fence;
-mod pending;
-mod reached;
-mod semaphore;
-mod timepoint;
-
 #[cfg(feature = "raw")]
 mod raw;
 
@@ -210,44 +156,44 @@ mod raw;
 #[allow(dead_code)]
 mod misuse;
 
-pub use async_session::{AsyncSession, Running};
-pub use buffer::{Buffer, Memory};
-pub use buffer_view::BufferView;
-pub use call::Call;
-pub use canceller::Canceller;
-pub use compiler::{CompileLimits, CompileOptions, Compiler};
-pub use device::{Device, DeviceOptions};
-pub use device_group::DeviceGroup;
-pub use driver::{DeviceInfo, DriverInfo};
-pub use element::{Element, ElementType};
-pub use error::{Code, Error, Result};
-pub use export::ExternalBuffer;
-pub use fence::{Fence, Signal};
-pub use function::{Function, FunctionInfo};
+pub use calls::async_session::{AsyncSession, Running};
+pub use hal::memory::buffer::{ALIGNMENT, Buffer, Memory};
+pub use hal::memory::buffer_view::BufferView;
+pub use calls::call::Call;
+pub use base::canceller::Canceller;
+pub use tools::compiler::{CompileLimits, CompileOptions, Compiler};
+pub use hal::devices::device::{Device, DeviceOptions};
+pub use hal::devices::device_group::DeviceGroup;
+pub use hal::devices::driver::{DeviceInfo, DriverInfo};
+pub use hal::memory::element::{Element, ElementType};
+pub use base::error::{Code, Error, Result};
+pub use hal::memory::export::ExternalBuffer;
+pub use hal::sync::fence::{Fence, Signal};
+pub use vm::function::{Function, FunctionInfo};
 pub use half::{bf16, f16};
-pub use instance::Instance;
+pub use base::instance::Instance;
 pub use iree_sys::IREE_VERSION;
-pub use kernel::{Kernel, KernelArguments, Kernels};
-pub use literal::Literal;
-pub use mapping::{Mapped, MappedMut};
-pub use module::Module;
-pub use native::NativeModule;
-pub use outputs::Outputs;
-pub use parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
-pub use pending::{Pending, TypedPending};
-pub use profile::{DispatchCost, Profile};
-pub use reached::Reached;
-pub use reference::Reference;
-pub use semaphore::Semaphore;
-pub use session::Session;
-pub use session_builder::SessionBuilder;
-pub use signature::{ScalarType, Signature, ValueType};
-pub use staging::Staging;
-pub use statistics::{MemoryStatistics, MemoryUse};
-pub use typed::{Tensor, Typed};
-pub use typed_function::{Parameters, Results, TypedFunction};
-pub use upload::Upload;
-pub use value::Value;
+pub use hal::devices::kernel::{Kernel, KernelArguments, Kernels};
+pub use exchange::literal::Literal;
+pub use hal::memory::mapping::{Mapped, MappedMut};
+pub use vm::module::Module;
+pub use host::native::NativeModule;
+pub use calls::outputs::Outputs;
+pub use host::parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
+pub use calls::pending::{Pending, TypedPending};
+pub use hal::devices::profile::{DispatchCost, Profile};
+pub use hal::sync::reached::Reached;
+pub use vm::reference::Reference;
+pub use hal::sync::semaphore::Semaphore;
+pub use calls::session::Session;
+pub use calls::session_builder::SessionBuilder;
+pub use vm::signature::{ScalarType, Signature, ValueType};
+pub use hal::memory::staging::Staging;
+pub use hal::devices::statistics::{MemoryStatistics, MemoryUse};
+pub use vm::typed::{Tensor, Typed};
+pub use calls::typed_function::{Parameters, Results, TypedFunction};
+pub use hal::memory::upload::Upload;
+pub use vm::value::Value;
 
 #[cfg(feature = "raw")]
 pub use iree_sys as sys;

@@ -6,14 +6,14 @@
 
 use iree_sys as sys;
 
-use crate::buffer::Buffer;
-use crate::buffer_view::BufferView;
-use crate::device::Device;
-use crate::device_group::DeviceGroup;
-use crate::fence::Fence;
-use crate::module::Module;
-use crate::semaphore::Semaphore;
-use crate::session::Session;
+use crate::hal::memory::buffer::Buffer;
+use crate::hal::memory::buffer_view::BufferView;
+use crate::hal::devices::device::Device;
+use crate::hal::devices::device_group::DeviceGroup;
+use crate::hal::sync::fence::Fence;
+use crate::vm::module::Module;
+use crate::hal::sync::semaphore::Semaphore;
+use crate::calls::session::Session;
 
 impl Device {
     /// The HAL device.

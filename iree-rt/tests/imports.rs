@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use iree_rt::buffer::ALIGNMENT;
+use iree_rt::ALIGNMENT;
 use iree_rt::{Buffer, Code, ElementType, Memory};
 use support::{BOTH_CPU_DEVICES, device};
 

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::{fmt, ptr};
 
 use crate::cuda::open;
-use crate::error::{Code, Error, Result};
+use crate::base::error::{Code, Error, Result};
 
 /// What a device's memory and stream live in.
 ///

@@ -1,8 +1,8 @@
 //! GPUs as NVIDIA's driver describes them.
 
 use crate::cuda::Target;
-use crate::device::Device;
-use crate::error::{Code, Error, Result};
+use crate::hal::devices::device::Device;
+use crate::base::error::{Code, Error, Result};
 
 /// A GPU that NVIDIA's driver offers. Asking for it makes no device of IREE and takes none of the
 /// GPU's memory.
@@ -154,7 +154,7 @@ fn bytes(count: u64) -> String {
 #[cfg(not(feature = "cuda"))]
 mod driver {
     use super::{Error, Gpu, Result};
-    use crate::error::Code;
+    use crate::base::error::Code;
 
     pub(super) fn all() -> Result<Vec<Gpu>> {
         Err(without())
@@ -178,7 +178,7 @@ mod driver {
 
     use super::{Gpu, Result};
     use crate::cuda::open::no_library;
-    use crate::error::{Code, Error};
+    use crate::base::error::{Code, Error};
 
     /// What cudarc's functions need, as they panic without the library.
     pub(super) fn load() -> Result<()> {

@@ -7,8 +7,8 @@ use iree_sys as sys;
 use libloading::Library;
 
 use crate::cuda::{Context, DRIVER, Options};
-use crate::error::{Code, Error, Result};
-use crate::instance::Instance;
+use crate::base::error::{Code, Error, Result};
+use crate::base::instance::Instance;
 
 /// The one name that IREE looks for.
 const LIBRARY: &str = "libcuda.so";
@@ -72,8 +72,8 @@ pub(crate) fn open(
 
     use sys::allocator::host_allocator;
 
-    use crate::device::ProactorPool;
-    use crate::status::check;
+    use crate::hal::devices::device::ProactorPool;
+    use crate::base::status::check;
 
     available()?;
     let mut driver_options = sys::iree_hal_cuda_driver_options_t::default();

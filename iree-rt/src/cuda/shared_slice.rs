@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, CudaViewMut, DevicePtr};
 
-use crate::buffer::{Buffer, Memory};
-use crate::buffer_view::BufferView;
-use crate::device::Device;
-use crate::element::Element;
-use crate::error::{Code, Error, Result};
+use crate::hal::memory::buffer::{Buffer, Memory};
+use crate::hal::memory::buffer_view::BufferView;
+use crate::hal::devices::device::Device;
+use crate::hal::memory::element::Element;
+use crate::base::error::{Code, Error, Result};
 
 impl BufferView {
     /// The elements of `slice` as a tensor of `shape` on `device`, without a copy. The slice (or
@@ -41,7 +41,7 @@ impl BufferView {
     /// # Errors
     /// [`InvalidArgument`](Code::InvalidArgument) when the device is none of CUDA or the slice is of
     /// another context than its (its GPU's primary one, which `CudaContext::new` gives), and for
-    /// memory that starts at no multiple of [`ALIGNMENT`](crate::buffer::ALIGNMENT);
+    /// memory that starts at no multiple of [`ALIGNMENT`](crate::hal::memory::buffer::ALIGNMENT);
     /// [`OutOfRange`](Code::OutOfRange) when the shape needs more elements than there are. The slice
     /// is dropped.
     pub fn from_cuda<T: Element>(

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Code, Error, Result};
+use crate::base::error::{Code, Error, Result};
 
 /// An architecture that `iree-compile` makes code for: the value of its flag `--iree-cuda-target`.
 ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
-use iree_rt::buffer::ALIGNMENT;
+use iree_rt::ALIGNMENT;
 use iree_rt::cuda::{Gpu, Options, SharedSlice};
 use iree_rt::{
     Buffer, BufferView, Code, Device, DeviceOptions, ElementType, Instance, Memory, Session,

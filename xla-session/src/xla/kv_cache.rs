@@ -52,7 +52,7 @@ pub(super) struct Views {
 }
 
 /// Bytes between two positions: views of the device's memory begin at multiples of this.
-const STRIDE: usize = iree_rt::buffer::ALIGNMENT;
+const STRIDE: usize = iree_rt::ALIGNMENT;
 
 impl Views {
     /// The memory that holds the number `position`.

@@ -377,7 +377,7 @@ impl Workspace {
         if self.scratch.as_ref().is_none_or(small) {
             // Calls in flight keep what they were given; nobody else needs it.
             self.scratch = None;
-            let bytes = bytes.max(iree_rt::buffer::ALIGNMENT);
+            let bytes = bytes.max(iree_rt::ALIGNMENT);
             let buffer = Buffer::allocate(&self.device, bytes)?;
             self.scratch = Some(buffer.view(&[bytes], ElementType::I8)?);
         }

@@ -1,0 +1,7 @@
+//! What every call of IREE ends in, and what its calls of us begin with.
+
+pub(crate) mod callback;
+pub(crate) mod canceller;
+pub(crate) mod error;
+pub(crate) mod instance;
+pub(crate) mod status;

@@ -1,0 +1,270 @@
+//! Calls: a function with its arguments and results, kept for any number of invocations.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::hal::memory::buffer_view::BufferView;
+use crate::base::error::{Code, Error, Result};
+use crate::vm::function::Function;
+use crate::vm::list::List;
+use crate::calls::outputs::Outputs;
+use crate::calls::pending;
+use crate::calls::session::Session;
+use crate::vm::signature::ValueType;
+use crate::vm::value::Value;
+
+/// A function with its arguments, invoked as often as one likes.
+///
+/// Arguments stay until they are set again: a model's weights are set once, and only what
+/// changes is set for each step. Setting and invoking allocate nothing that grows.
+/// It may move between threads; it is invoked in the session that made it.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+/// # let vmfb = Compiler::find()?.compile(
+/// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+/// #        %sum = stablehlo.add %a, %b : tensor<4xf32>
+/// #        return %sum : tensor<4xf32> } }",
+/// #     &CompileOptions::default(),
+/// # )?;
+/// # let device = Instance::get()?.device("local-task")?;
+/// # // SAFETY: compiled just now for the CPU of this machine.
+/// # let module = unsafe { Module::from_bytes(&vmfb)? };
+/// # let mut session = Session::builder(&device).module(module).build()?;
+/// let mut call = session.prepare(&session.function("gate.add")?)?;
+/// call.set(0, device.buffer_view(&[4], &[1f32; 4])?)?;
+/// assert!(call.invoke(&mut session).is_err(), "argument 1 was not set");
+/// assert!(call.set(1, 7).is_err(), "no tensor");
+/// call.set(1, device.buffer_view(&[4], &[0f32; 4])?)?;
+/// for _ in 0..3 {
+///     call.invoke(&mut session)?;
+///     call.set(1, call.output(0)?)?;
+/// }
+/// assert_eq!(call.output_view(0)?.read::<f32>()?, [3.; 4]);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
+pub struct Call {
+    /// The arguments, and room for two fences behind them when the function takes those.
+    inputs: List,
+    /// Arguments that the program may change, to be passed anew each time.
+    fresh: Vec<(usize, Value)>,
+    /// So many arguments have been set from the first on, and these behind the first that has not.
+    set: usize,
+    ahead: BTreeSet<usize>,
+    /// Of the last invocation. Dropped last: it keeps the device, whose buffers the others hold.
+    outputs: Outputs,
+}
+
+impl Call {
+    pub(crate) fn new(function: Function) -> Result<Self> {
+        let fences = if function.coarse_fences() { 2 } else { 0 };
+        Ok(Self {
+            inputs: List::nulls(function.arguments().len() + fences)?,
+            fresh: Vec::new(),
+            set: 0,
+            ahead: BTreeSet::new(),
+            outputs: Outputs::new(function)?,
+        })
+    }
+
+    /// The function that it calls.
+    pub fn function(&self) -> &Function {
+        self.outputs.function()
+    }
+
+    /// Sets argument `index` (counted from 0) for this and later invocations.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) when there is no such argument;
+    /// [`InvalidArgument`](Code::InvalidArgument) for a scalar where a tensor belongs and the
+    /// like, a scalar of another type, or a tensor whose dtype or shape is not the declared one.
+    pub fn set(&mut self, index: usize, value: impl Into<Value>) -> Result<()> {
+        let value = value.into();
+        self.check(index, &value)?;
+        let fresh = match value {
+            Value::BufferView(view) => {
+                self.inputs.put(index, view)?;
+                None
+            }
+            value => {
+                self.inputs.set(index, &value)?;
+                matches!(value, Value::List(_) | Value::Bytes(_)).then_some(value)
+            }
+        };
+        self.mark(index);
+        self.fresh.retain(|(other, _)| *other != index);
+        self.fresh.extend(fresh.map(|value| (index, value)));
+        Ok(())
+    }
+
+    /// Calls the function in its session and waits for the results, which replace the earlier
+    /// ones.
+    ///
+    /// # Errors
+    /// [`FailedPrecondition`](Code::FailedPrecondition) when an argument was never set;
+    /// [`InvalidArgument`](Code::InvalidArgument) for another session; what the function raises.
+    pub fn invoke(&mut self, session: &mut Session) -> Result<()> {
+        self.check_ready(session)?;
+        // Results of the last invocation are given up first, so that their memory can be reused.
+        self.outputs.clear()?;
+        for (index, value) in &self.fresh {
+            self.inputs.set(*index, value)?;
+        }
+        if !self.function().coarse_fences() {
+            return session.invoke(&self.inputs, &mut self.outputs);
+        }
+        pending::invoke(session, &mut self.inputs, &mut self.outputs, None)?
+            .wait(None)
+            .map_err(|e| e.context(format!("calling `{}`", self.function().name())))
+            .inspect_err(|_| drop(self.outputs.clear()))
+    }
+
+    /// Whether everything is there for an invocation in `session`.
+    pub(crate) fn check_ready(&self, session: &Session) -> Result<()> {
+        session.check_owner(self.function())?;
+        if self.set < self.function().arguments().len() {
+            return Err(Error::new(
+                Code::FailedPrecondition,
+                format!("argument {} of `{}` was not set", self.set, self.function().name()),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets every argument, in order.
+    pub(crate) fn set_all(&mut self, arguments: impl IntoIterator<Item = Value>) -> Result<()> {
+        let expected = self.function().arguments().len();
+        let mut given = 0;
+        for value in arguments {
+            if given < expected {
+                self.set(given, value)?;
+            }
+            given += 1;
+        }
+        if given != expected {
+            return Err(Error::invalid(format!(
+                "`{}` takes {expected} arguments, not {given}",
+                self.function().name()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The arguments for an invocation beside others.
+    pub(crate) fn inputs(&self) -> Result<List> {
+        let mut inputs = self.inputs.copy()?;
+        for (index, value) in &self.fresh {
+            inputs.set(*index, value)?;
+        }
+        Ok(inputs)
+    }
+
+    /// Result `index` (counted from 0) of the last invocation.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) when there is no such result, or nothing was invoked.
+    pub fn output(&self, index: usize) -> Result<Value> {
+        self.outputs.get(index)
+    }
+
+    /// Result `index` of the last invocation, a tensor.
+    ///
+    /// # Errors
+    /// As [`output`](Self::output), and [`InvalidArgument`](Code::InvalidArgument) when it is no
+    /// tensor.
+    pub fn output_view(&self, index: usize) -> Result<BufferView> {
+        self.outputs.buffer_view(index)
+    }
+
+    /// Gives up the results of the last invocation, so that their memory is free again.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub fn clear_outputs(&mut self) -> Result<()> {
+        self.outputs.clear()
+    }
+
+    pub(crate) fn into_outputs(self) -> Outputs {
+        self.outputs
+    }
+
+    fn mark(&mut self, index: usize) {
+        if index > self.set {
+            self.ahead.insert(index);
+        } else if index == self.set {
+            self.set += 1;
+            while self.ahead.remove(&self.set) {
+                self.set += 1;
+            }
+        }
+    }
+
+    fn check(&self, index: usize, value: &Value) -> Result<()> {
+        let Some(ty) = self.function().arguments().get(index) else {
+            return Err(Error::new(
+                Code::OutOfRange,
+                format!(
+                    "`{}` has {} arguments, no argument {index}",
+                    self.function().name(),
+                    self.function().arguments().len()
+                ),
+            ));
+        };
+        // The list keeps buffers alive, but not the devices that their memory belongs to.
+        let foreign = value.find_device(&|device| !device.same_group(self.outputs.device()));
+        if let Some(device) = foreign {
+            return Err(Error::invalid(format!(
+                "argument {index} of `{}` is in the memory of another device (`{}`, opened \
+                 separately): copy it to this session's device",
+                self.function().name(),
+                device.uri()
+            )));
+        }
+        mismatch(ty, value).map_or(Ok(()), |what| {
+            Err(Error::invalid(format!("argument {index} of `{}`: {what}", self.function().name())))
+        })
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let missing = self.function().arguments().len() - self.set - self.ahead.len();
+        write!(f, "Call({:?}, {missing} arguments not set)", self.function())
+    }
+}
+
+/// What is wrong with `value` as an argument of type `ty`.
+fn mismatch(ty: &ValueType, value: &Value) -> Option<String> {
+    let wrong = || Some(format!("{} where {ty} belongs", value.kind()));
+    match (ty, value) {
+        (ValueType::Scalar(wanted), _) => {
+            if value.scalar() == Some(*wanted) {
+                None
+            } else {
+                wrong()
+            }
+        }
+        (_, value) if value.scalar().is_some() => wrong(),
+        (ValueType::Tensor { shape, element_type }, Value::BufferView(view)) => {
+            let fits = view.element_type() == *element_type
+                && view.shape().len() == shape.len()
+                && view
+                    .shape()
+                    .iter()
+                    .zip(shape)
+                    .all(|(&has, &wants)| wants.is_none_or(|wants| wants == has));
+            (!fits).then(|| format!("a {view:?} where {ty} belongs"))
+        }
+        (ValueType::BufferView, Value::BufferView(_)) | (ValueType::Bytes, Value::Bytes(_)) => None,
+        (ValueType::List(element), Value::List(values)) => {
+            let element = element.as_ref()?;
+            let wrong = |(at, value)| Some(format!("entry {at}: {}", mismatch(element, value)?));
+            values.iter().enumerate().find_map(wrong)
+        }
+        // What a program is said to take as a reference is for it to look into.
+        (ValueType::Reference(_), _) => None,
+        _ => wrong(),
+    }
+}

@@ -1,0 +1,103 @@
+//! Outputs: the results of a call.
+
+use std::fmt;
+
+use crate::hal::memory::buffer_view::BufferView;
+use crate::hal::devices::device::Device;
+use crate::base::error::{Code, Error, Result};
+use crate::vm::function::Function;
+use crate::vm::list::List;
+use crate::vm::signature::ValueType;
+use crate::vm::value::Value;
+
+/// The results of one call.
+pub struct Outputs {
+    list: List,
+    /// Those that the program may still hold and change, copied before it could: lists and bytes.
+    copies: Vec<(usize, Value)>,
+    /// Dropped last: it keeps the device, whose buffers the list holds.
+    function: Function,
+}
+
+impl Outputs {
+    /// None yet, with room for those of `function`.
+    pub(crate) fn new(function: Function) -> Result<Self> {
+        let list = List::with_capacity(function.results().len())?;
+        Ok(Self { list, copies: Vec::new(), function })
+    }
+
+    /// The function that was called.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Result `index`, counted from 0.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](Code::OutOfRange) when there is no such result.
+    pub fn get(&self, index: usize) -> Result<Value> {
+        if index >= self.len() {
+            return Err(Error::new(
+                Code::OutOfRange,
+                format!(
+                    "`{}` has {} results and the last call left {}; no result {index}",
+                    self.function.name(),
+                    self.function.results().len(),
+                    self.len()
+                ),
+            ));
+        }
+        match self.copies.iter().find(|(copied, _)| *copied == index) {
+            Some((_, value)) => Ok(value.clone()),
+            None => self.list.get(index, self.device()),
+        }
+    }
+
+    /// Result `index`, a tensor.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and [`InvalidArgument`](Code::InvalidArgument) when it is no
+    /// tensor.
+    pub fn buffer_view(&self, index: usize) -> Result<BufferView> {
+        self.get(index)?.into_buffer_view()
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        self.function.device()
+    }
+
+    pub(crate) fn list(&self) -> &List {
+        &self.list
+    }
+
+    pub(crate) fn clear(&mut self) -> Result<()> {
+        self.copies.clear();
+        self.list.clear()
+    }
+
+    /// Copies what has to be, before another call of the session runs.
+    pub(crate) fn copy_shared(&mut self) -> Result<()> {
+        for (index, ty) in self.function.results().iter().enumerate() {
+            if matches!(ty, ValueType::List(_) | ValueType::Bytes | ValueType::Reference(_)) {
+                self.copies.push((index, self.list.get(index, self.function.device())?));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries((0..self.len()).map(|index| self.get(index))).finish()
+    }
+}

@@ -1,0 +1,219 @@
+//! Sessions: modules with their state on a device.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iree_sys as sys;
+use iree_sys::allocator::host_allocator;
+
+use crate::calls::call::Call;
+use crate::base::canceller::Canceller;
+use crate::hal::devices::device::Device;
+use crate::base::error::{Code, Error, Result};
+use crate::vm::function::Function;
+use crate::vm::list::List;
+use crate::vm::module::Module;
+use crate::calls::outputs::Outputs;
+use crate::base::status::check;
+use crate::vm::value::Value;
+
+/// Numbers sessions, so that a function of one is never called in another.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Modules with their own state (globals), on one device or a [`DeviceGroup`](crate::DeviceGroup).
+///
+/// One thread uses it at a time (calls take `&mut`, as they change the modules' state), and it
+/// may move between threads; sessions run side by side without a lock of ours.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+/// # let vmfb = Compiler::find()?.compile(
+/// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+/// #        %sum = stablehlo.add %a, %b : tensor<4xf32>
+/// #        return %sum : tensor<4xf32> } }",
+/// #     &CompileOptions::default(),
+/// # )?;
+/// # let device = Instance::get()?.device("local-task")?;
+/// // SAFETY: compiled just now for the CPU of this machine.
+/// let module = unsafe { Module::from_bytes(&vmfb)? };
+/// let sums = std::thread::scope(|scope| {
+///     let session = || Session::builder(&device).module(module.clone()).build();
+///     let run = |mut session: Session, x: f32| {
+///         let add = session.function("gate.add")?;
+///         let x = session.device().buffer_view(&[4], &[x; 4])?;
+///         session.call(&add, [(&x).into(), (&x).into()])?.buffer_view(0)?.read::<f32>()
+///     };
+///     let (one, other) = (session()?, session()?);
+///     let threads = [(one, 1.), (other, 2.)].map(|(it, x)| scope.spawn(move || run(it, x)));
+///     threads.map(|thread| thread.join().unwrap()).into_iter().collect::<iree_rt::Result<Vec<_>>>()
+/// })?;
+/// assert_eq!(sums, [[2.; 4], [4.; 4]]);
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
+pub struct Session {
+    context: NonNull<sys::iree_vm_context_t>,
+    number: u64,
+    /// Shared with calls in flight: code on the device may read the modules' data.
+    modules: Arc<[Module]>,
+    /// Full names of the functions of native modules.
+    natives: Vec<String>,
+    canceller: Canceller,
+    /// The first of its group. Dropped after `drop` has released the context, which uses it.
+    device: Device,
+}
+
+// SAFETY: a VM context is thread-compatible: any thread may use it, one at a time, and `&self`
+// methods only read.
+unsafe impl Send for Session {}
+
+impl Session {
+    /// Takes over a context that IREE returned.
+    ///
+    /// # Safety
+    /// It has been made of `modules` (and of native ones with `natives`, functions by their full
+    /// names) and runs on `device` and the others of its group.
+    pub(crate) unsafe fn own(
+        context: NonNull<sys::iree_vm_context_t>,
+        modules: Vec<Module>,
+        natives: Vec<String>,
+        device: Device,
+    ) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let canceller = Canceller::new();
+        Self { context, number, modules: modules.into(), natives, canceller, device }
+    }
+
+    /// The device that it runs on, the first of several.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Its compiled modules, in the order of loading.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// The function of full name `module.function`.
+    ///
+    /// # Errors
+    /// [`NotFound`](Code::NotFound); the message lists the functions that there are.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        let mut raw = sys::iree_vm_function_t::default();
+        // SAFETY: the context is live; the text is only read during the call.
+        let found = check(unsafe {
+            sys::iree_vm_context_resolve_function(
+                self.context.as_ptr(),
+                sys::iree_make_string_view(name),
+                &mut raw,
+            )
+        });
+        match found {
+            // SAFETY: the context of this session keeps the function's module alive.
+            Ok(()) => Ok(unsafe { Function::new(raw, self.number, self.device.clone()) }),
+            Err(error) if error.code() == Code::ResourceExhausted => Err(error),
+            Err(_) => Err(Error::new(
+                Code::NotFound,
+                format!("no function `{name}`; this session has {}", self.known()),
+            )),
+        }
+    }
+
+    /// Makes a [`Call`] of `function`, to be invoked any number of times.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when the function is of another session.
+    pub fn prepare(&self, function: &Function) -> Result<Call> {
+        self.check_owner(function)?;
+        Call::new(function.clone())
+    }
+
+    /// Calls `function` with `arguments` and waits for its results.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) for arguments of the wrong number, kind, dtype
+    /// or shape; what the function raises.
+    pub fn call(
+        &mut self,
+        function: &Function,
+        arguments: impl IntoIterator<Item = Value>,
+    ) -> Result<Outputs> {
+        let mut call = self.prepare(function)?;
+        call.set_all(arguments)?;
+        call.invoke(self)?;
+        Ok(call.into_outputs())
+    }
+
+    pub(crate) fn check_owner(&self, function: &Function) -> Result<()> {
+        if function.session() == self.number {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("`{}` is a function of another session", function.name())))
+    }
+
+    /// What stops the calls of this session, from any thread.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    /// The modules, for whatever may outlive the session.
+    pub(crate) fn shared_modules(&self) -> Arc<[Module]> {
+        self.modules.clone()
+    }
+
+    /// Calls the function of `outputs`, which is of this session and takes `inputs`.
+    pub(crate) fn invoke(&mut self, inputs: &List, outputs: &mut Outputs) -> Result<()> {
+        self.canceller.check("the session")?;
+        self.device.group().enter();
+        // SAFETY: the context is live and exclusively ours for the call; function and lists
+        // belong to it.
+        check(unsafe {
+            sys::iree_vm_invoke(
+                self.context.as_ptr(),
+                outputs.function().raw(),
+                sys::IREE_VM_INVOCATION_FLAG_NONE,
+                ptr::null(),
+                inputs.raw(),
+                outputs.list().raw(),
+                host_allocator(),
+            )
+        })
+        .and_then(|()| outputs.copy_shared())
+        .map_err(|e| e.context(format!("calling `{}`", outputs.function().name())))
+    }
+
+    #[cfg(feature = "raw")]
+    pub(crate) fn context(&mut self) -> *mut sys::iree_vm_context_t {
+        self.context.as_ptr()
+    }
+
+    fn known(&self) -> String {
+        let mut names: Vec<_> = self.natives.iter().map(|name| format!("`{name}`")).collect();
+        for module in &*self.modules {
+            for function in module.functions().unwrap_or_default() {
+                names.push(format!("`{}.{}`", module.name(), function.name));
+            }
+        }
+        if names.is_empty() { "none".into() } else { names.join(", ") }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.device.group().enter();
+        // SAFETY: a reference of ours, not used again; device and modules are dropped after it.
+        unsafe { sys::iree_vm_context_release(self.context.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("device", &self.device.uri())
+            .field("modules", &self.modules)
+            .finish()
+    }
+}

@@ -1,0 +1,11 @@
+//! Devices: how they are found, opened and told apart, and what they run and record.
+
+pub(crate) mod device;
+pub(crate) mod device_group;
+pub(crate) mod driver;
+pub(crate) mod executable_loader;
+pub(crate) mod heap;
+pub(crate) mod kernel;
+pub(crate) mod local_device;
+pub(crate) mod profile;
+pub(crate) mod statistics;

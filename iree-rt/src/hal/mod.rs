@@ -1,0 +1,5 @@
+//! IREE's hardware abstraction layer: devices, their memory, and time.
+
+pub(crate) mod devices;
+pub(crate) mod memory;
+pub(crate) mod sync;

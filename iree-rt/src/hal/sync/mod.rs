@@ -1,0 +1,6 @@
+//! Points in time that work waits for and reaches.
+
+pub(crate) mod fence;
+pub(crate) mod reached;
+pub(crate) mod semaphore;
+pub(crate) mod timepoint;

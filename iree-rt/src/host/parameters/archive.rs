@@ -1,0 +1,138 @@
+//! Archives: files of parameters, read and written.
+
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::fs::File;
+use std::path::Path;
+
+use iree_sys as sys;
+use iree_sys::allocator::host_allocator;
+
+use super::formats::{self, Data, Found, ParameterFormat};
+use super::index::{ParameterIndex, new_entry};
+use super::memory::Memory;
+use crate::base::callback;
+use crate::base::error::{Code, Error, Result};
+use crate::base::status::{check, status_of};
+
+impl ParameterIndex {
+    /// The archive at `path`, of the format that its extension says, mapped into memory and read
+    /// as far as it is used. CPU devices use parameters where they are, when they are aligned to
+    /// [`ALIGNMENT`](crate::hal::memory::buffer::ALIGNMENT) in the file: IREE's own format aligns them.
+    ///
+    /// # Errors
+    /// The file's, and those of [`from_bytes`](Self::from_bytes); the message names the file.
+    ///
+    /// # Safety
+    /// The file is not changed or truncated while the index, or a session that it was given to,
+    /// or a tensor that is a parameter, lives.
+    pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        // SAFETY: by the contract of this function.
+        Self::load(path.as_ref(), |file| unsafe { Memory::map(file) })
+    }
+
+    /// The archive at `path`, of the format that its extension says, read into memory.
+    ///
+    /// # Errors
+    /// The file's, and those of [`from_bytes`](Self::from_bytes); the message names the file.
+    pub fn read_file(path: impl AsRef<Path>) -> Result<Self> {
+        Self::load(path.as_ref(), Memory::read)
+    }
+
+    fn load(path: &Path, bring: impl FnOnce(&mut File) -> Result<Memory>) -> Result<Self> {
+        let load = || {
+            let format = ParameterFormat::of(path).ok_or_else(|| {
+                Error::invalid("its name ends in none of .irpa, .gguf and .safetensors")
+            })?;
+            Self::parse(format, bring(&mut File::open(path)?)?)
+        };
+        load().map_err(|e| e.context(path.display()))
+    }
+
+    /// The archive that `bytes` are; they are copied.
+    ///
+    /// # Errors
+    /// When they are no archive of that format, or a damaged or truncated one, or one with two
+    /// parameters of one name.
+    pub fn from_bytes(format: ParameterFormat, bytes: &[u8]) -> Result<Self> {
+        Self::parse(format, Memory::copy(bytes))
+    }
+
+    fn parse(format: ParameterFormat, memory: Memory) -> Result<Self> {
+        let index = Self::new()?;
+        // SAFETY: the memory is valid as long as we have it, and nobody writes it meanwhile.
+        let archive = unsafe { memory.bytes() };
+        let mut names = HashSet::new();
+        formats::parse(format, archive, &mut |found| {
+            let Found { name, metadata, data } = found;
+            if !names.insert(name.to_owned()) {
+                return Err(Error::invalid(format!("two parameters are named `{name}`")));
+            }
+            match data {
+                Data::Stored { offset, length } => {
+                    // Each parameter as a file of its own: IREE makes buffers of whole files, and
+                    // from the middle of a file such a buffer would reach past the end.
+                    let part = memory.part(offset, length).ok_or_else(|| {
+                        let message = format!("the archive ends within parameter `{name}`");
+                        Error::new(Code::OutOfRange, message)
+                    })?;
+                    index.push(new_entry(name, length, metadata), part)
+                }
+                Data::Splat { pattern, length } => index.splat(name, pattern, length, metadata),
+            }
+        })?;
+        Ok(index)
+    }
+
+    /// Writes all parameters as an archive of IREE's own format (`.irpa`), which replaces a file
+    /// that is there. Where it fails, it leaves a part of one.
+    ///
+    /// # Errors
+    /// The file's.
+    pub fn write_archive(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let name = path
+            .to_str()
+            .ok_or_else(|| Error::invalid(format!("{} is not UTF-8", path.display())))?;
+        let written = Self::new()?;
+        let open = sys::iree_io_parameter_archive_file_open_callback_t {
+            fn_: Some(create_file),
+            user_data: (&raw const name).cast_mut().cast(),
+        };
+        // SAFETY: both indexes and the name are live during the call.
+        check(unsafe {
+            sys::iree_io_build_parameter_archive(
+                self.raw(),
+                written.raw(),
+                open,
+                0,
+                host_allocator(),
+            )
+        })
+        .map_err(|e| e.context(format!("writing {}", path.display())))
+    }
+}
+
+/// Makes the file that an archive is written to, when its length is known.
+unsafe extern "C" fn create_file(
+    user_data: *mut c_void,
+    offset: u64,
+    length: u64,
+    out: *mut *mut sys::iree_io_file_handle_t,
+) -> sys::iree_status_t {
+    // SAFETY: the name that `write_archive` passes, live during its call.
+    let name = unsafe { *user_data.cast::<&str>() };
+    let mode = sys::IREE_IO_FILE_MODE_READ | sys::IREE_IO_FILE_MODE_WRITE;
+    status_of(callback::catch(|| {
+        // SAFETY: the name is live, and the out pointer valid.
+        check(unsafe {
+            sys::iree_io_file_handle_create(
+                mode.into(),
+                sys::iree_make_string_view(name),
+                offset + length,
+                host_allocator(),
+                out,
+            )
+        })
+    }))
+}

@@ -1,0 +1,140 @@
+//! The compiler: from MLIR text to a module.
+//!
+//! One interface over two ways to run it: the program `iree-compile`, which can crash without
+//! harm, and `libIREECompiler.so` inside this process, which starts faster.
+
+mod library;
+mod limits;
+mod locate;
+mod options;
+mod process;
+
+use std::path::{Path, PathBuf};
+
+pub use limits::CompileLimits;
+pub use options::CompileOptions;
+
+use crate::base::error::Result;
+use library::Library;
+use process::Program;
+
+/// An IREE compiler. Cloning is cheap.
+///
+/// Any thread may use it at any time; compilations run side by side.
+///
+/// ```
+/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// use iree_rt::{CompileOptions, Compiler};
+///
+/// let compiler = Compiler::find()?;
+/// let error = compiler.compile("func.func @f() { nonsense }", &CompileOptions::default());
+/// assert!(error.unwrap_err().message().contains("nonsense"));
+///
+/// // The same inside this process:
+/// // SAFETY: the library that the IREE folder came with.
+/// let compiler = unsafe { Compiler::library(Compiler::find_library()?)? };
+/// let vmfb = compiler.compile("func.func @f() { return }", &CompileOptions::default())?;
+/// assert!(!vmfb.is_empty());
+/// # Ok(()) }
+/// # #[cfg(not(feature = "link"))] fn main() {}
+/// ```
+#[derive(Clone, Debug)]
+pub struct Compiler(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Process(Program),
+    Library(Library),
+}
+
+impl Compiler {
+    /// The `iree-compile` of the IREE folder that this crate was built with, else the one beside
+    /// the running program, else the one on the `PATH`.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::Code::NotFound), saying where it was looked for; and those of
+    /// [`process`](Self::process).
+    pub fn find() -> Result<Self> {
+        Self::process(locate::program()?)
+    }
+
+    /// The compiler program at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be run, or is no IREE compiler.
+    pub fn process(path: impl Into<PathBuf>) -> Result<Self> {
+        Program::open(path.into()).map(|program| Self(Kind::Process(program)))
+    }
+
+    /// The compiler library (`libIREECompiler.so`) at `path`, loaded into this process, where it
+    /// stays. It compiles one program at a time; others wait, also for one that was given up.
+    ///
+    /// # Errors
+    /// When it cannot be loaded, or is no IREE compiler of an API that we know.
+    ///
+    /// # Safety
+    /// Loading runs the library's code: the file is what it says, and does not change. A
+    /// program loads at most one version of it. A compiler crash takes the process along.
+    pub unsafe fn library(path: impl AsRef<Path>) -> Result<Self> {
+        // SAFETY: by the contract of this function.
+        unsafe { Library::open(path.as_ref()) }.map(|library| Self(Kind::Library(library)))
+    }
+
+    /// Where `libIREECompiler.so` is: in the IREE folder that this crate was built with, else
+    /// beside the running program.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::Code::NotFound), saying where it was looked for.
+    pub fn find_library() -> Result<PathBuf> {
+        locate::library()
+    }
+
+    /// What the compiler says of its version, with the revision it was built from: good to tell
+    /// one build from another.
+    pub fn version(&self) -> &str {
+        match &self.0 {
+            Kind::Process(program) => program.version(),
+            Kind::Library(library) => library.version(),
+        }
+    }
+
+    /// The file of the program or library.
+    pub fn path(&self) -> &Path {
+        match &self.0 {
+            Kind::Process(program) => program.path(),
+            Kind::Library(library) => library.path(),
+        }
+    }
+
+    /// Compiles MLIR text to the bytes of a module (`.vmfb`).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Code::InvalidArgument) when the compiler refuses the text or a
+    /// flag, with its diagnostics; [`Internal`](crate::Code::Internal) when it crashes.
+    pub fn compile(&self, source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
+        match &self.0 {
+            Kind::Process(program) => program.compile(source, options, &CompileLimits::default()),
+            Kind::Library(library) => library.compile(source, options),
+        }
+    }
+
+    /// As [`compile`](Self::compile), but gives up when `limits` say so.
+    ///
+    /// A program is killed (its linker, if it runs just then, ends by itself). IREE's library
+    /// cannot be stopped: it goes on in a thread of its own, and what it makes is dropped.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile); [`Cancelled`](crate::Code::Cancelled) and
+    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded) when it gives up.
+    pub fn compile_within(
+        &self,
+        source: &str,
+        options: &CompileOptions,
+        limits: &CompileLimits,
+    ) -> Result<Vec<u8>> {
+        match &self.0 {
+            Kind::Process(program) => program.compile(source, options, limits),
+            Kind::Library(library) => library.compile_within(source, options, limits),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `iree-compile` as a child process.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+
+use super::{CompileLimits, CompileOptions};
+use crate::base::error::{Code, Error, Result};
+
+/// Most text of diagnostics that an error carries, bytes.
+const MOST_DIAGNOSTICS: usize = 16 << 10;
+
+/// A compiler program that has told its version.
+#[derive(Clone, Debug)]
+pub(super) struct Program(Arc<(PathBuf, String)>);
+
+impl Program {
+    pub(super) fn open(path: PathBuf) -> Result<Self> {
+        let output = Command::new(&path)
+            .arg("--version")
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| Error::from(e).context(format!("running {}", path.display())))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version: Vec<&str> =
+            text.lines().map(str::trim).filter(|line| line.contains("version")).collect();
+        if !output.status.success() || version.is_empty() {
+            return Err(Error::invalid(format!(
+                "{} is no IREE compiler: `--version` ended with {}",
+                path.display(),
+                output.status
+            )));
+        }
+        let version = version.join("; ");
+        Ok(Self(Arc::new((path, version))))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0.0
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.0.1
+    }
+
+    pub(super) fn compile(
+        &self,
+        source: &str,
+        options: &CompileOptions,
+        limits: &CompileLimits,
+    ) -> Result<Vec<u8>> {
+        let scratch = tempfile::Builder::new()
+            .prefix("iree-compile-")
+            .tempdir()
+            .map_err(|e| Error::from(e).context("making a temporary folder to compile in"))?;
+        let (input, output) = (scratch.path().join("input.mlir"), scratch.path().join("out.vmfb"));
+        fs::write(&input, source)
+            .map_err(|e| Error::from(e).context(format!("writing {}", input.display())))?;
+        let mut command = Command::new(self.path());
+        command.args(&options.flags).arg("-o").arg(&output).arg(&input).stdin(Stdio::null());
+        let (status, diagnostics) = run(command, limits)
+            .map_err(|e| e.context(format!("running {}", self.path().display())))?;
+        if !status.success() {
+            return Err(failure(status, &diagnostics, &input));
+        }
+        fs::read(&output).map_err(|e| Error::from(e).context("reading the compiler's output"))
+    }
+}
+
+/// Runs `command` to its end, or until `limits` say that it is enough.
+fn run(mut command: Command, limits: &CompileLimits) -> Result<(ExitStatus, Vec<u8>)> {
+    let mut watch = limits.begin();
+    watch.check()?;
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut errors = child.stderr.take().expect("a pipe was asked for");
+    // Read all the time, or else the compiler waits for room in the pipe.
+    let (sender, diagnostics) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = errors.read_to_end(&mut text);
+        let _ = sender.send(text);
+    });
+    loop {
+        // The pipe closes when the compiler ends, and nothing else waits for that without polling.
+        match diagnostics.recv_timeout(watch.pause()) {
+            Ok(text) => return Ok((child.wait()?, text)),
+            Err(RecvTimeoutError::Disconnected) => return Ok((child.wait()?, Vec::new())),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(error) = watch.check() {
+            let _ = child.kill();
+            child.wait()?;
+            return Err(error);
+        }
+    }
+}
+
+fn failure(status: ExitStatus, stderr: &[u8], input: &Path) -> Error {
+    let text = String::from_utf8_lossy(stderr).replace(&*input.to_string_lossy(), "input.mlir");
+    let message = format!("iree-compile ended with {status}: {}", shorten(&text));
+    // No exit code: a signal ended it.
+    let code = if status.code().is_some() { Code::InvalidArgument } else { Code::Internal };
+    Error::new(code, message)
+}
+
+/// The first [`MOST_DIAGNOSTICS`] bytes, which say more than the last.
+pub(super) fn shorten(text: &str) -> &str {
+    let mut end = text.len().min(MOST_DIAGNOSTICS);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].trim()
+}

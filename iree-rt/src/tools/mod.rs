@@ -1,0 +1,3 @@
+//! What makes programs.
+
+pub(crate) mod compiler;
