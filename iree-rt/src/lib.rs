@@ -141,12 +141,12 @@
 
 // In the order of what uses what: nothing uses what comes after it.
 mod base;
-mod hal;
-mod vm;
-mod host;
 mod calls;
 mod exchange;
+mod hal;
+mod host;
 mod tools;
+mod vm;
 
 pub mod cuda;
 #[cfg(feature = "raw")]
@@ -156,43 +156,45 @@ mod raw;
 #[allow(dead_code)]
 mod misuse;
 
-pub use calls::async_session::{AsyncSession, Running};
-pub use hal::memory::buffer::{ALIGNMENT, Buffer, Memory};
-pub use hal::memory::buffer_view::BufferView;
-pub use calls::call::Call;
 pub use base::canceller::Canceller;
-pub use tools::compiler::{CompileLimits, CompileOptions, Compiler};
-pub use hal::devices::device::{Device, DeviceOptions};
-pub use hal::devices::device_group::DeviceGroup;
-pub use hal::devices::driver::{DeviceInfo, DriverInfo};
-pub use hal::memory::element::{Element, ElementType};
 pub use base::error::{Code, Error, Result};
-pub use hal::memory::export::ExternalBuffer;
-pub use hal::sync::fence::{Fence, Signal};
-pub use vm::function::{Function, FunctionInfo};
-pub use half::{bf16, f16};
 pub use base::instance::Instance;
-pub use iree_sys::IREE_VERSION;
-pub use hal::devices::kernel::{Kernel, KernelArguments, Kernels};
-pub use exchange::literal::Literal;
-pub use hal::memory::mapping::{Mapped, MappedMut};
-pub use vm::module::Module;
-pub use host::native::NativeModule;
+pub use calls::async_session::{AsyncSession, Running};
+pub use calls::call::Call;
 pub use calls::outputs::Outputs;
-pub use host::parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
 pub use calls::pending::{Pending, TypedPending};
-pub use hal::devices::profile::{DispatchCost, Profile};
-pub use hal::sync::reached::Reached;
-pub use vm::reference::Reference;
-pub use hal::sync::semaphore::Semaphore;
 pub use calls::session::Session;
 pub use calls::session_builder::SessionBuilder;
-pub use vm::signature::{ScalarType, Signature, ValueType};
-pub use hal::memory::staging::Staging;
-pub use hal::devices::statistics::{MemoryStatistics, MemoryUse};
-pub use vm::typed::{Tensor, Typed};
 pub use calls::typed_function::{Parameters, Results, TypedFunction};
+pub use exchange::literal::Literal;
+pub use hal::devices::device::Device;
+pub use hal::devices::device_group::DeviceGroup;
+pub use hal::devices::device_options::DeviceOptions;
+pub use hal::devices::driver::{DeviceInfo, DriverInfo};
+pub use hal::devices::kernel::{Kernel, KernelArguments, Kernels};
+pub use hal::devices::recorder::{DispatchCost, Profile};
+pub use hal::devices::statistics::{MemoryStatistics, MemoryUse};
+pub use hal::memory::buffer::{ALIGNMENT, Buffer, Memory};
+pub use hal::memory::buffer_view::BufferView;
+pub use hal::memory::element::{Element, ElementType};
+pub use hal::memory::export::ExternalBuffer;
+pub use hal::memory::mapping::{Mapped, MappedMut};
+pub use hal::memory::staging::Staging;
 pub use hal::memory::upload::Upload;
+pub use hal::sync::fence::Fence;
+pub use hal::sync::reached::Reached;
+pub use hal::sync::semaphore::Semaphore;
+pub use hal::sync::signal::Signal;
+pub use half::{bf16, f16};
+pub use host::native::NativeModule;
+pub use host::parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
+pub use iree_sys::IREE_VERSION;
+pub use tools::compiler::{CompileLimits, CompileOptions, Compiler};
+pub use vm::function::{Function, FunctionInfo};
+pub use vm::module::Module;
+pub use vm::reference::Reference;
+pub use vm::signature::{ScalarType, Signature, ValueType};
+pub use vm::typed::{Tensor, Typed};
 pub use vm::value::Value;
 
 #[cfg(feature = "raw")]

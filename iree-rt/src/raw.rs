@@ -6,14 +6,14 @@
 
 use iree_sys as sys;
 
-use crate::hal::memory::buffer::Buffer;
-use crate::hal::memory::buffer_view::BufferView;
+use crate::calls::session::Session;
 use crate::hal::devices::device::Device;
 use crate::hal::devices::device_group::DeviceGroup;
+use crate::hal::memory::buffer::Buffer;
+use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::sync::fence::Fence;
-use crate::vm::module::Module;
 use crate::hal::sync::semaphore::Semaphore;
-use crate::calls::session::Session;
+use crate::vm::module::Module;
 
 impl Device {
     /// The HAL device.

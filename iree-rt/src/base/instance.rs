@@ -6,11 +6,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::hal::devices::device::{Device, DeviceOptions};
-use crate::hal::devices::device_group::DeviceGroup;
-use crate::hal::devices::driver::DriverInfo;
 use crate::base::error::Result;
-use crate::vm::reference::register_object;
+use crate::base::object::register_object;
 use crate::base::status::check;
 
 static INSTANCE: OnceLock<Instance> = OnceLock::new();
@@ -72,55 +69,6 @@ impl Instance {
             // SAFETY: ours, and not used again.
             unsafe { sys::iree_vm_instance_release(vm.as_ptr()) };
         })
-    }
-
-    /// Opens the device that `uri` names, with default [`DeviceOptions`].
-    ///
-    /// A URI is a driver (`local-task`, `local-sync`, `cuda`), or one of its devices by number
-    /// or path (`cuda://0`).
-    ///
-    /// # Errors
-    /// [`NotFound`](crate::Code::NotFound) when there is no such driver (the message lists
-    /// those there are); the driver's own error when it has no such device.
-    pub fn device(&self, uri: &str) -> Result<Device> {
-        self.device_with(uri, &DeviceOptions::default())
-    }
-
-    /// Opens the device that `uri` names.
-    ///
-    /// # Errors
-    /// As [`device`](Self::device), and
-    /// [`InvalidArgument`](crate::Code::InvalidArgument) for options that the device does not
-    /// have.
-    pub fn device_with(&self, uri: &str, options: &DeviceOptions) -> Result<Device> {
-        Device::open(self, uri, options)
-    }
-
-    /// Opens the devices that `uris` name as a group, for sessions on several of them.
-    ///
-    /// # Errors
-    /// As [`device`](Self::device), and [`InvalidArgument`](crate::Code::InvalidArgument) for no
-    /// devices.
-    pub fn device_group(&self, uris: &[&str]) -> Result<DeviceGroup> {
-        let options = DeviceOptions::default();
-        let wanted: Vec<_> = uris.iter().map(|&uri| (uri, &options)).collect();
-        DeviceGroup::open(self, &wanted)
-    }
-
-    /// As [`device_group`](Self::device_group), with options for each device.
-    ///
-    /// # Errors
-    /// As [`device_group`](Self::device_group) and [`device_with`](Self::device_with).
-    pub fn device_group_with(&self, devices: &[(&str, &DeviceOptions)]) -> Result<DeviceGroup> {
-        DeviceGroup::open(self, devices)
-    }
-
-    /// The drivers that the runtime was built with.
-    ///
-    /// # Errors
-    /// When the host has no memory for the list.
-    pub fn drivers(&self) -> Result<Vec<DriverInfo>> {
-        crate::hal::devices::driver::drivers(self)
     }
 }
 

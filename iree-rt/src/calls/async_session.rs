@@ -11,9 +11,9 @@ use std::thread;
 
 use crate::base::callback::discard;
 use crate::base::canceller::Canceller;
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
 use crate::calls::session::Session;
+use crate::hal::devices::device::Device;
 
 type Job = Box<dyn FnOnce(&mut Session) + Send>;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::hal::memory::buffer_view::BufferView;
 use crate::base::error::{Code, Error, Result};
-use crate::vm::function::Function;
-use crate::vm::list::List;
 use crate::calls::outputs::Outputs;
 use crate::calls::pending;
 use crate::calls::session::Session;
+use crate::hal::memory::buffer_view::BufferView;
+use crate::vm::function::Function;
+use crate::vm::list::List;
 use crate::vm::signature::ValueType;
 use crate::vm::value::Value;
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer_view::BufferView;
 use crate::vm::function::Function;
 use crate::vm::list::List;
 use crate::vm::signature::ValueType;

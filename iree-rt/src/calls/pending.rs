@@ -7,18 +7,18 @@ use std::pin::Pin;
 use std::task::{self, Poll};
 use std::time::Duration;
 
-use crate::calls::call::Call;
-use crate::cuda::Context;
 use crate::base::error::{Code, Error, Result};
+use crate::calls::call::Call;
+use crate::calls::outputs::Outputs;
+use crate::calls::session::Session;
+use crate::calls::typed_function::{Parameters, Results, TypedFunction};
+use crate::hal::cuda::context::Context;
 use crate::hal::sync::fence::Fence;
+use crate::hal::sync::reached::Reached;
+use crate::hal::sync::timeline::Timeline;
+use crate::hal::sync::timepoint::Timepoint;
 use crate::vm::function::Function;
 use crate::vm::list::List;
-use crate::calls::outputs::Outputs;
-use crate::hal::sync::reached::Reached;
-use crate::hal::sync::semaphore::Timeline;
-use crate::calls::session::Session;
-use crate::hal::sync::timepoint::Timepoint;
-use crate::calls::typed_function::{Parameters, Results, TypedFunction};
 use crate::vm::value::Value;
 
 impl Session {

@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::calls::call::Call;
 use crate::base::canceller::Canceller;
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
+use crate::base::status::check;
+use crate::calls::call::Call;
+use crate::calls::outputs::Outputs;
+use crate::hal::devices::device::Device;
 use crate::vm::function::Function;
 use crate::vm::list::List;
 use crate::vm::module::Module;
-use crate::calls::outputs::Outputs;
-use crate::base::status::check;
 use crate::vm::value::Value;
 
 /// Numbers sessions, so that a function of one is never called in another.

@@ -6,17 +6,17 @@ use std::ptr::{self, NonNull};
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
-use crate::hal::devices::device_group::DeviceGroup;
 use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
-use crate::vm::module::{Module, VmModule};
+use crate::base::status::check;
+use crate::calls::session::Session;
+use crate::hal::devices::device::Device;
+use crate::hal::devices::device_group::DeviceGroup;
+use crate::hal::memory::buffer_view::BufferView;
 use crate::host::native::{Native, NativeModule};
 use crate::host::parameters::{Load, ParameterIndex, ParameterProvider, Provider, Providers};
-use crate::calls::session::Session;
-use crate::base::status::check;
 use crate::host::trace::{self, OnTrace};
+use crate::vm::module::{Module, VmModule};
 
 /// Collects the modules of a [`Session`], and what else it is made with.
 #[must_use]

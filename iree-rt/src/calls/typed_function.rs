@@ -3,11 +3,11 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::calls::call::Call;
 use crate::base::error::{Error, Result};
-use crate::vm::function::Function;
+use crate::calls::call::Call;
 use crate::calls::outputs::Outputs;
 use crate::calls::session::Session;
+use crate::vm::function::Function;
 use crate::vm::signature::ValueType;
 use crate::vm::typed::Typed;
 use crate::vm::value::Value;

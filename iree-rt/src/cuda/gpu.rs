@@ -1,8 +1,24 @@
 //! GPUs as NVIDIA's driver describes them.
 
-use crate::cuda::Target;
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
+use crate::base::instance::Instance;
+use crate::cuda::target::Target;
+use crate::hal::cuda::{driver_library, open, uri};
+use crate::hal::devices::device::Device;
+
+/// Whether devices of CUDA can be looked for: the runtime was built with IREE's CUDA driver, and the
+/// library of NVIDIA's is on this machine. There may still be no GPU.
+///
+/// # Errors
+/// [`NotFound`](Code::NotFound) for a runtime that was built without, and
+/// [`Unavailable`](Code::Unavailable) for a machine without the library: in one sentence each, which
+/// says what to do.
+pub fn available() -> Result<()> {
+    if !Instance::get()?.drivers()?.iter().any(|driver| driver.name == uri::DRIVER) {
+        return Err(open::not_built());
+    }
+    driver_library::library().map(drop)
+}
 
 /// A GPU that NVIDIA's driver offers. Asking for it makes no device of IREE and takes none of the
 /// GPU's memory.
@@ -41,7 +57,7 @@ impl Gpu {
     /// # Errors
     /// As [`all`](Self::all), and [`NotFound`](Code::NotFound) when there is no such GPU.
     pub fn at(uri: &str) -> Result<Option<Self>> {
-        let Some(path) = super::path(uri) else { return Ok(None) };
+        let Some(path) = uri::path(uri) else { return Ok(None) };
         let found = Self::all()?.into_iter().find(|gpu| match path {
             "" => gpu.ordinal == 0,
             path if path.starts_with("GPU-") => gpu.uuid.eq_ignore_ascii_case(path),
@@ -62,7 +78,7 @@ impl Gpu {
 
     /// The URI that opens it, whatever the order of the GPUs.
     pub fn uri(&self) -> String {
-        format!("{}://{}", super::DRIVER, self.uuid)
+        format!("{}://{}", uri::DRIVER, self.uuid)
     }
 
     /// What to compile for it.
@@ -124,7 +140,7 @@ impl Gpu {
 impl Device {
     /// Whether it is a GPU of NVIDIA.
     pub fn is_cuda(&self) -> bool {
-        super::path(self.uri()).is_some()
+        uri::path(self.uri()).is_some()
     }
 
     /// Whether `bytes` more bytes fit in the device's memory, before they are uploaded.
@@ -177,8 +193,8 @@ mod driver {
     use cudarc::driver::{CudaContext, DriverError, result, sys};
 
     use super::{Gpu, Result};
-    use crate::cuda::open::no_library;
     use crate::base::error::{Code, Error};
+    use crate::hal::cuda::driver_library::no_library;
 
     /// What cudarc's functions need, as they panic without the library.
     pub(super) fn load() -> Result<()> {

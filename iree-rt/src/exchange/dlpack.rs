@@ -7,11 +7,11 @@ use dlpark::metadata::Dynamic;
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
 use iree_sys as sys;
 
+use crate::base::error::{Code, Error, Result};
+use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer::{ALIGNMENT, Buffer, Memory};
 use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
 use crate::hal::memory::element::ElementType;
-use crate::base::error::{Code, Error, Result};
 use crate::hal::memory::import::import;
 
 /// Element types and what DLPack calls them; the first of each is what comes in and goes out.

@@ -8,12 +8,12 @@ use std::str::FromStr;
 
 use iree_sys as sys;
 
-use crate::hal::memory::buffer::Buffer;
-use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
-use crate::hal::memory::element::ElementType;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::Buffer;
+use crate::hal::memory::buffer_view::BufferView;
+use crate::hal::memory::element::ElementType;
 
 /// A dense row-major tensor on the host.
 ///

@@ -2,10 +2,10 @@
 
 use ndarray::{ArrayD, ArrayRef, Dimension, IxDyn};
 
-use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
-use crate::hal::memory::element::Element;
 use crate::base::error::{Error, Result};
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer_view::BufferView;
+use crate::hal::memory::element::Element;
 
 impl BufferView {
     /// A tensor in new memory of `device`, holding a copy of `array`, whatever its layout is.

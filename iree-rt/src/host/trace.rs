@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 use iree_sys as sys;
 
-use crate::hal::memory::buffer_view::BufferView;
 use crate::base::callback;
-use crate::hal::devices::device::Device;
-use crate::hal::devices::driver::text;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::status_of;
+use crate::base::text::text;
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer_view::BufferView;
 
 /// What is told of each trace: its key, and its tensors.
 pub(crate) type OnTrace = Box<dyn FnMut(&str, &[BufferView]) -> Result<()> + Send>;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use iree_sys as sys;
 
+use crate::base::text::text;
 use crate::hal::devices::device::Device;
-use crate::hal::devices::driver::text;
 use crate::vm::signature::{Signature, ValueType};
 
 /// A function that a module exports, as reflected by [`Module::functions`](crate::Module::functions).

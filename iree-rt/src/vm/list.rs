@@ -5,12 +5,12 @@ use std::ptr;
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
+use crate::base::status::check;
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::sync::fence::Fence;
 use crate::vm::reference::RawReference;
-use crate::base::status::check;
 use crate::vm::value::Value;
 
 /// Lists within lists that are followed; a list that contains itself has no end.

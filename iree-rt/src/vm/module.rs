@@ -11,11 +11,11 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 use memmap2::{Mmap, MmapMut};
 
-use crate::hal::devices::driver::text;
 use crate::base::error::{Code, Error, Result};
-use crate::vm::function::FunctionInfo;
 use crate::base::instance::Instance;
 use crate::base::status::check;
+use crate::base::text::text;
+use crate::vm::function::FunctionInfo;
 
 /// A compiled program, ready to be put in sessions. Cloning gives another handle to it.
 ///

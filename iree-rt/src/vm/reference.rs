@@ -1,24 +1,22 @@
 //! References: what the VM counts and passes on without looking inside.
 
 use std::any::Any;
-use std::ffi::c_void;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::AtomicI32;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::hal::memory::buffer::Buffer;
-use crate::hal::memory::buffer_view::BufferView;
-use crate::base::callback::catch_quietly;
-use crate::hal::devices::device::Device;
-use crate::hal::devices::driver::text;
 use crate::base::error::Result;
 use crate::base::instance::Instance;
-use crate::vm::list::List;
+use crate::base::object::Object;
 use crate::base::status::check;
+use crate::base::text::text;
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::Buffer;
+use crate::hal::memory::buffer_view::BufferView;
+use crate::vm::list::List;
 use crate::vm::value::Value;
 
 /// Something that programs pass on without looking inside (`!util.object`): a Rust value of ours,
@@ -53,7 +51,7 @@ impl Reference {
     /// # Errors
     /// When there is no [`Instance`].
     pub fn new<T: Any + Send + Sync>(value: T) -> Result<Self> {
-        let object = Box::new(Object { count: AtomicI32::new(1), value: Box::new(value) });
+        let object = Box::new(Object::new(value));
         let type_ = Instance::get()?.object_type;
         let raw = RawReference(sys::iree_vm_ref_t { ptr: Box::into_raw(object).cast(), type_ });
         Ok(Self(Arc::new(Inner { raw, device: None })))
@@ -86,49 +84,6 @@ impl fmt::Debug for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reference({})", self.type_name())
     }
-}
-
-/// A Rust value as an object of the VM, which finds the count at its start.
-#[repr(C)]
-struct Object {
-    count: AtomicI32,
-    value: Box<dyn Any + Send + Sync>,
-}
-
-/// What the VM knows of [`Object`]s, for the rest of the process.
-struct ObjectType(sys::iree_vm_ref_type_descriptor_t);
-
-// SAFETY: it is never changed, and its name is static.
-unsafe impl Send for ObjectType {}
-// SAFETY: as above.
-unsafe impl Sync for ObjectType {}
-
-static OBJECT_TYPE: LazyLock<ObjectType> = LazyLock::new(|| {
-    // The count lies at offset 0, which is what the rest of the descriptor says.
-    ObjectType(sys::iree_vm_ref_type_descriptor_t {
-        destroy: Some(destroy),
-        type_name: sys::iree_make_string_view("util.object"),
-        ..Default::default()
-    })
-});
-
-/// Makes `!util.object`, a type that IREE's compiler knows and its runtime does not, the type of
-/// [`Object`]s.
-///
-/// # Safety
-/// `instance` is live; no other thread registers types.
-pub(crate) unsafe fn register_object(
-    instance: *mut sys::iree_vm_instance_t,
-) -> Result<sys::iree_vm_ref_type_t> {
-    let mut type_ = 0;
-    // SAFETY: by the contract of this function; the descriptor is never freed.
-    check(unsafe { sys::iree_vm_instance_register_type(instance, &OBJECT_TYPE.0, &mut type_) })?;
-    Ok(type_)
-}
-
-unsafe extern "C" fn destroy(object: *mut c_void) {
-    // SAFETY: the box that `Reference::new` made; the VM destroys it once.
-    catch_quietly(|| drop(unsafe { Box::from_raw(object.cast::<Object>()) }));
 }
 
 /// One count of an object of the VM, or null.

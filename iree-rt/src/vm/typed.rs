@@ -3,9 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::base::error::{Error, Result};
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::{Element, ElementType};
-use crate::base::error::{Error, Result};
 use crate::vm::reference::Reference;
 use crate::vm::signature::{ScalarType, ValueType};
 use crate::vm::value::Value;

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use crate::base::error::{Error, Result};
+use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
-use crate::base::error::{Error, Result};
 use crate::vm::reference::Reference;
 use crate::vm::signature::ScalarType;
 

@@ -1,6 +1,5 @@
 //! Groups: devices that work together.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -9,12 +8,12 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use crate::base::callback;
-use crate::hal::devices::device::{Device, DeviceOptions, Member, Opened, RawDevice};
-use crate::base::error::{Error, Result};
-use crate::base::instance::Instance;
+use crate::base::error::Result;
 use crate::base::status::check;
+use crate::hal::devices::device_options::DeviceOptions;
+use crate::hal::devices::member::{Member, RawDevice};
 
-/// Devices of one session, opened together by [`Instance::device_group`]. Cloning gives another
+/// Devices of one session, opened together by [`Instance::device_group`](crate::Instance::device_group). Cloning gives another
 /// handle to the same ones.
 ///
 /// A module that was compiled for several devices (one `--iree-hal-target-device=name=local[0]`
@@ -78,43 +77,18 @@ unsafe impl Send for Parts {}
 unsafe impl Sync for Parts {}
 
 impl DeviceGroup {
-    pub(crate) fn open(instance: &Instance, wanted: &[(&str, &DeviceOptions)]) -> Result<Self> {
-        if wanted.is_empty() {
-            return Err(Error::invalid("a group of no devices: name one or more"));
-        }
-        // Dropped in reverse order on failure: devices point into what members hold.
-        let mut members = Vec::new();
-        let mut devices = Vec::new();
-        for (uri, options) in wanted {
-            let opened = Opened::new(instance, uri, options)?;
-            devices.push(opened.raw);
-            members.push(opened.member);
-        }
+    /// A group of new devices, each opened with its options.
+    pub(crate) fn new<'a>(
+        devices: Vec<RawDevice>,
+        members: Vec<Member>,
+        options: impl IntoIterator<Item = &'a DeviceOptions>,
+    ) -> Result<Self> {
         let group = RawGroup::new(&devices)?;
         let mut parts = Parts { devices, group, members };
-        for ((member, raw), (_, options)) in
-            parts.members.iter_mut().zip(&parts.devices).zip(wanted)
-        {
+        for ((member, raw), options) in parts.members.iter_mut().zip(&parts.devices).zip(options) {
             member.begin(raw, options)?;
         }
         Ok(Self(Arc::new(Inner(ManuallyDrop::new(parts)))))
-    }
-
-    /// Its devices, in order.
-    pub fn devices(&self) -> impl ExactSizeIterator<Item = Device> + use<'_> {
-        (0..self.members().len()).map(|index| Device::of(self, index))
-    }
-
-    /// Device `index`, counted from 0.
-    ///
-    /// # Errors
-    /// [`OutOfRange`](crate::Code::OutOfRange) when there are not as many.
-    pub fn device(&self, index: usize) -> Result<Device> {
-        let count = self.members().len();
-        if index < count {
-            return Ok(Device::of(self, index));
-        }
-        Err(Error::new(crate::Code::OutOfRange, format!("no device {index} in a group of {count}")))
     }
 
     pub(crate) fn raw(&self) -> *mut sys::iree_hal_device_group_t {
@@ -139,12 +113,6 @@ impl DeviceGroup {
 impl From<&Self> for DeviceGroup {
     fn from(group: &Self) -> Self {
         group.clone()
-    }
-}
-
-impl From<&Device> for DeviceGroup {
-    fn from(device: &Device) -> Self {
-        device.group().clone()
     }
 }
 
@@ -213,11 +181,5 @@ impl Drop for RawGroup {
     fn drop(&mut self) {
         // SAFETY: a reference of ours, not used again.
         unsafe { sys::iree_hal_device_group_release(self.0.as_ptr()) };
-    }
-}
-
-impl fmt::Debug for DeviceGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.devices()).finish()
     }
 }

@@ -1,15 +1,16 @@
 //! Drivers and the devices that they offer.
 
 use std::ffi::c_void;
-use std::{ptr, slice};
+use std::ptr;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::cuda;
 use crate::base::error::Result;
 use crate::base::instance::Instance;
 use crate::base::status::check;
+use crate::base::text::{entries, text};
+use crate::hal::cuda::{self, driver_library};
 
 /// A driver that the runtime was built with, found by [`Instance::drivers`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,14 +41,24 @@ impl DriverInfo {
     /// The driver's error when it cannot start: `cuda` without NVIDIA's driver is
     /// [`Unavailable`](crate::Code::Unavailable).
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
-        if self.name == cuda::DRIVER {
-            cuda::available()?;
+        if self.name == cuda::uri::DRIVER {
+            driver_library::library()?;
         }
         devices(Instance::get()?, &self.name)
     }
 }
 
-pub(crate) fn drivers(instance: &Instance) -> Result<Vec<DriverInfo>> {
+impl Instance {
+    /// The drivers that the runtime was built with.
+    ///
+    /// # Errors
+    /// When the host has no memory for the list.
+    pub fn drivers(&self) -> Result<Vec<DriverInfo>> {
+        drivers(self)
+    }
+}
+
+fn drivers(instance: &Instance) -> Result<Vec<DriverInfo>> {
     let (mut count, mut infos) = (0, ptr::null_mut());
     // SAFETY: the registry is live; the out pointers are valid.
     check(unsafe {
@@ -115,22 +126,4 @@ fn devices(instance: &Instance, driver_name: &str) -> Result<Vec<DeviceInfo>> {
     // SAFETY: the block was allocated with this allocator and is not used again.
     unsafe { sys::iree_allocator_free(host_allocator(), infos.cast::<c_void>()) };
     Ok(devices)
-}
-
-/// # Safety
-/// `first` points to `count` values, or `count` is 0.
-unsafe fn entries<'a, T>(first: *const T, count: usize) -> &'a [T] {
-    if count == 0 {
-        return &[];
-    }
-    // SAFETY: by the contract of this function.
-    unsafe { slice::from_raw_parts(first, count) }
-}
-
-/// # Safety
-/// `view` points to live bytes.
-pub(crate) unsafe fn text(view: sys::iree_string_view_t) -> String {
-    // SAFETY: by the contract of this function.
-    let bytes = unsafe { entries(view.data.cast::<u8>(), view.size) };
-    String::from_utf8_lossy(bytes).into_owned()
 }

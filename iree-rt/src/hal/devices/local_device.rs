@@ -9,13 +9,14 @@ use std::thread;
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::hal::devices::device::{DeviceOptions, ProactorPool};
 use crate::base::error::{Code, Error, Result};
+use crate::base::instance::Instance;
+use crate::base::proactor_pool::ProactorPool;
+use crate::base::status::check;
+use crate::hal::devices::device_options::DeviceOptions;
 use crate::hal::devices::executable_loader;
 use crate::hal::devices::heap;
-use crate::base::instance::Instance;
 use crate::hal::devices::kernel::Kernels;
-use crate::base::status::check;
 
 /// Most workers of one task executor (`IREE_TASK_TOPOLOGY_MAX_GROUP_COUNT`).
 const MAX_WORKERS: usize = 64;

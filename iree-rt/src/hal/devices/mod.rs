@@ -2,10 +2,14 @@
 
 pub(crate) mod device;
 pub(crate) mod device_group;
+pub(crate) mod device_options;
 pub(crate) mod driver;
 pub(crate) mod executable_loader;
 pub(crate) mod heap;
 pub(crate) mod kernel;
 pub(crate) mod local_device;
+pub(crate) mod member;
+pub(crate) mod open;
 pub(crate) mod profile;
+pub(crate) mod recorder;
 pub(crate) mod statistics;

@@ -8,12 +8,10 @@ use bytemuck::NoUninit;
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
-use crate::hal::memory::element::ElementType;
 use crate::base::error::{Code, Error, Result};
-use crate::hal::sync::semaphore::Timeline;
 use crate::base::status::check;
+use crate::hal::devices::device::Device;
+use crate::hal::sync::timeline::Timeline;
 
 /// Alignment that compiled code expects of every tensor, bytes.
 pub const ALIGNMENT: usize = 64;
@@ -333,14 +331,6 @@ impl Buffer {
             )
         })?;
         Ok(Self::own(raw, &self.device))
-    }
-
-    /// The first bytes of this buffer as a tensor of `shape`.
-    ///
-    /// # Errors
-    /// As [`BufferView::from_buffer`].
-    pub fn view(&self, shape: &[usize], element_type: ElementType) -> Result<BufferView> {
-        BufferView::from_buffer(self, 0, shape, element_type)
     }
 
     pub(crate) fn raw(&self) -> *mut sys::iree_hal_buffer_t {

@@ -9,11 +9,11 @@ use std::slice;
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::hal::memory::buffer::{ALIGNMENT, Buffer};
-use crate::hal::devices::device::Device;
-use crate::hal::memory::element::{Element, ElementType};
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::{ALIGNMENT, Buffer};
+use crate::hal::memory::element::{Element, ElementType};
 
 /// A dense row-major tensor on a device. Cloning gives another handle to the same tensor.
 ///
@@ -345,6 +345,26 @@ impl BufferView {
                 format!("{count} elements at element {start} of a tensor of {}", self.len()),
             )),
         }
+    }
+}
+
+impl Buffer {
+    /// The first bytes of this buffer as a tensor of `shape`.
+    ///
+    /// # Errors
+    /// As [`BufferView::from_buffer`].
+    pub fn view(&self, shape: &[usize], element_type: ElementType) -> Result<BufferView> {
+        BufferView::from_buffer(self, 0, shape, element_type)
+    }
+}
+
+impl Device {
+    /// A tensor of `shape` holding a copy of `data`: [`BufferView::new`].
+    ///
+    /// # Errors
+    /// As [`BufferView::new`].
+    pub fn buffer_view<T: Element>(&self, shape: &[usize], data: &[T]) -> Result<BufferView> {
+        BufferView::new(self, shape, data)
     }
 }
 

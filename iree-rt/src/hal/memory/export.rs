@@ -4,9 +4,9 @@ use std::ptr::NonNull;
 
 use iree_sys as sys;
 
-use crate::hal::memory::buffer::{Buffer, Memory};
 use crate::base::error::Result;
 use crate::base::status::check;
+use crate::hal::memory::buffer::{Buffer, Memory};
 
 /// The memory of a [`Buffer`] for another library, which it keeps alive; made by
 /// [`Buffer::export`].

@@ -6,11 +6,11 @@ use std::ptr::{self, NonNull};
 
 use iree_sys as sys;
 
-use crate::hal::memory::buffer::{ALIGNMENT, Buffer, Memory, params};
 use crate::base::callback::catch_quietly;
-use crate::hal::devices::device::Device;
 use crate::base::error::{Error, Result};
 use crate::base::status::check;
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::{ALIGNMENT, Buffer, Memory, params};
 
 impl Buffer {
     /// The bytes of `owner` as a read-only buffer of `device`, without a copy; `owner` (a mapped

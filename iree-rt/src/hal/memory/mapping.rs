@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use iree_sys as sys;
 
+use crate::base::error::{Code, Error, Result};
+use crate::base::status::check;
 use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::{BufferView, bad_bits};
 use crate::hal::memory::element::Element;
-use crate::base::error::{Code, Error, Result};
-use crate::base::status::check;
 
 /// Workers put a call away after it has returned; its references go within this time.
 const PUT_AWAY: Duration = Duration::from_millis(100);

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use iree_sys as sys;
 
-use crate::hal::memory::buffer::{Buffer, Memory};
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
-use crate::hal::sync::fence::Fence;
-use crate::hal::memory::mapping::Mapping;
-use crate::hal::sync::semaphore::Timeline;
 use crate::base::status::check;
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::{Buffer, Memory};
+use crate::hal::memory::mapping::Mapping;
+use crate::hal::sync::fence::Fence;
+use crate::hal::sync::timeline::Timeline;
 
 /// Bytes that are sent at a time, at least, but at the end.
 const PIECE: usize = 16 << 20;

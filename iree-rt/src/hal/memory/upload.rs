@@ -6,9 +6,9 @@ use std::ops::{Deref, DerefMut};
 use iree_sys as sys;
 use memmap2::MmapMut;
 
-use crate::hal::memory::buffer::Buffer;
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
+use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::import::import;
 
 /// From this size on, memory is laid out for huge pages, bytes.

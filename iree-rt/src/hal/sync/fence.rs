@@ -1,18 +1,15 @@
 //! Fences: points in time that work waits for and reaches.
 
 use std::fmt;
-use std::future::IntoFuture;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
-use crate::hal::sync::reached::Reached;
-use crate::hal::sync::semaphore::Timeline;
 use crate::base::status::{check, into_status};
+use crate::hal::devices::device::Device;
 
 /// A point in time: when certain work is done, or the host says so.
 ///
@@ -50,16 +47,6 @@ unsafe impl Send for Fence {}
 unsafe impl Sync for Fence {}
 
 impl Fence {
-    /// A fence for work of `device` that is reached when the host says so.
-    ///
-    /// # Errors
-    /// When memory runs out.
-    pub fn new(device: &Device) -> Result<(Signal, Self)> {
-        let timeline = Timeline::new(device, 0)?;
-        let fence = timeline.fence(1)?;
-        Ok((Signal { timeline, settled: false }, fence))
-    }
-
     /// The fence that is reached when all of `fences` are, and fails when one does. With none, it
     /// is reached already.
     ///
@@ -172,11 +159,6 @@ impl Fence {
         }
     }
 
-    /// A future of its being reached.
-    pub fn reached(&self) -> Reached {
-        Reached::new(self.clone())
-    }
-
     /// The device whose work it is for.
     pub fn device(&self) -> &Device {
         &self.device
@@ -201,68 +183,9 @@ impl Drop for Fence {
     }
 }
 
-impl IntoFuture for Fence {
-    type Output = Result<()>;
-    type IntoFuture = Reached;
-
-    fn into_future(self) -> Reached {
-        Reached::new(self)
-    }
-}
-
-impl IntoFuture for &Fence {
-    type Output = Result<()>;
-    type IntoFuture = Reached;
-
-    fn into_future(self) -> Reached {
-        self.reached()
-    }
-}
-
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Fence").field(&self.is_reached()).finish()
-    }
-}
-
-/// What makes a [`Fence`] reached, once; made by [`Fence::new`].
-///
-/// Dropped unused, it fails the fence with [`Code::Cancelled`].
-#[must_use = "dropping it fails the fence"]
-pub struct Signal {
-    timeline: Timeline,
-    settled: bool,
-}
-
-impl Signal {
-    /// The fence is reached.
-    ///
-    /// # Errors
-    /// None in practice.
-    pub fn signal(mut self) -> Result<()> {
-        self.settled = true;
-        self.timeline.signal(1)
-    }
-
-    /// The fence fails: what waits for it, and what waits for that, fails with `error` too.
-    pub fn fail(mut self, error: &Error) {
-        self.settled = true;
-        self.timeline.fail(error);
-    }
-}
-
-impl Drop for Signal {
-    fn drop(&mut self) {
-        if !self.settled {
-            let why = "the signal of a fence was dropped, so that it cannot be reached";
-            self.timeline.fail(&Error::new(Code::Cancelled, why));
-        }
-    }
-}
-
-impl fmt::Debug for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Signal")
     }
 }
 

@@ -3,4 +3,6 @@
 pub(crate) mod fence;
 pub(crate) mod reached;
 pub(crate) mod semaphore;
+pub(crate) mod signal;
+pub(crate) mod timeline;
 pub(crate) mod timepoint;

@@ -1,7 +1,7 @@
 //! Futures of fences: IREE calls back when a semaphore moves, and the callback wakes the task.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -61,6 +61,31 @@ impl Future for Reached {
             Ok(true) => Poll::Ready(Ok(())),
             Err(failure) => Poll::Ready(Err(failure)),
         }
+    }
+}
+
+impl Fence {
+    /// A future of its being reached.
+    pub fn reached(&self) -> Reached {
+        Reached::new(self.clone())
+    }
+}
+
+impl IntoFuture for Fence {
+    type Output = Result<()>;
+    type IntoFuture = Reached;
+
+    fn into_future(self) -> Reached {
+        Reached::new(self)
+    }
+}
+
+impl IntoFuture for &Fence {
+    type Output = Result<()>;
+    type IntoFuture = Reached;
+
+    fn into_future(self) -> Reached {
+        self.reached()
     }
 }
 

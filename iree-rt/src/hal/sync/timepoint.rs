@@ -9,8 +9,8 @@ use iree_sys as sys;
 
 use crate::base::callback::catch_quietly;
 use crate::base::error::Result;
-use crate::hal::sync::fence::Fence;
 use crate::base::status::check;
+use crate::hal::sync::fence::Fence;
 
 type Callback = Box<dyn FnOnce() + Send>;
 

@@ -11,14 +11,14 @@ use iree_sys::allocator::host_allocator;
 use super::slots::Slots;
 use super::{Export, Native, RunAny};
 use crate::base::callback;
-use crate::hal::devices::device::Device;
-use crate::hal::devices::driver::text;
 use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
+use crate::base::status::{check, status_of};
+use crate::base::text::text;
+use crate::hal::devices::device::Device;
 use crate::vm::module::VmModule;
 use crate::vm::reference::RawReference;
 use crate::vm::signature::ValueType;
-use crate::base::status::{check, status_of};
 use crate::vm::value::Value;
 
 impl Native {

@@ -6,8 +6,8 @@ mod slots;
 use std::fmt;
 
 use crate::base::error::Result;
-use crate::vm::signature::{ScalarType, Signature, ValueType};
 use crate::calls::typed_function::{Parameters, Results};
+use crate::vm::signature::{ScalarType, Signature, ValueType};
 use crate::vm::value::Value;
 
 /// A module whose functions are Rust closures, for the compiled modules of one

@@ -4,8 +4,8 @@ use std::mem::{align_of, size_of};
 
 use iree_sys as sys;
 
-use crate::hal::devices::device::Device;
 use crate::base::error::{Code, Error, Result};
+use crate::hal::devices::device::Device;
 use crate::hal::sync::fence::Fence;
 use crate::vm::reference::RawReference;
 use crate::vm::signature::{ScalarType, ValueType};

@@ -10,9 +10,9 @@ use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
 use super::memory::Memory;
-use crate::hal::devices::driver::text;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
+use crate::base::text::text;
 
 /// The parameters of an archive, or of several, or made in memory, by name. Cloning gives another
 /// handle to the same index.

@@ -9,8 +9,8 @@ use super::answer;
 use super::index::ParameterIndex;
 use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
-use crate::vm::module::VmModule;
 use crate::base::status::check;
+use crate::vm::module::VmModule;
 
 /// Rust code that answers with parameters as programs ask for them: decrypted, fetched, generated.
 /// It may take what they write, too ([`write`](Self::write)).

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::{fmt, ptr};
 
-use crate::cuda::open;
 use crate::base::error::{Code, Error, Result};
+use crate::hal::cuda::driver_library;
 
 /// What a device's memory and stream live in.
 ///
@@ -30,7 +30,7 @@ impl Context {
     /// The context that is current on this thread: the device's, when it was opened just now.
     #[cfg_attr(not(cuda_driver), expect(dead_code, reason = "the runtime has no CUDA driver"))]
     pub(crate) fn current() -> Result<Self> {
-        let library = open::library()?;
+        let library = driver_library::library()?;
         // SAFETY: the signatures of cuda.h (`CUresult` is an int, `CUcontext` a pointer), and the
         // library stays.
         let (get_current, set_current) = unsafe {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, CudaViewMut, DevicePtr};
 
+use crate::base::error::{Code, Error, Result};
+use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer::{Buffer, Memory};
 use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::devices::device::Device;
 use crate::hal::memory::element::Element;
-use crate::base::error::{Code, Error, Result};
 
 impl BufferView {
     /// The elements of `slice` as a tensor of `shape` on `device`, without a copy. The slice (or

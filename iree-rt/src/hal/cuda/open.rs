@@ -1,65 +1,20 @@
 //! Opening devices of CUDA, and why that fails.
 
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
 use iree_sys as sys;
-use libloading::Library;
 
-use crate::cuda::{Context, DRIVER, Options};
 use crate::base::error::{Code, Error, Result};
-use crate::base::instance::Instance;
+use crate::hal::cuda::context::Context;
+use crate::hal::cuda::options::Options;
 
-/// The one name that IREE looks for.
-const LIBRARY: &str = "libcuda.so";
-
-/// Whether devices of CUDA can be looked for: the runtime was built with IREE's CUDA driver, and the
-/// library of NVIDIA's is on this machine. There may still be no GPU.
-///
-/// # Errors
-/// [`NotFound`](Code::NotFound) for a runtime that was built without, and
-/// [`Unavailable`](Code::Unavailable) for a machine without the library: in one sentence each, which
-/// says what to do.
-pub fn available() -> Result<()> {
-    if !Instance::get()?.drivers()?.iter().any(|driver| driver.name == DRIVER) {
-        return Err(not_built());
-    }
-    library().map(drop)
-}
-
-fn not_built() -> Error {
+/// A runtime that was built without the driver.
+pub(crate) fn not_built() -> Error {
     Error::new(
         Code::NotFound,
         "this program was built with an IREE runtime that has no CUDA driver: make one that has \
          with `cargo xtask fetch-iree --cuda`, and build again with IREE_CUDA_HOME set to its folder",
     )
-}
-
-/// The library of NVIDIA's driver, which stays once it is loaded: it has threads of its own.
-pub(crate) fn library() -> Result<&'static Library> {
-    static LOADED: OnceLock<Library> = OnceLock::new();
-    if let Some(library) = LOADED.get() {
-        return Ok(library);
-    }
-    // SAFETY: its initializers are those of NVIDIA's driver, which IREE loads in the same way.
-    let library = unsafe { Library::new(LIBRARY) }.map_err(|_| no_library())?;
-    Ok(LOADED.get_or_init(|| library))
-}
-
-/// Why there is no [`library`].
-pub(crate) fn no_library() -> Error {
-    // SAFETY: as in `library`.
-    let message = match unsafe { Library::new("libcuda.so.1") } {
-        Ok(_) => {
-            "NVIDIA's driver library is here as libcuda.so.1 only and IREE looks for libcuda.so: \
-             make a link of that name beside it, or in a folder of LD_LIBRARY_PATH"
-        }
-        Err(_) => {
-            "there is no NVIDIA driver on this machine: its library libcuda.so cannot be loaded; \
-             install the driver (or give the container the GPU), or use another device"
-        }
-    };
-    Error::new(Code::Unavailable, message)
 }
 
 /// Opens the device `uri`.
@@ -72,10 +27,12 @@ pub(crate) fn open(
 
     use sys::allocator::host_allocator;
 
-    use crate::hal::devices::device::ProactorPool;
+    use crate::base::proactor_pool::ProactorPool;
     use crate::base::status::check;
+    use crate::hal::cuda::driver_library;
+    use crate::hal::cuda::uri::DRIVER;
 
-    available()?;
+    driver_library::library()?;
     let mut driver_options = sys::iree_hal_cuda_driver_options_t::default();
     let mut params = sys::iree_hal_cuda_device_params_t::default();
     // SAFETY: fills the structs.
