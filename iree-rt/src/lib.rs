@@ -142,6 +142,7 @@
 // What every call of IREE ends in, and what its calls of us begin with.
 mod callback;
 mod error;
+mod kernel_failure;
 mod status;
 
 // The process, and devices with what runs on them.

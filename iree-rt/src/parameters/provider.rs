@@ -5,7 +5,6 @@ use std::ptr;
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use super::answer;
 use super::index::ParameterIndex;
 use crate::error::{Code, Error, Result};
 use crate::instance::Instance;
@@ -154,15 +153,9 @@ pub(crate) struct Provider(*mut sys::iree_io_parameter_provider_t);
 unsafe impl Send for Provider {}
 
 impl Provider {
-    /// One that answers with what is in `index`.
-    pub(crate) fn of_index(scope: &str, index: &ParameterIndex) -> Result<Self> {
-        let native = Self::native(scope, index)?;
-        let (scope, index) = (scope.to_owned(), index.clone());
-        Ok(Self(answer::provider(Source::Index { scope, index, native })))
-    }
-
-    pub(crate) fn of_rust(provider: Box<dyn ParameterProvider>) -> Self {
-        Self(answer::provider(Source::Rust(provider)))
+    /// Takes over a reference.
+    pub(super) fn own(raw: *mut sys::iree_io_parameter_provider_t) -> Self {
+        Self(raw)
     }
 
     /// IREE's own.
@@ -178,7 +171,7 @@ impl Provider {
                 &mut raw,
             )
         })?;
-        Ok(Self(raw))
+        Ok(Self::own(raw))
     }
 
     pub(super) fn raw(&self) -> *mut sys::iree_io_parameter_provider_t {
