@@ -138,6 +138,12 @@
 //! ```
 
 #![warn(missing_debug_implementations)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The documentation links to what features add.
+#![cfg_attr(
+    not(all(feature = "compiler", feature = "parameters", feature = "profile")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 
 // What every call of IREE ends in, and what its calls of us begin with.
 mod callback;
@@ -155,6 +161,7 @@ mod heap;
 mod instance;
 mod kernel;
 mod local_device;
+#[cfg_attr(not(feature = "profile"), path = "profile_off.rs")]
 mod profile;
 mod statistics;
 
@@ -174,6 +181,7 @@ mod staging;
 mod upload;
 
 // Programs.
+#[cfg(feature = "compiler")]
 pub mod compiler;
 mod function;
 mod module;
@@ -182,6 +190,7 @@ mod signature;
 // Sessions of them, and what they find there.
 mod canceller;
 mod native;
+#[cfg(feature = "parameters")]
 mod parameters;
 mod session;
 mod session_builder;
@@ -216,6 +225,7 @@ pub use buffer::{Buffer, Memory};
 pub use buffer_view::BufferView;
 pub use call::Call;
 pub use canceller::Canceller;
+#[cfg(feature = "compiler")]
 pub use compiler::{CompileLimits, CompileOptions, Compiler};
 pub use device::{Device, DeviceOptions};
 pub use device_group::DeviceGroup;
@@ -234,8 +244,10 @@ pub use mapping::{Mapped, MappedMut};
 pub use module::Module;
 pub use native::NativeModule;
 pub use outputs::Outputs;
+#[cfg(feature = "parameters")]
 pub use parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
 pub use pending::{Pending, TypedPending};
+#[cfg(feature = "profile")]
 pub use profile::{DispatchCost, Profile};
 pub use reached::Reached;
 pub use reference::Reference;
@@ -249,6 +261,11 @@ pub use typed::{Tensor, Typed};
 pub use typed_function::{Parameters, Results, TypedFunction};
 pub use upload::Upload;
 pub use value::Value;
+
+/// Whose traits [`Element`] asks for: a type of yours derives them.
+pub use bytemuck;
+/// Whose [`f16`] and [`bf16`] are elements.
+pub use half;
 
 #[cfg(feature = "raw")]
 pub use iree_sys as sys;

@@ -13,6 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::instance::Instance;
 use crate::module::{Module, VmModule};
 use crate::native::{Native, NativeModule};
+#[cfg(feature = "parameters")]
 use crate::parameters::{Load, ParameterIndex, ParameterProvider, Provider, Providers};
 use crate::session::Session;
 use crate::status::check;
@@ -24,6 +25,7 @@ pub struct SessionBuilder {
     /// The first of its group.
     device: Device,
     natives: Vec<Native>,
+    #[cfg(feature = "parameters")]
     parameters: Option<Box<dyn Load>>,
     modules: Vec<Module>,
     on_trace: Option<OnTrace>,
@@ -37,6 +39,7 @@ impl Session {
         SessionBuilder {
             device: Device::of(&devices.into(), 0),
             natives: Vec::new(),
+            #[cfg(feature = "parameters")]
             parameters: None,
             modules: Vec::new(),
             on_trace: None,
@@ -103,15 +106,18 @@ impl SessionBuilder {
 
     /// Answers with the parameters of `index` when programs ask for those of `scope` (empty for
     /// parameters without one). Of several for one scope, the first answers.
+    #[cfg(feature = "parameters")]
     pub fn parameters(self, scope: &str, index: &ParameterIndex) -> Self {
         self.provider(Provider::of_index(scope, index))
     }
 
     /// Has Rust code answer when programs ask for parameters.
+    #[cfg(feature = "parameters")]
     pub fn parameter_provider(self, provider: impl ParameterProvider + 'static) -> Self {
         self.provider(Ok(Provider::of_rust(Box::new(provider))))
     }
 
+    #[cfg(feature = "parameters")]
     fn provider(mut self, provider: Result<Provider>) -> Self {
         self.parameters.get_or_insert_with(|| Box::<Providers>::default()).add(provider);
         self
@@ -194,7 +200,9 @@ impl SessionBuilder {
     /// without the features it was compiled for, or another kind of device) or calls a
     /// [`Kernel`](crate::Kernel) that the device was not opened with; what an initializer raises.
     pub fn build(self) -> Result<Session> {
-        let Self { device, natives, parameters, modules, on_trace, trace_execution } = self;
+        #[cfg(feature = "parameters")]
+        let parameters = self.parameters;
+        let Self { device, natives, modules, on_trace, trace_execution, .. } = self;
         check_names(&natives, &modules)?;
         if trace_execution && !cfg!(vm_trace) {
             return Err(Error::new(
@@ -207,6 +215,7 @@ impl SessionBuilder {
         let instance = Instance::get()?;
         // Compiled modules import from these, which import nothing.
         let mut first = vec![hal_module(instance, &device, on_trace)?];
+        #[cfg(feature = "parameters")]
         if let Some(parameters) = parameters {
             first.push(parameters.module()?);
         }
@@ -301,7 +310,11 @@ fn explain(error: Error, device: &Device) -> Error {
             "the module holds code for another CPU or kind of device; compile it for this one",
         )
     } else if message.contains("'io_parameters' not registered") {
-        error.context("a module takes parameters, and the session was given none")
+        error.context(if cfg!(feature = "parameters") {
+            "a module takes parameters, and the session was given none"
+        } else {
+            "a module takes parameters, and iree-rt's feature `parameters` is off in this build"
+        })
     } else {
         error
     };

@@ -1,15 +1,20 @@
 //! GPUs of NVIDIA: what is there, what to compile for, and memory shared with `cudarc`.
 //!
-//! A runtime that was made by `cargo xtask fetch-iree --cuda` opens devices of `cuda`; the build and
-//! the machine need no CUDA toolkit, only the machine needs NVIDIA's driver (`libcuda.so`), which is
-//! looked for when a device is asked for. [`Target`], [`Options`] and [`available`] are in every
-//! build; the feature `cuda` adds what [`Gpu`] asks the driver, and the exchange of memory with the
-//! crate `cudarc` (`SharedSlice`, `BufferView::from_cuda`, `BufferView::to_cuda`).
+//! With the feature `cuda`, a runtime that was made by `cargo xtask fetch-iree --cuda` opens devices
+//! of `cuda`; the build and the machine need no CUDA toolkit, only the machine needs NVIDIA's driver
+//! (`libcuda.so`), which is looked for when a device is asked for. The feature also answers what
+//! [`Gpu`] asks the driver, and exchanges memory with the crate `cudarc`, version 0.19
+//! (`SharedSlice`, `BufferView::from_cuda`, `BufferView::to_cuda`). [`Target`] and [`Options`] are in
+//! every build, and [`available`] says what is missing.
 //!
 //! No GPU has run this yet: what is tested is what works without one.
 
+#[cfg(feature = "cuda")]
 mod context;
 mod gpu;
+#[cfg(not(feature = "cuda"))]
+mod off;
+#[cfg(feature = "cuda")]
 mod open;
 mod options;
 #[cfg(feature = "cuda")]
@@ -17,13 +22,20 @@ mod shared_slice;
 mod target;
 
 pub use gpu::Gpu;
+#[cfg(not(feature = "cuda"))]
+pub use off::available;
+#[cfg(feature = "cuda")]
 pub use open::available;
 pub use options::{CommandBuffers, Options};
 #[cfg(feature = "cuda")]
 pub use shared_slice::SharedSlice;
 pub use target::Target;
 
+#[cfg(feature = "cuda")]
 pub(crate) use context::Context;
+#[cfg(not(feature = "cuda"))]
+pub(crate) use off::{Context, open};
+#[cfg(feature = "cuda")]
 pub(crate) use open::open;
 
 /// The name of IREE's driver, which begins the URIs of its devices.
