@@ -22,7 +22,7 @@ use crate::status::check;
 /// buffer and session of any of them is gone.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 ///
 /// let source = "module @split {
@@ -52,7 +52,7 @@ use crate::status::check;
 /// assert_eq!(sum.read::<f32>()?, [12., 24.]);
 /// assert_eq!(sum.device().uri(), "local-task");
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct DeviceGroup(Arc<Inner>);

@@ -5,7 +5,7 @@
 //! [`BufferView`]s (tensors), scalars and other [`Value`]s. The [`Compiler`] makes modules from MLIR text.
 //!
 //! ```
-//! # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+//! # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 //! use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Tensor};
 //!
 //! let vmfb = Compiler::find()?.compile(
@@ -45,7 +45,7 @@
 //! }
 //! assert_eq!(call.output_view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
 //! # Ok(()) }
-//! # #[cfg(not(feature = "link"))] fn main() {}
+//! # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 //! ```
 //!
 //! # Threads

@@ -52,7 +52,7 @@ impl SessionBuilder {
     /// Adds a module, after those that it imports from.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// let compile = |source: &str| -> iree_rt::Result<Module> {
     ///     let vmfb = Compiler::find()?.compile(source, &CompileOptions::default())?;
@@ -91,7 +91,7 @@ impl SessionBuilder {
     /// let twice = second.typed::<(i32,), i32>("user.twice")?;
     /// assert_eq!(twice.call(&mut second, (1,))?, 2);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     pub fn module(mut self, module: Module) -> Self {
         self.modules.push(module);
@@ -131,7 +131,7 @@ impl SessionBuilder {
     /// that of the call.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// let vmfb = Compiler::find()?.compile(
     ///     "module @program {
@@ -158,7 +158,7 @@ impl SessionBuilder {
     /// session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
     /// assert_eq!(traces.try_recv().unwrap(), ("doubled".into(), vec![2., 4.]));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     pub fn on_trace(
         mut self,

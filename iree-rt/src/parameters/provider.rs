@@ -34,7 +34,8 @@ use crate::status::check;
 ///     }
 /// }
 ///
-/// # #[cfg(feature = "link")] fn main() -> Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler", feature = "parameters"))]
+/// # fn main() -> Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 /// let vmfb = Compiler::find()?.compile(
 ///     r#"module @program {
@@ -55,7 +56,7 @@ use crate::status::check;
 /// let run = session.function("program.run")?;
 /// assert_eq!(session.call(&run, [])?.buffer_view(0)?.read::<i8>()?, [2; 4]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "parameters")))] fn main() {}
 /// ```
 pub trait ParameterProvider: Send + Sync {
     /// Whether it answers for the parameters of `scope`, which is empty for those without.
@@ -104,7 +105,8 @@ pub trait ParameterProvider: Send + Sync {
     ///     }
     /// }
     ///
-    /// # #[cfg(feature = "link")] fn main() -> Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler", feature = "parameters"))]
+    /// # fn main() -> Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// let vmfb = Compiler::find()?.compile(
     ///     r#"module @program {
@@ -131,7 +133,8 @@ pub trait ParameterProvider: Send + Sync {
     /// let saved = checkpoint.load("checkpoint", "last")?;
     /// assert_eq!(saved, [2f32.to_le_bytes(), 4f32.to_le_bytes()].concat());
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "parameters")))]
+    /// # fn main() {}
     /// ```
     ///
     /// # Errors
