@@ -65,6 +65,24 @@
 //! `import_…` exchange addresses with other libraries; the features `ndarray` and `dlpack` arrays.
 //! A [`Literal`] is a tensor on the host, and its text.
 //!
+//! # Features
+//!
+//! | Feature | Adds | Brings |
+//! |---|---|---|
+//! | `link` (default) | IREE's runtime; without it the crate type-checks and documents only | |
+//! | `compiler` (default) | [`Compiler`], with which the example above makes what it runs | `tempfile`, `libloading` |
+//! | `parameters` | [`ParameterIndex`] and [`ParameterProvider`]: weights that programs name | `safetensors` |
+//! | `profile` | [`DeviceOptions::profile`] and [`Profile`]: what each compiled function costs | |
+//! | `cuda` | GPUs of NVIDIA ([`cuda`]), and memory exchanged with `cudarc` 0.19 | `cudarc`, `libloading` |
+//! | `dlpack` | tensors from and to DLPack, with the types of `dlpark` 0.10 | `dlpark` |
+//! | `ndarray` | tensors from and to the arrays of `ndarray` 0.17 | `ndarray` |
+//! | `raw` | IREE's own objects and C API, no part of what is stable | |
+//! | `bundled` | builds the runtime where there is no IREE folder | |
+//!
+//! A program that runs what was compiled before asks for `link` alone
+//! (`default-features = false, features = ["link"]`). [`bytemuck`] and [`half`], whose traits and
+//! types are in signatures, are exported again.
+//!
 //! # What a program may ask for
 //!
 //! A [`NativeModule`] has Rust functions that a program imports and calls. A [`ParameterIndex`]
@@ -97,9 +115,9 @@
 //!
 //! # GPUs
 //!
-//! A runtime with IREE's CUDA driver opens GPUs of NVIDIA (`cuda`, `cuda://1`); [`cuda`] says what to
-//! compile for them, and with the feature `cuda` what there is and how memory is exchanged with the
-//! crate `cudarc`. Nothing of CUDA is needed to build. No GPU has run it yet.
+//! With the feature `cuda`, a runtime with IREE's CUDA driver opens GPUs of NVIDIA (`cuda`,
+//! `cuda://1`), and memory is exchanged with the crate `cudarc`; [`cuda`] says what to compile for
+//! them, and what there is. Nothing of CUDA is needed to build. No GPU has run it yet.
 //!
 //! # Errors
 //!
@@ -220,6 +238,9 @@ mod raw;
 #[allow(dead_code)]
 mod misuse;
 
+#[doc(no_inline)]
+pub use {bytemuck, half};
+
 pub use async_session::{AsyncSession, Running};
 pub use buffer::{Buffer, Memory};
 pub use buffer_view::BufferView;
@@ -261,11 +282,6 @@ pub use typed::{Tensor, Typed};
 pub use typed_function::{Parameters, Results, TypedFunction};
 pub use upload::Upload;
 pub use value::Value;
-
-/// Whose traits [`Element`] asks for: a type of yours derives them.
-pub use bytemuck;
-/// Whose [`f16`] and [`bf16`] are elements.
-pub use half;
 
 #[cfg(feature = "raw")]
 pub use iree_sys as sys;

@@ -3,7 +3,7 @@
 //! With the feature `cuda`, a runtime that was made by `cargo xtask fetch-iree --cuda` opens devices
 //! of `cuda`; the build and the machine need no CUDA toolkit, only the machine needs NVIDIA's driver
 //! (`libcuda.so`), which is looked for when a device is asked for. The feature also answers what
-//! [`Gpu`] asks the driver, and exchanges memory with the crate `cudarc`, version 0.19
+//! [`Gpu`] asks the driver, and exchanges memory with the crate `cudarc` 0.19
 //! (`SharedSlice`, `BufferView::from_cuda`, `BufferView::to_cuda`). [`Target`] and [`Options`] are in
 //! every build, and [`available`] says what is missing.
 //!

@@ -16,10 +16,7 @@ pub fn available() -> Result<()> {
     Err(Error::new(Code::Unimplemented, message))
 }
 
-pub(crate) fn open(
-    _: &str,
-    _: &Options,
-) -> Result<(NonNull<sys::iree_hal_device_t>, Context)> {
+pub(crate) fn open(_: &str, _: &Options) -> Result<(NonNull<sys::iree_hal_device_t>, Context)> {
     Err(available().unwrap_err())
 }
 
