@@ -111,7 +111,9 @@ impl BufferView {
 
     /// A tensor of another library on `device`: without a copy when its memory starts at a multiple
     /// of [`ALIGNMENT`] bytes and the device is of the CPU, and then kept alive until the last
-    /// handle is gone; else a copy. Read-only tensors stay read-only. The tensor is of `dlpark` 0.10.
+    /// handle is gone; else a copy. Read-only tensors stay read-only.
+    ///
+    /// `tensor` is of `dlpark` 0.10.
     ///
     /// Integers lose their sign, as modules declare them.
     ///

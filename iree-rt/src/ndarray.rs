@@ -8,8 +8,8 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 
 impl BufferView {
-    /// A tensor in new memory of `device`, holding a copy of `array` (of `ndarray` 0.17), whatever its
-    /// layout is.
+    /// A tensor in new memory of `device`, holding a copy of `array` (of `ndarray` 0.17), whatever
+    /// its layout is.
     ///
     /// ```
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {

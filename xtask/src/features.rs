@@ -33,6 +33,13 @@ pub fn clippy(cargo: impl Fn(&[&str]) -> Command) -> Result<()> {
     clippy("link", &["--all-targets"])
 }
 
+/// The tests of what is said where a feature is off.
+pub fn test(cargo: impl Fn(&[&str]) -> Command) -> Result<()> {
+    let mut test = cargo(&["test", "--package=iree-rt", "--no-default-features"]);
+    test.args(["--features=link,compiler", "--test=cuda", "--test=dependencies"]);
+    workspace::run(test.args(["--", "without", "gpus_are_asked_for"]))
+}
+
 /// What `cargo metadata` says of iree-rt.
 pub fn iree_rt() -> Result<Value> {
     let metadata = workspace::metadata()?;

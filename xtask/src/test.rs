@@ -44,6 +44,7 @@ pub fn run(flags: &flags::Test) -> Result<()> {
     } else {
         steps.run("tests", cargo(&["test"]).args(features))?;
     }
+    steps.step("tests of features that are off", || features::test(cargo))?;
     steps.summary();
     Ok(())
 }
