@@ -6,7 +6,9 @@ fn main() {
         println!("cargo:rustc-env=IREE_RT_FOLDER={root}");
     }
     println!("cargo:rustc-check-cfg=cfg(cuda_driver)");
-    if std::env::var("DEP_IREE_DRIVERS").is_ok_and(|all| all.split(',').any(|it| it == "cuda")) {
+    let driver =
+        std::env::var("DEP_IREE_DRIVERS").is_ok_and(|all| all.split(',').any(|it| it == "cuda"));
+    if driver && std::env::var_os("CARGO_FEATURE_CUDA").is_some() {
         println!("cargo:rustc-cfg=cuda_driver");
     }
     println!("cargo:rustc-check-cfg=cfg(vm_trace)");

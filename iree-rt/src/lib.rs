@@ -5,7 +5,7 @@
 //! [`BufferView`]s (tensors), scalars and other [`Value`]s. The [`Compiler`] makes modules from MLIR text.
 //!
 //! ```
-//! # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+//! # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 //! use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Tensor};
 //!
 //! let vmfb = Compiler::find()?.compile(
@@ -45,7 +45,7 @@
 //! }
 //! assert_eq!(call.output_view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
 //! # Ok(()) }
-//! # #[cfg(not(feature = "link"))] fn main() {}
+//! # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 //! ```
 //!
 //! # Threads
@@ -64,6 +64,24 @@
 //! it is for the only handle; [`BufferView::map`] trusts its caller. [`Buffer::export`] and
 //! `import_…` exchange addresses with other libraries; the features `ndarray` and `dlpack` arrays.
 //! A [`Literal`] is a tensor on the host, and its text.
+//!
+//! # Features
+//!
+//! | Feature | Adds | Brings |
+//! |---|---|---|
+//! | `link` (default) | IREE's runtime; without it the crate type-checks and documents only | |
+//! | `compiler` (default) | [`Compiler`], with which the example above makes what it runs | `tempfile`, `libloading` |
+//! | `parameters` | [`ParameterIndex`] and [`ParameterProvider`]: weights that programs name | `safetensors` |
+//! | `profile` | [`DeviceOptions::profile`] and [`Profile`]: what each compiled function costs | |
+//! | `cuda` | GPUs of NVIDIA ([`cuda`]), and memory exchanged with `cudarc` 0.19 | `cudarc`, `libloading` |
+//! | `dlpack` | tensors from and to DLPack, with the types of `dlpark` 0.10 | `dlpark` |
+//! | `ndarray` | tensors from and to the arrays of `ndarray` 0.17 | `ndarray` |
+//! | `raw` | IREE's own objects and C API, no part of what is stable | |
+//! | `bundled` | builds the runtime where there is no IREE folder | |
+//!
+//! A program that runs what was compiled before asks for `link` alone
+//! (`default-features = false, features = ["link"]`). [`bytemuck`] and [`half`], whose traits and
+//! types are in signatures, are exported again.
 //!
 //! # What a program may ask for
 //!
@@ -97,9 +115,9 @@
 //!
 //! # GPUs
 //!
-//! A runtime with IREE's CUDA driver opens GPUs of NVIDIA (`cuda`, `cuda://1`); [`cuda`] says what to
-//! compile for them, and with the feature `cuda` what there is and how memory is exchanged with the
-//! crate `cudarc`. Nothing of CUDA is needed to build. No GPU has run it yet.
+//! With the feature `cuda`, a runtime with IREE's CUDA driver opens GPUs of NVIDIA (`cuda`,
+//! `cuda://1`), and memory is exchanged with the crate `cudarc`; [`cuda`] says what to compile for
+//! them, and what there is. Nothing of CUDA is needed to build. No GPU has run it yet.
 //!
 //! # Errors
 //!
@@ -138,23 +156,40 @@
 //! ```
 
 #![warn(missing_debug_implementations)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The documentation links to what features add.
+#![cfg_attr(
+    not(all(feature = "compiler", feature = "parameters", feature = "profile")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 
 // In the order of what uses what: nothing uses what comes after it.
+
 mod base;
-mod calls;
-mod exchange;
+
 mod hal;
-mod host;
-mod tools;
+
 mod vm;
 
+mod host;
+
+mod calls;
+
+mod exchange;
+
+mod tools;
+
 pub mod cuda;
+
 #[cfg(feature = "raw")]
 mod raw;
 
 #[cfg(doctest)]
 #[allow(dead_code)]
 mod misuse;
+
+#[doc(no_inline)]
+pub use {bytemuck, half};
 
 pub use base::canceller::Canceller;
 pub use base::error::{Code, Error, Result};
@@ -172,6 +207,7 @@ pub use hal::devices::device_group::DeviceGroup;
 pub use hal::devices::device_options::DeviceOptions;
 pub use hal::devices::driver::{DeviceInfo, DriverInfo};
 pub use hal::devices::kernel::{Kernel, KernelArguments, Kernels};
+#[cfg(feature = "profile")]
 pub use hal::devices::recorder::{DispatchCost, Profile};
 pub use hal::devices::statistics::{MemoryStatistics, MemoryUse};
 pub use hal::memory::buffer::{ALIGNMENT, Buffer, Memory};
@@ -187,8 +223,10 @@ pub use hal::sync::semaphore::Semaphore;
 pub use hal::sync::signal::Signal;
 pub use half::{bf16, f16};
 pub use host::native::NativeModule;
+#[cfg(feature = "parameters")]
 pub use host::parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
 pub use iree_sys::IREE_VERSION;
+#[cfg(feature = "compiler")]
 pub use tools::compiler::{CompileLimits, CompileOptions, Compiler};
 pub use vm::function::{Function, FunctionInfo};
 pub use vm::module::Module;

@@ -44,7 +44,14 @@ fn example(name: &str) -> PathBuf {
     let profile = test.parent().and_then(Path::parent).unwrap();
     let program = profile.join("examples").join(name);
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "iree-rt", "--example", name]);
+    build.args([
+        "build",
+        "--quiet",
+        "--package=iree-rt",
+        "--features=parameters",
+        "--example",
+        name,
+    ]);
     if profile.ends_with("release") {
         build.arg("--release");
     }

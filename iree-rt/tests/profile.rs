@@ -1,7 +1,5 @@
 //! Profiles of devices: what they say, and the file that they leave.
 
-#![cfg(feature = "link")]
-
 use std::path::{Path, PathBuf};
 
 use iree_rt::{Code, CompileOptions, Compiler, Device, DeviceOptions, Instance, Module, Session};

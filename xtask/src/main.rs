@@ -3,6 +3,7 @@
 mod bench;
 mod bindgen;
 mod demo;
+mod features;
 mod fetch_iree;
 mod flags;
 mod gpu_check;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{fetch_iree, flags, workspace};
+use crate::{features, fetch_iree, flags, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
 const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
-     iree-rt/raw,iree-src/dist,xtask/bench,xtask/bindgen,xtask/dist";
+     iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/dist,xtask/bench,xtask/bindgen,xtask/dist";
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
@@ -29,6 +29,7 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--features"]);
         clippy.args([OPTIONAL_FEATURES, "--", "-D", "warnings"]);
         steps.run("clippy with optional features", &mut clippy)?;
+        steps.step("clippy of each feature of iree-rt", || features::clippy(cargo))?;
         let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
         steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
         let mut bare = cargo(&["build", "--workspace", "--no-default-features"]);
@@ -43,6 +44,7 @@ pub fn run(flags: &flags::Test) -> Result<()> {
     } else {
         steps.run("tests", cargo(&["test"]).args(features))?;
     }
+    steps.step("tests of features that are off", || features::test(cargo))?;
     steps.summary();
     Ok(())
 }

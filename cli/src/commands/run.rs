@@ -155,7 +155,7 @@ mod call {
     use std::time::Duration;
 
     use anyhow::{Context, bail, ensure};
-    use iree_rt::{Call, Code, DeviceOptions, Function, Instance, Module, Session};
+    use iree_rt::{Call, Code, DeviceOptions, Function, Instance, Module, ParameterIndex, Session};
 
     use super::*;
     use crate::run::compare::{Tolerance, difference};
@@ -173,7 +173,8 @@ mod call {
             for path in &self.module {
                 builder = builder.module(load(path)?);
             }
-            let builder = parameters::give(builder, &self.parameters, self.parameter_mode)?;
+            let open = |path: &str| self.parameter_mode.open(path);
+            let builder = parameters::give(builder, &self.parameters, open)?;
             let mut session = builder.build().map_err(|error| {
                 let wants = error.message().contains("takes parameters");
                 if wants { error.context("give --parameters [SCOPE=]FILE") } else { error }
@@ -281,6 +282,17 @@ mod call {
             };
             io::stdout().write_all(text.as_bytes())?;
             Ok(ExitCode::SUCCESS)
+        }
+    }
+
+    impl ParameterMode {
+        fn open(self, path: &str) -> iree_rt::Result<ParameterIndex> {
+            match self {
+                // SAFETY: the archive is the user's, who has asked for it to be used in place, and
+                // nothing here writes to the file.
+                Self::File => unsafe { ParameterIndex::from_file(path) },
+                Self::Preload => ParameterIndex::read_file(path),
+            }
         }
     }
 

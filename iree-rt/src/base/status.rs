@@ -3,7 +3,7 @@
 use iree_sys as sys;
 
 use crate::base::error::{Code, Error, Result};
-use crate::hal::devices::kernel;
+use crate::base::kernel_failure;
 
 /// Takes ownership of `status`: `Ok` when it is OK, else its code and full text.
 pub(crate) fn check(status: sys::iree_status_t) -> Result<()> {
@@ -43,7 +43,7 @@ fn take(status: sys::iree_status_t) -> Error {
     if code == Code::ResourceExhausted && !message.contains(';') {
         message.push_str("; the host allocator has no more memory");
     }
-    let failure = if code == Code::Internal { kernel::failure(&message) } else { None };
+    let failure = if code == Code::Internal { kernel_failure::of_message(&message) } else { None };
     failure.unwrap_or_else(|| Error::new(code, message))
 }
 

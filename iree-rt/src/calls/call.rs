@@ -20,7 +20,7 @@ use crate::vm::value::Value;
 /// It may move between threads; it is invoked in the session that made it.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 /// # let vmfb = Compiler::find()?.compile(
 /// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -43,7 +43,7 @@ use crate::vm::value::Value;
 /// }
 /// assert_eq!(call.output_view(0)?.read::<f32>()?, [3.; 4]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 pub struct Call {
     /// The arguments, and room for two fences behind them when the function takes those.

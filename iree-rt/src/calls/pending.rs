@@ -12,7 +12,7 @@ use crate::calls::call::Call;
 use crate::calls::outputs::Outputs;
 use crate::calls::session::Session;
 use crate::calls::typed_function::{Parameters, Results, TypedFunction};
-use crate::hal::cuda::context::Context;
+use crate::hal::cuda::Context;
 use crate::hal::sync::fence::Fence;
 use crate::hal::sync::reached::Reached;
 use crate::hal::sync::timeline::Timeline;
@@ -38,7 +38,7 @@ impl Session {
     /// updates a tensor in place that another uses.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Fence, Instance, Module, Session};
     /// # let vmfb = Compiler::find()?.compile(
     /// #     "module @gate { func.func @double(%a: tensor<2xf32>) -> tensor<2xf32> {
@@ -60,7 +60,7 @@ impl Session {
     /// let out = pollster::block_on(second)?;
     /// assert_eq!(out.buffer_view(0)?.read::<f32>()?, [4., 8.]);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl<P: Parameters, R: Results> TypedFunction<P, R> {
     /// Starts a call, whose results have their types: see [`Session::call_async`].
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Tensor};
     /// let vmfb = Compiler::find()?.compile(
     ///     "module @gate {
@@ -273,7 +273,7 @@ impl<P: Parameters, R: Results> TypedFunction<P, R> {
     /// let doubled: Tensor<f32> = pollster::block_on(pending)?; // or `.await`
     /// assert_eq!(doubled.read()?, [2., 4.]);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     ///
     /// # Errors

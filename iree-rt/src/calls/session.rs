@@ -28,7 +28,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// may move between threads; sessions run side by side without a lock of ours.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 /// # let vmfb = Compiler::find()?.compile(
 /// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -52,7 +52,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// })?;
 /// assert_eq!(sums, [[2.; 4], [4.; 4]]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 pub struct Session {
     context: NonNull<sys::iree_vm_context_t>,

@@ -14,6 +14,7 @@ use crate::hal::devices::device::Device;
 use crate::hal::devices::device_group::DeviceGroup;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::host::native::{Native, NativeModule};
+#[cfg(feature = "parameters")]
 use crate::host::parameters::{Load, ParameterIndex, ParameterProvider, Provider, Providers};
 use crate::host::trace::{self, OnTrace};
 use crate::vm::module::{Module, VmModule};
@@ -24,6 +25,7 @@ pub struct SessionBuilder {
     /// The first of its group.
     device: Device,
     natives: Vec<Native>,
+    #[cfg(feature = "parameters")]
     parameters: Option<Box<dyn Load>>,
     modules: Vec<Module>,
     on_trace: Option<OnTrace>,
@@ -37,6 +39,7 @@ impl Session {
         SessionBuilder {
             device: Device::of(&devices.into(), 0),
             natives: Vec::new(),
+            #[cfg(feature = "parameters")]
             parameters: None,
             modules: Vec::new(),
             on_trace: None,
@@ -49,7 +52,7 @@ impl SessionBuilder {
     /// Adds a module, after those that it imports from.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// let compile = |source: &str| -> iree_rt::Result<Module> {
     ///     let vmfb = Compiler::find()?.compile(source, &CompileOptions::default())?;
@@ -88,7 +91,7 @@ impl SessionBuilder {
     /// let twice = second.typed::<(i32,), i32>("user.twice")?;
     /// assert_eq!(twice.call(&mut second, (1,))?, 2);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     pub fn module(mut self, module: Module) -> Self {
         self.modules.push(module);
@@ -103,15 +106,18 @@ impl SessionBuilder {
 
     /// Answers with the parameters of `index` when programs ask for those of `scope` (empty for
     /// parameters without one). Of several for one scope, the first answers.
+    #[cfg(feature = "parameters")]
     pub fn parameters(self, scope: &str, index: &ParameterIndex) -> Self {
         self.provider(Provider::of_index(scope, index))
     }
 
     /// Has Rust code answer when programs ask for parameters.
+    #[cfg(feature = "parameters")]
     pub fn parameter_provider(self, provider: impl ParameterProvider + 'static) -> Self {
         self.provider(Ok(Provider::of_rust(Box::new(provider))))
     }
 
+    #[cfg(feature = "parameters")]
     fn provider(mut self, provider: Result<Provider>) -> Self {
         self.parameters.get_or_insert_with(|| Box::<Providers>::default()).add(provider);
         self
@@ -125,7 +131,7 @@ impl SessionBuilder {
     /// that of the call.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// let vmfb = Compiler::find()?.compile(
     ///     "module @program {
@@ -152,7 +158,7 @@ impl SessionBuilder {
     /// session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
     /// assert_eq!(traces.try_recv().unwrap(), ("doubled".into(), vec![2., 4.]));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     pub fn on_trace(
         mut self,
@@ -194,7 +200,9 @@ impl SessionBuilder {
     /// without the features it was compiled for, or another kind of device) or calls a
     /// [`Kernel`](crate::Kernel) that the device was not opened with; what an initializer raises.
     pub fn build(self) -> Result<Session> {
-        let Self { device, natives, parameters, modules, on_trace, trace_execution } = self;
+        #[cfg(feature = "parameters")]
+        let parameters = self.parameters;
+        let Self { device, natives, modules, on_trace, trace_execution, .. } = self;
         check_names(&natives, &modules)?;
         if trace_execution && !cfg!(vm_trace) {
             return Err(Error::new(
@@ -207,6 +215,7 @@ impl SessionBuilder {
         let instance = Instance::get()?;
         // Compiled modules import from these, which import nothing.
         let mut first = vec![hal_module(instance, &device, on_trace)?];
+        #[cfg(feature = "parameters")]
         if let Some(parameters) = parameters {
             first.push(parameters.module()?);
         }
@@ -301,7 +310,11 @@ fn explain(error: Error, device: &Device) -> Error {
             "the module holds code for another CPU or kind of device; compile it for this one",
         )
     } else if message.contains("'io_parameters' not registered") {
-        error.context("a module takes parameters, and the session was given none")
+        error.context(if cfg!(feature = "parameters") {
+            "a module takes parameters, and the session was given none"
+        } else {
+            "a module takes parameters, and iree-rt's feature `parameters` is off in this build"
+        })
     } else {
         error
     };

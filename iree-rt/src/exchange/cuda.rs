@@ -1,4 +1,4 @@
-//! Memory of `cudarc` as tensors, and tensors as memory of `cudarc`, without a copy.
+//! Memory of `cudarc` 0.19 as tensors, and tensors as memory of `cudarc`, without a copy.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::Element;
 
 impl BufferView {
-    /// The elements of `slice` as a tensor of `shape` on `device`, without a copy. The slice (or
-    /// one handle to it: an `Arc<CudaSlice<T>>` will do) lives until the last handle of the tensor
-    /// is gone.
+    /// The elements of `slice`, which is of `cudarc` 0.19, as a tensor of `shape` on `device`,
+    /// without a copy. The slice (or one handle to it: an `Arc<CudaSlice<T>>` will do) lives until
+    /// the last handle of the tensor is gone.
     ///
     /// This waits for what `cudarc` has in flight on the stream of the slice, and for writes on
     /// other streams that it tracks: calls of IREE run in a stream of its own, which nothing orders
@@ -58,7 +58,7 @@ impl BufferView {
         Self::from_buffer(&buffer, 0, shape, T::TYPE)
     }
 
-    /// The elements of this tensor as memory of `cudarc` in `stream`, without a copy.
+    /// The elements of this tensor as memory of `cudarc` 0.19 in `stream`, without a copy.
     ///
     /// The tensor must not be in use by a call in flight. Results of calls lie in pools that IREE
     /// does not export: copy them with [`to_device`](Self::to_device) first, or open the device

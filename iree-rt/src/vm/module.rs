@@ -139,7 +139,7 @@ impl Module {
     /// The functions that it exports, in the order of the file.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Module, ScalarType, ValueType};
     /// let vmfb = Compiler::find()?.compile(
     ///     "module @gate { func.func @scale(%a: tensor<?x4xf32>, %by: i32) -> i32 {
@@ -154,7 +154,7 @@ impl Module {
     /// assert_eq!(scale.signature.arguments[1], ValueType::Scalar(ScalarType::I32));
     /// assert!(scale.declaration.contains("@scale")); // the compiler's `iree.abi.declaration`
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     ///
     /// # Errors

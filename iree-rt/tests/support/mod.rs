@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod in_flight;
+#[cfg(feature = "parameters")]
 pub mod parameters;
 
 use std::sync::OnceLock;

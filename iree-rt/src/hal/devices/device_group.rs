@@ -21,7 +21,7 @@ use crate::hal::devices::member::{Member, RawDevice};
 /// buffer and session of any of them is gone.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 ///
 /// let source = "module @split {
@@ -51,7 +51,7 @@ use crate::hal::devices::member::{Member, RawDevice};
 /// assert_eq!(sum.read::<f32>()?, [12., 24.]);
 /// assert_eq!(sum.device().uri(), "local-task");
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct DeviceGroup(Arc<Inner>);

@@ -3,15 +3,16 @@
 //! A graph calls one with `iree_codegen.ukernel.generic "NAME"`, which becomes an import of the
 //! compiled code; the device resolves it when a session is built.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use iree_sys as sys;
 
 use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
+use crate::base::kernel_failure;
 use crate::base::status::into_status;
 
 type Function = dyn Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync;
@@ -283,43 +284,6 @@ unsafe extern "C" fn call(
     let arguments = KernelArguments { words: words.cast(), kernel: &entry.kernel };
     match callback::catch(|| (entry.kernel.function)(&arguments)) {
         Ok(()) => 0,
-        Err(error) => fail(entry, error),
+        Err(error) => kernel_failure::keep(error.context(format!("kernel `{}`", entry.name))),
     }
-}
-
-/// Errors of kernels on their way through compiled code, which passes on a number only.
-static FAILURES: Mutex<Failures> =
-    Mutex::new(Failures { next: FIRST_FAILURE, known: VecDeque::new() });
-
-struct Failures {
-    next: c_int,
-    known: VecDeque<(c_int, Error)>,
-}
-
-/// `KERN` in ASCII: numbers from here on are hardly in a message for another reason.
-const FIRST_FAILURE: c_int = 0x4B45_524E;
-
-/// More workgroups than can fail at once: a worker stops at its first failure.
-const MOST_FAILURES: usize = 256;
-
-/// Keeps `error` until its number comes back in the message of a status.
-#[cold]
-fn fail(entry: &Entry, error: Error) -> c_int {
-    let error = error.context(format!("kernel `{}`", entry.name));
-    let mut failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = failures.next;
-    failures.next = number.checked_add(1).unwrap_or(FIRST_FAILURE);
-    if failures.known.len() == MOST_FAILURES {
-        failures.known.pop_front();
-    }
-    failures.known.push_back((number, error));
-    number
-}
-
-/// The error of the kernel whose failure the message of a status is about. It stays known: a fence
-/// tells its failure to everyone who asks.
-pub(crate) fn failure(message: &str) -> Option<Error> {
-    let failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
-    let about = |(number, _): &&(c_int, Error)| message.contains(&number.to_string());
-    failures.known.iter().find(about).map(|(_, error)| error.clone())
 }

@@ -11,7 +11,8 @@ impl Device {
     /// What has been dispatched since the last call, or since the device was opened.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler", feature = "profile"))]
+    /// # fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, DeviceOptions, Instance, Module, Session};
     /// # let vmfb = Compiler::find()?.compile(
     /// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -37,7 +38,7 @@ impl Device {
     /// drop((session, x, device));
     /// assert!(file.metadata()?.len() > 0);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "profile")))] fn main() {}
     /// ```
     ///
     /// # Errors

@@ -4,6 +4,16 @@
 //! dispatch into a file that IREE's `iree-profile` opens, and adds the costs up for
 //! [`Device::take_profile`](crate::Device::take_profile).
 
+// IREE has two sinks of its own (`iree/hal/utils/profile_file.h` and `statistics_sink.h`), which do
+// not do the same:
+// - A device takes one sink. To have file and costs, one of ours would still stand before both.
+// - The statistics are those of the whole recording: they begin anew with a session only, and hold
+//   no lock for who reads them while the device goes on. `take_profile` tells what was since the
+//   last call, of a device that may be busy.
+// - The file is written through a stream of C that cannot be flushed, and completed by the end of
+//   the recording, which IREE allows on an idle device only. Ours never ends it (see `finish`).
+// - Neither is in the unified library: each folder of IREE would need two more.
+
 mod file;
 
 use std::collections::HashMap;

@@ -29,7 +29,7 @@ use crate::vm::value::Value;
 /// ([`Session::call_async`](crate::Session::call_async)).
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, NativeModule, Session, Tensor};
 /// let vmfb = Compiler::find()?.compile(
 ///     "module @program {
@@ -65,7 +65,7 @@ use crate::vm::value::Value;
 ///     assert_eq!((negated.read()?, counted), (vec![-1., 2.], count));
 /// }
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 pub struct NativeModule<S = ()> {
     name: String,

@@ -6,7 +6,7 @@ use std::ptr;
 use iree_sys as sys;
 
 use super::index::ParameterIndex;
-use super::provider::{Provider, Source};
+use super::provider::{ParameterProvider, Provider, Source};
 use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::{check, into_status, status_of};
@@ -18,10 +18,22 @@ struct Answering {
     source: Source,
 }
 
-/// A new provider, with one reference.
-pub(super) fn provider(source: Source) -> *mut sys::iree_io_parameter_provider_t {
-    let base = sys::iree_io_parameter_provider_t { ref_count: 1, vtable: &VTABLE };
-    Box::into_raw(Box::new(Answering { base, source })).cast()
+impl Provider {
+    /// One that answers with what is in `index`.
+    pub(crate) fn of_index(scope: &str, index: &ParameterIndex) -> Result<Self> {
+        let native = Self::native(scope, index)?;
+        let (scope, index) = (scope.to_owned(), index.clone());
+        Ok(Self::answering(Source::Index { scope, index, native }))
+    }
+
+    pub(crate) fn of_rust(provider: Box<dyn ParameterProvider>) -> Self {
+        Self::answering(Source::Rust(provider))
+    }
+
+    fn answering(source: Source) -> Self {
+        let base = sys::iree_io_parameter_provider_t { ref_count: 1, vtable: &VTABLE };
+        Self::own(Box::into_raw(Box::new(Answering { base, source })).cast())
+    }
 }
 
 static VTABLE: sys::iree_io_parameter_provider_vtable_t =
@@ -162,7 +174,7 @@ enum Answer<'a> {
 }
 
 unsafe extern "C" fn destroy(raw: *mut sys::iree_io_parameter_provider_t) {
-    // SAFETY: the box that `provider` made; IREE destroys it once.
+    // SAFETY: the box that `Provider::answering` made; IREE destroys it once.
     callback::catch_quietly(|| drop(unsafe { Box::from_raw(raw.cast::<Answering>()) }));
 }
 

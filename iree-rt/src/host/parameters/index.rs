@@ -24,7 +24,8 @@ use crate::base::text::text;
 /// [`SessionBuilder::parameters`]: crate::SessionBuilder::parameters
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler", feature = "parameters"))]
+/// # fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, ParameterIndex, Session};
 /// let vmfb = Compiler::find()?.compile(
 ///     r#"module @program {
@@ -53,7 +54,7 @@ use crate::base::text::text;
 /// let out = session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
 /// assert_eq!(out.buffer_view(0)?.read::<f32>()?, [10., 200.]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "parameters")))] fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct ParameterIndex(Arc<Inner>);

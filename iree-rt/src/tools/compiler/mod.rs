@@ -23,7 +23,7 @@ use process::Program;
 /// Any thread may use it at any time; compilations run side by side.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// use iree_rt::{CompileOptions, Compiler};
 ///
 /// let compiler = Compiler::find()?;
@@ -36,7 +36,7 @@ use process::Program;
 /// let vmfb = compiler.compile("func.func @f() { return }", &CompileOptions::default())?;
 /// assert!(!vmfb.is_empty());
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 #[derive(Clone, Debug)]
 pub struct Compiler(Kind);
