@@ -137,6 +137,7 @@
 //! LD_PRELOAD=$(cc -print-file-name=libasan.so) target/debug/examples/add
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
 // What every call of IREE ends in, and what its calls of us begin with.

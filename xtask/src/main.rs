@@ -6,6 +6,7 @@ mod demo;
 mod fetch_iree;
 mod flags;
 mod gpu_check;
+mod iree;
 mod sanitize;
 mod test;
 mod workspace;

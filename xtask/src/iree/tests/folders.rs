@@ -2,15 +2,18 @@
 //! only when asked for:
 //!
 //! ```text
-//! cargo test -p iree-src --features build --test folders -- --ignored --test-threads 1
+//! cargo test -p xtask folders -- --ignored --test-threads 1
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use iree_src::fetch::{Outcome, fetch};
-use iree_src::progress::Progress;
-use iree_src::request::{Compiler, Machine, Origin, Request};
-use iree_src::{Error, IREE_VERSION, Manifest, OriginKind, check};
+use iree_src::sources::Places;
+use iree_src::{IREE_VERSION, Manifest, OriginKind};
+
+use crate::iree::fetch::{Outcome, fetch};
+use crate::iree::progress::Progress;
+use crate::iree::request::{Compiler, Machine, Origin, Request};
+use crate::iree::{Error, check};
 
 fn request(out: PathBuf) -> Request {
     let mut request = Request::new(out, Machine::from_env());
@@ -70,7 +73,7 @@ fn with_the_cuda_driver() {
 #[ignore = "builds IREE"]
 fn from_a_checkout() {
     let dir = tempfile::tempdir().unwrap();
-    let tree = registry_tree(dir.path());
+    let tree = Places::from_env().find().unwrap().dir;
     let mut wanted = request(dir.path().join("iree"));
     wanted.origin = Some(Origin::Source { dir: Some(tree.clone()), git: None });
     wanted.compiler = Compiler::None;
@@ -133,24 +136,4 @@ fn a_clone_that_fails_keeps_its_log() {
     let log = std::fs::read_to_string(dir.path().join("iree.log")).unwrap();
     assert!(log.contains("no-such-repository"), "{log}");
     assert!(Manifest::load(&wanted.out).is_err());
-}
-
-/// The source tree that the origin `registry` uses, as a stand-in for a checkout.
-fn registry_tree(scratch: &Path) -> PathBuf {
-    let package = scratch.join("pinned");
-    std::fs::create_dir_all(&package).unwrap();
-    let pins = Path::new(env!("CARGO_MANIFEST_DIR")).join("pins");
-    std::fs::copy(pins.join("registry.toml"), package.join("Cargo.toml")).unwrap();
-    std::fs::copy(pins.join("registry.lock"), package.join("Cargo.lock")).unwrap();
-    std::fs::write(package.join("lib.rs"), "").unwrap();
-    let output = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--locked", "--format-version=1"])
-        .current_dir(&package)
-        .output()
-        .unwrap();
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    let package = packages.iter().find(|p| p["name"] == "eerie-sys").unwrap();
-    let manifest = Path::new(package["manifest_path"].as_str().unwrap());
-    manifest.parent().unwrap().join("iree")
 }
