@@ -22,15 +22,6 @@ pub enum Outcome {
     Made(Manifest),
 }
 
-impl Outcome {
-    /// The folder's manifest.
-    pub fn manifest(&self) -> &Manifest {
-        match self {
-            Outcome::AlreadyThere(manifest) | Outcome::Made(manifest) => manifest,
-        }
-    }
-}
-
 /// Makes the IREE folder that `request` describes, unless it is there.
 ///
 /// The folder appears at once and complete. A second process that wants the same folder waits.

@@ -17,8 +17,8 @@ const PIP: (u32, u32) = (20, 0);
 /// Finds the build tools; fetches those that are missing or too old.
 pub fn build_tools(request: &Request) -> Result<BuildTools> {
     check_compilers(&request.machine.path, request.machine.cc.as_deref())?;
-    let ninja = Some(tool(request, "ninja", NINJA)?);
-    Ok(BuildTools { cmake: tool(request, "cmake", CMAKE)?, ninja })
+    let cmake = tool(request, "cmake", CMAKE)?;
+    Ok(BuildTools { cmake, ninja: Some(tool(request, "ninja", NINJA)?) })
 }
 
 fn tool(request: &Request, name: &str, at_least: (u32, u32)) -> Result<PathBuf> {

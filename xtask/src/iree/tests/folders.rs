@@ -21,6 +21,13 @@ fn request(out: PathBuf) -> Request {
     request
 }
 
+/// The manifest of a folder that is made for `request`.
+fn made(request: &Request) -> Manifest {
+    let outcome = fetch(request).unwrap();
+    let Outcome::Made(manifest) = outcome else { panic!("{outcome:?}") };
+    manifest
+}
+
 #[test]
 #[ignore = "builds IREE"]
 fn from_the_registry_then_offline_then_from_its_own_parts() {
@@ -47,7 +54,7 @@ fn from_the_registry_then_offline_then_from_its_own_parts() {
     let mut linked = request(dir.path().join("linked"));
     linked.compiler = Compiler::Path(out.join("bin/iree-compile"));
     linked.offline = true;
-    let manifest = fetch(&linked).unwrap().manifest().clone();
+    let manifest = made(&linked);
     assert!(linked.out.join(manifest.compiler_library.unwrap()).is_symlink());
     check::check(&linked.out, Progress::Silent).unwrap();
 
@@ -63,7 +70,7 @@ fn with_the_cuda_driver() {
     let mut wanted = request(dir.path().join("iree-cuda"));
     wanted.cuda = true;
     wanted.compiler = Compiler::None;
-    let manifest = fetch(&wanted).unwrap().manifest().clone();
+    let manifest = made(&wanted);
     assert!(manifest.has_driver("cuda"), "{:?}", manifest.drivers);
     assert_eq!(manifest.compiler, None);
     check::check(&wanted.out, Progress::Silent).unwrap();
@@ -77,7 +84,7 @@ fn from_a_checkout() {
     let mut wanted = request(dir.path().join("iree"));
     wanted.origin = Some(Origin::Source { dir: Some(tree.clone()), git: None });
     wanted.compiler = Compiler::None;
-    let manifest = fetch(&wanted).unwrap().manifest().clone();
+    let manifest = made(&wanted);
     assert_eq!(manifest.origin.kind, OriginKind::Source);
     assert_eq!(manifest.origin.detail, tree.display().to_string());
     check::check(&wanted.out, Progress::Silent).unwrap();
