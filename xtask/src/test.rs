@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{fetch_iree, flags, workspace};
+use crate::{fetch_iree, flags, package, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
 const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
@@ -35,6 +35,8 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.run("build without features", &mut bare)?;
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
         steps.run("bindings", &mut bindgen)?;
+        let packages = flags::Package { network: flags.network.clone() };
+        steps.step("packages", || package::run(&packages))?;
     }
     let features = ["--workspace", "--features", OPTIONAL_FEATURES];
     if has_nextest() {

@@ -23,3 +23,10 @@ mod wheel;
 mod tests;
 
 pub use error::{Error, Result};
+
+/// The folder of the cache with the pinned compiler's wheel in it.
+pub fn compiler_wheel(request: &request::Request) -> Result<std::path::PathBuf> {
+    let wheel = iree_src::wheel::Wheel::find("iree-base-compiler", &request.target, "")?;
+    let file = wheel::obtain(&wheel, request)?;
+    Ok(file.parent().unwrap_or(&file).to_owned())
+}
