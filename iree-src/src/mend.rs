@@ -149,5 +149,8 @@ mod tests {
         assert!(again.contains(MENDS[0].name), "{again}");
         in_place(&copied, "3.14.0").unwrap();
         assert_eq!((names(version).len(), names("3.14.0").len()), (MENDS.len(), 0));
+        let first = [MENDS[0].name.to_owned()];
+        assert_eq!(lacking(&first, version), [MENDS[1].name]);
+        assert_eq!(lacking(&names(version), version), [""; 0]);
     }
 }

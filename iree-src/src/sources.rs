@@ -61,6 +61,11 @@ impl Places {
     /// [`IREE_VERSION`].
     pub fn find(&self) -> Result<Sources> {
         if let Some(named) = &self.named {
+            // Build scripts run in the folder of their package, which is not where the user is.
+            if named.is_relative() {
+                let what = format!("{SOURCE_DIR_VAR} has to be an absolute path, not {named:?}");
+                return Err(Error::Request(what));
+            }
             // The package's folder or the tree in it, whichever is at hand.
             let inside = named.join("iree");
             let dir = if inside.join("runtime").is_dir() { inside } else { named.clone() };
@@ -194,6 +199,8 @@ mod tests {
     fn what_the_user_names_wins_and_is_checked() {
         let dir = tempfile::tempdir().unwrap();
         let named = |path: &Path| Places { named: Some(path.into()), ..Places::default() };
+        let refused = named(Path::new("iree")).find().unwrap_err().to_string();
+        assert!(refused.contains("absolute"), "{refused}");
         let refused = named(dir.path()).find().unwrap_err().to_string();
         assert!(refused.contains("not an IREE source tree"), "{refused}");
         package(dir.path(), VERSION, "3.12.0.dev");

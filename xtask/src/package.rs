@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::{env, fs};
 
 use anyhow::{Context, Result, bail, ensure};
-use iree_src::{CUDA_HOME_VAR, DIST_VAR};
+use iree_src::{CUDA_HOME_VAR, DIST_VAR, Located, MANIFEST, Manifest};
 
 use crate::{fetch_iree, flags, iree, workspace};
 
@@ -44,6 +44,17 @@ pub fn run(flags: &flags::Package) -> Result<()> {
     let said = nothing.fails(&[(DIST_VAR, "target/iree".into())])?;
     ensure!(said.contains("absolute"), "a relative IREE_DIST is not refused:\n{said}");
 
+    let other = stranger.folder.join("other");
+    let copy = |change: &dyn Fn(&mut Manifest)| copy_of(&found, &other, change);
+    copy(&|it| it.iree = "3.12.0".into())?;
+    let said = nothing.fails(&[(DIST_VAR, other.clone().into())])?;
+    ensure!(said.contains("holds IREE 3.12.0"), "another version is not refused:\n{said}");
+    copy(&|_| {})?;
+    fs::remove_file(other.join(MANIFEST))?;
+    fs::remove_file(other.join("bin"))?;
+    let said = nothing.fails(&[(DIST_VAR, other.clone().into())])?;
+    ensure!(said.contains("version cannot be told"), "an unknown version is not refused:\n{said}");
+
     let iree = found.folder.as_os_str().to_owned();
     let with_dist = stranger.dependent("dist", dist)?;
     let program = with_dist.runs_and_stays(&["--release"], &[(DIST_VAR, iree)])?;
@@ -53,16 +64,36 @@ pub fn run(flags: &flags::Package) -> Result<()> {
     ensure!(!has_path, "a release build has the path of the IREE folder, {path}, in it");
 
     let in_target = stranger.dependent("target", dist)?;
-    fs::create_dir_all(stranger.target())?;
-    let link = stranger.target().join("iree");
-    std::os::unix::fs::symlink(std::path::absolute(&found.folder)?, &link)?;
+    let folder = stranger.target().join("iree");
+    copy_of(&found, &folder, &|it| it.mended.clear())?;
+    let output = in_target.cargo(&["check"], &[]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(said.contains("has faults of IREE"), "an unmended runtime is linked silently:\n{said}");
     in_target.runs_and_stays(&[], &[])?;
-    fs::remove_file(&link)?;
+    fs::remove_dir_all(&folder)?;
 
     let with_sources = stranger.dependent("bundled", bundled)?;
     with_sources.runs_and_stays(&[], &bundled_variables(&flags.network)?)?;
     println!("{} build in an empty folder, with IREE_DIST and with `bundled`", CRATES.join(", "));
     Ok(())
+}
+
+/// An IREE folder at `to` with the files of `found` and a manifest that `change` has changed.
+fn copy_of(found: &Located, to: &Path, change: &dyn Fn(&mut Manifest)) -> Result<()> {
+    if to.exists() {
+        fs::remove_dir_all(to)?;
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(&found.folder)? {
+        let path = std::path::absolute(entry?.path())?;
+        let name = path.file_name().unwrap_or_default().to_owned();
+        if name != MANIFEST {
+            std::os::unix::fs::symlink(&path, to.join(name))?;
+        }
+    }
+    let mut manifest = found.manifest.clone();
+    change(&mut manifest);
+    Ok(manifest.save(to)?)
 }
 
 /// What building IREE needs of the machine, out of the cache of `cargo xtask fetch-iree`: cmake,
