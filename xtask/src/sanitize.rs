@@ -88,7 +88,8 @@ fn features_and_tests() -> Result<(Vec<String>, Vec<String>)> {
     let package = packages.iter().find(|package| package["name"] == "iree-rt");
     let package = package.context("cargo metadata has no iree-rt")?;
     let features = package["features"].as_object().context("iree-rt has no features")?;
-    let features = features.keys().filter(|name| *name != "default" && *name != "bundled");
+    let features =
+        features.keys().filter(|name| *name != "default" && !name.starts_with("bundled"));
     let targets = package["targets"].as_array().context("iree-rt has no targets")?;
     let tests = targets.iter().filter(|target| target["kind"][0] == "test");
     let tests = tests.filter_map(|target| target["name"].as_str());

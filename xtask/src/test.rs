@@ -9,7 +9,7 @@ use crate::{fetch_iree, flags, package, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
 const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
-     iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
+     iree-rt/raw,iree-src/bundled,iree-sys/test-hooks,xtask/bench,xtask/bindgen,xtask/dist";
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
