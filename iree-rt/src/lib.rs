@@ -143,6 +143,13 @@
 //! # #[cfg(not(all(feature = "link", feature = "raw")))] fn main() {}
 //! ```
 //!
+//! # Features
+//!
+//! `link` (on by default) links IREE, `bundled` builds its runtime and `bundled-compiler` brings its
+//! compiler; `remember-folder` lets release builds find it where they were built. `cuda` has types of
+//! `cudarc` 0.19 in its signatures, `dlpack` of `dlpark` 0.10, `ndarray` of `ndarray` 0.17: another
+//! version of these is another version of this crate. The README says where IREE comes from.
+//!
 //! # Leaks and races
 //!
 //! `cargo xtask sanitize` runs the tests, and IREE with them, under AddressSanitizer,
@@ -155,6 +162,7 @@
 //! LD_PRELOAD=$(cc -print-file-name=libasan.so) target/debug/examples/add
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The documentation links to what features add.

@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use crate::workspace;
 
-/// Those that add to the crate: without the one for newcomers and the one that builds IREE.
+/// Those that add to the crate: without the one for newcomers and those that build IREE.
 pub fn of_iree_rt() -> Result<Vec<String>> {
     let package = iree_rt()?;
     let features = package["features"].as_object().context("iree-rt has no features")?;
-    let features = features.keys().filter(|name| *name != "default" && *name != "bundled");
+    let features = features.keys();
+    let features = features.filter(|name| *name != "default" && !name.starts_with("bundled"));
     Ok(features.cloned().collect())
 }
 

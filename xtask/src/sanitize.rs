@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use iree_src::fetch::fetch;
-use iree_src::request::{Compiler, Origin};
 use iree_src::{DIST_VAR, Sanitizer};
 
+use crate::iree::fetch::fetch;
+use crate::iree::request::{Compiler, Origin};
 use crate::{features, fetch_iree, flags, workspace};
 
 /// Tests that do not run: those of the compiler, which is LLVM and not ours, and of leaks, which

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{features, fetch_iree, flags, workspace};
+use crate::{features, fetch_iree, flags, package, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
 const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
-     iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/dist,xtask/bench,xtask/bindgen,xtask/dist";
+     iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
@@ -36,6 +36,8 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.run("build without features", &mut bare)?;
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
         steps.run("bindings", &mut bindgen)?;
+        let packages = flags::Package { network: flags.network.clone() };
+        steps.step("packages", || package::run(&packages))?;
     }
     let features = ["--workspace", "--features", OPTIONAL_FEATURES];
     if has_nextest() {

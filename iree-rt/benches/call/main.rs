@@ -2,7 +2,7 @@
 //! API, in one run. `python.py` beside this file measures the same call of the Python bindings.
 //!
 //! ```text
-//! cargo bench -p iree-rt --bench call
+//! cargo bench -p iree-rt --features remember-folder --bench call
 //! ```
 
 mod c_api;

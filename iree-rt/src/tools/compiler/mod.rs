@@ -48,8 +48,10 @@ enum Kind {
 }
 
 impl Compiler {
-    /// The `iree-compile` of the IREE folder that this crate was built with, else the one beside
-    /// the running program, else the one on the `PATH`.
+    /// The `iree-compile` of the IREE folder that this crate was built with, if it was remembered
+    /// (debug builds, the features `remember-folder` and `bundled-compiler`), else of the folder that
+    /// the variable `IREE_DIST` names now, else the one beside the running program, else the one on
+    /// the `PATH`.
     ///
     /// # Errors
     /// [`NotFound`](crate::Code::NotFound), saying where it was looked for; and those of

@@ -1,32 +1,28 @@
 //! The programs that a build needs: found on the machine, else unpacked from pinned wheels.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::request::{Machine, Request};
-use crate::wheel::{self, Wheel};
-use crate::{Error, Result, process};
+use iree_src::cmake::{BuildTools, CMAKE, NINJA, check_compilers, find, version_in};
+use iree_src::process;
+use iree_src::wheel::Wheel;
 
-const CMAKE: (u32, u32) = (3, 26);
-const NINJA: (u32, u32) = (1, 10);
+use super::request::{Machine, Request};
+use super::{Error, Result, wheel};
+
 const PYTHON: (u32, u32) = (3, 8);
 const PIP: (u32, u32) = (20, 0);
 
-/// What cmake is run with.
-pub(crate) struct BuildTools {
-    pub(crate) cmake: PathBuf,
-    pub(crate) ninja: PathBuf,
-}
-
 /// Finds the build tools; fetches those that are missing or too old.
-pub(crate) fn build_tools(request: &Request) -> Result<BuildTools> {
-    check_compilers(&request.machine)?;
-    Ok(BuildTools { cmake: tool(request, "cmake", CMAKE)?, ninja: tool(request, "ninja", NINJA)? })
+pub fn build_tools(request: &Request) -> Result<BuildTools> {
+    check_compilers(&request.machine.path, request.machine.cc.as_deref())?;
+    let cmake = tool(request, "cmake", CMAKE)?;
+    Ok(BuildTools { cmake, ninja: Some(tool(request, "ninja", NINJA)?) })
 }
 
 fn tool(request: &Request, name: &str, at_least: (u32, u32)) -> Result<PathBuf> {
-    if let Some(path) = find(&request.machine, name) {
+    if let Some(path) = find(&request.machine.path, name) {
         let version = process::output(name, Command::new(&path).arg("--version"));
         if version.is_ok_and(|text| version_in(&text).is_some_and(|v| v >= at_least)) {
             return Ok(path);
@@ -48,7 +44,7 @@ fn tool(request: &Request, name: &str, at_least: (u32, u32)) -> Result<PathBuf> 
 ///
 /// # Errors
 ///
-/// As [`Wheel::obtain`].
+/// As [`wheel::obtain`].
 pub fn libclang(request: &Request) -> Result<PathBuf> {
     let fix = "set LIBCLANG_PATH to the folder of an installed libclang";
     let wheel = Wheel::find("libclang", &request.target, fix)?;
@@ -70,7 +66,7 @@ fn unpacked(
     if folder.exists() {
         return Ok(folder);
     }
-    let file = wheel.obtain(request)?;
+    let file = wheel::obtain(wheel, request)?;
     let parent = request.machine.cache.join("tools");
     fs::create_dir_all(&parent).map_err(Error::io("create", &parent))?;
     let staged = tempfile::Builder::new().prefix(".new-").tempdir_in(&parent);
@@ -88,31 +84,11 @@ fn unpacked(
     Ok(folder)
 }
 
-fn check_compilers(machine: &Machine) -> Result<()> {
-    // CMake looks for these names too; CC and CXX are its own business.
-    let c = machine.cc.is_some()
-        || ["cc", "gcc", "clang"].iter().any(|name| find(machine, name).is_some());
-    let cxx = machine.cc.is_some()
-        || ["c++", "g++", "clang++"].iter().any(|name| find(machine, name).is_some());
-    let missing = match (c, cxx) {
-        (true, true) => return Ok(()),
-        (false, _) => "C compiler",
-        (true, false) => "C++ compiler",
-    };
-    Err(Error::Tool {
-        tool: missing.to_owned(),
-        why: "none is on PATH".into(),
-        fix: "install one (Debian: apt install build-essential; Fedora: dnf install gcc-c++; \
-              macOS: xcode-select --install), or set CC and CXX"
-            .into(),
-    })
-}
-
 /// Fails with what to install when Python or pip are missing or too old.
-pub(crate) fn check_pip(machine: &Machine) -> Result<()> {
+pub fn check_pip(machine: &Machine) -> Result<()> {
     let python = machine.python.display().to_string();
     let fix = format!("install Python {}.{} or newer", PYTHON.0, PYTHON.1);
-    let broken = |why: String| Error::Tool { tool: python.clone(), why, fix: fix.clone() };
+    let broken = |why: String| tool_error(&python, why, &fix);
     let text = process::output(&python, Command::new(&machine.python).arg("--version"))
         .map_err(|e| broken(e.to_string()))?;
     if version_in(&text).is_none_or(|version| version < PYTHON) {
@@ -122,7 +98,7 @@ pub(crate) fn check_pip(machine: &Machine) -> Result<()> {
         "run `{python} -m ensurepip --upgrade`, or install the package python3-pip, or \
          `{python} -m pip install --upgrade pip`"
     );
-    let broken = |why: String| Error::Tool { tool: "pip".into(), why, fix: pip_fix.clone() };
+    let broken = |why: String| tool_error("pip", why, &pip_fix);
     let mut command = Command::new(&machine.python);
     let text = process::output("pip", command.args(["-m", "pip", "--version"]))
         .map_err(|_| broken(format!("{python} has no module pip")))?;
@@ -132,54 +108,21 @@ pub(crate) fn check_pip(machine: &Machine) -> Result<()> {
     }
 }
 
-/// The first `major.minor` in a program's version text.
-fn version_in(text: &str) -> Option<(u32, u32)> {
-    let word = text.split_whitespace().find(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
-    let mut parts = word.split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-/// The first executable `name` in the machine's `PATH`.
-pub(crate) fn find(machine: &Machine, name: &str) -> Option<PathBuf> {
-    machine.path.iter().map(|dir| dir.join(name)).find(|path| is_program(path))
-}
-
-#[cfg(unix)]
-fn is_program(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-}
-
-#[cfg(not(unix))]
-fn is_program(path: &Path) -> bool {
-    path.is_file()
+fn tool_error(tool: &str, why: String, fix: &str) -> Error {
+    iree_src::Error::Tool { tool: tool.into(), why, fix: fix.into() }.into()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::Path;
 
-    #[test]
-    fn reads_versions() {
-        assert_eq!(version_in("cmake version 3.31.6\n\nCMake suite"), Some((3, 31)));
-        assert_eq!(version_in("1.11.1.git.kitware"), Some((1, 11)));
-        assert_eq!(version_in("pip 23.2.1 from somewhere"), Some((23, 2)));
-        assert_eq!(version_in("Python 3.11.7"), Some((3, 11)));
-        assert_eq!(version_in("none"), None);
-    }
+    use super::*;
 
     fn machine(path: &Path) -> Machine {
         let mut machine = Machine::from_env();
         machine.path = vec![path.to_owned()];
         machine.cc = None;
         machine
-    }
-
-    #[test]
-    fn a_missing_compiler_says_what_to_install() {
-        let dir = tempfile::tempdir().unwrap();
-        let error = check_compilers(&machine(dir.path())).unwrap_err().to_string();
-        assert!(error.contains("C compiler") && error.contains("build-essential"), "{error}");
     }
 
     #[cfg(unix)]

@@ -9,15 +9,15 @@ use ureq::http::{Response, StatusCode, header};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
-use crate::progress::{Progress, Step};
-use crate::{Error, Result};
+use super::progress::{Progress, Step};
+use super::{Error, Result};
 
 /// Attempts in one run; each goes on where the one before it stopped.
 const ATTEMPTS: u32 = 4;
 
 /// Downloads `url` to `path`. What has arrived waits in `<path>.part` for the next attempt, in
 /// this run or a later one.
-pub(crate) fn to_file(url: &str, path: &Path, progress: Progress) -> Result<()> {
+pub fn to_file(url: &str, path: &Path, progress: Progress) -> Result<()> {
     let fail = |why: String| Error::Download { url: url.to_owned(), why };
     let part = Part::new(path);
     let agent: Agent = Agent::config_builder()
@@ -87,7 +87,7 @@ impl Part {
     }
 
     fn forget_validator(&self) -> Result<()> {
-        crate::place::remove(&self.validator)
+        super::place::remove(&self.validator)
     }
 }
 
@@ -167,7 +167,7 @@ fn receive(response: Response<Body>, start: u64, part: &Part, step: &Step) -> Re
 }
 
 fn restart(part: &Part) -> Result<()> {
-    crate::place::remove(&part.file)?;
+    super::place::remove(&part.file)?;
     part.forget_validator()
 }
 
@@ -190,9 +190,9 @@ fn header_text(response: &Response<Body>, name: header::HeaderName) -> Option<St
 }
 
 /// Reads through while counting into a step.
-pub(crate) struct CountingReader<'a, R> {
-    pub(crate) inner: R,
-    pub(crate) step: &'a Step,
+pub struct CountingReader<'a, R> {
+    pub inner: R,
+    pub step: &'a Step,
 }
 
 impl<R: Read> Read for CountingReader<'_, R> {

@@ -2,20 +2,30 @@
 //! only when asked for:
 //!
 //! ```text
-//! cargo test -p iree-src --features build --test folders -- --ignored --test-threads 1
+//! cargo test -p xtask folders -- --ignored --test-threads 1
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use iree_src::fetch::{Outcome, fetch};
-use iree_src::progress::Progress;
-use iree_src::request::{Compiler, Machine, Origin, Request};
-use iree_src::{Error, IREE_VERSION, Manifest, OriginKind, check};
+use iree_src::sources::Places;
+use iree_src::{IREE_VERSION, Manifest, OriginKind};
+
+use crate::iree::fetch::{Outcome, fetch};
+use crate::iree::progress::Progress;
+use crate::iree::request::{Compiler, Machine, Origin, Request};
+use crate::iree::{Error, check};
 
 fn request(out: PathBuf) -> Request {
     let mut request = Request::new(out, Machine::from_env());
     request.progress = Progress::Silent;
     request
+}
+
+/// The manifest of a folder that is made for `request`.
+fn made(request: &Request) -> Manifest {
+    let outcome = fetch(request).unwrap();
+    let Outcome::Made(manifest) = outcome else { panic!("{outcome:?}") };
+    manifest
 }
 
 #[test]
@@ -44,7 +54,7 @@ fn from_the_registry_then_offline_then_from_its_own_parts() {
     let mut linked = request(dir.path().join("linked"));
     linked.compiler = Compiler::Path(out.join("bin/iree-compile"));
     linked.offline = true;
-    let manifest = fetch(&linked).unwrap().manifest().clone();
+    let manifest = made(&linked);
     assert!(linked.out.join(manifest.compiler_library.unwrap()).is_symlink());
     check::check(&linked.out, Progress::Silent).unwrap();
 
@@ -60,7 +70,7 @@ fn with_the_cuda_driver() {
     let mut wanted = request(dir.path().join("iree-cuda"));
     wanted.cuda = true;
     wanted.compiler = Compiler::None;
-    let manifest = fetch(&wanted).unwrap().manifest().clone();
+    let manifest = made(&wanted);
     assert!(manifest.has_driver("cuda"), "{:?}", manifest.drivers);
     assert_eq!(manifest.compiler, None);
     check::check(&wanted.out, Progress::Silent).unwrap();
@@ -70,11 +80,11 @@ fn with_the_cuda_driver() {
 #[ignore = "builds IREE"]
 fn from_a_checkout() {
     let dir = tempfile::tempdir().unwrap();
-    let tree = registry_tree(dir.path());
+    let tree = Places::from_env().find().unwrap().dir;
     let mut wanted = request(dir.path().join("iree"));
     wanted.origin = Some(Origin::Source { dir: Some(tree.clone()), git: None });
     wanted.compiler = Compiler::None;
-    let manifest = fetch(&wanted).unwrap().manifest().clone();
+    let manifest = made(&wanted);
     assert_eq!(manifest.origin.kind, OriginKind::Source);
     assert_eq!(manifest.origin.detail, tree.display().to_string());
     check::check(&wanted.out, Progress::Silent).unwrap();
@@ -133,24 +143,4 @@ fn a_clone_that_fails_keeps_its_log() {
     let log = std::fs::read_to_string(dir.path().join("iree.log")).unwrap();
     assert!(log.contains("no-such-repository"), "{log}");
     assert!(Manifest::load(&wanted.out).is_err());
-}
-
-/// The source tree that the origin `registry` uses, as a stand-in for a checkout.
-fn registry_tree(scratch: &Path) -> PathBuf {
-    let package = scratch.join("pinned");
-    std::fs::create_dir_all(&package).unwrap();
-    let pins = Path::new(env!("CARGO_MANIFEST_DIR")).join("pins");
-    std::fs::copy(pins.join("registry.toml"), package.join("Cargo.toml")).unwrap();
-    std::fs::copy(pins.join("registry.lock"), package.join("Cargo.lock")).unwrap();
-    std::fs::write(package.join("lib.rs"), "").unwrap();
-    let output = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--locked", "--format-version=1"])
-        .current_dir(&package)
-        .output()
-        .unwrap();
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    let package = packages.iter().find(|p| p["name"] == "eerie-sys").unwrap();
-    let manifest = Path::new(package["manifest_path"].as_str().unwrap());
-    manifest.parent().unwrap().join("iree")
 }

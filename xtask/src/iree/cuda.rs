@@ -4,9 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::request::Request;
-use crate::wheel::{self, Wheel};
-use crate::{Error, Fetched, Result};
+use iree_src::Fetched;
+use iree_src::wheel::Wheel;
+
+use super::request::Request;
+use super::{Error, Result, wheel};
 
 const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
 /// Wheels that together make a toolkit root, each with its folder inside the wheel.
@@ -17,13 +19,13 @@ const WHEELS: [(&str, &str); 3] = [
 ];
 
 /// A CUDA toolkit root, or as much of one as the build needs.
-pub(crate) struct Toolkit {
-    pub(crate) root: PathBuf,
-    pub(crate) fetched: Vec<Fetched>,
+pub struct Toolkit {
+    pub root: PathBuf,
+    pub fetched: Vec<Fetched>,
 }
 
 impl Toolkit {
-    pub(crate) fn libdevice(&self) -> PathBuf {
+    pub fn libdevice(&self) -> PathBuf {
         self.root.join(LIBDEVICE)
     }
 
@@ -33,14 +35,15 @@ impl Toolkit {
 }
 
 /// The installed toolkit that the user named, else one made from wheels in `scratch`.
-pub(crate) fn toolkit(request: &Request, scratch: &Path) -> Result<Toolkit> {
+pub fn toolkit(request: &Request, scratch: &Path) -> Result<Toolkit> {
     if let Some(root) = &request.machine.cuda_home {
         if let Some(missing) = Toolkit::missing(root) {
-            return Err(Error::Tool {
+            return Err(iree_src::Error::Tool {
                 tool: "CUDA toolkit".into(),
                 why: format!("CUDA_HOME is set, but {} does not exist", missing.display()),
                 fix: "correct CUDA_HOME, or unset it to fetch the headers".into(),
-            });
+            }
+            .into());
         }
         return Ok(Toolkit { root: root.clone(), fetched: Vec::new() });
     }
@@ -48,7 +51,7 @@ pub(crate) fn toolkit(request: &Request, scratch: &Path) -> Result<Toolkit> {
     let mut fetched = Vec::new();
     for (name, prefix) in WHEELS {
         let wheel = Wheel::find(name, &request.target, "set CUDA_HOME to an installed toolkit")?;
-        let file = wheel.obtain(request)?;
+        let file = wheel::obtain(&wheel, request)?;
         wheel::unpack(&file, &root, request, |path| {
             let rest = path.strip_prefix(prefix)?;
             // Of the C++ core library, only <nv/target> is included by C headers.
@@ -62,7 +65,7 @@ pub(crate) fn toolkit(request: &Request, scratch: &Path) -> Result<Toolkit> {
     }
     match Toolkit::missing(&root) {
         None => Ok(Toolkit { root, fetched }),
-        Some(missing) => Err(Error::Request(format!(
+        Some(missing) => Err(Error::request(format!(
             "the pinned CUDA wheels lack {}: set CUDA_HOME to an installed toolkit",
             missing.display()
         ))),
@@ -72,8 +75,8 @@ pub(crate) fn toolkit(request: &Request, scratch: &Path) -> Result<Toolkit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Progress;
-    use crate::request::Machine;
+    use crate::iree::progress::Progress;
+    use crate::iree::request::Machine;
 
     #[test]
     fn a_wrong_cuda_home_is_named() {

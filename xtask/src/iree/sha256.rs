@@ -6,10 +6,10 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::{Error, Result};
+use super::{Error, Result};
 
 /// The SHA-256 of a file, lower-case hex.
-pub(crate) fn of_file(path: &Path) -> Result<String> {
+pub fn of_file(path: &Path) -> Result<String> {
     let file = File::open(path).map_err(Error::io("read", path))?;
     let mut hashing = Hashing::new(io::sink());
     copy(file, &mut hashing).map_err(Error::io("read", path))?;
@@ -17,7 +17,7 @@ pub(crate) fn of_file(path: &Path) -> Result<String> {
 }
 
 /// Copies with a buffer that suits files of hundreds of megabytes.
-pub(crate) fn copy(mut from: impl Read, to: &mut impl Write) -> io::Result<u64> {
+pub fn copy(mut from: impl Read, to: &mut impl Write) -> io::Result<u64> {
     let mut buffer = vec![0; 1 << 20];
     let mut total = 0;
     loop {
@@ -31,18 +31,18 @@ pub(crate) fn copy(mut from: impl Read, to: &mut impl Write) -> io::Result<u64> 
 }
 
 /// A writer that hashes what passes through it.
-pub(crate) struct Hashing<W> {
+pub struct Hashing<W> {
     inner: W,
     hash: Sha256,
 }
 
 impl<W: Write> Hashing<W> {
-    pub(crate) fn new(inner: W) -> Self {
+    pub fn new(inner: W) -> Self {
         Hashing { inner, hash: Sha256::new() }
     }
 
     /// The hash of everything written, lower-case hex.
-    pub(crate) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }

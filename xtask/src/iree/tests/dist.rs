@@ -1,16 +1,16 @@
 //! The origin `dist` against a loopback server that serves an archive made here.
 
-mod server;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use iree_src::fetch::{Outcome, fetch};
-use iree_src::progress::Progress;
-use iree_src::request::{Machine, Origin, Request};
-use iree_src::{Error, IREE_VERSION, Manifest, OriginKind};
-use server::{Behaviour, Server};
+use iree_src::{IREE_VERSION, Manifest, OriginKind};
 use sha2::{Digest, Sha256};
+
+use super::server::{Behaviour, Server};
+use crate::iree::fetch::{Outcome, fetch};
+use crate::iree::progress::Progress;
+use crate::iree::request::{Machine, Origin, Request};
+use crate::iree::{Error, Result};
 
 /// An archive with the layout of upstream's, small.
 fn archive(note: &str) -> Vec<u8> {
@@ -79,7 +79,7 @@ impl Bench {
         request
     }
 
-    fn fetch(&self, sha256: Option<&str>) -> iree_src::Result<Outcome> {
+    fn fetch(&self, sha256: Option<&str>) -> Result<Outcome> {
         fetch(&self.request(sha256))
     }
 }

@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 
 use fs4::fs_std::FileExt;
 
-use crate::download::{self, CountingReader};
-use crate::manifest::{Fetched, FileHash, Manifest, Origin, OriginKind};
-use crate::request::Request;
-use crate::{Error, Result, prebuilt};
+use iree_src::{Fetched, FileHash, Manifest, Origin, OriginKind, prebuilt};
+
+use super::download::{self, CountingReader};
+use super::request::Request;
+use super::{Error, Result};
 
 const UPSTREAM: &str = "https://github.com/iree-org/iree/releases/download";
 
 /// Downloads, verifies and unpacks the archive into `staged`.
-pub(crate) fn fetch(
+pub fn fetch(
     request: &Request,
     base_url: Option<&str>,
     sha256: Option<&str>,
@@ -61,11 +62,12 @@ pub(crate) fn fetch(
 fn archive_name(request: &Request) -> Result<String> {
     let arch = request.target.split('-').next().unwrap_or_default();
     if !matches!(arch, "x86_64" | "aarch64") || !request.target.contains("-linux-gnu") {
-        return Err(Error::Platform {
+        return Err(iree_src::Error::Platform {
             name: "prebuilt IREE".into(),
             target: request.target.clone(),
             fix: "use --from registry".into(),
-        });
+        }
+        .into());
     }
     Ok(format!("iree-dist-{}-linux-{arch}.tar.xz", request.version))
 }
@@ -112,7 +114,7 @@ fn expected_hash(
     if let Some(text) = pinned {
         if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
             let what = format!("--sha256 takes 64 hexadecimal digits, not {text:?}");
-            return Err(Error::Request(what));
+            return Err(Error::request(what));
         }
         let fix = "correct --sha256, or find out why the server's file is another one";
         return Ok(Some(Expected { sha256: text.to_ascii_lowercase(), fix }));
@@ -133,7 +135,7 @@ fn obtain(
 ) -> Result<String> {
     let path = &cached.archive;
     if path.exists() {
-        let found = crate::sha256::of_file(path)?;
+        let found = super::sha256::of_file(path)?;
         if expected.is_none_or(|expected| expected.sha256 == found) {
             return Ok(found);
         }
@@ -143,7 +145,7 @@ fn obtain(
         return Err(Error::Offline { what: url.to_owned() });
     }
     download::to_file(url, path, request.progress)?;
-    let found = crate::sha256::of_file(path)?;
+    let found = super::sha256::of_file(path)?;
     match expected {
         Some(expected) if expected.sha256 != found => {
             fs::remove_file(path).map_err(Error::io("remove the wrong", path))?;
@@ -175,7 +177,7 @@ fn hashes(manifest: &Manifest, staged: &Path) -> Result<Vec<FileHash>> {
     let tools = manifest.compiler.iter().chain(&manifest.compiler_library).cloned();
     let paths: Vec<PathBuf> = manifest.archives().chain(tools).collect();
     let hash = |path: PathBuf| {
-        let sha256 = crate::sha256::of_file(&staged.join(&path))?;
+        let sha256 = super::sha256::of_file(&staged.join(&path))?;
         Ok(FileHash { path, sha256 })
     };
     paths.into_iter().map(hash).collect()

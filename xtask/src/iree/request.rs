@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::IREE_VERSION;
-use crate::manifest::{OriginKind, Sanitizer, host_target};
-use crate::progress::Progress;
+use iree_src::{IREE_VERSION, OriginKind, Sanitizer, host_target};
+
+use super::progress::Progress;
 
 /// A request for an IREE folder. [`Request::new`] has the defaults.
 #[derive(Debug, Clone)]
@@ -82,8 +82,6 @@ pub enum Compiler {
 /// What the environment says about the machine. The caller reads the environment.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// The cargo to run.
-    pub cargo: PathBuf,
     /// The Python to run pip with.
     pub python: PathBuf,
     /// Folders to look for programs in, as `PATH`.
@@ -100,14 +98,12 @@ pub struct Machine {
 pub const CUDA_TOOLKIT_VAR: &str = "CUDA_HOME";
 
 impl Machine {
-    /// Reads `CARGO`, `PATH`, `CC` and `CUDA_HOME`; the cache is the user's cache folder.
+    /// Reads `PATH`, `CC` and `CUDA_HOME`; the cache is the user's cache folder.
     pub fn from_env() -> Machine {
         let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let cargo = var("CARGO").unwrap_or_else(|| "cargo".into());
         let path = var("PATH").map(|p| std::env::split_paths(&p).collect()).unwrap_or_default();
         let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir).join("iree-src");
         Machine {
-            cargo: cargo.into(),
             python: "python3".into(),
             path,
             cache,

@@ -8,12 +8,14 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::progress::Progress;
-use crate::{Error, MANIFEST, Result};
+use iree_src::MANIFEST;
+
+use super::progress::Progress;
+use super::{Error, Result};
 
 /// The place of an IREE folder, locked while this lives.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     out: PathBuf,
     new: PathBuf,
     old: PathBuf,
@@ -22,10 +24,10 @@ pub(crate) struct Place {
 
 impl Place {
     /// Locks the place; waits while another process holds it.
-    pub(crate) fn lock(out: &Path, progress: Progress) -> Result<Place> {
+    pub fn lock(out: &Path, progress: Progress) -> Result<Place> {
         let out = std::path::absolute(out).map_err(Error::io("resolve", out))?;
         let (Some(parent), Some(name)) = (out.parent(), out.file_name()) else {
-            return Err(Error::Request(format!("{} cannot be an IREE folder", out.display())));
+            return Err(Error::request(format!("{} cannot be an IREE folder", out.display())));
         };
         let sibling = |suffix: &str| parent.join(format!(".{}.{suffix}", name.to_string_lossy()));
         fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
@@ -41,7 +43,7 @@ impl Place {
     }
 
     /// The folder that will be replaced.
-    pub(crate) fn out(&self) -> &Path {
+    pub fn out(&self) -> &Path {
         &self.out
     }
 
@@ -54,7 +56,7 @@ impl Place {
     }
 
     /// Makes the empty folder that will become the new one.
-    pub(crate) fn stage(&self) -> Result<PathBuf> {
+    pub fn stage(&self) -> Result<PathBuf> {
         self.check_replaceable()?;
         fs::create_dir(&self.new).map_err(Error::io("create", &self.new))?;
         Ok(self.new.clone())
@@ -69,14 +71,14 @@ impl Place {
         if !occupied {
             return Ok(());
         }
-        Err(Error::Request(format!(
+        Err(Error::request(format!(
             "{} exists and is not an IREE folder; remove it, or choose another one with --out",
             self.out.display()
         )))
     }
 
     /// Replaces the old folder by `staged`.
-    pub(crate) fn commit(self, staged: &Path) -> Result<()> {
+    pub fn commit(self, staged: &Path) -> Result<()> {
         if self.out.exists() {
             fs::rename(&self.out, &self.old).map_err(Error::io("move away", &self.out))?;
         }
@@ -93,7 +95,7 @@ impl Drop for Place {
 }
 
 /// Removes a file or folder that may not exist.
-pub(crate) fn remove(path: &Path) -> Result<()> {
+pub fn remove(path: &Path) -> Result<()> {
     let result = match path.symlink_metadata() {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),

@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cuda::{self, Toolkit};
-use crate::place::Place;
-use crate::registry::SourceTree;
-use crate::request::{Compiler, Origin, Request};
-use crate::wheel::{self, Wheel};
-use crate::{
-    Error, Fetched, FileHash, Manifest, OriginKind, Result, manifest, mend, place, prebuilt,
-    registry, runtime, source,
-};
+use iree_src::runtime::{Build, Built, Cuda};
+use iree_src::wheel::Wheel;
+use iree_src::{Fetched, FileHash, Manifest, OriginKind, host_target, mend, prebuilt};
+
+use super::cuda::{self, Toolkit};
+use super::place::{self, Place};
+use super::request::{Compiler, Origin, Request};
+use super::source::{self, SourceTree};
+use super::{Error, Result, sha256, tools, wheel};
 
 /// How [`fetch`] ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,15 +20,6 @@ pub enum Outcome {
     AlreadyThere(Manifest),
     /// The folder was made.
     Made(Manifest),
-}
-
-impl Outcome {
-    /// The folder's manifest.
-    pub fn manifest(&self) -> &Manifest {
-        match self {
-            Outcome::AlreadyThere(manifest) | Outcome::Made(manifest) => manifest,
-        }
-    }
 }
 
 /// Makes the IREE folder that `request` describes, unless it is there.
@@ -57,37 +48,35 @@ pub fn fetch(request: &Request) -> Result<Outcome> {
     place::remove(&scratch)?;
     manifest.save(&staged)?;
     if let Some(missing) = manifest.missing(&staged).first() {
-        return Err(Error::Request(format!("{} was not made", missing.display())));
+        return Err(Error::request(format!("{} was not made", missing.display())));
     }
     place.commit(&staged)?;
     Ok(Outcome::Made(manifest))
 }
 
 fn check_request(request: &Request) -> Result<()> {
-    if request.target != manifest::host_target() {
-        return Err(Error::Request(format!(
+    if request.target != host_target() {
+        return Err(Error::request(format!(
             "IREE for {} cannot be made on {}; make the folder on such a machine and name it in \
              {}",
             request.target,
-            manifest::host_target(),
-            crate::DIST_VAR
+            host_target(),
+            iree_src::DIST_VAR
         )));
     }
     if request.cuda && matches!(request.origin, Some(Origin::Dist { .. })) {
-        return Err(Error::Request(
-            "upstream's prebuilt runtime has no CUDA driver; use --from registry with --cuda"
-                .into(),
+        return Err(Error::request(
+            "upstream's prebuilt runtime has no CUDA driver; use --from registry with --cuda",
         ));
     }
     if request.vm_trace && matches!(request.origin, Some(Origin::Dist { .. })) {
-        return Err(Error::Request(
+        return Err(Error::request(
             "upstream's prebuilt runtime cannot write what its VM executes; use --from registry with \
-             --vm-trace"
-                .into(),
+             --vm-trace",
         ));
     }
     if request.sanitizer.is_some() && matches!(request.origin, Some(Origin::Dist { .. })) {
-        return Err(Error::Request("upstream's prebuilt runtime has no sanitizer in it".into()));
+        return Err(Error::request("upstream's prebuilt runtime has no sanitizer in it"));
     }
     Ok(())
 }
@@ -128,7 +117,7 @@ fn make(
             let (base_url, sha256) = (base_url.as_deref(), sha256.as_deref());
             return from_dist(request, base_url, sha256, existing, staged);
         }
-        Origin::Registry => registry::fetch(request, &scratch.join("registry"))?,
+        Origin::Registry => source::registry(request, scratch)?,
         Origin::Source { dir, git } => {
             source::tree(request, dir.as_deref(), git.as_deref(), scratch)?
         }
@@ -145,22 +134,22 @@ fn from_source(
     staged: &Path,
     scratch: &Path,
 ) -> Result<Manifest> {
-    let built = runtime::build(request, &tree, toolkit.as_ref(), staged, scratch)?;
-    let license = tree.dir.join("LICENSE");
-    if license.exists() {
-        fs::copy(&license, staged.join("LICENSE")).map_err(Error::io("copy", &license))?;
-    }
+    let built = build(request, &tree, toolkit.as_ref(), staged, scratch)?;
     let compiler = bring_compiler(request, staged)?;
-    let mut fetched = tree.fetched;
+    let mut fetched = Vec::new();
     fetched.extend(toolkit.into_iter().flat_map(|toolkit| toolkit.fetched));
     fetched.extend(compiler.fetched);
-    let mut files = built.files;
+    let hash = |path: &PathBuf| {
+        let sha256 = sha256::of_file(&staged.join(path))?;
+        Ok(FileHash { path: path.clone(), sha256 })
+    };
+    let mut files = built.archives.iter().map(hash).collect::<Result<Vec<_>>>()?;
     files.extend(compiler.files);
     Ok(Manifest {
         schema: 1,
         iree: request.version.clone(),
         target: request.target.clone(),
-        origin: manifest::Origin { kind: origin.kind(), detail: tree.detail },
+        origin: iree_src::Origin { kind: origin.kind(), detail: tree.detail },
         sanitizer: request.sanitizer,
         mended: if tree.mended { mend::names(&request.version) } else { Vec::new() },
         drivers: built.drivers,
@@ -175,8 +164,41 @@ fn from_source(
     })
 }
 
+/// Builds the runtime and puts it into `staged`.
+fn build(
+    request: &Request,
+    tree: &SourceTree,
+    toolkit: Option<&Toolkit>,
+    staged: &Path,
+    scratch: &Path,
+) -> Result<Built> {
+    let tools = tools::build_tools(request)?;
+    let libdevice = toolkit.map(Toolkit::libdevice);
+    let cuda = toolkit.zip(libdevice.as_deref());
+    let build = Build {
+        source: &tree.dir,
+        version: &request.version,
+        tools: &tools,
+        jobs: None,
+        cuda: cuda.map(|(toolkit, libdevice)| Cuda { root: &toolkit.root, libdevice }),
+        vm_trace: request.vm_trace,
+        sanitizer: request.sanitizer,
+        scratch,
+    };
+    let step = request.progress.spinner("configure the runtime");
+    build.configure()?;
+    step.done();
+    let step = request.progress.pieces("build the runtime", 0);
+    build.compile(|done, total| {
+        step.set_total(total);
+        step.set(done);
+    })?;
+    step.done();
+    Ok(build.install(staged)?)
+}
+
 #[cfg(feature = "dist")]
-use crate::dist::fetch as from_dist;
+use super::dist::fetch as from_dist;
 
 #[cfg(not(feature = "dist"))]
 fn from_dist(
@@ -186,7 +208,7 @@ fn from_dist(
     _: Option<&Manifest>,
     _: &Path,
 ) -> Result<Manifest> {
-    Err(Error::Request("built without the feature `dist`".into()))
+    Err(Error::request("built without the feature `dist`"))
 }
 
 #[derive(Default)]
@@ -205,12 +227,12 @@ fn bring_compiler(request: &Request, staged: &Path) -> Result<BroughtCompiler> {
             let fix = "give a compiler of this version with --iree-compile";
             let wheel = Wheel::find("iree-base-compiler", &request.target, fix)?;
             if wheel.version != request.version {
-                return Err(Error::Request(format!(
+                return Err(Error::request(format!(
                     "the pinned compiler is of version {}, not {}; {fix}",
                     wheel.version, request.version
                 )));
             }
-            let file = wheel.obtain(request)?;
+            let file = wheel::obtain(&wheel, request)?;
             let files = wheel::unpack(&file, staged, request, |path| {
                 let name = path.strip_prefix("iree/compiler/_mlir_libs/")?;
                 let wanted = matches!(name, "iree-compile" | "iree-lld")
@@ -236,7 +258,7 @@ fn link_compiler(request: &Request, path: &Path, staged: &Path) -> Result<Brough
     let path = path.canonicalize().map_err(Error::io("find", path))?;
     let found = prebuilt::compiler_version(&path).unwrap_or_else(|| "of no known version".into());
     if prebuilt::release(&found) != request.version {
-        return Err(Error::Request(format!(
+        return Err(Error::request(format!(
             "{} is {found}, but {} is needed",
             path.display(),
             request.version
@@ -264,8 +286,10 @@ fn link_compiler(request: &Request, path: &Path, staged: &Path) -> Result<Brough
 
 /// Saves the log that an error points to from the folder that is about to be removed.
 fn keep_log(error: Error, out: &Path) -> Error {
-    let Error::Command { what, status, tail, log: Some(log) } = error else { return error };
+    let Error::Iree(iree_src::Error::Command { what, status, tail, log: Some(log) }) = error else {
+        return error;
+    };
     let kept = out.with_extension("log");
     let log = fs::copy(&log, &kept).ok().map(|_| kept);
-    Error::Command { what, status, tail, log }
+    iree_src::Error::Command { what, status, tail, log }.into()
 }

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::progress::Progress;
-use crate::{Error, Manifest, Result, prebuilt, sha256};
+use iree_src::{Manifest, prebuilt};
+
+use super::progress::Progress;
+use super::{Error, Result, sha256};
 
 /// A function that needs the whole way to machine code, linker included.
 const PROGRAM: &str = "func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -88,7 +90,7 @@ fn try_compiler(compiler: &Path, version: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileHash, Origin, OriginKind};
+    use iree_src::{FileHash, Origin, OriginKind};
     use std::fs;
 
     #[test]
