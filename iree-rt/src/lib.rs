@@ -72,7 +72,7 @@
 //! | `link` (default) | IREE's runtime; without it the crate type-checks and documents only | |
 //! | `compiler` (default) | [`Compiler`], with which the example above makes what it runs | `tempfile`, `libloading` |
 //! | `parameters` | [`ParameterIndex`] and [`ParameterProvider`]: weights that programs name | `safetensors` |
-//! | `profile` | [`DeviceOptions::profile`] and [`Profile`]: what each compiled function costs | |
+//! | `profile` | [`Device::take_profile`] and [`Profile`]: what each compiled function costs | |
 //! | `cuda` | GPUs of NVIDIA ([`cuda`]), and memory exchanged with `cudarc` 0.19 | `cudarc`, `libloading` |
 //! | `dlpack` | tensors from and to DLPack, with the types of `dlpark` 0.10 | `dlpark` |
 //! | `ndarray` | tensors from and to the arrays of `ndarray` 0.17 | `ndarray` |

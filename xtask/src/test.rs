@@ -32,6 +32,9 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.step("clippy of each feature of iree-rt", || features::clippy(cargo))?;
         let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
         steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+        let mut doc = cargo(&["doc", "--package=iree-rt", "--no-deps"]);
+        let doc = doc.env("RUSTDOCFLAGS", "-D warnings");
+        steps.run("documentation of iree-rt's default features", doc)?;
         let mut bare = cargo(&["build", "--workspace", "--no-default-features"]);
         steps.run("build without features", &mut bare)?;
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
