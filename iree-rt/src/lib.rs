@@ -163,6 +163,7 @@ mod buffer_view;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod element;
+mod exclusive;
 mod export;
 mod import;
 mod literal;
@@ -170,6 +171,7 @@ mod mapping;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod staging;
+mod transfer;
 mod upload;
 
 // Programs.

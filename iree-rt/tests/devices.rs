@@ -132,7 +132,7 @@ fn tensors_move_between_devices() {
     let (left, right) = pair(&group);
     let elsewhere = device("local-task");
     let numbers: Vec<i64> = (0..1000).collect();
-    let here = left.buffer_view(&[10, 100], &numbers).unwrap();
+    let mut here = left.buffer_view(&[10, 100], &numbers).unwrap();
     for to in [&left, &right, &elsewhere] {
         let there = here.to_device(to).unwrap();
         assert_eq!(there.device(), to);
@@ -144,7 +144,7 @@ fn tensors_move_between_devices() {
     }
     let empty = left.buffer_view(&[0, 3], &[0f32; 0]).unwrap();
     assert_eq!(empty.to_device(&right).unwrap().shape(), [0, 3]);
-    let (from, to) = (here.buffer(), Buffer::allocate(&right, 100).unwrap());
+    let (from, mut to) = (here.buffer(), Buffer::allocate(&right, 100).unwrap());
     to.fill(0..100, 7u8).unwrap();
     to.copy_from(10, &from, 8, 8).unwrap();
     let mut bytes = [0; 20];

@@ -90,11 +90,11 @@ fn a_parameter_that_is_returned_ends_where_it_ends() {
             // It outlives all that it came from.
             drop((session, index));
             let buffer = view.buffer();
-            assert!(buffer.len() < 4096 && view.byte_len() == 12, "{buffer:?}");
-            let mut all = vec![0; buffer.len()];
+            assert!(buffer.byte_len() < 4096 && view.byte_len() == 12, "{buffer:?}");
+            let mut all = vec![0; buffer.byte_len()];
             buffer.read_into(0, &mut all).unwrap();
             let mut one = [0];
-            assert!(buffer.read_into(buffer.len(), &mut one).is_err());
+            assert!(buffer.read_into(buffer.byte_len(), &mut one).is_err());
             // Writing to it changes memory, or is refused; the file stays as it is.
             let _ = view.write(0, &[-1f32]);
         }
