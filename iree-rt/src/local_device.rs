@@ -123,8 +123,8 @@ fn heap() -> Result<Owned<sys::iree_hal_allocator_t>> {
     check(unsafe {
         sys::iree_hal_allocator_create_heap(
             sys::iree_make_string_view("local"),
-            heap::allocator(),
-            heap::allocator(),
+            heap::buffers(),
+            heap::buffers(),
             &mut allocator.raw,
         )
     })?;

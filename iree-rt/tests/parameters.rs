@@ -86,7 +86,7 @@ fn a_parameter_that_is_returned_ends_where_it_ends() {
             let index = unsafe { ParameterIndex::from_file(&path) }.unwrap();
             let mut session = build(uri, &index).unwrap();
             let weights = session.typed::<(), Tensor<f32>>("program.weights").unwrap();
-            let view = weights.call(&mut session, ()).unwrap().into_view();
+            let mut view = weights.call(&mut session, ()).unwrap().into_view();
             // It outlives all that it came from.
             drop((session, index));
             let buffer = view.buffer();
@@ -95,6 +95,7 @@ fn a_parameter_that_is_returned_ends_where_it_ends() {
             buffer.read_into(0, &mut all).unwrap();
             let mut one = [0];
             assert!(buffer.read_into(buffer.byte_len(), &mut one).is_err());
+            drop(buffer);
             // Writing to it changes memory, or is refused; the file stays as it is.
             let _ = view.write(0, &[-1f32]);
         }
