@@ -3,7 +3,7 @@
 use iree_src::Located;
 
 /// `DEP_IREE_ROOT`, `DEP_IREE_INCLUDE`, `DEP_IREE_VERSION`, `DEP_IREE_DRIVERS`,
-/// `DEP_IREE_VM_TRACE` for dependents.
+/// `DEP_IREE_VM_TRACE`, `DEP_IREE_MENDED` for dependents.
 pub fn metadata(found: &Located) {
     let root = std::path::absolute(&found.folder).unwrap_or_else(|_| found.folder.clone());
     let include = found.manifest.include.iter().map(|dir| root.join(dir).display().to_string());
@@ -12,6 +12,7 @@ pub fn metadata(found: &Located) {
     println!("cargo:version={}", found.manifest.iree);
     println!("cargo:drivers={}", found.manifest.drivers.join(","));
     println!("cargo:vm_trace={}", found.manifest.vm_trace);
+    println!("cargo:mended={}", found.manifest.mended.join(","));
 }
 
 /// Links the libraries of the manifest, in its order: static archives resolve left to right.

@@ -123,6 +123,21 @@ fn any_thread_may_use_and_drop_anything() {
     thread::spawn(move || drop(large)).join().unwrap();
     let after = Gpu::of(&device).unwrap().unwrap().free_bytes().unwrap();
     assert!(before - after < 64 << 20, "a thread that only drops frees nothing");
+    // What a call holds goes with it.
+    let mut again = self::session(&device);
+    let free = || Gpu::of(&device).unwrap().unwrap().free_bytes().unwrap();
+    let before = free();
+    let mut call = again.prepare(&again.function("gate.add").unwrap()).unwrap();
+    call.set(0, device.buffer_view(&[4], &[1f32; 4]).unwrap()).unwrap();
+    thread::spawn(move || drop(call)).join().unwrap();
+    let a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
+    let function = again.function("gate.add").unwrap();
+    let outputs = again.call(&function, [(&a).into(), (&a).into()]).unwrap();
+    drop(a);
+    thread::spawn(move || drop(outputs)).join().unwrap();
+    assert!(free() >= before, "{} bytes before and {} after", before, free());
+    drop(again);
+    drop(again);
     // The last handle may go on a thread that never used the device.
     drop(device);
     thread::spawn(move || drop(sum)).join().unwrap();
