@@ -235,11 +235,10 @@ impl BufferView {
     /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`, and the errors of
     /// [`Buffer::write`].
     pub fn write<T: Element>(&mut self, start: usize, data: &[T]) -> Result<()> {
-        self.check_type::<T>()?;
-        self.check_elements(start, data.len())?;
-        let buffer = self.writable(size_of::<T>() * start, size_of_val(data))?;
+        self.check_write::<T>(start, data.len())?;
+        self.exclusive(PUT_AWAY)?;
         // SAFETY: nobody else has a handle.
-        unsafe { buffer.write_unchecked(start * size_of::<T>(), data) }
+        unsafe { self.buffer().write_unchecked(start * size_of::<T>(), data) }
     }
 
     /// Makes all elements `value`, on the device.
@@ -248,9 +247,9 @@ impl BufferView {
     /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`, and the errors of
     /// [`Buffer::fill`].
     pub fn fill<T: Element>(&mut self, value: T) -> Result<()> {
-        self.check_type::<T>()?;
-        let bytes = self.byte_len();
-        let buffer = self.writable(0, bytes)?;
+        self.check_write::<T>(0, self.len())?;
+        self.exclusive(PUT_AWAY)?;
+        let (buffer, bytes) = (self.buffer(), self.byte_len());
         if size_of::<T>() <= 4 {
             // SAFETY: nobody else has a handle.
             return unsafe { buffer.fill_unchecked(0..bytes, value) };
@@ -269,11 +268,11 @@ impl BufferView {
         Ok(())
     }
 
-    /// The buffer, when this was the only handle to it and these bytes may be written.
-    fn writable(&mut self, offset: usize, length: usize) -> Result<Buffer> {
-        self.buffer().check_write(offset, length, "write")?;
-        self.exclusive(PUT_AWAY)?;
-        Ok(self.buffer())
+    /// Whether these elements are `T`s that may be written.
+    pub(crate) fn check_write<T: Element>(&self, start: usize, count: usize) -> Result<()> {
+        self.check_type::<T>()?;
+        self.check_elements(start, count)?;
+        self.buffer().check_write(start * size_of::<T>(), count * size_of::<T>(), "write")
     }
 
     /// A copy of this tensor on `device`, which may be any.

@@ -199,7 +199,9 @@ mod value;
 
 // Calls in flight.
 mod async_session;
+mod async_transfer;
 mod fence;
+mod host_call;
 mod pending;
 mod reached;
 mod semaphore;
