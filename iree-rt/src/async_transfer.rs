@@ -89,9 +89,7 @@ impl BufferView {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn read_async<T: Element>(
-        &self,
-    ) -> impl Future<Output = Result<Vec<T>>> + Send + use<T> {
+    pub fn read_async<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> + Send + use<T> {
         let view = self.clone();
         async move {
             view.check_type::<T>()?;

@@ -49,10 +49,8 @@ pub(crate) async fn run<T: Send + 'static>(
 fn submit<T: Send>(device: &Device, done: &Timeline, shared: &Arc<Shared<T>>) -> Result<()> {
     let (mut semaphores, mut values) = ([done.raw()], [1]);
     let held = Arc::into_raw(shared.clone());
-    let call = sys::iree_hal_host_call_t {
-        fn_: Some(called::<T>),
-        user_data: held.cast_mut().cast(),
-    };
+    let call =
+        sys::iree_hal_host_call_t { fn_: Some(called::<T>), user_data: held.cast_mut().cast() };
     // SAFETY: device and semaphore are live, lists and arguments are copied; the call is made once,
     // for which a reference to the work is held.
     let submitted = check(unsafe {
