@@ -122,7 +122,24 @@ impl Buffer {
             )
         })
         .map_err(|e| e.context(format!("allocating {bytes} bytes on `{}`", device.uri())))?;
-        Ok(Self::own(raw, device))
+        Ok(Self::place(raw, device))
+    }
+
+    /// Takes over the only reference to a buffer that the allocator of `device` has made, which may
+    /// not say so: heap memory and imports know no device. A program that gives the buffer back in a
+    /// session of several devices would leave no trace of whose it is.
+    pub(crate) fn place(raw: *mut sys::iree_hal_buffer_t, device: &Device) -> Self {
+        let raw = NonNull::new(raw).expect("IREE returned OK with a null buffer");
+        // SAFETY: the buffer is live and nobody else has it; a placement holds no reference, and
+        // whoever has the buffer keeps the device.
+        unsafe {
+            let placement = &mut (*raw.as_ptr()).placement;
+            if placement.device.is_null() {
+                placement.device = device.raw();
+                placement.queue_affinity = u64::MAX; // IREE_HAL_QUEUE_AFFINITY_ANY
+            }
+        }
+        Self { raw, device: device.clone() }
     }
 
     /// Takes over a reference that IREE returned, to a buffer on a device of `device`'s group.

@@ -185,7 +185,7 @@ unsafe fn import_external(
         )
     });
     match imported {
-        Ok(()) => Ok(Buffer::own(raw, device)),
+        Ok(()) => Ok(Buffer::place(raw, device)),
         Err(error) => {
             // SAFETY: a failed import does not call back, and the box is still ours.
             drop(unsafe { Box::from_raw(owner) });
