@@ -18,6 +18,11 @@ fn main() {
     if driver && env::var_os("CARGO_FEATURE_CUDA").is_some() {
         println!("cargo::rustc-cfg=cuda_driver");
     }
+    println!("cargo::rustc-check-cfg=cfg(task_queue_race)");
+    let mended = env::var("DEP_IREE_MENDED").unwrap_or_default();
+    if !mended.split(',').any(|it| it == "task-queue-after-push") {
+        println!("cargo::rustc-cfg=task_queue_race");
+    }
     println!("cargo::rustc-check-cfg=cfg(vm_trace)");
     if env::var("DEP_IREE_VM_TRACE").is_ok_and(|can| can == "true") {
         println!("cargo::rustc-cfg=vm_trace");

@@ -3,13 +3,14 @@
 //! Run it with `cargo run -p iree-rt --example kernel`.
 
 use iree_rt::{
-    CompileOptions, Compiler, DeviceOptions, Instance, Kernel, Kernels, Module, Result, Session,
+    CompileOptions, Compiler, DeviceOptions, Instance, Kernel, KernelArguments, Kernels, Module,
+    Result, Session,
 };
 
 const SCALE: &str = include_str!("kernel.mlir");
 
 fn main() -> Result<()> {
-    let scale = Kernel::new(2, 2, |arguments| {
+    let run = |arguments: &KernelArguments<'_>| {
         let (length, factor) = (arguments.index(0), arguments.scalar(1) as f32);
         let (x, y) = (arguments.pointer::<f32>(0), arguments.pointer::<f32>(1));
         for i in 0..length {
@@ -17,7 +18,9 @@ fn main() -> Result<()> {
             unsafe { *y.add(i) = *x.add(i) * factor + 1. };
         }
         Ok(())
-    });
+    };
+    // SAFETY: `SCALE` calls it with two tensors and two scalars.
+    let scale = unsafe { Kernel::new(2, 2, run) };
     // The device may be given, and a module compiled before (leak checkers are slow).
     let mut arguments = std::env::args().skip(1);
     let device = Instance::get()?.device_with(

@@ -57,11 +57,13 @@
 //! # Memory
 //!
 //! Everything keeps alive what it was made from, in any order of dropping. [`Upload`] fills a
-//! large buffer in place, [`Staging`] piece by piece while the device copies, [`Buffer::import`] takes over host memory (a mapped file) without a
-//! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
+//! large buffer in place, [`Staging`] piece by piece while the device copies, [`Buffer::import`]
+//! takes over host memory (a mapped file) without a copy, and [`BufferView::from_buffer`] makes a
+//! tensor of a part of a larger buffer.
 //!
-//! A tensor is read and written by copies, or in place: [`BufferView::map_mut`] is safe, because
-//! it is for the only handle; [`BufferView::map`] trusts its caller. [`Buffer::export`] and
+//! Any handle reads, and [only the only one writes](buffer#who-may-write). A tensor is read and
+//! written by copies, in place ([`BufferView::map_mut`]; [`BufferView::map`] trusts its caller), or
+//! without blocking ([`BufferView::read_async`], `write_async`). [`Buffer::export`] and
 //! `import_…` exchange addresses with other libraries; the features `ndarray` and `dlpack` arrays.
 //! A [`Literal`] is a tensor on the host, and its text.
 //!
@@ -162,7 +164,6 @@
 //! LD_PRELOAD=$(cc -print-file-name=libasan.so) target/debug/examples/add
 //! ```
 
-#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The documentation links to what features add.
@@ -218,7 +219,7 @@ pub use hal::devices::kernel::{Kernel, KernelArguments, Kernels};
 #[cfg(feature = "profile")]
 pub use hal::devices::recorder::{DispatchCost, Profile};
 pub use hal::devices::statistics::{MemoryStatistics, MemoryUse};
-pub use hal::memory::buffer::{ALIGNMENT, Buffer, Memory};
+pub use hal::memory::buffer::{self, Buffer, Memory};
 pub use hal::memory::buffer_view::BufferView;
 pub use hal::memory::element::{Element, ElementType};
 pub use hal::memory::export::ExternalBuffer;

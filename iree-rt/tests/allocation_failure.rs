@@ -19,7 +19,7 @@ fn load_and_call(uri: &str) -> Result<()> {
     let module = unsafe { iree_rt::Module::from_bytes(kinds())? };
     let mut session = Session::builder(&device).module(module).build()?;
     let add = session.function("kinds.add")?;
-    let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
+    let mut a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
     let b = device.buffer_view(&[4], &[10f32, 20., 30., 40.])?;
     let mut call = session.prepare(&add)?;
     call.set(0, &a)?;
@@ -28,7 +28,8 @@ fn load_and_call(uri: &str) -> Result<()> {
         call.invoke(&mut session)?;
         assert_eq!(call.output_view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
     }
-    a.buffer().fill(0..16, 0u32)?;
+    drop(call);
+    a.fill(0f32)?;
     Ok(())
 }
 

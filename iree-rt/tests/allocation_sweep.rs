@@ -68,7 +68,7 @@ fn move_bytes(device: &Device) -> Result<()> {
     let literal: Literal = "2x2xi32=1 2 3 4".parse()?;
     let view = literal.to_device(device)?;
     assert_eq!(Literal::read(&view)?.to_string(), "2x2xi32=[1 2][3 4]");
-    let (from, to) = (view.buffer(), Buffer::allocate_in(device, 128, Memory::Host)?);
+    let (from, mut to) = (view.buffer(), Buffer::allocate_in(device, 128, Memory::Host)?);
     to.fill(0..128, 7u8)?;
     to.copy_from(64, &from, 0, 16)?;
     let part = to.subspan(64..80)?;

@@ -61,7 +61,7 @@ fn call_in_flight() -> Result<()> {
     assert_eq!(first.to_device(&group.device(1)?)?.read::<f32>()?, [-1., -2., -3., -4.]);
     let mut result = second.wait(limit)?.buffer_view(0)?;
     drop((second, session));
-    result.map_mut::<f32>()?[0] = 5.;
+    result.map_mut_within::<f32>(Duration::from_secs(30))?[0] = 5.;
     assert_eq!(result.read::<f32>()?, [5., 2., 3., 4.]);
     Ok(())
 }

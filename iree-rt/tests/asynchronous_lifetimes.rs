@@ -10,7 +10,8 @@ use std::task::{Context, Waker};
 use std::thread;
 
 use iree_rt::{
-    Code, CompileOptions, Device, DeviceOptions, Error, Fence, Instance, Kernel, Kernels, Session,
+    Code, CompileOptions, Device, DeviceOptions, Error, Fence, Instance, Kernel, KernelArguments,
+    Kernels, Session,
 };
 use support::in_flight::{LONG, OnWake, SHORT, ends, floats, ones, orphan, session_on};
 use support::{compile, device, module};
@@ -110,7 +111,9 @@ fn with_kernel(kernel: Kernel) -> (Device, Session) {
 
 #[test]
 fn a_kernel_fails_its_call_and_those_in_line() {
-    let failing = Kernel::new(2, 2, |_| Err(Error::new(Code::Unavailable, "not today")));
+    let run = |_: &KernelArguments<'_>| Err(Error::new(Code::Unavailable, "not today"));
+    // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
+    let failing = unsafe { Kernel::new(2, 2, run) };
     let (device, mut session) = with_kernel(failing);
     let scale = session.function("gate.scale").unwrap();
     let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
@@ -139,12 +142,14 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
         let count = ended.clone();
         let (starting, started) = mpsc::channel();
         let starting = Mutex::new(starting);
-        let slow = Kernel::new(2, 2, move |_| {
+        let run = move |_: &KernelArguments<'_>| {
             let _ = starting.lock().unwrap().send(());
             thread::sleep(SHORT);
             count.fetch_add(1, Ordering::SeqCst);
             Ok(())
-        });
+        };
+        // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
+        let slow = unsafe { Kernel::new(2, 2, run) };
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
@@ -162,10 +167,12 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
 #[test]
 fn a_waker_may_drop_the_last_handle_of_the_device() {
     ends(|| {
-        let slow = Kernel::new(2, 2, |_| {
+        let run = |_: &KernelArguments<'_>| {
             thread::sleep(SHORT);
             Ok(())
-        });
+        };
+        // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
+        let slow = unsafe { Kernel::new(2, 2, run) };
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();

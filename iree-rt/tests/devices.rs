@@ -127,12 +127,34 @@ fn a_module_for_two_devices_needs_two() {
 }
 
 #[test]
+fn a_tensor_that_comes_back_is_on_its_device() {
+    let source = "module @same {
+      func.func @same(%a: !hal.buffer_view) -> !hal.buffer_view { return %a : !hal.buffer_view }
+    }";
+    let bytes = compile(source, &CompileOptions::default());
+    for uris in [["local-task", "local-sync"], ["local-sync", "local-task"]] {
+        let group = group(&uris);
+        let (_, right) = pair(&group);
+        let mut session = Session::builder(&group).module(module(&bytes)).build().unwrap();
+        let same = session.function("same.same").unwrap();
+        let memory = memmap2::MmapMut::map_anon(64).unwrap().make_read_only().unwrap();
+        let imported = Buffer::import(&right, memory).unwrap();
+        let uploaded = iree_rt::Upload::new(&right, 64).unwrap().finish().unwrap();
+        for buffer in [imported, uploaded, Buffer::allocate(&right, 64).unwrap()] {
+            let view = buffer.view(&[16], ElementType::F32).unwrap();
+            let back = session.call(&same, [view.into()]).unwrap().buffer_view(0).unwrap();
+            assert_eq!(back.device(), &right, "{uris:?}");
+        }
+    }
+}
+
+#[test]
 fn tensors_move_between_devices() {
     let group = group(&["local-task", "local-sync"]);
     let (left, right) = pair(&group);
     let elsewhere = device("local-task");
     let numbers: Vec<i64> = (0..1000).collect();
-    let here = left.buffer_view(&[10, 100], &numbers).unwrap();
+    let mut here = left.buffer_view(&[10, 100], &numbers).unwrap();
     for to in [&left, &right, &elsewhere] {
         let there = here.to_device(to).unwrap();
         assert_eq!(there.device(), to);
@@ -144,7 +166,7 @@ fn tensors_move_between_devices() {
     }
     let empty = left.buffer_view(&[0, 3], &[0f32; 0]).unwrap();
     assert_eq!(empty.to_device(&right).unwrap().shape(), [0, 3]);
-    let (from, to) = (here.buffer(), Buffer::allocate(&right, 100).unwrap());
+    let (from, mut to) = (here.buffer(), Buffer::allocate(&right, 100).unwrap());
     to.fill(0..100, 7u8).unwrap();
     to.copy_from(10, &from, 8, 8).unwrap();
     let mut bytes = [0; 20];

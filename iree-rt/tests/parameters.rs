@@ -86,15 +86,16 @@ fn a_parameter_that_is_returned_ends_where_it_ends() {
             let index = unsafe { ParameterIndex::from_file(&path) }.unwrap();
             let mut session = build(uri, &index).unwrap();
             let weights = session.typed::<(), Tensor<f32>>("program.weights").unwrap();
-            let view = weights.call(&mut session, ()).unwrap().into_view();
+            let mut view = weights.call(&mut session, ()).unwrap().into_view();
             // It outlives all that it came from.
             drop((session, index));
             let buffer = view.buffer();
-            assert!(buffer.len() < 4096 && view.byte_len() == 12, "{buffer:?}");
-            let mut all = vec![0; buffer.len()];
+            assert!(buffer.byte_len() < 4096 && view.byte_len() == 12, "{buffer:?}");
+            let mut all = vec![0; buffer.byte_len()];
             buffer.read_into(0, &mut all).unwrap();
             let mut one = [0];
-            assert!(buffer.read_into(buffer.len(), &mut one).is_err());
+            assert!(buffer.read_into(buffer.byte_len(), &mut one).is_err());
+            drop(buffer);
             // Writing to it changes memory, or is refused; the file stays as it is.
             let _ = view.write(0, &[-1f32]);
         }

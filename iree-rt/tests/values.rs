@@ -131,7 +131,7 @@ fn lists_hold_everything() {
         panic!("{out:?}")
     };
     assert_eq!(same.read::<f32>().unwrap(), [1., 2.]);
-    assert_eq!(buffer.len(), 8);
+    assert_eq!(buffer.byte_len(), 8);
     assert_eq!((&empty[..], &bytes[..]), (&[][..], &[0, 255][..]));
     assert_eq!(reference.downcast_ref::<u8>(), Some(&7));
     assert!(none.is_empty());

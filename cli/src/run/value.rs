@@ -148,7 +148,7 @@ impl HostValue {
         Ok(match self {
             Self::Tensor(literal) => literal.to_device(device)?.into(),
             Self::Buffer(literal) => {
-                let buffer = Buffer::allocate(device, literal.bytes().len())?;
+                let mut buffer = Buffer::allocate(device, literal.bytes().len())?;
                 buffer.write(0, literal.bytes())?;
                 buffer.into()
             }
@@ -178,7 +178,7 @@ impl HostValue {
         match value {
             Value::BufferView(view) => Ok(Self::Tensor(Literal::read(view)?)),
             Value::Buffer(buffer) => {
-                let mut bytes = vec![0; buffer.len()];
+                let mut bytes = vec![0; buffer.byte_len()];
                 buffer.read_into(0, &mut bytes)?;
                 Ok(Self::Buffer(Literal::new(vec![bytes.len()], ElementType::I8, bytes)?))
             }

@@ -7,6 +7,7 @@ use crate::base::error::{Code, Error, Result};
 use crate::calls::outputs::Outputs;
 use crate::calls::pending;
 use crate::calls::session::Session;
+use crate::hal::devices::device_group::EnterOnDrop;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::vm::function::Function;
 use crate::vm::list::List;
@@ -46,6 +47,7 @@ use crate::vm::value::Value;
 /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 pub struct Call {
+    _enter: EnterOnDrop,
     /// The arguments, and room for two fences behind them when the function takes those.
     inputs: List,
     /// Arguments that the program may change, to be passed anew each time.
@@ -61,6 +63,7 @@ impl Call {
     pub(crate) fn new(function: Function) -> Result<Self> {
         let fences = if function.coarse_fences() { 2 } else { 0 };
         Ok(Self {
+            _enter: EnterOnDrop::new(function.device().group()),
             inputs: List::nulls(function.arguments().len() + fences)?,
             fresh: Vec::new(),
             set: 0,
@@ -83,6 +86,8 @@ impl Call {
     pub fn set(&mut self, index: usize, value: impl Into<Value>) -> Result<()> {
         let value = value.into();
         self.check(index, &value)?;
+        // What was set before may go, with its memory.
+        self.outputs.device().group().enter();
         let fresh = match value {
             Value::BufferView(view) => {
                 self.inputs.put(index, view)?;

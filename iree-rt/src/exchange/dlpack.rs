@@ -161,7 +161,7 @@ impl BufferView {
             return Err(Error::invalid("a DLPack tensor without data"));
         };
         if !device.is_local() || !(data.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
-            let copy = Buffer::allocate(device, bytes)?;
+            let mut copy = Buffer::allocate(device, bytes)?;
             // SAFETY: by the contract of this function, the data has as many bytes.
             copy.write(0, unsafe { std::slice::from_raw_parts(data.as_ptr(), bytes) })?;
             return copy.view(&shape, ty);

@@ -72,7 +72,7 @@ impl Literal {
     /// # Errors
     /// Allocation and transfer errors of the device.
     pub fn to_device(&self, device: &Device) -> Result<BufferView> {
-        let buffer = Buffer::allocate(device, self.bytes.len())?;
+        let mut buffer = Buffer::allocate(device, self.bytes.len())?;
         buffer.write(0, &self.bytes)?;
         BufferView::from_buffer(&buffer, 0, &self.shape, self.element_type)
     }

@@ -86,9 +86,10 @@ impl Module {
     /// # Safety
     /// A module is native code that will run in this process, and its bytecode is only partly
     /// verified: the bytes come from a compiler that the caller trusts, for a CPU or GPU of the
-    /// features of this one, and do not write to arguments that are read-only. It calls each
-    /// [`Kernel`](crate::Kernel) of its devices with the arguments that the kernel declares and
-    /// expects.
+    /// features of this one. It writes to no argument that is read-only, and updates one in place
+    /// only where whoever calls it [knows](crate::buffer#who-may-write), and keeps others from that
+    /// memory meanwhile. Where it calls a [`Kernel`](crate::Kernel) of a device, it passes what the
+    /// maker of the kernel has [vouched](crate::Kernel::new) for.
     pub unsafe fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
             return Err(Error::invalid("no bytes: not an IREE module (.vmfb)"));

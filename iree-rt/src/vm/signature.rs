@@ -195,6 +195,8 @@ fn parse_tensor(text: &str) -> Option<ValueType> {
         rest = tail;
     }
     let name = match rest {
+        "si2" | "ui2" => "i2",
+        "si4" | "ui4" => "i4",
         "si8" | "ui8" => "i8",
         "si16" | "ui16" => "i16",
         "si32" | "ui32" => "i32",

@@ -110,6 +110,22 @@ impl DeviceGroup {
     }
 }
 
+/// Readies the thread that drops it for the release of memory of the group: the field before those
+/// that may hold the last references to buffers, which IREE releases by itself.
+pub(crate) struct EnterOnDrop(DeviceGroup);
+
+impl EnterOnDrop {
+    pub(crate) fn new(group: &DeviceGroup) -> Self {
+        Self(group.clone())
+    }
+}
+
+impl Drop for EnterOnDrop {
+    fn drop(&mut self) {
+        self.0.enter();
+    }
+}
+
 impl From<&Self> for DeviceGroup {
     fn from(group: &Self) -> Self {
         group.clone()

@@ -19,10 +19,8 @@ type Function = dyn Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync;
 
 /// A Rust function for compiled code to call, with the signature that the code is compiled for.
 ///
-/// Such code passes untyped words, so that the declared signature has to be that of every
-/// `iree_codegen.ukernel.generic` of the name: tensors first (`ins`, then `outs`), then scalars
-/// of type `index` or `i64` (smaller ones share words and would be misread). That it is, is part
-/// of what the caller of [`Module::from_bytes`](crate::Module::from_bytes) vouches for.
+/// Such code passes untyped words, and nothing checks them: a kernel's own claim decides what is
+/// read of them as a pointer. So making one is `unsafe`, and opening a device with it is not.
 ///
 /// Calls come from worker threads, several at a time, one for each workgroup of the dispatch.
 /// A worker of `local-task` has 128 KiB of stack, of which compiled code may use 32, and treats
@@ -38,17 +36,28 @@ pub struct Kernel {
 impl Kernel {
     /// A kernel that takes `tensors` tensors without strides (`strided_dims([[], ..])`), then
     /// `scalars` scalars.
-    pub fn new(
+    ///
+    /// # Safety
+    /// On every device that is opened with the kernel ([`Kernels::with`] gives it its name), each
+    /// `iree_codegen.ukernel.generic` of that name, in every module that is loaded, passes exactly
+    /// this signature: tensors first (`ins`, then `outs`), then scalars of type `index` or `i64`
+    /// (smaller ones share words and would be misread). And `function` reads and writes no more
+    /// of the tensors than such a call gives it.
+    pub unsafe fn new(
         tensors: usize,
         scalars: usize,
         function: impl Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self::with_strides(&vec![0; tensors], scalars, function)
+        // SAFETY: by the contract of this function.
+        unsafe { Self::with_strides(&vec![0; tensors], scalars, function) }
     }
 
     /// A kernel that takes tensors with as many strides each as `strides` says, the lengths of
     /// the graph's `strided_dims`, then `scalars` scalars.
-    pub fn with_strides(
+    ///
+    /// # Safety
+    /// As [`new`](Self::new).
+    pub unsafe fn with_strides(
         strides: &[usize],
         scalars: usize,
         function: impl Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync + 'static,
@@ -159,16 +168,18 @@ impl fmt::Debug for KernelArguments<'_> {
 /// lives.
 ///
 /// ```
-/// use iree_rt::{DeviceOptions, Kernel, Kernels};
+/// use iree_rt::{DeviceOptions, Kernel, KernelArguments, Kernels};
 ///
-/// let negate = Kernel::new(2, 1, |arguments| {
+/// let negate = |arguments: &KernelArguments<'_>| {
 ///     let (from, to) = (arguments.pointer::<f32>(0), arguments.pointer::<f32>(1));
 ///     for i in 0..arguments.index(0) {
 ///         // SAFETY: the graph passes two tensors of f32 and their common length.
 ///         unsafe { *to.add(i) = -*from.add(i) };
 ///     }
 ///     Ok(())
-/// });
+/// };
+/// // SAFETY: graphs for this device call `negate` with two tensors and one scalar.
+/// let negate = unsafe { Kernel::new(2, 1, negate) };
 /// let kernels = Kernels::new().with("negate", negate);
 /// let options = DeviceOptions::default().kernels(kernels);
 /// # let _ = options;

@@ -16,6 +16,7 @@
 
 mod file;
 
+use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
@@ -66,11 +67,12 @@ pub(crate) struct Recorder(Arc<Sink>);
 /// An `iree_hal_profile_sink_t`, which begins with a resource.
 #[repr(C)]
 struct Sink {
-    resource: sys::iree_hal_resource_t,
+    /// IREE counts in it, behind the shared references that there are to the sink.
+    resource: UnsafeCell<sys::iree_hal_resource_t>,
     state: Mutex<State>,
 }
 
-// SAFETY: IREE counts references atomically and never writes the vtable; the rest is a mutex.
+// SAFETY: IREE counts references atomically and nobody writes the vtable; the rest is a mutex.
 unsafe impl Send for Sink {}
 // SAFETY: as above.
 unsafe impl Sync for Sink {}
@@ -90,7 +92,7 @@ impl Recorder {
             State { file, names: HashMap::new(), costs: HashMap::new(), rest: Rest::default() };
         let resource =
             sys::iree_hal_resource_t { ref_count: 1, vtable: (&raw const VTABLE).cast::<c_void>() };
-        let sink = Arc::new(Sink { resource, state: Mutex::new(state) });
+        let sink = Arc::new(Sink { resource: resource.into(), state: Mutex::new(state) });
         let raw = Arc::into_raw(sink.clone()).cast_mut().cast::<sys::iree_hal_profile_sink_t>();
         let options = sys::iree_hal_device_profiling_options_t {
             data_families: u64::from(sys::IREE_HAL_DEVICE_PROFILING_DATA_HOST_EXECUTION_EVENTS),

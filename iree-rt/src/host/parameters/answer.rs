@@ -6,6 +6,7 @@ use std::ptr;
 use iree_sys as sys;
 
 use super::index::ParameterIndex;
+use super::lending::Lending;
 use super::provider::{ParameterProvider, Provider, Source};
 use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
@@ -68,7 +69,7 @@ unsafe fn name<'a>(view: sys::iree_string_view_t) -> Result<&'a str> {
 ///
 /// # Safety
 /// `enumerator` lists `count` parameters, and is live as long as the names are used.
-unsafe fn spans<'a>(
+pub(super) unsafe fn spans<'a>(
     count: usize,
     enumerator: sys::iree_io_parameter_enumerator_t,
 ) -> impl Iterator<Item = Result<(&'a str, sys::iree_io_parameter_span_t)>> {
@@ -208,9 +209,16 @@ unsafe extern "C" fn load(
     // IREE hands out memory of the index itself where it can, also to a program that is about to
     // change it: such a program gets its own.
     let immutable = params.usage & sys::IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE != 0;
-    // SAFETY: all arguments are those of this call, passed on.
+    // SAFETY: all arguments are those of this call, passed on; `lending` outlives it.
     unsafe {
+        let lending = match source(raw) {
+            Source::Index { index, .. } if immutable => {
+                Some(Lending { index, enumerator, emitter })
+            }
+            _ => None,
+        };
         answer(raw, scope, count, enumerator, immutable, |inner, enumerator| {
+            let emitter = lending.as_ref().map_or(emitter, Lending::emitter);
             sys::iree_io_parameter_provider_load(
                 inner, device, affinity, wait, signal, scope, params, count, enumerator, emitter,
             )

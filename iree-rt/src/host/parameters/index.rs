@@ -125,6 +125,15 @@ impl ParameterIndex {
         }
     }
 
+    /// Whether the bytes of the parameter `name` are those at `address`.
+    pub(super) fn is_at(&self, name: &str, address: *const u8) -> bool {
+        let entry = self.lookup(name);
+        entry.is_some_and(|entry| match Stored::of(&entry) {
+            Stored::Bytes(stored) => stored.as_ptr() == address,
+            Stored::Splat(_) => false,
+        })
+    }
+
     /// Whether there is a splat that devices cannot fill a buffer with.
     pub(super) fn has_wide_splats(&self) -> Result<bool> {
         for at in 0..self.len() {

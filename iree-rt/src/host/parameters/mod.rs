@@ -9,6 +9,7 @@ mod answer;
 mod archive;
 mod formats;
 mod index;
+mod lending;
 mod memory;
 mod provider;
 
