@@ -215,7 +215,7 @@ pub use buffer::{Buffer, Memory};
 pub use buffer_view::BufferView;
 pub use call::Call;
 pub use canceller::Canceller;
-pub use compiler::{CompileLimits, CompileOptions, Compiler};
+pub use compiler::{CompileLimits, CompileOptions, Compiler, InputType, OptLevel, Source};
 pub use device::{Device, DeviceOptions};
 pub use device_group::DeviceGroup;
 pub use driver::{DeviceInfo, DriverInfo};
