@@ -1,6 +1,7 @@
 //! Literals: tensors on the host, and their text (`2x2xf32=[[1 2][3 4]]`), as IREE's tools write
 //! them.
 
+mod npy;
 mod parse;
 
 use std::fmt;
