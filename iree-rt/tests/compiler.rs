@@ -112,12 +112,14 @@ fn options_are_taken_by_the_compiler_and_once() {
     let options = CompileOptions::default()
         .opt_level(OptLevel::O3)
         .opt_level(OptLevel::O2)
-        .data_tiling(true)
+        .data_tiling(false)
+        .fast()
         .input_type(InputType::Auto)
         .async_external()
         .target_cpu("generic");
     let count = |name: &str| options.flags.iter().filter(|flag| flag.starts_with(name)).count();
     assert_eq!(count("--iree-opt-level="), 1);
+    assert_eq!(count("--iree-opt-data-tiling="), 1);
     assert_eq!(count("--iree-llvmcpu-target-cpu="), 1);
     let mut all = vec![options];
     all.extend(

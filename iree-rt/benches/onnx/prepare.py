@@ -207,18 +207,21 @@ def line_convolution(graph, node):
     kind = attributes(node)
     if weight is None or shape[0] != 1 or kind.get("group", 1) != 1:
         return None
-    # A picture of one row is a line, too.
-    if any(size != 1 for size in shape[2:-1]) or any(size != 1 for size in weight.shape[2:-1]):
+    # A picture of one row or one column is a line, too.
+    sizes, kernels = shape[2:], weight.shape[2:]
+    along = [axis for axis, size in enumerate(kernels) if size > 1]
+    if len(along) != 1 or any(n != 1 for axis, n in enumerate(sizes) if axis != along[0]):
         return None
-    rank = len(shape) - 2
+    rank, along = len(sizes), along[0]
     pads = kind.get("pads", [0] * 2 * rank)
-    before, after = pads[rank - 1], pads[-1]
+    before, after = pads[along], pads[rank + along]
     if sum(pads) != before + after:
         return None
-    filters, channels, kernel = weight.shape[0], weight.shape[1], weight.shape[-1]
-    stride, dilation = kind.get("strides", [1])[-1], kind.get("dilations", [1])[-1]
-    rows = (shape[-1] + before + after - dilation * (kernel - 1) - 1) // stride + 1
-    if kernel == 1 or rows * channels * kernel > MOST_WINDOWS:
+    filters, channels, kernel = weight.shape[0], weight.shape[1], kernels[along]
+    stride = kind.get("strides", [1] * rank)[along]
+    dilation = kind.get("dilations", [1] * rank)[along]
+    rows = (sizes[along] + before + after - dilation * (kernel - 1) - 1) // stride + 1
+    if rows * channels * kernel > MOST_WINDOWS:
         return None
     out = node.output[0]
 
@@ -230,7 +233,7 @@ def line_convolution(graph, node):
         return output
 
     nodes, name = [], node.input[0]
-    line = np.array([1, channels, shape[-1]], np.int64)
+    line = np.array([1, channels, sizes[along]], np.int64)
     if rank > 1:
         name = op("Reshape", [name, constant("line", line)], out + "_line")
     if before or after:
@@ -246,7 +249,8 @@ def line_convolution(graph, node):
     weight = constant("weight", weight.reshape(filters, channels * kernel).T)
     product = op("Gemm", [flat, weight, *node.input[2:]], out + "_product")
     back = op("Transpose", [product], out + "_back", perm=[1, 0])
-    whole = np.array([1, filters, *[1] * (rank - 1), rows], np.int64)
+    whole = [1, filters] + [rows if axis == along else 1 for axis in range(rank)]
+    whole = np.array(whole, np.int64)
     op("Reshape", [back, constant("whole", whole)], out)
     return nodes
 
