@@ -236,7 +236,7 @@ pub use host::native::NativeModule;
 pub use host::parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
 pub use iree_sys::IREE_VERSION;
 #[cfg(feature = "compiler")]
-pub use tools::compiler::{CompileLimits, CompileOptions, Compiler};
+pub use tools::compiler::{CompileLimits, CompileOptions, Compiler, InputType, OptLevel, Source};
 pub use vm::function::{Function, FunctionInfo};
 pub use vm::module::Module;
 pub use vm::reference::Reference;

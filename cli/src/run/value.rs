@@ -6,7 +6,6 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use iree_rt::{Buffer, Device, ElementType, Literal, Value, ValueType};
 
 use super::files::{Files, Sink};
-use super::npy;
 
 /// An argument or result on the host.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +71,7 @@ fn parse_one(
                     Some(ValueType::Tensor { element_type, .. }) => Some(*element_type),
                     _ => None,
                 };
-                let literal = npy::read(file, declared).with_context(|| path.to_owned())?;
+                let literal = Literal::read_npy(file, declared).with_context(|| path.to_owned())?;
                 values.push(match types.get(values.len()) {
                     Some(ValueType::Scalar(scalar)) => {
                         let one = literal.shape().is_empty();
@@ -223,7 +222,7 @@ impl HostValue {
         };
         let literal = literal.context("the result has no bytes to write")?;
         if sink.path().ends_with(".npy") {
-            npy::write(&mut sink, literal)?
+            literal.write_npy(&mut sink)?
         } else {
             sink.write_all(literal.bytes())?
         }

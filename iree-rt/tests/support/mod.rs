@@ -8,7 +8,7 @@ pub mod parameters;
 
 use std::sync::OnceLock;
 
-use iree_rt::{Code, CompileOptions, Compiler, Device, Instance, Module, Result, Session};
+use iree_rt::{Code, CompileOptions, Compiler, Device, Instance, Module, Result, Session, Source};
 use iree_sys::allocator::{fail_after, failure_pending, usage};
 
 pub const BOTH_CPU_DEVICES: [&str; 2] = ["local-task", "local-sync"];
@@ -69,7 +69,7 @@ module @other {
 }
 "#;
 
-pub fn compile(source: &str, options: &CompileOptions) -> Vec<u8> {
+pub fn compile<'a>(source: impl Into<Source<'a>>, options: &CompileOptions) -> Vec<u8> {
     Compiler::find().unwrap().compile(source, options).unwrap()
 }
 

@@ -1,18 +1,21 @@
-//! The compiler: from MLIR text to a module.
+//! The compiler: from MLIR to a module.
 //!
 //! One interface over two ways to run it: the program `iree-compile`, which can crash without
 //! harm, and `libIREECompiler.so` inside this process, which starts faster.
 
+mod diagnostics;
 mod library;
 mod limits;
 mod locate;
 mod options;
 mod process;
+mod source;
 
 use std::path::{Path, PathBuf};
 
 pub use limits::CompileLimits;
-pub use options::CompileOptions;
+pub use options::{CompileOptions, InputType, OptLevel};
+pub use source::Source;
 
 use crate::base::error::Result;
 use library::Library;
@@ -108,16 +111,24 @@ impl Compiler {
         }
     }
 
-    /// Compiles MLIR text to the bytes of a module (`.vmfb`).
+    /// Compiles MLIR to the bytes of a module (`.vmfb`): text (`&str`), text or bytecode (`&[u8]`),
+    /// or a file of either (`&Path`).
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Code::InvalidArgument) when the compiler refuses the text or a
-    /// flag, with its diagnostics; [`Internal`](crate::Code::Internal) when it crashes.
-    pub fn compile(&self, source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
+    /// [`InvalidArgument`](crate::Code::InvalidArgument) when the compiler refuses the source or a
+    /// flag, with its diagnostics; [`Internal`](crate::Code::Internal) when it crashes; those of
+    /// reading a file, with its path.
+    pub fn compile<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        options: &CompileOptions,
+    ) -> Result<Vec<u8>> {
+        let source = source.into();
         match &self.0 {
-            Kind::Process(program) => program.compile(source, options, &CompileLimits::default()),
-            Kind::Library(library) => library.compile(source, options),
+            Kind::Process(program) => program.compile(&source, options, &CompileLimits::default()),
+            Kind::Library(library) => library.compile(&source, options),
         }
+        .map_err(|e| diagnostics::explain(e, &source))
     }
 
     /// As [`compile`](Self::compile), but gives up when `limits` say so.
@@ -128,15 +139,17 @@ impl Compiler {
     /// # Errors
     /// As [`compile`](Self::compile); [`Cancelled`](crate::Code::Cancelled) and
     /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded) when it gives up.
-    pub fn compile_within(
+    pub fn compile_within<'a>(
         &self,
-        source: &str,
+        source: impl Into<Source<'a>>,
         options: &CompileOptions,
         limits: &CompileLimits,
     ) -> Result<Vec<u8>> {
+        let source = source.into();
         match &self.0 {
-            Kind::Process(program) => program.compile(source, options, limits),
-            Kind::Library(library) => library.compile_within(source, options, limits),
+            Kind::Process(program) => program.compile(&source, options, limits),
+            Kind::Library(library) => library.compile_within(&source, options, limits),
         }
+        .map_err(|e| diagnostics::explain(e, &source))
     }
 }
