@@ -26,8 +26,8 @@
 //!
 //! // Any function, arguments checked by each call:
 //! let add = session.function("gate.add")?;
-//! let out = session.call(&add, [(&a).into(), (&b).into()])?;
-//! assert_eq!(out.buffer_view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
+//! let out = session.call(&add, [&a, &b])?;
+//! assert_eq!(out.view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
 //!
 //! // Types checked once, at look-up:
 //! let add = session.typed::<(Tensor<f32>, Tensor<f32>), Tensor<f32>>("gate.add")?;
@@ -40,10 +40,9 @@
 //! call.set(1, &b)?;
 //! for _ in 0..3 {
 //!     call.invoke(&mut session)?;
-//!     let sum = call.output(0)?;
-//!     call.set(1, sum)?;
+//!     call.set(1, call.outputs().get(0)?)?;
 //! }
-//! assert_eq!(call.output_view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
+//! assert_eq!(call.outputs().view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
 //! # Ok(()) }
 //! # #[cfg(not(feature = "link"))] fn main() {}
 //! ```
@@ -174,6 +173,7 @@ mod upload;
 
 // Programs.
 pub mod compiler;
+mod extents;
 mod function;
 mod module;
 mod signature;
@@ -187,10 +187,12 @@ mod session_builder;
 mod trace;
 
 // Calls.
+mod arguments;
 mod call;
 mod list;
 mod outputs;
 mod reference;
+mod results;
 mod typed;
 mod typed_function;
 mod value;
@@ -210,6 +212,7 @@ mod raw;
 #[allow(dead_code)]
 mod misuse;
 
+pub use arguments::{Argument, Arguments};
 pub use async_session::{AsyncSession, Running};
 pub use buffer::{Buffer, Memory};
 pub use buffer_view::BufferView;
@@ -231,13 +234,14 @@ pub use kernel::{Kernel, KernelArguments, Kernels};
 pub use literal::Literal;
 pub use mapping::{Mapped, MappedMut};
 pub use module::Module;
-pub use native::NativeModule;
+pub use native::{FromArguments, IntoResults, NativeModule};
 pub use outputs::Outputs;
 pub use parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
 pub use pending::{Pending, TypedPending};
 pub use profile::{DispatchCost, Profile};
 pub use reached::Reached;
 pub use reference::Reference;
+pub use results::Results;
 pub use semaphore::Semaphore;
 pub use session::Session;
 pub use session_builder::SessionBuilder;
@@ -245,7 +249,7 @@ pub use signature::{ScalarType, Signature, ValueType};
 pub use staging::Staging;
 pub use statistics::{MemoryStatistics, MemoryUse};
 pub use typed::{Tensor, Typed};
-pub use typed_function::{Parameters, Results, TypedFunction};
+pub use typed_function::TypedFunction;
 pub use upload::Upload;
 pub use value::Value;
 

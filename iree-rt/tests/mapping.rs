@@ -84,7 +84,7 @@ fn arguments_and_results_are_shared_while_a_call_holds_them() {
         call.set(1, &b).unwrap();
         in_use(a.map_mut::<f32>().unwrap_err());
         call.invoke(&mut session).unwrap();
-        let mut sum = call.output_view(0).unwrap();
+        let mut sum = call.outputs().view(0).unwrap();
         in_use(sum.map_mut::<f32>().unwrap_err());
         drop(call);
         a.map_mut::<f32>().unwrap()[0] = 5.;
@@ -110,13 +110,13 @@ fn state_of_a_session_is_not_mapped() {
     for uri in DEVICES {
         let mut session = session(uri);
         let step = session.function("kinds.step").unwrap();
-        let mut count = session.call(&step, [1.into()]).unwrap().buffer_view(0).unwrap();
+        let mut count = session.call(&step, [1]).unwrap().view(0).unwrap();
         // Either the module has a copy, or it says that the memory is in use.
         match count.map_mut::<i32>() {
             Ok(mut map) => map[0] = 100,
             Err(error) => in_use(error),
         }
-        let count = session.call(&step, [1.into()]).unwrap().buffer_view(0).unwrap();
+        let count = session.call(&step, [1]).unwrap().view(0).unwrap();
         assert_eq!(count.read::<i32>().unwrap(), [2]);
     }
 }
@@ -131,7 +131,7 @@ fn a_call_in_flight_holds_its_arguments() {
     let negate = session.function("other.negate").unwrap();
     let mut a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
     let (go, ready) = Fence::new(&device).unwrap();
-    let pending = session.call_async(&negate, [(&a).into()], Some(&ready)).unwrap();
+    let pending = session.call_async(&negate, [&a], Some(&ready)).unwrap();
     in_use(a.map_mut::<f32>().unwrap_err());
     let mut early = pending.early(0).unwrap().into_buffer_view().unwrap();
     in_use(early.map_mut::<f32>().unwrap_err());

@@ -31,7 +31,7 @@ fn from_a_mapped_file() {
     drop(file);
     let add = session.function("kinds.add").unwrap();
     let x = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
-    let sum = session.call(&add, [(&x).into(), x.into()]).unwrap().buffer_view(0).unwrap();
+    let sum = session.call(&add, [&x, &x]).unwrap().view(0).unwrap();
     assert_eq!(sum.read::<f32>().unwrap(), [2.; 4]);
 }
 
@@ -150,7 +150,7 @@ fn a_constant_result_outlives_its_session() {
         let mut session =
             Session::builder(&device(uri)).module(load(&bytes).unwrap()).build().unwrap();
         let constant = session.function("fixed.constant").unwrap();
-        let view = session.call(&constant, []).unwrap().buffer_view(0).unwrap();
+        let view = session.call(&constant, ()).unwrap().view(0).unwrap();
         drop((session, constant));
         assert_eq!(view.read::<f32>().unwrap(), numbers, "{uri}");
     }

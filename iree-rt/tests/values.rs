@@ -225,7 +225,7 @@ fn lists_are_passed_by_value() {
         // The program changes its copy, and gets a new one the next time.
         prepared.set(1, x).unwrap();
         prepared.invoke(&mut session).unwrap();
-        assert_eq!(ints(prepared.output(0).unwrap()), [1, x]);
+        assert_eq!(ints(prepared.outputs().get(0).unwrap()), [1, x]);
     }
     // A result that the program keeps and changes stays as it was returned.
     let keep = session.function("lists.keep").unwrap();

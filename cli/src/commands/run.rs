@@ -205,7 +205,7 @@ mod call {
             writeln!(io::stdout(), "EXEC @{name}")?;
             call.invoke(&mut session)?;
             let results = (0..function.results().len())
-                .map(|index| HostValue::read(&call.output(index)?))
+                .map(|index| HostValue::read(&call.outputs().get(index)?))
                 .collect::<Result<Vec<_>>>()?;
             match expected {
                 Some(expected) => self.compare(&expected, &results),

@@ -14,6 +14,7 @@ use crate::callback;
 use crate::device::Device;
 use crate::driver::text;
 use crate::error::{Code, Error, Result};
+use crate::function::ASYNC;
 use crate::instance::Instance;
 use crate::module::VmModule;
 use crate::reference::RawReference;
@@ -79,8 +80,6 @@ fn forms(functions: &[Export]) -> Vec<Form> {
     }
     forms.into_values().collect()
 }
-
-const ASYNC: &str = "$async";
 
 /// What a module of the VM is made of, with the tables that IREE reads.
 struct Loaded {

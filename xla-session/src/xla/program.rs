@@ -229,7 +229,7 @@ impl Program {
         let answer = match self.places.given {
             Some(_) => memory.answer(at.slot, all_logits),
             None => {
-                let [token, logits] = [call.output_view(0)?, call.output_view(1)?];
+                let [token, logits] = [call.outputs().view(0)?, call.outputs().view(1)?];
                 Answer { token, logits, all_logits }
             }
         };
