@@ -124,7 +124,8 @@ impl Extent {
             Ok(Self::Any)
         } else if let Ok(extent) = text.parse() {
             Ok(Self::Fixed(extent))
-        } else if text.starts_with(|c: char| c.is_alphabetic() || c == '_') && text.chars().all(name)
+        } else if text.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && text.chars().all(name)
         {
             Ok(Self::Named(text.into()))
         } else {
@@ -194,6 +195,9 @@ mod tests {
         let two = Extents::parse("n;n").unwrap();
         assert_eq!(two.check_ranks(&[Some(1), None]), Ok(()));
         assert_eq!(two.check_ranks(&[Some(1)]).unwrap_err(), "it is of 2 arguments, not 1");
-        assert_eq!(two.check_ranks(&[Some(1), Some(2)]).unwrap_err(), "argument 1 has rank 2, not 1");
+        assert_eq!(
+            two.check_ranks(&[Some(1), Some(2)]).unwrap_err(),
+            "argument 1 has rank 2, not 1"
+        );
     }
 }

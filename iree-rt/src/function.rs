@@ -149,15 +149,29 @@ impl Function {
         device: Device,
     ) -> Result<Self> {
         // SAFETY: by the contract of this function.
-        let (module, mut info) =
+        let (module, info) =
             unsafe { (text(sys::iree_vm_module_name(raw.module)), FunctionInfo::of(&raw)?) };
-        let (plain, fenced) = if info.coarse_fences {
-            (None, Some(raw))
-        } else {
-            // SAFETY: as above.
-            (Some(raw), unsafe { async_form(&raw, &info)? })
+        let found = (raw, info);
+        let other = match found.1.name.strip_suffix(ASYNC) {
+            Some(plain) => plain.to_owned(),
+            None => format!("{}{ASYNC}", found.1.name),
         };
-        info.coarse_fences = fenced.is_some();
+        // SAFETY: as above.
+        let other = unsafe { export(&raw, &other)? };
+        // By either name it is the same function, so that what checks its arguments does.
+        let (plain, fenced) = match other {
+            Some(other) if other.1.is_async_form_of(&found.1) => (Some(found), Some(other)),
+            Some(other) if found.1.is_async_form_of(&other.1) => (Some(other), Some(found)),
+            _ if found.1.coarse_fences => (None, Some(found)),
+            _ => (Some(found), None),
+        };
+        let (plain, plain_info) = plain.unzip();
+        let (fenced, fenced_info) = fenced.unzip();
+        let coarse_fences = fenced.is_some();
+        let extents = [&plain_info, &fenced_info].into_iter().flatten().map(|info| &info.extents);
+        let extents = extents.cloned().find(|extents| !extents.is_empty()).unwrap_or_default();
+        let info = plain_info.or(fenced_info).expect("one of them is what was found");
+        let info = FunctionInfo { coarse_fences, extents, ..info };
         Ok(Self(Arc::new(Inner { plain, fenced, session, module, info, device })))
     }
 
@@ -225,28 +239,27 @@ impl Function {
     }
 }
 
-/// The form of `plain` that takes fences, where its module has one.
+/// The function `name` that the module of `beside` exports, if it does.
 ///
 /// # Safety
-/// `plain` is a function of a live module, and `info` is of it.
-unsafe fn async_form(
-    plain: &sys::iree_vm_function_t,
-    info: &FunctionInfo,
-) -> Result<Option<sys::iree_vm_function_t>> {
-    let name = format!("{}{ASYNC}", info.name);
+/// `beside` is a function of a live module.
+unsafe fn export(
+    beside: &sys::iree_vm_function_t,
+    name: &str,
+) -> Result<Option<(sys::iree_vm_function_t, FunctionInfo)>> {
     let mut raw = sys::iree_vm_function_t::default();
     // SAFETY: the module is live; the text is only read during the call.
     let found = check(unsafe {
         sys::iree_vm_module_lookup_function_by_name(
-            plain.module,
+            beside.module,
             sys::IREE_VM_FUNCTION_LINKAGE_EXPORT,
-            sys::iree_make_string_view(&name),
+            sys::iree_make_string_view(name),
             &mut raw,
         )
     });
     match found {
         // SAFETY: as above.
-        Ok(()) => Ok(unsafe { FunctionInfo::of(&raw)? }.is_async_form_of(info).then_some(raw)),
+        Ok(()) => Ok(Some((raw, unsafe { FunctionInfo::of(&raw)? }))),
         Err(error) if error.code() == Code::NotFound => Ok(None),
         Err(error) => Err(error),
     }

@@ -223,9 +223,8 @@ impl Module {
                 functions.push(info);
             }
         }
-        let of_plain = |info: &FunctionInfo| {
-            functions.iter().position(|plain| info.is_async_form_of(plain))
-        };
+        let of_plain =
+            |info: &FunctionInfo| functions.iter().position(|plain| info.is_async_form_of(plain));
         let paired: Vec<_> = functions.iter().map(of_plain).collect();
         for &plain in paired.iter().flatten() {
             functions[plain].coarse_fences = true;

@@ -16,10 +16,10 @@ use crate::function::Function;
 use crate::list::List;
 use crate::outputs::Outputs;
 use crate::reached::Reached;
+use crate::results::Results;
 use crate::semaphore::Timeline;
 use crate::session::Session;
 use crate::timepoint::Timepoint;
-use crate::results::Results;
 use crate::typed_function::TypedFunction;
 use crate::value::Value;
 

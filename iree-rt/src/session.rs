@@ -136,7 +136,8 @@ impl Session {
         &self.modules
     }
 
-    /// The function of full name `module.function`.
+    /// The function of full name `module.function`. (A form `module.function$async` beside it is the
+    /// same function.)
     ///
     /// A program may say which of its arguments' dynamic dimensions are equal, which every call
     /// checks: see [`Module::from_bytes`](Module::from_bytes#what-a-program-says-of-its-arguments).
@@ -212,10 +213,10 @@ impl Session {
     /// # Errors
     /// [`NotFound`](Code::NotFound) for one of a function that there is not.
     pub(crate) fn set_validators(&mut self, validators: Validators) -> Result<()> {
-        for name in validators.keys() {
-            self.function(name).map_err(|e| e.context("validating arguments"))?;
+        for (name, validator) in validators {
+            let function = self.function(&name).map_err(|e| e.context("validating arguments"))?;
+            self.validators.insert(function.name(), validator);
         }
-        self.validators = validators;
         Ok(())
     }
 
@@ -255,7 +256,11 @@ impl Session {
             let untold = function.arguments().contains(&ValueType::Reference(None));
             if untold && e.code() == Code::InvalidArgument {
                 // The program checked by itself what it does not tell, and does not know its names.
-                return e.context(format!("calling `{}` with {}", function.name(), given(inputs, function)));
+                return e.context(format!(
+                    "calling `{}` with {}",
+                    function.name(),
+                    given(inputs, function)
+                ));
             }
             e.context(format!("calling `{}`", function.name()))
         })

@@ -356,11 +356,8 @@ fn hal_module(instance: &Instance, device: &Device, on_trace: Option<OnTrace>) -
 fn check_parameters(modules: &[Module]) -> Result<()> {
     for module in modules {
         if module.takes_parameters()? {
-            let what = "takes parameters, and the session was given none";
-            return Err(Error::new(
-                Code::NotFound,
-                format!("loading modules: module `{}` {what}", module.name()),
-            ));
+            let what = "a module takes parameters, and the session was given none";
+            return Err(Error::new(Code::NotFound, format!("loading `{}`: {what}", module.name())));
         }
     }
     Ok(())

@@ -286,18 +286,21 @@ module @torch_program {
     let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
     let functions = ["main", "main$async"]
         .map(|name| session.function(&format!("torch_program.{name}")).unwrap());
-    assert_eq!(functions.each_ref().map(|f| f.coarse_fences()), [false, true]);
+    // One function, which may be called either way.
+    assert!(functions.iter().all(|function| function.coarse_fences()));
     for function in &functions {
         assert_eq!(function.arguments().len(), 2);
         let out = session.call(function, [ones(&device), ones(&device)]).unwrap();
         assert_eq!(floats(&out.view(0).unwrap()), [2.; 4]);
     }
-    let (go, ready) = Fence::new(&device).unwrap();
-    let arguments = [ones(&device), ones(&device)];
-    let pending = session.call_async(&functions[1], arguments, Some(&ready)).unwrap();
-    go.signal().unwrap();
-    let out = pollster::block_on(pending).unwrap();
-    assert_eq!(floats(&out.view(0).unwrap()), [2.; 4]);
+    for function in &functions {
+        let (go, ready) = Fence::new(&device).unwrap();
+        let arguments = [ones(&device), ones(&device)];
+        let pending = session.call_async(function, arguments, Some(&ready)).unwrap();
+        go.signal().unwrap();
+        let out = pollster::block_on(pending).unwrap();
+        assert_eq!(floats(&out.view(0).unwrap()), [2.; 4]);
+    }
 }
 
 #[test]

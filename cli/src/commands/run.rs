@@ -170,13 +170,16 @@ mod call {
             let options = DeviceOptions::default().threads(threads);
             let device = Instance::get()?.device_with(&self.device, &options)?;
             let mut builder = Session::builder(&device);
+            let mut takes_parameters = false;
             for path in &self.module {
-                builder = builder.module(load(path)?);
+                let module = load(path)?;
+                takes_parameters |= module.takes_parameters()?;
+                builder = builder.module(module);
             }
             let builder = parameters::give(builder, &self.parameters, self.parameter_mode)?;
             let mut session = builder.build().map_err(|error| {
-                let wants = error.message().contains("takes parameters");
-                if wants { error.context("give --parameters [SCOPE=]FILE") } else { error }
+                let lacks = takes_parameters && self.parameters.is_empty();
+                if lacks { error.context("give --parameters [SCOPE=]FILE") } else { error }
             })?;
             let function = self.function(&session)?;
 
