@@ -139,7 +139,11 @@ impl Call {
         if validator.is_none() && function.extents().is_empty() {
             return Ok(());
         }
-        let values = self.inputs.first(function.arguments().len(), function.device())?;
+        let mut values = self.inputs.first(function.arguments().len(), function.device())?;
+        for (index, value) in &self.fresh {
+            // What is in the list may be as the program left it.
+            values[*index] = value.clone();
+        }
         let shape_of = |index: usize| match values.get(index) {
             Some(Value::BufferView(view)) => Some(view.shape()),
             _ => None,

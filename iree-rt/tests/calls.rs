@@ -5,7 +5,8 @@ mod support;
 use std::thread;
 
 use iree_rt::{
-    BufferView, Code, CompileOptions, Module, ScalarType, Session, Tensor, Value, ValueType, bf16,
+    Arguments, BufferView, Call, Code, CompileOptions, Module, Outputs, Results, ScalarType,
+    Session, Tensor, Value, ValueType, bf16,
 };
 use support::{BOTH_CPU_DEVICES, device, kinds, module, session};
 
@@ -57,6 +58,146 @@ fn typed_calls_are_checked_at_lookup() {
     let wrong_result = session.typed::<(F32, F32), f32>("kinds.add").unwrap_err();
     assert!(wrong_result.message().contains("result 0"), "{wrong_result}");
     assert!(session.typed::<(i64, i64, f32, f64), All>("kinds.scalars").is_err());
+}
+
+/// Twelve arguments in, twelve results out, in another order.
+fn many() -> Session {
+    let list = |what: &str| (0..12).map(|at| format!("{what}{at}")).collect::<Vec<_>>().join(", ");
+    let source = format!(
+        "module @many {{ func.func @turn({}) -> ({}) {{ return %a11, {} : {} }} }}",
+        list("%a").replace(',', ": i32,") + ": i32",
+        vec!["i32"; 12].join(", "),
+        list("%a").replace(", %a11", ""),
+        vec!["i32"; 12].join(", "),
+    );
+    let bytes = support::compile(&source, &CompileOptions::default());
+    Session::builder(&device("local-sync")).module(module(&bytes)).build().unwrap()
+}
+
+#[test]
+fn typed_calls_of_many_arguments() {
+    let mut session = many();
+    const TURNED: [i32; 12] = [11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+    let given: [i32; 12] = std::array::from_fn(|at| at as i32);
+
+    type Twelve = (i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32);
+    let tuple = session.typed::<Twelve, Twelve>("many.turn").unwrap();
+    let turned = tuple.call(&mut session, (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)).unwrap();
+    assert_eq!((turned.0, turned.1, turned.11), (11, 0, 10));
+    let array = session.typed::<[i32; 12], [i32; 12]>("many.turn").unwrap();
+    assert_eq!(array.call(&mut session, given).unwrap(), TURNED);
+    let slice = session.typed::<&[i32], [i32; 12]>("many.turn").unwrap();
+    assert_eq!(slice.call(&mut session, &given).unwrap(), TURNED);
+    let error = slice.call(&mut session, &given[..11]).unwrap_err();
+    assert!(error.message().contains("12 arguments, not 11"), "{error}");
+    let vec = session.typed::<Vec<i32>, [i32; 12]>("many.turn").unwrap();
+    assert_eq!(vec.call(&mut session, given.to_vec()).unwrap(), TURNED);
+
+    let error = session.typed::<[i32; 11], [i32; 12]>("many.turn").unwrap_err();
+    assert!(error.message().contains("12 arguments, not 11"), "{error}");
+    let error = session.typed::<Vec<f32>, [i32; 12]>("many.turn").unwrap_err();
+    assert!(error.message().contains("argument 0: i32 is not f32"), "{error}");
+    let error = session.typed::<Vec<i32>, [f32; 12]>("many.turn").unwrap_err();
+    assert!(error.message().contains("result 0: i32 is not f32"), "{error}");
+}
+
+/// A struct with names for them.
+struct Turn {
+    first: [i32; 10],
+    last: (i32, i32),
+}
+
+impl Arguments for Turn {
+    fn check(types: &[ValueType]) -> iree_rt::Result<()> {
+        <[i32; 12] as Arguments>::check(types)
+    }
+
+    fn set(self, call: &mut Call) -> iree_rt::Result<()> {
+        for (at, value) in self.first.into_iter().chain([self.last.0, self.last.1]).enumerate() {
+            call.set(at, value)?;
+        }
+        Ok(())
+    }
+}
+
+struct Ends {
+    first: i32,
+    last: i32,
+}
+
+impl Results for Ends {
+    fn check(types: &[ValueType]) -> iree_rt::Result<()> {
+        <[i32; 12] as Results>::check(types)
+    }
+
+    fn take(outputs: &Outputs) -> iree_rt::Result<Self> {
+        let all = <[i32; 12]>::take(outputs)?;
+        Ok(Self { first: all[0], last: all[11] })
+    }
+}
+
+#[test]
+fn typed_calls_of_structs() {
+    let mut session = many();
+    let turn = session.typed::<Turn, Ends>("many.turn").unwrap();
+    let arguments = Turn { first: [0; 10], last: (7, 9) };
+    let Ends { first, last } = turn.call(&mut session, arguments).unwrap();
+    assert_eq!((first, last), (9, 7));
+}
+
+#[test]
+fn arguments_are_arrays_slices_and_tuples() {
+    let mut session = session("local-sync");
+    let add = session.function("kinds.add").unwrap();
+    let views = [1f32, 2.].map(|x| session.device().buffer_view(&[4], &[x; 4]).unwrap());
+    let [a, b] = &views;
+    let tensor = Tensor::<f32>::try_from(b.clone()).unwrap();
+    let value = Value::from(a);
+    let outs = [
+        session.call(&add, [a, b]),
+        session.call(&add, &[a, b]),
+        session.call(&add, &views[..]),
+        session.call(&add, vec![a, b]),
+        session.call(&add, (a, &tensor)),
+        session.call(&add, (&value, b)),
+        session.call(&add, views.clone()),
+    ];
+    for out in outs {
+        let sum = out.unwrap().view(0).unwrap();
+        assert_eq!(sum.read::<f32>().unwrap(), [3.; 4]);
+    }
+    for error in [session.call(&add, [a]), session.call(&add, ()), session.call(&add, (a, b, a))] {
+        let error = error.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        assert!(error.message().contains("takes 2 arguments, not "), "{error}");
+    }
+}
+
+/// By its number, and by its name where the program has one for it.
+#[test]
+fn errors_name_the_argument() {
+    let source = "module @named {
+      func.func @first(%a: tensor<2xf32> {iree.abi.name = \"image\"}, %b: tensor<2xf32>)
+          -> tensor<2xf32> {
+        %0 = stablehlo.add %a, %b : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+    }";
+    let bytes = support::compile(source, &CompileOptions::default());
+    let mut session =
+        Session::builder(&device("local-sync")).module(module(&bytes)).build().unwrap();
+    let first = session.function("named.first").unwrap();
+    let (good, long) = (floats(&session, &[0.; 2]), floats(&session, &[0.; 3]));
+    let error = session.call(&first, [&long, &good]).unwrap_err();
+    assert!(error.message().starts_with("argument 0 (`image`) of `named.first`: a "), "{error}");
+    let error = session.call(&first, [&good, &long]).unwrap_err();
+    assert!(error.message().starts_with("argument 1 of `named.first`: a "), "{error}");
+    let mut call = session.prepare(&first).unwrap();
+    let error = call.invoke(&mut session).unwrap_err();
+    assert_eq!(error.message(), "argument 0 (`image`) of `named.first` was not set");
+    call.set(0, good).unwrap();
+    let shown = "named.first(image: tensor<2xf32>, tensor<2xf32>) -> (tensor<2xf32>)";
+    assert_eq!(format!("{first:?}"), shown);
 }
 
 #[test]

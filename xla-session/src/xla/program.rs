@@ -325,7 +325,7 @@ impl Program {
         }
         if let Some(sizing) = sizing {
             sizing.invoke(&mut self.session)?;
-            if let Value::I64(bytes) = sizing.output(0)? {
+            if let Value::I64(bytes) = sizing.outputs().get(0)? {
                 self.scratch_bytes = usize::try_from(bytes).unwrap_or(0);
             }
         }
