@@ -82,6 +82,15 @@ impl FunctionInfo {
             && self.name.strip_suffix(ASYNC) == Some(&plain.name)
             && self.convention == plain.convention
     }
+
+    /// The function of both forms.
+    fn with_async_form(mut self, form: Self) -> Self {
+        self.coarse_fences = true;
+        if self.extents.is_empty() {
+            self.extents = form.extents;
+        }
+        self
+    }
 }
 
 impl fmt::Display for FunctionInfo {
@@ -151,27 +160,22 @@ impl Function {
         // SAFETY: by the contract of this function.
         let (module, info) =
             unsafe { (text(sys::iree_vm_module_name(raw.module)), FunctionInfo::of(&raw)?) };
-        let found = (raw, info);
-        let other = match found.1.name.strip_suffix(ASYNC) {
+        let other = match info.name.strip_suffix(ASYNC) {
             Some(plain) => plain.to_owned(),
-            None => format!("{}{ASYNC}", found.1.name),
+            None => format!("{}{ASYNC}", info.name),
         };
-        // SAFETY: as above.
-        let other = unsafe { export(&raw, &other)? };
         // By either name it is the same function, so that what checks its arguments does.
-        let (plain, fenced) = match other {
-            Some(other) if other.1.is_async_form_of(&found.1) => (Some(found), Some(other)),
-            Some(other) if found.1.is_async_form_of(&other.1) => (Some(other), Some(found)),
-            _ if found.1.coarse_fences => (None, Some(found)),
-            _ => (Some(found), None),
+        // SAFETY: as above.
+        let (plain, fenced, info) = match unsafe { export(&raw, &other)? } {
+            Some((fenced, form)) if form.is_async_form_of(&info) => {
+                (Some(raw), Some(fenced), info.with_async_form(form))
+            }
+            Some((plain, form)) if info.is_async_form_of(&form) => {
+                (Some(plain), Some(raw), form.with_async_form(info))
+            }
+            _ if info.coarse_fences => (None, Some(raw), info),
+            _ => (Some(raw), None, info),
         };
-        let (plain, plain_info) = plain.unzip();
-        let (fenced, fenced_info) = fenced.unzip();
-        let coarse_fences = fenced.is_some();
-        let extents = [&plain_info, &fenced_info].into_iter().flatten().map(|info| &info.extents);
-        let extents = extents.cloned().find(|extents| !extents.is_empty()).unwrap_or_default();
-        let info = plain_info.or(fenced_info).expect("one of them is what was found");
-        let info = FunctionInfo { coarse_fences, extents, ..info };
         Ok(Self(Arc::new(Inner { plain, fenced, session, module, info, device })))
     }
 

@@ -75,10 +75,18 @@
 //! Besides tensors and scalars, functions take and return lists, bytes, and references to Rust
 //! values that they pass on ([`Value`]).
 //!
+//! # What safe code may pass
+//!
+//! Compiled code checks neither that the dynamic extents of its arguments fit together nor that an
+//! index is inside a tensor: loading a module is `unsafe`, and its
+//! [contract](Module::from_bytes#safety) covers what safe code passes to it. A program that says which
+//! extents are equal is checked for that before every call, and a
+//! [validator](SessionBuilder::validate) checks whatever else has to be so.
+//!
 //! # Calls in flight
 //!
-//! A function that was compiled with `--iree-execution-model=async-external` may be started without
-//! waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
+//! A function that was compiled with `--iree-execution-model=async-external`, or imported from ONNX or
+//! PyTorch, may be started without waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
 //! is a future of its results for any executor, woken by IREE. `examples/asynchronous.rs` shows
 //! it. An [`AsyncSession`] awaits any call, on a thread of its own. Waits take timeouts. What fails
 //! fails everything that waits for it, with its error; a fence whose [`Signal`] is dropped fails

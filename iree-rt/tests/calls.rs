@@ -66,9 +66,9 @@ fn many() -> Session {
     let source = format!(
         "module @many {{ func.func @turn({}) -> ({}) {{ return %a11, {} : {} }} }}",
         list("%a").replace(',', ": i32,") + ": i32",
-        vec!["i32"; 12].join(", "),
+        ["i32"; 12].join(", "),
         list("%a").replace(", %a11", ""),
-        vec!["i32"; 12].join(", "),
+        ["i32"; 12].join(", "),
     );
     let bytes = support::compile(&source, &CompileOptions::default());
     Session::builder(&device("local-sync")).module(module(&bytes)).build().unwrap()
@@ -155,7 +155,7 @@ fn arguments_are_arrays_slices_and_tuples() {
     let value = Value::from(a);
     let outs = [
         session.call(&add, [a, b]),
-        session.call(&add, &[a, b]),
+        session.call(&add, &views),
         session.call(&add, &views[..]),
         session.call(&add, vec![a, b]),
         session.call(&add, (a, &tensor)),

@@ -300,7 +300,8 @@ mod call {
         if path == Path::new("-") {
             let mut bytes = Vec::new();
             io::stdin().read_to_end(&mut bytes).context("reading the module from stdin")?;
-            // SAFETY: the module is the user's, who has asked for it to be run.
+            // SAFETY: the module is the user's, who has asked for it to be run with arguments of
+            // theirs.
             return unsafe { Module::from_bytes(&bytes) }.context("the module from stdin");
         }
         // SAFETY: as above, and nothing here writes to the file.
