@@ -79,7 +79,7 @@
 //!
 //! Compiled code checks neither that the dynamic extents of its arguments fit together nor that an
 //! index is inside a tensor: loading a module is `unsafe`, and its
-//! [contract](Module::from_bytes#safety) covers what safe code passes to it. A program that says which
+//! [contract](Module::from_bytes) covers what safe code passes to it. A program that says which
 //! extents are equal is checked for that before every call, and a
 //! [validator](SessionBuilder::validate) checks whatever else has to be so.
 //!

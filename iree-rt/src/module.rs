@@ -60,7 +60,7 @@ impl Module {
     /// The file's, and those of [`from_bytes`](Self::from_bytes); the message names the file.
     ///
     /// # Safety
-    /// As [`from_bytes`](Self::from_bytes#safety); and the file is not changed or truncated while
+    /// As [`from_bytes`](Self::from_bytes); and the file is not changed or truncated while
     /// the module or a session of it lives.
     pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();

@@ -140,7 +140,7 @@ impl Session {
     /// same function.)
     ///
     /// A program may say which of its arguments' dynamic dimensions are equal, which every call
-    /// checks: see [`Module::from_bytes`](Module::from_bytes#what-a-program-says-of-its-arguments).
+    /// checks: see [`Module::from_bytes`](Module::from_bytes).
     ///
     /// # Errors
     /// [`NotFound`](Code::NotFound), and the message lists the functions that there are;

@@ -125,7 +125,7 @@ impl SessionBuilder {
     /// call.
     ///
     /// It is for what compiled code does not check, and would read or write out of bounds for: see the
-    /// [contract](Module::from_bytes#safety) of loading a module. Calls of any kind are checked, but
+    /// [contract](Module::from_bytes) of loading a module. Calls of any kind are checked, but
     /// not those of one module of the session by another. Types and shapes are as declared when it
     /// looks. It may read tensors: a call in flight waits for the fence that it is to wait for before
     /// its validator runs, so that what it reads is there, and what it reads is what the call gets
