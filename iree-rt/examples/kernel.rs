@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     let mut session = Session::builder(&device).module(module).build()?;
     let scale = session.function("gate.scale")?;
     let x = device.buffer_view(&[8], &[0f32, 1., 2., 3., 4., 5., 6., 7.])?;
-    let y = session.call(&scale, [x.into()])?.buffer_view(0)?.read::<f32>()?;
+    let y = session.call(&scale, [x])?.view(0)?.read::<f32>()?;
     assert_eq!(y, [1., 3., 5., 7., 9., 11., 13., 15.]);
     println!("{y:?}");
     Ok(())

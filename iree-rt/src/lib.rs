@@ -26,8 +26,8 @@
 //!
 //! // Any function, arguments checked by each call:
 //! let add = session.function("gate.add")?;
-//! let out = session.call(&add, [(&a).into(), (&b).into()])?;
-//! assert_eq!(out.buffer_view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
+//! let out = session.call(&add, [&a, &b])?;
+//! assert_eq!(out.view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
 //!
 //! // Types checked once, at look-up:
 //! let add = session.typed::<(Tensor<f32>, Tensor<f32>), Tensor<f32>>("gate.add")?;
@@ -40,10 +40,9 @@
 //! call.set(1, &b)?;
 //! for _ in 0..3 {
 //!     call.invoke(&mut session)?;
-//!     let sum = call.output(0)?;
-//!     call.set(1, sum)?;
+//!     call.set(1, call.outputs().get(0)?)?;
 //! }
-//! assert_eq!(call.output_view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
+//! assert_eq!(call.outputs().view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
 //! # Ok(()) }
 //! # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 //! ```
@@ -96,10 +95,18 @@
 //! Besides tensors and scalars, functions take and return lists, bytes, and references to Rust
 //! values that they pass on ([`Value`]).
 //!
+//! # What safe code may pass
+//!
+//! Compiled code checks neither that the dynamic extents of its arguments fit together nor that an
+//! index is inside a tensor: loading a module is `unsafe`, and its
+//! [contract](Module::from_bytes) covers what safe code passes to it. A program that says which
+//! extents are equal is checked for that before every call, and a
+//! [validator](SessionBuilder::validate) checks whatever else has to be so.
+//!
 //! # Calls in flight
 //!
-//! A function that was compiled with `--iree-execution-model=async-external` may be started without
-//! waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
+//! A function that was compiled with `--iree-execution-model=async-external`, or imported from ONNX or
+//! PyTorch, may be started without waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
 //! is a future of its results for any executor, woken by IREE. `examples/asynchronous.rs` shows
 //! it. An [`AsyncSession`] awaits any call, on a thread of its own. Waits take timeouts. What fails
 //! fails everything that waits for it, with its error; a fence whose [`Signal`] is dropped fails
@@ -203,13 +210,15 @@ pub use {bytemuck, half};
 pub use base::canceller::Canceller;
 pub use base::error::{Code, Error, Result};
 pub use base::instance::Instance;
+pub use calls::arguments::{Argument, Arguments};
 pub use calls::async_session::{AsyncSession, Running};
 pub use calls::call::Call;
 pub use calls::outputs::Outputs;
 pub use calls::pending::{Pending, TypedPending};
+pub use calls::results::Results;
 pub use calls::session::Session;
 pub use calls::session_builder::SessionBuilder;
-pub use calls::typed_function::{Parameters, Results, TypedFunction};
+pub use calls::typed_function::TypedFunction;
 pub use exchange::literal::Literal;
 pub use hal::devices::device::Device;
 pub use hal::devices::device_group::DeviceGroup;
@@ -231,7 +240,7 @@ pub use hal::sync::reached::Reached;
 pub use hal::sync::semaphore::Semaphore;
 pub use hal::sync::signal::Signal;
 pub use half::{bf16, f16};
-pub use host::native::NativeModule;
+pub use host::native::{FromArguments, IntoResults, NativeModule};
 #[cfg(feature = "parameters")]
 pub use host::parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
 pub use iree_sys::IREE_VERSION;

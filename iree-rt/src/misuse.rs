@@ -64,8 +64,8 @@ struct SessionOnTwoThreads;
 /// ```compile_fail,E0499
 /// fn f(mut session: iree_rt::Session, f: &iree_rt::Function) {
 ///     std::thread::scope(|scope| {
-///         scope.spawn(|| session.call(f, []).map(drop));
-///         scope.spawn(|| session.call(f, []).map(drop));
+///         scope.spawn(|| session.call(f, ()).map(drop));
+///         scope.spawn(|| session.call(f, ()).map(drop));
 ///     });
 /// }
 /// ```
@@ -77,7 +77,7 @@ struct CallsOnTwoThreads;
 /// fn f(mut session: iree_rt::Session, f: &'static iree_rt::Function) -> iree_rt::NativeModule {
 ///     let borrowed = &mut session;
 ///     iree_rt::NativeModule::new("host")
-///         .function("again", move |()| borrowed.call(f, []).map(|_| 0))
+///         .function("again", move |()| borrowed.call(f, ()).map(|_| 0))
 /// }
 /// ```
 struct NativeFunctionBorrowsSession;

@@ -26,7 +26,7 @@ fn load_and_call(uri: &str) -> Result<()> {
     call.set(1, &b)?;
     for _ in 0..2 {
         call.invoke(&mut session)?;
-        assert_eq!(call.output_view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
+        assert_eq!(call.outputs().view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
     }
     drop(call);
     a.fill(0f32)?;
@@ -56,8 +56,8 @@ fn with_everything(uri: &str) -> Result<()> {
     let x = device.buffer_view(&[3], &[1f32, 1., 1.])?;
     let list = vec![Value::from(Reference::new(7)?)];
     for _ in 0..2 {
-        let out = session.call(&run, [(&x).into(), list.clone().into()])?;
-        assert_eq!(out.buffer_view(0)?.read::<f32>()?, [6., 15.]);
+        let out = session.call(&run, (&x, list.clone()))?;
+        assert_eq!(out.view(0)?.read::<f32>()?, [6., 15.]);
     }
     Ok(())
 }

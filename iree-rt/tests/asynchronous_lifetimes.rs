@@ -53,7 +53,7 @@ fn a_call_outlives_its_session_and_module() {
     let (go, pending) = orphan();
     go.signal().unwrap();
     let out = pollster::block_on(pending).unwrap();
-    assert_eq!(floats(&out.buffer_view(0).unwrap()), [2.; 4]);
+    assert_eq!(floats(&out.view(0).unwrap()), [2.; 4]);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_kernel_fails_its_call_and_those_in_line() {
     let scale = session.function("gate.scale").unwrap();
     let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
     let (go, ready) = Fence::new(&device).unwrap();
-    let first = session.call_async(&scale, [(&x).into()], Some(&ready)).unwrap();
+    let first = session.call_async(&scale, [&x], Some(&ready)).unwrap();
     let argument = first.early(0).unwrap();
     let second = session.call_async(&scale, [argument], Some(first.fence())).unwrap();
     go.signal().unwrap();
@@ -131,7 +131,7 @@ fn a_kernel_fails_its_call_and_those_in_line() {
             assert!(error.message().contains("not today"), "{error}");
         }
     }
-    let error = session.call(&scale, [x.into()]).unwrap_err();
+    let error = session.call(&scale, [x]).unwrap_err();
     assert!(error.message().contains("not today"), "{error}");
 }
 
@@ -153,7 +153,7 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
-        let pending = session.call_async(&scale, [x.into()], None).unwrap();
+        let pending = session.call_async(&scale, [x], None).unwrap();
         started.recv().unwrap();
         // The call came back while the device works.
         assert!(!pending.fence().is_reached().unwrap());
@@ -176,7 +176,7 @@ fn a_waker_may_drop_the_last_handle_of_the_device() {
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
-        let mut pending = Box::pin(session.call_async(&scale, [x.into()], None).unwrap());
+        let mut pending = Box::pin(session.call_async(&scale, [x], None).unwrap());
         let last = Arc::new(Mutex::new(None));
         let (done, woken) = mpsc::channel();
         let taken = last.clone();

@@ -50,8 +50,8 @@ fn a_session_runs_on_several_devices() {
         let a = left.buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
         let b = right.buffer_view(&[4], &[10f32; 4]).unwrap();
         let (double, product) = {
-            let out = session.call(&f, [(&a).into(), (&b).into()]).unwrap();
-            (out.buffer_view(0).unwrap(), out.buffer_view(1).unwrap())
+            let out = session.call(&f, [&a, &b]).unwrap();
+            (out.view(0).unwrap(), out.view(1).unwrap())
         };
         assert_eq!(double.read::<f32>().unwrap(), [2., 4., 6., 8.]);
         assert_eq!(product.read::<f32>().unwrap(), [20., 40., 60., 80.]);
@@ -78,11 +78,11 @@ fn a_call_in_flight_uses_several_devices() {
     let b = right.buffer_view(&[4], &[3f32; 4]).unwrap();
     // A fence of either device will do.
     let (go, ready) = Fence::new(&right).unwrap();
-    let pending = session.call_async(&f, [(&a).into(), (&b).into()], Some(&ready)).unwrap();
+    let pending = session.call_async(&f, [&a, &b], Some(&ready)).unwrap();
     assert!(!pending.fence().is_reached().unwrap());
     go.signal().unwrap();
     let out = pollster::block_on(pending).unwrap();
-    assert_eq!(out.buffer_view(1).unwrap().read::<f32>().unwrap(), [6.; 4]);
+    assert_eq!(out.view(1).unwrap().read::<f32>().unwrap(), [6.; 4]);
 }
 
 #[test]
@@ -117,11 +117,11 @@ fn a_module_for_two_devices_needs_two() {
     assert_eq!(session.device(), &first);
     let add = session.function("kinds.add").unwrap();
     let a = second.buffer_view(&[4], &[1f32; 4]).unwrap();
-    let out = session.call(&add, [(&a).into(), (&a).into()]).unwrap();
-    assert_eq!(out.buffer_view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
+    let out = session.call(&add, [&a, &a]).unwrap();
+    assert_eq!(out.view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
     // But not what was opened separately.
     let stranger = device("local-task").buffer_view(&[4], &[1f32; 4]).unwrap();
-    let error = session.call(&add, [(&a).into(), stranger.into()]).unwrap_err();
+    let error = session.call(&add, (&a, stranger)).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().contains("another device"), "{error}");
 }

@@ -63,8 +63,8 @@ fn what_goes_out_keeps_the_memory_and_the_device() {
         let mut session = session("local-task");
         let add = session.function("kinds.add").unwrap();
         let a = session.device().buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
-        let sum = session.call(&add, [(&a).into(), (&a).into()]).unwrap();
-        sum.buffer_view(0).unwrap().to_dlpack().unwrap()
+        let sum = session.call(&add, [&a, &a]).unwrap();
+        sum.view(0).unwrap().to_dlpack().unwrap()
     };
     // SAFETY: nobody writes.
     assert_eq!(unsafe { out.validate().unwrap().cpu_slice::<f32>() }.unwrap(), [2., 4., 6., 8.]);

@@ -110,7 +110,7 @@ fn call(session: &mut Session, y: f32) -> Result<Vec<f32>> {
     let x = device.buffer_view(&[LENGTH], &iota())?;
     let y = device.buffer_view(&[LENGTH], &[y; LENGTH])?;
     let main = session.function("graph.main")?;
-    session.call(&main, [x.into(), y.into()])?.buffer_view(0)?.read()
+    session.call(&main, (x, y))?.view(0)?.read()
 }
 
 fn iota() -> Vec<f32> {
@@ -152,7 +152,7 @@ fn strides_are_passed() {
     let main = session.function("graph.main").unwrap();
     let x: Vec<f32> = (0..20).map(|i| i as f32).collect();
     let x = device.buffer_view(&[4, 5], &x).unwrap();
-    let out = session.call(&main, [x.into()]).unwrap().buffer_view(0).unwrap();
+    let out = session.call(&main, [x]).unwrap().view(0).unwrap();
     assert_eq!(out.read::<f32>().unwrap(), [12., 13., 14., 17., 18., 19.]);
 }
 

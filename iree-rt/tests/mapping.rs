@@ -96,7 +96,7 @@ fn arguments_and_results_are_shared_while_a_call_holds_them() {
         in_use(a.write(0, &[9f32]).unwrap_err());
         in_use(a.fill(9f32).unwrap_err());
         call.invoke(&mut session).unwrap();
-        let mut sum = call.output_view(0).unwrap();
+        let mut sum = call.outputs().view(0).unwrap();
         in_use(sum.map_mut::<f32>().unwrap_err());
         drop(call);
         a.map_mut_within::<f32>(SOON).unwrap()[0] = 5.;
@@ -122,13 +122,13 @@ fn state_of_a_session_is_not_mapped() {
     for uri in DEVICES {
         let mut session = session(uri);
         let step = session.function("kinds.step").unwrap();
-        let mut count = session.call(&step, [1.into()]).unwrap().buffer_view(0).unwrap();
+        let mut count = session.call(&step, [1]).unwrap().view(0).unwrap();
         // Either the module has a copy, or it says that the memory is in use.
         match count.map_mut_within::<i32>(SOON) {
             Ok(mut map) => map[0] = 100,
             Err(error) => in_use(error),
         }
-        let count = session.call(&step, [1.into()]).unwrap().buffer_view(0).unwrap();
+        let count = session.call(&step, [1]).unwrap().view(0).unwrap();
         assert_eq!(count.read::<i32>().unwrap(), [2]);
     }
 }
@@ -143,7 +143,7 @@ fn a_call_in_flight_holds_its_arguments() {
     let negate = session.function("other.negate").unwrap();
     let mut a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
     let (go, ready) = Fence::new(&device).unwrap();
-    let pending = session.call_async(&negate, [(&a).into()], Some(&ready)).unwrap();
+    let pending = session.call_async(&negate, [&a], Some(&ready)).unwrap();
     in_use(a.map_mut::<f32>().unwrap_err());
     // The call waits, and would compute with what is written now.
     in_use(a.write(0, &[9f32]).unwrap_err());

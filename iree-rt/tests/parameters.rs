@@ -67,7 +67,7 @@ fn a_program_that_changes_its_state_changes_no_parameter() {
         let mut session = build(uri, &index).unwrap();
         let replace = session.function("program.replace").unwrap();
         let one = session.device().buffer_view(&[1], &[-1f32]).unwrap();
-        let out = session.call(&replace, [one.into()]).unwrap().buffer_view(0).unwrap();
+        let out = session.call(&replace, [one]).unwrap().view(0).unwrap();
         assert_eq!(out.read::<f32>().unwrap(), [1., -20., -30.]);
         assert_eq!(floats(&mut session, "program.weights", None), W, "{uri}");
         assert_eq!(index.read("w").unwrap(), bytemuck::bytes_of(&W), "{uri}");

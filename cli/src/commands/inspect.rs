@@ -243,14 +243,10 @@ fn module(out: &mut Vec<u8>, path: &Path) -> Result<()> {
     // SAFETY: only the module's own description is read; no function of it is called. The file
     // is the user's, named on the command line.
     let module = unsafe { iree_rt::Module::from_file(path)? };
-    writeln!(out, "module @{}", module.name())?;
+    writeln!(out, "module @{}", module.name().escape_debug())?;
     for function in module.functions()? {
-        let list = |types: &[iree_rt::ValueType]| {
-            types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
-        let (arguments, results) =
-            (list(&function.signature.arguments), list(&function.signature.results));
-        writeln!(out, "  @{}({arguments}) -> ({results})", function.name)?;
+        let either_way = if function.coarse_fences { "  [async]" } else { "" };
+        writeln!(out, "  @{function}{either_way}")?;
     }
     Ok(())
 }

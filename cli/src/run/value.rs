@@ -253,7 +253,7 @@ mod tests {
             ValueType::Scalar(ScalarType::I32),
             tensor_type("2xf32"),
             ValueType::Scalar(ScalarType::F64),
-            ValueType::Reference("!hal.buffer".into()),
+            ValueType::Reference(Some("!hal.buffer".into())),
         ];
         let values = all(&["-3", " 2xf32=1,2 ", "1e3", "&4xi8"], &types).unwrap();
         assert_eq!(values[0].text(9).unwrap(), "i32=-3");

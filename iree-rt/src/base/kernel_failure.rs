@@ -35,8 +35,12 @@ pub(crate) fn keep(error: Error) -> c_int {
 
 /// The error of the kernel whose failure the message of a status is about. It stays known: a fence
 /// tells its failure to everyone who asks.
+///
+/// Compiled code returns a number, of which IREE makes a status whose message says it; there is no
+/// other way from one to the other, as the status may be read on any thread, and any number of times.
 pub(crate) fn of_message(message: &str) -> Option<Error> {
     let failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
-    let about = |(number, _): &&(c_int, Error)| message.contains(&number.to_string());
-    failures.known.iter().find(about).map(|(_, error)| error.clone())
+    let mut numbers = message.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok());
+    let known = |number: c_int| failures.known.iter().find(|(known, _)| *known == number);
+    numbers.find_map(known).map(|(_, error)| error.clone())
 }

@@ -38,9 +38,13 @@ pub(crate) fn into_status(error: &Error) -> sys::iree_status_t {
 fn take(status: sys::iree_status_t) -> Error {
     let code = code(sys::iree_status_code(status));
     let mut message = format(status);
-    // SAFETY: the status is ours and is not used again.
-    unsafe { sys::iree_status_free(status) };
-    if code == Code::ResourceExhausted && !message.contains(';') {
+    // SAFETY: the status is ours, and not used again after it is freed.
+    let bare = unsafe {
+        let bare = sys::iree_status_message(status).size == 0;
+        sys::iree_status_free(status);
+        bare
+    };
+    if code == Code::ResourceExhausted && bare {
         message.push_str("; the host allocator has no more memory");
     }
     let failure = if code == Code::Internal { kernel_failure::of_message(&message) } else { None };

@@ -50,8 +50,8 @@ impl Session {
     /// let double = session.function("gate.double")?;
     /// let session = session.into_async()?;
     /// let a = device.buffer_view(&[2], &[1f32, 2.])?;
-    /// let out = session.run(move |session| session.call(&double, [a.into()]));
-    /// let doubled = pollster::block_on(out)?.buffer_view(0)?.read::<f32>()?;
+    /// let out = session.run(move |session| session.call(&double, [a]));
+    /// let doubled = pollster::block_on(out)?.view(0)?.read::<f32>()?;
     /// assert_eq!(doubled, [2., 4.]);
     /// # Ok(()) }
     /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}

@@ -70,9 +70,14 @@ impl Outputs {
     ///
     /// # Errors
     /// As [`get`](Self::get), and [`InvalidArgument`](Code::InvalidArgument) when it is no
-    /// tensor.
-    pub fn buffer_view(&self, index: usize) -> Result<BufferView> {
-        self.get(index)?.into_buffer_view()
+    /// tensor; the message names the result.
+    pub fn view(&self, index: usize) -> Result<BufferView> {
+        self.get(index)?.into_buffer_view().map_err(|error| self.name(index, error))
+    }
+
+    /// `error` of result `index`, saying so.
+    pub(crate) fn name(&self, index: usize, error: Error) -> Error {
+        error.context(format!("result {index} of `{}`", self.function.name()))
     }
 
     pub(crate) fn device(&self) -> &Device {

@@ -8,10 +8,12 @@ use std::task::{self, Poll};
 use std::time::Duration;
 
 use crate::base::error::{Code, Error, Result};
+use crate::calls::arguments::Arguments;
 use crate::calls::call::Call;
 use crate::calls::outputs::Outputs;
+use crate::calls::results::Results;
 use crate::calls::session::Session;
-use crate::calls::typed_function::{Parameters, Results, TypedFunction};
+use crate::calls::typed_function::TypedFunction;
 use crate::hal::cuda::Context;
 use crate::hal::sync::fence::Fence;
 use crate::hal::sync::reached::Reached;
@@ -24,12 +26,13 @@ use crate::vm::value::Value;
 impl Session {
     /// Starts a call of `function`, which begins when `after` is reached, if it is given.
     ///
-    /// The function was compiled with `--iree-execution-model=async-external`
-    /// ([`Function::coarse_fences`]): it hands its work to the device and returns. So does this,
-    /// with two exceptions. A function that needs values of tensors on the host (a loop until
+    /// The function was compiled with `--iree-execution-model=async-external`, or has a form
+    /// `name$async` beside it, which is called then ([`Function::coarse_fences`]): it hands its work
+    /// to the device and returns. So does this, with two exceptions. A function that needs values of tensors on the host (a loop until
     /// something converges, a [`NativeModule`](crate::NativeModule) that is passed them, a
-    /// [`ParameterProvider`](crate::ParameterProvider) that they are written to) waits for them, and
-    /// for `after` with them, before this returns. And `local-sync` works on the calling thread.
+    /// [`ParameterProvider`](crate::ParameterProvider) that they are written to, a
+    /// [validator](crate::SessionBuilder::validate)) waits for them, and for `after` with them, before
+    /// this returns. And `local-sync` works on the calling thread.
     /// [`into_async`](Self::into_async) awaits those.
     ///
     /// Calls of one session may be in flight at once. Those that use state of their module are
@@ -53,12 +56,12 @@ impl Session {
     /// let double = session.function("gate.double")?;
     /// let a = device.buffer_view(&[2], &[1f32, 2.])?;
     /// let (go, ready) = Fence::new(&device)?;
-    /// let first = session.call_async(&double, [a.into()], Some(&ready))?;
+    /// let first = session.call_async(&double, [a], Some(&ready))?;
     /// // The second is in line on the device before the first has begun:
     /// let second = session.call_async(&double, [first.early(0)?], Some(first.fence()))?;
     /// go.signal()?;
     /// let out = pollster::block_on(second)?;
-    /// assert_eq!(out.buffer_view(0)?.read::<f32>()?, [4., 8.]);
+    /// assert_eq!(out.view(0)?.read::<f32>()?, [4., 8.]);
     /// # Ok(()) }
     /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
@@ -72,11 +75,11 @@ impl Session {
     pub fn call_async(
         &mut self,
         function: &Function,
-        arguments: impl IntoIterator<Item = Value>,
+        arguments: impl Arguments,
         after: Option<&Fence>,
     ) -> Result<Pending> {
         let mut call = self.prepare(function)?;
-        call.set_all(arguments)?;
+        arguments.set(&mut call)?;
         call.invoke_async(self, after)
     }
 }
@@ -90,7 +93,7 @@ impl Call {
     /// [`Session::call_async`].
     pub fn invoke_async(&self, session: &mut Session, after: Option<&Fence>) -> Result<Pending> {
         let function = self.function();
-        if !function.coarse_fences() {
+        if function.fenced().is_none() {
             return Err(Error::new(
                 Code::FailedPrecondition,
                 format!(
@@ -103,7 +106,7 @@ impl Call {
         if let Some(after) = after {
             check_fence(function, session, after)?;
         }
-        self.check_ready(session)?;
+        self.check_ready(session, after)?;
         let mut inputs = self.inputs()?;
         let mut outputs = Outputs::new(function.clone())?;
         let done = invoke(session, &mut inputs, &mut outputs, after)?;
@@ -128,7 +131,8 @@ fn drop_later<T: Send>(value: T, context: Option<Context>) -> impl FnOnce() + Se
     }
 }
 
-/// Calls a function with two fences at the end of `inputs`, and gives the one that it will reach.
+/// Calls the form of a function that takes two fences, which go to the end of `inputs`, and gives
+/// the one that it will reach.
 pub(crate) fn invoke(
     session: &mut Session,
     inputs: &mut List,
@@ -136,10 +140,11 @@ pub(crate) fn invoke(
     after: Option<&Fence>,
 ) -> Result<Fence> {
     let arguments = outputs.function().arguments().len();
+    let form = outputs.function().fenced().expect("only functions with such a form come here");
     let done = Timeline::new(session.device(), 0)?.fence(1)?;
     inputs.set_fence(arguments, after)?;
     inputs.set_fence(arguments + 1, Some(&done))?;
-    session.invoke(inputs, outputs)?;
+    session.invoke(form, inputs, outputs)?;
     Ok(done)
 }
 
@@ -248,7 +253,7 @@ impl<R> fmt::Debug for TypedPending<R> {
     }
 }
 
-impl<P: Parameters, R: Results> TypedFunction<P, R> {
+impl<A: Arguments, R: Results> TypedFunction<A, R> {
     /// Starts a call, whose results have their types: see [`Session::call_async`].
     ///
     /// ```
@@ -281,7 +286,7 @@ impl<P: Parameters, R: Results> TypedFunction<P, R> {
     pub fn call_async(
         &self,
         session: &mut Session,
-        arguments: P,
+        arguments: A,
         after: Option<&Fence>,
     ) -> Result<TypedPending<R>> {
         let mut call = session.prepare(self.function())?;

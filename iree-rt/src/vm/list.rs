@@ -123,17 +123,22 @@ impl List {
         check(unsafe { sys::iree_vm_list_set_fence_retain(self.raw(), index, fence.raw()) })
     }
 
-    /// Another list of the same values.
-    pub(crate) fn copy(&self) -> Result<Self> {
-        let copy = Self::nulls(self.len())?;
-        // SAFETY: both lists are live and of this length.
-        check(unsafe { sys::iree_vm_list_copy(self.raw(), 0, copy.raw(), 0, self.len()) })?;
+    /// Another list of the first `count` values, with as many nulls behind them as make `length`.
+    pub(crate) fn copy(&self, count: usize, length: usize) -> Result<Self> {
+        let copy = Self::nulls(length)?;
+        // SAFETY: both lists are live, and IREE checks the range.
+        check(unsafe { sys::iree_vm_list_copy(self.raw(), 0, copy.raw(), 0, count) })?;
         Ok(copy)
     }
 
     /// Entry `index`, which is of `device` if it is of any.
     pub(crate) fn get(&self, index: usize, device: &Device) -> Result<Value> {
         self.get_nested(index, device, MOST_NESTED)
+    }
+
+    /// The first `count` entries.
+    pub(crate) fn first(&self, count: usize, device: &Device) -> Result<Vec<Value>> {
+        (0..count).map(|index| self.get(index, device)).collect()
     }
 
     /// All entries.

@@ -33,7 +33,7 @@ use crate::vm::signature::ScalarType;
 /// let mut session = Session::builder(&device).module(program).build()?;
 /// let first = session.function("program.first")?;
 /// let list = vec![Value::from(7), Value::from("text"), vec![Value::from(0.5f64)].into()];
-/// let out = session.call(&first, [list.into()])?;
+/// let out = session.call(&first, (list,))?;
 /// assert!(matches!(out.get(0)?, Value::I32(7)));
 /// let Value::List(same) = out.get(1)? else { panic!("no list") };
 /// assert!(matches!(&same[1], Value::Bytes(text) if text == b"text"));

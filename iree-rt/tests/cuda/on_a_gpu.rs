@@ -31,7 +31,7 @@ fn session(device: &Device) -> Session {
 
 fn add(session: &mut Session, a: &BufferView, b: &BufferView) -> BufferView {
     let add = session.function("gate.add").unwrap();
-    session.call(&add, [a.into(), b.into()]).unwrap().buffer_view(0).unwrap()
+    session.call(&add, (a, b)).unwrap().view(0).unwrap()
 }
 
 #[test]
@@ -98,12 +98,12 @@ fn calls_in_flight_follow_each_other() {
     let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
     let add = session.function("gate.add").unwrap();
     let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
-    let first = session.call_async(&add, [(&a).into(), (&a).into()], None).unwrap();
+    let first = session.call_async(&add, [&a, &a], None).unwrap();
     let sum = first.early(0).unwrap();
-    let second = session.call_async(&add, [sum, (&a).into()], Some(first.fence())).unwrap();
+    let second = session.call_async(&add, (sum, &a), Some(first.fence())).unwrap();
     drop((a, first));
     let out = pollster::block_on(second).unwrap();
-    assert_eq!(out.buffer_view(0).unwrap().read::<f32>().unwrap(), [3., 6., 9., 12.]);
+    assert_eq!(out.view(0).unwrap().read::<f32>().unwrap(), [3., 6., 9., 12.]);
 }
 
 #[test]

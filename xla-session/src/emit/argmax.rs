@@ -157,8 +157,8 @@ mod tests {
                 logits[place] = largest;
             }
             let logits = device.buffer_view(&[length], &logits).unwrap();
-            let token = session.call(&argmax, [logits.into()]).unwrap();
-            token.buffer_view(0).unwrap().read::<i32>().unwrap()[0]
+            let token = session.call(&argmax, [logits]).unwrap();
+            token.view(0).unwrap().read::<i32>().unwrap()[0]
         };
         let what = format!("{target:?}, {valid} of {length}");
         let last = valid - 1;

@@ -113,7 +113,8 @@ impl<'a> Compilation<'a> {
             }
         }
         let bytes = self.compile(graph)?;
-        // SAFETY: the compiler made the module for this machine just now.
+        // SAFETY: the compiler made the module for this machine just now, from a graph of ours, which
+        // only `Program` calls, with what the graph expects.
         unsafe { Module::from_bytes(&bytes) }.map_err(loading(graph))
     }
 
@@ -125,7 +126,7 @@ impl<'a> Compilation<'a> {
             let path = self.found(folder, graph)?.path;
             // SAFETY: the cache holds what the compiler made for the machine code that this
             // machine runs; its checksum was just verified, and entries are replaced, never
-            // rewritten.
+            // rewritten. Only `Program` calls it, with what the graph expects.
             match unsafe { Module::from_file(&path) } {
                 Err(error) if error.code() == iree_rt::Code::NotFound && tries.next().is_some() => {
                 }

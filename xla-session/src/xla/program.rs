@@ -230,7 +230,7 @@ impl Program {
         let answer = match self.places.given {
             Some(_) => memory.answer(at.slot, all_logits),
             None => {
-                let [token, logits] = [call.output_view(0)?, call.output_view(1)?];
+                let [token, logits] = [call.outputs().view(0)?, call.outputs().view(1)?];
                 Answer { token, logits, all_logits }
             }
         };
@@ -326,7 +326,7 @@ impl Program {
         }
         if let Some(sizing) = sizing {
             sizing.invoke(&mut self.session)?;
-            if let Value::I64(bytes) = sizing.output(0)? {
+            if let Value::I64(bytes) = sizing.outputs().get(0)? {
                 self.scratch_bytes = usize::try_from(bytes).unwrap_or(0);
             }
         }

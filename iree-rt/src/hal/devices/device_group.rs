@@ -47,7 +47,7 @@ use crate::hal::devices::member::{Member, RawDevice};
 /// let mut session = Session::builder(&group).module(module).build()?;
 /// let f = session.function("split.f")?;
 /// let (a, b) = (left.buffer_view(&[2], &[1f32, 2.])?, right.buffer_view(&[2], &[10f32, 20.])?);
-/// let sum = session.call(&f, [a.into(), b.into()])?.buffer_view(0)?;
+/// let sum = session.call(&f, (a, b))?.view(0)?;
 /// assert_eq!(sum.read::<f32>()?, [12., 24.]);
 /// assert_eq!(sum.device().uri(), "local-task");
 /// # Ok(()) }

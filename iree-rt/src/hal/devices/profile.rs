@@ -30,7 +30,7 @@ impl Device {
     /// let add = session.function("gate.add")?;
     /// let x = device.buffer_view(&[4], &[1f32; 4])?;
     /// for _ in 0..3 {
-    ///     session.call(&add, [(&x).into(), (&x).into()])?;
+    ///     session.call(&add, [&x, &x])?;
     /// }
     /// let profile = device.take_profile()?;
     /// assert_eq!(profile.dispatches[0].calls, 3);

@@ -51,8 +51,8 @@ use crate::base::text::text;
 /// let mut session =
 ///     Session::builder(&device).parameters("model", &model).module(program).build()?;
 /// let run = session.function("program.run")?;
-/// let out = session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
-/// assert_eq!(out.buffer_view(0)?.read::<f32>()?, [10., 200.]);
+/// let out = session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?])?;
+/// assert_eq!(out.view(0)?.read::<f32>()?, [10., 200.]);
 /// # Ok(()) }
 /// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "parameters")))] fn main() {}
 /// ```

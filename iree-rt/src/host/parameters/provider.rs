@@ -54,7 +54,7 @@ use crate::vm::module::VmModule;
 /// let mut session =
 ///     Session::builder(&device).parameter_provider(Ones).module(program).build()?;
 /// let run = session.function("program.run")?;
-/// assert_eq!(session.call(&run, [])?.buffer_view(0)?.read::<i8>()?, [2; 4]);
+/// assert_eq!(session.call(&run, ())?.view(0)?.read::<i8>()?, [2; 4]);
 /// # Ok(()) }
 /// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "parameters")))] fn main() {}
 /// ```
@@ -129,7 +129,7 @@ pub trait ParameterProvider: Send + Sync {
     /// let builder = Session::builder(&device).parameter_provider(checkpoint.clone());
     /// let mut session = builder.module(program).build()?;
     /// let double = session.function("program.double")?;
-    /// session.call(&double, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
+    /// session.call(&double, [device.buffer_view(&[2], &[1f32, 2.])?])?;
     /// let saved = checkpoint.load("checkpoint", "last")?;
     /// assert_eq!(saved, [2f32.to_le_bytes(), 4f32.to_le_bytes()].concat());
     /// # Ok(()) }
