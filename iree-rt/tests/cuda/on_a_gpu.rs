@@ -137,7 +137,6 @@ fn any_thread_may_use_and_drop_anything() {
     thread::spawn(move || drop(outputs)).join().unwrap();
     assert!(free() >= before, "{} bytes before and {} after", before, free());
     drop(again);
-    drop(again);
     // The last handle may go on a thread that never used the device.
     drop(device);
     thread::spawn(move || drop(sum)).join().unwrap();

@@ -43,26 +43,20 @@ impl Buffer {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn write_async<T, D>(
-        mut self,
-        offset: usize,
-        data: D,
-    ) -> impl Future<Output = Result<Self>> + Send + use<T, D>
+    pub async fn write_async<T, D>(mut self, offset: usize, data: D) -> Result<Self>
     where
         T: NoUninit,
         D: AsRef<[T]> + Send + 'static,
     {
-        async move {
-            self.check_write(offset, size_of_val(data.as_ref()), "write")?;
-            soon(|| self.exclusive(Duration::ZERO)).await?;
-            let target = Self::clone(&self);
-            transfer(target, move || {
-                // SAFETY: this was the only handle, and nobody has been given another.
-                unsafe { self.write_unchecked(offset, data.as_ref())? };
-                Ok(self)
-            })
-            .await
-        }
+        self.check_write(offset, size_of_val(data.as_ref()), "write")?;
+        soon(|| self.exclusive(Duration::ZERO)).await?;
+        let target = Self::clone(&self);
+        transfer(target, move || {
+            // SAFETY: this was the only handle, and nobody has been given another.
+            unsafe { self.write_unchecked(offset, data.as_ref())? };
+            Ok(self)
+        })
+        .await
     }
 }
 
@@ -106,26 +100,20 @@ impl BufferView {
     ///
     /// # Errors
     /// As [`write`](Self::write). The handle is dropped.
-    pub fn write_async<T, D>(
-        mut self,
-        start: usize,
-        data: D,
-    ) -> impl Future<Output = Result<Self>> + Send + use<T, D>
+    pub async fn write_async<T, D>(mut self, start: usize, data: D) -> Result<Self>
     where
         T: Element,
         D: AsRef<[T]> + Send + 'static,
     {
-        async move {
-            self.check_write::<T>(start, data.as_ref().len())?;
-            soon(|| self.exclusive(Duration::ZERO)).await?;
-            transfer(self.buffer(), move || {
-                let buffer = self.buffer();
-                // SAFETY: this was the only handle, and nobody has been given another.
-                unsafe { buffer.write_unchecked(start * size_of::<T>(), data.as_ref())? };
-                Ok(self)
-            })
-            .await
-        }
+        self.check_write::<T>(start, data.as_ref().len())?;
+        soon(|| self.exclusive(Duration::ZERO)).await?;
+        transfer(self.buffer(), move || {
+            let buffer = self.buffer();
+            // SAFETY: this was the only handle, and nobody has been given another.
+            unsafe { buffer.write_unchecked(start * size_of::<T>(), data.as_ref())? };
+            Ok(self)
+        })
+        .await
     }
 }
 

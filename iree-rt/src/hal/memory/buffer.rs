@@ -10,12 +10,12 @@
 //! - **Who has one of several handles reads.** `read`, `map_constant`, [`BufferView::to_device`]
 //!   and calls take shared handles.
 //! - **Who has the only one writes.** `write`, `fill`, `copy_from` and `map_mut` take `&mut self`,
-//!   and fail with [`FailedPrecondition`](Code::FailedPrecondition) while there is another handle.
+//!   and fail with [`FailedPrecondition`](crate::Code::FailedPrecondition) while there is another handle.
 //!   So an argument does not change while a call that waits has yet to read it. A device puts away
 //!   what a call held a moment after the call has returned; `write`, `fill` and `copy_from` wait
 //!   for that (100 ms at most), `map_mut` does not, and `map_mut_within` as long as it is told.
 //! - **What is read-only nobody writes**: memory of [`Buffer::import`], constants of modules, and
-//!   parameters. Writing fails with [`PermissionDenied`](Code::PermissionDenied).
+//!   parameters. Writing fails with [`PermissionDenied`](crate::Code::PermissionDenied).
 //!
 //! Beyond it are only those who have promised to keep readers and writers of the same bytes apart:
 //!
@@ -99,7 +99,7 @@ impl Buffer {
     /// unspecified.
     ///
     /// # Errors
-    /// [`ResourceExhausted`](Code::ResourceExhausted) when the device has no memory for it.
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted) when the device has no memory for it.
     pub fn allocate(device: &Device, bytes: usize) -> Result<Self> {
         Self::allocate_in(device, bytes, Memory::default())
     }
@@ -175,7 +175,7 @@ impl Buffer {
     /// The part `range` of this buffer, in bytes: the same memory, kept alive by the part.
     ///
     /// # Errors
-    /// [`OutOfRange`](Code::OutOfRange) past the end; [`InvalidArgument`](Code::InvalidArgument)
+    /// [`OutOfRange`](crate::Code::OutOfRange) past the end; [`InvalidArgument`](crate::Code::InvalidArgument)
     /// for a range that ends before it starts.
     pub fn subspan(&self, range: Range<usize>) -> Result<Self> {
         let length = length(&range)?;
