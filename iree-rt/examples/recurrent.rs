@@ -34,9 +34,9 @@ fn main() -> Result<()> {
         // A part of the memory, not a copy: 16 samples of 4 bytes.
         let chunk =
             BufferView::from_buffer(&sound.buffer(), chunk * 64, &[1, 16], ElementType::F32)?;
-        let out = session.call(&main, [chunk.into(), state.into()])?;
-        println!("{:.4?}", out.buffer_view(0)?.read::<f32>()?);
-        state = out.buffer_view(1)?;
+        let out = session.call(&main, [&chunk, &state])?;
+        println!("{:.4?}", out.view(0)?.read::<f32>()?);
+        state = out.view(1)?;
     }
     Ok(())
 }

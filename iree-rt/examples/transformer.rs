@@ -29,7 +29,7 @@ async fn main() -> Result<()> {
     let image = Literal::load_npy(models.join("transformer_image.npy"))?.to_device(&device)?;
     let logits = session.run(move |session| {
         let main = session.function("jit_main.main")?;
-        session.call(&main, [image.into()])?.buffer_view(0)
+        session.call(&main, [&image])?.view(0)
     });
     let logits = logits.await?;
     let file = std::env::temp_dir().join(format!("logits-{}.npy", std::process::id()));

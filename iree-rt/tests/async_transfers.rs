@@ -44,7 +44,7 @@ fn results_are_read_on_the_only_worker() {
     let mut session = Session::builder(&device).module(kinds).build().unwrap();
     let add = session.function("kinds.add").unwrap();
     let a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
-    let sum = session.call(&add, [(&a).into(), (&a).into()]).unwrap().buffer_view(0).unwrap();
+    let sum = session.call(&add, [&a, &a]).unwrap().view(0).unwrap();
     pollster::block_on(async {
         assert_eq!(sum.read_async::<f32>().await.unwrap(), [2.; 4]);
         // The call has returned a moment ago, and may hold it still.
@@ -122,6 +122,6 @@ fn futures_go_to_other_threads() {
     let add = session.function("kinds.add").unwrap();
     let writing = check(tensor.write_async(0, vec![2f32; 4]));
     let tensor = std::thread::spawn(move || pollster::block_on(writing)).join().unwrap().unwrap();
-    let sum = session.call(&add, [(&tensor).into(), (&tensor).into()]).unwrap();
-    assert_eq!(sum.buffer_view(0).unwrap().read::<f32>().unwrap(), [4.; 4]);
+    let sum = session.call(&add, [&tensor, &tensor]).unwrap();
+    assert_eq!(sum.view(0).unwrap().read::<f32>().unwrap(), [4.; 4]);
 }

@@ -23,7 +23,7 @@ fn negates(bytes: &[u8]) {
         Session::builder(&device("local-sync")).module(module(bytes)).build().unwrap();
     let negate = session.function("other.negate").unwrap();
     let x = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
-    let out = session.call(&negate, [x.into()]).unwrap().buffer_view(0).unwrap();
+    let out = session.call(&negate, [x]).unwrap().view(0).unwrap();
     assert_eq!(out.read::<f32>().unwrap(), [-1.; 4]);
 }
 

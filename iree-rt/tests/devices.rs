@@ -142,7 +142,7 @@ fn a_tensor_that_comes_back_is_on_its_device() {
         let uploaded = iree_rt::Upload::new(&right, 64).unwrap().finish().unwrap();
         for buffer in [imported, uploaded, Buffer::allocate(&right, 64).unwrap()] {
             let view = buffer.view(&[16], ElementType::F32).unwrap();
-            let back = session.call(&same, [view.into()]).unwrap().buffer_view(0).unwrap();
+            let back = session.call(&same, [&view]).unwrap().view(0).unwrap();
             assert_eq!(back.device(), &right, "{uris:?}");
         }
     }

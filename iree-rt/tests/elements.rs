@@ -44,16 +44,16 @@ fn programs_take_and_give_them() {
         // 1 to 6, the first in the lower bits.
         let a = packed(&device, ElementType::I4, &[6], &[0x21, 0x43, 0x65]);
         let widen = session.function("narrow.widen").unwrap();
-        let wide = session.call(&widen, [(&a).into()]).unwrap().buffer_view(0).unwrap();
+        let wide = session.call(&widen, [(&a)]).unwrap().view(0).unwrap();
         assert_eq!(wide.read::<i32>().unwrap(), [1, 2, 3, 4, 5, 6]);
         let add = session.function("narrow.add").unwrap();
-        let sum = session.call(&add, [(&a).into(), (&a).into()]).unwrap().buffer_view(0).unwrap();
+        let sum = session.call(&add, [&a, &a]).unwrap().view(0).unwrap();
         assert_eq!((sum.element_type(), sum.byte_len()), (ElementType::I4, 3));
         assert_eq!(Literal::read(&sum).unwrap().bytes(), [0x42, 0x86, 0xCA]);
 
         let pairs = packed(&device, ElementType::I2, &[8], &[0b11_10_01_00, 0b11_00_01_10]);
         let widen = session.function("narrow.widen2").unwrap();
-        let wide = session.call(&widen, [pairs.into()]).unwrap().buffer_view(0).unwrap();
+        let wide = session.call(&widen, [pairs]).unwrap().view(0).unwrap();
         assert_eq!(wide.read::<i32>().unwrap(), [0, 1, 2, 3, 2, 1, 0, 3]);
 
         let square = session.typed::<(Tensor<[f32; 2]>,), Tensor<[f32; 2]>>("narrow.square");

@@ -57,9 +57,9 @@ fn a_recurrent_model_of_onnx_keeps_its_state_on_the_device() {
             let mut answers = Vec::new();
             for chunk in x.chunks(16) {
                 let chunk = session.device().buffer_view(&[1, 16], chunk).unwrap();
-                let out = session.call(&main, [chunk.into(), state.into()]).unwrap();
-                answers.extend(out.buffer_view(0).unwrap().read::<f32>().unwrap());
-                state = out.buffer_view(1).unwrap();
+                let out = session.call(&main, [&chunk, &state]).unwrap();
+                answers.extend(out.view(0).unwrap().read::<f32>().unwrap());
+                state = out.view(1).unwrap();
             }
             close(&probabilities, &answers, uri);
             let expected = floats(models().join("recurrent_state.npy"));
@@ -82,8 +82,8 @@ fn a_transformer_of_jax_gives_the_logits_of_jax() {
                 let main = session.function("jit_main.main").unwrap();
                 let image = Literal::load_npy(models().join("transformer_image.npy")).unwrap();
                 let image = image.to_device(session.device()).unwrap();
-                let out = session.call(&main, [image.into()]).unwrap();
-                let logits = out.buffer_view(0).unwrap();
+                let out = session.call(&main, [&image]).unwrap();
+                let logits = out.view(0).unwrap();
                 assert_eq!(logits.shape(), [1, 10]);
                 let expected = floats(models().join("transformer_logits.npy"));
                 close(&expected, &logits.read::<f32>().unwrap(), uri);
@@ -137,9 +137,9 @@ fn models_inside_packages_give_the_values_of_onnx_runtime() {
                 let main = session.function(&main).unwrap();
                 let views: Vec<BufferView> =
                     inputs.iter().map(|x| x.to_device(session.device()).unwrap()).collect();
-                let out = session.call(&main, views.iter().map(Into::into)).unwrap();
+                let out = session.call(&main, &views[..]).unwrap();
                 for (i, expected) in expected.iter().enumerate() {
-                    let view = out.buffer_view(i).unwrap();
+                    let view = out.view(i).unwrap();
                     assert_eq!(view.shape(), expected.shape(), "{name}");
                     let actual = view.read::<f32>().unwrap();
                     let off = difference(&expected.elements::<f32>().unwrap(), &actual);

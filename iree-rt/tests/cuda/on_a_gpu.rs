@@ -132,7 +132,7 @@ fn any_thread_may_use_and_drop_anything() {
     thread::spawn(move || drop(call)).join().unwrap();
     let a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
     let function = again.function("gate.add").unwrap();
-    let outputs = again.call(&function, [(&a).into(), (&a).into()]).unwrap();
+    let outputs = again.call(&function, [&a, &a]).unwrap();
     drop(a);
     thread::spawn(move || drop(outputs)).join().unwrap();
     assert!(free() >= before, "{} bytes before and {} after", before, free());
