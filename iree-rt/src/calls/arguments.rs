@@ -81,7 +81,7 @@ impl<T: Element> Argument for &Tensor<T> {
 /// a tuple:
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// use iree_rt::{Arguments, Call, Result, Tensor, ValueType};
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 ///
@@ -115,7 +115,7 @@ impl<T: Element> Argument for &Tensor<T> {
 /// let arguments = Scale { values: tensor(&[1., 2.])?, by: tensor(&[10., 100.])? };
 /// assert_eq!(scale.call(&mut session, arguments)?.read()?, [10., 200.]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 ///
 /// More than sixteen are set one by one ([`Call::set`]); one that is not set is an error of the call.

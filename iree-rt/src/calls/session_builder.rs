@@ -137,7 +137,7 @@ impl SessionBuilder {
     /// unless somebody writes in between.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// use iree_rt::{Code, Error, Value};
     ///
@@ -167,7 +167,7 @@ impl SessionBuilder {
     /// assert!(matches!(session.call(&row, (&table, 2))?.get(0)?, Value::F32(3.0)));
     /// assert_eq!(session.call(&row, (&table, 1 << 20)).unwrap_err().code(), Code::OutOfRange);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     pub fn validate(
         mut self,
