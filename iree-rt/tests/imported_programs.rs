@@ -142,6 +142,33 @@ fn both_forms_are_one_function() {
     assert_eq!(pollster::block_on(pending).unwrap().0.read().unwrap(), RELU);
 }
 
+/// The importer keeps what is added to the function that it wrote.
+#[test]
+fn imported_programs_may_say_which_extents_are_equal() {
+    let said = ONNX.replace("[2,3]", "[?,3]").replace(
+        "torch.onnx_meta.ir",
+        "iree.reflection = {\"iree_rt.shapes\" = \"n,3;n,3\"}, torch.onnx_meta.ir",
+    );
+    let options = CompileOptions::default().flag("--iree-input-type=onnx");
+    let device = device("local-task");
+    let module = module(&compile(&said, &options));
+    let mut session = Session::builder(&device).module(module).build().unwrap();
+    let [one, two] = arguments(&device);
+    for name in ["module.main_graph", "module.main_graph$async"] {
+        let run = session.function(name).unwrap();
+        let unequal = "dimension 0 of argument 1 is 2, and dimension 0 of argument 0 is 1";
+        let error = session.call(&run, [&one, &two]).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        assert!(error.message().contains(unequal), "{error}");
+        let error = session.call_async(&run, [&one, &two], None).unwrap_err();
+        assert!(error.message().contains(unequal), "{error}");
+        let wide = device.buffer_view(&[2, 4], &[0f32; 8]).unwrap();
+        let error = session.call(&run, [&wide, &two]).unwrap_err();
+        assert!(error.message().contains("dimension 1 of argument 0 is 4, not 3"), "{error}");
+        assert!(session.call(&run, [&two, &two]).is_ok());
+    }
+}
+
 /// A validator of a function is one of both forms.
 #[test]
 fn validators_are_of_both_forms() {

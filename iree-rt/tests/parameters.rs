@@ -118,6 +118,9 @@ fn what_is_missing_is_named() {
 
     let error = Session::builder(&device("local-sync")).module(program()).build().unwrap_err();
     assert!(error.message().contains("the session was given none"), "{error}");
+    assert_eq!(error.code(), Code::NotFound, "{error}");
+    assert!(program().takes_parameters().unwrap());
+    assert!(!module(support::kinds()).takes_parameters().unwrap());
 
     let short = ParameterIndex::new().unwrap();
     short.add("w", &W[..2], b"").unwrap();

@@ -97,9 +97,10 @@ impl Module {
     /// ```
     ///
     /// Arguments are separated by `;`, dimensions by `,`: a name (equal wherever it stands), a number,
-    /// or `?`. An argument of which nothing is said is left empty. (Nothing puts this in by itself.
-    /// JAX's export with symbolic shapes leaves their names only in the messages of
-    /// `@shape_assertion` calls.) What else must hold, an index in its range for example,
+    /// or `?`. An argument of which nothing is said is left empty. Nothing puts this in by itself: it is
+    /// added to the MLIR before it is compiled, to what IREE's importer of ONNX writes just as well.
+    /// (JAX's export with symbolic shapes names them only in messages of `@shape_assertion` calls,
+    /// which IREE 3.13 drops, checks and all.) What else must hold, an index in its range for example,
     /// [`SessionBuilder::validate`](crate::SessionBuilder::validate) checks.
     ///
     /// # Versions
