@@ -2,9 +2,12 @@
 
 use crate::base::error::{Error, Result};
 use crate::calls::call::Call;
+use crate::calls::outputs::Outputs;
+use crate::calls::session::Session;
 use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::Element;
+use crate::vm::function::Function;
 use crate::vm::reference::Reference;
 use crate::vm::signature::ValueType;
 use crate::vm::tuples::for_tuples;
@@ -131,6 +134,24 @@ pub trait Arguments: Sized {
     /// # Errors
     /// As [`Call::set`].
     fn set(self, call: &mut Call) -> Result<()>;
+}
+
+impl Session {
+    /// Calls `function` with `arguments` and waits for its results.
+    ///
+    /// Arguments are an array, slice or `Vec` of one type (`[&a, &b]`), or a tuple of several
+    /// (`(&a, 3)`, `()`): see [`Arguments`]. What compiled code does with them is part of what who
+    /// loaded the module vouches for ([`Module::from_bytes`](crate::Module::from_bytes)).
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Code::InvalidArgument) for arguments of the wrong number, kind, dtype
+    /// or shape, which the message names; and as [`Call::invoke`].
+    pub fn call(&mut self, function: &Function, arguments: impl Arguments) -> Result<Outputs> {
+        let mut call = self.prepare(function)?;
+        arguments.set(&mut call)?;
+        call.invoke(self)?;
+        Ok(call.into_outputs())
+    }
 }
 
 /// Whether `types` are so many.

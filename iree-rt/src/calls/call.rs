@@ -246,6 +246,17 @@ impl Call {
     }
 }
 
+impl Session {
+    /// Makes a [`Call`] of `function`, to be invoked any number of times.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when the function is of another session.
+    pub fn prepare(&self, function: &Function) -> Result<Call> {
+        self.check_owner(function)?;
+        Call::new(function.clone())
+    }
+}
+
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let missing = self.function().arguments().len() - self.set - self.ahead.len();

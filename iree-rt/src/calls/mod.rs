@@ -3,6 +3,7 @@
 pub(crate) mod arguments;
 pub(crate) mod async_session;
 pub(crate) mod call;
+pub(crate) mod call_async;
 pub(crate) mod outputs;
 pub(crate) mod pending;
 pub(crate) mod results;

@@ -13,8 +13,6 @@ use iree_sys::allocator::host_allocator;
 use crate::base::canceller::Canceller;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
-use crate::calls::arguments::Arguments;
-use crate::calls::call::Call;
 use crate::calls::outputs::Outputs;
 use crate::hal::devices::device::Device;
 use crate::hal::devices::device_group::DeviceGroup;
@@ -164,31 +162,6 @@ impl Session {
                 format!("no function `{name}`; this session has {}", self.known()),
             )),
         }
-    }
-
-    /// Makes a [`Call`] of `function`, to be invoked any number of times.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Code::InvalidArgument) when the function is of another session.
-    pub fn prepare(&self, function: &Function) -> Result<Call> {
-        self.check_owner(function)?;
-        Call::new(function.clone())
-    }
-
-    /// Calls `function` with `arguments` and waits for its results.
-    ///
-    /// Arguments are an array, slice or `Vec` of one type (`[&a, &b]`), or a tuple of several
-    /// (`(&a, 3)`, `()`): see [`Arguments`]. What compiled code does with them is part of what who
-    /// loaded the module vouches for ([`Module::from_bytes`]).
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Code::InvalidArgument) for arguments of the wrong number, kind, dtype
-    /// or shape, which the message names; and as [`Call::invoke`].
-    pub fn call(&mut self, function: &Function, arguments: impl Arguments) -> Result<Outputs> {
-        let mut call = self.prepare(function)?;
-        arguments.set(&mut call)?;
-        call.invoke(self)?;
-        Ok(call.into_outputs())
     }
 
     pub(crate) fn check_owner(&self, function: &Function) -> Result<()> {

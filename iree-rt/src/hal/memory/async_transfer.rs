@@ -10,10 +10,10 @@ use iree_sys as sys;
 
 use crate::base::error::Result;
 use crate::hal::memory::buffer::Buffer;
+use crate::hal::memory::buffer::length;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::Element;
 use crate::hal::memory::exclusive::PUT_AWAY;
-use crate::hal::memory::transfer::length;
 use crate::hal::sync::host_call;
 
 impl Buffer {

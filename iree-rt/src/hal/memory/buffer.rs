@@ -3,11 +3,11 @@
 //! # Who may write
 //!
 //! Memory is shared by handles: clones of a [`Buffer`], its [parts](Buffer::subspan), its
-//! [views](BufferView) and their clones, what a call has as an argument or result until it is
+//! [views](crate::BufferView) and their clones, what a call has as an argument or result until it is
 //! done, and what other libraries were [given](crate::ExternalBuffer). The rule for all of them is
 //! that of [`Arc::get_mut`](std::sync::Arc::get_mut):
 //!
-//! - **Who has one of several handles reads.** `read`, `map_constant`, [`BufferView::to_device`]
+//! - **Who has one of several handles reads.** `read`, `map_constant`, `BufferView::to_device`
 //!   and calls take shared handles.
 //! - **Who has the only one writes.** `write`, `fill`, `copy_from` and `map_mut` take `&mut self`,
 //!   and fail with [`FailedPrecondition`](crate::Code::FailedPrecondition) while there is another handle.
@@ -23,7 +23,7 @@
 //!   [loaded](crate::Module::from_bytes) it. A result that is taken before it is there
 //!   ([`Pending::early`](crate::Pending::early)) is for calls that wait for it; reading it until
 //!   then is an error, or gives bytes that IREE copied at some moment.
-//! - **`unsafe` code**: [`Buffer::write_unchecked`] and the like, [`BufferView::map`], and
+//! - **`unsafe` code**: [`Buffer::write_unchecked`] and the like, [`map`](crate::BufferView::map), and
 //!   addresses, imported, exported or of DLPack. A GPU's memory that is shared with `cudarc` is
 //!   ordered by its streams.
 
@@ -34,10 +34,9 @@ use std::ptr::{self, NonNull};
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::status::check;
 use crate::hal::devices::device::Device;
-use crate::hal::memory::transfer::length;
 
 /// Alignment that compiled code expects of every tensor, bytes.
 pub const ALIGNMENT: usize = 64;
@@ -256,4 +255,10 @@ pub(crate) fn params(
         queue_affinity: u64::MAX, // IREE_HAL_QUEUE_AFFINITY_ANY
         min_alignment: ALIGNMENT,
     }
+}
+
+/// How long a range is that somebody asks for.
+pub(crate) fn length(range: &Range<usize>) -> Result<usize> {
+    let backwards = || Error::invalid(format!("the range {range:?} ends before it starts"));
+    range.end.checked_sub(range.start).ok_or_else(backwards)
 }

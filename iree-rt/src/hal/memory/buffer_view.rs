@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::time::Duration;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
@@ -12,10 +13,10 @@ use iree_sys::allocator::host_allocator;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
 use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::length;
 use crate::hal::memory::buffer::{ALIGNMENT, Buffer};
 use crate::hal::memory::element::{Element, ElementType};
-use crate::hal::memory::exclusive::PUT_AWAY;
-use crate::hal::memory::transfer::length;
+use crate::hal::memory::exclusive::{self, PUT_AWAY};
 
 /// A dense row-major tensor on a device. Cloning gives another handle to the same tensor.
 ///
@@ -360,6 +361,18 @@ impl BufferView {
                 format!("{count} elements at element {start} of a tensor of {}", self.len()),
             )),
         }
+    }
+}
+
+impl BufferView {
+    /// An error unless this is the only handle to the memory, at `limit` at the latest.
+    pub(crate) fn exclusive(&mut self, limit: Duration) -> Result<()> {
+        // SAFETY: the view is live and holds its buffer; HAL objects that modules pass around count
+        // as resources do (iree/modules/hal/types.c).
+        exclusive::wait(limit, || unsafe {
+            let buffer = sys::iree_hal_buffer_view_buffer(self.raw());
+            exclusive::references(self.raw().cast()) == 1 && exclusive::sole(buffer)
+        })
     }
 }
 

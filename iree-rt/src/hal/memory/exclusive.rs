@@ -8,7 +8,6 @@ use iree_sys as sys;
 
 use crate::base::error::{Code, Error, Result};
 use crate::hal::memory::buffer::Buffer;
-use crate::hal::memory::buffer_view::BufferView;
 
 /// Workers put a call away after it has returned; its references go within this time.
 pub(crate) const PUT_AWAY: Duration = Duration::from_millis(100);
@@ -24,23 +23,11 @@ impl Buffer {
     }
 }
 
-impl BufferView {
-    /// An error unless this is the only handle to the memory, at `limit` at the latest.
-    pub(crate) fn exclusive(&mut self, limit: Duration) -> Result<()> {
-        // SAFETY: the view is live and holds its buffer; HAL objects that modules pass around count
-        // as resources do (iree/modules/hal/types.c).
-        wait(limit, || unsafe {
-            let buffer = sys::iree_hal_buffer_view_buffer(self.raw());
-            references(self.raw().cast()) == 1 && sole(buffer)
-        })
-    }
-}
-
 /// References to a HAL resource.
 ///
 /// # Safety
 /// It is live.
-unsafe fn references(resource: *mut sys::iree_hal_resource_t) -> i32 {
+pub(crate) unsafe fn references(resource: *mut sys::iree_hal_resource_t) -> i32 {
     // SAFETY: by the contract of this function. The counter is a C atomic of this size; acquire:
     // what others did to the resource before they released it has happened.
     unsafe { AtomicI32::from_ptr(&raw mut (*resource).ref_count) }.load(Ordering::Acquire)
@@ -50,7 +37,7 @@ unsafe fn references(resource: *mut sys::iree_hal_resource_t) -> i32 {
 ///
 /// # Safety
 /// The buffer is live.
-unsafe fn sole(buffer: *mut sys::iree_hal_buffer_t) -> bool {
+pub(crate) unsafe fn sole(buffer: *mut sys::iree_hal_buffer_t) -> bool {
     // SAFETY: by the contract of this function; a buffer holds its allocation.
     unsafe {
         let allocation = sys::iree_hal_buffer_allocated_buffer(buffer);
@@ -59,7 +46,7 @@ unsafe fn sole(buffer: *mut sys::iree_hal_buffer_t) -> bool {
 }
 
 /// Who asks has the handle to itself (`&mut`), so that what is true once stays true.
-fn wait(limit: Duration, is_sole: impl Fn() -> bool) -> Result<()> {
+pub(crate) fn wait(limit: Duration, is_sole: impl Fn() -> bool) -> Result<()> {
     let asked = Instant::now();
     while !is_sole() {
         let waited = asked.elapsed();

@@ -7,7 +7,7 @@ use iree_sys as sys;
 
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
-use crate::hal::memory::buffer::Buffer;
+use crate::hal::memory::buffer::{Buffer, length};
 use crate::hal::memory::exclusive::PUT_AWAY;
 use crate::hal::sync::timeline::Timeline;
 
@@ -277,10 +277,4 @@ impl Buffer {
              and divides the range"
         )))
     }
-}
-
-/// How long a range is that somebody asks for.
-pub(crate) fn length(range: &Range<usize>) -> Result<usize> {
-    let backwards = || Error::invalid(format!("the range {range:?} ends before it starts"));
-    range.end.checked_sub(range.start).ok_or_else(backwards)
 }

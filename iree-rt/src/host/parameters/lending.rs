@@ -5,8 +5,8 @@ use std::ptr;
 
 use iree_sys as sys;
 
-use super::answer::spans;
 use super::index::ParameterIndex;
+use super::request::spans;
 use crate::base::callback;
 use crate::base::status::{check, status_of};
 

@@ -12,6 +12,7 @@ mod index;
 mod lending;
 mod memory;
 mod provider;
+mod request;
 
 pub use formats::ParameterFormat;
 pub use index::{ParameterEntry, ParameterIndex};
