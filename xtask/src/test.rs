@@ -11,6 +11,10 @@ use crate::{fetch_iree, flags, workspace};
 const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
      iree-rt/raw,iree-src/dist,xtask/bench,xtask/bindgen,xtask/dist";
 
+/// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
+/// need what a machine may lack.
+const LONG: [&str; 3] = ["--", "--ignored", "long::"];
+
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
     steps.step("fetch IREE", || fetch_iree::ensure(&flags.network).map(drop))?;
@@ -31,17 +35,29 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.run("clippy with optional features", &mut clippy)?;
         let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
         steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
-        let mut bare = cargo(&["build", "--workspace", "--no-default-features"]);
-        steps.run("build without features", &mut bare)?;
+        let bare = ["--workspace", "--no-default-features"];
+        let mut clippy = cargo(&["clippy"]);
+        clippy.args(bare).args(["--", "-D", "warnings"]);
+        steps.run("clippy without features", &mut clippy)?;
+        if flags.all {
+            // Machine code of all of it, for what the linker alone would find.
+            steps.run("build without features", cargo(&["build"]).args(bare))?;
+        }
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
         steps.run("bindings", &mut bindgen)?;
     }
     let features = ["--workspace", "--features", OPTIONAL_FEATURES];
     if has_nextest() {
         steps.run("tests", cargo(&["nextest", "run"]).args(features))?;
+        if flags.all {
+            steps.run("long tests", cargo(&["nextest", "run"]).args(features).args(LONG))?;
+        }
         steps.run("documentation tests", cargo(&["test", "--doc"]).args(features))?;
     } else {
         steps.run("tests", cargo(&["test"]).args(features))?;
+        if flags.all {
+            steps.run("long tests", cargo(&["test"]).args(features).args(LONG))?;
+        }
     }
     steps.summary();
     Ok(())
