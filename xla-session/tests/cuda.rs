@@ -1,5 +1,5 @@
 //! The graphs for NVIDIA GPUs, as far as they can be checked without one: what they compute, on the
-//! CPU; that they compile, and what the compiler makes of them.
+//! CPU, and that they compile ahead of time. `cuda_code.rs` has what the compiler makes of them.
 #![cfg(feature = "iree")]
 
 mod fixtures;
@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fixtures::{Fixture, assert_contract, assert_same_tokens};
-use iree_rt::{CompileOptions, Compiler, cuda};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
-use xla_session::emit::{CudaTiles, Format, Graph, Target, WeightFormats, emit};
+use xla_session::emit::{Format, WeightFormats};
 use xla_session::{
     Backend, Event, GraphsFor, InferenceSession, LoadMode, Precision, SessionOptions, Step,
     compile_ahead,
@@ -67,12 +66,17 @@ fn every_token_equals_the_reference_in_f32() {
     }
 }
 
-#[test]
-#[ignore = "minutes; for when the lowerings change"]
-fn every_token_of_every_fixture_equals_the_reference() {
-    for fixture in fixtures::all() {
-        for precision in [Precision::Stored, Precision::F32] {
-            assert_same_tokens(&fixture, open(&fixture, &options(precision)).as_mut());
+/// What `cargo xtask test --all` adds.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn every_token_of_every_fixture_equals_the_reference() {
+        for fixture in fixtures::all() {
+            for precision in [Precision::Stored, Precision::F32] {
+                assert_same_tokens(&fixture, open(&fixture, &options(precision)).as_mut());
+            }
         }
     }
 }
@@ -132,16 +136,15 @@ fn compile_fixture(fixture: &Fixture, precision: Precision, architecture: &str) 
     compile(&config, &formats, architecture, &fixture.name);
 }
 
+/// Every precision, and every architecture; `cuda_code.rs` has every fixture.
 #[test]
-fn every_fixture_compiles_for_gpus() {
-    for fixture in fixtures::all() {
-        for architecture in ARCHITECTURES {
-            compile_fixture(&fixture, Precision::Stored, architecture);
-        }
+fn models_compile_ahead_of_time() {
+    let fixture = fixtures::named(SOME[1]);
+    for precision in [Precision::Stored, Precision::F32, Precision::Int8, Precision::Int4] {
+        compile_fixture(&fixture, precision, ARCHITECTURES[0]);
     }
-    for precision in [Precision::F32, Precision::Int8, Precision::Int4] {
-        compile_fixture(&fixtures::named(SOME[1]), precision, ARCHITECTURES[0]);
-    }
+    compile_fixture(&fixture, Precision::Stored, ARCHITECTURES[1]);
+    compile_fixture(&fixtures::named(SOME[0]), Precision::Stored, ARCHITECTURES[1]);
 }
 
 #[test]
@@ -156,243 +159,6 @@ fn an_architecture_that_the_compiler_does_not_know_is_refused() {
     assert!(error.contains("no CUDA target `sm_90`: there are sm_60"), "{error}");
     let error = compile_ahead(&config, &formats, "sm_80", "a", &SessionOptions::default());
     assert!(error.unwrap_err().to_string().contains("cache folder"));
-}
-
-/// Two layers of Llama-3.2-1B, a model with tiles for everything; of a shorter context, for which a
-/// decode step has two functions.
-fn two_layers_of_1b() -> ModelConfig {
-    let folder = tempfile::tempdir().unwrap();
-    let config = serde_json::json!({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128_256,
-        "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 2,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
-        "max_position_embeddings": 1536, "rms_norm_eps": 1e-5, "rope_theta": 500_000.0,
-        "tie_word_embeddings": true, "hidden_act": "silu",
-    });
-    fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-    ModelConfig::from_dir(folder.path()).unwrap()
-}
-
-/// Every precision's formats at that shape.
-fn formats_of_1b() -> [(&'static str, WeightFormats); 6] {
-    let mut int4 = WeightFormats::all(Format::Int4);
-    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
-        int4.exceptions.insert(name.into(), Format::Int6);
-    }
-    [
-        ("bf16", WeightFormats::all(Format::Bf16)),
-        ("bf16 rounded", WeightFormats::all(Format::Bf16Rounded)),
-        ("f16", WeightFormats::all(Format::F16)),
-        ("f32", WeightFormats::all(Format::F32)),
-        ("int8", WeightFormats::all(Format::Int8)),
-        ("int4", int4),
-    ]
-}
-
-/// What the compiler makes of `text` with these flags beside those that sessions use.
-fn compiled(text: &str, flags: &[String]) -> Vec<u8> {
-    compiled_for(cuda::Target::SM_80, text, flags)
-}
-
-fn compiled_for(target: cuda::Target, text: &str, flags: &[String]) -> Vec<u8> {
-    let options = target
-        .flags()
-        .fold(CompileOptions::for_device("cuda"), CompileOptions::flag)
-        .flag("--iree-input-type=stablehlo")
-        .flag("--iree-opt-level=O3");
-    let options = flags.iter().fold(options, |options, flag| options.flag(flag));
-    Compiler::find().unwrap().compile(text, &options).unwrap()
-}
-
-#[test]
-fn prefill_compiles_at_a_real_shape_and_stores_no_weights() {
-    let config = two_layers_of_1b();
-    for (name, formats) in formats_of_1b() {
-        for rows in [8, 64] {
-            // Floats differ in nothing but the type.
-            if ["f16", "f32"].contains(&name) {
-                continue;
-            }
-            let graph = emit(&config, &formats, &Target::Cuda(CudaTiles::new()), rows);
-            let kernels = kernels(&graph.text);
-            assert!(kernels.len() > 8, "{name}: {rows} rows: {} kernels", kernels.len());
-            // On tensor cores, where activations may be rounded.
-            let mma = kernels.iter().any(|kernel| kernel.contains("mma.sync"));
-            assert_eq!(mma, name == "bf16 rounded" && rows == 64, "{name}: {rows} rows");
-            for kernel in &kernels {
-                assert!(!kernel.contains(".local "), "{name}: {rows} rows: {kernel}");
-                // Integers are loaded as vectors, and widened where they are multiplied.
-                if kernel.split('(').next().unwrap().contains("_matmul_like_") {
-                    assert!(kernel.contains("ld.global.nc.v4"), "{name}: {rows} rows: {kernel}");
-                    assert!(!kernel.contains("ld.global.nc.s8"), "{name}: {rows} rows: {kernel}");
-                    assert!(!kernel.contains("ld.global.nc.u8"), "{name}: {rows} rows: {kernel}");
-                }
-            }
-            let flow = compiled(&graph.text, &["--compile-to=flow".into()]);
-            let flow = String::from_utf8(flow).unwrap();
-            assert!(made(&flow).count() > 8, "{name}: {rows} rows");
-            for line in made(&flow) {
-                assert!(largest(line) < SMALLEST_WEIGHT, "{name}: {rows} rows: {line}");
-            }
-        }
-    }
-}
-
-/// The PTX of each dispatch of `text`, from its name on.
-fn kernels(text: &str) -> Vec<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let dump = format!("--iree-hal-dump-executable-files-to={}", folder.path().display());
-    assert!(!compiled(text, &[dump]).is_empty());
-    let mut kernels = Vec::new();
-    for file in fs::read_dir(folder.path()).unwrap() {
-        let path = file.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "ptx") {
-            let text = fs::read_to_string(path).unwrap();
-            kernels.extend(text.split(".visible .entry ").skip(1).map(str::to_owned));
-        }
-    }
-    kernels
-}
-
-/// The elements of every tensor of known extents that a line of MLIR names.
-fn tensors(line: &str) -> impl Iterator<Item = usize> {
-    line.split("tensor<").skip(1).filter_map(|rest| {
-        let (dims, _element) = rest.split_once('>')?.0.rsplit_once('x')?;
-        dims.split('x').map(|dim| dim.parse::<usize>().ok()).product()
-    })
-}
-
-/// Elements of the attention's output projection in [`two_layers_of_1b`], the smallest matrix.
-const SMALLEST_WEIGHT: usize = 2048 * 2048;
-
-/// The lines of `flow` that make a tensor.
-fn made(flow: &str) -> impl Iterator<Item = &str> {
-    flow.lines().filter(|line| {
-        ["dispatch ", "tensor.clone ", "tensor.splat ", "tensor.transfer "]
-            .iter()
-            .any(|op| line.contains(&format!("= flow.{op}")))
-    })
-}
-
-/// Elements of the largest tensor that a line makes.
-fn largest(line: &str) -> usize {
-    let (_, results) = line.rsplit_once("->").unwrap();
-    tensors(results).max().unwrap_or(0)
-}
-
-#[test]
-fn tensors_of_a_line_are_read() {
-    let line =
-        "%1 = flow.dispatch @a(%2) : (tensor<?x8xf32>{%3}) -> (tensor<3x4xf32>, tensor<f32>)";
-    assert_eq!(tensors(line).collect::<Vec<_>>(), [12]);
-}
-
-/// A decode step takes as many dispatches as `docs/cuda.md` says, and none of them leaves a
-/// tensor of the size of a weight: what is stored in fewer bits is widened where it is multiplied.
-#[test]
-fn a_decode_step_is_seven_dispatches_a_layer_and_stores_no_weights() {
-    const PER_LAYER: usize = 7;
-    const AROUND: usize = 6;
-    let config = two_layers_of_1b();
-    for (name, formats) in formats_of_1b() {
-        let graph = emit(&config, &formats, &Target::Cuda(CudaTiles::new()), 1);
-        assert!(!graph.text.contains("optimization_barrier"), "{name}");
-        let flow = compiled(&graph.text, &["--compile-to=flow".into()]);
-        let flow = String::from_utf8(flow).unwrap();
-        assert_eq!(graph.capacities, [20, 28], "{name}");
-        let body = function(&flow, "decode_step_20");
-        let dispatches = made(body).filter(|line| line.contains("flow.dispatch")).count();
-        let most = PER_LAYER * config.num_hidden_layers + AROUND;
-        assert!(dispatches <= most && dispatches > most / 2, "{name}: {dispatches} dispatches");
-        for line in made(&flow) {
-            assert!(largest(line) < SMALLEST_WEIGHT, "{name}: {line}");
-        }
-        // One submission, nothing that the host waits for but its end, and no cache that is copied.
-        let stream = compiled(&graph.text, &["--compile-to=stream".into()]);
-        let stream = String::from_utf8(stream).unwrap();
-        let body = function(&stream, "decode_step_28");
-        assert_eq!(body.matches("stream.cmd.execute").count(), 1, "{name}");
-        assert!(!body.contains("stream.async.transfer"), "{name}");
-        // Nothing is allocated in a step.
-        assert!(!body.contains("stream.resource.alloc"), "{name}");
-        assert!(!body.contains("stream.cmd.copy"), "{name}");
-    }
-}
-
-/// The public function `name` of a module.
-fn function<'a>(module: &'a str, name: &str) -> &'a str {
-    let start = module.find(&format!("util.func public @{name}(")).unwrap();
-    let end = module[start..].find("\n  }\n").unwrap();
-    &module[start..][..end]
-}
-
-/// The command buffer of a decode step is made when the program is loaded, and used for every
-/// token: with the tensors of a call, and nothing else that differs from call to call.
-fn assert_one_command_buffer(graph: &Graph, target: cuda::Target, what: &str) {
-    let hal = compiled_for(target, &graph.text, &["--compile-to=hal".into()]);
-    let hal = String::from_utf8(hal).unwrap();
-    let made: Vec<_> =
-        hal.lines().filter(|line| line.contains("hal.command_buffer.create")).collect();
-    assert_eq!(made.len(), graph.capacities.len(), "{what}: {made:?}");
-    for line in made {
-        assert!(line.contains("mode(\"None\")") && line.contains("bindings("), "{what}: {line}");
-    }
-    for blocks in &graph.capacities {
-        let body = function(&hal, &format!("decode_step_{blocks}"));
-        assert!(!body.contains("hal.command_buffer."), "{what}: {blocks} blocks");
-        assert!(!body.contains("hal.device.queue.alloca"), "{what}: {blocks} blocks");
-        let executed = body.matches("hal.device.queue.execute.indirect").count();
-        assert_eq!(executed, 1, "{what}: {blocks} blocks");
-    }
-}
-
-#[test]
-fn a_decode_step_is_one_command_buffer_for_all_tokens() {
-    let config = two_layers_of_1b();
-    let target = Target::Cuda(CudaTiles::new());
-    for (name, formats) in formats_of_1b() {
-        let graph = emit(&config, &formats, &target, 1);
-        for sm in [cuda::Target::SM_80, cuda::Target::SM_89] {
-            assert_one_command_buffer(&graph, sm, &format!("{name} for {}", sm.name()));
-        }
-    }
-    let mut long = config;
-    long.max_position_embeddings = 131_072;
-    let graph = emit(&long, &WeightFormats::all(Format::Bf16), &target, 1);
-    assert_eq!(graph.capacities, [20, 36, 68, 132, 260, 516, 1028, 2052]);
-    assert_one_command_buffer(&graph, cuda::Target::SM_80, "the longest context");
-    for fixture in fixtures::all() {
-        let config = ModelConfig::from_dir(&fixture.folder).unwrap();
-        let graph = emit(&config, &WeightFormats::all(Format::Bf16), &target, 1);
-        assert_one_command_buffer(&graph, cuda::Target::SM_80, &fixture.name);
-    }
-}
-
-/// The machine code of the products: 16 bytes a load, and nothing spilt to local memory.
-#[test]
-fn products_load_16_bytes_and_spill_nothing() {
-    let config = two_layers_of_1b();
-    for (name, formats) in formats_of_1b() {
-        let graph = emit(&config, &formats, &Target::Cuda(CudaTiles::new()), 1);
-        let kernels = kernels(&graph.text);
-        assert!(kernels.len() > 8, "{name}: {} kernels", kernels.len());
-        let mut products = 0;
-        for kernel in &kernels {
-            assert!(!kernel.contains(".local "), "{name}: {kernel}");
-            let entry = kernel.split('(').next().unwrap();
-            let columns = ["x2048_", "x8192_", "x64x32_", "x256x32_"];
-            if columns.iter().any(|columns| entry.contains(columns))
-                && !entry.contains("elementwise")
-            {
-                products += 1;
-                assert!(kernel.contains("ld.global.nc.v4"), "{name}: {entry}");
-                // A weight that is loaded by itself.
-                assert!(!kernel.contains("ld.global.nc.s8"), "{name}: {entry}");
-                assert!(!kernel.contains("ld.global.nc.u8"), "{name}: {entry}");
-            }
-        }
-        assert!(products >= 5, "{name}: {products} products");
-    }
 }
 
 #[test]

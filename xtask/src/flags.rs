@@ -101,6 +101,9 @@ pub struct Test {
     /// Only the tests: no lints, no documentation, no bindings.
     #[arg(long)]
     pub quick: bool,
+    /// Also what takes minutes more: all products of models, precisions and architectures.
+    #[arg(long)]
+    pub all: bool,
     #[command(flatten)]
     pub network: Network,
 }

@@ -11,6 +11,10 @@ use crate::{features, fetch_iree, flags, package, workspace};
 const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
      iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
 
+/// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
+/// need what a machine may lack.
+const LONG: [&str; 3] = ["--", "--ignored", "long::"];
+
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
     steps.step("fetch IREE", || fetch_iree::ensure(&flags.network).map(drop))?;
@@ -35,8 +39,14 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         let mut doc = cargo(&["doc", "--package=iree-rt", "--no-deps"]);
         let doc = doc.env("RUSTDOCFLAGS", "-D warnings");
         steps.run("documentation of iree-rt's default features", doc)?;
-        let mut bare = cargo(&["build", "--workspace", "--no-default-features"]);
-        steps.run("build without features", &mut bare)?;
+        let bare = ["--workspace", "--no-default-features"];
+        let mut clippy = cargo(&["clippy"]);
+        clippy.args(bare).args(["--", "-D", "warnings"]);
+        steps.run("clippy without features", &mut clippy)?;
+        if flags.all {
+            // Machine code of all of it, for what the linker alone would find.
+            steps.run("build without features", cargo(&["build"]).args(bare))?;
+        }
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
         steps.run("bindings", &mut bindgen)?;
         let packages = flags::Package { network: flags.network.clone() };
@@ -45,9 +55,15 @@ pub fn run(flags: &flags::Test) -> Result<()> {
     let features = ["--workspace", "--features", OPTIONAL_FEATURES];
     if has_nextest() {
         steps.run("tests", cargo(&["nextest", "run"]).args(features))?;
+        if flags.all {
+            steps.run("long tests", cargo(&["nextest", "run"]).args(features).args(LONG))?;
+        }
         steps.run("documentation tests", cargo(&["test", "--doc"]).args(features))?;
     } else {
         steps.run("tests", cargo(&["test"]).args(features))?;
+        if flags.all {
+            steps.run("long tests", cargo(&["test"]).args(features).args(LONG))?;
+        }
     }
     steps.step("tests of features that are off", || features::test(cargo))?;
     steps.summary();
