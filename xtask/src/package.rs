@@ -69,6 +69,9 @@ pub fn run(flags: &flags::Package) -> Result<()> {
     let output = in_target.cargo(&["check"], &[]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(said.contains("has faults of IREE"), "an unmended runtime is linked silently:\n{said}");
+    let said = in_target.refuses_to_run()?;
+    ensure!(said.contains("known race"), "`local-task` opens on a runtime with a race:\n{said}");
+    copy_of(&found, &folder, &|_| {})?;
     in_target.runs_and_stays(&[], &[])?;
     fs::remove_dir_all(&folder)?;
 
@@ -211,6 +214,13 @@ impl Dependent<'_> {
     fn fails(&self, variables: &[(&str, OsString)]) -> Result<String> {
         let output = self.cargo(&["build"], variables).output()?;
         ensure!(!output.status.success(), "a build without IREE succeeds");
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// What the program says when it does not run.
+    fn refuses_to_run(&self) -> Result<String> {
+        let output = self.cargo(&["run", "--quiet"], &[]).output()?;
+        ensure!(!output.status.success(), "the program runs");
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 

@@ -14,6 +14,7 @@ use crate::hal::devices::device::Device;
 use crate::hal::devices::device_group::DeviceGroup;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::host::native::{Native, NativeModule};
+#[cfg(feature = "parameters")]
 use crate::host::parameters::{Load, ParameterIndex, ParameterProvider, Provider, Providers};
 use crate::host::trace::{self, OnTrace};
 use crate::vm::module::{Module, VmModule};
