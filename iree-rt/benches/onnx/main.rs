@@ -8,8 +8,9 @@
 //! session, whose number is the answer; a number times it for a while, and the answer is its median
 //! in microseconds.
 
+use std::collections::HashMap;
 use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use iree_rt::{
@@ -24,12 +25,18 @@ fn main() -> Result<()> {
         println!("run by iree-rt/benches/onnx/run.py");
         return Ok(());
     }
+    let mut compiled = Compiled::new();
     let mut opened: Vec<(Session, Call)> = Vec::new();
     for line in stdin().lock().lines() {
         let line = line?;
         let answer = match line.split('\t').collect::<Vec<_>>()[..] {
             [folder, preset, threads] => {
-                opened.push(open(Path::new(folder), preset, threads.parse().unwrap_or(0))?);
+                opened.push(open(
+                    &mut compiled,
+                    Path::new(folder),
+                    preset,
+                    threads.parse().unwrap_or(0),
+                )?);
                 (opened.len() - 1).to_string()
             }
             [number] => {
@@ -46,14 +53,26 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Compiled modules, by folder and preset.
+type Compiled = HashMap<(PathBuf, String), Vec<u8>>;
+
 /// Compiles `model.mlir` in `folder` and sets `input0.npy`, `input1.npy` and so on.
-fn open(folder: &Path, preset: &str, threads: usize) -> Result<(Session, Call)> {
+fn open(
+    compiled: &mut Compiled,
+    folder: &Path,
+    preset: &str,
+    threads: usize,
+) -> Result<(Session, Call)> {
     let options = CompileOptions::default();
-    let options = if preset == "fast" { options.fast() } else { options };
-    let vmfb = folder.join(format!("{preset}.vmfb"));
-    let source = folder.join("model.mlir");
-    if !newer(&vmfb, &source) {
-        std::fs::write(&vmfb, Compiler::find()?.compile(&source, &options)?)?;
+    let options = match preset {
+        "fast" => options.fast(),
+        "untiled" => options.fast().data_tiling(false),
+        _ => options,
+    };
+    let key = (folder.to_path_buf(), preset.to_owned());
+    if !compiled.contains_key(&key) {
+        let vmfb = Compiler::find()?.compile(&folder.join("model.mlir"), &options)?;
+        compiled.insert(key.clone(), vmfb);
     }
     let instance = Instance::get()?;
     let device = match threads {
@@ -63,7 +82,7 @@ fn open(folder: &Path, preset: &str, threads: usize) -> Result<(Session, Call)> 
         }
     };
     // SAFETY: compiled by this program, for the CPU of this machine; every shape is fixed.
-    let module = unsafe { Module::from_bytes(&std::fs::read(vmfb)?)? };
+    let module = unsafe { Module::from_bytes(&compiled[&key])? };
     let name = format!("{}.main", module.name());
     let session = Session::builder(&device).module(module).build()?;
     let mut call = session.prepare(&session.function(&name)?)?;
@@ -75,11 +94,6 @@ fn open(folder: &Path, preset: &str, threads: usize) -> Result<(Session, Call)> 
         call.set(index, Literal::load_npy(file)?.to_device(&device)?)?;
     }
     Ok((session, call))
-}
-
-fn newer(file: &Path, than: &Path) -> bool {
-    let modified = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
-    modified(file).is_some_and(|time| modified(than).is_some_and(|other| time > other))
 }
 
 /// Of the calls of a turn, in microseconds; each with its results read, as ONNX Runtime's are.

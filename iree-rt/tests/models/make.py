@@ -20,6 +20,9 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+# Or else the export says where this file is.
+jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
+
 HERE = Path(__file__).parent
 RANDOM = np.random.default_rng(16)
 

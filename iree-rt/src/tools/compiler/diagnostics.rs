@@ -8,6 +8,9 @@ use crate::base::error::{Code, Error};
 /// How the compiler begins to say that it has no way to compile an operation.
 const UNSUPPORTED: &str = "failed to legalize operation 'torch.operator'";
 
+/// How it says that what it made does not fit a thread's stack or registers.
+const TOO_LARGE: [&str; 2] = ["exceeded stack allocation limit", "with large vector sizes"];
+
 /// The error of compiling `source`, saying first what it comes to.
 pub(super) fn explain(error: Error, source: &Source<'_>) -> Error {
     if error.code() != Code::InvalidArgument {
@@ -20,6 +23,12 @@ pub(super) fn explain(error: Error, source: &Source<'_>) -> Error {
              without it"
         );
         return error.context(text);
+    }
+    if TOO_LARGE.iter().any(|what| error.message().contains(what)) {
+        return error.context(
+            "IREE made code of a fusion that takes too much stack: `data_tiling(false)`, static \
+             shapes or another optimisation level may do without it",
+        );
     }
     let path = std::str::from_utf8(source.bytes()).unwrap_or_default();
     if !path.contains('\n') && Path::new(path).is_file() {
@@ -57,6 +66,14 @@ mod tests {
             let text = explained(&message);
             assert!(text.starts_with("IREE does not compile the ONNX operator If "), "{text}");
             assert!(text.ends_with(&message), "{text}");
+        }
+    }
+
+    #[test]
+    fn code_that_takes_too_much_says_what_may_help() {
+        for what in TOO_LARGE {
+            let text = explained(&format!("input.mlir:1:1: error: 'func.func' op {what} of 32768"));
+            assert!(text.contains("`data_tiling(false)`"), "{text}");
         }
     }
 

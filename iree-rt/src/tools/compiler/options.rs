@@ -18,7 +18,7 @@ use std::fmt;
 ///     .target_cpu("x86-64-v4")
 ///     .opt_level(OptLevel::O2)
 ///     .channels_last()
-///     .flag("--iree-llvmcpu-stack-allocation-limit=65536");
+///     .flag("--iree-llvmcpu-reassociate-fp-reductions=false");
 /// assert_eq!(options.flags.len(), 6);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,16 +47,12 @@ impl CompileOptions {
             .target_cpu("host")
     }
 
-    /// What made models of images, sound and text fastest on CPUs:
-    /// [`OptLevel::O3`], [`data_tiling`](Self::data_tiling), [`channels_last`](Self::channels_last),
-    /// [`unroll_loops`](Self::unroll_loops) and [`fast_min_max`](Self::fast_min_max). It compiles
-    /// longer, adds in another order, and may lose a NaN.
+    /// What makes models of images, sound and bytes fast on CPUs: [`OptLevel::O3`],
+    /// [`data_tiling`](Self::data_tiling), [`channels_last`](Self::channels_last) and
+    /// [`unroll_loops`](Self::unroll_loops). Sums are added in another order, and compiling takes
+    /// longer. Transformers may not compile with tiles: `fast().data_tiling(false)`.
     pub fn fast(self) -> Self {
-        self.opt_level(OptLevel::O3)
-            .data_tiling(true)
-            .channels_last()
-            .unroll_loops(true)
-            .fast_min_max(true)
+        self.opt_level(OptLevel::O3).data_tiling(true).channels_last().unroll_loops(true)
     }
 
     /// Compiles for a CPU that LLVM names (`znver4`, `x86-64-v3`, `neoverse-n1`), or for that of
@@ -94,12 +90,6 @@ impl CompileOptions {
     /// Whether LLVM unrolls inner loops, those of small windows above all.
     pub fn unroll_loops(self, unroll: bool) -> Self {
         self.set("--iree-llvmcpu-loop-unrolling", unroll)
-    }
-
-    /// Whether minima and maxima (clamps, maximum pools, softmax) are one instruction, which may
-    /// give the number where one of two is NaN.
-    pub fn fast_min_max(self, fast: bool) -> Self {
-        self.set("--iree-llvmcpu-use-fast-min-max-ops", fast)
     }
 
     /// Gives every function `f` a second form, `f$async`, which waits for a fence and signals one:
