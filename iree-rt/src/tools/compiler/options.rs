@@ -4,9 +4,9 @@ use std::fmt;
 
 /// Flags for the compiler.
 ///
-/// The default compiles for `local-task` and `local-sync` on the CPU of this machine. What serves
-/// a model of someone else, with what it gains, is measured in
-/// [docs/from-onnx-or-jax.md](https://github.com/kocherl2000/iree-llm/blob/main/docs/from-onnx-or-jax.md):
+/// The default compiles for `local-task` and `local-sync` on the CPU of this machine.
+/// [`fast`](Self::fast) is what serves a model of someone else; what each part of it gains is
+/// measured in `docs/from-onnx-or-jax.md` of the repository.
 ///
 /// ```
 /// use iree_rt::{CompileOptions, OptLevel};
