@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::kernels::KvFormat;
+use checkpoint::LoadMode;
+
 use crate::{Error, InferenceSession, Result};
 
 /// How weights lie in memory, and what activations they meet. Sums, norms and attention are
@@ -70,34 +72,6 @@ impl FromStr for Precision {
 
     fn from_str(value: &str) -> Result<Self> {
         by_name("precision", value, &Self::ALL)
-    }
-}
-
-/// How a checkpoint is read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LoadMode {
-    /// Memory-mapped: no copy, but a file that shrinks while it is open ends the process.
-    #[default]
-    Mmap,
-    /// Read tensor by tensor: for files on a network drive, or that others may rewrite. Loading
-    /// then needs as much memory more as the largest tensor has bytes.
-    Read,
-    /// Not at all: weights are made up, by the shapes in `config.json`, which need be the only file
-    /// of the model. For measuring how fast a shape runs.
-    Random,
-}
-
-impl LoadMode {
-    /// Every mode, by the name it is chosen with.
-    pub const ALL: [(&'static str, Self); 3] =
-        [("mmap", Self::Mmap), ("read", Self::Read), ("random", Self::Random)];
-}
-
-impl FromStr for LoadMode {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self> {
-        by_name("load mode", value, &Self::ALL)
     }
 }
 
@@ -235,7 +209,7 @@ impl Default for SessionOptions {
 impl SessionOptions {
     /// The tokens that a session of a model will hold at most.
     #[cfg(any(feature = "iree", feature = "candle"))]
-    pub(crate) fn context_of(&self, config: &crate::config::ModelConfig) -> Result<usize> {
+    pub(crate) fn context_of(&self, config: &checkpoint::config::ModelConfig) -> Result<usize> {
         let max = config.max_position_embeddings;
         match self.context {
             None => Ok(max),

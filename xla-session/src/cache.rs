@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 pub use key::{Key, KeyParts, WeightsKeyParts};
 pub use writer::Writer;
 
-use crate::checkpoint::FileStamp;
 use crate::{Error, Result};
+use checkpoint::FileStamp;
 use seal::{Extent, Seal};
 
 /// A folder of compiled graphs and packed weights.

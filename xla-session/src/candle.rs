@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use candle_core::{Device, Tensor};
 
-use crate::checkpoint::Checkpoint;
-use crate::config::ModelConfig;
 use crate::{
     Capabilities, Error, InferenceSession, Opened, Precision, Result, SessionOptions, Step,
 };
+use checkpoint::Checkpoint;
+use checkpoint::config::ModelConfig;
 use model::Model;
 
 const ENGINE: &str = "candle";

@@ -14,22 +14,9 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// `config.json` or `generation_config.json` is missing a key, malformed or unsupported.
-    #[error("{path}: {message}", path = path.display())]
-    Config {
-        /// The configuration file.
-        path: PathBuf,
-        /// The key and what is wrong with it.
-        message: String,
-    },
-    /// The checkpoint (safetensors file, shard or index) is damaged or does not fit the model.
-    #[error("{path}: {message}", path = path.display())]
-    Checkpoint {
-        /// The safetensors file or index.
-        path: PathBuf,
-        /// The tensor and what is wrong with it.
-        message: String,
-    },
+    /// The model's files are missing, damaged, unsupported or do not fit each other.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
     /// A token id that the model's vocabulary does not hold.
     #[error("token id {token} is outside the vocabulary of {vocab_size} tokens (0 to {})", vocab_size - 1)]
     TokenOutOfRange {

@@ -2,9 +2,9 @@
 //!
 //! The modules in reading order: what a session promises ([`session`]), the loops that drive any
 //! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]),
-//! what a model is ([`config`], [`checkpoint`]),
-//! its weights as small integers ([`quantise`]) and the products with packed weights ([`kernels`]),
-//! and the engines behind the contract ([`backend`]).
+//! a model's weights as small integers ([`quantise`]) and the products with packed weights
+//! ([`kernels`]), and the engines behind the contract ([`backend`]). What a model is, and its files,
+//! are the crate [`checkpoint`].
 
 pub mod session;
 
@@ -13,8 +13,6 @@ pub mod profile;
 pub mod sample;
 
 pub mod cache;
-pub mod checkpoint;
-pub mod config;
 pub mod emit;
 
 pub mod kernels;
@@ -29,9 +27,10 @@ mod error;
 mod xla;
 
 pub use backend::{
-    Backend, Event, GraphsFor, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions,
+    Backend, Event, GraphsFor, KvFormat, Observer, Opened, Precision, SessionOptions,
     select_backend,
 };
+pub use checkpoint::{self, LoadMode, config};
 pub use error::{Error, Result};
 pub use generate::{
     FinishReason, GenerateOptions, Generation, Timings, generate, generate_greedy,

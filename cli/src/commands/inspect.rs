@@ -137,7 +137,6 @@ fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
                         "llama3, factor {factor} over {original_max_position_embeddings} tokens"
                     )
                 }
-                _ => "scaled".to_owned(),
             }
         ),
     )?;

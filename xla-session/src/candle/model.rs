@@ -7,7 +7,7 @@ use candle_nn::{Activation, VarBuilder};
 use candle_transformers::models::{llama, mistral, qwen2, qwen3};
 
 use crate::Error;
-use crate::config::{Family, ModelConfig, RopeScaling};
+use checkpoint::config::{Family, ModelConfig, RopeScaling};
 
 /// A model with its KV cache. Cloning shares the weights and the cached tensors.
 #[derive(Clone)]

@@ -6,9 +6,9 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 
 use super::failure;
-use crate::checkpoint::Checkpoint;
-use crate::config::{Family, ModelConfig, TensorSpec};
 use crate::{Event, Result, SessionOptions};
+use checkpoint::Checkpoint;
+use checkpoint::config::{Family, ModelConfig, TensorSpec};
 
 /// Bytes that the model's tensors take in float32.
 pub(super) fn bytes(config: &ModelConfig) -> u64 {

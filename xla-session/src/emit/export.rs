@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::graph::{Graph, Layout, Source};
 use super::{DYNAMIC, TensorType};
-use crate::config::ModelConfig;
 use crate::{Error, Result};
+use checkpoint::config::ModelConfig;
 
 /// Describes the graphs of a folder: `arguments.json`.
 #[derive(Serialize)]

@@ -11,7 +11,7 @@ use super::builder::{DYNAMIC, Value};
 use super::graph::Source;
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
-use crate::config::ModelConfig;
+use checkpoint::config::ModelConfig;
 
 pub use crate::kernels::{KV_BLOCK, KvFormat};
 

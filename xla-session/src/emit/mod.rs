@@ -35,9 +35,9 @@ pub use kv_cache::{KV_BLOCK, KvFormat};
 pub use tiles::CpuTiles;
 
 use crate::Precision;
-use crate::checkpoint::Checkpoint;
-use crate::config::ModelConfig;
 pub use crate::kernels::Format;
+use checkpoint::Checkpoint;
+use checkpoint::config::ModelConfig;
 
 /// Who will compile the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -69,8 +69,8 @@ pub use compressed::{
 pub use kv_cache::{KV_BLOCK, KvFormat};
 pub use refine::{Refine, RefineKernel, refine, refine_for};
 
-use crate::checkpoint::Dtype;
 use crate::quantise::{CHUNK, GROUP, SCALES};
+use checkpoint::Dtype;
 
 /// Output rows of a block of packed weights.
 pub const LANES: usize = 16;

@@ -3,9 +3,9 @@
 use super::target::Machine;
 use super::{compile, graphs, iree};
 use crate::backend::SessionOptions;
-use crate::config::ModelConfig;
 use crate::emit::WeightFormats;
 use crate::{Error, Result};
+use checkpoint::config::ModelConfig;
 
 /// Compiles every graph that a session of a model takes on NVIDIA GPUs that run the code of
 /// `architecture` ("sm_80", "sm_89"), into the cache in `options.cache_dir`; needs no GPU, and of

@@ -197,8 +197,8 @@ mod tests {
     use iree_rt::cuda::Target;
 
     use super::*;
-    use crate::config::ModelConfig;
     use crate::emit::{Format, WeightFormats, emit};
+    use checkpoint::config::ModelConfig;
 
     #[test]
     fn without_a_compiler_a_gpu_takes_older_code_that_is_there() {

@@ -4,9 +4,9 @@ use iree_rt::{Buffer, BufferView, Device};
 
 use super::{element_type, iree};
 use crate::Result;
-use crate::config::ModelConfig;
 use crate::emit::builder::TensorType;
 use crate::emit::{ElementType, KV_BLOCK};
+use checkpoint::config::ModelConfig;
 
 /// Blocks behind those that are needed, at least, when memory is taken.
 const ROOM: usize = 4;

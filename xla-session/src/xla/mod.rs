@@ -24,11 +24,11 @@ use self::program::Program;
 pub use self::session::XlaInferenceSession;
 use self::target::Machine;
 use crate::backend::{Opened, SessionOptions};
-use crate::checkpoint::Checkpoint;
-use crate::config::ModelConfig;
 use crate::emit::builder::TensorType;
 use crate::emit::{self, ElementType, Graph, KV_BLOCK, Source, Target, WeightFormats, WeightSpec};
 use crate::{Capabilities, Error, Result};
+use checkpoint::Checkpoint;
+use checkpoint::config::ModelConfig;
 
 /// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
 pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {

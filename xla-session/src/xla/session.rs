@@ -9,9 +9,9 @@ use super::iree;
 use super::kv_cache::{KvCache, Views};
 use super::plan::{self, Chunk, MostScores};
 use super::program::{Answer, At, Program, Workspace};
-use crate::config::ModelConfig;
 use crate::emit::builder::TensorType;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
+use checkpoint::config::ModelConfig;
 
 /// A model on an IREE device; opened by [`Backend::Iree`](crate::Backend::Iree).
 pub struct XlaInferenceSession {

@@ -14,9 +14,9 @@ use self::pack::{Output, pack};
 use super::{element_type, iree};
 use crate::backend::{Event, SessionOptions};
 use crate::cache::{Cache, Key, Kind, Label, WeightsKeyParts, Writer};
-use crate::checkpoint::{Checkpoint, FileStamp};
 use crate::emit::WeightSpec;
 use crate::{Error, LoadMode, Result};
+use checkpoint::{Checkpoint, FileStamp};
 
 /// Every weight of a model on its device, by how it is made.
 pub(super) struct Weights {
@@ -202,10 +202,10 @@ mod tests {
 
     use super::*;
     use crate::Precision;
-    use crate::config::ModelConfig;
     use crate::emit::{CpuTiles, Format, Target, WeightFormats, emit};
     use crate::kernels::{self, Isa, LANES};
     use crate::quantise;
+    use checkpoint::config::ModelConfig;
 
     impl Output for (Vec<u8>, usize) {
         fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {

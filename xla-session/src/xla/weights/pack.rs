@@ -8,10 +8,10 @@ use rayon::prelude::*;
 
 use super::image::{self, ALIGNMENT, Image, Plane, Planes};
 use crate::backend::{Event, SessionOptions};
-use crate::checkpoint::{Checkpoint, Dtype, Tensor};
 use crate::emit::builder::TensorType;
 use crate::emit::{Format, Layout, WeightSpec};
 use crate::{Result, kernels, quantise};
+use checkpoint::{Checkpoint, Dtype, Tensor};
 
 /// Bytes that are packed at a time, on all threads. The pages they came from are given back then:
 /// bounds what packing needs beyond the image itself and what lies beside the weight being packed.

@@ -2,10 +2,10 @@
 
 use std::fs;
 
+use checkpoint::Error;
+use checkpoint::config::{Family, ModelConfig, RopeScaling};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use xla_session::Error;
-use xla_session::config::{Family, ModelConfig, RopeScaling};
 
 /// A small valid Llama.
 fn llama() -> Value {

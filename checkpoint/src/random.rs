@@ -8,8 +8,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use safetensors::Dtype;
 use sha2::{Digest, Sha256};
 
-use super::header::Entry;
 use crate::config::{ModelConfig, TensorSpec};
+use crate::header::Entry;
 use crate::{Error, Result};
 
 /// Of projections and embeddings: uniform with the standard deviation of `initializer_range`.
@@ -19,7 +19,7 @@ const LARGEST: f32 = 0.02 * 1.732_050_8;
 const SPREAD: usize = 1 << 20;
 
 /// Made-up weights of a model.
-pub(super) struct Random {
+pub(crate) struct Random {
     pub tensors: BTreeMap<String, Entry>,
     /// What the entries are parts of: many of them of the same bytes.
     pub bytes: Vec<u8>,

@@ -8,9 +8,9 @@ mod tensors;
 pub use rope::RopeTables;
 pub use tensors::{LayerTensors, LinearSpec, TensorSpec};
 
-/// The families whose graphs we emit; they differ in biases and norms only.
+/// The families whose graphs we emit; they differ in biases and norms only. An engine answers for
+/// each, so that the list is exhaustive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Family {
     /// `LlamaForCausalLM`: Llama 2, 3, 3.x.
     Llama,
@@ -47,9 +47,8 @@ impl Family {
     }
 }
 
-/// How rotary frequencies are stretched beyond the trained context.
+/// How rotary frequencies are stretched beyond the trained context; exhaustive, as families are.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
 pub enum RopeScaling {
     /// Not at all (`rope_type` "default").
     None,

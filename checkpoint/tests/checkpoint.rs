@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use checkpoint::config::ModelConfig;
+use checkpoint::{Checkpoint, Dtype, Error, LoadMode};
 use half::{bf16, f16};
 use safetensors::Dtype as FileType;
 use safetensors::tensor::TensorView;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use xla_session::checkpoint::{Checkpoint, Dtype};
-use xla_session::config::ModelConfig;
-use xla_session::{Error, LoadMode};
 
 const MODES: [LoadMode; 2] = [LoadMode::Mmap, LoadMode::Read];
 
@@ -438,9 +437,14 @@ fn releases_no_memory_but_its_own() {
 
 #[test]
 fn made_up_weights_need_a_configuration_only_and_are_the_same_each_time() {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen3-gqa-tied-bf16");
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(fixture.join("config.json"), folder.path().join("config.json")).unwrap();
+    let config = json!({
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "dtype": "bfloat16",
+        "vocab_size": 313, "hidden_size": 50, "intermediate_size": 90, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 20,
+        "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
+    });
+    write(&folder, "config.json", config.to_string());
     let config = ModelConfig::from_dir(folder.path()).unwrap();
     let open = || Checkpoint::open(folder.path(), LoadMode::Random).unwrap();
     let (checkpoint, again) = (open(), open());

@@ -7,9 +7,9 @@ use std::path::Path;
 use half::slice::HalfFloatSliceExt;
 use memmap2::Mmap;
 
-/// The element types that weights may have.
+/// The element types that weights may have: whoever packs them answers for each, so that the list is
+/// exhaustive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Dtype {
     /// IEEE single precision.
     F32,
@@ -20,7 +20,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    pub(super) fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
+    pub(crate) fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
         match dtype {
             safetensors::Dtype::F32 => Some(Self::F32),
             safetensors::Dtype::F16 => Some(Self::F16),
@@ -47,15 +47,15 @@ impl Dtype {
     }
 }
 
-/// A tensor of a [`Checkpoint`](super::Checkpoint).
+/// A tensor of a [`Checkpoint`](crate::Checkpoint).
 #[derive(Debug)]
 pub struct Tensor<'a> {
-    pub(super) dtype: Dtype,
-    pub(super) shape: &'a [usize],
-    pub(super) path: &'a Path,
-    pub(super) bytes: Cow<'a, [u8]>,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: &'a [usize],
+    pub(crate) path: &'a Path,
+    pub(crate) bytes: Cow<'a, [u8]>,
     /// The mapping and the offset in it, if the file is mapped.
-    pub(super) map: Option<(&'a Mmap, usize)>,
+    pub(crate) map: Option<(&'a Mmap, usize)>,
 }
 
 impl Tensor<'_> {

@@ -1,23 +1,16 @@
 //! Weights on disk: safetensors, one file or shards with an index.
 
-mod file;
-mod header;
-mod layout;
-mod random;
-mod tensor;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-pub use tensor::{Dtype, Tensor};
 
 use crate::config::{ModelConfig, TensorSpec};
-use crate::{Error, LoadMode, Result};
-use file::WeightFile;
-use header::Entry;
-use random::Random;
+use crate::file::WeightFile;
+use crate::header::Entry;
+use crate::random::Random;
+use crate::{Dtype, Error, LoadMode, Result, Tensor, layout};
 
 /// The weights of one model: every tensor's place, checked against the files' sizes on opening.
 ///

@@ -9,13 +9,13 @@ use safetensors::tensor::TensorInfo;
 use serde_json::{Map, Value};
 
 /// Bytes before the header.
-pub(super) const LENGTH_BYTES: u64 = 8;
+pub(crate) const LENGTH_BYTES: u64 = 8;
 /// The longest header that is read; the limit of the format's own reader.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 /// One tensor's type, shape and place in its file.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub dtype: safetensors::Dtype,
     pub dtype_name: String,
     pub shape: Vec<usize>,
@@ -31,7 +31,7 @@ impl Entry {
 }
 
 /// The header's length that the first eight bytes state, if a file of `file_bytes` can hold it.
-pub(super) fn length(first: [u8; LENGTH_BYTES as usize], file_bytes: u64) -> Result<u64, String> {
+pub(crate) fn length(first: [u8; LENGTH_BYTES as usize], file_bytes: u64) -> Result<u64, String> {
     let length = u64::from_le_bytes(first);
     if length > MAX_HEADER_BYTES {
         return Err(format!(
@@ -49,7 +49,7 @@ pub(super) fn length(first: [u8; LENGTH_BYTES as usize], file_bytes: u64) -> Res
 }
 
 /// The tensors that `header` describes, for a file of `file_bytes`.
-pub(super) fn parse(header: &[u8], file_bytes: u64) -> Result<BTreeMap<String, Entry>, String> {
+pub(crate) fn parse(header: &[u8], file_bytes: u64) -> Result<BTreeMap<String, Entry>, String> {
     let map: Map<String, Value> = serde_json::from_slice(header)
         .map_err(|e| format!("its header is not valid JSON ({e}): download the file again"))?;
     let data_start = LENGTH_BYTES + header.len() as u64;

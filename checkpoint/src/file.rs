@@ -11,15 +11,13 @@ use std::time::SystemTime;
 use memmap2::{Mmap, MmapOptions};
 use sha2::{Digest, Sha256};
 
-use super::FileStamp;
-use super::header::{self, Entry};
-use super::random::Random;
-use super::tensor::{Dtype, Tensor};
-use crate::{Error, LoadMode, Result};
+use crate::header::{self, Entry};
+use crate::random::Random;
+use crate::{Dtype, Error, FileStamp, LoadMode, Result, Tensor};
 
 /// A weight file whose header has been read.
 #[derive(Debug)]
-pub(super) struct WeightFile {
+pub(crate) struct WeightFile {
     pub path: PathBuf,
     bytes: u64,
     modified: Option<SystemTime>,

@@ -11,7 +11,7 @@ const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Where a model's weights are.
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// The single file, or the index.
     pub source: PathBuf,
     /// The weight files.
@@ -26,7 +26,7 @@ struct Index {
 }
 
 /// The weight files in `folder`, all of them present.
-pub(super) fn find(folder: &Path) -> Result<Layout> {
+pub(crate) fn find(folder: &Path) -> Result<Layout> {
     let single = folder.join(SINGLE);
     if single.is_file() {
         return Ok(Layout { source: single.clone(), files: vec![single], weight_map: None });
