@@ -15,6 +15,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use checkpoint::FileStamp;
 use fs4::fs_std::FileExt;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,6 @@ pub use key::{Key, KeyParts, WeightsKeyParts};
 pub use writer::Writer;
 
 use crate::{Error, Result};
-use checkpoint::FileStamp;
 use seal::{Extent, Seal};
 
 /// A folder of compiled graphs and packed weights.

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use candle_core::{Device, Tensor};
+use checkpoint::Checkpoint;
+use checkpoint::config::ModelConfig;
 
 use crate::{
     Capabilities, Error, InferenceSession, Opened, Precision, Result, SessionOptions, Step,
 };
-use checkpoint::Checkpoint;
-use checkpoint::config::ModelConfig;
 use model::Model;
 
 const ENGINE: &str = "candle";

@@ -90,4 +90,18 @@ impl Error {
         let path = path.into();
         move |source| Self::Io { path, source }
     }
+
+    /// The value called `value` among `all`, or an error that lists them.
+    pub(crate) fn by_name<T: Copy>(
+        what: &'static str,
+        value: &str,
+        all: &[(&str, T)],
+    ) -> Result<T> {
+        let found = all.iter().find(|(name, _)| *name == value);
+        found.map(|(_, it)| *it).ok_or_else(|| Self::Unknown {
+            what,
+            value: value.into(),
+            known: all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+        })
+    }
 }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
+use checkpoint::Checkpoint;
+use checkpoint::config::{Family, ModelConfig, TensorSpec};
 
 use super::failure;
 use crate::{Event, Result, SessionOptions};
-use checkpoint::Checkpoint;
-use checkpoint::config::{Family, ModelConfig, TensorSpec};
 
 /// Bytes that the model's tensors take in float32.
 pub(super) fn bytes(config: &ModelConfig) -> u64 {

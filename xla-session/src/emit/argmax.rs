@@ -106,8 +106,8 @@ mod tests {
     use super::*;
     use crate::emit::builder::TensorType;
     use crate::emit::{CpuTiles, CudaTiles, Format, WeightFormats};
-    use crate::kernels::Isa;
     use checkpoint::config::ModelConfig;
+    use kernels::Isa;
 
     /// The module of an argmax over `length` logits, of which `valid` are some.
     fn module(target: &Target, length: usize, valid: usize) -> String {

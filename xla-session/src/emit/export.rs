@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use checkpoint::config::ModelConfig;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Serialize;
@@ -10,7 +11,6 @@ use serde::Serialize;
 use super::graph::{Graph, Layout, Source};
 use super::{DYNAMIC, TensorType};
 use crate::{Error, Result};
-use checkpoint::config::ModelConfig;
 
 /// Describes the graphs of a folder: `arguments.json`.
 #[derive(Serialize)]

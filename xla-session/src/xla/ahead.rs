@@ -1,11 +1,12 @@
 //! Graphs compiled ahead of time, for machines that have no compiler.
 
+use checkpoint::config::ModelConfig;
+
 use super::target::Machine;
 use super::{compile, graphs, iree};
-use crate::backend::SessionOptions;
 use crate::emit::WeightFormats;
+use crate::opening::SessionOptions;
 use crate::{Error, Result};
-use checkpoint::config::ModelConfig;
 
 /// Compiles every graph that a session of a model takes on NVIDIA GPUs that run the code of
 /// `architecture` ("sm_80", "sm_89"), into the cache in `options.cache_dir`; needs no GPU, and of

@@ -10,9 +10,9 @@ use iree_rt::{Compiler, Module};
 
 use super::iree;
 use super::target::{Code, Machine};
-use crate::backend::{Event, SessionOptions};
 use crate::cache::{Cache, Found, Key, KeyParts, Kind, Label};
 use crate::emit::Graph;
+use crate::opening::{Event, SessionOptions};
 use crate::{Error, Result};
 
 /// Compiles graphs for a machine.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 
+use checkpoint::config::ModelConfig;
 use iree_rt::{Device, Pending};
 
 use super::iree;
@@ -11,7 +12,6 @@ use super::plan::{self, Chunk, MostScores};
 use super::program::{Answer, At, Program, Workspace};
 use crate::emit::builder::TensorType;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
-use checkpoint::config::ModelConfig;
 
 /// A model on an IREE device; opened by [`Backend::Iree`](crate::Backend::Iree).
 pub struct XlaInferenceSession {

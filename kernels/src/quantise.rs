@@ -2,7 +2,7 @@
 //!
 //! A group is [`GROUP`] consecutive columns of one row; its scale is stored as f16 and the weight
 //! is `q * scale`, with `q` in `-127..=127` (int8), `-32..=31` (int6) or `-8..=7` (int4). Packed
-//! values lie in blocks of [`LANES`] rows, as [`kernels`](crate::kernels) reads them, or row by row,
+//! values lie in blocks of [`LANES`] rows, as [products](crate::product()) read them, or row by row,
 //! as GPUs do (int8, int4): the same numbers in another order.
 //!
 //! A scale that f16 cannot hold becomes NaN: of a group with an infinite or NaN weight, or with
@@ -15,23 +15,12 @@ mod split;
 use half::f16;
 
 pub use sketch::{SKETCH, sketch_block};
-pub(crate) use split::CHUNK;
 pub use split::{split_block, unpack_split_row};
 
-use crate::kernels::{Format, LANES};
-
-/// Columns that share a scale.
-pub const GROUP: usize = 32;
-
-/// What the largest activation of a group becomes: two bytes of 127, as some kernels multiply each
-/// byte by itself, with its sign.
-pub(crate) const LARGEST_ACTIVATION: f32 = (127 * 256 + 127) as f32;
+use crate::format::{Format, GROUP, LANES, SCALES};
 
 /// A group of each row of a block: `[columns, rows]`.
 type Columns = [[f32; LANES]; GROUP];
-
-/// Bytes of the scales of a group of a block, behind its weights.
-pub(crate) const SCALES: usize = LANES * size_of::<f16>();
 
 /// Quantises up to [`LANES`] rows, all of the same length, to a block of `format`; missing rows and
 /// columns become zeros.

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use super::integers::{Group, PAIRS, Rounding, WORD};
 use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
-use crate::quantise::GROUP;
+use crate::format::GROUP;
 
 /// [`Int4`](super::integers::Int4) in bytes, for which AVX2 is enough.
 pub(super) struct Nibbles;

@@ -2,7 +2,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
-use crate::kernels::{Isa, KvFormat, attention_for, avx2, avx512, portable};
+use crate::{Isa, KvFormat, attention_for, avx2, avx512, portable};
 
 /// Uniform in -1.0..1.0.
 fn random(rng: &mut ChaCha8Rng) -> f32 {

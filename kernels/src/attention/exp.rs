@@ -1,6 +1,6 @@
 //! The exponential function, sixteen at a time.
 
-use crate::kernels::vector::Vector;
+use crate::vector::Vector;
 
 /// e to the power of numbers that are not positive; 0 below -87.7. `x = n ln 2 + rest`, and a
 /// series for the rest, within half of ln 2.

@@ -245,9 +245,9 @@ fn a_row_that_has_all_that_its_error_allows_wins() {
     const COLUMNS: usize = 2048;
     for format in FORMATS {
         // The first weight of each group keeps its scale at 1: the sketch has whole numbers.
-        let first = |column: usize| column.is_multiple_of(quantise::GROUP);
+        let first = |column: usize| column.is_multiple_of(GROUP);
         let x: Vec<f32> = (0..COLUMNS)
-            .map(|column| match (first(column), (column / quantise::GROUP + column) % 2) {
+            .map(|column| match (first(column), (column / GROUP + column) % 2) {
                 (true, _) => 0.0,
                 (_, 0) => 1.0,
                 _ => -1.0,

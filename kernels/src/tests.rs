@@ -3,7 +3,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
-use crate::quantise;
+use crate::format::{CHUNK, SCALES};
 
 mod sketch;
 mod split;
@@ -110,8 +110,7 @@ impl Weights {
     /// Activations as the format takes them: integers want 16 bits of them.
     fn rounded(&self, x: &[f32]) -> Vec<f64> {
         const LARGEST: f32 = 127.0 * 257.0;
-        let groups =
-            x.chunks(if self.format.is_quantised() { quantise::GROUP } else { usize::MAX });
+        let groups = x.chunks(if self.format.is_quantised() { GROUP } else { usize::MAX });
         let round = |group: &[f32]| -> Vec<f64> {
             let largest = group.iter().fold(0f32, |most, x| most.max(x.abs()));
             let scale = f64::from(largest / LARGEST);
@@ -223,7 +222,7 @@ fn more_rows_than_are_copied_at_once() {
 /// No sum on the way to a result may overflow.
 #[test]
 fn the_largest_integers_fit() {
-    const COLUMNS: usize = quantise::GROUP;
+    const COLUMNS: usize = GROUP;
     // What rounds to the integers at the ends of the range, to the largest low byte of either
     // sign beside a large high one, and to small ones; a group's last column sets its scale.
     let integers = [32639.0, -32639.0, 32512.0 - 128.0, -32512.0 + 127.0, -32384.0, 128.0, 127.0];

@@ -16,7 +16,7 @@ use super::vector::Vector;
 use super::{Format, Isa, portable::Portable};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512};
-use crate::quantise::{CHUNK, SCALES};
+use crate::format::{CHUNK, SCALES};
 
 /// The operands of one call: a run of consecutive rows of one matrix.
 ///

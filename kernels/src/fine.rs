@@ -8,7 +8,7 @@ use super::coarse::middle;
 use super::integers::{Integer, PAIRS, Rounding, WORD, round};
 use super::tile::Job;
 use super::vector::Vector;
-use crate::quantise::{CHUNK, GROUP};
+use crate::format::{CHUNK, GROUP};
 
 /// The low bits of integers: a lane is a group of one row.
 pub(super) struct Fine<const BITS: usize>;

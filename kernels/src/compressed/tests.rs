@@ -3,7 +3,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::block::HEADER;
 use super::*;
-use crate::kernels::{LANES, Product};
+use crate::{LANES, Product};
 
 const FORMATS: [Format; 3] = [Format::F32, Format::Bf16, Format::Bf16Rounded];
 

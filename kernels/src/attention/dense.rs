@@ -2,10 +2,10 @@
 
 use std::marker::PhantomData;
 
-use crate::kernels::LANES;
-use crate::kernels::floats::Float;
-use crate::kernels::tile::{STEP, Tile};
-use crate::kernels::vector::Vector;
+use crate::LANES;
+use crate::floats::Float;
+use crate::tile::{STEP, Tile};
+use crate::vector::Vector;
 
 /// `y[m, n] = sum_k x[m, k] * w[k, n]`, or that added to `y`; `w` is widened from how `F` stores it.
 #[derive(Clone, Copy)]

@@ -62,7 +62,7 @@ fn the_coarse_part_matches_f64() {
             let rounded = split.whole.rounded(&x);
             let steps = f64::from(1 << format.fine_bits());
             // What the middle of the groups adds to a weight of each scale.
-            let middles = x.chunks(quantise::GROUP).zip(rounded.chunks(quantise::GROUP));
+            let middles = x.chunks(GROUP).zip(rounded.chunks(GROUP));
             let middles: Vec<f64> = middles
                 .map(|(x, rounded)| {
                     let largest = x.iter().fold(0f32, |most, x| most.max(x.abs()));
@@ -81,7 +81,7 @@ fn the_coarse_part_matches_f64() {
                         let (mut sum, mut size) = (0.0, 0.0);
                         let groups = block.chunks(Format::Int4.group_bytes());
                         let scales = groups.map(|group| {
-                            let scales = group[group.len() - quantise::SCALES..].as_chunks().0;
+                            let scales = group[group.len() - SCALES..].as_chunks().0;
                             f64::from(f16::from_le_bytes(scales[lane]))
                         });
                         let middles =
@@ -307,18 +307,18 @@ fn a_row_that_has_all_that_its_norm_allows_wins() {
         };
         for chunks in [0..4, 0..1, 2..4, 3..4] {
             // As often 1 as -1, but for the first column of each group.
-            let sign = |column: usize| match column % quantise::GROUP {
+            let sign = |column: usize| match column % GROUP {
                 0 => 1.0_f32,
-                _ => [1.0, -1.0][(column + column / quantise::GROUP) % 2],
+                _ => [1.0, -1.0][(column + column / GROUP) % 2],
             };
             let x: Vec<f32> = (0..COLUMNS)
                 .map(|column| {
-                    let seen = chunks.contains(&(column / quantise::CHUNK));
+                    let seen = chunks.contains(&(column / CHUNK));
                     if seen { sign(column).copysign(sign(column) * largest) } else { 0.0 }
                 })
                 .collect();
             let row = |weight: &dyn Fn(usize) -> f32| -> Vec<f32> {
-                let first = |column: usize| column.is_multiple_of(quantise::GROUP);
+                let first = |column: usize| column.is_multiple_of(GROUP);
                 (0..COLUMNS).map(|at| if first(at) { largest } else { weight(at) }).collect()
             };
             let steps = |column: usize| {

@@ -15,7 +15,7 @@ use super::vector::Vector;
 use super::{Format, Isa, Kernel, portable::Portable, walk};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2::Avx2, avx512::Avx512, nibbles::Nibbles};
-use crate::quantise::GROUP;
+use crate::format::GROUP;
 
 /// The fastest product with the coarse part of `format` on this CPU.
 ///

@@ -9,7 +9,11 @@ use std::marker::PhantomData;
 use super::tile::{AHEAD, Job, Parts, STEP, Tile};
 use super::vector::Vector;
 use super::{LANES, Product};
-use crate::quantise::{GROUP, LARGEST_ACTIVATION, SCALES};
+use crate::format::{GROUP, SCALES};
+
+/// What the largest activation of a group becomes: two bytes of 127, as some kernels multiply each
+/// byte by itself, with its sign.
+pub const LARGEST_ACTIVATION: f32 = (127 * 256 + 127) as f32;
 
 /// Pairs of columns of a group, and of [`STEP`] columns.
 pub(super) const PAIRS: usize = GROUP / 2;

@@ -4,8 +4,8 @@
 use half::f16;
 
 use super::split::stored;
-use super::{SCALES, half, pack_block, transpose};
-use crate::kernels::{Format, LANES};
+use super::{half, pack_block, transpose};
+use crate::format::{Format, LANES, SCALES};
 
 /// The format of sketches. Measured by arithmetic on Gaussian weights of 2048 columns: with four bits
 /// nearly every row may have the largest product, with six one in 2000.
@@ -15,8 +15,8 @@ pub const SKETCH: Format = Format::Int6;
 /// 0 for missing rows.
 ///
 /// A product of f32 activations `x` with a row's weights and one with its sketch, as
-/// [`kernels`](crate::kernels) compute them, differ by at most the row's error times the euclidean
-/// norm of `x`, but for what [`candidates`](crate::kernels::candidates) does about numbers near f32's
+/// [products](crate::product()) compute them, differ by at most the row's error times the euclidean
+/// norm of `x`, but for what [`candidates`](crate::candidates) does about numbers near f32's
 /// least and largest. With `w` the weights, `s` their sketch and `u` 2^-24:
 ///
 /// - The sketch lacks `(w - s) x`, at most the product of the two norms (Cauchy-Schwarz).

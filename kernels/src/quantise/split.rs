@@ -7,11 +7,8 @@
 
 use half::f16;
 
-use super::{Bits, GROUP, SCALES, half, places};
-use crate::kernels::{Format, LANES};
-
-/// Columns of a chunk of a fine row, whose groups are the lanes of a vector.
-pub(crate) const CHUNK: usize = LANES * GROUP;
+use super::{Bits, half, places};
+use crate::format::{CHUNK, Format, GROUP, LANES, SCALES};
 
 /// Splits a block that [`pack_block`](super::pack_block) stored, of `columns` columns.
 ///

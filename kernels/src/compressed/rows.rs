@@ -72,7 +72,7 @@ pub unsafe fn compressed_row(format: Format, matrix: &Rows, row: usize, y: *mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::compress;
+    use crate::compress;
 
     /// Blocks of every kind, with escapes, and rows of each.
     #[test]

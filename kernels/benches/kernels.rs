@@ -1,6 +1,6 @@
 //! How fast the kernels are, beside what the machine could do at best.
 //!
-//! `cargo bench -p xla-session --bench kernels [-- [FORMAT | attention]... [ISA] [ROWS]...]`: for
+//! `cargo bench -p kernels [-- [FORMAT | attention]... [ISA] [ROWS]...]`: for
 //! each format and number of rows, on one and two threads, bytes of weights read and f32 operations
 //! done a second, over matrices of the shapes of a 1B model's MLP; and attention over a KV cache of
 //! its shape, in f32 and f16, counting what of the cache the rows see, once. Formats that can be
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Instant;
 
-use memmap2::MmapMut;
-use pulp::{Arch, Simd, WithSimd};
-use xla_session::kernels::{
+use kernels::{
     Attention, Format, Isa, KV_BLOCK, Kernel, KvFormat, LANES, Product, attention_for, compress,
     compressed_product_for, product_for,
 };
+use memmap2::MmapMut;
+use pulp::{Arch, Simd, WithSimd};
 
 #[path = "kernels/projection.rs"]
 mod projection;

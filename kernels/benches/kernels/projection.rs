@@ -3,11 +3,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use memmap2::MmapMut;
-use xla_session::kernels::{
+use kernels::quantise::{pack_block, split_block};
+use kernels::{
     Format, Isa, Kernel, LANES, Product, Refine, RefineKernel, coarse_for, product_for, refine_for,
 };
-use xla_session::quantise::{pack_block, split_block};
+use memmap2::MmapMut;
 
 use super::{ROUNDS, RUN, huge_pages, next_random, together};
 
