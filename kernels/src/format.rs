@@ -66,7 +66,7 @@ impl Format {
         matches!(self, Self::Int8 | Self::Int6 | Self::Int4)
     }
 
-    /// Whether matrices of so many columns can be [compressed](compress).
+    /// Whether matrices of so many columns can be [compressed](crate::compress).
     pub fn is_compressible(self, columns: usize) -> bool {
         matches!(self, Self::F32 | Self::Bf16 | Self::Bf16Rounded) && columns.is_multiple_of(8)
     }

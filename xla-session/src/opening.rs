@@ -7,7 +7,9 @@ use std::time::Duration;
 use checkpoint::LoadMode;
 use kernels::KvFormat;
 
-use crate::{Error, InferenceSession, Precision, Result};
+#[cfg(any(feature = "iree", feature = "candle"))]
+use crate::{Error, Result};
+use crate::{InferenceSession, Precision};
 
 /// A kind of device that there are graphs for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
