@@ -104,10 +104,10 @@ mod tests {
     use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 
     use super::*;
-    use crate::config::ModelConfig;
     use crate::emit::builder::TensorType;
     use crate::emit::{CpuTiles, CudaTiles, Format, WeightFormats};
-    use crate::kernels::Isa;
+    use checkpoint::config::ModelConfig;
+    use kernels::Isa;
 
     /// The module of an argmax over `length` logits, of which `valid` are some.
     fn module(target: &Target, length: usize, valid: usize) -> String {

@@ -2,7 +2,7 @@
 
 use iree_rt::{Kernel, KernelArguments};
 
-use crate::kernels::{self, Attention, KV_BLOCK, KvFormat};
+use kernels::{Attention, KV_BLOCK, KvFormat};
 
 /// The attention that graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call, over a
 /// cache of `format`.

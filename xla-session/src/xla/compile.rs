@@ -10,9 +10,9 @@ use iree_rt::{Compiler, Module};
 
 use super::iree;
 use super::target::{Code, Machine};
-use crate::backend::{Event, SessionOptions};
 use crate::cache::{Cache, Found, Key, KeyParts, Kind, Label};
 use crate::emit::Graph;
+use crate::opening::{Event, SessionOptions};
 use crate::{Error, Result};
 
 /// Compiles graphs for a machine.
@@ -198,8 +198,8 @@ mod tests {
     use iree_rt::cuda::Target;
 
     use super::*;
-    use crate::config::ModelConfig;
     use crate::emit::{Format, WeightFormats, emit};
+    use checkpoint::config::ModelConfig;
 
     #[test]
     fn without_a_compiler_a_gpu_takes_older_code_that_is_there() {

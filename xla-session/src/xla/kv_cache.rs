@@ -1,10 +1,10 @@
 //! The KV cache on the device, and the rope tables that are as long as it is.
 
+use checkpoint::config::ModelConfig;
 use iree_rt::{Buffer, BufferView, Device};
 
 use super::{element_type, iree};
 use crate::Result;
-use crate::config::ModelConfig;
 use crate::emit::builder::TensorType;
 use crate::emit::{ElementType, KV_BLOCK};
 

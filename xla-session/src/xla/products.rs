@@ -1,11 +1,11 @@
 //! This crate's kernels as the runtime takes them.
 
 use iree_rt::{Kernel, KernelArguments, Kernels};
+use kernels::quantise;
+use kernels::{Candidates, KvFormat, Product, Refine, Rows};
 
 use super::attention;
 use crate::emit::Format;
-use crate::kernels::{self, Candidates, KvFormat, Product, Refine, Rows};
-use crate::quantise;
 
 /// What graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
 pub(super) fn kernels() -> Kernels {
