@@ -10,9 +10,9 @@ use crate::iree::fetch::fetch;
 use crate::iree::request::{Compiler, Origin};
 use crate::{features, fetch_iree, flags, workspace};
 
-/// Tests that do not run: those of the compiler, which is LLVM and not ours, and of leaks, which
-/// bring a sanitizer of their own.
-const LEFT_OUT: [&str; 2] = ["compiler", "leaks"];
+/// Tests that do not run: those that have the compiler in their process, which is LLVM and not ours,
+/// and those of leaks, which bring a sanitizer of their own.
+const LEFT_OUT: [&str; 3] = ["compiler", "leaks", "other_models"];
 
 pub fn run(flags: &flags::Sanitize) -> Result<()> {
     let both = [flags::Sanitizer::Address, flags::Sanitizer::Thread];

@@ -302,6 +302,10 @@ unsafe fn ask(
     unsafe { control(host.self_, command, params, inout) }
 }
 
+/// Held by tests that look at the pool, and by those of this crate's own that use it beside them.
+#[cfg(test)]
+pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,6 +341,7 @@ mod tests {
     /// One test, as the pool is the process's.
     #[test]
     fn large_blocks_are_kept_while_there_are_others() {
+        let _alone = ALONE.lock();
         let small = block(100);
         let large = block(3 << 20);
         give(large);

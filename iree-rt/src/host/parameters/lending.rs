@@ -88,6 +88,7 @@ mod tests {
     use crate::base::error::Code;
     use crate::base::instance::Instance;
     use crate::hal::devices::device::Device;
+    use crate::hal::devices::heap::ALONE;
     use crate::hal::memory::buffer::{Buffer, Memory, params};
     use crate::hal::sync::timeline::Timeline;
     use crate::host::parameters::provider::Provider;
@@ -161,6 +162,7 @@ mod tests {
 
     #[test]
     fn a_program_cannot_write_to_memory_of_an_index() {
+        let _alone = ALONE.lock();
         let index = ParameterIndex::new().unwrap();
         index.add("w", &[7u8; 64], b"").unwrap();
         for uri in ["local-task", "local-sync"] {
