@@ -175,3 +175,17 @@ fn tensors_move_between_devices() {
     assert_eq!(bytes[11..], [0, 0, 0, 0, 0, 0, 0, 7, 7]);
     assert_eq!(to.copy_from(96, &from, 0, 8).unwrap_err().code(), Code::OutOfRange);
 }
+
+/// By another spelling IREE's registry would open them, with a race and without our options.
+#[test]
+fn devices_of_the_cpu_have_no_parameters() {
+    let instance = Instance::get().unwrap();
+    for driver in ["local-task", "local-sync"] {
+        for rest in ["://?", "://?x=1", "://0"] {
+            let uri = format!("{driver}{rest}");
+            let error = instance.device(&uri).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument, "{uri}: {error}");
+        }
+        instance.device(&format!("{driver}://")).unwrap();
+    }
+}

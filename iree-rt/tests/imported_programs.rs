@@ -190,4 +190,8 @@ fn validators_are_of_both_forms() {
         let error = session.call_async(&run, [&many, &b], None).unwrap_err();
         assert_eq!(error.code(), Code::OutOfRange, "{error}");
     }
+    // Two of one function are not one of them, whichever that would be.
+    let both = Session::builder(&device).module(onnx()).validate("module.main_graph", |_| Ok(()));
+    let error = both.validate("module.main_graph$async", |_| Ok(())).build().unwrap_err();
+    assert_eq!(error.code(), Code::AlreadyExists, "{error}");
 }

@@ -56,6 +56,11 @@ module @lists {
     util.list.set %l[%c0], %x : i32 -> !util.list<?>
     return %l : !util.list<?>
   }
+  func.func @keep_and_fail(%l: !util.list<?>) -> (!util.list<?>, !util.list<?>) {
+    util.global.store %l, @kept : !util.list<?>
+    %e = call @endless() : () -> !util.list<?>
+    return %e, %l : !util.list<?>, !util.list<?>
+  }
   func.func @endless() -> !util.list<?> {
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
@@ -268,6 +273,18 @@ fn a_list_without_end_is_an_error() {
     let mut session = session();
     let error = call(&mut session, "lists.endless", vec![]).unwrap_err();
     assert!(error.message().contains("contains itself"), "{error}");
+}
+
+/// What could not be copied would still be the program's to change, on another thread too.
+#[test]
+fn a_call_that_fails_leaves_no_results() {
+    let mut session = session();
+    let keep = session.function("lists.keep_and_fail").unwrap();
+    let mut prepared = session.prepare(&keep).unwrap();
+    prepared.set(0, Value::List(vec![1.into()])).unwrap();
+    let error = prepared.invoke(&mut session).unwrap_err();
+    assert!(error.message().contains("contains itself"), "{error}");
+    assert!(prepared.outputs().is_empty(), "{:?}", prepared.outputs());
 }
 
 #[test]

@@ -138,7 +138,7 @@ impl Session {
     /// same function.)
     ///
     /// A program may say which of its arguments' dynamic dimensions are equal, which every call
-    /// checks: see [`Module::from_bytes`](Module::from_bytes).
+    /// from Rust checks: see [`Module::from_bytes`](Module::from_bytes).
     ///
     /// # Errors
     /// [`NotFound`](Code::NotFound), and the message lists the functions that there are;
@@ -184,11 +184,17 @@ impl Session {
     /// Takes over what refuses arguments, by functions' full names.
     ///
     /// # Errors
-    /// [`NotFound`](Code::NotFound) for one of a function that there is not.
+    /// [`NotFound`](Code::NotFound) for one of a function that there is not;
+    /// [`AlreadyExists`](Code::AlreadyExists) for two of one function.
     pub(crate) fn set_validators(&mut self, validators: Validators) -> Result<()> {
         for (name, validator) in validators {
             let function = self.function(&name).map_err(|e| e.context("validating arguments"))?;
-            self.validators.insert(function.name(), validator);
+            if self.validators.insert(function.name(), validator).is_some() {
+                return Err(Error::new(
+                    Code::AlreadyExists,
+                    format!("`{}` is validated twice, by both of its names", function.name()),
+                ));
+            }
         }
         Ok(())
     }
@@ -225,6 +231,8 @@ impl Session {
         })
         .and_then(|()| outputs.copy_shared())
         .map_err(|e| {
+            // What was not copied is still the program's to change.
+            let _ = outputs.clear();
             let function = outputs.function();
             let untold = function.arguments().contains(&ValueType::Reference(None));
             if untold && e.code() == Code::InvalidArgument {

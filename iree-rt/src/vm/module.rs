@@ -88,8 +88,8 @@ impl Module {
     /// # What a program says of its arguments
     ///
     /// Compiled code does not check that dynamic dimensions fit together. A function may say which
-    /// are equal, and every call of it is checked for that, and refused with an error that names the
-    /// arguments and their extents:
+    /// are equal, and every call of it from Rust is checked for that (calls by another module of the
+    /// session are not), and refused with an error that names the arguments and their extents:
     ///
     /// ```mlir
     /// func.func @add(%a: tensor<?x4xf32> {iree.abi.name = "left"}, %b: tensor<?xf32>)

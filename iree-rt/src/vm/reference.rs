@@ -83,6 +83,15 @@ impl Reference {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // An object of IREE may hold the last reference to memory of the device.
+        if let Some(device) = &self.device {
+            device.enter();
+        }
+    }
+}
+
 impl fmt::Debug for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reference({})", self.type_name())

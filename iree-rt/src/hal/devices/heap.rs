@@ -30,6 +30,8 @@ const LONG: u64 = 32;
 const ALL: usize = usize::MAX;
 /// Bytes that the structure at the start of a buffer has at most, with what aligns it.
 const BUFFER: usize = 4096;
+/// Blocks of fewer bytes are zeroed whole.
+const WHOLE: usize = 1 << 20;
 /// Space before each block, for the bytes of its mapping, 0 where it has none of its own, and when it
 /// was asked for; keeps the host's alignment.
 const HEADER: usize = 16;
@@ -43,10 +45,11 @@ pub(crate) fn allocator() -> sys::iree_allocator_t {
     sys::iree_allocator_t { self_: ptr::null_mut(), ctl: Some(control::<ALL>) }
 }
 
-/// The allocator of buffers, and no other: of a kept block that is asked for as zeroed, it zeroes
+/// The allocator of buffers: of a kept block of 1 MiB and more that is asked for as zeroed, it zeroes
 /// the structure of IREE's that a buffer begins with. What the buffer holds is
 /// [unspecified](crate::Buffer::allocate), and IREE asks for zeroed memory wherever it asks for
-/// aligned memory.
+/// aligned memory. Smaller blocks are zeroed whole: IREE takes what belongs to buffers and command
+/// buffers from here too, structures of some hundred KiB at most.
 ///
 /// (IREE can take structure and contents from two allocators, but frees the contents wrongly then.)
 pub(crate) fn buffers() -> sys::iree_allocator_t {
@@ -154,7 +157,11 @@ unsafe fn allocate<const ZERO: usize>(
     block: &mut *mut c_void,
 ) -> sys::iree_status_t {
     if size >= LARGE {
-        let zeroed = if command == sys::IREE_ALLOCATOR_COMMAND_CALLOC { ZERO } else { 0 };
+        let zeroed = match command {
+            sys::IREE_ALLOCATOR_COMMAND_CALLOC if size < WHOLE => size,
+            sys::IREE_ALLOCATOR_COMMAND_CALLOC => ZERO,
+            _ => 0,
+        };
         let Some((map, born)) = map(size, zeroed) else {
             return sys::iree_status_from_code(sys::IREE_STATUS_RESOURCE_EXHAUSTED);
         };
@@ -310,6 +317,13 @@ pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 mod tests {
     use super::*;
 
+    type Control = unsafe extern "C" fn(
+        *mut c_void,
+        sys::iree_allocator_command_t,
+        *const c_void,
+        *mut *mut c_void,
+    ) -> sys::iree_status_t;
+
     fn block(size: usize) -> *mut c_void {
         let params = sys::iree_allocator_alloc_params_t { byte_length: size };
         let mut block = ptr::null_mut();
@@ -410,19 +424,25 @@ mod tests {
         }
         give(grown);
 
-        // What is used again is as zeroed as what is new.
+        // What is used again is as zeroed as what is new; of large buffers, where they begin.
         let other = block(1);
-        for size in [LARGE, (1 << 20) - FRONT, 5 << 20] {
+        for (size, control, zeroed) in [
+            (LARGE, control::<ALL> as Control, LARGE),
+            (WHOLE - FRONT, control::<ALL>, WHOLE - FRONT),
+            (5 << 20, control::<ALL>, 5 << 20),
+            (WHOLE - FRONT, control::<BUFFER>, WHOLE - FRONT),
+            (5 << 20, control::<BUFFER>, BUFFER),
+        ] {
             let first = block(size);
             give(first);
             let params = sys::iree_allocator_alloc_params_t { byte_length: size };
             let (calloc, mut again) = (sys::IREE_ALLOCATOR_COMMAND_CALLOC, ptr::null_mut());
             let params = (&raw const params).cast();
             // SAFETY: parameters of the command, and a place for the block.
-            unsafe { control::<ALL>(ptr::null_mut(), calloc, params, &mut again) };
+            unsafe { control(ptr::null_mut(), calloc, params, &mut again) };
             // SAFETY: a new block has as many bytes, all written before.
-            let bytes = unsafe { std::slice::from_raw_parts(again.cast::<u8>(), size) };
-            assert!(bytes.iter().all(|&byte| byte == 0), "{size} bytes");
+            let bytes = unsafe { std::slice::from_raw_parts(again.cast::<u8>(), zeroed) };
+            assert!(bytes.iter().all(|&byte| byte == 0), "{zeroed} of {size} bytes");
             assert_eq!(again, first, "it was kept");
             give(again);
         }

@@ -81,6 +81,12 @@ impl DeviceGroup {
 fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<(RawDevice, Member)> {
     let driver = uri.split_once("://").map_or(uri, |(driver, _)| driver);
     let name = uri.strip_suffix("://").unwrap_or(uri);
+    if matches!(driver, "local-task" | "local-sync") && name != driver {
+        // IREE's registry would open it, without what this crate does for it.
+        return Err(Error::invalid(format!(
+            "device `{uri}`: `{driver}` is one device, without a path or parameters"
+        )));
+    }
     if name != "local-task" && (options.threads.is_some() || options.cpus.is_some()) {
         return Err(Error::invalid(format!(
             "device `{uri}` has no worker threads to set; `local-task` has"

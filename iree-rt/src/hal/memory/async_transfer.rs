@@ -131,8 +131,13 @@ async fn transfer<T: Send + 'static>(
 
 fn is_mappable(buffer: &Buffer) -> bool {
     // SAFETY: the buffer is live.
-    let usage = unsafe { sys::iree_hal_buffer_allowed_usage(buffer.raw()) };
+    let (usage, memory) = unsafe {
+        let raw = buffer.raw();
+        (sys::iree_hal_buffer_allowed_usage(raw), sys::iree_hal_buffer_memory_type(raw))
+    };
+    // As IREE's transfers ask (iree/hal/buffer_transfer.c).
     usage & sys::IREE_HAL_BUFFER_USAGE_MAPPING_SCOPED != 0
+        && memory & sys::IREE_HAL_MEMORY_TYPE_HOST_VISIBLE != 0
 }
 
 /// Asks again, giving way to other tasks, until it is so, or a device has had the time to put away a
