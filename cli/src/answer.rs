@@ -4,11 +4,11 @@ use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use text::{StopStrings, TextStream, Tokenizer};
 use xla_session::{GenerateOptions, Generation, InferenceSession};
 
 use crate::interrupt;
-use crate::text::{StopStrings, Text};
 
 /// What came out.
 #[derive(Debug)]
@@ -36,12 +36,12 @@ pub fn generate(
     before: &[u32],
     new: &[u32],
     options: &mut GenerateOptions,
-    text: Option<&Text>,
+    tokenizer: Option<&Tokenizer>,
     stops: &[String],
     mut show: impl FnMut(&str) -> io::Result<()>,
 ) -> Result<Answer> {
-    let mut detokenizer = text.map(|text| text.detokenizer(before));
-    let mut stops = StopStrings::new(stops)?;
+    let stops = StopStrings::new(stops).context("--stop")?;
+    let mut stream = tokenizer.map(|it| TextStream::new(it.detokenizer(before), stops));
     let mut shown = String::new();
     let mut show = |piece: &str| -> Result<()> {
         if !piece.is_empty() {
@@ -61,8 +61,8 @@ pub fn generate(
     let generation = xla_session::generate(session, new, options, |token| {
         first_token.get_or_insert_with(|| start.elapsed());
         let mut step = || -> Result<bool> {
-            let Some(detokenizer) = &mut detokenizer else { return Ok(false) };
-            let (piece, stopped) = stops.push(&detokenizer.push(token)?);
+            let Some(stream) = &mut stream else { return Ok(false) };
+            let (piece, stopped) = stream.push(token)?;
             show(&piece)?;
             Ok(stopped)
         };
@@ -82,15 +82,11 @@ pub fn generate(
     let interrupted = interrupt::stopped();
     drop(generating);
 
-    if !stopped && let Some(detokenizer) = detokenizer {
-        let (piece, stopped) = stops.push(&detokenizer.finish()?);
-        show(&piece)?;
-        if !stopped {
-            show(&stops.finish())?;
-        }
+    if let Some(stream) = stream {
+        show(&stream.finish()?)?;
     }
     let first_token = first_token.unwrap_or(generation.timings.prefill);
-    Ok(Answer { generation, text: text.map(|_| shown), first_token, interrupted })
+    Ok(Answer { generation, text: tokenizer.map(|_| shown), first_token, interrupted })
 }
 
 #[cfg(test)]
@@ -176,13 +172,13 @@ pub mod tests {
     ) -> Result<Answer> {
         let folder = tempfile::tempdir().unwrap();
         fixture::write_tokenizer(folder.path());
-        let text = Text::require(folder.path()).unwrap();
-        let mut parrot = Parrot::new(&text.encode(script, false).unwrap(), 64);
+        let tokenizer = Tokenizer::require(folder.path()).unwrap();
+        let mut parrot = Parrot::new(&tokenizer.encode(script, false).unwrap(), 64);
         let mut options =
             GenerateOptions { max_tokens, eos: vec![fixture::EOS], ..Default::default() };
-        let prompt = text.encode("p", true).unwrap();
+        let prompt = tokenizer.encode("p", true).unwrap();
         let stops: Vec<_> = stops.iter().map(|&s| s.to_owned()).collect();
-        generate(&mut parrot, &prompt, &prompt, &mut options, Some(&text), &stops, &mut show)
+        generate(&mut parrot, &prompt, &prompt, &mut options, Some(&tokenizer), &stops, &mut show)
     }
 
     #[test]

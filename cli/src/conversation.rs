@@ -3,11 +3,10 @@
 use std::io;
 
 use anyhow::Result;
+use text::{ChatTemplate, Message, RenderOptions, Tokenizer, Transcript};
 use xla_session::{GenerateOptions, InferenceSession};
 
 use crate::answer::{self, Answer};
-use crate::chat_template::{ChatTemplate, Message};
-use crate::text::Text;
 
 /// Turns so far, and what the session holds of them.
 ///
@@ -16,34 +15,30 @@ use crate::text::Text;
 /// leave out thoughts), the session starts over.
 pub struct Conversation<'a> {
     session: &'a mut dyn InferenceSession,
-    text: &'a Text,
+    tokenizer: &'a Tokenizer,
     template: &'a ChatTemplate,
     messages: Vec<Message>,
     /// Every token so far; the session holds the first `position()` of them.
-    tokens: Vec<u32>,
-    /// Their text.
-    rendered: String,
+    past: Transcript,
 }
 
 impl<'a> Conversation<'a> {
     /// An empty one; `system` begins it.
     pub fn new(
         session: &'a mut dyn InferenceSession,
-        text: &'a Text,
+        tokenizer: &'a Tokenizer,
         template: &'a ChatTemplate,
         system: Option<&str>,
     ) -> Self {
         session.reset();
         let messages = system.map(|system| Message::new("system", system)).into_iter().collect();
-        Self { session, text, template, messages, tokens: Vec::new(), rendered: String::new() }
+        Self { session, tokenizer, template, messages, past: Transcript::default() }
     }
 
     /// Forgets every turn but the system message.
     pub fn reset(&mut self) {
-        self.session.reset();
+        self.start_over();
         self.messages.retain(|message| message.role == "system");
-        self.tokens.clear();
-        self.rendered.clear();
     }
 
     /// Answers `question`, with each piece of text given to `show`.
@@ -63,7 +58,7 @@ impl<'a> Conversation<'a> {
         match &result {
             Ok(answer) => {
                 let text = answer.text.clone().unwrap_or_default();
-                self.rendered.push_str(&text);
+                self.past.text.push_str(&text);
                 self.messages.push(Message::new("assistant", text));
             }
             Err(_) => {
@@ -78,14 +73,13 @@ impl<'a> Conversation<'a> {
         options: &mut GenerateOptions,
         show: impl FnMut(&str) -> io::Result<()>,
     ) -> Result<Answer> {
-        let rendered = self.template.render(&self.messages, true)?;
-        let tokens = match self.continued(&rendered)? {
+        let rendered = self.template.render(&self.messages, &RenderOptions::prompt())?;
+        let held = self.session.position();
+        let tokens = match self.past.continued(self.tokenizer, held, &rendered)? {
             Some(tokens) => tokens,
             None => {
-                self.session.reset();
-                self.tokens.clear();
-                self.rendered.clear();
-                self.text.encode(&rendered, false)?
+                self.start_over();
+                self.tokenizer.encode(&rendered, false)?
             }
         };
         let held = self.session.position();
@@ -94,41 +88,26 @@ impl<'a> Conversation<'a> {
             &tokens,
             &tokens[held..],
             options,
-            Some(self.text),
+            Some(self.tokenizer),
             &[],
             show,
         );
         match &result {
             Ok(answer) => {
-                self.tokens = tokens;
-                self.tokens.extend(&answer.generation.tokens);
-                self.rendered = rendered;
+                self.past = Transcript { tokens, text: rendered };
+                self.past.tokens.extend(&answer.generation.tokens);
             }
             // The prompt did not get in: what was known before still is.
             Err(_) if self.session.position() == held => {}
             // It broke off on the way: only a new start knows where.
-            Err(_) => {
-                self.session.reset();
-                self.tokens.clear();
-                self.rendered.clear();
-            }
+            Err(_) => self.start_over(),
         }
         result
     }
 
-    /// All tokens of the conversation `rendered`, if they begin with what the session holds.
-    fn continued(&self, rendered: &str) -> Result<Option<Vec<u32>>> {
-        let held = &self.tokens[..self.session.position()];
-        let tokens = self.text.encode(rendered, false)?;
-        if tokens.len() > held.len() && tokens.starts_with(held) {
-            return Ok(Some(tokens));
-        }
-        // The model may have written a text in other tokens than the tokenizer would. Text after
-        // an added token is encoded on its own in any case, so the new part can be, too.
-        let Some(rest) = rendered.strip_prefix(&self.rendered) else { return Ok(None) };
-        let rest = self.text.encode(rest, false)?;
-        let splits = rest.first().is_some_and(|&id| self.text.is_added(id));
-        Ok(splits.then(|| [self.tokens.as_slice(), &rest].concat()))
+    fn start_over(&mut self) {
+        self.session.reset();
+        self.past = Transcript::default();
     }
 }
 
@@ -139,7 +118,7 @@ mod tests {
     use crate::fixture;
 
     struct Desk {
-        text: Text,
+        tokenizer: Tokenizer,
         template: ChatTemplate,
         _folder: tempfile::TempDir,
     }
@@ -151,7 +130,7 @@ mod tests {
             std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
         }
         Desk {
-            text: Text::require(folder.path()).unwrap(),
+            tokenizer: Tokenizer::require(folder.path()).unwrap(),
             template: ChatTemplate::require(folder.path()).unwrap(),
             _folder: folder,
         }
@@ -162,7 +141,7 @@ mod tests {
     }
 
     fn turns(desk: &Desk, parrot: &mut Parrot, max_tokens: usize) {
-        let mut talk = Conversation::new(parrot, &desk.text, &desk.template, Some("Be kind."));
+        let mut talk = Conversation::new(parrot, &desk.tokenizer, &desk.template, Some("Be kind."));
         for question in ["Who?", "And why?"] {
             let answer = talk.ask(question, &mut options(max_tokens), |_| Ok(())).unwrap();
             assert!(!answer.generation.tokens.is_empty());
@@ -172,22 +151,24 @@ mod tests {
     #[test]
     fn a_turn_prefills_only_what_is_new() {
         let desk = desk(None);
-        let mut parrot = Parrot::new(&desk.text.encode("the fox", false).unwrap(), 512);
+        let mut parrot = Parrot::new(&desk.tokenizer.encode("the fox", false).unwrap(), 512);
         turns(&desk, &mut parrot, 100);
         let new = "</s><|turn|>user\nAnd why?</s><|turn|>assistant\n";
-        assert_eq!(parrot.prefills[1], desk.text.encode(new, false).unwrap());
+        assert_eq!(parrot.prefills[1], desk.tokenizer.encode(new, false).unwrap());
         assert_eq!(parrot.resets, 1);
         let all = "<s><|turn|>system\nBe kind.</s><|turn|>user\nWho?</s><|turn|>assistant\nthe fox\
                    </s><|turn|>user\nAnd why?</s><|turn|>assistant\nthe fox";
-        assert_eq!(parrot.held, desk.text.encode(all, false).unwrap());
+        assert_eq!(parrot.held, desk.tokenizer.encode(all, false).unwrap());
     }
 
     #[test]
     fn tokens_that_the_tokenizer_would_not_choose_are_kept() {
         let desk = desk(None);
         // "the" letter by letter, where the tokenizer has one token for it.
-        let letters: Vec<u32> =
-            ["t", "h", "e"].iter().flat_map(|it| desk.text.encode(it, false).unwrap()).collect();
+        let letters: Vec<u32> = ["t", "h", "e"]
+            .iter()
+            .flat_map(|it| desk.tokenizer.encode(it, false).unwrap())
+            .collect();
         let mut parrot = Parrot::new(&letters, 512);
         turns(&desk, &mut parrot, 100);
         assert_eq!(parrot.resets, 1);
@@ -197,28 +178,28 @@ mod tests {
     #[test]
     fn a_last_token_that_was_cut_off_is_not_lost() {
         let desk = desk(None);
-        let mut parrot = Parrot::new(&desk.text.encode("xyz", false).unwrap(), 512);
+        let mut parrot = Parrot::new(&desk.tokenizer.encode("xyz", false).unwrap(), 512);
         turns(&desk, &mut parrot, 2);
         // "y" was the last token: shown, but not yet in the context.
         let new = "y</s><|turn|>user\nAnd why?</s><|turn|>assistant\n";
-        assert_eq!(parrot.prefills[1], desk.text.encode(new, false).unwrap());
+        assert_eq!(parrot.prefills[1], desk.tokenizer.encode(new, false).unwrap());
     }
 
     #[test]
     fn a_template_that_rewrites_the_past_starts_over() {
         let desk = desk(Some("{% for m in messages %}{{ m.content | upper }}|{% endfor %}"));
-        let mut parrot = Parrot::new(&desk.text.encode("the fox", false).unwrap(), 512);
+        let mut parrot = Parrot::new(&desk.tokenizer.encode("the fox", false).unwrap(), 512);
         turns(&desk, &mut parrot, 100);
         assert_eq!(parrot.resets, 2);
-        let all = desk.text.encode("BE KIND.|WHO?|THE FOX|AND WHY?|", false).unwrap();
+        let all = desk.tokenizer.encode("BE KIND.|WHO?|THE FOX|AND WHY?|", false).unwrap();
         assert_eq!(parrot.prefills[1], all);
     }
 
     #[test]
     fn a_question_that_does_not_fit_changes_nothing() {
         let desk = desk(None);
-        let mut parrot = Parrot::new(&desk.text.encode("ok", false).unwrap(), 100);
-        let mut talk = Conversation::new(&mut parrot, &desk.text, &desk.template, None);
+        let mut parrot = Parrot::new(&desk.tokenizer.encode("ok", false).unwrap(), 100);
+        let mut talk = Conversation::new(&mut parrot, &desk.tokenizer, &desk.template, None);
         talk.ask("Who?", &mut options(9), |_| Ok(())).unwrap();
         let long = "x".repeat(300);
         let error = talk.ask(&long, &mut options(9), |_| Ok(())).unwrap_err();

@@ -10,13 +10,11 @@ mod commands;
 
 mod answer;
 mod bench;
-mod chat_template;
 mod conversation;
 mod engine;
 mod hub;
 mod interrupt;
 mod model_source;
-mod panics;
 mod progress;
 mod quality;
 mod report;
@@ -25,7 +23,6 @@ mod run;
 mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
-mod text;
 
 #[cfg(test)]
 #[path = "../tests/fixture/mod.rs"]

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
+use text::{ChatTemplate, Tokenizer};
 
 use crate::hub::{Hub, ModelId};
 use crate::progress::Progress;
@@ -27,6 +28,34 @@ pub struct Model {
     pub name: String,
     /// Its folder.
     pub folder: PathBuf,
+}
+
+impl Model {
+    /// Its tokenizer.
+    ///
+    /// # Errors
+    ///
+    /// It has none, or a damaged one.
+    pub fn tokenizer(&self) -> Result<Tokenizer> {
+        Tokenizer::require(&self.folder).map_err(|error| match error {
+            text::Error::NoTokenizer { .. } => {
+                anyhow!("{error}, or give token ids with `generate --prompt-tokens`")
+            }
+            other => other.into(),
+        })
+    }
+
+    /// Its chat template.
+    ///
+    /// # Errors
+    ///
+    /// It has none, or a damaged one.
+    pub fn chat_template(&self) -> Result<ChatTemplate> {
+        ChatTemplate::require(&self.folder).map_err(|error| match error {
+            text::Error::NoChatTemplate { .. } => anyhow!("{error}: use `generate --raw`"),
+            other => other.into(),
+        })
+    }
 }
 
 impl ModelArgs {

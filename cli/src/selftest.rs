@@ -25,7 +25,7 @@ pub fn add(compiler: &Compiler, device: &str) -> Result<Vec<f32>> {
     let add = session.function("gate.add")?;
     let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
     let b = device.buffer_view(&[4], &[10f32, 20., 30., 40.])?;
-    let sum = session.call(&add, [a.into(), b.into()])?.buffer_view(0)?.read::<f32>()?;
+    let sum = session.call(&add, (a, b))?.view(0)?.read::<f32>()?;
     ensure!(sum == [11., 22., 33., 44.], "IREE adds wrongly: {sum:?} instead of [11, 22, 33, 44]");
     Ok(sum)
 }

@@ -70,7 +70,17 @@ module @weights {
   }
 }"#;
 
-/// A folder with `kinds.vmfb`, `one.vmfb` and `weights.vmfb`.
+/// What `iree-import-onnx` writes: no reflection, and two forms of the function when it is compiled.
+const ONNX: &str = r#"
+module {
+  func.func @main_graph(%arg0: !torch.vtensor<[?],f32>) -> !torch.vtensor<[?],f32>
+      attributes {torch.onnx_meta.ir_version = 9 : si64, torch.onnx_meta.opset_version = 17 : si64} {
+    %0 = torch.operator "onnx.Neg"(%arg0) : (!torch.vtensor<[?],f32>) -> !torch.vtensor<[?],f32>
+    return %0 : !torch.vtensor<[?],f32>
+  }
+}"#;
+
+/// A folder with `kinds.vmfb`, `one.vmfb`, `weights.vmfb` and `onnx.vmfb`.
 fn modules() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -79,8 +89,14 @@ fn modules() -> &'static Path {
         // Or else the compiler makes f32 of f64.
         let options = CompileOptions::default().flag("--iree-input-demote-f64-to-f32=false");
         let compiler = Compiler::find().unwrap();
-        for (name, source) in [("kinds", MODULE), ("one", ONE), ("weights", WEIGHTS)] {
-            let bytes = compiler.compile(source, &options).unwrap();
+        let onnx = CompileOptions::default().flag("--iree-input-type=onnx");
+        for (name, source, options) in [
+            ("kinds", MODULE, &options),
+            ("one", ONE, &options),
+            ("weights", WEIGHTS, &options),
+            ("onnx", ONNX, &onnx),
+        ] {
+            let bytes = compiler.compile(source, options).unwrap();
             // Renamed into place: a test in another process may be reading it.
             let file = tempfile::NamedTempFile::new_in(&folder).unwrap();
             std::fs::write(file.path(), bytes).unwrap();
@@ -366,6 +382,25 @@ fn the_function_is_found() {
     assert!(several.contains("--function: add, mixed"), "{several}");
     let unknown = fails(1, &["run", "-m", &kinds, "-f", "subtract"]);
     assert!(unknown.contains("`kinds.add`"), "{unknown}");
+}
+
+/// Two forms of one function are one.
+#[test]
+fn the_only_function_of_an_onnx_model_is_found() {
+    let onnx = module("onnx");
+    let out = succeeds(&["run", "-m", &onnx, "-i", "2xf32=1 -2"]);
+    assert_eq!(out, "EXEC @main_graph\nresult[0]: hal.buffer_view\n2xf32=-1 2\n");
+    let out = succeeds(&["inspect", &onnx]);
+    assert_eq!(out, "module @module\n  @main_graph(ref) -> (ref)  [async]\n");
+    let out = succeeds(&["inspect", &module("one")]);
+    assert_eq!(out, "module @one\n  @negate(tensor<2xf32>) -> (tensor<2xf32>)\n");
+}
+
+#[test]
+fn a_folder_is_no_module() {
+    let folder = modules().to_str().unwrap();
+    let message = fails(1, &["run", "-m", folder, "-f", "add"]);
+    assert!(message.contains("a folder, not an IREE module (.vmfb)"), "{message}");
 }
 
 #[test]

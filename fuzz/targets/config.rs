@@ -1,8 +1,8 @@
 //! `config.json`, and `generation_config.json` after a line `---`.
 #![no_main]
 
+use checkpoint::config::ModelConfig;
 use libfuzzer_sys::fuzz_target;
-use xla_session::config::ModelConfig;
 
 fuzz_target!(|text: &str| {
     let folder = tempfile::tempdir().unwrap();

@@ -1,9 +1,8 @@
 //! A checkpoint of one file: the header is checked, and every tensor is read as f32.
 #![no_main]
 
+use checkpoint::{Checkpoint, LoadMode};
 use libfuzzer_sys::fuzz_target;
-use xla_session::LoadMode;
-use xla_session::checkpoint::Checkpoint;
 
 fuzz_target!(|bytes: &[u8]| {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! What a module says of its functions' types: a calling convention, a line break, a declaration.
+//! What a module says of its functions' types: a calling convention, a declaration, and extents, a
+//! line each.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,9 +10,18 @@ mod element {
 #[allow(dead_code)]
 #[path = "../../iree-rt/src/signature.rs"]
 mod signature;
+#[allow(dead_code)]
+#[path = "../../iree-rt/src/extents.rs"]
+mod extents;
 
 fuzz_target!(|text: &str| {
-    let (convention, declaration) = text.split_once('\n').unwrap_or((text, ""));
+    let (convention, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let (declaration, shapes) = rest.split_once('\n').unwrap_or((rest, ""));
     let signature = signature::Signature::new(convention, declaration);
     std::hint::black_box(signature.to_string());
+    if let Ok(extents) = extents::Extents::parse(shapes) {
+        let shape: &[usize] = &[1, 2];
+        let _ = extents.check_ranks(&vec![Some(2); signature.arguments.len()]);
+        let _ = extents.check(|_| Some(shape), |index| index.to_string());
+    }
 });

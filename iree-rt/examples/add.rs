@@ -26,8 +26,8 @@ fn main() -> Result<()> {
     let add = session.function("gate.add")?;
     let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
     let b = device.buffer_view(&[4], &[10f32, 20., 30., 40.])?;
-    let out = session.call(&add, [a.into(), b.into()])?;
-    let sum = out.buffer_view(0)?.read::<f32>()?;
+    let out = session.call(&add, (a, b))?;
+    let sum = out.view(0)?.read::<f32>()?;
     assert_eq!(sum, [11., 22., 33., 44.]);
     println!("{sum:?}");
     Ok(())

@@ -35,7 +35,7 @@ async fn main() -> Result<()> {
     // Three calls in line; the first waits for the host, the others for the one before.
     let (go, ready) = Fence::new(&device)?;
     let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
-    let first = session.call_async(&double, [a.into()], Some(&ready))?;
+    let first = session.call_async(&double, [a], Some(&ready))?;
     let second = session.call_async(&double, [first.early(0)?], Some(first.fence()))?;
     let third = session.call_async(&double, [second.early(0)?], Some(second.fence()))?;
 
@@ -47,7 +47,7 @@ async fn main() -> Result<()> {
     };
     let (out, gone) = tokio::join!(third, other);
     gone?;
-    let result = out?.buffer_view(0)?.read::<f32>()?;
+    let result = out?.view(0)?.read::<f32>()?;
     assert_eq!(result, [8., 16., 24., 32.]);
     println!("{result:?}");
     Ok(())

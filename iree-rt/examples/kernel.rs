@@ -3,13 +3,14 @@
 //! Run it with `cargo run -p iree-rt --example kernel`.
 
 use iree_rt::{
-    CompileOptions, Compiler, DeviceOptions, Instance, Kernel, Kernels, Module, Result, Session,
+    CompileOptions, Compiler, DeviceOptions, Instance, Kernel, KernelArguments, Kernels, Module,
+    Result, Session,
 };
 
 const SCALE: &str = include_str!("kernel.mlir");
 
 fn main() -> Result<()> {
-    let scale = Kernel::new(2, 2, |arguments| {
+    let run = |arguments: &KernelArguments<'_>| {
         let (length, factor) = (arguments.index(0), arguments.scalar(1) as f32);
         let (x, y) = (arguments.pointer::<f32>(0), arguments.pointer::<f32>(1));
         for i in 0..length {
@@ -17,7 +18,9 @@ fn main() -> Result<()> {
             unsafe { *y.add(i) = *x.add(i) * factor + 1. };
         }
         Ok(())
-    });
+    };
+    // SAFETY: `SCALE` calls it with two tensors and two scalars.
+    let scale = unsafe { Kernel::new(2, 2, run) };
     // The device may be given, and a module compiled before (leak checkers are slow).
     let mut arguments = std::env::args().skip(1);
     let device = Instance::get()?.device_with(
@@ -34,7 +37,7 @@ fn main() -> Result<()> {
     let mut session = Session::builder(&device).module(module).build()?;
     let scale = session.function("gate.scale")?;
     let x = device.buffer_view(&[8], &[0f32, 1., 2., 3., 4., 5., 6., 7.])?;
-    let y = session.call(&scale, [x.into()])?.buffer_view(0)?.read::<f32>()?;
+    let y = session.call(&scale, [x])?.view(0)?.read::<f32>()?;
     assert_eq!(y, [1., 3., 5., 7., 9., 11., 13., 15.]);
     println!("{y:?}");
     Ok(())

@@ -1,7 +1,7 @@
 //! A program (`native.mlir`) with what it does not contain: its weights, and Rust functions that it
 //! calls.
 //!
-//! Run it with `cargo run -p iree-rt --example native`.
+//! Run it with `cargo run -p iree-rt --features parameters --example native`.
 
 use std::collections::HashMap;
 

@@ -5,7 +5,7 @@
 //! [`BufferView`]s (tensors), scalars and other [`Value`]s. The [`Compiler`] makes modules from MLIR text.
 //!
 //! ```
-//! # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+//! # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 //! use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Tensor};
 //!
 //! let vmfb = Compiler::find()?.compile(
@@ -26,8 +26,8 @@
 //!
 //! // Any function, arguments checked by each call:
 //! let add = session.function("gate.add")?;
-//! let out = session.call(&add, [(&a).into(), (&b).into()])?;
-//! assert_eq!(out.buffer_view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
+//! let out = session.call(&add, [&a, &b])?;
+//! assert_eq!(out.view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
 //!
 //! // Types checked once, at look-up:
 //! let add = session.typed::<(Tensor<f32>, Tensor<f32>), Tensor<f32>>("gate.add")?;
@@ -40,12 +40,11 @@
 //! call.set(1, &b)?;
 //! for _ in 0..3 {
 //!     call.invoke(&mut session)?;
-//!     let sum = call.output(0)?;
-//!     call.set(1, sum)?;
+//!     call.set(1, call.outputs().get(0)?)?;
 //! }
-//! assert_eq!(call.output_view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
+//! assert_eq!(call.outputs().view(0)?.read_range::<f32>(0..2)?, [13., 26.]);
 //! # Ok(()) }
-//! # #[cfg(not(feature = "link"))] fn main() {}
+//! # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 //! ```
 //!
 //! # Threads
@@ -57,13 +56,33 @@
 //! # Memory
 //!
 //! Everything keeps alive what it was made from, in any order of dropping. [`Upload`] fills a
-//! large buffer in place, [`Staging`] piece by piece while the device copies, [`Buffer::import`] takes over host memory (a mapped file) without a
-//! copy, and [`BufferView::from_buffer`] makes a tensor of a part of a larger buffer.
+//! large buffer in place, [`Staging`] piece by piece while the device copies, [`Buffer::import`]
+//! takes over host memory (a mapped file) without a copy, and [`BufferView::from_buffer`] makes a
+//! tensor of a part of a larger buffer.
 //!
-//! A tensor is read and written by copies, or in place: [`BufferView::map_mut`] is safe, because
-//! it is for the only handle; [`BufferView::map`] trusts its caller. [`Buffer::export`] and
+//! Any handle reads, and [only the only one writes](buffer#who-may-write). A tensor is read and
+//! written by copies, in place ([`BufferView::map_mut`]; [`BufferView::map`] trusts its caller), or
+//! without blocking ([`BufferView::read_async`], `write_async`). [`Buffer::export`] and
 //! `import_…` exchange addresses with other libraries; the features `ndarray` and `dlpack` arrays.
 //! A [`Literal`] is a tensor on the host, and its text.
+//!
+//! # Features
+//!
+//! | Feature | Adds | Brings |
+//! |---|---|---|
+//! | `link` (default) | IREE's runtime; without it the crate type-checks and documents only | |
+//! | `compiler` (default) | [`Compiler`], with which the example above makes what it runs | `tempfile`, `libloading` |
+//! | `parameters` | [`ParameterIndex`] and [`ParameterProvider`]: weights that programs name | `safetensors` |
+//! | `profile` | [`Device::take_profile`] and [`Profile`]: what each compiled function costs | |
+//! | `cuda` | GPUs of NVIDIA ([`cuda`]), and memory exchanged with `cudarc` 0.19 | `cudarc`, `libloading` |
+//! | `dlpack` | tensors from and to DLPack, with the types of `dlpark` 0.10 | `dlpark` |
+//! | `ndarray` | tensors from and to the arrays of `ndarray` 0.17 | `ndarray` |
+//! | `raw` | IREE's own objects and C API, no part of what is stable | |
+//! | `bundled` | builds the runtime where there is no IREE folder | |
+//!
+//! A program that runs what was compiled before asks for `link` alone
+//! (`default-features = false, features = ["link"]`). [`bytemuck`] and [`half`], whose traits and
+//! types are in signatures, are exported again.
 //!
 //! # What a program may ask for
 //!
@@ -76,10 +95,18 @@
 //! Besides tensors and scalars, functions take and return lists, bytes, and references to Rust
 //! values that they pass on ([`Value`]).
 //!
+//! # What safe code may pass
+//!
+//! Compiled code checks neither that the dynamic extents of its arguments fit together nor that an
+//! index is inside a tensor: loading a module is `unsafe`, and its
+//! [contract](Module::from_bytes) covers what safe code passes to it. A program that says which
+//! extents are equal is checked for that before every call, and a
+//! [validator](SessionBuilder::validate) checks whatever else has to be so.
+//!
 //! # Calls in flight
 //!
-//! A function that was compiled with `--iree-execution-model=async-external` may be started without
-//! waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
+//! A function that was compiled with `--iree-execution-model=async-external`, or imported from ONNX or
+//! PyTorch, may be started without waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
 //! is a future of its results for any executor, woken by IREE. `examples/asynchronous.rs` shows
 //! it. An [`AsyncSession`] awaits any call, on a thread of its own. Waits take timeouts. What fails
 //! fails everything that waits for it, with its error; a fence whose [`Signal`] is dropped fails
@@ -97,9 +124,9 @@
 //!
 //! # GPUs
 //!
-//! A runtime with IREE's CUDA driver opens GPUs of NVIDIA (`cuda`, `cuda://1`); [`cuda`] says what to
-//! compile for them, and with the feature `cuda` what there is and how memory is exchanged with the
-//! crate `cudarc`. Nothing of CUDA is needed to build. No GPU has run it yet.
+//! With the feature `cuda`, a runtime with IREE's CUDA driver opens GPUs of NVIDIA (`cuda`,
+//! `cuda://1`), and memory is exchanged with the crate `cudarc`; [`cuda`] says what to compile for
+//! them, and what there is. Nothing of CUDA is needed to build. No GPU has run it yet.
 //!
 //! # Errors
 //!
@@ -125,6 +152,13 @@
 //! # #[cfg(not(all(feature = "link", feature = "raw")))] fn main() {}
 //! ```
 //!
+//! # Features
+//!
+//! `link` (on by default) links IREE, `bundled` builds its runtime and `bundled-compiler` brings its
+//! compiler; `remember-folder` lets release builds find it where they were built. `cuda` has types of
+//! `cudarc` 0.19 in its signatures, `dlpack` of `dlpark` 0.10, `ndarray` of `ndarray` 0.17: another
+//! version of these is another version of this crate. The README says where IREE comes from.
+//!
 //! # Leaks and races
 //!
 //! `cargo xtask sanitize` runs the tests, and IREE with them, under AddressSanitizer,
@@ -138,17 +172,31 @@
 //! ```
 
 #![warn(missing_debug_implementations)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The documentation links to what features add.
+#![cfg_attr(
+    not(all(feature = "compiler", feature = "parameters", feature = "profile")),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 
 // In the order of what uses what: nothing uses what comes after it.
+
 mod base;
-mod calls;
-mod exchange;
+
 mod hal;
-mod host;
-mod tools;
+
 mod vm;
 
+mod host;
+
+mod calls;
+
+mod exchange;
+
+mod tools;
+
 pub mod cuda;
+
 #[cfg(feature = "raw")]
 mod raw;
 
@@ -156,25 +204,32 @@ mod raw;
 #[allow(dead_code)]
 mod misuse;
 
+#[doc(no_inline)]
+pub use {bytemuck, half};
+
 pub use base::canceller::Canceller;
 pub use base::error::{Code, Error, Result};
 pub use base::instance::Instance;
+pub use calls::arguments::{Argument, Arguments};
 pub use calls::async_session::{AsyncSession, Running};
 pub use calls::call::Call;
+pub use calls::call_async::TypedPending;
 pub use calls::outputs::Outputs;
-pub use calls::pending::{Pending, TypedPending};
+pub use calls::pending::Pending;
+pub use calls::results::Results;
 pub use calls::session::Session;
 pub use calls::session_builder::SessionBuilder;
-pub use calls::typed_function::{Parameters, Results, TypedFunction};
+pub use calls::typed_function::TypedFunction;
 pub use exchange::literal::Literal;
 pub use hal::devices::device::Device;
 pub use hal::devices::device_group::DeviceGroup;
 pub use hal::devices::device_options::DeviceOptions;
 pub use hal::devices::driver::{DeviceInfo, DriverInfo};
 pub use hal::devices::kernel::{Kernel, KernelArguments, Kernels};
+#[cfg(feature = "profile")]
 pub use hal::devices::recorder::{DispatchCost, Profile};
 pub use hal::devices::statistics::{MemoryStatistics, MemoryUse};
-pub use hal::memory::buffer::{ALIGNMENT, Buffer, Memory};
+pub use hal::memory::buffer::{self, Buffer, Memory};
 pub use hal::memory::buffer_view::BufferView;
 pub use hal::memory::element::{Element, ElementType};
 pub use hal::memory::export::ExternalBuffer;
@@ -186,10 +241,12 @@ pub use hal::sync::reached::Reached;
 pub use hal::sync::semaphore::Semaphore;
 pub use hal::sync::signal::Signal;
 pub use half::{bf16, f16};
-pub use host::native::NativeModule;
+pub use host::native::{FromArguments, IntoResults, NativeModule};
+#[cfg(feature = "parameters")]
 pub use host::parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
 pub use iree_sys::IREE_VERSION;
-pub use tools::compiler::{CompileLimits, CompileOptions, Compiler};
+#[cfg(feature = "compiler")]
+pub use tools::compiler::{CompileLimits, CompileOptions, Compiler, InputType, OptLevel, Source};
 pub use vm::function::{Function, FunctionInfo};
 pub use vm::module::Module;
 pub use vm::reference::Reference;

@@ -64,8 +64,8 @@ struct SessionOnTwoThreads;
 /// ```compile_fail,E0499
 /// fn f(mut session: iree_rt::Session, f: &iree_rt::Function) {
 ///     std::thread::scope(|scope| {
-///         scope.spawn(|| session.call(f, []).map(drop));
-///         scope.spawn(|| session.call(f, []).map(drop));
+///         scope.spawn(|| session.call(f, ()).map(drop));
+///         scope.spawn(|| session.call(f, ()).map(drop));
 ///     });
 /// }
 /// ```
@@ -77,7 +77,7 @@ struct CallsOnTwoThreads;
 /// fn f(mut session: iree_rt::Session, f: &'static iree_rt::Function) -> iree_rt::NativeModule {
 ///     let borrowed = &mut session;
 ///     iree_rt::NativeModule::new("host")
-///         .function("again", move |()| borrowed.call(f, []).map(|_| 0))
+///         .function("again", move |()| borrowed.call(f, ()).map(|_| 0))
 /// }
 /// ```
 struct NativeFunctionBorrowsSession;
@@ -95,26 +95,45 @@ struct NativeStateOfOneThread;
 
 /// A kernel, which several workers call at a time, changes what it captures without a lock.
 ///
-/// ```compile_fail,E0594
+/// ```compile_fail,E0525
 /// let mut calls = 0;
-/// let kernel = iree_rt::Kernel::new(0, 0, move |_| {
+/// let run = move |_: &iree_rt::KernelArguments<'_>| {
 ///     calls += 1;
 ///     Ok(())
-/// });
+/// };
+/// let kernel = unsafe { iree_rt::Kernel::new(0, 0, run) };
 /// ```
 struct KernelWithoutLock;
 
 /// A kernel hands the arguments of a call to a thread.
 ///
 /// ```compile_fail,E0277
-/// let kernel = iree_rt::Kernel::new(1, 0, |arguments| {
+/// let run = |arguments: &iree_rt::KernelArguments<'_>| {
 ///     std::thread::scope(|scope| {
 ///         scope.spawn(|| arguments.pointer::<f32>(0).is_null());
 ///     });
 ///     Ok(())
-/// });
+/// };
+/// let kernel = unsafe { iree_rt::Kernel::new(1, 0, run) };
 /// ```
 struct KernelSharesArguments;
+
+/// A kernel claims more tensors than a graph passes, and reads what lies behind them as pointers.
+///
+/// ```compile_fail,E0133
+/// use iree_rt::{DeviceOptions, Instance, Kernel, Kernels};
+///
+/// fn f() -> iree_rt::Result<iree_rt::Device> {
+///     let greedy = Kernel::new(64, 0, |arguments| {
+///         let beyond = arguments.pointer::<f32>(63);
+///         println!("{beyond:?}");
+///         Ok(())
+///     });
+///     let kernels = Kernels::new().with("scale", greedy);
+///     Instance::get()?.device_with("local-task", &DeviceOptions::default().kernels(kernels))
+/// }
+/// ```
+struct KernelClaimsMore;
 
 /// Memory that is imported is not the buffer's to keep.
 ///

@@ -19,16 +19,17 @@ fn load_and_call(uri: &str) -> Result<()> {
     let module = unsafe { iree_rt::Module::from_bytes(kinds())? };
     let mut session = Session::builder(&device).module(module).build()?;
     let add = session.function("kinds.add")?;
-    let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
+    let mut a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
     let b = device.buffer_view(&[4], &[10f32, 20., 30., 40.])?;
     let mut call = session.prepare(&add)?;
     call.set(0, &a)?;
     call.set(1, &b)?;
     for _ in 0..2 {
         call.invoke(&mut session)?;
-        assert_eq!(call.output_view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
+        assert_eq!(call.outputs().view(0)?.read::<f32>()?, [11., 22., 33., 44.]);
     }
-    a.buffer().fill(0..16, 0u32)?;
+    drop(call);
+    a.fill(0f32)?;
     Ok(())
 }
 
@@ -55,8 +56,8 @@ fn with_everything(uri: &str) -> Result<()> {
     let x = device.buffer_view(&[3], &[1f32, 1., 1.])?;
     let list = vec![Value::from(Reference::new(7)?)];
     for _ in 0..2 {
-        let out = session.call(&run, [(&x).into(), list.clone().into()])?;
-        assert_eq!(out.buffer_view(0)?.read::<f32>()?, [6., 15.]);
+        let out = session.call(&run, (&x, list.clone()))?;
+        assert_eq!(out.view(0)?.read::<f32>()?, [6., 15.]);
     }
     Ok(())
 }

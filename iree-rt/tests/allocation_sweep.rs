@@ -49,15 +49,15 @@ fn call_and_read(session: &mut Session) -> Result<()> {
 
     let both = session.function("kinds.both")?;
     let x = device.buffer_view(&[2], &[1f32, -1.])?;
-    let out = session.call(&both, [(&x).into()])?;
-    let (negated, positive) = (out.buffer_view(0)?, out.buffer_view(1)?);
+    let out = session.call(&both, [&x])?;
+    let (negated, positive) = (out.view(0)?, out.view(1)?);
     drop((out, x, both));
     assert_eq!(negated.read::<f32>()?, [-1., 1.]);
     assert_eq!(positive.read::<bool>()?, [true, false]);
 
     let any = session.function("kinds.double_any")?;
     let wrong = device.buffer_view(&[1, 3], &[0f32; 3])?;
-    match session.call(&any, [wrong.into()]).unwrap_err() {
+    match session.call(&any, [wrong]).unwrap_err() {
         error if error.code() == Code::InvalidArgument => Ok(()),
         error => Err(error),
     }
@@ -68,7 +68,7 @@ fn move_bytes(device: &Device) -> Result<()> {
     let literal: Literal = "2x2xi32=1 2 3 4".parse()?;
     let view = literal.to_device(device)?;
     assert_eq!(Literal::read(&view)?.to_string(), "2x2xi32=[1 2][3 4]");
-    let (from, to) = (view.buffer(), Buffer::allocate_in(device, 128, Memory::Host)?);
+    let (from, mut to) = (view.buffer(), Buffer::allocate_in(device, 128, Memory::Host)?);
     to.fill(0..128, 7u8)?;
     to.copy_from(64, &from, 0, 16)?;
     let part = to.subspan(64..80)?;

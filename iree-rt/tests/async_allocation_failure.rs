@@ -53,15 +53,15 @@ fn call_in_flight() -> Result<()> {
     let steps = Semaphore::new(&device, 0)?;
     let (go, ready) = Fence::new(&device)?;
     let both = Fence::join(&device, [&ready, &steps.fence(1)?])?;
-    let first = session.call_async(&negate, [a.into()], Some(&both))?;
+    let first = session.call_async(&negate, [a], Some(&both))?;
     let mut second = session.call_async(&negate, [first.early(0)?], Some(first.fence()))?;
     steps.signal(1)?;
     go.signal()?;
-    let first = pollster::block_on(first)?.buffer_view(0)?;
+    let first = pollster::block_on(first)?.view(0)?;
     assert_eq!(first.to_device(&group.device(1)?)?.read::<f32>()?, [-1., -2., -3., -4.]);
-    let mut result = second.wait(limit)?.buffer_view(0)?;
+    let mut result = second.wait(limit)?.view(0)?;
     drop((second, session));
-    result.map_mut::<f32>()?[0] = 5.;
+    result.map_mut_within::<f32>(Duration::from_secs(30))?[0] = 5.;
     assert_eq!(result.read::<f32>()?, [5., 2., 3., 4.]);
     Ok(())
 }
@@ -80,8 +80,8 @@ fn call_a_native_function() -> Result<()> {
     let run = session.function("program.run")?;
     let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.])?;
     let list = vec![Value::from(0.5f32)];
-    let mut out = session.call_async(&run, [a.into(), list.into()], None)?;
-    let out = out.wait(limit)?.buffer_view(0)?;
+    let mut out = session.call_async(&run, (a, list), None)?;
+    let out = out.wait(limit)?.view(0)?;
     assert_eq!(out.read::<f32>()?, [-2.5, -4.5, -6.5, -8.5]);
     Ok(())
 }

@@ -22,7 +22,7 @@ fn step(by: i32) -> impl FnOnce(&mut Session) -> Result<Outputs> + Send {
 }
 
 fn count(outputs: &Result<Outputs>) -> i32 {
-    outputs.as_ref().unwrap().buffer_view(0).unwrap().read::<i32>().unwrap()[0]
+    outputs.as_ref().unwrap().view(0).unwrap().read::<i32>().unwrap()[0]
 }
 
 /// Keeps the session's thread from going on until the sender is dropped.

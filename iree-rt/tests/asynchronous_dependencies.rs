@@ -100,7 +100,7 @@ fn tensor(device: &Device, value: f32) -> Value {
 fn started(session: &mut Session, name: &str, arguments: Vec<Value>) -> Result<Vec<f32>> {
     let function = session.function(name)?;
     let mut pending = session.call_async(&function, arguments, None)?;
-    pending.wait(LONG)?.buffer_view(0)?.read()
+    pending.wait(LONG)?.view(0)?.read()
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn native_functions_are_called_with_and_without_waiting() {
         let device = support::device(uri);
         let mut session = self::session(&device);
         let count = session.function("program.count").unwrap();
-        let out = session.call(&count, [tensor(&device, 1.), 2.into()]);
+        let out = session.call(&count, (tensor(&device, 1.), 2));
         // Scalars are passed as they are, 32 bits wide.
-        assert_eq!(out.unwrap().buffer_view(0).unwrap().read::<f32>().unwrap(), [3.; 4]);
+        assert_eq!(out.unwrap().view(0).unwrap().read::<f32>().unwrap(), [3.; 4]);
         let arguments = vec![tensor(&device, 1.), 5.into()];
         assert_eq!(started(&mut session, "program.count", arguments).unwrap(), [8.; 4]);
         let arguments = vec![tensor(&device, 1.)];
@@ -124,13 +124,12 @@ fn native_functions_are_called_with_and_without_waiting() {
     let (go, ready) = Fence::new(&device).unwrap();
     let arguments = [tensor(&device, 0.), 4.into()];
     let mut first = session.call_async(&count, arguments, Some(&ready)).unwrap();
-    let mut second = session
-        .call_async(&count, [first.early(0).unwrap(), 1.into()], Some(first.fence()))
-        .unwrap();
+    let mut second =
+        session.call_async(&count, (first.early(0).unwrap(), 1), Some(first.fence())).unwrap();
     assert!(!second.fence().is_reached().unwrap());
     go.signal().unwrap();
-    assert_eq!(first.wait(LONG).unwrap().buffer_view(0).unwrap().read::<f32>().unwrap(), [4.; 4]);
-    assert_eq!(second.wait(LONG).unwrap().buffer_view(0).unwrap().read::<f32>().unwrap(), [9.; 4]);
+    assert_eq!(first.wait(LONG).unwrap().view(0).unwrap().read::<f32>().unwrap(), [4.; 4]);
+    assert_eq!(second.wait(LONG).unwrap().view(0).unwrap().read::<f32>().unwrap(), [9.; 4]);
 }
 
 #[test]
@@ -147,7 +146,7 @@ fn tensors_are_there_when_a_native_function_is_called() {
     let mut pending = session.call_async(&offset, [tensor(&device, 2.)], Some(&ready)).unwrap();
     assert!(ready.is_reached().unwrap());
     asked.join().unwrap();
-    let out = pending.wait(LONG).unwrap().buffer_view(0).unwrap();
+    let out = pending.wait(LONG).unwrap().view(0).unwrap();
     assert_eq!(out.read::<f32>().unwrap(), [6.5; 4]);
 
     // What the tensors fail with is the call's error, and the function is not called.
@@ -181,12 +180,14 @@ fn both_forms_of_a_native_function_can_be_called() {
     let device = device("local-task");
     let mut session = session(&device);
     let next = session.function("host.next").unwrap();
-    assert!(!next.coarse_fences());
-    assert!(matches!(session.call(&next, [3.into()]).unwrap().get(0).unwrap(), Value::I32(3)));
-    let next = session.function("host.next$async").unwrap();
-    assert!(next.coarse_fences());
-    let mut pending = session.call_async(&next, [4.into()], None).unwrap();
-    assert!(matches!(pending.wait(LONG).unwrap().get(0).unwrap(), Value::I32(7)));
+    assert!(matches!(session.call(&next, [3]).unwrap().get(0).unwrap(), Value::I32(3)));
+    for (name, sum) in [("host.next", 7), ("host.next$async", 11)] {
+        let next = session.function(name).unwrap();
+        assert!(next.coarse_fences());
+        let mut pending = session.call_async(&next, [4], None).unwrap();
+        let out = pending.wait(LONG).unwrap().get(0).unwrap();
+        assert!(matches!(out, Value::I32(out) if out == sum), "{out:?}");
+    }
     // A function that is named so is itself.
     let host = host().function("next$async", |(a, b): (i32, i32)| Ok(a * b));
     let session = Session::builder(&device).native(host).build().unwrap();
@@ -225,7 +226,7 @@ fn everything_may_be_dropped_while_the_work_waits() {
     drop((session, count, device));
     assert_eq!(dropped.load(Ordering::SeqCst), 1, "natives end with their session");
     go.signal().unwrap();
-    let out = pending.wait(LONG).unwrap().buffer_view(0).unwrap();
+    let out = pending.wait(LONG).unwrap().view(0).unwrap();
     assert_eq!(out.read::<f32>().unwrap(), [3.; 4]);
 }
 
@@ -256,7 +257,7 @@ fn parameters_outlive_their_session_in_the_work_that_uses_them() {
     let mut pending = session.call_async(&weigh, [tensor(&device, 2.)], Some(&ready)).unwrap();
     drop((session, index, weigh, device));
     go.signal().unwrap();
-    let out = pending.wait(LONG).unwrap().buffer_view(0).unwrap();
+    let out = pending.wait(LONG).unwrap().view(0).unwrap();
     assert_eq!(out.read::<f32>().unwrap(), [2., 4., 6., 8.]);
 }
 
@@ -288,15 +289,15 @@ fn lists_are_passed_by_value_to_every_call() {
     // The program doubles the entry of its list each time.
     for _ in 0..3 {
         let mut pending = call.invoke_async(&mut session, None).unwrap();
-        let out = pending.wait(LONG).unwrap().buffer_view(0).unwrap();
+        let out = pending.wait(LONG).unwrap().view(0).unwrap();
         assert_eq!(out.read::<f32>().unwrap(), [7.; 4]);
         call.invoke(&mut session).unwrap();
-        assert_eq!(call.output_view(0).unwrap().read::<f32>().unwrap(), [7.; 4]);
+        assert_eq!(call.outputs().view(0).unwrap().read::<f32>().unwrap(), [7.; 4]);
     }
     // And what comes back is a copy.
     let same = session.function("program.same").unwrap();
     let list = vec![Value::from(1), Value::from("text")];
-    let mut pending = session.call_async(&same, [list.into()], None).unwrap();
+    let mut pending = session.call_async(&same, [list], None).unwrap();
     let Value::List(values) = pending.wait(LONG).unwrap().get(0).unwrap() else {
         panic!("no list")
     };

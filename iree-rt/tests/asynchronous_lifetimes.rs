@@ -10,7 +10,8 @@ use std::task::{Context, Waker};
 use std::thread;
 
 use iree_rt::{
-    Code, CompileOptions, Device, DeviceOptions, Error, Fence, Instance, Kernel, Kernels, Session,
+    Code, CompileOptions, Device, DeviceOptions, Error, Fence, Instance, Kernel, KernelArguments,
+    Kernels, Session,
 };
 use support::in_flight::{LONG, OnWake, SHORT, ends, floats, ones, orphan, session_on};
 use support::{compile, device, module};
@@ -52,7 +53,7 @@ fn a_call_outlives_its_session_and_module() {
     let (go, pending) = orphan();
     go.signal().unwrap();
     let out = pollster::block_on(pending).unwrap();
-    assert_eq!(floats(&out.buffer_view(0).unwrap()), [2.; 4]);
+    assert_eq!(floats(&out.view(0).unwrap()), [2.; 4]);
 }
 
 #[test]
@@ -110,12 +111,14 @@ fn with_kernel(kernel: Kernel) -> (Device, Session) {
 
 #[test]
 fn a_kernel_fails_its_call_and_those_in_line() {
-    let failing = Kernel::new(2, 2, |_| Err(Error::new(Code::Unavailable, "not today")));
+    let run = |_: &KernelArguments<'_>| Err(Error::new(Code::Unavailable, "not today"));
+    // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
+    let failing = unsafe { Kernel::new(2, 2, run) };
     let (device, mut session) = with_kernel(failing);
     let scale = session.function("gate.scale").unwrap();
     let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
     let (go, ready) = Fence::new(&device).unwrap();
-    let first = session.call_async(&scale, [(&x).into()], Some(&ready)).unwrap();
+    let first = session.call_async(&scale, [&x], Some(&ready)).unwrap();
     let argument = first.early(0).unwrap();
     let second = session.call_async(&scale, [argument], Some(first.fence())).unwrap();
     go.signal().unwrap();
@@ -128,7 +131,7 @@ fn a_kernel_fails_its_call_and_those_in_line() {
             assert!(error.message().contains("not today"), "{error}");
         }
     }
-    let error = session.call(&scale, [x.into()]).unwrap_err();
+    let error = session.call(&scale, [x]).unwrap_err();
     assert!(error.message().contains("not today"), "{error}");
 }
 
@@ -139,16 +142,18 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
         let count = ended.clone();
         let (starting, started) = mpsc::channel();
         let starting = Mutex::new(starting);
-        let slow = Kernel::new(2, 2, move |_| {
+        let run = move |_: &KernelArguments<'_>| {
             let _ = starting.lock().unwrap().send(());
             thread::sleep(SHORT);
             count.fetch_add(1, Ordering::SeqCst);
             Ok(())
-        });
+        };
+        // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
+        let slow = unsafe { Kernel::new(2, 2, run) };
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
-        let pending = session.call_async(&scale, [x.into()], None).unwrap();
+        let pending = session.call_async(&scale, [x], None).unwrap();
         started.recv().unwrap();
         // The call came back while the device works.
         assert!(!pending.fence().is_reached().unwrap());
@@ -162,14 +167,16 @@ fn everything_may_be_dropped_while_a_kernel_runs() {
 #[test]
 fn a_waker_may_drop_the_last_handle_of_the_device() {
     ends(|| {
-        let slow = Kernel::new(2, 2, |_| {
+        let run = |_: &KernelArguments<'_>| {
             thread::sleep(SHORT);
             Ok(())
-        });
+        };
+        // SAFETY: the program of `with_kernel` calls it with two tensors and two scalars.
+        let slow = unsafe { Kernel::new(2, 2, run) };
         let (device, mut session) = with_kernel(slow);
         let scale = session.function("gate.scale").unwrap();
         let x = device.buffer_view(&[8], &[0f32; 8]).unwrap();
-        let mut pending = Box::pin(session.call_async(&scale, [x.into()], None).unwrap());
+        let mut pending = Box::pin(session.call_async(&scale, [x], None).unwrap());
         let last = Arc::new(Mutex::new(None));
         let (done, woken) = mpsc::channel();
         let taken = last.clone();

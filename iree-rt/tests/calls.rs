@@ -5,7 +5,8 @@ mod support;
 use std::thread;
 
 use iree_rt::{
-    BufferView, Code, CompileOptions, Module, ScalarType, Session, Tensor, Value, ValueType, bf16,
+    Arguments, BufferView, Call, Code, CompileOptions, Module, Outputs, Results, ScalarType,
+    Session, Tensor, Value, ValueType, bf16,
 };
 use support::{BOTH_CPU_DEVICES, device, kinds, module, session};
 
@@ -21,7 +22,7 @@ fn untyped_calls_on_both_cpu_devices() {
         let (a, b) = (floats(&session, &[1., 2., 3., 4.]), floats(&session, &[10., 20., 30., 40.]));
         let out = session.call(&add, [a, b]).unwrap();
         assert_eq!(out.len(), 1);
-        let sum = out.buffer_view(0).unwrap();
+        let sum = out.view(0).unwrap();
         assert_eq!(sum.shape(), [4]);
         assert_eq!(sum.read::<f32>().unwrap(), [11., 22., 33., 44.]);
         assert_eq!(out.get(1).unwrap_err().code(), Code::OutOfRange);
@@ -59,6 +60,146 @@ fn typed_calls_are_checked_at_lookup() {
     assert!(session.typed::<(i64, i64, f32, f64), All>("kinds.scalars").is_err());
 }
 
+/// Twelve arguments in, twelve results out, in another order.
+fn many() -> Session {
+    let list = |what: &str| (0..12).map(|at| format!("{what}{at}")).collect::<Vec<_>>().join(", ");
+    let source = format!(
+        "module @many {{ func.func @turn({}) -> ({}) {{ return %a11, {} : {} }} }}",
+        list("%a").replace(',', ": i32,") + ": i32",
+        ["i32"; 12].join(", "),
+        list("%a").replace(", %a11", ""),
+        ["i32"; 12].join(", "),
+    );
+    let bytes = support::compile(&source, &CompileOptions::default());
+    Session::builder(&device("local-sync")).module(module(&bytes)).build().unwrap()
+}
+
+#[test]
+fn typed_calls_of_many_arguments() {
+    let mut session = many();
+    const TURNED: [i32; 12] = [11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+    let given: [i32; 12] = std::array::from_fn(|at| at as i32);
+
+    type Twelve = (i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32, i32);
+    let tuple = session.typed::<Twelve, Twelve>("many.turn").unwrap();
+    let turned = tuple.call(&mut session, (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)).unwrap();
+    assert_eq!((turned.0, turned.1, turned.11), (11, 0, 10));
+    let array = session.typed::<[i32; 12], [i32; 12]>("many.turn").unwrap();
+    assert_eq!(array.call(&mut session, given).unwrap(), TURNED);
+    let slice = session.typed::<&[i32], [i32; 12]>("many.turn").unwrap();
+    assert_eq!(slice.call(&mut session, &given).unwrap(), TURNED);
+    let error = slice.call(&mut session, &given[..11]).unwrap_err();
+    assert!(error.message().contains("12 arguments, not 11"), "{error}");
+    let vec = session.typed::<Vec<i32>, [i32; 12]>("many.turn").unwrap();
+    assert_eq!(vec.call(&mut session, given.to_vec()).unwrap(), TURNED);
+
+    let error = session.typed::<[i32; 11], [i32; 12]>("many.turn").unwrap_err();
+    assert!(error.message().contains("12 arguments, not 11"), "{error}");
+    let error = session.typed::<Vec<f32>, [i32; 12]>("many.turn").unwrap_err();
+    assert!(error.message().contains("argument 0: i32 is not f32"), "{error}");
+    let error = session.typed::<Vec<i32>, [f32; 12]>("many.turn").unwrap_err();
+    assert!(error.message().contains("result 0: i32 is not f32"), "{error}");
+}
+
+/// A struct with names for them.
+struct Turn {
+    first: [i32; 10],
+    last: (i32, i32),
+}
+
+impl Arguments for Turn {
+    fn check(types: &[ValueType]) -> iree_rt::Result<()> {
+        <[i32; 12] as Arguments>::check(types)
+    }
+
+    fn set(self, call: &mut Call) -> iree_rt::Result<()> {
+        for (at, value) in self.first.into_iter().chain([self.last.0, self.last.1]).enumerate() {
+            call.set(at, value)?;
+        }
+        Ok(())
+    }
+}
+
+struct Ends {
+    first: i32,
+    last: i32,
+}
+
+impl Results for Ends {
+    fn check(types: &[ValueType]) -> iree_rt::Result<()> {
+        <[i32; 12] as Results>::check(types)
+    }
+
+    fn take(outputs: &Outputs) -> iree_rt::Result<Self> {
+        let all = <[i32; 12]>::take(outputs)?;
+        Ok(Self { first: all[0], last: all[11] })
+    }
+}
+
+#[test]
+fn typed_calls_of_structs() {
+    let mut session = many();
+    let turn = session.typed::<Turn, Ends>("many.turn").unwrap();
+    let arguments = Turn { first: [0; 10], last: (7, 9) };
+    let Ends { first, last } = turn.call(&mut session, arguments).unwrap();
+    assert_eq!((first, last), (9, 7));
+}
+
+#[test]
+fn arguments_are_arrays_slices_and_tuples() {
+    let mut session = session("local-sync");
+    let add = session.function("kinds.add").unwrap();
+    let views = [1f32, 2.].map(|x| session.device().buffer_view(&[4], &[x; 4]).unwrap());
+    let [a, b] = &views;
+    let tensor = Tensor::<f32>::try_from(b.clone()).unwrap();
+    let value = Value::from(a);
+    let outs = [
+        session.call(&add, [a, b]),
+        session.call(&add, &views),
+        session.call(&add, &views[..]),
+        session.call(&add, vec![a, b]),
+        session.call(&add, (a, &tensor)),
+        session.call(&add, (&value, b)),
+        session.call(&add, views.clone()),
+    ];
+    for out in outs {
+        let sum = out.unwrap().view(0).unwrap();
+        assert_eq!(sum.read::<f32>().unwrap(), [3.; 4]);
+    }
+    for error in [session.call(&add, [a]), session.call(&add, ()), session.call(&add, (a, b, a))] {
+        let error = error.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        assert!(error.message().contains("takes 2 arguments, not "), "{error}");
+    }
+}
+
+/// By its number, and by its name where the program has one for it.
+#[test]
+fn errors_name_the_argument() {
+    let source = "module @named {
+      func.func @first(%a: tensor<2xf32> {iree.abi.name = \"image\"}, %b: tensor<2xf32>)
+          -> tensor<2xf32> {
+        %0 = stablehlo.add %a, %b : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+    }";
+    let bytes = support::compile(source, &CompileOptions::default());
+    let mut session =
+        Session::builder(&device("local-sync")).module(module(&bytes)).build().unwrap();
+    let first = session.function("named.first").unwrap();
+    let (good, long) = (floats(&session, &[0.; 2]), floats(&session, &[0.; 3]));
+    let error = session.call(&first, [&long, &good]).unwrap_err();
+    assert!(error.message().starts_with("argument 0 (`image`) of `named.first`: a "), "{error}");
+    let error = session.call(&first, [&good, &long]).unwrap_err();
+    assert!(error.message().starts_with("argument 1 of `named.first`: a "), "{error}");
+    let mut call = session.prepare(&first).unwrap();
+    let error = call.invoke(&mut session).unwrap_err();
+    assert_eq!(error.message(), "argument 0 (`image`) of `named.first` was not set");
+    call.set(0, good).unwrap();
+    let shown = "named.first(image: tensor<2xf32>, tensor<2xf32>) -> (tensor<2xf32>)";
+    assert_eq!(format!("{first:?}"), shown);
+}
+
 #[test]
 fn reflection_tells_types() {
     let session = session("local-sync");
@@ -91,20 +232,20 @@ fn other_element_types_go_through_compiled_code() {
 
     let not = session.function("kinds.not").unwrap();
     let x = device.buffer_view(&[3], &[true, false, true]).unwrap();
-    let out = session.call(&not, [x.into()]).unwrap();
-    assert_eq!(out.buffer_view(0).unwrap().read::<bool>().unwrap(), [false, true, false]);
+    let out = session.call(&not, [x]).unwrap();
+    assert_eq!(out.view(0).unwrap().read::<bool>().unwrap(), [false, true, false]);
 
     let double = session.function("kinds.double_bf16").unwrap();
     let x = [0.5, -2.0, 3.0].map(bf16::from_f32);
     let x = device.buffer_view(&[3], &x).unwrap();
-    let out = session.call(&double, [x.into()]).unwrap();
-    let doubled = out.buffer_view(0).unwrap().read::<bf16>().unwrap();
+    let out = session.call(&double, [x]).unwrap();
+    let doubled = out.view(0).unwrap().read::<bf16>().unwrap();
     assert_eq!(doubled, [1.0, -4.0, 6.0].map(bf16::from_f32));
 
     let double = session.function("kinds.double_u32").unwrap();
     let x = device.buffer_view(&[3], &[1u32, 0x8000_0000, u32::MAX]).unwrap();
-    let out = session.call(&double, [x.into()]).unwrap();
-    assert_eq!(out.buffer_view(0).unwrap().read::<u32>().unwrap(), [2, 0, u32::MAX - 1]);
+    let out = session.call(&double, [x]).unwrap();
+    assert_eq!(out.view(0).unwrap().read::<u32>().unwrap(), [2, 0, u32::MAX - 1]);
 }
 
 #[test]
@@ -114,13 +255,13 @@ fn dynamic_shapes() {
     for rows in [1, 3, 100] {
         let data: Vec<f32> = (0..rows * 2).map(|i| i as f32).collect();
         let x = session.device().buffer_view(&[rows, 2], &data).unwrap();
-        let out = session.call(&double, [x.into()]).unwrap().buffer_view(0).unwrap();
+        let out = session.call(&double, [x]).unwrap().view(0).unwrap();
         assert_eq!(out.shape(), [rows, 2]);
         let expected: Vec<f32> = data.iter().map(|x| x * 2.).collect();
         assert_eq!(out.read::<f32>().unwrap(), expected);
     }
     let x = session.device().buffer_view(&[2, 3], &[0f32; 6]).unwrap();
-    let error = session.call(&double, [x.into()]).unwrap_err();
+    let error = session.call(&double, [x]).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().contains("tensor<?x2xf32>"), "{error}");
 }
@@ -134,22 +275,22 @@ fn a_prepared_call_keeps_its_arguments() {
     let unset = call.invoke(&mut session).unwrap_err();
     assert_eq!(unset.code(), Code::FailedPrecondition);
     assert!(unset.message().contains("argument 1"), "{unset}");
-    assert_eq!(call.output(0).unwrap_err().code(), Code::OutOfRange);
+    assert_eq!(call.outputs().get(0).unwrap_err().code(), Code::OutOfRange);
     for step in 0..50 {
         call.set(1, floats(&session, &[step as f32; 4])).unwrap();
         call.invoke(&mut session).unwrap();
-        let sum = call.output_view(0).unwrap();
+        let sum = call.outputs().view(0).unwrap();
         assert_eq!(sum.read::<f32>().unwrap(), [1. + step as f32; 4]);
     }
     // A result as the next argument.
     for _ in 0..3 {
-        let last = call.output(0).unwrap();
+        let last = call.outputs().get(0).unwrap();
         call.set(1, last).unwrap();
         call.invoke(&mut session).unwrap();
     }
-    assert_eq!(call.output_view(0).unwrap().read::<f32>().unwrap(), [53.; 4]);
+    assert_eq!(call.outputs().view(0).unwrap().read::<f32>().unwrap(), [53.; 4]);
     call.clear_outputs().unwrap();
-    assert!(call.output(0).is_err());
+    assert!(call.outputs().get(0).is_err());
 }
 
 #[test]
@@ -175,7 +316,7 @@ fn wrong_arguments_are_errors_that_name_them() {
         assert!(error.message().contains(expected), "{error} should contain {expected}");
     }
     let scalars = session.function("kinds.scalars").unwrap();
-    let error = session.call(&scalars, [1i64.into(), 1i64.into(), 1f32.into(), 1f64.into()]);
+    let error = session.call(&scalars, (1i64, 1i64, 1f32, 1f64));
     let error = error.unwrap_err();
     assert!(error.message().contains("argument 0") && error.message().contains("i32"), "{error}");
     // The session still works.
@@ -202,7 +343,7 @@ fn several_modules_in_one_session() {
     let negate = session.function("other.negate").unwrap();
     let one = floats(&session, &[1.; 4]);
     let two = session.call(&add, [one.clone(), one]).unwrap().get(0).unwrap();
-    let minus_two = session.call(&negate, [two]).unwrap().buffer_view(0).unwrap();
+    let minus_two = session.call(&negate, [two]).unwrap().view(0).unwrap();
     assert_eq!(minus_two.read::<f32>().unwrap(), [-2.; 4]);
 
     let twice = Session::builder(&device).module(other.clone()).module(other.clone()).build();
@@ -251,7 +392,7 @@ fn two_sessions_on_two_threads() {
                     for i in 0..200 {
                         let x = floats(&session, &[(thread * 1000 + i) as f32; 4]);
                         let out = session.call(&add, [x.clone(), x]).unwrap();
-                        let sum = out.buffer_view(0).unwrap().read::<f32>().unwrap();
+                        let sum = out.view(0).unwrap().read::<f32>().unwrap();
                         assert_eq!(sum, [(thread * 1000 + i) as f32 * 2.; 4]);
                     }
                 });
@@ -274,9 +415,9 @@ fn a_session_moves_between_threads() {
     })
     .join()
     .unwrap();
-    assert_eq!(call.output_view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
+    assert_eq!(call.outputs().view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
     drop(session);
-    assert_eq!(call.output_view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
+    assert_eq!(call.outputs().view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
 }
 
 #[test]
@@ -295,7 +436,7 @@ fn everything_outlives_the_handles_it_was_made_from() {
             };
             drop(session);
             drop(add);
-            out.buffer_view(0).unwrap()
+            out.view(0).unwrap()
         };
         let buffer = result.buffer();
         drop(result);
@@ -312,7 +453,7 @@ fn a_tensor_of_another_device_is_refused() {
     let add = session.function("kinds.add").unwrap();
     let here = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
     let there = other.buffer_view(&[4], &[1f32; 4]).unwrap();
-    let error = session.call(&add, [here.into(), there.into()]).unwrap_err();
+    let error = session.call(&add, (here, there)).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     assert!(error.message().contains("another device"), "{error}");
 }
@@ -332,7 +473,7 @@ fn an_error_of_iree_says_what_was_wrong_and_where() {
     let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
     let double = session.function("picky.double").unwrap();
     let three = device.buffer_view(&[3], &[1f32, 2., 3.]).unwrap();
-    let error = session.call(&double, [three.into()]).unwrap_err();
+    let error = session.call(&double, [three]).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     // What IREE says, where in its source, which function of it that was, and who called it.
     for part in ["expected 2", ".c:", "hal.buffer_view.assert", "bytecode picky"] {

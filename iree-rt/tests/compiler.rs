@@ -2,10 +2,13 @@
 
 mod support;
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use iree_rt::{Canceller, Code, CompileLimits, CompileOptions, Compiler, Session};
+use iree_rt::{
+    Canceller, Code, CompileLimits, CompileOptions, Compiler, InputType, OptLevel, Session, Source,
+};
 use support::{OTHER, device, module};
 
 fn both() -> [Compiler; 2] {
@@ -14,17 +17,125 @@ fn both() -> [Compiler; 2] {
     [Compiler::find().unwrap(), unsafe { Compiler::library(library) }.unwrap()]
 }
 
+/// Runs what was made of `OTHER`.
+fn negates(bytes: &[u8]) {
+    let mut session =
+        Session::builder(&device("local-sync")).module(module(bytes)).build().unwrap();
+    let negate = session.function("other.negate").unwrap();
+    let x = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
+    let out = session.call(&negate, [x]).unwrap().view(0).unwrap();
+    assert_eq!(out.read::<f32>().unwrap(), [-1.; 4]);
+}
+
 #[test]
 fn program_and_library_make_modules_that_run() {
     for compiler in both() {
         assert!(compiler.version().contains("3.13.0"), "{compiler:?}");
-        let bytes = compiler.compile(OTHER, &CompileOptions::default()).unwrap();
-        let mut session =
-            Session::builder(&device("local-sync")).module(module(&bytes)).build().unwrap();
-        let negate = session.function("other.negate").unwrap();
-        let x = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
-        let out = session.call(&negate, [x.into()]).unwrap().buffer_view(0).unwrap();
-        assert_eq!(out.read::<f32>().unwrap(), [-1.; 4]);
+        negates(&compiler.compile(OTHER, &CompileOptions::default()).unwrap());
+    }
+}
+
+/// `OTHER` as MLIR bytecode: what the compiler makes of it before it does anything.
+fn bytecode() -> Vec<u8> {
+    let options = CompileOptions::empty().flag("--compile-to=input").flag("--emit-mlir-bytecode");
+    Compiler::find().unwrap().compile(OTHER, &options).unwrap()
+}
+
+#[test]
+fn bytes_and_files_make_what_text_makes() {
+    let bytecode = bytecode();
+    assert!(bytecode.starts_with(b"ML\xefR"), "{:?}", &bytecode[..8]);
+    let folder = tempfile::tempdir().unwrap();
+    let (text_file, bytecode_file) = (folder.path().join("a.mlir"), folder.path().join("b.mlirbc"));
+    fs::write(&text_file, OTHER).unwrap();
+    fs::write(&bytecode_file, &bytecode).unwrap();
+    let (options, limits) = (CompileOptions::default(), CompileLimits::default());
+    for compiler in both() {
+        for source in [
+            Source::from(OTHER.as_bytes()),
+            Source::from(&bytecode),
+            Source::from(&text_file),
+            Source::from(bytecode_file.as_path()),
+        ] {
+            negates(&compiler.compile(source.clone(), &options).unwrap());
+            negates(&compiler.compile_within(source, &options, &limits).unwrap());
+        }
+    }
+}
+
+#[test]
+fn files_are_named_in_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.mlir");
+    fs::write(&file, "nonsense").unwrap();
+    let none = folder.path().join("none.mlir");
+    let options = CompileOptions::default();
+    for compiler in both() {
+        let error = compiler.compile(&file, &options).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert!(error.message().contains("model.mlir:1:1"), "{error}");
+        let error = compiler.compile(&none, &options).unwrap_err();
+        assert_eq!(error.code(), Code::NotFound);
+        assert!(error.message().contains("none.mlir"), "{error}");
+        // A name where text belongs.
+        let error = compiler.compile(file.to_str().unwrap(), &options).unwrap_err();
+        assert!(error.message().contains("give it as `Path::new"), "{error}");
+        // What only begins like bytecode.
+        let error = compiler.compile(&bytecode()[..100], &options).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    }
+}
+
+#[test]
+fn an_operator_of_onnx_that_is_not_supported_is_named() {
+    let source = "func.func @main(%a: !torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32>
+        attributes {torch.onnx_meta.opset_version = 17 : si64} {
+      %0 = torch.operator \"onnx.NoSuch\"(%a)
+          : (!torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32>
+      return %0 : !torch.vtensor<[4],f32>
+    }";
+    for compiler in both() {
+        for options in
+            [CompileOptions::default(), CompileOptions::default().input_type(InputType::Onnx)]
+        {
+            let error = compiler.compile(source, &options).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument);
+            let message = error.message();
+            assert!(message.contains("the ONNX operator NoSuch"), "{message}");
+            assert!(message.contains("input.mlir:3"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn options_are_taken_by_the_compiler_and_once() {
+    let options = CompileOptions::default()
+        .opt_level(OptLevel::O3)
+        .opt_level(OptLevel::O2)
+        .data_tiling(false)
+        .fast()
+        .input_type(InputType::Auto)
+        .async_external()
+        .target_cpu("generic");
+    let count = |name: &str| options.flags.iter().filter(|flag| flag.starts_with(name)).count();
+    assert_eq!(count("--iree-opt-level="), 1);
+    assert_eq!(count("--iree-opt-data-tiling="), 1);
+    assert_eq!(count("--iree-llvmcpu-target-cpu="), 1);
+    let mut all = vec![options];
+    all.extend(
+        [OptLevel::O0, OptLevel::O1, OptLevel::O2, OptLevel::O3]
+            .map(|level| CompileOptions::default().opt_level(level)),
+    );
+    all.extend(
+        [InputType::Auto, InputType::None, InputType::StableHlo]
+            .map(|input_type| CompileOptions::default().input_type(input_type)),
+    );
+    // A function that is none of any dialect.
+    let source = "func.func @f(%a: i32) -> i32 { return %a : i32 }";
+    // SAFETY: the library of the IREE folder that this test was built with.
+    let compiler = unsafe { Compiler::library(Compiler::find_library().unwrap()) }.unwrap();
+    for options in all {
+        compiler.compile(source, &options).unwrap_or_else(|e| panic!("{options:?}: {e}"));
     }
 }
 

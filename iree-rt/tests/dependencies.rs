@@ -202,3 +202,18 @@ fn a_native_module_takes_the_place_of_a_compiled_one() {
     let mut session = builder.module(user()).build().unwrap();
     assert_eq!(call(&mut session, "user.twice", 5), 210);
 }
+
+/// `parameters` has the test of what is said with the feature.
+#[test]
+#[cfg(not(feature = "parameters"))]
+fn without_the_feature_a_program_with_parameters_is_told_so() {
+    let source = r#"module @program {
+        util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<4xf32>
+        func.func @run() -> tensor<4xf32> {
+          %w = util.global.load @w : tensor<4xf32>
+          return %w : tensor<4xf32>
+        } }"#;
+    let program = module(&compile(source, &CompileOptions::default()));
+    let error = Session::builder(&device("local-sync")).module(program).build().unwrap_err();
+    assert!(error.message().contains("feature `parameters`"), "{error}");
+}

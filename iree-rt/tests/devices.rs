@@ -50,8 +50,8 @@ fn a_session_runs_on_several_devices() {
         let a = left.buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
         let b = right.buffer_view(&[4], &[10f32; 4]).unwrap();
         let (double, product) = {
-            let out = session.call(&f, [(&a).into(), (&b).into()]).unwrap();
-            (out.buffer_view(0).unwrap(), out.buffer_view(1).unwrap())
+            let out = session.call(&f, [&a, &b]).unwrap();
+            (out.view(0).unwrap(), out.view(1).unwrap())
         };
         assert_eq!(double.read::<f32>().unwrap(), [2., 4., 6., 8.]);
         assert_eq!(product.read::<f32>().unwrap(), [20., 40., 60., 80.]);
@@ -78,11 +78,11 @@ fn a_call_in_flight_uses_several_devices() {
     let b = right.buffer_view(&[4], &[3f32; 4]).unwrap();
     // A fence of either device will do.
     let (go, ready) = Fence::new(&right).unwrap();
-    let pending = session.call_async(&f, [(&a).into(), (&b).into()], Some(&ready)).unwrap();
+    let pending = session.call_async(&f, [&a, &b], Some(&ready)).unwrap();
     assert!(!pending.fence().is_reached().unwrap());
     go.signal().unwrap();
     let out = pollster::block_on(pending).unwrap();
-    assert_eq!(out.buffer_view(1).unwrap().read::<f32>().unwrap(), [6.; 4]);
+    assert_eq!(out.view(1).unwrap().read::<f32>().unwrap(), [6.; 4]);
 }
 
 #[test]
@@ -117,13 +117,35 @@ fn a_module_for_two_devices_needs_two() {
     assert_eq!(session.device(), &first);
     let add = session.function("kinds.add").unwrap();
     let a = second.buffer_view(&[4], &[1f32; 4]).unwrap();
-    let out = session.call(&add, [(&a).into(), (&a).into()]).unwrap();
-    assert_eq!(out.buffer_view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
+    let out = session.call(&add, [&a, &a]).unwrap();
+    assert_eq!(out.view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
     // But not what was opened separately.
     let stranger = device("local-task").buffer_view(&[4], &[1f32; 4]).unwrap();
-    let error = session.call(&add, [(&a).into(), stranger.into()]).unwrap_err();
+    let error = session.call(&add, (&a, stranger)).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().contains("another device"), "{error}");
+}
+
+#[test]
+fn a_tensor_that_comes_back_is_on_its_device() {
+    let source = "module @same {
+      func.func @same(%a: !hal.buffer_view) -> !hal.buffer_view { return %a : !hal.buffer_view }
+    }";
+    let bytes = compile(source, &CompileOptions::default());
+    for uris in [["local-task", "local-sync"], ["local-sync", "local-task"]] {
+        let group = group(&uris);
+        let (_, right) = pair(&group);
+        let mut session = Session::builder(&group).module(module(&bytes)).build().unwrap();
+        let same = session.function("same.same").unwrap();
+        let memory = memmap2::MmapMut::map_anon(64).unwrap().make_read_only().unwrap();
+        let imported = Buffer::import(&right, memory).unwrap();
+        let uploaded = iree_rt::Upload::new(&right, 64).unwrap().finish().unwrap();
+        for buffer in [imported, uploaded, Buffer::allocate(&right, 64).unwrap()] {
+            let view = buffer.view(&[16], ElementType::F32).unwrap();
+            let back = session.call(&same, [&view]).unwrap().view(0).unwrap();
+            assert_eq!(back.device(), &right, "{uris:?}");
+        }
+    }
 }
 
 #[test]
@@ -132,7 +154,7 @@ fn tensors_move_between_devices() {
     let (left, right) = pair(&group);
     let elsewhere = device("local-task");
     let numbers: Vec<i64> = (0..1000).collect();
-    let here = left.buffer_view(&[10, 100], &numbers).unwrap();
+    let mut here = left.buffer_view(&[10, 100], &numbers).unwrap();
     for to in [&left, &right, &elsewhere] {
         let there = here.to_device(to).unwrap();
         assert_eq!(there.device(), to);
@@ -144,7 +166,7 @@ fn tensors_move_between_devices() {
     }
     let empty = left.buffer_view(&[0, 3], &[0f32; 0]).unwrap();
     assert_eq!(empty.to_device(&right).unwrap().shape(), [0, 3]);
-    let (from, to) = (here.buffer(), Buffer::allocate(&right, 100).unwrap());
+    let (from, mut to) = (here.buffer(), Buffer::allocate(&right, 100).unwrap());
     to.fill(0..100, 7u8).unwrap();
     to.copy_from(10, &from, 8, 8).unwrap();
     let mut bytes = [0; 20];

@@ -63,8 +63,8 @@ fn what_goes_out_keeps_the_memory_and_the_device() {
         let mut session = session("local-task");
         let add = session.function("kinds.add").unwrap();
         let a = session.device().buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
-        let sum = session.call(&add, [(&a).into(), (&a).into()]).unwrap();
-        sum.buffer_view(0).unwrap().to_dlpack().unwrap()
+        let sum = session.call(&add, [&a, &a]).unwrap();
+        sum.view(0).unwrap().to_dlpack().unwrap()
     };
     // SAFETY: nobody writes.
     assert_eq!(unsafe { out.validate().unwrap().cpu_slice::<f32>() }.unwrap(), [2., 4., 6., 8.]);
@@ -78,6 +78,7 @@ fn an_export_is_a_handle_like_others() {
     let mut view = device.buffer_view(&[2], &[1f32; 2]).unwrap();
     let mut out: versioned::Dlpack = view.to_dlpack().unwrap();
     assert_eq!(view.map_mut::<f32>().unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(view.write(0, &[2f32]).unwrap_err().code(), Code::FailedPrecondition);
     // SAFETY: nobody else reads or writes now.
     unsafe { out.validate_mut().unwrap().cpu_slice_mut::<f32>().unwrap()[0] = 5. };
     assert_eq!(view.read::<f32>().unwrap(), [5., 1.]);
@@ -96,7 +97,7 @@ fn read_only_memory_says_so() {
     assert!(out.flags().contains(DlpackFlags::READ_ONLY));
     assert!(out.validate_mut().is_err());
     // SAFETY: nobody writes.
-    let back = unsafe { BufferView::from_dlpack(&device, out) }.unwrap();
+    let mut back = unsafe { BufferView::from_dlpack(&device, out) }.unwrap();
     assert_eq!(back.write(0, &[1f32]).unwrap_err().code(), Code::PermissionDenied);
 }
 
@@ -138,7 +139,7 @@ fn what_comes_in_is_deleted_once_and_copied_only_if_it_must_be() {
         let count = || deleted.load(Ordering::SeqCst);
         let tensor = foreign(shift, &[2, 4], &[4, 1], DLDataType::U64, DLDevice::CPU, &deleted);
         let address = tensor.validate().unwrap().data_ptr() as usize;
-        let view = {
+        let mut view = {
             let device: Device = device("local-task");
             // SAFETY: nobody else has the data.
             unsafe { BufferView::from_dlpack(&device, tensor) }.unwrap()

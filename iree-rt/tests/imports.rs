@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use iree_rt::ALIGNMENT;
+use iree_rt::buffer::ALIGNMENT;
 use iree_rt::{Buffer, Code, ElementType, Memory};
 use support::{BOTH_CPU_DEVICES, device};
 
@@ -44,7 +44,7 @@ fn imported_memory_lives_as_long_as_its_last_view() {
     let owner = Owner::new(0, 128, &dropped);
     let expected = owner.as_ref().to_vec();
     let address = owner.as_ref().as_ptr();
-    let view = {
+    let mut view = {
         let device = device("local-sync");
         let buffer = Buffer::import(&device, owner).unwrap();
         assert_eq!(buffer.host_ptr().unwrap().as_ptr().cast_const(), address);
@@ -83,16 +83,18 @@ fn memory_goes_out_and_comes_in_with_what_keeps_it() {
                 }
             }
             .unwrap();
+            let mut buffer = buffer;
             buffer.write(0, &[9u8]).unwrap();
             let external = buffer.subspan(64..128).unwrap().export(memory).unwrap();
             drop((buffer, device));
             assert_eq!(count(), before);
-            assert_eq!((external.memory(), external.len()), (memory, 64));
+            assert_eq!((external.memory(), external.byte_len()), (memory, 64));
             assert_eq!(external.address(), address.as_ptr() as u64 + 64);
             assert_eq!(external.as_ptr().is_some(), memory == Memory::Host);
             // SAFETY: kept alive by `external`.
             assert_eq!(unsafe { address.read() }, 9);
-            external.buffer().write(0, &[8u8]).unwrap();
+            // SAFETY: nobody reads or writes it meanwhile.
+            unsafe { external.buffer().write_unchecked(0, &[8u8]).unwrap() };
             // SAFETY: as above.
             assert_eq!(unsafe { address.add(64).read() }, 8);
             let again = external.clone();

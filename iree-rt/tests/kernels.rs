@@ -91,7 +91,7 @@ fn session(device: &Device, vmfb: &[u8]) -> Session {
 
 /// `f(x, y)` of each element, with the scalars checked.
 fn elementwise(f: impl Fn(f32, f32) -> f32 + Send + Sync + 'static) -> Kernel {
-    Kernel::new(3, 2, move |arguments: &KernelArguments<'_>| {
+    let run = move |arguments: &KernelArguments<'_>| {
         assert_eq!((arguments.index(0), arguments.scalar(1)), (PART, -3));
         let [x, y, z] = [0, 1, 2].map(|tensor| arguments.pointer::<f32>(tensor));
         for i in 0..PART {
@@ -99,7 +99,9 @@ fn elementwise(f: impl Fn(f32, f32) -> f32 + Send + Sync + 'static) -> Kernel {
             unsafe { *z.add(i) = f(*x.add(i), *y.add(i)) };
         }
         Ok(())
-    })
+    };
+    // SAFETY: `graph` calls it with three tensors and two scalars.
+    unsafe { Kernel::new(3, 2, run) }
 }
 
 /// `main(x, y)` for x = 0, 1, 2.. and y = `y` everywhere.
@@ -108,7 +110,7 @@ fn call(session: &mut Session, y: f32) -> Result<Vec<f32>> {
     let x = device.buffer_view(&[LENGTH], &iota())?;
     let y = device.buffer_view(&[LENGTH], &[y; LENGTH])?;
     let main = session.function("graph.main")?;
-    session.call(&main, [x.into(), y.into()])?.buffer_view(0)?.read()
+    session.call(&main, (x, y))?.view(0)?.read()
 }
 
 fn iota() -> Vec<f32> {
@@ -132,7 +134,7 @@ fn compiled_code_calls_a_kernel() {
 
 #[test]
 fn strides_are_passed() {
-    let kernel = Kernel::with_strides(&[2, 1], 1, |arguments| {
+    let run = |arguments: &KernelArguments<'_>| {
         let (x, y) = (arguments.pointer::<f32>(0), arguments.pointer::<f32>(1));
         assert_eq!(arguments.scalar(0), 7);
         for (row, column) in (0..6).map(|i| (i / 3, i % 3)) {
@@ -142,19 +144,21 @@ fn strides_are_passed() {
             unsafe { *y.add(to) = *x.add(from) };
         }
         Ok(())
-    });
+    };
+    // SAFETY: `STRIDED` calls it with tensors of these strides and one scalar.
+    let kernel = unsafe { Kernel::with_strides(&[2, 1], 1, run) };
     let device = open("local-task", Kernels::new().with("flatten", kernel));
     let mut session = session(&device, &vmfb(STRIDED));
     let main = session.function("graph.main").unwrap();
     let x: Vec<f32> = (0..20).map(|i| i as f32).collect();
     let x = device.buffer_view(&[4, 5], &x).unwrap();
-    let out = session.call(&main, [x.into()]).unwrap().buffer_view(0).unwrap();
+    let out = session.call(&main, [x]).unwrap().view(0).unwrap();
     assert_eq!(out.read::<f32>().unwrap(), [12., 13., 14., 17., 18., 19.]);
 }
 
 #[test]
 fn the_error_of_a_kernel_is_the_error_of_the_call() {
-    let fussy = Kernel::new(3, 2, |arguments| {
+    let run = |arguments: &KernelArguments<'_>| {
         // SAFETY: `graph` passes tensors of at least one f32.
         let y = unsafe { *arguments.pointer::<f32>(1) };
         if y < 0. {
@@ -165,7 +169,9 @@ fn the_error_of_a_kernel_is_the_error_of_the_call() {
             arguments.scalar(2);
         }
         Ok(())
-    });
+    };
+    // SAFETY: `graph` calls it with three tensors and two scalars.
+    let fussy = unsafe { Kernel::new(3, 2, run) };
     let kernels = Kernels::new().with("fussy", fussy);
     let vmfb = vmfb(&graph("fussy"));
     for uri in DEVICES {
@@ -260,7 +266,7 @@ fn each_device_has_its_own_kernels() {
 fn threads_call_a_kernel_at_the_same_time() {
     let vmfb = vmfb(&graph("check"));
     // Some calls fail, so that errors of calls side by side have to be told apart, too.
-    let check = Kernel::new(3, 2, |arguments| {
+    let run = |arguments: &KernelArguments<'_>| {
         let [x, y, z] = [0, 1, 2].map(|tensor| arguments.pointer::<f32>(tensor));
         for i in 0..arguments.index(0) {
             // SAFETY: `graph` passes three tensors of that many f32.
@@ -272,7 +278,9 @@ fn threads_call_a_kernel_at_the_same_time() {
             unsafe { *z.add(i) = x - y };
         }
         Ok(())
-    });
+    };
+    // SAFETY: `graph` calls it with three tensors and two scalars.
+    let check = unsafe { Kernel::new(3, 2, run) };
     let device = open("local-task", Kernels::new().with("check", check));
     let caller = |from: usize| {
         let mut session = session(&device, &vmfb);

@@ -9,7 +9,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use iree_rt::CompileOptions;
+use iree_rt::{CompileOptions, Source};
 
 /// What `examples/add.rs` compiles when it is given no module.
 const ADD: &str = "
@@ -44,7 +44,14 @@ fn example(name: &str) -> PathBuf {
     let profile = test.parent().and_then(Path::parent).unwrap();
     let program = profile.join("examples").join(name);
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "iree-rt", "--example", name]);
+    build.args([
+        "build",
+        "--quiet",
+        "--package=iree-rt",
+        "--features=parameters",
+        "--example",
+        name,
+    ]);
     if profile.ends_with("release") {
         build.arg("--release");
     }
@@ -55,9 +62,9 @@ fn example(name: &str) -> PathBuf {
 
 /// Runs an example that is given its compiled `source` on each of `devices`, and wants it to print
 /// `result`.
-fn leaks_nothing(
+fn leaks_nothing<'a>(
     name: &str,
-    source: &str,
+    source: impl Into<Source<'a>>,
     options: &CompileOptions,
     devices: &[&str],
     result: &str,
@@ -108,4 +115,20 @@ fn native_modules_and_parameters_leak_nothing() {
     let source = include_str!("../examples/native.mlir");
     let expected = "product = [6.0, 15.0]\n[6.5, 14.5]\nproduct = [9.0, 21.0]\n[9.5, 20.5]";
     leaks_nothing("native", source, &CompileOptions::default(), &BOTH, expected);
+}
+
+#[test]
+fn models_of_others_leak_nothing() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models");
+    for (name, file, result) in [
+        ("recurrent", "recurrent.mlir", "[0.5117]\n[0.5196]\n[0.5240]"),
+        (
+            "transformer",
+            "transformer.mlirbc",
+            "[1.6752, 1.2067, -2.2302, 0.3345, -0.8915, -0.9524, 0.9711, 2.1581, -0.5172, 0.0814]",
+        ),
+    ] {
+        let options = CompileOptions::default().fast();
+        leaks_nothing(name, &models.join(file), &options, &BOTH, result);
+    }
 }

@@ -87,10 +87,9 @@ fn bytes_and_text_are_those_of_iree() {
 fn through_a_device_and_a_call() {
     let mut session = session("local-task");
     let add = session.function("kinds.add").unwrap();
-    let input =
-        |text: &str| text.parse::<Literal>().unwrap().to_device(session.device()).unwrap().into();
+    let input = |text: &str| text.parse::<Literal>().unwrap().to_device(session.device()).unwrap();
     let arguments = [input("4xf32=1,2,3,4"), input("4xf32=10")];
-    let out = session.call(&add, arguments).unwrap().buffer_view(0).unwrap();
+    let out = session.call(&add, arguments).unwrap().view(0).unwrap();
     assert_eq!(Literal::read(&out).unwrap().to_string(), "4xf32=11 12 13 14");
     let empty: Literal = "0x4xf32".parse().unwrap();
     let view = empty.to_device(session.device()).unwrap();

@@ -3,11 +3,15 @@
 mod support;
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use iree_rt::{Buffer, BufferView, Code, ElementType, Fence, Session, Upload, bf16, f16};
 use support::{device, session};
 
 const DEVICES: [&str; 2] = ["local-task", "local-sync"];
+
+/// More than it takes a device to put away a call that has returned.
+const SOON: Duration = Duration::from_secs(30);
 
 fn in_use(error: iree_rt::Error) {
     assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
@@ -61,6 +65,8 @@ fn only_the_one_handle_maps_for_writing() {
     in_use(other.map_mut::<f32>().unwrap_err());
     drop(view);
     other.map_mut::<f32>().unwrap()[0] = 2.;
+    other.write(2, &[3f32]).unwrap();
+    assert_eq!(other.read_range::<f32>(2..3).unwrap(), [3.]);
     assert_eq!(other.read_range::<f32>(0..2).unwrap(), [2., 1.]);
 
     let whole = Buffer::allocate(&device, 256).unwrap();
@@ -68,6 +74,10 @@ fn only_the_one_handle_maps_for_writing() {
     let mut rest = whole.subspan(128..256).unwrap();
     drop(whole);
     in_use(part.map_mut().unwrap_err());
+    in_use(part.write(0, &[1u8]).unwrap_err());
+    in_use(rest.fill(0..4, 0u32).unwrap_err());
+    let source = Buffer::allocate(&device, 4).unwrap();
+    in_use(rest.copy_from(0, &source, 0, 4).unwrap_err());
     drop(part);
     assert_eq!(rest.map_mut().unwrap().len(), 128);
 }
@@ -83,12 +93,14 @@ fn arguments_and_results_are_shared_while_a_call_holds_them() {
         call.set(0, &a).unwrap();
         call.set(1, &b).unwrap();
         in_use(a.map_mut::<f32>().unwrap_err());
+        in_use(a.write(0, &[9f32]).unwrap_err());
+        in_use(a.fill(9f32).unwrap_err());
         call.invoke(&mut session).unwrap();
-        let mut sum = call.output_view(0).unwrap();
+        let mut sum = call.outputs().view(0).unwrap();
         in_use(sum.map_mut::<f32>().unwrap_err());
         drop(call);
-        a.map_mut::<f32>().unwrap()[0] = 5.;
-        let mut map = sum.map_mut::<f32>().unwrap();
+        a.map_mut_within::<f32>(SOON).unwrap()[0] = 5.;
+        let mut map = sum.map_mut_within::<f32>(SOON).unwrap();
         assert_eq!(map[..], [3.; 4]);
         map[0] = 4.;
         drop(map);
@@ -110,13 +122,13 @@ fn state_of_a_session_is_not_mapped() {
     for uri in DEVICES {
         let mut session = session(uri);
         let step = session.function("kinds.step").unwrap();
-        let mut count = session.call(&step, [1.into()]).unwrap().buffer_view(0).unwrap();
+        let mut count = session.call(&step, [1]).unwrap().view(0).unwrap();
         // Either the module has a copy, or it says that the memory is in use.
-        match count.map_mut::<i32>() {
+        match count.map_mut_within::<i32>(SOON) {
             Ok(mut map) => map[0] = 100,
             Err(error) => in_use(error),
         }
-        let count = session.call(&step, [1.into()]).unwrap().buffer_view(0).unwrap();
+        let count = session.call(&step, [1]).unwrap().view(0).unwrap();
         assert_eq!(count.read::<i32>().unwrap(), [2]);
     }
 }
@@ -131,14 +143,46 @@ fn a_call_in_flight_holds_its_arguments() {
     let negate = session.function("other.negate").unwrap();
     let mut a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
     let (go, ready) = Fence::new(&device).unwrap();
-    let pending = session.call_async(&negate, [(&a).into()], Some(&ready)).unwrap();
+    let pending = session.call_async(&negate, [&a], Some(&ready)).unwrap();
     in_use(a.map_mut::<f32>().unwrap_err());
+    // The call waits, and would compute with what is written now.
+    in_use(a.write(0, &[9f32]).unwrap_err());
+    in_use(a.fill(9f32).unwrap_err());
     let mut early = pending.early(0).unwrap().into_buffer_view().unwrap();
     in_use(early.map_mut::<f32>().unwrap_err());
-    drop((early, pending, session));
+    in_use(early.write(0, &[9f32]).unwrap_err());
+    let (fence, late) = (pending.fence().clone(), early.clone());
+    drop(early);
+    drop((pending, session));
+    // The result is the last handle of a tensor that is yet to be written.
+    let mut early = late;
+    in_use(early.map_mut::<f32>().unwrap_err());
     in_use(a.map_mut::<f32>().unwrap_err());
     go.signal().unwrap();
-    a.map_mut::<f32>().unwrap()[0] = 3.;
+    fence.wait(None).unwrap();
+    a.map_mut_within::<f32>(SOON).unwrap()[0] = 3.;
+    assert_eq!(early.map_mut_within::<f32>(SOON).unwrap()[..], [-1.; 4]);
+}
+
+#[test]
+fn mapping_fails_at_once_or_waits_as_long_as_it_is_told() {
+    let mut view = device("local-task").buffer_view(&[4], &[1f32; 4]).unwrap();
+    let other = view.clone();
+    let asked = Instant::now();
+    in_use(view.map_mut::<f32>().unwrap_err());
+    assert!(asked.elapsed() < Duration::from_millis(50), "{:?}", asked.elapsed());
+    in_use(view.map_mut_within::<f32>(Duration::from_millis(20)).unwrap_err());
+    assert!(asked.elapsed() >= Duration::from_millis(20));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(20));
+            drop(other);
+        });
+        view.map_mut_within::<f32>(SOON).unwrap()[0] = 2.;
+    });
+    let mut buffer = view.buffer();
+    drop(view);
+    assert_eq!(buffer.map_mut_within(SOON).unwrap().len(), 16);
 }
 
 #[test]
@@ -147,7 +191,7 @@ fn wrong_types_and_read_only_memory_are_errors() {
     let mut view = device.buffer_view(&[4], &[1i32; 4]).unwrap();
     assert_eq!(view.map_mut::<f32>().unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(view.map_constant::<i32>().unwrap_err().code(), Code::FailedPrecondition);
-    let buffer = Buffer::allocate(&device, 4).unwrap();
+    let mut buffer = Buffer::allocate(&device, 4).unwrap();
     buffer.write(0, &[1u8, 0, 2, 1]).unwrap();
     let mut view = buffer.view(&[4], ElementType::BOOL).unwrap();
     drop(buffer);

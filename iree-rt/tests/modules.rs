@@ -31,7 +31,7 @@ fn from_a_mapped_file() {
     drop(file);
     let add = session.function("kinds.add").unwrap();
     let x = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
-    let sum = session.call(&add, [(&x).into(), x.into()]).unwrap().buffer_view(0).unwrap();
+    let sum = session.call(&add, [&x, &x]).unwrap().view(0).unwrap();
     assert_eq!(sum.read::<f32>().unwrap(), [2.; 4]);
 }
 
@@ -46,6 +46,7 @@ fn files_that_are_no_modules_are_named() {
         (&missing, Code::NotFound, "missing.vmfb"),
         (&empty, Code::InvalidArgument, "empty.vmfb: the file is empty"),
         (&text, Code::InvalidArgument, "text.vmfb: not an IREE module"),
+        (&folder.path().to_owned(), Code::InvalidArgument, "a folder, not an IREE module (.vmfb)"),
     ];
     for (path, code, expected) in cases {
         // SAFETY: as for `load`.
@@ -113,9 +114,58 @@ fn another_bytecode_version_is_incompatible() {
             error.code() == Code::Incompatible
                 && error.message().contains("3.13.0")
                 && error.message().contains("another version of IREE")
+                && error.message().contains("it has bytecode 16.0")
         })
     });
     assert!(refused, "no place of the version among {places:?}");
+}
+
+/// What the version is read from is damaged like everything else.
+#[test]
+fn a_damaged_version_does_no_harm() {
+    let bytes = compile(SMALL, &CompileOptions::default());
+    let fb = bytes.windows(4).position(|four| four == b"IREE").unwrap() - 4;
+    // The root's offset, and that of its table of fields; the lengths that a zip says.
+    for at in [fb, fb + 1, fb + 3, fb + 8, fb + 9, fb + 11, 26, 27, 28, 29] {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[at] = value;
+            for length in [bytes.len(), fb + 12] {
+                let _ = load(&damaged[..length]);
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_printed_escaped() {
+    let session = Session::builder(&device("local-sync"))
+        .module(load(&compile(SMALL, &CompileOptions::default())).unwrap())
+        .build()
+        .unwrap();
+    let error = session.function("small.\0tw\u{1b}[2Jice").unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
+    assert!(error.message().contains(r"`small.\0tw\u{1b}[2Jice`"), "{error:?}");
+    let error = error.context("what\r\0");
+    assert!(error.to_string().starts_with(r"what\r\0: "), "{error:?}");
+    // Text of several lines stays so.
+    assert_eq!(Error::new(Code::Unknown, "one\n\ttwo").message(), "one\n\ttwo");
+}
+
+#[test]
+fn one_call_opens_a_file() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(kinds()).unwrap();
+    let device = device("local-sync");
+    // SAFETY: nobody changes the file; its functions are safe for all of their arguments.
+    let mut session = unsafe { Session::load(&device, file.path()) }.unwrap();
+    let add = session.function("kinds.add").unwrap();
+    let x = device.buffer_view(&[4], &[1f32; 4]).unwrap();
+    let sum = session.call(&add, [&x, &x]).unwrap().view(0).unwrap();
+    assert_eq!(sum.read::<f32>().unwrap(), [2.; 4]);
+    // SAFETY: there is none.
+    let error = unsafe { Session::load(&device, "no/such.vmfb") }.unwrap_err();
+    assert!(error.code() == Code::NotFound && error.message().contains("no/such.vmfb"), "{error}");
 }
 
 #[test]
@@ -150,7 +200,7 @@ fn a_constant_result_outlives_its_session() {
         let mut session =
             Session::builder(&device(uri)).module(load(&bytes).unwrap()).build().unwrap();
         let constant = session.function("fixed.constant").unwrap();
-        let view = session.call(&constant, []).unwrap().buffer_view(0).unwrap();
+        let view = session.call(&constant, ()).unwrap().view(0).unwrap();
         drop((session, constant));
         assert_eq!(view.read::<f32>().unwrap(), numbers, "{uri}");
     }

@@ -109,10 +109,10 @@ fn session() -> Session {
 fn error_of(next: impl FnMut(()) -> Result<i32> + Send + 'static) -> Error {
     let mut session = session_with(host().function("next", next)).unwrap();
     let function = session.function("program.next").unwrap();
-    let error = session.call(&function, []).unwrap_err();
+    let error = session.call(&function, ()).unwrap_err();
     // The session goes on.
     let print = session.function("program.print").unwrap();
-    session.call(&print, []).unwrap();
+    session.call(&print, ()).unwrap();
     error
 }
 
@@ -154,8 +154,8 @@ fn text_reaches_the_function() {
     };
     let mut session = session_with(host().function("print", print)).unwrap();
     let function = session.function("program.print").unwrap();
-    session.call(&function, []).unwrap();
-    session.call(&function, []).unwrap();
+    session.call(&function, ()).unwrap();
+    session.call(&function, ()).unwrap();
     assert_eq!(*said.lock().unwrap(), ["grüße", "grüße"]);
 }
 
@@ -166,7 +166,7 @@ fn lists_go_there_and_back() {
     let x = session.device().buffer_view(&[2], &[1f32, 2.]).unwrap();
     let inner = vec![Value::from(2i64), "text".into(), Value::Null];
     let values = vec![Value::from(1), Value::from(inner), x.into(), 0.5f64.into()];
-    let out = session.call(&list, [values.into()]).unwrap().get(0).unwrap();
+    let out = session.call(&list, [values]).unwrap().get(0).unwrap();
     let Value::List(out) = out else { panic!("{out:?}") };
     let [Value::I32(1), Value::List(inner), Value::BufferView(view), Value::F64(0.5)] = &out[..]
     else {
@@ -331,7 +331,7 @@ fn a_tensor_of_another_shape_or_type_is_caught_by_the_program() {
         let mut session = session_with(host().function("odd", odd)).unwrap();
         let odd = session.function("program.odd").unwrap();
         let x = session.device().buffer_view(&[2], &[1f32, 2.]).unwrap();
-        session.call(&odd, [1.into(), x.into()]).unwrap_err()
+        session.call(&odd, (1, x)).unwrap_err()
     };
     let error = run(|x| x.device().buffer_view(&[1], &[1f32]));
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
@@ -347,7 +347,7 @@ fn a_scalar_in_place_of_a_reference_is_refused() {
     let host = host().function("make", |(number,): (i32,)| Ok(Value::from(number)));
     let mut session = session_with(host).unwrap();
     let object = session.function("program.object").unwrap();
-    let error = session.call(&object, [7.into()]).unwrap_err();
+    let error = session.call(&object, [7]).unwrap_err();
     assert!(error.message().contains("result 0: an i32 where !util.object"), "{error}");
     // Other references than the program means are for it to refuse.
     let host = host_of_lists(|| Ok(Value::from("no list")));
@@ -366,7 +366,7 @@ fn wrong_values_name_the_argument() {
     let host = host().function("list", |(list,): (Vec<f32>,)| Ok(list));
     let mut session = session_with(host).unwrap();
     let list = session.function("program.list").unwrap();
-    let error = session.call(&list, [vec![Value::F32(1.), Value::I32(1)].into()]).unwrap_err();
+    let error = session.call(&list, [vec![Value::F32(1.), Value::I32(1)]]).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().contains("argument 0: entry 1: an i32 where f32"), "{error}");
 
@@ -454,7 +454,7 @@ fn what_a_function_keeps_outlives_the_session() {
     let odd = session.function("program.odd").unwrap();
     for i in 0..3 {
         let x = session.device().buffer_view(&[2], &[i as f32, 2.]).unwrap();
-        session.call(&odd, [1.into(), x.into()]).unwrap();
+        session.call(&odd, (1, x)).unwrap();
     }
     drop((session, odd));
     for (i, view) in kept.lock().unwrap().iter().enumerate() {
@@ -476,7 +476,7 @@ fn sessions_with_native_modules_run_side_by_side() {
                 let mut session = builder.module(program()).build().unwrap();
                 let next = session.function("program.next").unwrap();
                 for _ in 0..500 {
-                    session.call(&next, []).unwrap();
+                    session.call(&next, ()).unwrap();
                 }
             });
         }

@@ -57,7 +57,7 @@ fn arrays_are_arguments_and_results() {
     let table = Array::from_shape_fn((4, 2), |(i, j)| (10 * i + j) as f32);
     let column = |j| BufferView::from_array(session.device(), &table.index_axis(Axis(1), j));
     let (a, b) = (column(0).unwrap(), column(1).unwrap());
-    let out = session.call(&add, [a.into(), b.into()]).unwrap();
-    let sum = out.buffer_view(0).unwrap().to_array::<f32>().unwrap();
+    let out = session.call(&add, (a, b)).unwrap();
+    let sum = out.view(0).unwrap().to_array::<f32>().unwrap();
     assert_eq!(sum, table.sum_axis(Axis(1)).into_dyn());
 }

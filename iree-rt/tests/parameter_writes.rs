@@ -125,7 +125,7 @@ fn session(uri: &str, provider: impl ParameterProvider + 'static) -> Session {
 fn call(session: &mut Session, name: &str, floats: &[f32]) -> Result<Vec<f32>> {
     let function = session.function(name)?;
     let a = session.device().buffer_view(&[floats.len()], floats)?;
-    session.call(&function, [a.into()])?.buffer_view(0)?.read()
+    session.call(&function, [a])?.view(0)?.read()
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_call_in_flight_waits_for_what_it_writes() {
     let pending = session.call_async(&save, [in_flight::ones(&device)], Some(&before)).unwrap();
     let out = pollster::block_on(pending).unwrap();
     signaller.join().unwrap();
-    assert_eq!(out.buffer_view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
+    assert_eq!(out.view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
     assert_eq!(saved.floats("sum"), [2.; 4]);
 }
 

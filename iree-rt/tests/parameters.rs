@@ -67,7 +67,7 @@ fn a_program_that_changes_its_state_changes_no_parameter() {
         let mut session = build(uri, &index).unwrap();
         let replace = session.function("program.replace").unwrap();
         let one = session.device().buffer_view(&[1], &[-1f32]).unwrap();
-        let out = session.call(&replace, [one.into()]).unwrap().buffer_view(0).unwrap();
+        let out = session.call(&replace, [one]).unwrap().view(0).unwrap();
         assert_eq!(out.read::<f32>().unwrap(), [1., -20., -30.]);
         assert_eq!(floats(&mut session, "program.weights", None), W, "{uri}");
         assert_eq!(index.read("w").unwrap(), bytemuck::bytes_of(&W), "{uri}");
@@ -86,15 +86,16 @@ fn a_parameter_that_is_returned_ends_where_it_ends() {
             let index = unsafe { ParameterIndex::from_file(&path) }.unwrap();
             let mut session = build(uri, &index).unwrap();
             let weights = session.typed::<(), Tensor<f32>>("program.weights").unwrap();
-            let view = weights.call(&mut session, ()).unwrap().into_view();
+            let mut view = weights.call(&mut session, ()).unwrap().into_view();
             // It outlives all that it came from.
             drop((session, index));
             let buffer = view.buffer();
-            assert!(buffer.len() < 4096 && view.byte_len() == 12, "{buffer:?}");
-            let mut all = vec![0; buffer.len()];
+            assert!(buffer.byte_len() < 4096 && view.byte_len() == 12, "{buffer:?}");
+            let mut all = vec![0; buffer.byte_len()];
             buffer.read_into(0, &mut all).unwrap();
             let mut one = [0];
-            assert!(buffer.read_into(buffer.len(), &mut one).is_err());
+            assert!(buffer.read_into(buffer.byte_len(), &mut one).is_err());
+            drop(buffer);
             // Writing to it changes memory, or is refused; the file stays as it is.
             let _ = view.write(0, &[-1f32]);
         }
@@ -117,6 +118,9 @@ fn what_is_missing_is_named() {
 
     let error = Session::builder(&device("local-sync")).module(program()).build().unwrap_err();
     assert!(error.message().contains("the session was given none"), "{error}");
+    assert_eq!(error.code(), Code::NotFound, "{error}");
+    assert!(program().takes_parameters().unwrap());
+    assert!(!module(support::kinds()).takes_parameters().unwrap());
 
     let short = ParameterIndex::new().unwrap();
     short.add("w", &W[..2], b"").unwrap();

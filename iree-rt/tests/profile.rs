@@ -1,7 +1,5 @@
 //! Profiles of devices: what they say, and the file that they leave.
 
-#![cfg(feature = "link")]
-
 use std::path::{Path, PathBuf};
 
 use iree_rt::{Code, CompileOptions, Compiler, Device, DeviceOptions, Instance, Module, Session};
@@ -36,8 +34,8 @@ fn session(device: &Device) -> Session {
 fn run(session: &mut Session, device: &Device) {
     let function = session.function("sums.twice").unwrap();
     let a = device.buffer_view(&[64, 64], &[0.125f32; 64 * 64]).unwrap();
-    let out = session.call(&function, [(&a).into()]).unwrap();
-    assert_eq!(out.buffer_view(0).unwrap().read::<f32>().unwrap()[0], 8.0);
+    let out = session.call(&function, [&a]).unwrap();
+    assert_eq!(out.view(0).unwrap().read::<f32>().unwrap()[0], 8.0);
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! Buffers filled piece by piece.
-#![cfg(feature = "link")]
 
 mod support;
 

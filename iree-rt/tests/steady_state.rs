@@ -18,7 +18,7 @@ fn run(call: &mut Call, session: &mut Session, times: usize) -> usize {
     for _ in 0..times {
         call.set(0, 1).unwrap();
         call.invoke(session).unwrap();
-        call.output_view(0).unwrap().read_into(&mut out).unwrap();
+        call.outputs().view(0).unwrap().read_into(&mut out).unwrap();
     }
     usage().allocations - before
 }
@@ -55,7 +55,7 @@ fn repeated_calls_allocate_no_more_than_the_first_ones() {
         assert!(grown < 32 * 1100, "{uri}: {grown} bytes more after 1100 calls");
         // What IREE allocates for a submission it frees again: the same for each call.
         assert!(many <= few * 11, "{uri}: {few} allocations in 100 calls, {many} in 1000");
-        assert_eq!(call.output_view(0).unwrap().read::<i32>().unwrap(), [1200]);
+        assert_eq!(call.outputs().view(0).unwrap().read::<i32>().unwrap(), [1200]);
         println!("{uri}: {} allocations a call", many as f64 / 1000.);
     }
     let options = CompileOptions::default().flag("--iree-execution-model=async-external");

@@ -31,7 +31,7 @@ fn add_up(session: &mut Session, start: f32) {
     for step in 0..CALLS {
         call.set(1, four(session.device(), step as f32)).unwrap();
         call.invoke(session).unwrap();
-        let sum = call.output_view(0).unwrap();
+        let sum = call.outputs().view(0).unwrap();
         assert_eq!(sum.read::<f32>().unwrap(), [start + step as f32; 4]);
     }
 }
@@ -87,8 +87,8 @@ fn bytecode_runs_while_devices_are_opened() {
                         let negate = session.function("other.negate").unwrap();
                         let x = four(session.device(), thread as f32);
                         for _ in 0..CALLS {
-                            let out = session.call(&negate, [(&x).into()]).unwrap();
-                            let y = out.buffer_view(0).unwrap().read::<f32>().unwrap();
+                            let out = session.call(&negate, [&x]).unwrap();
+                            let y = out.view(0).unwrap().read::<f32>().unwrap();
                             assert_eq!(y, [-(thread as f32); 4]);
                         }
                     }
@@ -114,7 +114,7 @@ fn handles_dropped_on_other_threads() {
                         call.set(0, four(session.device(), thread as f32)).unwrap();
                         call.set(1, four(session.device(), 1.)).unwrap();
                         call.invoke(&mut session).unwrap();
-                        let sum = call.output_view(0).unwrap();
+                        let sum = call.outputs().view(0).unwrap();
                         send.send((call, session, sum)).unwrap();
                     }
                 });
@@ -123,7 +123,7 @@ fn handles_dropped_on_other_threads() {
             scope.spawn(move || {
                 for (at, (mut call, mut session, sum)) in receive.iter().enumerate() {
                     call.invoke(&mut session).unwrap();
-                    let again = call.output_view(0).unwrap();
+                    let again = call.outputs().view(0).unwrap();
                     match at % 3 {
                         0 => drop((call, session)),
                         1 => drop((session, call)),
@@ -150,8 +150,8 @@ fn one_tensor_read_and_passed_by_many() {
                     let mut session = open(device, module);
                     let add = session.function("kinds.add").unwrap();
                     for _ in 0..CALLS {
-                        let out = session.call(&add, [shared.into(), shared.into()]).unwrap();
-                        let sum = out.buffer_view(0).unwrap().read::<f32>().unwrap();
+                        let out = session.call(&add, (shared, shared)).unwrap();
+                        let sum = out.view(0).unwrap().read::<f32>().unwrap();
                         assert_eq!(sum, [10.; 4]);
                         assert_eq!(shared.clone().read::<f32>().unwrap(), [5.; 4]);
                     }
@@ -176,7 +176,7 @@ fn errors_stay_where_they_are() {
                     let columns = if thread % 2 == 0 { 2 } else { 3 };
                     let data = vec![round as f32; columns];
                     let x = device.buffer_view(&[1, columns], &data).unwrap();
-                    let result = session.call(&any, [x.into()]);
+                    let result = session.call(&any, [x]);
                     assert_eq!(result.is_ok(), columns == 2, "{result:?}");
                     assert!(session.function("kinds.nothing").is_err());
                 }

@@ -35,7 +35,7 @@ fn run(session: &mut Session, first: f32) -> Result<Vec<f32>> {
     let function = session.function("program.run")?;
     let a = session.device().buffer_view(&[4], &[first, 2., 3., 4.])?;
     let n = session.device().buffer_view(&[], &[7i32])?;
-    session.call(&function, [a.into(), n.into()])?.buffer_view(0)?.read()
+    session.call(&function, (a, n))?.view(0)?.read()
 }
 
 #[test]

@@ -4,7 +4,10 @@ mod support;
 
 use std::sync::OnceLock;
 
-use iree_rt::{Code, CompileOptions, Reference, ScalarType, Session, Tensor, Value, ValueType};
+use iree_rt::{
+    Code, CompileOptions, Error, Reference, ScalarType, Session, SessionBuilder, Tensor, Value,
+    ValueType,
+};
 use support::{compile, device, module};
 
 const PROGRAM: &str = r#"
@@ -75,10 +78,14 @@ module @lists {
 }
 "#;
 
-fn session() -> Session {
+fn builder() -> SessionBuilder {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let bytes = BYTES.get_or_init(|| compile(PROGRAM, &CompileOptions::default()));
-    Session::builder(&device("local-sync")).module(module(bytes)).build().unwrap()
+    Session::builder(&device("local-sync")).module(module(bytes))
+}
+
+fn session() -> Session {
+    builder().build().unwrap()
 }
 
 fn call(session: &mut Session, name: &str, arguments: Vec<Value>) -> iree_rt::Result<Value> {
@@ -131,7 +138,7 @@ fn lists_hold_everything() {
         panic!("{out:?}")
     };
     assert_eq!(same.read::<f32>().unwrap(), [1., 2.]);
-    assert_eq!(buffer.len(), 8);
+    assert_eq!(buffer.byte_len(), 8);
     assert_eq!((&empty[..], &bytes[..]), (&[][..], &[0, 255][..]));
     assert_eq!(reference.downcast_ref::<u8>(), Some(&7));
     assert!(none.is_empty());
@@ -225,7 +232,7 @@ fn lists_are_passed_by_value() {
         // The program changes its copy, and gets a new one the next time.
         prepared.set(1, x).unwrap();
         prepared.invoke(&mut session).unwrap();
-        assert_eq!(ints(prepared.output(0).unwrap()), [1, x]);
+        assert_eq!(ints(prepared.outputs().get(0).unwrap()), [1, x]);
     }
     // A result that the program keeps and changes stays as it was returned.
     let keep = session.function("lists.keep").unwrap();
@@ -233,6 +240,27 @@ fn lists_are_passed_by_value() {
     assert_eq!(ints(call(&mut session, "lists.change", vec![9.into()]).unwrap()), [9]);
     assert_eq!(ints(kept.get(0).unwrap()), [1]);
     assert_eq!(ints(call(&mut session, "lists.change", vec![8.into()]).unwrap()), [8]);
+}
+
+/// Not what the program made of its own the last time.
+#[test]
+fn validators_see_lists_as_they_are_passed() {
+    let refuse_long = |arguments: &[Value]| match &arguments[0] {
+        Value::List(list) if list.len() == 1 => Ok(()),
+        _ => Err(Error::new(Code::OutOfRange, "too long")),
+    };
+    let mut session = builder().validate("lists.append", refuse_long).build().unwrap();
+    let append = session.function("lists.append").unwrap();
+    let mut prepared = session.prepare(&append).unwrap();
+    prepared.set(0, Value::List(vec![1.into()])).unwrap();
+    for x in [2, 3] {
+        prepared.set(1, x).unwrap();
+        prepared.invoke(&mut session).unwrap();
+        assert_eq!(ints(prepared.outputs().get(0).unwrap()), [1, x]);
+    }
+    prepared.set(0, Value::List(vec![1.into(), 2.into()])).unwrap();
+    let error = prepared.invoke(&mut session).unwrap_err();
+    assert_eq!(error.code(), Code::OutOfRange, "{error}");
 }
 
 #[test]

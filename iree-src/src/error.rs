@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A [`std::result::Result`] with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an IREE folder could not be found, read, made or verified.
+/// Why an IREE folder could not be found, read or made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,23 +21,19 @@ pub enum Error {
         source: io::Error,
     },
     /// `iree.json` cannot be understood.
-    #[error(
-        "{} is not a usable IREE manifest: {why}; make the folder again with \
-         `cargo xtask fetch-iree --force`",
-        path.display()
-    )]
+    #[error("{} is not a usable IREE manifest: {why}; make the folder again", path.display())]
     Manifest {
         /// The manifest.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
-    /// A folder that somebody named holds no IREE.
+    /// A folder that somebody named holds no IREE that can be used.
     #[error(
-        "{} (from {from}) is not an IREE folder: {why}; unset it, or fill it with \
-         `cargo xtask fetch-iree --out {}`",
+        "{} (from {from}) cannot be used: {why}; name an unpacked release archive of IREE {}, or a \
+         folder that `cargo xtask fetch-iree --out DIR` of iree-llm made, or unset {from}",
         path.display(),
-        path.display()
+        crate::IREE_VERSION
     )]
     NotAnIreeFolder {
         /// The folder.
@@ -69,32 +65,6 @@ pub enum Error {
         /// The whole output, when it was kept.
         log: Option<PathBuf>,
     },
-    /// Bytes that came are not the bytes that were expected.
-    #[error("{name}: sha256 is {found}, expected {expected}; {fix}")]
-    Hash {
-        /// What was being verified.
-        name: String,
-        /// The pinned hash, lower-case hex.
-        expected: String,
-        /// The computed one.
-        found: String,
-        /// What to do now.
-        fix: String,
-    },
-    /// A download failed.
-    #[error("cannot download {url}: {why}")]
-    Download {
-        /// From where.
-        url: String,
-        /// What went wrong and what to do.
-        why: String,
-    },
-    /// `--offline` was asked for, but something is not cached.
-    #[error("{what} is not cached and --offline forbids to fetch it; run once without --offline")]
-    Offline {
-        /// What is missing.
-        what: String,
-    },
     /// There is no artifact for this platform.
     #[error("no pinned {name} for {target}; {fix}")]
     Platform {
@@ -105,22 +75,14 @@ pub enum Error {
         /// What to do now.
         fix: String,
     },
-    /// The request contradicts itself or what is already there.
+    /// What was asked for contradicts itself or what is already there.
     #[error("{0}")]
     Request(String),
-    /// `check` found problems.
-    #[error("{} has {} problem(s):\n  {}", folder.display(), problems.len(), problems.join("\n  "))]
-    Check {
-        /// The folder.
-        folder: PathBuf,
-        /// Every problem, in words.
-        problems: Vec<String>,
-    },
 }
 
 impl Error {
     /// An adapter for `map_err`: says which operation on which path failed.
-    pub(crate) fn io<'a>(
+    pub fn io<'a>(
         action: &'static str,
         path: &'a Path,
     ) -> impl FnOnce(io::Error) -> Error + use<'a> {
@@ -131,10 +93,9 @@ impl Error {
 fn io_hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; an IREE folder needs about 1.5 GB while it is made: free some room, or choose \
-             another disk with --out and --cache"
+            "; an IREE folder needs about 1.5 GB while it is made: free some room"
         }
-        io::ErrorKind::PermissionDenied => "; choose a writable folder with --out or --cache",
+        io::ErrorKind::PermissionDenied => "; it has to be writable",
         _ => "",
     }
 }
@@ -155,7 +116,7 @@ mod tests {
     fn a_full_disk_says_what_to_do() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         let text = Error::io("write", Path::new("x/iree.json"))(full).to_string();
-        assert!(text.contains("x/iree.json") && text.contains("--out"), "{text}");
+        assert!(text.contains("x/iree.json") && text.contains("free some room"), "{text}");
     }
 
     #[test]

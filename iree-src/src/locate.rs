@@ -43,15 +43,17 @@ impl Overrides {
 
     fn locate(&self) -> Result<Option<Located>> {
         let Some((folder, from)) = self.first() else { return Ok(None) };
+        let refused =
+            |why| Error::NotAnIreeFolder { path: folder.to_owned(), from: from.to_owned(), why };
+        // Build scripts run in the folder of their package, which is not where the user is.
+        if folder.is_relative() {
+            return Err(refused("it is a relative path, and has to be an absolute one".into()));
+        }
         if folder.join(MANIFEST).is_file() {
             let manifest = Manifest::load(folder)?;
             return Ok(Some(Located { folder: folder.to_owned(), manifest, from }));
         }
-        let manifest = prebuilt::describe(folder).map_err(|why| Error::NotAnIreeFolder {
-            path: folder.to_owned(),
-            from: from.to_owned(),
-            why,
-        })?;
+        let manifest = prebuilt::describe(folder).map_err(refused)?;
         Ok(Some(Located { folder: folder.to_owned(), manifest, from }))
     }
 }
@@ -151,5 +153,12 @@ mod tests {
             Overrides { cuda_home: None, dist: Some(dir.path().join("no-such-folder")) };
         let error = locate_in_target(&overrides, dir.path()).unwrap_err().to_string();
         assert!(error.contains(DIST_VAR) && error.contains("no-such-folder"), "{error}");
+    }
+
+    #[test]
+    fn a_relative_path_is_refused_wherever_it_would_lead() {
+        let overrides = Overrides { cuda_home: None, dist: Some("target/iree".into()) };
+        let error = locate_in_target(&overrides, Path::new("/")).unwrap_err().to_string();
+        assert!(error.contains(DIST_VAR) && error.contains("absolute"), "{error}");
     }
 }

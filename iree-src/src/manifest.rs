@@ -195,7 +195,7 @@ impl Manifest {
 }
 
 /// The target triple of the machine this was compiled for.
-pub(crate) fn host_target() -> String {
+pub fn host_target() -> String {
     let (arch, os) = (std::env::consts::ARCH, std::env::consts::OS);
     match os {
         "macos" => format!("{arch}-apple-darwin"),

@@ -1,6 +1,6 @@
 //! Faults of IREE that are mended in its sources before they are built.
 //!
-//! A checkout of the user's is built as it is.
+//! A checkout of the user's that `cargo xtask fetch-iree` is given is built as it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,19 +57,32 @@ const MENDS: [Mend; 2] = [
 ];
 
 /// The names of what is mended in trees of this version.
-pub(crate) fn names(version: &str) -> Vec<String> {
+pub fn names(version: &str) -> Vec<String> {
     MENDS.iter().filter(|it| it.version == version).map(|it| it.name.to_owned()).collect()
 }
 
+/// Which of this version's are not in `mended`, a manifest's list.
+pub fn lacking(mended: &[String], version: &str) -> Vec<String> {
+    names(version).into_iter().filter(|name| !mended.contains(name)).collect()
+}
+
 /// A mended copy of the tree `from` of this version, at `to`.
-pub(crate) fn copy(from: &Path, to: PathBuf, version: &str) -> Result<PathBuf> {
+///
+/// # Errors
+///
+/// [`Error::Io`], and [`Error::Request`] when a file is not the one that the mend was made for.
+pub fn copy(from: &Path, to: PathBuf, version: &str) -> Result<PathBuf> {
     copy_tree(from, &to)?;
     in_place(&to, version)?;
     Ok(to)
 }
 
 /// Mends the tree `dir` of this version.
-pub(crate) fn in_place(dir: &Path, version: &str) -> Result<()> {
+///
+/// # Errors
+///
+/// As [`copy`].
+pub fn in_place(dir: &Path, version: &str) -> Result<()> {
     for mend in MENDS.iter().filter(|it| it.version == version) {
         let path = dir.join(mend.file);
         let mut text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
@@ -136,5 +149,8 @@ mod tests {
         assert!(again.contains(MENDS[0].name), "{again}");
         in_place(&copied, "3.14.0").unwrap();
         assert_eq!((names(version).len(), names("3.14.0").len()), (MENDS.len(), 0));
+        let first = [MENDS[0].name.to_owned()];
+        assert_eq!(lacking(&first, version), [MENDS[1].name]);
+        assert_eq!(lacking(&names(version), version), [""; 0]);
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::manifest::host_target;
 use crate::parameters::LIBRARIES;
-use crate::{IREE_VERSION, Manifest, Origin, OriginKind};
+use crate::{IREE_VERSION, Manifest, Origin, OriginKind, manifest::MANIFEST};
 
 const RUNTIME: &str = "libiree_runtime_unified.a";
 /// Third-party archives that the runtime library may need, in link order.
@@ -24,8 +24,13 @@ const DRIVERS: [(&str, &str); 7] = [
     ("metal", "iree_hal_metal_driver_module_register"),
 ];
 
-/// The manifest that `folder` should have, or why it holds no IREE.
-pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
+/// The manifest that `folder` should have, or why it holds no IREE that can be used.
+///
+/// # Errors
+///
+/// What is missing, in words. Its version has to be known: bindings of another one read and write
+/// memory where that has something else.
+pub fn describe(folder: &Path) -> Result<Manifest, String> {
     if !folder.is_dir() {
         return Err("there is no such folder".into());
     }
@@ -37,6 +42,13 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
     let compiler = find(folder, |name| name == "iree-compile");
     let compiler_library =
         find(folder, |name| name == "libIREECompiler.so" || name == "libIREECompiler.dylib");
+    let version = compiler.as_ref().and_then(|path| compiler_version(&folder.join(path)));
+    let iree = version.map(|it| release(&it).to_owned()).ok_or_else(|| {
+        format!(
+            "its version cannot be told, as it has neither {MANIFEST} nor an iree-compile that runs, \
+             and only {IREE_VERSION} can be linked"
+        )
+    })?;
     let parameters = LIBRARIES.iter().map(|(name, _)| *name);
     let mut link = Vec::new();
     for name in parameters.chain(["iree_runtime_unified"]).chain(COMPANIONS) {
@@ -47,11 +59,7 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
     link.extend(system_libraries());
     Ok(Manifest {
         schema: 1,
-        iree: compiler
-            .as_ref()
-            .and_then(|path| compiler_version(&folder.join(path)))
-            .map(|version| release(&version).to_owned())
-            .unwrap_or_else(|| IREE_VERSION.to_owned()),
+        iree,
         target: host_target(),
         origin: Origin { kind: OriginKind::Dist, detail: "unpacked by hand".into() },
         sanitizer: None,
@@ -69,12 +77,16 @@ pub(crate) fn describe(folder: &Path) -> Result<Manifest, String> {
 }
 
 /// What the runtime library needs of the system, in link order.
-pub(crate) fn system_libraries() -> impl Iterator<Item = String> {
+pub fn system_libraries() -> impl Iterator<Item = String> {
     ["m", "pthread", "dl"].into_iter().map(|name| format!("dylib={name}"))
 }
 
 /// The drivers inside a runtime library, told by the symbols in it.
-pub(crate) fn drivers(library: &Path) -> Result<Vec<String>, String> {
+///
+/// # Errors
+///
+/// When it cannot be read, in words.
+pub fn drivers(library: &Path) -> Result<Vec<String>, String> {
     let bytes = fs::read(library).map_err(|e| format!("cannot read {}: {e}", library.display()))?;
     let has = |symbol: &str| contains(&bytes, symbol.as_bytes());
     let found = DRIVERS.iter().filter(|(_, symbol)| has(symbol));
@@ -82,7 +94,7 @@ pub(crate) fn drivers(library: &Path) -> Result<Vec<String>, String> {
 }
 
 /// The version that `iree-compile --version` prints, for example `3.13.0rc20261016`.
-pub(crate) fn compiler_version(compiler: &Path) -> Option<String> {
+pub fn compiler_version(compiler: &Path) -> Option<String> {
     let output = Command::new(compiler).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (_, rest) = text.split_once("IREE compiler version ")?;
@@ -93,7 +105,7 @@ pub(crate) fn compiler_version(compiler: &Path) -> Option<String> {
 /// The release that a version belongs to: `3.13.0` of `3.13.0rc20261016` or `3.13.0.dev`.
 ///
 /// Upstream's release builds still print the release candidate they were promoted from.
-pub(crate) fn release(version: &str) -> &str {
+pub fn release(version: &str) -> &str {
     let end = version.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(version.len());
     version[..end].trim_end_matches('.')
 }
@@ -169,6 +181,17 @@ mod tests {
         fs::write(path, bytes).unwrap();
     }
 
+    /// An `iree-compile` that only says its version.
+    #[cfg(unix)]
+    fn compiler(root: &Path, version: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let script = format!("#!/bin/sh\necho IREE compiler version {version} @ x\n");
+        touch(root, "bin/iree-compile", script.as_bytes());
+        let path = root.join("bin/iree-compile");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[cfg(unix)]
     #[test]
     fn finds_the_parts_by_name_wherever_they_are() {
         let dir = tempfile::tempdir().unwrap();
@@ -178,7 +201,11 @@ mod tests {
         touch(dir.path(), "lib64/libiree_io_parameter_index.a", b"");
         touch(dir.path(), "lib64/libIREECompiler.so", b"");
         touch(dir.path(), "inc/iree/runtime/api.h", b"");
+        let unknown = describe(dir.path()).unwrap_err();
+        assert!(unknown.contains("version cannot be told"), "{unknown}");
+        compiler(dir.path(), "3.13.0rc20261016");
         let manifest = describe(dir.path()).unwrap();
+        assert_eq!((&*manifest.iree, manifest.mended.len()), ("3.13.0", 0));
         assert_eq!(manifest.lib, Path::new("lib64"));
         assert_eq!(manifest.include, [Path::new("inc")]);
         assert_eq!(manifest.drivers, ["cuda"]);

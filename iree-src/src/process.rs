@@ -11,7 +11,11 @@ use crate::{Error, Result};
 const TAIL: usize = 30;
 
 /// Runs `command` to its end and returns its stdout.
-pub(crate) fn output(what: &str, command: &mut Command) -> Result<String> {
+///
+/// # Errors
+///
+/// [`Error::Tool`] when it cannot be started, [`Error::Command`] when it fails.
+pub fn output(what: &str, command: &mut Command) -> Result<String> {
     command.stdin(Stdio::null());
     let output = command.output().map_err(|e| missing(command, &e))?;
     if !output.status.success() {
@@ -29,7 +33,11 @@ pub(crate) fn output(what: &str, command: &mut Command) -> Result<String> {
 
 /// Runs `command` to its end, appends all that it prints to the file `log`, and shows each line
 /// to `line`.
-pub(crate) fn logged(
+///
+/// # Errors
+///
+/// As [`output`], and [`Error::Io`] for the log.
+pub fn logged(
     what: &str,
     command: &mut Command,
     log: &Path,
@@ -71,7 +79,7 @@ pub(crate) fn logged(
 }
 
 /// The `x` and `y` of a line that begins with ninja's `[x/y]`.
-pub(crate) fn ninja_status(line: &str) -> Option<(u64, u64)> {
+pub fn ninja_status(line: &str) -> Option<(u64, u64)> {
     let (done, rest) = line.strip_prefix('[')?.split_once('/')?;
     let (total, _) = rest.split_once(']')?;
     Some((done.trim().parse().ok()?, total.trim().parse().ok()?))

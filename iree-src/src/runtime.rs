@@ -1,14 +1,12 @@
-//! Builds the runtime's static libraries from a source tree with cmake and ninja.
+//! Builds the runtime's static libraries from a source tree with cmake.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::cuda::Toolkit;
+use crate::cmake::BuildTools;
 use crate::parameters::LIBRARIES;
-use crate::registry::SourceTree;
-use crate::request::Request;
-use crate::{Error, FileHash, Result, headers, prebuilt, process, sha256, tools};
+use crate::{Error, Result, Sanitizer, headers, prebuilt, process, sources};
 
 const TARGET: &str = "iree_runtime_unified";
 
@@ -30,123 +28,155 @@ const OPTIONS: [&str; 14] = [
     "CMAKE_EXPORT_COMPILE_COMMANDS=OFF",
 ];
 
+/// A build of the runtime: what of, with what, and where.
+#[derive(Debug, Clone)]
+pub struct Build<'a> {
+    /// The source tree.
+    pub source: &'a Path,
+    /// The IREE version that it must be of.
+    pub version: &'a str,
+    /// What it is built with.
+    pub tools: &'a BuildTools,
+    /// How many compilers run at once; `None` leaves it to ninja.
+    pub jobs: Option<usize>,
+    /// A CUDA toolkit, or as much of one as the CUDA driver is compiled against.
+    pub cuda: Option<Cuda<'a>>,
+    /// Whether the runtime is able to write what its VM executes.
+    pub vm_trace: bool,
+    /// What the C compiler instruments the runtime for.
+    pub sanitizer: Option<Sanitizer>,
+    /// The folder for what is only of use while building; it exists.
+    pub scratch: &'a Path,
+}
+
+/// Where the CUDA driver's needs are.
+#[derive(Debug, Clone)]
+pub struct Cuda<'a> {
+    /// The folder with `include/cuda.h`.
+    pub root: &'a Path,
+    /// `libdevice.10.bc`.
+    pub libdevice: &'a Path,
+}
+
 /// What a build leaves in the IREE folder.
-pub(crate) struct Built {
-    pub(crate) drivers: Vec<String>,
-    pub(crate) link: Vec<String>,
-    pub(crate) files: Vec<FileHash>,
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// The drivers in the library.
+    pub drivers: Vec<String>,
+    /// What to link, as the manifest has it.
+    pub link: Vec<String>,
+    /// The libraries, relative to the folder.
+    pub archives: Vec<PathBuf>,
 }
 
-/// Builds `source` in `scratch` and puts headers and libraries into `staged`.
-pub(crate) fn build(
-    request: &Request,
-    source: &SourceTree,
-    cuda: Option<&Toolkit>,
-    staged: &Path,
-    scratch: &Path,
-) -> Result<Built> {
-    check_version(request, &source.dir)?;
-    let tools = tools::build_tools(request)?;
-    let build = scratch.join("runtime");
-    let log = scratch.join("build.log");
-
-    let step = request.progress.spinner("configure the runtime");
-    let mut configure = Command::new(&tools.cmake);
-    configure.arg("-G").arg("Ninja").arg("-S").arg(&source.dir).arg("-B").arg(&build);
-    configure.arg(format!("-DCMAKE_MAKE_PROGRAM={}", tools.ninja.display()));
-    configure.args(OPTIONS.iter().map(|option| format!("-D{option}")));
-    // IREE's errors carry source locations: keep this machine's paths out of them.
-    let mut flags = format!("-ffile-prefix-map={}/=", source.dir.display());
-    if request.vm_trace {
-        flags += " -DIREE_VM_EXECUTION_TRACING_ENABLE=1";
-    }
-    if let Some(sanitizer) = request.sanitizer {
-        flags += &format!(" -fsanitize={} -fno-omit-frame-pointer -g1", sanitizer.as_str());
-    }
-    configure.arg(format!("-DCMAKE_C_FLAGS={flags}")).arg(format!("-DCMAKE_CXX_FLAGS={flags}"));
-    if let Some(toolkit) = cuda {
-        configure.arg("-DIREE_HAL_DRIVER_CUDA=ON");
-        configure.arg(format!("-DIREE_CUDA_LIBDEVICE_PATH={}", toolkit.libdevice().display()));
-        configure.env("IREE_CUDA_DEPS_DIR", &toolkit.root);
-    }
-    process::logged("configuring the IREE runtime with cmake", &mut configure, &log, |_| {})?;
-    step.done();
-
-    let step = request.progress.pieces("build the runtime", 0);
-    let mut compile = Command::new(&tools.cmake);
-    compile.arg("--build").arg(&build).args(["--target", TARGET]);
-    compile.args(LIBRARIES.iter().map(|(target, _)| target));
-    compile.env("NINJA_STATUS", "[%f/%t] ");
-    process::logged("building the IREE runtime", &mut compile, &log, |line| {
-        if let Some((done, total)) = process::ninja_status(line) {
-            step.set_total(total);
-            step.set(done);
+impl Build<'_> {
+    /// Prepares the build.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Request`] for a tree of another version, [`Error::Command`] when cmake fails.
+    pub fn configure(&self) -> Result<()> {
+        sources::check_version(self.source, self.version)?;
+        let mut configure = Command::new(&self.tools.cmake);
+        configure.arg("-S").arg(self.source).arg("-B").arg(self.folder());
+        match &self.tools.ninja {
+            Some(ninja) => {
+                configure.arg(format!("-DCMAKE_MAKE_PROGRAM={}", ninja.display()));
+                configure.args(["-G", "Ninja"]);
+            }
+            None => {
+                configure.args(["-G", "Unix Makefiles"]);
+            }
         }
-    })?;
-    step.done();
-
-    headers::copy(&source.dir, &staged.join("include"))?;
-    let lib = staged.join("lib");
-    fs::create_dir_all(&lib).map_err(Error::io("create", &lib))?;
-    let runtime = "runtime/src";
-    let archives = LIBRARIES.iter().map(|(name, dir)| (*name, format!("{runtime}/{dir}"))).chain([
-        (TARGET, format!("{runtime}/iree/runtime")),
-        ("flatcc_parsing", "build_tools/third_party/flatcc".to_owned()),
-    ]);
-    let mut files = Vec::new();
-    let mut link = Vec::new();
-    for (name, dir) in archives {
-        let file = format!("lib{name}.a");
-        let relative = Path::new("lib").join(&file);
-        let to = staged.join(&relative);
-        fs::copy(build.join(dir).join(file), &to).map_err(Error::io("write", &to))?;
-        files.push(FileHash { path: relative, sha256: sha256::of_file(&to)? });
-        link.push(format!("static={name}"));
+        configure.args(OPTIONS.iter().map(|option| format!("-D{option}")));
+        // IREE's errors carry source locations: keep this machine's paths out of them.
+        let mut flags = format!("-ffile-prefix-map={}/=", self.source.display());
+        if self.vm_trace {
+            flags += " -DIREE_VM_EXECUTION_TRACING_ENABLE=1";
+        }
+        if let Some(sanitizer) = self.sanitizer {
+            flags += &format!(" -fsanitize={} -fno-omit-frame-pointer -g1", sanitizer.as_str());
+        }
+        configure.arg(format!("-DCMAKE_C_FLAGS={flags}"));
+        configure.arg(format!("-DCMAKE_CXX_FLAGS={flags}"));
+        if let Some(cuda) = &self.cuda {
+            configure.arg("-DIREE_HAL_DRIVER_CUDA=ON");
+            configure.arg(format!("-DIREE_CUDA_LIBDEVICE_PATH={}", cuda.libdevice.display()));
+            configure.env("IREE_CUDA_DEPS_DIR", cuda.root);
+        }
+        // They mean cargo's build here, and would be the C compiler's.
+        configure.env_remove("TARGET").env_remove("HOST");
+        let what = "configuring the IREE runtime with cmake";
+        process::logged(what, &mut configure, &self.log(), |_| {})
     }
-    link.extend(prebuilt::system_libraries());
-    let library = lib.join(format!("lib{TARGET}.a"));
-    let drivers = prebuilt::drivers(&library).map_err(Error::Request)?;
-    if cuda.is_some() && !drivers.iter().any(|driver| driver == "cuda") {
-        return Err(Error::Request("the build finished without the CUDA driver in it".into()));
+
+    /// Compiles what [`configure`](Build::configure) prepared; `progress` is told how many of how
+    /// many steps are done, where ninja counts them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] when the compiler fails.
+    pub fn compile(&self, mut progress: impl FnMut(u64, u64)) -> Result<()> {
+        let mut compile = Command::new(&self.tools.cmake);
+        compile.arg("--build").arg(self.folder()).args(["--target", TARGET]);
+        compile.args(LIBRARIES.iter().map(|(target, _)| target));
+        if let Some(jobs) = self.jobs {
+            compile.arg("--parallel").arg(jobs.to_string());
+        }
+        // A make of our caller's is not ours.
+        compile.env_remove("MAKEFLAGS").env_remove("MFLAGS");
+        compile.env("NINJA_STATUS", "[%f/%t] ");
+        process::logged("building the IREE runtime", &mut compile, &self.log(), |line| {
+            if let Some((done, total)) = process::ninja_status(line) {
+                progress(done, total);
+            }
+        })
     }
-    Ok(Built { drivers, link, files })
-}
 
-/// Refuses a tree of another version: the bindings would not match its C types.
-fn check_version(request: &Request, source: &Path) -> Result<()> {
-    let path = source.join("runtime/version.json");
-    let text = fs::read_to_string(&path).map_err(|e| {
-        Error::Request(format!("{} is not an IREE source tree: {e}", source.display()))
-    })?;
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-    let found = json["package-version"].as_str().unwrap_or("of no known version");
-    if prebuilt::release(found) == request.version {
-        return Ok(());
+    /// Puts headers and libraries into the IREE folder `to`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], and [`Error::Request`] when the CUDA driver was wanted and is not there.
+    pub fn install(&self, to: &Path) -> Result<Built> {
+        headers::copy(self.source, &to.join("include"))?;
+        let lib = to.join("lib");
+        fs::create_dir_all(&lib).map_err(Error::io("create", &lib))?;
+        let runtime = "runtime/src";
+        let of_parameters = LIBRARIES.iter().map(|(name, dir)| (*name, format!("{runtime}/{dir}")));
+        let libraries = of_parameters.chain([
+            (TARGET, format!("{runtime}/iree/runtime")),
+            ("flatcc_parsing", "build_tools/third_party/flatcc".to_owned()),
+        ]);
+        let mut archives = Vec::new();
+        let mut link = Vec::new();
+        for (name, dir) in libraries {
+            let file = format!("lib{name}.a");
+            let target = lib.join(&file);
+            let made = self.folder().join(dir).join(&file);
+            fs::copy(made, &target).map_err(Error::io("write", &target))?;
+            archives.push(Path::new("lib").join(file));
+            link.push(format!("static={name}"));
+        }
+        link.extend(prebuilt::system_libraries());
+        let library = lib.join(format!("lib{TARGET}.a"));
+        let drivers = prebuilt::drivers(&library).map_err(Error::Request)?;
+        if self.cuda.is_some() && !drivers.iter().any(|driver| driver == "cuda") {
+            let what = "the build finished without the CUDA driver in it";
+            return Err(Error::Request(what.into()));
+        }
+        let license = self.source.join("LICENSE");
+        if license.exists() {
+            fs::copy(&license, to.join("LICENSE")).map_err(Error::io("copy", &license))?;
+        }
+        Ok(Built { drivers, link, archives })
     }
-    Err(Error::Request(format!(
-        "{} is IREE {found}, but {} was asked for; check out the tag v{}, or say --iree-version",
-        source.display(),
-        request.version,
-        request.version
-    )))
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::request::Machine;
+    fn folder(&self) -> PathBuf {
+        self.scratch.join("runtime")
+    }
 
-    #[test]
-    fn a_tree_of_another_version_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let request = Request::new(dir.path().join("iree"), Machine::from_env());
-        let tree = dir.path().join("tree/runtime");
-        fs::create_dir_all(&tree).unwrap();
-        let check = || check_version(&request, &dir.path().join("tree")).map_err(|e| e.to_string());
-        assert!(check().unwrap_err().contains("not an IREE source tree"));
-        fs::write(tree.join("version.json"), r#"{"package-version": "3.12.0.dev"}"#).unwrap();
-        assert!(check().unwrap_err().contains("3.12.0.dev"));
-        fs::write(tree.join("version.json"), r#"{"package-version": "3.13.0.dev"}"#).unwrap();
-        check().unwrap();
+    fn log(&self) -> PathBuf {
+        self.scratch.join("build.log")
     }
 }

@@ -1,43 +1,68 @@
 //! What cargo is told: link lines, and metadata for the build scripts of dependents.
 
-use iree_src::Located;
+use std::path::Path;
+
+use iree_src::{IREE_VERSION, Located, mend};
 
 /// `DEP_IREE_ROOT`, `DEP_IREE_INCLUDE`, `DEP_IREE_VERSION`, `DEP_IREE_DRIVERS`,
-/// `DEP_IREE_VM_TRACE` for dependents.
+/// `DEP_IREE_VM_TRACE`, `DEP_IREE_MENDED` for dependents.
 pub fn metadata(found: &Located) {
-    let root = std::path::absolute(&found.folder).unwrap_or_else(|_| found.folder.clone());
-    let include = found.manifest.include.iter().map(|dir| root.join(dir).display().to_string());
-    println!("cargo:root={}", root.display());
-    println!("cargo:include={}", include.collect::<Vec<_>>().join(":"));
-    println!("cargo:version={}", found.manifest.iree);
-    println!("cargo:drivers={}", found.manifest.drivers.join(","));
-    println!("cargo:vm_trace={}", found.manifest.vm_trace);
+    let (root, manifest) = (&found.folder, &found.manifest);
+    let include = manifest.include.iter().map(|dir| root.join(dir).display().to_string());
+    println!("cargo::metadata=root={}", root.display());
+    println!("cargo::metadata=include={}", include.collect::<Vec<_>>().join(":"));
+    println!("cargo::metadata=version={}", manifest.iree);
+    println!("cargo::metadata=drivers={}", manifest.drivers.join(","));
+    println!("cargo::metadata=vm_trace={}", manifest.vm_trace);
+    println!("cargo::metadata=mended={}", manifest.mended.join(","));
 }
 
 /// Links the libraries of the manifest, in its order: static archives resolve left to right.
 pub fn libraries(found: &Located) {
-    let lib = found.folder.join(&found.manifest.lib);
-    println!("cargo:rustc-link-search=native={}", lib.display());
+    let folder = found.folder.display();
+    println!(
+        "cargo::rustc-link-search=native={}",
+        found.folder.join(&found.manifest.lib).display()
+    );
     for library in &found.manifest.link {
-        println!("cargo:rustc-link-lib={library}");
+        println!("cargo::rustc-link-lib={library}");
     }
     if !found.manifest.has_parameters() {
         println!(
-            "cargo:warning={} has no libraries for parameters: programs that take them do not \
-             link; `cargo xtask fetch-iree` makes a folder that has",
-            found.folder.display()
+            "cargo::warning={folder} has no libraries for parameters: programs that take them do \
+             not link; the feature `bundled` builds a runtime that has"
         );
     }
-    for archive in found.manifest.archives() {
-        println!("cargo:rerun-if-changed={}", found.folder.join(archive).display());
+    let lacking = mend::lacking(&found.manifest.mended, IREE_VERSION);
+    if !lacking.is_empty() {
+        println!(
+            "cargo::warning={folder} has faults of IREE {IREE_VERSION} that are known ({}): sessions \
+             on several threads of one `local-task` device race; the feature `bundled` builds a \
+             runtime without them",
+            lacking.join(", ")
+        );
     }
 }
 
-/// Type-checking goes on; a link then fails on a library whose name says what to do.
-pub fn missing(reason: &str) {
+/// What the build script looks at again before the next build: files that are there, and that no
+/// build script wrote, or cargo would run this one every time.
+pub fn watch(found: &Located, out: &Path) {
+    let files = [iree_src::MANIFEST.into()].into_iter().chain(found.manifest.archives());
+    for path in files.map(|file| found.folder.join(file)) {
+        if path.exists() && !path.starts_with(out) {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+    }
+}
+
+/// The one sentence that a build without IREE ends with, before anything is linked.
+pub fn missing(package: &Path) {
+    let xtask = package.join("../xtask/Cargo.toml").exists();
+    let here = if xtask { "run `cargo xtask fetch-iree` in its workspace, or " } else { "" };
     println!(
-        "cargo:warning=IREE not found ({reason}): run `cargo xtask fetch-iree`, or set IREE_DIST \
-         to a folder that it made"
+        "cargo::error=there is no IREE {IREE_VERSION} to link: {here}turn on the feature `bundled` of \
+         iree-rt or iree-sys, which builds it with cmake, or set {} to the absolute path of an IREE \
+         folder; to type-check only, build without the feature `link`",
+        iree_src::DIST_VAR
     );
-    println!("cargo:rustc-link-lib=dylib=IREE_not_found__run_cargo_xtask_fetch-iree");
 }

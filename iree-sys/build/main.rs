@@ -1,78 +1,100 @@
-//! Finds the IREE folder (`IREE_CUDA_HOME`, `IREE_DIST`, else `iree/` in the target folder) and
-//! links what its `iree.json` lists.
+//! Finds the IREE folder (`IREE_CUDA_HOME`, `IREE_DIST`, else `iree/` in the target folder), or
+//! builds one, and links what its `iree.json` lists.
 
 #[cfg(feature = "bindgen")]
 mod bindings;
-#[cfg(feature = "bundled")]
-mod bundled;
 mod link;
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use iree_src::{CUDA_HOME_VAR, DIST_VAR, Located, Overrides};
+use iree_src::{CUDA_HOME_VAR, DIST_VAR, IREE_VERSION, Located, Overrides};
 
 fn main() {
-    println!("cargo:rerun-if-changed=build");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let linking = env::var_os("CARGO_FEATURE_LINK").is_some();
-    match find(&out) {
-        Ok(found) => {
+    println!("cargo::rerun-if-changed=build");
+    let folder = |name| PathBuf::from(env::var_os(name).expect("cargo sets it"));
+    let (out, package) = (folder("OUT_DIR"), folder("CARGO_MANIFEST_DIR"));
+    // Documentation is made without a network, and of crates that are not linked.
+    println!("cargo::rerun-if-env-changed=DOCS_RS");
+    let documenting = env::var_os("DOCS_RS").is_some();
+    let linking = env::var_os("CARGO_FEATURE_LINK").is_some() && !documenting;
+    match find(&out, linking) {
+        Ok(Some(found)) => {
             link::metadata(&found);
+            link::watch(&found, &out);
             #[cfg(feature = "bindgen")]
             generate_bindings(&found, &out.join("bindings.rs"));
             if linking {
                 link::libraries(&found);
             }
         }
-        Err(reason) => {
-            if cfg!(feature = "bindgen") {
-                panic!("feature `bindgen` needs the headers of an IREE folder: {reason}");
-            }
-            if linking {
-                link::missing(&reason);
-            }
+        Ok(None) if linking || cfg!(feature = "bindgen") => link::missing(&package),
+        Ok(None) => {}
+        // Whatever was named has to be right, or nothing that is asked of it is.
+        Err(reason) if linking || cfg!(feature = "bindgen") => {
+            // Cargo's protocol has one line for one message.
+            println!("cargo::error={}", reason.lines().next().unwrap_or_default());
+            eprintln!("{reason}");
         }
+        Err(_) => {}
     }
 }
 
-/// The folder to build against; the reason when there is none, or none that fits.
-fn find(out: &std::path::Path) -> Result<Located, String> {
+/// The folder to build against; `None` when there is none, the reason when none that fits.
+fn find(out: &Path, linking: bool) -> Result<Option<Located>, String> {
     let variable = |name| {
-        println!("cargo:rerun-if-env-changed={name}");
+        println!("cargo::rerun-if-env-changed={name}");
         env::var_os(name).map(PathBuf::from)
     };
     let overrides = Overrides { cuda_home: variable(CUDA_HOME_VAR), dist: variable(DIST_VAR) };
-    // `target/` is four levels above `target/PROFILE/build/PACKAGE/out`.
-    if let Some(target) = out.ancestors().nth(4) {
-        println!("cargo:rerun-if-changed={}", target.join("iree/iree.json").display());
-    }
     let found = iree_src::locate_from(&overrides, out).map_err(|e| e.to_string())?;
-    #[cfg(feature = "bundled")]
-    let found = match found {
-        Some(found) => Some(found),
-        None => Some(bundled::build(out)?),
-    };
-    let found = found.ok_or("no IREE folder in the target folder")?;
-    println!("cargo:rerun-if-changed={}", found.folder.join(iree_src::MANIFEST).display());
     let target = env::var("TARGET").expect("cargo sets TARGET");
-    if found.manifest.target != target {
-        return Err(format!("{} is for {}", found.folder.display(), found.manifest.target));
+    let Some(found) = found else {
+        return bundled(out, &target, linking);
+    };
+    let (folder, manifest) = (found.folder.display(), &found.manifest);
+    if manifest.target != target {
+        return Err(format!("{folder} (from {}) is for {}", found.from, manifest.target));
     }
-    if found.manifest.iree != iree_src::IREE_VERSION {
+    if manifest.iree != IREE_VERSION {
         return Err(format!(
-            "{} holds IREE {}, and the bindings are for {}",
-            found.folder.display(),
-            found.manifest.iree,
-            iree_src::IREE_VERSION
+            "{folder} (from {}) holds IREE {}, and the bindings are for {IREE_VERSION}",
+            found.from, manifest.iree
         ));
     }
-    Ok(found)
+    if let Some(missing) = manifest.missing(&found.folder).first() {
+        return Err(format!(
+            "{folder} (from {}) lacks {}: make it again",
+            found.from,
+            missing.display()
+        ));
+    }
+    Ok(Some(found))
+}
+
+/// Feature `bundled`: the runtime is built here.
+#[cfg(feature = "bundled")]
+fn bundled(out: &Path, target: &str, linking: bool) -> Result<Option<Located>, String> {
+    if !linking {
+        return Ok(None);
+    }
+    for name in ["CMAKE", "CC", "CXX", iree_src::sources::SOURCE_DIR_VAR] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    let jobs = env::var("NUM_JOBS").ok().and_then(|it| it.parse().ok());
+    let compiler = cfg!(feature = "bundled-compiler");
+    let built = iree_src::bundled::build(out, target, jobs, compiler);
+    built.map(Some).map_err(|e| format!("the feature `bundled` cannot build IREE: {e}"))
+}
+
+#[cfg(not(feature = "bundled"))]
+fn bundled(_: &Path, _: &str, _: bool) -> Result<Option<Located>, String> {
+    Ok(None)
 }
 
 #[cfg(feature = "bindgen")]
-fn generate_bindings(found: &Located, out: &std::path::Path) {
-    println!("cargo:rerun-if-changed=wrapper.h");
+fn generate_bindings(found: &Located, out: &Path) {
+    println!("cargo::rerun-if-changed=wrapper.h");
     let include: Vec<PathBuf> =
         found.manifest.include.iter().map(|dir| found.folder.join(dir)).collect();
     let compiler = bindings::compiler_include();

@@ -1,66 +1,42 @@
 //! The host allocator: IREE's control function over Rust's global allocator.
 //!
-//! IREE leaves the system allocator to the application. Ours counts what is live, when it is asked
-//! to, so that tests can show that nothing leaks, and can be told to fail, so that tests can show that
-//! every failure is survived.
+//! IREE leaves the system allocator to the application. With the feature `allocation-hooks`, which
+//! is for tests, ours counts what is live, so that they can show that nothing leaks, and can be told
+//! to fail, so that they can show that every failure is survived.
+
+#[cfg(any(test, feature = "allocation-hooks"))]
+mod hooks;
 
 use std::alloc::{self, Layout};
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicIsize, AtomicUsize, Ordering::Relaxed};
 
 use crate::*;
+use hooks::{count, fails_now};
+
+#[cfg(any(test, feature = "allocation-hooks"))]
+pub use hooks::{Usage, fail_after, failure_pending, usage};
+
+/// Nothing counts and nothing fails in programs.
+#[cfg(not(any(test, feature = "allocation-hooks")))]
+mod hooks {
+    #[inline(always)]
+    pub(super) fn count(_bytes: isize, _blocks: isize, _allocations: usize) {}
+
+    #[inline(always)]
+    pub(super) fn fails_now() -> bool {
+        false
+    }
+}
 
 /// Space before each block that remembers its size; keeps the block's alignment.
 const HEADER: usize = 16;
 /// Alignment of every block, bytes (`iree_max_align_t`).
 const ALIGN: usize = 16;
 
-/// Off until somebody asks: counters that all threads share cost a tenth of a small call.
-static COUNTING: AtomicBool = AtomicBool::new(false);
-static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
-static LIVE_BLOCKS: AtomicIsize = AtomicIsize::new(0);
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-/// Allocations that still succeed before one fails; negative: none is to fail.
-static FAIL_AFTER: AtomicI64 = AtomicI64::new(-1);
-
-/// What the host allocator has given out and not got back since counting began, less than nothing
-/// if it got back more, and how often it was asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Bytes, as requested (headers not counted); of blocks that `iree-rt` maps, those of the mapping.
-    pub bytes: isize,
-    /// Blocks.
-    pub blocks: isize,
-    /// Successful allocations and reallocations.
-    pub allocations: usize,
-}
-
-/// For tests: the counters of the process's host allocator, which count from the first call of this
-/// on.
-pub fn usage() -> Usage {
-    COUNTING.store(true, Relaxed);
-    Usage {
-        bytes: LIVE_BYTES.load(Relaxed),
-        blocks: LIVE_BLOCKS.load(Relaxed),
-        allocations: ALLOCATIONS.load(Relaxed),
-    }
-}
-
-/// For tests: makes one allocation fail after `n` more have succeeded; `None` cancels.
-///
-/// Counts every thread of the process; run such tests alone.
-pub fn fail_after(n: Option<u32>) {
-    FAIL_AFTER.store(n.map_or(-1, i64::from), Relaxed);
-}
-
-/// Whether the failure asked for with [`fail_after`] is still to come.
-pub fn failure_pending() -> bool {
-    FAIL_AFTER.load(Relaxed) >= 0
-}
-
 /// Counts a block of `size` bytes that the caller gets elsewhere, until it [dismisses](dismiss) it;
-/// false when it is the one that is to [fail](fail_after): then there is to be none.
+/// false when a test wants this one to fail: then there is to be none.
+#[inline]
 pub fn admit(size: usize) -> bool {
     let admitted = !fails_now();
     if admitted {
@@ -70,6 +46,7 @@ pub fn admit(size: usize) -> bool {
 }
 
 /// What was [admitted](admit) is gone.
+#[inline]
 pub fn dismiss(size: usize) {
     count(-size.cast_signed(), -1, 0);
 }
@@ -77,22 +54,6 @@ pub fn dismiss(size: usize) {
 /// The allocator to pass to IREE. It has no state of its own and is valid for the whole process.
 pub fn host_allocator() -> iree_allocator_t {
     iree_allocator_t { self_: ptr::null_mut(), ctl: Some(control) }
-}
-
-/// Whether the next allocation is the one to fail.
-fn fails_now() -> bool {
-    if FAIL_AFTER.load(Relaxed) < 0 {
-        return false;
-    }
-    FAIL_AFTER.fetch_sub(1, Relaxed) == 0
-}
-
-fn count(bytes: isize, blocks: isize, allocations: usize) {
-    if COUNTING.load(Relaxed) {
-        LIVE_BYTES.fetch_add(bytes, Relaxed);
-        LIVE_BLOCKS.fetch_add(blocks, Relaxed);
-        ALLOCATIONS.fetch_add(allocations, Relaxed);
-    }
 }
 
 fn layout(size: usize) -> Option<Layout> {

@@ -1,12 +1,5 @@
-//! Raw bindings of the IREE runtime C API, made by bindgen from `wrapper.h` for IREE 3.13.0.
-//!
-//! Names, types and rules are those of IREE's headers; nothing here is safe. [`inline`] holds
-//! the `static inline` functions and macros of the headers, [`allocator`] the host allocator
-//! that IREE allocates through. The safe API is the crate `iree-rt`.
-//!
-//! The build script links the runtime of an IREE folder (`cargo xtask fetch-iree` makes one):
-//! `IREE_CUDA_HOME`, else `IREE_DIST`, else `iree/` in the target directory. Without one this
-//! crate type-checks and documents, and a link fails naming the command to run.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod allocator;
 pub mod inline;

@@ -15,13 +15,13 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use checkpoint::FileStamp;
 use fs4::fs_std::FileExt;
 use serde::{Deserialize, Serialize};
 
 pub use key::{Key, KeyParts, WeightsKeyParts};
 pub use writer::Writer;
 
-use crate::checkpoint::FileStamp;
 use crate::{Error, Result};
 use seal::{Extent, Seal};
 

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use candle_core::{Device, Tensor};
+use checkpoint::Checkpoint;
+use checkpoint::config::ModelConfig;
 
-use crate::checkpoint::Checkpoint;
-use crate::config::ModelConfig;
 use crate::{
     Capabilities, Error, InferenceSession, Opened, Precision, Result, SessionOptions, Step,
 };

@@ -14,22 +14,9 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// `config.json` or `generation_config.json` is missing a key, malformed or unsupported.
-    #[error("{path}: {message}", path = path.display())]
-    Config {
-        /// The configuration file.
-        path: PathBuf,
-        /// The key and what is wrong with it.
-        message: String,
-    },
-    /// The checkpoint (safetensors file, shard or index) is damaged or does not fit the model.
-    #[error("{path}: {message}", path = path.display())]
-    Checkpoint {
-        /// The safetensors file or index.
-        path: PathBuf,
-        /// The tensor and what is wrong with it.
-        message: String,
-    },
+    /// The model's files are missing, damaged, unsupported or do not fit each other.
+    #[error(transparent)]
+    Checkpoint(#[from] checkpoint::Error),
     /// A token id that the model's vocabulary does not hold.
     #[error("token id {token} is outside the vocabulary of {vocab_size} tokens (0 to {})", vocab_size - 1)]
     TokenOutOfRange {
@@ -102,5 +89,19 @@ impl Error {
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+
+    /// The value called `value` among `all`, or an error that lists them.
+    pub(crate) fn by_name<T: Copy>(
+        what: &'static str,
+        value: &str,
+        all: &[(&str, T)],
+    ) -> Result<T> {
+        let found = all.iter().find(|(name, _)| *name == value);
+        found.map(|(_, it)| *it).ok_or_else(|| Self::Unknown {
+            what,
+            value: value.into(),
+            known: all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+        })
     }
 }

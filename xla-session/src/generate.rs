@@ -96,7 +96,7 @@ pub fn generate(
     let sampler = &mut options.sampler;
     let greedy = sampler.is_none();
     session.want_logits(!greedy);
-    let mut choose = |session: &mut dyn InferenceSession, likely, tokens: &[u32]| {
+    let mut choose = |session: &mut dyn InferenceSession, likely, tokens: &[u32]| -> Result<u32> {
         let Some(sampler) = sampler else { return Ok(likely) };
         session.read_logits(&mut logits)?;
         Ok(sampler.sample(&mut logits, &context_tokens, tokens))

@@ -1,10 +1,12 @@
 //! Llama-family models, token by token, on compiled StableHLO graphs.
 //!
 //! The modules in reading order: what a session promises ([`session`]), the loops that drive any
-//! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]),
-//! what a model is ([`config`], [`checkpoint`]),
-//! its weights as small integers ([`quantise`]) and the products with packed weights ([`kernels`]),
-//! and the engines behind the contract ([`backend`]).
+//! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]); how
+//! weights are kept ([`precision`]) and a session is opened ([`opening`]); graphs ([`emit`]) and the
+//! cache of what is made of them ([`cache`]); and the engines behind the contract ([`backend`]).
+//!
+//! What a model is, and its files, are the crate [`checkpoint`]; what the CPU computes with packed
+//! weights is the crate [`kernels`].
 
 pub mod session;
 
@@ -12,13 +14,11 @@ pub mod generate;
 pub mod profile;
 pub mod sample;
 
-pub mod cache;
-pub mod checkpoint;
-pub mod config;
-pub mod emit;
+pub mod opening;
+pub mod precision;
 
-pub mod kernels;
-pub mod quantise;
+pub mod cache;
+pub mod emit;
 
 pub mod backend;
 
@@ -28,15 +28,16 @@ mod error;
 #[cfg(feature = "iree")]
 mod xla;
 
-pub use backend::{
-    Backend, Event, GraphsFor, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions,
-    select_backend,
-};
+pub use backend::{Backend, select_backend};
+pub use checkpoint::{self, LoadMode, config};
 pub use error::{Error, Result};
 pub use generate::{
     FinishReason, GenerateOptions, Generation, Timings, generate, generate_greedy,
     generate_streaming_greedy,
 };
+pub use kernels::{self, KvFormat, quantise};
+pub use opening::{Event, GraphsFor, Observer, Opened, SessionOptions};
+pub use precision::Precision;
 pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};
 #[cfg(feature = "iree")]

@@ -1,5 +1,5 @@
 //! int8 and int4 against a model of the format: the same weights, rounded by
-//! [`xla_session::quantise`] and stored as f32.
+//! [`kernels::quantise`] and stored as f32.
 #![cfg(feature = "iree")]
 
 mod fixtures;
@@ -8,12 +8,12 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use kernels::quantise::{pack_block, unpack_row};
+use kernels::{Format, LANES};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
-use xla_session::kernels::{Format, LANES};
-use xla_session::quantise::{pack_block, unpack_row};
 use xla_session::{
     Backend, GraphsFor, InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Step,
 };

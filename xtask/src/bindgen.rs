@@ -9,14 +9,14 @@ mod generate;
 
 use anyhow::Result;
 
-use crate::{fetch_iree, flags, workspace};
+use crate::{fetch_iree, flags, iree, workspace};
 
 const LIBCLANG_VAR: &str = "LIBCLANG_PATH";
 
 pub fn run(flags: &flags::Bindgen) -> Result<()> {
     if std::env::var_os(LIBCLANG_VAR).is_none_or(|path| path.is_empty()) {
         let request = fetch_iree::base_request(workspace::target_dir()?, &flags.network);
-        let libclang = iree_src::tools::libclang(&request)?;
+        let libclang = iree::tools::libclang(&request)?;
         // libclang's place is read from the environment, so that has to be another process.
         return workspace::again_with("bindgen", &[(LIBCLANG_VAR, libclang.as_os_str())]);
     }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use iree_src::fetch::{Outcome, fetch};
-use iree_src::progress::Progress;
-use iree_src::request::{Compiler, Machine, Origin, Request};
-use iree_src::{CUDA_HOME_VAR, DIST_VAR, Located, Manifest, Overrides, check, locate_in_target};
+use iree_src::{CUDA_HOME_VAR, DIST_VAR, Located, Manifest, Overrides, locate_in_target};
 
+use crate::iree::check;
+use crate::iree::fetch::{Outcome, fetch};
+use crate::iree::progress::Progress;
+use crate::iree::request::{Compiler, Machine, Origin, Request};
 use crate::{flags, workspace};
 
 pub fn run(flags: &flags::FetchIree) -> Result<()> {

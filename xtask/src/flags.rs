@@ -22,6 +22,8 @@ pub enum Task {
     Demo(Demo),
     /// Bring what is missing and check everything: format, lints, documentation, tests.
     Test(Test),
+    /// Package the crates of IREE, and build and run what depends on them, as a stranger would.
+    Package(Package),
     /// Run the tests of iree-rt with AddressSanitizer, LeakSanitizer and ThreadSanitizer, IREE too.
     Sanitize(Sanitize),
     /// Measure iree-llm beside llama.cpp on the same random 1B model.
@@ -102,6 +104,12 @@ pub struct Test {
     /// Also what takes minutes more: all products of models, precisions and architectures.
     #[arg(long)]
     pub all: bool,
+    #[command(flatten)]
+    pub network: Network,
+}
+
+#[derive(Debug, Args)]
+pub struct Package {
     #[command(flatten)]
     pub network: Network,
 }

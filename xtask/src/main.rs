@@ -3,9 +3,12 @@
 mod bench;
 mod bindgen;
 mod demo;
+mod features;
 mod fetch_iree;
 mod flags;
 mod gpu_check;
+mod iree;
+mod package;
 mod sanitize;
 mod test;
 mod workspace;
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
         flags::Task::Bindgen(flags) => bindgen::run(&flags),
         flags::Task::Demo(flags) => demo::run(&flags),
         flags::Task::Test(flags) => test::run(&flags),
+        flags::Task::Package(flags) => package::run(&flags),
         flags::Task::Sanitize(flags) => sanitize::run(&flags),
         flags::Task::Bench(flags) => bench::run(&flags),
         flags::Task::GpuCheck(flags) => gpu_check::run(&flags),

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use iree_src::fetch::fetch;
-use iree_src::request::{Compiler, Origin};
 use iree_src::{DIST_VAR, Sanitizer};
 
-use crate::{fetch_iree, flags, workspace};
+use crate::iree::fetch::fetch;
+use crate::iree::request::{Compiler, Origin};
+use crate::{features, fetch_iree, flags, workspace};
 
-/// Tests that do not run: those of the compiler, which is LLVM and not ours, and of leaks, which
-/// bring a sanitizer of their own.
-const LEFT_OUT: [&str; 2] = ["compiler", "leaks"];
+/// Tests that do not run: those that have the compiler in their process, which is LLVM and not ours,
+/// and those of leaks, which bring a sanitizer of their own.
+const LEFT_OUT: [&str; 3] = ["compiler", "leaks", "other_models"];
 
 pub fn run(flags: &flags::Sanitize) -> Result<()> {
     let both = [flags::Sanitizer::Address, flags::Sanitizer::Thread];
@@ -55,9 +55,8 @@ fn test(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--no-fail-fast", "--package", "iree-rt", "--lib", "--target", &host()?]);
     cargo.arg("--target-dir").arg(workspace::target_dir()?.join(format!("sanitize-{name}")));
-    let (features, tests) = features_and_tests()?;
-    cargo.args(["--features", &features.join(",")]);
-    for test in tests {
+    cargo.args(["--features", &features::of_iree_rt()?.join(",")]);
+    for test in tests()? {
         cargo.args(["--test", &test]);
     }
     if has_std_sources()? {
@@ -81,19 +80,13 @@ fn test(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     Ok(cargo)
 }
 
-/// The features of iree-rt that add to it, and its test programs that run.
-fn features_and_tests() -> Result<(Vec<String>, Vec<String>)> {
-    let metadata = workspace::metadata()?;
-    let packages = metadata["packages"].as_array().context("cargo metadata has no packages")?;
-    let package = packages.iter().find(|package| package["name"] == "iree-rt");
-    let package = package.context("cargo metadata has no iree-rt")?;
-    let features = package["features"].as_object().context("iree-rt has no features")?;
-    let features = features.keys().filter(|name| *name != "default" && *name != "bundled");
+/// The test programs of iree-rt that run.
+fn tests() -> Result<Vec<String>> {
+    let package = features::iree_rt()?;
     let targets = package["targets"].as_array().context("iree-rt has no targets")?;
     let tests = targets.iter().filter(|target| target["kind"][0] == "test");
     let tests = tests.filter_map(|target| target["name"].as_str());
-    let tests = tests.filter(|name| !LEFT_OUT.contains(name)).map(ToOwned::to_owned);
-    Ok((features.cloned().collect(), tests.collect()))
+    Ok(tests.filter(|name| !LEFT_OUT.contains(name)).map(ToOwned::to_owned).collect())
 }
 
 fn rustc(arguments: &[&str]) -> Result<String> {

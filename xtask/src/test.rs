@@ -5,19 +5,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{fetch_iree, flags, workspace};
+use crate::{features, fetch_iree, flags, package, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
 const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
-     iree-rt/raw,iree-src/dist,xtask/bench,xtask/bindgen,xtask/dist";
+     iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
 
 /// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
 /// need what a machine may lack.
 const LONG: [&str; 3] = ["--", "--ignored", "long::"];
 
 /// The tests of kernels and of what calls them, with checks of overflow and of pointers.
-const CHECKED_KERNELS: [&str; 3] =
-    ["--package=xla-session", "--config", "profile.dev.package.xla-session.debug-assertions=true"];
+const CHECKED_KERNELS: [&str; 4] = [
+    "--package=kernels",
+    "--package=xla-session",
+    "--config",
+    "profile.dev.package.kernels.debug-assertions=true",
+];
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
@@ -37,8 +41,12 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--features"]);
         clippy.args([OPTIONAL_FEATURES, "--", "-D", "warnings"]);
         steps.run("clippy with optional features", &mut clippy)?;
+        steps.step("clippy of each feature of iree-rt", || features::clippy(cargo))?;
         let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
         steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+        let mut doc = cargo(&["doc", "--package=iree-rt", "--no-deps"]);
+        let doc = doc.env("RUSTDOCFLAGS", "-D warnings");
+        steps.run("documentation of iree-rt's default features", doc)?;
         let bare = ["--workspace", "--no-default-features"];
         let mut clippy = cargo(&["clippy"]);
         clippy.args(bare).args(["--", "-D", "warnings"]);
@@ -49,6 +57,8 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         }
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
         steps.run("bindings", &mut bindgen)?;
+        let packages = flags::Package { network: flags.network.clone() };
+        steps.step("packages", || package::run(&packages))?;
     }
     let features = ["--workspace", "--features", OPTIONAL_FEATURES];
     let nextest = has_nextest();
@@ -61,6 +71,7 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.run("long tests", cargo(test).args(features).args(LONG))?;
         steps.run("tests with checked kernels", cargo(test).args(CHECKED_KERNELS))?;
     }
+    steps.step("tests of features that are off", || features::test(cargo))?;
     steps.summary();
     Ok(())
 }

@@ -8,3 +8,4 @@ pub mod pass;
 pub mod profile;
 pub mod report;
 pub mod spread;
+pub mod table;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use xla_session::{Capabilities, InferenceSession, Profile, Result, Step};
 
 use super::pass::{Measured, Pass};
-use super::report::{number, table};
+use super::table::{number, table};
 
 /// Most rows of a table; the rest are added up in one.
 const ROWS: usize = 12;

@@ -15,6 +15,7 @@ use xla_session::{Event, InferenceSession, Observer, Precision};
 use crate::bench::pass::{self, Pass};
 use crate::bench::profile;
 use crate::bench::report::{self, Memory, Run, Start};
+use crate::bench::table::number;
 use crate::bench::{memory, spread::Spread};
 use crate::engine::PlaceArgs;
 use crate::interrupt;
@@ -235,9 +236,9 @@ impl Args {
                     "{} {}: {} tok/s ({} – {})",
                     precision.as_str(),
                     measured.name(),
-                    report::number(median),
-                    report::number(min),
-                    report::number(max),
+                    number(median),
+                    number(min),
+                    number(max),
                 ));
                 tests.push(measured);
             }

@@ -11,14 +11,12 @@ use rustyline::error::ReadlineError;
 use xla_session::config::ModelConfig;
 use xla_session::{Error, FinishReason, GenerateOptions};
 
-use crate::chat_template::ChatTemplate;
 use crate::conversation::Conversation;
 use crate::engine::EngineArgs;
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
 use crate::report::Seconds;
 use crate::sampling::SamplingArgs;
-use crate::text::Text;
 
 /// With whom to talk and how.
 #[derive(Debug, clap::Args)]
@@ -70,8 +68,8 @@ impl Args {
         let sampler = self.sampling.sampler()?;
         let model = self.model.locate(&progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
-        let text = Text::require(&model.folder)?;
-        let template = ChatTemplate::require(&model.folder)?;
+        let tokenizer = model.tokenizer()?;
+        let template = model.chat_template()?;
         let mut opened = self.engine.open(&model, &progress)?;
         let mut options = GenerateOptions {
             max_tokens: self.max_tokens.unwrap_or(usize::MAX),
@@ -80,7 +78,7 @@ impl Args {
             ..GenerateOptions::default()
         };
         let system = self.system.as_deref();
-        let mut talk = Conversation::new(&mut *opened.session, &text, &template, system);
+        let mut talk = Conversation::new(&mut *opened.session, &tokenizer, &template, system);
         let mut editor = DefaultEditor::new()?;
         progress.say(&format!("{}: /help tells what can be typed", model.name));
 

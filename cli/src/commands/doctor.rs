@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
 use serde::Serialize;
+use text::Tokenizer;
 use xla_session::LoadMode;
 use xla_session::cache::Cache;
 use xla_session::checkpoint::Checkpoint;
@@ -234,7 +235,7 @@ fn model(found: Result<Model>) -> Check {
         let checkpoint = Checkpoint::open(&folder, LoadMode::Mmap)?;
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;
         checkpoint.check(&config)?;
-        crate::text::Text::require(&folder)?;
+        Tokenizer::require(&folder)?;
         Ok(checkpoint.total_bytes())
     };
     match check() {

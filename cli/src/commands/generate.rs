@@ -1,7 +1,7 @@
 //! `iree-llm generate`: go on with a prompt.
 
 use std::io::{self, IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
+use text::{Message, RenderOptions, Tokenizer};
 use xla_session::GenerateOptions;
 use xla_session::config::ModelConfig;
 
 use crate::bench::memory;
-use crate::chat_template::{ChatTemplate, Message};
 use crate::engine::EngineArgs;
-use crate::model_source::ModelArgs;
+use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
 use crate::report::{Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
-use crate::text::Text;
 use crate::{answer, interrupt};
 
 /// What to generate from and how.
@@ -118,11 +117,11 @@ impl Args {
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate(&progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
-        let text = match &self.prompt_tokens {
-            Some(_) if self.stop.is_empty() => Text::from_dir(&model.folder)?,
-            _ => Some(Text::require(&model.folder)?),
+        let tokenizer = match &self.prompt_tokens {
+            Some(_) if self.stop.is_empty() => Tokenizer::from_dir(&model.folder)?,
+            _ => Some(model.tokenizer()?),
         };
-        let prompt = self.prompt(input, text.as_ref(), &model.folder)?;
+        let prompt = self.prompt(input, tokenizer.as_ref(), &model)?;
 
         let mut opened = self.engine.open(&model, &progress)?;
         let eos = if self.ignore_eos { Vec::new() } else { config.eos_token_ids };
@@ -145,7 +144,7 @@ impl Args {
             &prompt.tokens,
             &prompt.tokens,
             &mut options,
-            text.as_ref(),
+            tokenizer.as_ref(),
             &self.stop,
             |piece| if self.json { Ok(()) } else { show(piece) },
         )?;
@@ -165,7 +164,7 @@ impl Args {
                 precision: opened.precision.as_str(),
             };
             show(&(serde_json::to_string(&report)? + "\n"))?;
-        } else if text.is_some() {
+        } else if tokenizer.is_some() {
             show("\n")?;
         } else {
             let ids: Vec<_> = answer.generation.tokens.iter().map(u32::to_string).collect();
@@ -203,24 +202,30 @@ impl Args {
         Ok(Some(text))
     }
 
-    fn prompt(&self, input: Option<String>, text: Option<&Text>, folder: &Path) -> Result<Prompt> {
+    fn prompt(
+        &self,
+        input: Option<String>,
+        tokenizer: Option<&Tokenizer>,
+        model: &Model,
+    ) -> Result<Prompt> {
         if let Some(tokens) = &self.prompt_tokens {
             return Ok(Prompt { tokens: tokens.clone(), echo: None });
         }
-        let text = text.context("a text prompt needs a tokenizer")?;
+        let tokenizer = tokenizer.context("a text prompt needs a tokenizer")?;
         if self.chat || self.system.is_some() {
-            let template = ChatTemplate::require(folder)?;
+            let template = model.chat_template()?;
             let question = input.unwrap_or_else(|| QUESTION.to_owned());
             let system = self.system.iter().map(|text| Message::new("system", text));
             let messages: Vec<_> = system.chain([Message::new("user", &question)]).collect();
-            let tokens = text.encode(&template.render(&messages, true)?, false)?;
+            let rendered = template.render(&messages, &RenderOptions::prompt())?;
+            let tokens = tokenizer.encode(&rendered, false)?;
             let echo = self.echo.then(|| question + "\n\n");
             return Ok(Prompt { tokens, echo });
         }
         // Our own beginning belongs to the story; a caller knows theirs.
         let echo = self.echo || (input.is_none() && !self.json);
         let input = input.unwrap_or_else(|| STORY.to_owned());
-        let tokens = text.encode(&input, true)?;
+        let tokens = tokenizer.encode(&input, true)?;
         Ok(Prompt { tokens, echo: echo.then_some(input) })
     }
 }

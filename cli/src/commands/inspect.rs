@@ -7,14 +7,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
+use text::{ChatTemplate, Tokenizer};
 use xla_session::LoadMode;
 use xla_session::checkpoint::{Checkpoint, Listed};
 use xla_session::config::{ModelConfig, RopeScaling};
 
-use crate::chat_template::ChatTemplate;
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
-use crate::text::Text;
 
 /// What to look into.
 #[derive(Debug, clap::Args)]
@@ -138,12 +137,11 @@ fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
                         "llama3, factor {factor} over {original_max_position_embeddings} tokens"
                     )
                 }
-                _ => "scaled".to_owned(),
             }
         ),
     )?;
     line("bos, eos", format!("{:?}, {:?}", config.bos_token_id, config.eos_token_ids))?;
-    line("tokenizer", presence(Text::from_dir(folder)?.is_some()))?;
+    line("tokenizer", presence(Tokenizer::from_dir(folder)?.is_some()))?;
     line("chat", presence(ChatTemplate::from_dir(folder)?.is_some()))?;
     line("weights", {
         let mut dtypes: Vec<_> = checkpoint.tensors().map(|it| it.dtype).collect();
@@ -243,14 +241,10 @@ fn module(out: &mut Vec<u8>, path: &Path) -> Result<()> {
     // SAFETY: only the module's own description is read; no function of it is called. The file
     // is the user's, named on the command line.
     let module = unsafe { iree_rt::Module::from_file(path)? };
-    writeln!(out, "module @{}", module.name())?;
+    writeln!(out, "module @{}", module.name().escape_debug())?;
     for function in module.functions()? {
-        let list = |types: &[iree_rt::ValueType]| {
-            types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
-        let (arguments, results) =
-            (list(&function.signature.arguments), list(&function.signature.results));
-        writeln!(out, "  @{}({arguments}) -> ({results})", function.name)?;
+        let either_way = if function.coarse_fences { "  [async]" } else { "" };
+        writeln!(out, "  @{function}{either_way}")?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use indicatif::ProgressBar;
+use text::Tokenizer;
 use xla_session::config::ModelConfig;
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::{Capabilities, GenerateOptions, InferenceSession, Precision};
@@ -20,7 +21,6 @@ use crate::quality::contexts::{self, Source};
 use crate::quality::divergence::{self, Surprise, Tally};
 use crate::quality::greedy::{self, Agreement};
 use crate::quality::report::{Comparison, Report};
-use crate::text::Text;
 
 /// What to compare and on how much.
 #[derive(Debug, clap::Args)]
@@ -112,11 +112,11 @@ impl Args {
         let input = self.input()?;
         let model = self.model.locate(&Progress::new(self.quiet))?;
         let eos = ModelConfig::from_dir(&model.folder)?.eos_token_ids;
-        let text = match &input {
-            Some(_) => Some(Text::require(&model.folder)?),
-            None => Text::from_dir(&model.folder)?,
+        let tokenizer = match &input {
+            Some(_) => Some(model.tokenizer()?),
+            None => Tokenizer::from_dir(&model.folder)?,
         };
-        let reference = self.reference(&model, input.as_deref(), text.as_ref(), &eos)?;
+        let reference = self.reference(&model, input.as_deref(), tokenizer.as_ref(), &eos)?;
         let compare = |&precision| self.compare(&model, precision, &reference, &eos);
         let precisions = self.precision.iter().map(compare).collect::<Result<_>>()?;
         let report = Report {
@@ -158,7 +158,7 @@ impl Args {
         &self,
         model: &Model,
         input: Option<&str>,
-        text: Option<&Text>,
+        tokenizer: Option<&Tokenizer>,
         eos: &[u32],
     ) -> Result<Reference> {
         // Exact, whatever is asked of the others.
@@ -166,7 +166,7 @@ impl Args {
         let (mut session, progress) = self.open(&place, model, Precision::F32)?;
         let session = &mut *session;
         let capabilities = session.capabilities().clone();
-        let (source, contexts) = self.contexts(session, &progress, input, text, eos)?;
+        let (source, contexts) = self.contexts(session, &progress, input, tokenizer, eos)?;
         let prompts = contexts::prompts(&contexts, self.prompts);
         let (mut logits, mut surprise) = (Vec::new(), Surprise::default());
         let bar = self.bar(&progress, Precision::F32, &contexts, &prompts);
@@ -186,7 +186,7 @@ impl Args {
         session: &mut dyn InferenceSession,
         progress: &Progress,
         input: Option<&str>,
-        text: Option<&Text>,
+        tokenizer: Option<&Tokenizer>,
         eos: &[u32],
     ) -> Result<(Source, Vec<Vec<u32>>)> {
         let Capabilities { vocab_size, context, .. } = *session.capabilities();
@@ -199,16 +199,16 @@ impl Args {
              --context or lower --greedy-tokens",
             self.greedy_tokens
         );
-        let Some(text) = text else {
+        let Some(tokenizer) = tokenizer else {
             let ids: Vec<_> = pass::tokens(vocab_size).take(most).collect();
             return Ok((Source::Random, contexts::cut(&[], &ids, window, most)));
         };
-        let begin = text.encode("", true)?;
+        let begin = tokenizer.encode("", true)?;
         if let Some(input) = input {
-            let ids = text.encode(input, false)?;
+            let ids = tokenizer.encode(input, false)?;
             return Ok((Source::Given, contexts::cut(&begin, &ids, window, most)));
         }
-        let begin = if begin.is_empty() { text.encode(STORY, true)? } else { begin };
+        let begin = if begin.is_empty() { tokenizer.encode(STORY, true)? } else { begin };
         let sampler = Some(Sampler::new(SamplerOptions::default())?);
         let mut options = GenerateOptions { eos: eos.to_vec(), sampler, ..Default::default() };
         let bar = progress.tokens("writing in f32", most);

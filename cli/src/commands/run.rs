@@ -155,7 +155,7 @@ mod call {
     use std::time::Duration;
 
     use anyhow::{Context, bail, ensure};
-    use iree_rt::{Call, Code, DeviceOptions, Function, Instance, Module, Session};
+    use iree_rt::{Call, Code, DeviceOptions, Function, Instance, Module, ParameterIndex, Session};
 
     use super::*;
     use crate::run::compare::{Tolerance, difference};
@@ -170,13 +170,17 @@ mod call {
             let options = DeviceOptions::default().threads(threads);
             let device = Instance::get()?.device_with(&self.device, &options)?;
             let mut builder = Session::builder(&device);
+            let mut takes_parameters = false;
             for path in &self.module {
-                builder = builder.module(load(path)?);
+                let module = load(path)?;
+                takes_parameters |= module.takes_parameters()?;
+                builder = builder.module(module);
             }
-            let builder = parameters::give(builder, &self.parameters, self.parameter_mode)?;
+            let open = |path: &str| self.parameter_mode.open(path);
+            let builder = parameters::give(builder, &self.parameters, open)?;
             let mut session = builder.build().map_err(|error| {
-                let wants = error.message().contains("takes parameters");
-                if wants { error.context("give --parameters [SCOPE=]FILE") } else { error }
+                let lacks = takes_parameters && self.parameters.is_empty();
+                if lacks { error.context("give --parameters [SCOPE=]FILE") } else { error }
             })?;
             let function = self.function(&session)?;
 
@@ -205,7 +209,7 @@ mod call {
             writeln!(io::stdout(), "EXEC @{name}")?;
             call.invoke(&mut session)?;
             let results = (0..function.results().len())
-                .map(|index| HostValue::read(&call.output(index)?))
+                .map(|index| HostValue::read(&call.outputs().get(index)?))
                 .collect::<Result<Vec<_>>>()?;
             match expected {
                 Some(expected) => self.compare(&expected, &results),
@@ -284,6 +288,17 @@ mod call {
         }
     }
 
+    impl ParameterMode {
+        fn open(self, path: &str) -> iree_rt::Result<ParameterIndex> {
+            match self {
+                // SAFETY: the archive is the user's, who has asked for it to be used in place, and
+                // nothing here writes to the file.
+                Self::File => unsafe { ParameterIndex::from_file(path) },
+                Self::Preload => ParameterIndex::read_file(path),
+            }
+        }
+    }
+
     /// What `--json` prints.
     #[derive(serde::Serialize)]
     struct Report<'a> {
@@ -297,7 +312,8 @@ mod call {
         if path == Path::new("-") {
             let mut bytes = Vec::new();
             io::stdin().read_to_end(&mut bytes).context("reading the module from stdin")?;
-            // SAFETY: the module is the user's, who has asked for it to be run.
+            // SAFETY: the module is the user's, who has asked for it to be run with arguments of
+            // theirs.
             return unsafe { Module::from_bytes(&bytes) }.context("the module from stdin");
         }
         // SAFETY: as above, and nothing here writes to the file.

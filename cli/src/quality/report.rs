@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::contexts::Source;
 use super::divergence::Divergence;
 use super::greedy::Agreement;
-use crate::bench::report::number;
+use crate::bench::table::number;
 
 /// One model in several precisions, against itself in float32.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -3,7 +3,6 @@
 
 pub mod compare;
 pub mod files;
-pub mod npy;
 pub mod parameters;
 pub mod timing;
 pub mod value;

@@ -6,7 +6,6 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use iree_rt::{Buffer, Device, ElementType, Literal, Value, ValueType};
 
 use super::files::{Files, Sink};
-use super::npy;
 
 /// An argument or result on the host.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +71,7 @@ fn parse_one(
                     Some(ValueType::Tensor { element_type, .. }) => Some(*element_type),
                     _ => None,
                 };
-                let literal = npy::read(file, declared).with_context(|| path.to_owned())?;
+                let literal = Literal::read_npy(file, declared).with_context(|| path.to_owned())?;
                 values.push(match types.get(values.len()) {
                     Some(ValueType::Scalar(scalar)) => {
                         let one = literal.shape().is_empty();
@@ -148,7 +147,7 @@ impl HostValue {
         Ok(match self {
             Self::Tensor(literal) => literal.to_device(device)?.into(),
             Self::Buffer(literal) => {
-                let buffer = Buffer::allocate(device, literal.bytes().len())?;
+                let mut buffer = Buffer::allocate(device, literal.bytes().len())?;
                 buffer.write(0, literal.bytes())?;
                 buffer.into()
             }
@@ -178,7 +177,7 @@ impl HostValue {
         match value {
             Value::BufferView(view) => Ok(Self::Tensor(Literal::read(view)?)),
             Value::Buffer(buffer) => {
-                let mut bytes = vec![0; buffer.len()];
+                let mut bytes = vec![0; buffer.byte_len()];
                 buffer.read_into(0, &mut bytes)?;
                 Ok(Self::Buffer(Literal::new(vec![bytes.len()], ElementType::I8, bytes)?))
             }
@@ -223,7 +222,7 @@ impl HostValue {
         };
         let literal = literal.context("the result has no bytes to write")?;
         if sink.path().ends_with(".npy") {
-            npy::write(&mut sink, literal)?
+            literal.write_npy(&mut sink)?
         } else {
             sink.write_all(literal.bytes())?
         }
@@ -254,7 +253,7 @@ mod tests {
             ValueType::Scalar(ScalarType::I32),
             tensor_type("2xf32"),
             ValueType::Scalar(ScalarType::F64),
-            ValueType::Reference("!hal.buffer".into()),
+            ValueType::Reference(Some("!hal.buffer".into())),
         ];
         let values = all(&["-3", " 2xf32=1,2 ", "1e3", "&4xi8"], &types).unwrap();
         assert_eq!(values[0].text(9).unwrap(), "i32=-3");

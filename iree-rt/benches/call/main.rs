@@ -2,7 +2,7 @@
 //! API, in one run. `python.py` beside this file measures the same call of the Python bindings.
 //!
 //! ```text
-//! cargo bench -p iree-rt --bench call
+//! cargo bench -p iree-rt --features remember-folder --bench call
 //! ```
 
 mod c_api;
@@ -38,15 +38,15 @@ fn calls(criterion: &mut Criterion) {
         bench.iter(|| prepared.invoke(&mut session).unwrap());
     });
     group.finish();
-    assert_eq!(prepared.output_view(0).unwrap().read::<f32>().unwrap(), SUM);
+    assert_eq!(prepared.outputs().view(0).unwrap().read::<f32>().unwrap(), SUM);
 
     // Lists made for each call, the result taken out.
     let mut group = criterion.benchmark_group("single");
     group.bench_function("C", |bench| bench.iter(|| c.call()));
     group.bench_function("iree-rt", |bench| {
         bench.iter(|| {
-            let out = session.call(&add, [(&a).into(), (&b).into()]).unwrap();
-            black_box(out.buffer_view(0).unwrap())
+            let out = session.call(&add, [&a, &b]).unwrap();
+            black_box(out.view(0).unwrap())
         });
     });
     group.bench_function("iree-rt typed", |bench| {
@@ -67,7 +67,7 @@ fn calls(criterion: &mut Criterion) {
         bench.iter(|| {
             prepared.set(0, device.buffer_view(&[4], black_box(&input)).unwrap()).unwrap();
             prepared.invoke(&mut session).unwrap();
-            prepared.output_view(0).unwrap().read_into(&mut out).unwrap();
+            prepared.outputs().view(0).unwrap().read_into(&mut out).unwrap();
         });
     });
     assert_eq!(out, SUM);

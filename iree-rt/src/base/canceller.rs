@@ -16,7 +16,7 @@ use crate::base::error::{Code, Error, Result};
 /// compilation is given up soon.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{Code, CompileOptions, Compiler, Instance, Module, Session};
 /// # let vmfb = Compiler::find()?.compile(
 /// #     "module @gate { func.func @step(%a: i32) -> i32 { return %a : i32 } }",
@@ -41,7 +41,7 @@ use crate::base::error::{Code, Error, Result};
 /// session.canceller().reset();
 /// assert_eq!(step.call(&mut session, (2,))?, 2);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Canceller(Arc<AtomicBool>);

@@ -1,5 +1,6 @@
 //! What goes wrong: one error type with a code to match on.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A `Result` with this crate's [`struct@Error`].
@@ -83,9 +84,14 @@ pub enum Code {
 }
 
 impl Error {
-    /// An error of `code` that says `message`.
+    /// An error of `code` that says `message`; control characters in it, which names from files may
+    /// have, are written as escapes.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { code, message: message.into() }))
+        let mut message = message.into();
+        if let Cow::Owned(printable) = printable(&message) {
+            message = printable;
+        }
+        Self(Box::new(Inner { code, message }))
     }
 
     /// The kind of failure.
@@ -100,7 +106,7 @@ impl Error {
 
     /// The same error, saying first what was being done.
     pub fn context(mut self, what: impl fmt::Display) -> Self {
-        self.0.message = format!("{what}: {}", self.0.message);
+        self.0.message = format!("{}: {}", printable(&what.to_string()), self.0.message);
         self
     }
 
@@ -113,6 +119,23 @@ impl Error {
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(Code::InvalidArgument, message)
     }
+}
+
+/// `text` with its control characters escaped, but for the line breaks and tabs of what compilers say.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let control = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(control) {
+        return text.into();
+    }
+    let mut printable = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if control(c) {
+            printable.extend(c.escape_debug());
+        } else {
+            printable.push(c);
+        }
+    }
+    printable.into()
 }
 
 impl fmt::Debug for Error {

@@ -3,7 +3,7 @@
 use iree_sys as sys;
 
 use crate::base::error::{Code, Error, Result};
-use crate::hal::devices::kernel;
+use crate::base::kernel_failure;
 
 /// Takes ownership of `status`: `Ok` when it is OK, else its code and full text.
 pub(crate) fn check(status: sys::iree_status_t) -> Result<()> {
@@ -38,12 +38,16 @@ pub(crate) fn into_status(error: &Error) -> sys::iree_status_t {
 fn take(status: sys::iree_status_t) -> Error {
     let code = code(sys::iree_status_code(status));
     let mut message = format(status);
-    // SAFETY: the status is ours and is not used again.
-    unsafe { sys::iree_status_free(status) };
-    if code == Code::ResourceExhausted && !message.contains(';') {
+    // SAFETY: the status is ours, and not used again after it is freed.
+    let bare = unsafe {
+        let bare = sys::iree_status_message(status).size == 0;
+        sys::iree_status_free(status);
+        bare
+    };
+    if code == Code::ResourceExhausted && bare {
         message.push_str("; the host allocator has no more memory");
     }
-    let failure = if code == Code::Internal { kernel::failure(&message) } else { None };
+    let failure = if code == Code::Internal { kernel_failure::of_message(&message) } else { None };
     failure.unwrap_or_else(|| Error::new(code, message))
 }
 

@@ -35,7 +35,7 @@ impl Session {
     /// ([`call_async`](Self::call_async) needs no thread, and keeps a device busy.)
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// # let vmfb = Compiler::find()?.compile(
     /// #     "module @gate { func.func @double(%a: tensor<2xf32>) -> tensor<2xf32> {
@@ -50,11 +50,11 @@ impl Session {
     /// let double = session.function("gate.double")?;
     /// let session = session.into_async()?;
     /// let a = device.buffer_view(&[2], &[1f32, 2.])?;
-    /// let out = session.run(move |session| session.call(&double, [a.into()]));
-    /// let doubled = pollster::block_on(out)?.buffer_view(0)?.read::<f32>()?;
+    /// let out = session.run(move |session| session.call(&double, [a]));
+    /// let doubled = pollster::block_on(out)?.view(0)?.read::<f32>()?;
     /// assert_eq!(doubled, [2., 4.]);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     ///
     /// # Errors

@@ -7,7 +7,8 @@ use crate::base::error::{Code, Error, Result};
 use crate::calls::outputs::Outputs;
 use crate::calls::pending;
 use crate::calls::session::Session;
-use crate::hal::memory::buffer_view::BufferView;
+use crate::hal::devices::device_group::EnterOnDrop;
+use crate::hal::sync::fence::Fence;
 use crate::vm::function::Function;
 use crate::vm::list::List;
 use crate::vm::signature::ValueType;
@@ -20,7 +21,7 @@ use crate::vm::value::Value;
 /// It may move between threads; it is invoked in the session that made it.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 /// # let vmfb = Compiler::find()?.compile(
 /// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -39,14 +40,16 @@ use crate::vm::value::Value;
 /// call.set(1, device.buffer_view(&[4], &[0f32; 4])?)?;
 /// for _ in 0..3 {
 ///     call.invoke(&mut session)?;
-///     call.set(1, call.output(0)?)?;
+///     call.set(1, call.outputs().get(0)?)?;
 /// }
-/// assert_eq!(call.output_view(0)?.read::<f32>()?, [3.; 4]);
+/// assert_eq!(call.outputs().view(0)?.read::<f32>()?, [3.; 4]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 pub struct Call {
-    /// The arguments, and room for two fences behind them when the function takes those.
+    _enter: EnterOnDrop,
+    /// The arguments, and room for two fences behind them when the function only has a form that
+    /// takes those.
     inputs: List,
     /// Arguments that the program may change, to be passed anew each time.
     fresh: Vec<(usize, Value)>,
@@ -59,8 +62,9 @@ pub struct Call {
 
 impl Call {
     pub(crate) fn new(function: Function) -> Result<Self> {
-        let fences = if function.coarse_fences() { 2 } else { 0 };
+        let fences = if function.plain().is_none() { 2 } else { 0 };
         Ok(Self {
+            _enter: EnterOnDrop::new(function.device().group()),
             inputs: List::nulls(function.arguments().len() + fences)?,
             fresh: Vec::new(),
             set: 0,
@@ -83,6 +87,8 @@ impl Call {
     pub fn set(&mut self, index: usize, value: impl Into<Value>) -> Result<()> {
         let value = value.into();
         self.check(index, &value)?;
+        // What was set before may go, with its memory.
+        self.outputs.device().group().enter();
         let fresh = match value {
             Value::BufferView(view) => {
                 self.inputs.put(index, view)?;
@@ -104,16 +110,18 @@ impl Call {
     ///
     /// # Errors
     /// [`FailedPrecondition`](Code::FailedPrecondition) when an argument was never set;
-    /// [`InvalidArgument`](Code::InvalidArgument) for another session; what the function raises.
+    /// [`InvalidArgument`](Code::InvalidArgument) for another session, or arguments whose extents
+    /// are not as the function says; what refuses the arguments
+    /// ([`SessionBuilder::validate`](crate::SessionBuilder::validate)); what the function raises.
     pub fn invoke(&mut self, session: &mut Session) -> Result<()> {
-        self.check_ready(session)?;
+        self.check_ready(session, None)?;
         // Results of the last invocation are given up first, so that their memory can be reused.
         self.outputs.clear()?;
         for (index, value) in &self.fresh {
             self.inputs.set(*index, value)?;
         }
-        if !self.function().coarse_fences() {
-            return session.invoke(&self.inputs, &mut self.outputs);
+        if let Some(plain) = self.function().plain() {
+            return session.invoke(plain, &self.inputs, &mut self.outputs);
         }
         pending::invoke(session, &mut self.inputs, &mut self.outputs, None)?
             .wait(None)
@@ -121,61 +129,68 @@ impl Call {
             .inspect_err(|_| drop(self.outputs.clear()))
     }
 
-    /// Whether everything is there for an invocation in `session`.
-    pub(crate) fn check_ready(&self, session: &Session) -> Result<()> {
-        session.check_owner(self.function())?;
-        if self.set < self.function().arguments().len() {
+    /// Whether everything is there for an invocation in `session` that waits for `after`, and the
+    /// function may be given it.
+    pub(crate) fn check_ready(&self, session: &mut Session, after: Option<&Fence>) -> Result<()> {
+        let function = self.function();
+        session.check_owner(function)?;
+        if self.set < function.arguments().len() {
             return Err(Error::new(
                 Code::FailedPrecondition,
-                format!("argument {} of `{}` was not set", self.set, self.function().name()),
+                format!("{} of `{}` was not set", function.argument(self.set), function.name()),
             ));
         }
-        Ok(())
+        let validator = session.validator(function);
+        if validator.is_none() && function.extents().is_empty() {
+            return Ok(());
+        }
+        let mut values = self.inputs.first(function.arguments().len(), function.device())?;
+        for (index, value) in &self.fresh {
+            // What is in the list may be as the program left it.
+            values[*index] = value.clone();
+        }
+        let shape_of = |index: usize| match values.get(index) {
+            Some(Value::BufferView(view)) => Some(view.shape()),
+            _ => None,
+        };
+        function
+            .extents()
+            .check(shape_of, |index| function.argument(index))
+            .map_err(Error::invalid)
+            .and_then(|()| {
+                let Some(validator) = validator else { return Ok(()) };
+                // It may look into tensors, which are there then.
+                after.map_or(Ok(()), |after| after.wait(None))?;
+                validator(&values)
+            })
+            .map_err(|e| e.context(format!("calling `{}`", function.name())))
     }
 
-    /// Sets every argument, in order.
-    pub(crate) fn set_all(&mut self, arguments: impl IntoIterator<Item = Value>) -> Result<()> {
+    /// Whether it takes so many arguments.
+    pub(crate) fn check_count(&self, given: usize) -> Result<()> {
         let expected = self.function().arguments().len();
-        let mut given = 0;
-        for value in arguments {
-            if given < expected {
-                self.set(given, value)?;
-            }
-            given += 1;
+        if given == expected {
+            return Ok(());
         }
-        if given != expected {
-            return Err(Error::invalid(format!(
-                "`{}` takes {expected} arguments, not {given}",
-                self.function().name()
-            )));
-        }
-        Ok(())
+        Err(Error::invalid(format!(
+            "`{}` takes {expected} arguments, not {given}",
+            self.function().name()
+        )))
     }
 
-    /// The arguments for an invocation beside others.
+    /// The arguments for an invocation beside others, with room for two fences behind them.
     pub(crate) fn inputs(&self) -> Result<List> {
-        let mut inputs = self.inputs.copy()?;
+        let count = self.function().arguments().len();
+        let mut inputs = self.inputs.copy(count, count + 2)?;
         for (index, value) in &self.fresh {
             inputs.set(*index, value)?;
         }
         Ok(inputs)
     }
 
-    /// Result `index` (counted from 0) of the last invocation.
-    ///
-    /// # Errors
-    /// [`OutOfRange`](Code::OutOfRange) when there is no such result, or nothing was invoked.
-    pub fn output(&self, index: usize) -> Result<Value> {
-        self.outputs.get(index)
-    }
-
-    /// Result `index` of the last invocation, a tensor.
-    ///
-    /// # Errors
-    /// As [`output`](Self::output), and [`InvalidArgument`](Code::InvalidArgument) when it is no
-    /// tensor.
-    pub fn output_view(&self, index: usize) -> Result<BufferView> {
-        self.outputs.buffer_view(index)
+    /// Results of the last invocation; none when nothing was invoked.
+    pub fn outputs(&self) -> &Outputs {
+        &self.outputs
     }
 
     /// Gives up the results of the last invocation, so that their memory is free again.
@@ -216,15 +231,29 @@ impl Call {
         let foreign = value.find_device(&|device| !device.same_group(self.outputs.device()));
         if let Some(device) = foreign {
             return Err(Error::invalid(format!(
-                "argument {index} of `{}` is in the memory of another device (`{}`, opened \
-                 separately): copy it to this session's device",
+                "{} of `{}` is in the memory of another device (`{}`, opened separately): copy it to \
+                 this session's device",
+                self.function().argument(index),
                 self.function().name(),
                 device.uri()
             )));
         }
         mismatch(ty, value).map_or(Ok(()), |what| {
-            Err(Error::invalid(format!("argument {index} of `{}`: {what}", self.function().name())))
+            let function = self.function();
+            let argument = function.argument(index);
+            Err(Error::invalid(format!("{argument} of `{}`: {what}", function.name())))
         })
+    }
+}
+
+impl Session {
+    /// Makes a [`Call`] of `function`, to be invoked any number of times.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when the function is of another session.
+    pub fn prepare(&self, function: &Function) -> Result<Call> {
+        self.check_owner(function)?;
+        Call::new(function.clone())
     }
 }
 

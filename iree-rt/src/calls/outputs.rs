@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::base::error::{Code, Error, Result};
 use crate::hal::devices::device::Device;
+use crate::hal::devices::device_group::EnterOnDrop;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::vm::function::Function;
 use crate::vm::list::List;
@@ -12,6 +13,7 @@ use crate::vm::value::Value;
 
 /// The results of one call.
 pub struct Outputs {
+    _enter: EnterOnDrop,
     list: List,
     /// Those that the program may still hold and change, copied before it could: lists and bytes.
     copies: Vec<(usize, Value)>,
@@ -23,7 +25,8 @@ impl Outputs {
     /// None yet, with room for those of `function`.
     pub(crate) fn new(function: Function) -> Result<Self> {
         let list = List::with_capacity(function.results().len())?;
-        Ok(Self { list, copies: Vec::new(), function })
+        let enter = EnterOnDrop::new(function.device().group());
+        Ok(Self { _enter: enter, list, copies: Vec::new(), function })
     }
 
     /// The function that was called.
@@ -67,9 +70,14 @@ impl Outputs {
     ///
     /// # Errors
     /// As [`get`](Self::get), and [`InvalidArgument`](Code::InvalidArgument) when it is no
-    /// tensor.
-    pub fn buffer_view(&self, index: usize) -> Result<BufferView> {
-        self.get(index)?.into_buffer_view()
+    /// tensor; the message names the result.
+    pub fn view(&self, index: usize) -> Result<BufferView> {
+        self.get(index)?.into_buffer_view().map_err(|error| self.name(index, error))
+    }
+
+    /// `error` of result `index`, saying so.
+    pub(crate) fn name(&self, index: usize, error: Error) -> Error {
+        error.context(format!("result {index} of `{}`", self.function.name()))
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -81,6 +89,7 @@ impl Outputs {
     }
 
     pub(crate) fn clear(&mut self) -> Result<()> {
+        self.device().group().enter();
         self.copies.clear();
         self.list.clear()
     }

@@ -1,6 +1,8 @@
 //! Sessions: modules with their state on a device.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +13,23 @@ use iree_sys::allocator::host_allocator;
 use crate::base::canceller::Canceller;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
-use crate::calls::call::Call;
 use crate::calls::outputs::Outputs;
 use crate::hal::devices::device::Device;
+use crate::hal::devices::device_group::DeviceGroup;
 use crate::vm::function::Function;
 use crate::vm::list::List;
 use crate::vm::module::Module;
+use crate::vm::signature::ValueType;
 use crate::vm::value::Value;
 
 /// Numbers sessions, so that a function of one is never called in another.
 static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Refuses arguments before a call.
+pub(crate) type Validator = Box<dyn FnMut(&[Value]) -> Result<()> + Send>;
+
+/// By full names of functions.
+pub(crate) type Validators = HashMap<String, Validator>;
 
 /// Modules with their own state (globals), on one device or a [`DeviceGroup`](crate::DeviceGroup).
 ///
@@ -28,7 +37,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// may move between threads; sessions run side by side without a lock of ours.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 /// # let vmfb = Compiler::find()?.compile(
 /// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -44,7 +53,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 ///     let run = |mut session: Session, x: f32| {
 ///         let add = session.function("gate.add")?;
 ///         let x = session.device().buffer_view(&[4], &[x; 4])?;
-///         session.call(&add, [(&x).into(), (&x).into()])?.buffer_view(0)?.read::<f32>()
+///         session.call(&add, [&x, &x])?.view(0)?.read::<f32>()
 ///     };
 ///     let (one, other) = (session()?, session()?);
 ///     let threads = [(one, 1.), (other, 2.)].map(|(it, x)| scope.spawn(move || run(it, x)));
@@ -52,7 +61,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 /// })?;
 /// assert_eq!(sums, [[2.; 4], [4.; 4]]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 pub struct Session {
     context: NonNull<sys::iree_vm_context_t>,
@@ -61,6 +70,7 @@ pub struct Session {
     modules: Arc<[Module]>,
     /// Full names of the functions of native modules.
     natives: Vec<String>,
+    validators: Validators,
     canceller: Canceller,
     /// The first of its group. Dropped after `drop` has released the context, which uses it.
     device: Device,
@@ -83,8 +93,35 @@ impl Session {
         device: Device,
     ) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let canceller = Canceller::new();
-        Self { context, number, modules: modules.into(), natives, canceller, device }
+        let (validators, canceller) = (Validators::new(), Canceller::new());
+        Self { context, number, modules: modules.into(), natives, validators, canceller, device }
+    }
+
+    /// A session on `devices` of the module in the `.vmfb` file at `path` alone: for more,
+    /// [`builder`](Self::builder).
+    ///
+    /// ```no_run
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # use iree_rt::{Instance, Session};
+    /// let device = Instance::get()?.device("local-task")?;
+    /// // SAFETY: a file of ours, compiled for this machine.
+    /// let mut session = unsafe { Session::load(&device, "model.vmfb")? };
+    /// # let _ = &mut session;
+    /// # Ok(()) }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Module::from_file`] and
+    /// [`SessionBuilder::build`](crate::SessionBuilder::build).
+    ///
+    /// # Safety
+    /// As [`Module::from_file`].
+    pub unsafe fn load(devices: impl Into<DeviceGroup>, path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        // SAFETY: by the contract of this function.
+        let module = unsafe { Module::from_file(path)? };
+        Self::builder(devices).module(module).build().map_err(|e| e.context(path.display()))
     }
 
     /// The device that it runs on, the first of several.
@@ -97,10 +134,15 @@ impl Session {
         &self.modules
     }
 
-    /// The function of full name `module.function`.
+    /// The function of full name `module.function`. (A form `module.function$async` beside it is the
+    /// same function.)
+    ///
+    /// A program may say which of its arguments' dynamic dimensions are equal, which every call
+    /// checks: see [`Module::from_bytes`](Module::from_bytes).
     ///
     /// # Errors
-    /// [`NotFound`](Code::NotFound); the message lists the functions that there are.
+    /// [`NotFound`](Code::NotFound), and the message lists the functions that there are;
+    /// [`InvalidArgument`](Code::InvalidArgument) for one that says so in a way that cannot be read.
     pub fn function(&self, name: &str) -> Result<Function> {
         let mut raw = sys::iree_vm_function_t::default();
         // SAFETY: the context is live; the text is only read during the call.
@@ -113,38 +155,13 @@ impl Session {
         });
         match found {
             // SAFETY: the context of this session keeps the function's module alive.
-            Ok(()) => Ok(unsafe { Function::new(raw, self.number, self.device.clone()) }),
+            Ok(()) => unsafe { Function::new(raw, self.number, self.device.clone()) },
             Err(error) if error.code() == Code::ResourceExhausted => Err(error),
             Err(_) => Err(Error::new(
                 Code::NotFound,
                 format!("no function `{name}`; this session has {}", self.known()),
             )),
         }
-    }
-
-    /// Makes a [`Call`] of `function`, to be invoked any number of times.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Code::InvalidArgument) when the function is of another session.
-    pub fn prepare(&self, function: &Function) -> Result<Call> {
-        self.check_owner(function)?;
-        Call::new(function.clone())
-    }
-
-    /// Calls `function` with `arguments` and waits for its results.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](Code::InvalidArgument) for arguments of the wrong number, kind, dtype
-    /// or shape; what the function raises.
-    pub fn call(
-        &mut self,
-        function: &Function,
-        arguments: impl IntoIterator<Item = Value>,
-    ) -> Result<Outputs> {
-        let mut call = self.prepare(function)?;
-        call.set_all(arguments)?;
-        call.invoke(self)?;
-        Ok(call.into_outputs())
     }
 
     pub(crate) fn check_owner(&self, function: &Function) -> Result<()> {
@@ -164,16 +181,41 @@ impl Session {
         self.modules.clone()
     }
 
-    /// Calls the function of `outputs`, which is of this session and takes `inputs`.
-    pub(crate) fn invoke(&mut self, inputs: &List, outputs: &mut Outputs) -> Result<()> {
+    /// Takes over what refuses arguments, by functions' full names.
+    ///
+    /// # Errors
+    /// [`NotFound`](Code::NotFound) for one of a function that there is not.
+    pub(crate) fn set_validators(&mut self, validators: Validators) -> Result<()> {
+        for (name, validator) in validators {
+            let function = self.function(&name).map_err(|e| e.context("validating arguments"))?;
+            self.validators.insert(function.name(), validator);
+        }
+        Ok(())
+    }
+
+    /// What refuses arguments of `function`, if anything does.
+    pub(crate) fn validator(&mut self, function: &Function) -> Option<&mut Validator> {
+        if self.validators.is_empty() {
+            return None;
+        }
+        self.validators.get_mut(&function.name())
+    }
+
+    /// Calls `form` of the function of `outputs`, which is of this session and takes `inputs`.
+    pub(crate) fn invoke(
+        &mut self,
+        form: sys::iree_vm_function_t,
+        inputs: &List,
+        outputs: &mut Outputs,
+    ) -> Result<()> {
         self.canceller.check("the session")?;
         self.device.group().enter();
-        // SAFETY: the context is live and exclusively ours for the call; function and lists
-        // belong to it.
+        // SAFETY: the context is live and exclusively ours for the call; form and lists belong to
+        // it.
         check(unsafe {
             sys::iree_vm_invoke(
                 self.context.as_ptr(),
-                outputs.function().raw(),
+                form,
                 sys::IREE_VM_INVOCATION_FLAG_NONE,
                 ptr::null(),
                 inputs.raw(),
@@ -182,7 +224,19 @@ impl Session {
             )
         })
         .and_then(|()| outputs.copy_shared())
-        .map_err(|e| e.context(format!("calling `{}`", outputs.function().name())))
+        .map_err(|e| {
+            let function = outputs.function();
+            let untold = function.arguments().contains(&ValueType::Reference(None));
+            if untold && e.code() == Code::InvalidArgument {
+                // The program checked by itself what it does not tell, and does not know its names.
+                return e.context(format!(
+                    "calling `{}` with {}",
+                    function.name(),
+                    given(inputs, function)
+                ));
+            }
+            e.context(format!("calling `{}`", function.name()))
+        })
     }
 
     #[cfg(feature = "raw")]
@@ -199,6 +253,16 @@ impl Session {
         }
         if names.is_empty() { "none".into() } else { names.join(", ") }
     }
+}
+
+/// The arguments of a call of `function`, for messages.
+fn given(inputs: &List, function: &Function) -> String {
+    let values = inputs.first(function.arguments().len(), function.device()).unwrap_or_default();
+    let arguments = values.iter().enumerate().map(|(index, value)| match value {
+        Value::BufferView(view) => format!("{}: {view:?}", function.argument(index)),
+        value => format!("{}: {}", function.argument(index), value.kind()),
+    });
+    arguments.collect::<Vec<_>>().join(", ")
 }
 
 impl Drop for Session {

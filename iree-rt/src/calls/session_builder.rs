@@ -9,14 +9,16 @@ use iree_sys::allocator::host_allocator;
 use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
 use crate::base::status::check;
-use crate::calls::session::Session;
+use crate::calls::session::{Session, Validators};
 use crate::hal::devices::device::Device;
 use crate::hal::devices::device_group::DeviceGroup;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::host::native::{Native, NativeModule};
+#[cfg(feature = "parameters")]
 use crate::host::parameters::{Load, ParameterIndex, ParameterProvider, Provider, Providers};
 use crate::host::trace::{self, OnTrace};
 use crate::vm::module::{Module, VmModule};
+use crate::vm::value::Value;
 
 /// Collects the modules of a [`Session`], and what else it is made with.
 #[must_use]
@@ -24,8 +26,10 @@ pub struct SessionBuilder {
     /// The first of its group.
     device: Device,
     natives: Vec<Native>,
+    #[cfg(feature = "parameters")]
     parameters: Option<Box<dyn Load>>,
     modules: Vec<Module>,
+    validators: Validators,
     on_trace: Option<OnTrace>,
     trace_execution: bool,
 }
@@ -37,8 +41,10 @@ impl Session {
         SessionBuilder {
             device: Device::of(&devices.into(), 0),
             natives: Vec::new(),
+            #[cfg(feature = "parameters")]
             parameters: None,
             modules: Vec::new(),
+            validators: Validators::new(),
             on_trace: None,
             trace_execution: false,
         }
@@ -49,7 +55,7 @@ impl SessionBuilder {
     /// Adds a module, after those that it imports from.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// let compile = |source: &str| -> iree_rt::Result<Module> {
     ///     let vmfb = Compiler::find()?.compile(source, &CompileOptions::default())?;
@@ -88,7 +94,7 @@ impl SessionBuilder {
     /// let twice = second.typed::<(i32,), i32>("user.twice")?;
     /// assert_eq!(twice.call(&mut second, (1,))?, 2);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     pub fn module(mut self, module: Module) -> Self {
         self.modules.push(module);
@@ -103,17 +109,73 @@ impl SessionBuilder {
 
     /// Answers with the parameters of `index` when programs ask for those of `scope` (empty for
     /// parameters without one). Of several for one scope, the first answers.
+    #[cfg(feature = "parameters")]
     pub fn parameters(self, scope: &str, index: &ParameterIndex) -> Self {
         self.provider(Provider::of_index(scope, index))
     }
 
     /// Has Rust code answer when programs ask for parameters.
+    #[cfg(feature = "parameters")]
     pub fn parameter_provider(self, provider: impl ParameterProvider + 'static) -> Self {
         self.provider(Ok(Provider::of_rust(Box::new(provider))))
     }
 
+    #[cfg(feature = "parameters")]
     fn provider(mut self, provider: Result<Provider>) -> Self {
         self.parameters.get_or_insert_with(|| Box::<Providers>::default()).add(provider);
+        self
+    }
+
+    /// Has `validator` look at the arguments before every call of the function of full name
+    /// `module.function`, in place of an earlier one; its error refuses the call, and is that of the
+    /// call.
+    ///
+    /// It is for what compiled code does not check, and would read or write out of bounds for: see the
+    /// [contract](Module::from_bytes) of loading a module. Calls of any kind are checked, but
+    /// not those of one module of the session by another. Types and shapes are as declared when it
+    /// looks. It may read tensors: a call in flight waits for the fence that it is to wait for before
+    /// its validator runs, so that what it reads is there, and what it reads is what the call gets
+    /// unless somebody writes in between.
+    ///
+    /// ```
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
+    /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
+    /// use iree_rt::{Code, Error, Value};
+    ///
+    /// let vmfb = Compiler::find()?.compile(
+    ///     "module @table {
+    ///        func.func @row(%table: tensor<?xf32>, %at: i32) -> f32 {
+    ///          %index = arith.index_cast %at : i32 to index
+    ///          %0 = tensor.extract %table[%index] : tensor<?xf32>
+    ///          return %0 : f32
+    ///        }
+    ///      }",
+    ///     &CompileOptions::default(),
+    /// )?;
+    /// let device = Instance::get()?.device("local-task")?;
+    /// // SAFETY: compiled just now for the CPU of this machine; the validator keeps `row` inside.
+    /// let module = unsafe { Module::from_bytes(&vmfb)? };
+    /// let mut session = Session::builder(&device)
+    ///     .module(module)
+    ///     .validate("table.row", |arguments| match arguments {
+    ///         [Value::BufferView(table), Value::I32(at)]
+    ///             if (0..table.shape()[0] as i64).contains(&i64::from(*at)) => Ok(()),
+    ///         _ => Err(Error::new(Code::OutOfRange, "no such row")),
+    ///     })
+    ///     .build()?;
+    /// let row = session.function("table.row")?;
+    /// let table = device.buffer_view(&[3], &[1f32, 2., 3.])?;
+    /// assert!(matches!(session.call(&row, (&table, 2))?.get(0)?, Value::F32(3.0)));
+    /// assert_eq!(session.call(&row, (&table, 1 << 20)).unwrap_err().code(), Code::OutOfRange);
+    /// # Ok(()) }
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
+    /// ```
+    pub fn validate(
+        mut self,
+        function: impl Into<String>,
+        validator: impl FnMut(&[Value]) -> Result<()> + Send + 'static,
+    ) -> Self {
+        self.validators.insert(function.into(), Box::new(validator));
         self
     }
 
@@ -125,7 +187,7 @@ impl SessionBuilder {
     /// that of the call.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// let vmfb = Compiler::find()?.compile(
     ///     "module @program {
@@ -149,10 +211,10 @@ impl SessionBuilder {
     ///     })
     ///     .build()?;
     /// let run = session.function("program.run")?;
-    /// session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
+    /// session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?])?;
     /// assert_eq!(traces.try_recv().unwrap(), ("doubled".into(), vec![2., 4.]));
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     pub fn on_trace(
         mut self,
@@ -187,14 +249,16 @@ impl SessionBuilder {
     ///
     /// # Errors
     /// [`AlreadyExists`](Code::AlreadyExists) when two modules have one name;
-    /// [`NotFound`](Code::NotFound) for an import that no module before exports, or a parameter
-    /// that nobody answers for, which the message names; [`Internal`](Code::Internal) for an import
+    /// [`NotFound`](Code::NotFound) for an import that no module before exports, a parameter that
+    /// nobody answers for, or a function that is validated, which the message names; [`Internal`](Code::Internal) for an import
     /// of other types than are exported;
-    /// [`Incompatible`](Code::Incompatible) when an executable does not fit this machine (a CPU
-    /// without the features it was compiled for, or another kind of device) or calls a
+    /// [`Incompatible`](Code::Incompatible) when an executable is for another kind of device or CPU
+    /// (of a CPU's features nothing checks that it has them), or calls a
     /// [`Kernel`](crate::Kernel) that the device was not opened with; what an initializer raises.
     pub fn build(self) -> Result<Session> {
-        let Self { device, natives, parameters, modules, on_trace, trace_execution } = self;
+        #[cfg(feature = "parameters")]
+        let parameters = self.parameters;
+        let Self { device, natives, modules, validators, on_trace, trace_execution, .. } = self;
         check_names(&natives, &modules)?;
         if trace_execution && !cfg!(vm_trace) {
             return Err(Error::new(
@@ -203,10 +267,18 @@ impl SessionBuilder {
                  --vm-trace` makes one that can",
             ));
         }
+        #[cfg(feature = "parameters")]
+        let given = parameters.is_some();
+        #[cfg(not(feature = "parameters"))]
+        let given = false;
+        if !given {
+            check_parameters(&modules)?;
+        }
         let functions = natives.iter().flat_map(Native::functions).collect();
         let instance = Instance::get()?;
         // Compiled modules import from these, which import nothing.
         let mut first = vec![hal_module(instance, &device, on_trace)?];
+        #[cfg(feature = "parameters")]
         if let Some(parameters) = parameters {
             first.push(parameters.module()?);
         }
@@ -236,7 +308,9 @@ impl SessionBuilder {
         .map_err(|e| explain(e, &device))?;
         let context = NonNull::new(context).expect("IREE returned OK with a null context");
         // SAFETY: the context is ours, has these modules, and runs on this device and its group.
-        Ok(unsafe { Session::own(context, modules, functions, device) })
+        let mut session = unsafe { Session::own(context, modules, functions, device) };
+        session.set_validators(validators)?;
+        Ok(session)
     }
 }
 
@@ -290,20 +364,28 @@ fn hal_module(instance: &Instance, device: &Device, on_trace: Option<OnTrace>) -
     Ok(VmModule::own(raw))
 }
 
+/// Whether none of `modules` asks for parameters.
+fn check_parameters(modules: &[Module]) -> Result<()> {
+    for module in modules {
+        if module.takes_parameters()? {
+            let what = if cfg!(feature = "parameters") {
+                "a module takes parameters, and the session was given none"
+            } else {
+                "a module takes parameters, and iree-rt's feature `parameters` is off in this build"
+            };
+            return Err(Error::new(Code::NotFound, format!("loading `{}`: {what}", module.name())));
+        }
+    }
+    Ok(())
+}
+
 fn explain(error: Error, device: &Device) -> Error {
-    let message = error.message();
-    let error = if message.contains("no executable loader registered")
-        || message.contains("required by the module")
-        || message.contains("HAL device")
-        || message.contains("missing CPU features")
-    {
-        error.with_code(Code::Incompatible).context(
-            "the module holds code for another CPU or kind of device; compile it for this one",
-        )
-    } else if message.contains("'io_parameters' not registered") {
-        error.context("a module takes parameters, and the session was given none")
-    } else {
-        error
+    let error = match error.code() {
+        Code::Incompatible => error.context(
+            "the module is for another CPU or kind of device, or for one with other kernels; compile \
+             it for this one",
+        ),
+        _ => error,
     };
     error.context(format!("loading modules on `{}`", device.uri()))
 }

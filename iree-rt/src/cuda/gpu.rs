@@ -3,7 +3,7 @@
 use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
 use crate::cuda::target::Target;
-use crate::hal::cuda::{driver_library, open, uri};
+use crate::hal::cuda::{self, uri};
 use crate::hal::devices::device::Device;
 
 /// Whether devices of CUDA can be looked for: the runtime was built with IREE's CUDA driver, and the
@@ -15,9 +15,9 @@ use crate::hal::devices::device::Device;
 /// says what to do.
 pub fn available() -> Result<()> {
     if !Instance::get()?.drivers()?.iter().any(|driver| driver.name == uri::DRIVER) {
-        return Err(open::not_built());
+        return Err(cuda::not_built());
     }
-    driver_library::library().map(drop)
+    cuda::library().map(|_| ())
 }
 
 /// A GPU that NVIDIA's driver offers. Asking for it makes no device of IREE and takes none of the
@@ -169,20 +169,15 @@ fn bytes(count: u64) -> String {
 
 #[cfg(not(feature = "cuda"))]
 mod driver {
-    use super::{Error, Gpu, Result};
-    use crate::base::error::Code;
+    use super::available;
+    use super::{Gpu, Result};
 
     pub(super) fn all() -> Result<Vec<Gpu>> {
-        Err(without())
+        available().map(|()| Vec::new())
     }
 
     pub(super) fn free_bytes(_: usize) -> Result<u64> {
-        Err(without())
-    }
-
-    fn without() -> Error {
-        let message = "GPUs are not asked for in this build: iree-rt's feature `cuda` is off";
-        Error::new(Code::Unimplemented, message)
+        available().map(|()| 0)
     }
 }
 
@@ -194,7 +189,7 @@ mod driver {
 
     use super::{Gpu, Result};
     use crate::base::error::{Code, Error};
-    use crate::hal::cuda::driver_library::no_library;
+    use crate::hal::cuda::no_library;
 
     /// What cudarc's functions need, as they panic without the library.
     pub(super) fn load() -> Result<()> {

@@ -1,10 +1,11 @@
 //! GPUs of NVIDIA: what is there, what to compile for, and memory shared with `cudarc`.
 //!
-//! A runtime that was made by `cargo xtask fetch-iree --cuda` opens devices of `cuda`; the build and
-//! the machine need no CUDA toolkit, only the machine needs NVIDIA's driver (`libcuda.so`), which is
-//! looked for when a device is asked for. [`Target`], [`Options`] and [`available`] are in every
-//! build; the feature `cuda` adds what [`Gpu`] asks the driver, and the exchange of memory with the
-//! crate `cudarc` (`SharedSlice`, `BufferView::from_cuda`, `BufferView::to_cuda`).
+//! With the feature `cuda`, a runtime that was made by `cargo xtask fetch-iree --cuda` opens devices
+//! of `cuda`; the build and the machine need no CUDA toolkit, only the machine needs NVIDIA's driver
+//! (`libcuda.so`), which is looked for when a device is asked for. The feature also answers what
+//! [`Gpu`] asks the driver, and exchanges memory with the crate `cudarc` 0.19
+//! (`SharedSlice`, `BufferView::from_cuda`, `BufferView::to_cuda`). [`Target`] and [`Options`] are in
+//! every build, and [`available`] says what is missing.
 //!
 //! No GPU has run this yet: what is tested is what works without one.
 

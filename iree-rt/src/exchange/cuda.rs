@@ -1,4 +1,4 @@
-//! Memory of `cudarc` as tensors, and tensors as memory of `cudarc`, without a copy.
+//! Memory of `cudarc` 0.19 as tensors, and tensors as memory of `cudarc`, without a copy.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -13,11 +13,12 @@ use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer::{Buffer, Memory};
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::Element;
+use crate::hal::memory::exclusive::PUT_AWAY;
 
 impl BufferView {
-    /// The elements of `slice` as a tensor of `shape` on `device`, without a copy. The slice (or
-    /// one handle to it: an `Arc<CudaSlice<T>>` will do) lives until the last handle of the tensor
-    /// is gone.
+    /// The elements of `slice`, which is of `cudarc` 0.19, as a tensor of `shape` on `device`,
+    /// without a copy. The slice (or one handle to it: an `Arc<CudaSlice<T>>` will do) lives until
+    /// the last handle of the tensor is gone.
     ///
     /// This waits for what `cudarc` has in flight on the stream of the slice, and for writes on
     /// other streams that it tracks: calls of IREE run in a stream of its own, which nothing orders
@@ -58,7 +59,7 @@ impl BufferView {
         Self::from_buffer(&buffer, 0, shape, T::TYPE)
     }
 
-    /// The elements of this tensor as memory of `cudarc` in `stream`, without a copy.
+    /// The elements of this tensor as memory of `cudarc` 0.19 in `stream`, without a copy.
     ///
     /// The tensor must not be in use by a call in flight. Results of calls lie in pools that IREE
     /// does not export: copy them with [`to_device`](Self::to_device) first, or open the device
@@ -93,7 +94,7 @@ impl BufferView {
 /// The memory of a tensor as a slice of `cudarc`, made by [`BufferView::to_cuda`], which it keeps
 /// alive.
 ///
-/// It goes wherever `cudarc` takes a `&CudaSlice`. What is written through
+/// It goes wherever `cudarc` takes a `&CudaSlice`, and is a handle of the tensor as others are. What is written through
 /// [`as_view_mut`](Self::as_view_mut) the tensor shows once the stream has been synchronised, which
 /// dropping this does too.
 pub struct SharedSlice<T> {
@@ -103,9 +104,14 @@ pub struct SharedSlice<T> {
 }
 
 impl<T> SharedSlice<T> {
-    /// All of it, to write: not while calls use the tensor.
-    pub fn as_view_mut(&mut self) -> CudaViewMut<'_, T> {
-        self.slice.as_view_mut()
+    /// All of it, to write, when nobody else has a handle to the tensor.
+    ///
+    /// # Errors
+    /// [`FailedPrecondition`](Code::FailedPrecondition) when there is
+    /// [another](crate::buffer#who-may-write).
+    pub fn as_view_mut(&mut self) -> Result<CudaViewMut<'_, T>> {
+        self.tensor.exclusive(PUT_AWAY)?;
+        Ok(self.slice.as_view_mut())
     }
 
     /// The tensor.

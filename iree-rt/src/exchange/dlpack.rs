@@ -1,4 +1,5 @@
-//! Tensors from and to DLPack, the exchange format of array libraries (feature `dlpack`).
+//! Tensors from and to DLPack, the exchange format of array libraries, by `dlpark` 0.10 (feature
+//! `dlpack`).
 
 use std::ptr::NonNull;
 
@@ -44,7 +45,7 @@ const TYPES: [(ElementType, DLDataType); 23] = [
 impl BufferView {
     /// This tensor for another library, without a copy: host memory that the managed tensor keeps
     /// alive, in the versioned ABI ([`dlpark::versioned::Dlpack`]) or the legacy one
-    /// ([`dlpark::legacy::Dlpack`]).
+    /// ([`dlpark::legacy::Dlpack`]) of `dlpark` 0.10.
     ///
     /// Integers without a sign of their own go out as signed; for unsigned ones, make a view that
     /// says so: `view.buffer().view(view.shape(), ElementType::UI8)`.
@@ -112,6 +113,8 @@ impl BufferView {
     /// of [`ALIGNMENT`] bytes and the device is of the CPU, and then kept alive until the last
     /// handle is gone; else a copy. Read-only tensors stay read-only.
     ///
+    /// `tensor` is of `dlpark` 0.10.
+    ///
     /// Integers lose their sign, as modules declare them.
     ///
     /// # Errors
@@ -158,7 +161,7 @@ impl BufferView {
             return Err(Error::invalid("a DLPack tensor without data"));
         };
         if !device.is_local() || !(data.as_ptr() as usize).is_multiple_of(ALIGNMENT) {
-            let copy = Buffer::allocate(device, bytes)?;
+            let mut copy = Buffer::allocate(device, bytes)?;
             // SAFETY: by the contract of this function, the data has as many bytes.
             copy.write(0, unsafe { std::slice::from_raw_parts(data.as_ptr(), bytes) })?;
             return copy.view(&shape, ty);

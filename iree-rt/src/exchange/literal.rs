@@ -1,6 +1,7 @@
 //! Literals: tensors on the host, and their text (`2x2xf32=[[1 2][3 4]]`), as IREE's tools write
 //! them.
 
+mod npy;
 mod parse;
 
 use std::fmt;
@@ -13,7 +14,7 @@ use crate::base::status::check;
 use crate::hal::devices::device::Device;
 use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::BufferView;
-use crate::hal::memory::element::ElementType;
+use crate::hal::memory::element::{Element, ElementType};
 
 /// A dense row-major tensor on the host.
 ///
@@ -57,6 +58,14 @@ impl Literal {
         Ok(Self { shape, element_type, bytes })
     }
 
+    /// A tensor of `shape` that holds `elements` in row-major order.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when it would take another number of them.
+    pub fn from_elements<T: Element>(shape: &[usize], elements: &[T]) -> Result<Self> {
+        Self::new(shape.to_vec(), T::TYPE, bytemuck::cast_slice(elements).to_vec())
+    }
+
     /// The tensor that `view` holds now, copied from its device.
     ///
     /// # Errors
@@ -72,7 +81,7 @@ impl Literal {
     /// # Errors
     /// Allocation and transfer errors of the device.
     pub fn to_device(&self, device: &Device) -> Result<BufferView> {
-        let buffer = Buffer::allocate(device, self.bytes.len())?;
+        let mut buffer = Buffer::allocate(device, self.bytes.len())?;
         buffer.write(0, &self.bytes)?;
         BufferView::from_buffer(&buffer, 0, &self.shape, self.element_type)
     }
@@ -123,6 +132,34 @@ impl Literal {
     /// Its elements in row-major order, in the byte order of this machine.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Its elements in row-major order.
+    ///
+    /// ```
+    /// use iree_rt::Literal;
+    ///
+    /// let literal = Literal::from_elements(&[2], &[1f32, 2.])?;
+    /// assert_eq!(literal.elements::<f32>()?, [1., 2.]);
+    /// assert!(literal.elements::<i32>().is_err());
+    /// # Ok::<(), iree_rt::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Code::InvalidArgument) when they are no `T`.
+    pub fn elements<T: Element>(&self) -> Result<Vec<T>> {
+        if !T::reads(self.element_type) {
+            return Err(Error::invalid(format!(
+                "a tensor of {} cannot be used as {}",
+                self.element_type,
+                std::any::type_name::<T>()
+            )));
+        }
+        let element = |bytes| bytemuck::checked::try_pod_read_unaligned(bytes);
+        let elements = self.bytes.chunks_exact(size_of::<T>()).map(element);
+        elements.collect::<Result<_, _>>().map_err(|error| {
+            Error::invalid(format!("not every element is {}: {error}", std::any::type_name::<T>()))
+        })
     }
 
     /// The text of element `index`, counted in row-major order, as IREE writes it: `1.5`, `-3`,

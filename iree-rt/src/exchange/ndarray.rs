@@ -1,4 +1,4 @@
-//! Tensors from and to `ndarray` arrays (feature `ndarray`).
+//! Tensors from and to arrays of `ndarray` 0.17 (feature `ndarray`).
 
 use ndarray::{ArrayD, ArrayRef, Dimension, IxDyn};
 
@@ -8,7 +8,8 @@ use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::Element;
 
 impl BufferView {
-    /// A tensor in new memory of `device`, holding a copy of `array`, whatever its layout is.
+    /// A tensor in new memory of `device`, holding a copy of `array` (of `ndarray` 0.17), whatever
+    /// its layout is.
     ///
     /// ```
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
@@ -43,7 +44,7 @@ impl BufferView {
         }
     }
 
-    /// A copy of all elements as an array of the same shape.
+    /// A copy of all elements as an array of `ndarray` 0.17, of the same shape.
     ///
     /// # Errors
     /// As [`read`](Self::read).

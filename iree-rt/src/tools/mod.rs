@@ -1,3 +1,4 @@
 //! What makes programs.
 
+#[cfg(feature = "compiler")]
 pub(crate) mod compiler;

@@ -1,4 +1,5 @@
-//! VM lists: how arguments go in and results come out, and lists among them.
+//! VM lists: how arguments go in and results come out, lists among them, and what values are to the
+//! VM.
 
 use std::ptr;
 
@@ -8,9 +9,10 @@ use iree_sys::allocator::host_allocator;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
 use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::sync::fence::Fence;
-use crate::vm::reference::RawReference;
+use crate::vm::reference::{RawReference, Reference};
 use crate::vm::value::Value;
 
 /// Lists within lists that are followed; a list that contains itself has no end.
@@ -123,17 +125,22 @@ impl List {
         check(unsafe { sys::iree_vm_list_set_fence_retain(self.raw(), index, fence.raw()) })
     }
 
-    /// Another list of the same values.
-    pub(crate) fn copy(&self) -> Result<Self> {
-        let copy = Self::nulls(self.len())?;
-        // SAFETY: both lists are live and of this length.
-        check(unsafe { sys::iree_vm_list_copy(self.raw(), 0, copy.raw(), 0, self.len()) })?;
+    /// Another list of the first `count` values, with as many nulls behind them as make `length`.
+    pub(crate) fn copy(&self, count: usize, length: usize) -> Result<Self> {
+        let copy = Self::nulls(length)?;
+        // SAFETY: both lists are live, and IREE checks the range.
+        check(unsafe { sys::iree_vm_list_copy(self.raw(), 0, copy.raw(), 0, count) })?;
         Ok(copy)
     }
 
     /// Entry `index`, which is of `device` if it is of any.
     pub(crate) fn get(&self, index: usize, device: &Device) -> Result<Value> {
         self.get_nested(index, device, MOST_NESTED)
+    }
+
+    /// The first `count` entries.
+    pub(crate) fn first(&self, count: usize, device: &Device) -> Result<Vec<Value>> {
+        (0..count).map(|index| self.get(index, device)).collect()
     }
 
     /// All entries.
@@ -182,4 +189,82 @@ fn too_deep() -> Error {
         Code::InvalidArgument,
         format!("lists are nested more than {MOST_NESTED} deep, or one contains itself"),
     )
+}
+
+impl RawReference {
+    /// What `value` is to the VM; `None` for a scalar, which is no reference.
+    pub(crate) fn of(value: &Value) -> Result<Option<Self>> {
+        // SAFETY: all of them are live, and counted once more for the reference that is made;
+        // their types are registered as long as there is an instance.
+        let raw = unsafe {
+            match value {
+                Value::BufferView(view) => sys::iree_hal_buffer_view_retain_ref(view.raw()),
+                Value::Buffer(buffer) => sys::iree_hal_buffer_retain_ref(buffer.raw()),
+                Value::Reference(reference) => {
+                    return Ok(Some(Self::retain(reference.raw().raw())));
+                }
+                Value::List(values) => return List::of(values).map(|list| Some(list.into_raw())),
+                Value::Bytes(bytes) => new_bytes(bytes)?,
+                Value::Null => sys::iree_vm_ref_null(),
+                Value::I32(_) | Value::I64(_) | Value::F32(_) | Value::F64(_) => return Ok(None),
+            }
+        };
+        // SAFETY: counted just now.
+        Ok(Some(unsafe { Self::own(raw) }))
+    }
+
+    /// What it refers to; lists and bytes are copied.
+    ///
+    /// # Safety
+    /// It is of `device`, and nothing else uses a list or bytes behind it meanwhile.
+    pub(crate) unsafe fn into_value(self, device: &Device) -> Result<Value> {
+        let (ptr, type_) = (self.raw().ptr, self.raw().type_);
+        if ptr.is_null() {
+            return Ok(Value::Null);
+        }
+        // SAFETY: the type tells what the pointer is to, and our count keeps it; handles made of
+        // it take that count over.
+        unsafe {
+            if type_ == sys::iree_hal_buffer_view_registration {
+                return Ok(BufferView::own(self.into_raw().ptr.cast(), device).into());
+            }
+            if type_ == sys::iree_hal_buffer_registration {
+                return Ok(Buffer::own(self.into_raw().ptr.cast(), device).into());
+            }
+            if type_ == sys::iree_vm_list_registration {
+                return Ok(Value::List(List::own(self).values(device)?));
+            }
+            if type_ == sys::iree_vm_buffer_registration {
+                let span = sys::iree_vm_buffer_const_contents(ptr.cast());
+                let bytes = match span.data_length {
+                    0 => &[],
+                    length => std::slice::from_raw_parts(span.data, length),
+                };
+                return Ok(Value::Bytes(bytes.to_vec()));
+            }
+        }
+        Ok(Value::Reference(Reference::own(self, device)))
+    }
+}
+
+/// A `!util.buffer` that holds a copy of `bytes`.
+fn new_bytes(bytes: &[u8]) -> Result<sys::iree_vm_ref_t> {
+    /// What compiled code may expect of such a buffer, bytes.
+    const ALIGNMENT: usize = 16;
+    let access = sys::IREE_VM_BUFFER_ACCESS_MUTABLE | sys::IREE_VM_BUFFER_ACCESS_ORIGIN_HOST;
+    let mut buffer = std::ptr::null_mut();
+    // SAFETY: plain creation into a valid out pointer; the buffer has room for the bytes, and
+    // its only count becomes the reference.
+    unsafe {
+        check(sys::iree_vm_buffer_create(
+            access as _,
+            bytes.len(),
+            ALIGNMENT,
+            host_allocator(),
+            &mut buffer,
+        ))?;
+        let to = sys::iree_vm_buffer_data(buffer);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        Ok(sys::iree_vm_buffer_move_ref(buffer))
+    }
 }

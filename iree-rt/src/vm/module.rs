@@ -60,13 +60,19 @@ impl Module {
     /// The file's, and those of [`from_bytes`](Self::from_bytes); the message names the file.
     ///
     /// # Safety
-    /// As [`from_bytes`](Self::from_bytes); and the file is not changed or truncated while the
-    /// module or a session of it lives.
+    /// As [`from_bytes`](Self::from_bytes); and the file is not changed or truncated while
+    /// the module or a session of it lives.
     pub unsafe fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let load = || {
             let file = File::open(path)?;
-            if file.metadata()?.len() == 0 {
+            let metadata = file.metadata()?;
+            if metadata.is_dir() {
+                return Err(Error::invalid(
+                    "a folder, not an IREE module (.vmfb): give the file that the compiler wrote",
+                ));
+            }
+            if metadata.len() == 0 {
                 return Err(Error::invalid("the file is empty, not an IREE module (.vmfb)"));
             }
             // SAFETY: nobody changes the file (by the contract of this function).
@@ -79,16 +85,52 @@ impl Module {
 
     /// Loads a module from the bytes of a `.vmfb`, which are copied to aligned memory.
     ///
+    /// # What a program says of its arguments
+    ///
+    /// Compiled code does not check that dynamic dimensions fit together. A function may say which
+    /// are equal, and every call of it is checked for that, and refused with an error that names the
+    /// arguments and their extents:
+    ///
+    /// ```mlir
+    /// func.func @add(%a: tensor<?x4xf32> {iree.abi.name = "left"}, %b: tensor<?xf32>)
+    ///     -> tensor<?x4xf32> attributes {iree.reflection = {"iree_rt.shapes" = "n, 4; n"}}
+    /// ```
+    ///
+    /// Arguments are separated by `;`, dimensions by `,`: a name (equal wherever it stands), a number,
+    /// or `?`. An argument of which nothing is said is left empty. Nothing puts this in by itself: it is
+    /// added to the MLIR before it is compiled, to what IREE's importer of ONNX writes just as well.
+    /// (JAX's export with symbolic shapes names them only in messages of `@shape_assertion` calls,
+    /// which IREE 3.13 drops, checks and all.) What else must hold, an index in its range for example,
+    /// [`SessionBuilder::validate`](crate::SessionBuilder::validate) checks.
+    ///
+    /// # Versions
+    ///
+    /// A `.vmfb` does not say which IREE compiled it, only which bytecode it has: 17.0 in IREE 3.12
+    /// and 3.13. Other bytecode is refused here. A module of another IREE with the same bytecode
+    /// loads; whether it does what it should is for who loads it to know.
+    ///
     /// # Errors
     /// [`InvalidArgument`](Code::InvalidArgument) for bytes that are no module, or a damaged
-    /// one; [`Incompatible`](Code::Incompatible) for a module of another IREE version.
+    /// one; [`Incompatible`](Code::Incompatible) for bytecode of another version.
     ///
     /// # Safety
     /// A module is native code that will run in this process, and its bytecode is only partly
-    /// verified: the bytes come from a compiler that the caller trusts, for a CPU or GPU of the
-    /// features of this one, and do not write to arguments that are read-only. It calls each
-    /// [`Kernel`](crate::Kernel) of its devices with the arguments that the kernel declares and
-    /// expects.
+    /// verified. Who loads it vouches for this:
+    ///
+    /// - The bytes come from a compiler that the caller trusts, of the version of IREE that this
+    ///   crate is made for ([`IREE_VERSION`](crate::IREE_VERSION)) or one whose modules it is known to
+    ///   run, for a CPU or GPU of the features of this one.
+    /// - The code is memory-safe for all arguments of its declared types, whatever their values and
+    ///   dynamic extents, in whatever order its functions are called: what safe code may pass. IREE's
+    ///   compiler does not see to that. Tensors whose dynamic extents have to be equal, an index that
+    ///   has to be inside a tensor, a slice that has to fit: code reads and writes out of bounds where
+    ///   they are not. A program of which it is not so is only put into sessions that refuse such
+    ///   arguments, by what it says of them (above) or a
+    ///   [validator](crate::SessionBuilder::validate), or is kept from safe code that would pass them.
+    /// - It does not write to arguments that are read-only, and to others in place only where it was
+    ///   compiled to: such a write is part of the call, and nobody may use that memory meanwhile.
+    /// - It calls each [`Kernel`](crate::Kernel) of its devices with the arguments that the kernel
+    ///   declares and expects.
     pub unsafe fn from_bytes(bytes: &[u8]) -> Result<Self> {
         if bytes.is_empty() {
             return Err(Error::invalid("no bytes: not an IREE module (.vmfb)"));
@@ -123,8 +165,8 @@ impl Module {
         });
         if let Err(error) = created {
             // SAFETY: a failed creation leaves the archive to us.
-            drop(unsafe { Box::from_raw(owner) });
-            return Err(explain(error));
+            let archive = unsafe { Box::from_raw(owner) };
+            return Err(explain(error, &archive));
         }
         let raw = NonNull::new(raw).expect("IREE returned OK with a null module");
         Ok(Self(Arc::new(Inner { raw })))
@@ -136,10 +178,11 @@ impl Module {
         unsafe { text(sys::iree_vm_module_name(self.raw())) }
     }
 
-    /// The functions that it exports, in the order of the file.
+    /// The functions that it exports, in the order of the file. Two forms of one function, `f` and
+    /// `f$async`, are one that may be called [either way](FunctionInfo::coarse_fences).
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Module, ScalarType, ValueType};
     /// let vmfb = Compiler::find()?.compile(
     ///     "module @gate { func.func @scale(%a: tensor<?x4xf32>, %by: i32) -> i32 {
@@ -154,15 +197,16 @@ impl Module {
     /// assert_eq!(scale.signature.arguments[1], ValueType::Scalar(ScalarType::I32));
     /// assert!(scale.declaration.contains("@scale")); // the compiler's `iree.abi.declaration`
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
     /// ```
     ///
     /// # Errors
-    /// When IREE cannot read its own table.
+    /// [`InvalidArgument`](Code::InvalidArgument) when what a function says of its arguments cannot
+    /// be read.
     pub fn functions(&self) -> Result<Vec<FunctionInfo>> {
         // SAFETY: the module is live.
         let count = unsafe { sys::iree_vm_module_signature(self.raw()) }.export_function_count;
-        let mut functions = Vec::new();
+        let mut functions: Vec<FunctionInfo> = Vec::new();
         for ordinal in 0..count {
             let mut raw = sys::iree_vm_function_t::default();
             // SAFETY: the module is live and the ordinal inside.
@@ -175,12 +219,35 @@ impl Module {
                 )
             })?;
             // SAFETY: the function is of this live module.
-            let info = unsafe { FunctionInfo::of(&raw) };
+            let info = unsafe { FunctionInfo::of(&raw)? };
             if !info.name.starts_with("__") {
                 functions.push(info);
             }
         }
+        let of_plain =
+            |info: &FunctionInfo| functions.iter().position(|plain| info.is_async_form_of(plain));
+        let paired: Vec<_> = functions.iter().map(of_plain).collect();
+        for &plain in paired.iter().flatten() {
+            functions[plain].coarse_fences = true;
+        }
+        let mut paired = paired.iter();
+        functions.retain(|_| paired.next().is_none_or(Option::is_none));
         Ok(functions)
+    }
+
+    /// Whether it asks for parameters, which its sessions have to be given
+    /// ([`SessionBuilder::parameters`](crate::SessionBuilder::parameters)).
+    ///
+    /// # Errors
+    /// When IREE cannot read its own table.
+    pub fn takes_parameters(&self) -> Result<bool> {
+        let mut takes = false;
+        // SAFETY: the module is live; the callback gets the flag during the call only.
+        check(unsafe {
+            let takes = (&raw mut takes).cast();
+            sys::iree_vm_module_enumerate_dependencies(self.raw(), Some(note_parameters), takes)
+        })?;
+        Ok(takes)
     }
 
     pub(crate) fn raw(&self) -> *mut sys::iree_vm_module_t {
@@ -229,12 +296,59 @@ fn check_archive(bytes: &[u8]) -> Result<()> {
     )))
 }
 
-fn explain(error: Error) -> Error {
-    if error.message().contains("version") {
-        return error.with_code(Code::Incompatible).context(format!(
-            "the module was compiled by another version of IREE than this runtime ({})",
-            sys::IREE_VERSION
-        ));
+/// Sets the flag `takes` when a module cannot do without the one that answers for parameters.
+unsafe extern "C" fn note_parameters(
+    takes: *mut c_void,
+    dependency: *const sys::iree_vm_module_dependency_t,
+) -> sys::iree_status_t {
+    // SAFETY: IREE passes on the flag, and a live dependency.
+    unsafe {
+        let optional = (*dependency).flags & sys::IREE_VM_MODULE_DEPENDENCY_FLAG_OPTIONAL != 0;
+        if !optional && text((*dependency).name) == "io_parameters" {
+            *takes.cast::<bool>() = true;
+        }
     }
-    error.context("the module is damaged or truncated")
+    sys::iree_status_from_code(sys::IREE_STATUS_OK)
+}
+
+/// Major and minor version of the bytecode that this runtime runs
+/// (`IREE_VM_BYTECODE_VERSION_MAJOR`); lower minor versions, too.
+const BYTECODE: (u16, u16) = (17, 0);
+
+fn explain(error: Error, archive: &[u8]) -> Error {
+    match bytecode_version(archive) {
+        Some((major, minor)) if major != BYTECODE.0 || minor > BYTECODE.1 => {
+            error.with_code(Code::Incompatible).context(format!(
+                "the module was compiled by another version of IREE: it has bytecode {major}.{minor}, \
+                 and this runtime ({}) runs {}.{}",
+                sys::IREE_VERSION,
+                BYTECODE.0,
+                BYTECODE.1
+            ))
+        }
+        _ => error.context("the module is damaged or truncated"),
+    }
+}
+
+/// The version of the bytecode in a module that may be damaged: a field of the FlatBuffer's root
+/// (`bytecode_module_def.fbs`). IREE's status tells it in words only.
+fn bytecode_version(archive: &[u8]) -> Option<(u16, u16)> {
+    const FIELD: usize = 13;
+    let u16_at = |at: usize| Some(u16::from_le_bytes(*archive.get(at..)?.first_chunk()?));
+    let u32_at = |at: usize| Some(u32::from_le_bytes(*archive.get(at..)?.first_chunk()?));
+    // A zip has it as its first file, behind a header, a name and an extra field.
+    let start = match archive.starts_with(b"PK") {
+        true => 30 + usize::from(u16_at(26)?) + usize::from(u16_at(28)?),
+        false => 0,
+    };
+    let prefixed = archive.get(start + 8..start + 12)? == b"IREE";
+    let root = start + if prefixed { 4 } else { 0 };
+    let table = root.checked_add(u32_at(root)? as usize)?;
+    let vtable = table.checked_add_signed(-(u32_at(table)? as i32 as isize))?;
+    let slot = 4 + 2 * FIELD;
+    if usize::from(u16_at(vtable)?) < slot + 2 {
+        return None;
+    }
+    let version = u32_at(table.checked_add(u16_at(vtable.checked_add(slot)?)?.into())?)?;
+    Some(((version >> 16) as u16, version as u16))
 }

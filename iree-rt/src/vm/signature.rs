@@ -23,8 +23,9 @@ pub enum ValueType {
     List(Option<Box<ValueType>>),
     /// Bytes of the host.
     Bytes,
-    /// Something passed by reference of which the module tells no more.
-    Reference(String),
+    /// Something else that is passed by reference, as MLIR names it. Without a name, the module does
+    /// not say what: a tensor, mostly (IREE's importers of ONNX and PyTorch programs leave none).
+    Reference(Option<String>),
 }
 
 /// The type of a scalar argument or result.
@@ -82,7 +83,7 @@ impl fmt::Display for ValueType {
             Self::List(Some(element)) => write!(f, "!util.list<{element}>"),
             Self::List(None) => f.write_str("!util.list<?>"),
             Self::Bytes => f.write_str("!util.buffer"),
-            Self::Reference(name) => f.write_str(name),
+            Self::Reference(name) => f.write_str(name.as_deref().unwrap_or("ref")),
         }
     }
 }
@@ -95,6 +96,8 @@ pub struct Signature {
     pub arguments: Vec<ValueType>,
     /// Types of the results, in order.
     pub results: Vec<ValueType>,
+    /// Names of the arguments that have one (`iree.abi.name`), in order.
+    pub argument_names: Vec<Option<String>>,
 }
 
 impl Signature {
@@ -106,21 +109,34 @@ impl Signature {
             .unwrap_or(calling_convention)
             .split_once('_')
             .unwrap_or((calling_convention.strip_prefix('0').unwrap_or(""), ""));
-        let mut signature = Self { arguments: by_letter(arguments), results: by_letter(results) };
+        let mut signature = Self::of(by_letter(arguments), by_letter(results));
         if let Some((arguments, results)) = split_declaration(declaration) {
+            if arguments.len() == signature.arguments.len() {
+                signature.argument_names =
+                    arguments.iter().enumerate().map(|(at, it)| it.chosen_name(at)).collect();
+            }
             refine(&mut signature.arguments, &arguments);
             refine(&mut signature.results, &results);
         }
         signature
     }
+
+    /// Of arguments without names.
+    pub(crate) fn of(arguments: Vec<ValueType>, results: Vec<ValueType>) -> Self {
+        let argument_names = vec![None; arguments.len()];
+        Self { arguments, results, argument_names }
+    }
 }
 
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let join = |types: &[ValueType]| {
-            types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        let argument = |(at, ty): (usize, &ValueType)| match self.argument_names.get(at) {
+            Some(Some(name)) => format!("{name}: {ty}"),
+            _ => ty.to_string(),
         };
-        write!(f, "({}) -> ({})", join(&self.arguments), join(&self.results))
+        let arguments: Vec<_> = self.arguments.iter().enumerate().map(argument).collect();
+        let results: Vec<_> = self.results.iter().map(ToString::to_string).collect();
+        write!(f, "({}) -> ({})", arguments.join(", "), results.join(", "))
     }
 }
 
@@ -133,20 +149,20 @@ fn by_letter(letters: &str) -> Vec<ValueType> {
             'I' => ValueType::Scalar(ScalarType::I64),
             'f' => ValueType::Scalar(ScalarType::F32),
             'F' => ValueType::Scalar(ScalarType::F64),
-            'r' => ValueType::Reference("ref".into()),
-            other => ValueType::Reference(format!("calling convention `{other}`")),
+            'r' => ValueType::Reference(None),
+            other => ValueType::Reference(Some(format!("calling convention `{other}`"))),
         })
         .collect()
 }
 
 /// Replaces what is only known as a reference; the calling convention decides on scalars.
-fn refine(types: &mut [ValueType], declared: &[&str]) {
+fn refine(types: &mut [ValueType], declared: &[Declared<'_>]) {
     if types.len() != declared.len() {
         return;
     }
-    for (ty, text) in types.iter_mut().zip(declared) {
+    for (ty, declared) in types.iter_mut().zip(declared) {
         if matches!(ty, ValueType::Reference(_)) {
-            *ty = parse_reference(text);
+            *ty = parse_reference(declared.ty);
         }
     }
 }
@@ -162,7 +178,7 @@ fn parse_reference(text: &str) -> ValueType {
     match text {
         "!hal.buffer_view" => ValueType::BufferView,
         "!util.buffer" => ValueType::Bytes,
-        _ => ValueType::Reference(text.to_owned()),
+        _ => ValueType::Reference(Some(text.to_owned())),
     }
 }
 
@@ -195,6 +211,8 @@ fn parse_tensor(text: &str) -> Option<ValueType> {
         rest = tail;
     }
     let name = match rest {
+        "si2" | "ui2" => "i2",
+        "si4" | "ui4" => "i4",
         "si8" | "ui8" => "i8",
         "si16" | "ui16" => "i16",
         "si32" | "ui32" => "i32",
@@ -204,8 +222,21 @@ fn parse_tensor(text: &str) -> Option<ValueType> {
     Some(ValueType::Tensor { shape, element_type: ElementType::parse(name)? })
 }
 
-/// The argument and result types of `sync func @f(%a: tensor<4xf32>) -> (%r: tensor<4xf32>)`.
-fn split_declaration(text: &str) -> Option<(Vec<&str>, Vec<&str>)> {
+/// An argument or result in a declaration.
+struct Declared<'a> {
+    name: Option<&'a str>,
+    ty: &'a str,
+}
+
+impl Declared<'_> {
+    /// The name of argument `at`, unless it is the one that the compiler gives to those without.
+    fn chosen_name(&self, at: usize) -> Option<String> {
+        self.name.filter(|&name| name != format!("input{at}")).map(str::to_owned)
+    }
+}
+
+/// The arguments and results of `sync func @f(%a: tensor<4xf32>) -> (%r: tensor<4xf32>)`.
+fn split_declaration(text: &str) -> Option<(Vec<Declared<'_>>, Vec<Declared<'_>>)> {
     let open = text.find('(')?;
     let close = open + matching(&text[open..])?;
     let results = text[close + 1..].trim().strip_prefix("->")?.trim();
@@ -213,7 +244,7 @@ fn split_declaration(text: &str) -> Option<(Vec<&str>, Vec<&str>)> {
         Some(inner) => &inner[..matching(results)? - 1],
         None => results,
     };
-    Some((types(&text[open + 1..close]), types(results)))
+    Some((declared(&text[open + 1..close]), declared(results)))
 }
 
 /// Where the parenthesis that opens `text` closes.
@@ -232,8 +263,8 @@ fn matching(text: &str) -> Option<usize> {
     None
 }
 
-/// The types of a list `%name: type {attributes}, ...`, split at commas outside brackets.
-fn types(list: &str) -> Vec<&str> {
+/// What is in a list `%name: type {attributes}, ...`, split at commas outside brackets.
+fn declared(list: &str) -> Vec<Declared<'_>> {
     let mut parts = Vec::new();
     let (mut depth, mut start) = (0i32, 0);
     for (at, byte) in list.bytes().enumerate() {
@@ -255,10 +286,10 @@ fn types(list: &str) -> Vec<&str> {
         .map(str::trim)
         .filter(|part| !part.is_empty())
         .map(|part| match part.strip_prefix('%').and_then(|named| named.split_once(':')) {
-            Some((_, ty)) => ty.trim(),
-            None => part,
+            Some((name, ty)) => (Some(name.trim()), ty.trim()),
+            None => (None, part),
         })
-        .map(|ty| ty.split(" {").next().unwrap_or(ty).trim())
+        .map(|(name, ty)| Declared { name, ty: ty.split(" {").next().unwrap_or(ty).trim() })
         .collect()
 }
 
@@ -310,12 +341,25 @@ mod tests {
     }
 
     #[test]
+    fn arguments_have_the_names_that_were_chosen() {
+        let signature = Signature::new(
+            "0rir_r",
+            "sync func @f(%left: tensor<?xf32> {iree.abi.name = \"left\"}, %input1: i32, %input0: \
+             tensor<?xf32>) -> (%output0: tensor<?xf32>)",
+        );
+        let names: Vec<_> = signature.argument_names.iter().map(Option::as_deref).collect();
+        assert_eq!(names, [Some("left"), None, Some("input0")]);
+        assert_eq!(signature.arguments[0], tensor(&[None], ElementType::F32));
+        assert_eq!(Signature::new("0rr_v", "").argument_names, [None, None]);
+    }
+
+    #[test]
     fn without_declaration_the_calling_convention_counts() {
         let signature = Signature::new("0rfF_v", "");
         assert_eq!(signature.arguments.len(), 3);
         assert_eq!(signature.arguments[1], ValueType::Scalar(ScalarType::F32));
         assert!(signature.results.is_empty());
         assert!(Signature::new("0v_v", "garbage ) -> (").arguments.is_empty());
-        assert_eq!(Signature::new("0r", "").arguments.len(), 1);
+        assert_eq!(Signature::new("0r", "").arguments, [ValueType::Reference(None)]);
     }
 }

@@ -81,8 +81,8 @@ impl<T: Element> Typed for Tensor<T> {
     fn check(ty: &ValueType) -> Result<()> {
         let declared: Option<ElementType> = match ty {
             ValueType::Tensor { element_type, .. } => Some(*element_type),
-            // What a buffer view holds shows when it is there.
-            ValueType::BufferView => return Ok(()),
+            // What a buffer view holds, or a reference is to, shows when it is there.
+            ValueType::BufferView | ValueType::Reference(None) => return Ok(()),
             _ => None,
         };
         match declared {
@@ -107,7 +107,7 @@ impl Typed for BufferView {
 
     fn check(ty: &ValueType) -> Result<()> {
         match ty {
-            ValueType::Tensor { .. } | ValueType::BufferView => Ok(()),
+            ValueType::Tensor { .. } | ValueType::BufferView | ValueType::Reference(None) => Ok(()),
             _ => Err(wrong(ty, "a tensor")),
         }
     }
@@ -163,7 +163,7 @@ impl<T: Typed> Typed for Vec<T> {
 
     fn check(ty: &ValueType) -> Result<()> {
         match ty {
-            ValueType::List(None) => Ok(()),
+            ValueType::List(None) | ValueType::Reference(None) => Ok(()),
             ValueType::List(Some(element)) => T::check(element).map_err(|e| e.context("entries")),
             _ => Err(wrong(ty, "a list")),
         }
@@ -193,7 +193,10 @@ impl Typed for Vec<u8> {
     }
 
     fn check(ty: &ValueType) -> Result<()> {
-        if *ty == ValueType::Bytes { Ok(()) } else { Err(wrong(ty, "bytes")) }
+        match ty {
+            ValueType::Bytes | ValueType::Reference(None) => Ok(()),
+            _ => Err(wrong(ty, "bytes")),
+        }
     }
 
     fn into_value(self) -> Value {
@@ -230,7 +233,7 @@ impl Typed for String {
 
 impl Typed for Reference {
     fn declared() -> ValueType {
-        ValueType::Reference("!util.object".into())
+        ValueType::Reference(Some("!util.object".into()))
     }
 
     fn check(ty: &ValueType) -> Result<()> {
@@ -256,7 +259,7 @@ impl Typed for Reference {
 /// included; a `Vec` of it is a list of anything.
 impl Typed for Value {
     fn declared() -> ValueType {
-        ValueType::Reference("!util.object".into())
+        ValueType::Reference(Some("!util.object".into()))
     }
 
     fn declared_entry() -> Option<ValueType> {

@@ -15,7 +15,7 @@ use crate::vm::signature::ScalarType;
 /// here. Integers narrower than 32 bits, and truth values, are passed as 32-bit ones.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Value};
 /// let vmfb = Compiler::find()?.compile(
 ///     "module @program {
@@ -33,7 +33,7 @@ use crate::vm::signature::ScalarType;
 /// let mut session = Session::builder(&device).module(program).build()?;
 /// let first = session.function("program.first")?;
 /// let list = vec![Value::from(7), Value::from("text"), vec![Value::from(0.5f64)].into()];
-/// let out = session.call(&first, [list.into()])?;
+/// let out = session.call(&first, (list,))?;
 /// assert!(matches!(out.get(0)?, Value::I32(7)));
 /// let Value::List(same) = out.get(1)? else { panic!("no list") };
 /// assert!(matches!(&same[1], Value::Bytes(text) if text == b"text"));
@@ -42,7 +42,7 @@ use crate::vm::signature::ScalarType;
 /// let first = session.typed::<(Vec<i32>,), (i32, Vec<i32>)>("program.first")?;
 /// assert_eq!(first.call(&mut session, (vec![1, 2],))?, (1, vec![1, 2]));
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]

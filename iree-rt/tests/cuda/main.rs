@@ -61,6 +61,7 @@ fn why_not() -> Option<Error> {
     let error = cuda::available().err()?;
     let drivers = Instance::get().unwrap().drivers().unwrap();
     let (code, advice) = match drivers.iter().any(|driver| driver.name == "cuda") {
+        _ if !cfg!(feature = "cuda") => (Code::Unimplemented, "feature `cuda`"),
         true => (Code::Unavailable, "libcuda.so"),
         false => (Code::NotFound, "`cargo xtask fetch-iree --cuda`"),
     };
@@ -107,12 +108,14 @@ fn options_are_for_the_devices_that_have_them() {
         }
     }
     let plain = DeviceOptions::default;
-    let nothing = Kernel::new(0, 0, |_| Ok(()));
+    // SAFETY: never called.
+    let nothing = unsafe { Kernel::new(0, 0, |_| Ok(())) };
     let file = std::env::temp_dir().join("never-made.ireeprof");
     for options in [
         plain().threads(1),
         plain().cpus(vec![0]),
         plain().kernels(Kernels::new().with("never_called", nothing)),
+        #[cfg(feature = "profile")]
         plain().profile(file.clone()),
     ] {
         let error = instance.device_with("cuda", &options).unwrap_err();

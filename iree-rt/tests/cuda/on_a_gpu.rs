@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
-use iree_rt::ALIGNMENT;
+use iree_rt::buffer::ALIGNMENT;
 use iree_rt::cuda::{Gpu, Options, SharedSlice};
 use iree_rt::{
     Buffer, BufferView, Code, Device, DeviceOptions, ElementType, Instance, Memory, Session,
@@ -31,7 +31,7 @@ fn session(device: &Device) -> Session {
 
 fn add(session: &mut Session, a: &BufferView, b: &BufferView) -> BufferView {
     let add = session.function("gate.add").unwrap();
-    session.call(&add, [a.into(), b.into()]).unwrap().buffer_view(0).unwrap()
+    session.call(&add, (a, b)).unwrap().view(0).unwrap()
 }
 
 #[test]
@@ -81,9 +81,9 @@ fn calls_run() {
     let sum = add(&mut session, &a, &a);
     assert_eq!(add(&mut session, &sum, &a).read::<f32>().unwrap(), [3., 6., 9., 12.]);
     let numbers: Vec<f32> = (0..100_000).map(|number| number as f32).collect();
-    let view = device.buffer_view(&[numbers.len()], &numbers).unwrap();
+    let mut view = device.buffer_view(&[numbers.len()], &numbers).unwrap();
     assert_eq!(view.to_device(&device).unwrap().read::<f32>().unwrap(), numbers);
-    view.buffer().fill(0..8, 0u8).unwrap();
+    view.write(0, &[0f32; 2]).unwrap();
     assert_eq!(view.read_range::<f32>(1..3).unwrap(), [0., 2.]);
     device.trim().unwrap();
 }
@@ -98,12 +98,12 @@ fn calls_in_flight_follow_each_other() {
     let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
     let add = session.function("gate.add").unwrap();
     let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
-    let first = session.call_async(&add, [(&a).into(), (&a).into()], None).unwrap();
+    let first = session.call_async(&add, [&a, &a], None).unwrap();
     let sum = first.early(0).unwrap();
-    let second = session.call_async(&add, [sum, (&a).into()], Some(first.fence())).unwrap();
+    let second = session.call_async(&add, (sum, &a), Some(first.fence())).unwrap();
     drop((a, first));
     let out = pollster::block_on(second).unwrap();
-    assert_eq!(out.buffer_view(0).unwrap().read::<f32>().unwrap(), [3., 6., 9., 12.]);
+    assert_eq!(out.view(0).unwrap().read::<f32>().unwrap(), [3., 6., 9., 12.]);
 }
 
 #[test]
@@ -123,6 +123,20 @@ fn any_thread_may_use_and_drop_anything() {
     thread::spawn(move || drop(large)).join().unwrap();
     let after = Gpu::of(&device).unwrap().unwrap().free_bytes().unwrap();
     assert!(before - after < 64 << 20, "a thread that only drops frees nothing");
+    // What a call holds goes with it.
+    let mut again = self::session(&device);
+    let free = || Gpu::of(&device).unwrap().unwrap().free_bytes().unwrap();
+    let before = free();
+    let mut call = again.prepare(&again.function("gate.add").unwrap()).unwrap();
+    call.set(0, device.buffer_view(&[4], &[1f32; 4]).unwrap()).unwrap();
+    thread::spawn(move || drop(call)).join().unwrap();
+    let a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
+    let function = again.function("gate.add").unwrap();
+    let outputs = again.call(&function, [&a, &a]).unwrap();
+    drop(a);
+    thread::spawn(move || drop(outputs)).join().unwrap();
+    assert!(free() >= before, "{} bytes before and {} after", before, free());
+    drop(again);
     // The last handle may go on a thread that never used the device.
     drop(device);
     thread::spawn(move || drop(sum)).join().unwrap();
@@ -135,7 +149,7 @@ fn slices_become_tensors_and_stay_as_long() {
     let stream = stream();
     let numbers: Vec<f32> = (0..1024).map(|number| number as f32).collect();
     let slice = Arc::new(stream.clone_htod(&numbers).unwrap());
-    let tensor = BufferView::from_cuda(&device, &[32, 32], slice.clone()).unwrap();
+    let mut tensor = BufferView::from_cuda(&device, &[32, 32], slice.clone()).unwrap();
     assert_eq!((tensor.shape(), tensor.element_type()), (&[32, 32][..], ElementType::F32));
     assert_eq!(tensor.read::<f32>().unwrap(), numbers);
     // The same memory, both ways.
@@ -163,8 +177,11 @@ fn tensors_become_slices_and_stay_as_long() {
     let mut slice: SharedSlice<f32> = tensor.to_cuda(&stream).unwrap();
     assert_eq!(slice.len(), 4);
     assert_eq!(stream.clone_dtoh(&*slice).unwrap(), [1., 2., 3., 4.]);
-    stream.memcpy_htod(&[9f32], &mut slice.as_view_mut().slice_mut(1..2)).unwrap();
+    assert_eq!(slice.as_view_mut().err().unwrap().code(), Code::FailedPrecondition);
+    drop(tensor);
+    stream.memcpy_htod(&[9f32], &mut slice.as_view_mut().unwrap().slice_mut(1..2)).unwrap();
     stream.synchronize().unwrap();
+    let tensor = slice.tensor().clone();
     assert_eq!(tensor.read::<f32>().unwrap(), [1., 9., 3., 4.]);
     let mut session = session(&device);
     assert_eq!(add(&mut session, &tensor, &tensor).read::<f32>().unwrap(), [2., 18., 6., 8.]);
@@ -174,7 +191,7 @@ fn tensors_become_slices_and_stay_as_long() {
 
     // A part of a buffer starts where it starts.
     let device = gpu();
-    let whole = Buffer::allocate(&device, 1024).unwrap();
+    let mut whole = Buffer::allocate(&device, 1024).unwrap();
     whole.fill(0..1024, 0u32).unwrap();
     whole.write(256, &[7i32]).unwrap();
     let part = BufferView::from_buffer(&whole, 256, &[1], ElementType::I32).unwrap();
@@ -231,9 +248,9 @@ fn what_cannot_be_exchanged_is_refused() {
 #[ignore = "needs a GPU"]
 fn host_memory_is_reached_by_the_gpu() {
     let device = gpu();
-    let staging = Buffer::allocate_in(&device, 16, Memory::Host).unwrap();
+    let mut staging = Buffer::allocate_in(&device, 16, Memory::Host).unwrap();
     staging.write(0, &[1f32, 2., 3., 4.]).unwrap();
-    let there = Buffer::allocate(&device, 16).unwrap();
+    let mut there = Buffer::allocate(&device, 16).unwrap();
     there.copy_from(0, &staging, 0, 16).unwrap();
     assert_eq!(
         there.view(&[4], ElementType::F32).unwrap().read::<f32>().unwrap(),

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod in_flight;
+#[cfg(feature = "parameters")]
 pub mod parameters;
 
 use std::fs;
@@ -73,10 +74,10 @@ module @other {
 "#;
 
 /// What the compiler makes of `source`, kept in a file: each test may be a process of its own.
-pub fn compile(source: &str, options: &CompileOptions) -> Vec<u8> {
-    let compiler = Compiler::find().unwrap();
+pub fn compile(source: impl AsRef<[u8]>, options: &CompileOptions) -> Vec<u8> {
+    let (source, compiler) = (source.as_ref(), Compiler::find().unwrap());
     let mut key = DefaultHasher::new();
-    (source, &options.flags, compiler.version(), cpu()).hash(&mut key);
+    (source, format!("{options:?}"), compiler.version(), cpu()).hash(&mut key);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
     let path = folder.join(format!("{:016x}.vmfb", key.finish()));
     if let Ok(bytes) = fs::read(&path) {

@@ -131,8 +131,8 @@ pub fn build(uri: &str, index: &ParameterIndex) -> Result<Session> {
 
 pub fn floats(session: &mut Session, name: &str, argument: Option<[f32; 3]>) -> Vec<f32> {
     let function = session.function(name).unwrap();
-    let view = argument.map(|data| session.device().buffer_view(&[3], &data).unwrap().into());
-    session.call(&function, view).unwrap().buffer_view(0).unwrap().read().unwrap()
+    let view = argument.map(|data| session.device().buffer_view(&[3], &data).unwrap());
+    session.call(&function, Vec::from_iter(view)).unwrap().view(0).unwrap().read().unwrap()
 }
 
 pub fn ints(session: &mut Session) -> Vec<i32> {

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use sha2::{Digest, Sha256};
 
-use crate::checkpoint::FileStamp;
+use checkpoint::FileStamp;
 
 /// Everything that a compiled graph depends on.
 #[derive(Debug, Clone, Copy)]

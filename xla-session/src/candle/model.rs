@@ -5,9 +5,9 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Activation, VarBuilder};
 use candle_transformers::models::{llama, mistral, qwen2, qwen3};
+use checkpoint::config::{Family, ModelConfig, RopeScaling};
 
 use crate::Error;
-use crate::config::{Family, ModelConfig, RopeScaling};
 
 /// A model with its KV cache. Cloning shares the weights and the cached tensors.
 #[derive(Clone)]

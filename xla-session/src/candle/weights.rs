@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
+use checkpoint::Checkpoint;
+use checkpoint::config::{Family, ModelConfig, TensorSpec};
 
 use super::failure;
-use crate::checkpoint::Checkpoint;
-use crate::config::{Family, ModelConfig, TensorSpec};
 use crate::{Event, Result, SessionOptions};
 
 /// Bytes that the model's tensors take in float32.

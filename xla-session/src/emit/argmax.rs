@@ -104,10 +104,10 @@ mod tests {
     use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 
     use super::*;
-    use crate::config::ModelConfig;
     use crate::emit::builder::TensorType;
     use crate::emit::{CpuTiles, CudaTiles, Format, WeightFormats};
-    use crate::kernels::Isa;
+    use checkpoint::config::ModelConfig;
+    use kernels::Isa;
 
     /// The module of an argmax over `length` logits, of which `valid` are some.
     fn module(target: &Target, length: usize, valid: usize) -> String {
@@ -157,8 +157,8 @@ mod tests {
                 logits[place] = largest;
             }
             let logits = device.buffer_view(&[length], &logits).unwrap();
-            let token = session.call(&argmax, [logits.into()]).unwrap();
-            token.buffer_view(0).unwrap().read::<i32>().unwrap()[0]
+            let token = session.call(&argmax, [logits]).unwrap();
+            token.view(0).unwrap().read::<i32>().unwrap()[0]
         };
         let what = format!("{target:?}, {valid} of {length}");
         let last = valid - 1;

@@ -1,7 +1,9 @@
 //! Causal grouped-query attention over the KV cache.
 
+use kernels::{KV_BLOCK, KvFormat};
+
 use super::builder::{Combine, DYNAMIC, Generic, Index, Kernel, Value, literal};
-use super::kv_cache::{Cache, KV_BLOCK, KvFormat};
+use super::kv_cache::Cache;
 use super::tiles::{CpuTiles, config};
 use super::{ElementType, Emitter, Target};
 
@@ -49,7 +51,7 @@ impl Emitter<'_> {
         self.b.reshape(&mixed, &[rows, heads * width])
     }
 
-    /// By this crate's kernel: work items are runs of rows and the queries in them that share a key
+    /// By our kernel: work items are runs of rows and the queries in them that share a key
     /// head, or some of these where there would be fewer work items than threads.
     fn called_attention(
         &mut self,

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
+use checkpoint::config::ModelConfig;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Serialize;
 
 use super::graph::{Graph, Layout, Source};
 use super::{DYNAMIC, TensorType};
-use crate::config::ModelConfig;
 use crate::{Error, Result};
 
 /// Describes the graphs of a folder: `arguments.json`.

@@ -1,11 +1,12 @@
-//! Matrix products that IREE generates: for devices that have none of this crate's kernels.
+//! Matrix products that IREE generates: for devices that have none of our kernels.
+
+use kernels::LARGEST_ACTIVATION;
 
 use super::builder::{Combine, Generic, Value};
 use super::linear::Matrix;
 use super::rows::Columns;
 use super::tiles::{CpuTiles, FEW};
 use super::{Emitter, multiply_add};
-use crate::quantise::LARGEST_ACTIVATION;
 
 impl Emitter<'_> {
     /// See [`cpu_product`](Self::cpu_product).

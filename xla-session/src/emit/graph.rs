@@ -1,8 +1,9 @@
 //! What an emitted graph is: its text, and where each of its arguments comes from.
 
+use kernels::quantise::SKETCH;
+use kernels::{Format, GROUP};
+
 use super::builder::{DYNAMIC, ElementType, TensorType};
-use crate::kernels::{self, Format};
-use crate::quantise::{GROUP, SKETCH};
 
 /// One function of one module, ready for a StableHLO compiler.
 #[derive(Debug, Clone)]
@@ -102,25 +103,25 @@ pub enum Layout {
     /// `[ceil(rows / lanes), columns, lanes]`: `lanes` consecutive rows interleaved, so that a
     /// vector register holds the same column of each. Rows behind the last are zero. Quantised
     /// weights, which only kernels read so, are `[ceil(rows / lanes), bytes]`, each block as
-    /// [`pack_block`](crate::quantise::pack_block) has it, its scales among them.
+    /// [`pack_block`](kernels::quantise::pack_block) has it, its scales among them.
     Packed {
         /// Rows in one block.
         lanes: usize,
     },
     /// The blocks of [`Packed`](Self::Packed), each
-    /// [compressed](crate::kernels::compress) without loss to as many bytes as it takes: `[bytes]`.
+    /// [compressed](kernels::compress) without loss to as many bytes as it takes: `[bytes]`.
     Compressed {
         /// Rows in one block.
         lanes: usize,
     },
-    /// The blocks of [`Packed`](Self::Packed), each [split](crate::quantise::split_block): a coarse
+    /// The blocks of [`Packed`](Self::Packed), each [split](kernels::quantise::split_block): a coarse
     /// part, which tells nearly how large a product is, in blocks of their own, and a fine part,
     /// which only products that may be the largest need.
     Split {
         /// Rows in one block.
         lanes: usize,
     },
-    /// Beside floats that lie otherwise too: a [sketch](crate::quantise::sketch_block) of the blocks
+    /// Beside floats that lie otherwise too: a [sketch](kernels::quantise::sketch_block) of the blocks
     /// of [`Packed`](Self::Packed), which tells which products with the weights may be the largest.
     Sketch {
         /// Rows in one block.

@@ -7,13 +7,13 @@
 //! within a block, which puts consecutive tokens into one vector register. On CPUs they may be
 //! rounded to f16 ([`KvFormat`]): this call's tokens attend to what later ones will read.
 
+use checkpoint::config::ModelConfig;
+use kernels::{KV_BLOCK, KvFormat};
+
 use super::builder::{DYNAMIC, Value};
 use super::graph::Source;
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
-use crate::config::ModelConfig;
-
-pub use crate::kernels::{KV_BLOCK, KvFormat};
 
 /// Blocks of the caches of the graphs that are for one capacity, fewest first: for twice the tokens of
 /// the one before, up to the longest context of the model, and each with a chunk of padding.

@@ -1,10 +1,11 @@
 //! Linear layers: one concept, with a lowering for each target.
 
+use kernels::LANES;
+
 use super::builder::{Index, Kernel, TensorType, Value};
 use super::graph::{Layout, Source, WeightSpec};
 use super::tiles::CpuTiles;
 use super::{ElementType, Emitter, Format, Target};
-use crate::kernels::LANES;
 
 /// A weight matrix of the graph.
 pub(super) struct Matrix {
@@ -166,7 +167,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// By this crate's kernels, of the first `used` rows: work items are runs of blocks, and a kernel
+    /// By our kernels, of the first `used` rows: work items are runs of blocks, and a kernel
     /// finds its own.
     pub(super) fn called_product(
         &mut self,

@@ -31,13 +31,13 @@ pub use cuda::CudaTiles;
 pub use export::export;
 use function::Function;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
-pub use kv_cache::{KV_BLOCK, KvFormat};
 pub use tiles::CpuTiles;
 
+use checkpoint::config::ModelConfig;
+use checkpoint::{Checkpoint, Dtype};
+pub use kernels::{Format, KV_BLOCK, KvFormat};
+
 use crate::Precision;
-use crate::checkpoint::Checkpoint;
-use crate::config::ModelConfig;
-pub use crate::kernels::Format;
 
 /// Who will compile the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -88,7 +88,7 @@ impl WeightFormats {
         let mut formats = Self::all(Format::F32);
         for tensor in config.tensors() {
             if let Some(dtype) = checkpoint.dtype(&tensor.name) {
-                formats.exceptions.insert(tensor.name, dtype.into());
+                formats.exceptions.insert(tensor.name, stored_format(dtype));
             }
         }
         formats
@@ -105,6 +105,15 @@ impl WeightFormats {
             tensors.map(|name| self.exceptions.get(name).copied().unwrap_or(self.default));
         let first = formats.next().unwrap_or(self.default);
         if formats.all(|it| it == first) { first } else { Format::F32 }
+    }
+}
+
+/// The format of weights that stay as they are.
+fn stored_format(dtype: Dtype) -> Format {
+    match dtype {
+        Dtype::F32 => Format::F32,
+        Dtype::F16 => Format::F16,
+        Dtype::BF16 => Format::Bf16,
     }
 }
 
@@ -272,7 +281,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::kernels::Isa;
+    use kernels::Isa;
 
     fn fixture(name: &str) -> ModelConfig {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);

@@ -1,11 +1,12 @@
 //! The decoder itself, the same for every target.
 
+use kernels::LANES;
+
 use super::builder::{Kernel, Value};
 use super::graph::{Layout, Source};
 use super::linear::{Linear, Matrix};
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
-use crate::kernels::LANES;
 
 /// Rows that an MLP takes at a time.
 const MLP_ROWS: usize = 128;

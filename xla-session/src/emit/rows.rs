@@ -1,10 +1,11 @@
 //! Weights that lie row by row, `[rows, columns]` or `[rows, groups, 32]` where they are quantised,
 //! as loop nests read them.
 
+use kernels::GROUP;
+
 use super::builder::{Generic, Value};
 use super::linear::Matrix;
 use super::{ElementType, Emitter, Format};
-use crate::quantise::GROUP;
 
 impl Emitter<'_> {
     /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. The caller

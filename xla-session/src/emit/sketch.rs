@@ -3,12 +3,13 @@
 //! All results are computed with a sketch of the weights first. What that can lack is known for each
 //! row, so that most cannot have the largest result: their weights are not read.
 
+use kernels::LANES;
+use kernels::quantise::SKETCH;
+
 use super::builder::{Kernel, Value};
 use super::graph::{Layout, Source, WeightSpec};
 use super::linear::Matrix;
 use super::{ElementType, Emitter, Target};
-use crate::kernels::LANES;
-use crate::quantise::SKETCH;
 
 impl Emitter<'_> {
     /// `x` `[1, columns]` times `matrix`, of which `spec` is a sketch; results that cannot be the

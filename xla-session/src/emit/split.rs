@@ -4,11 +4,12 @@
 //! bound of what the fine part can add to each, most rows cannot win any more: nothing else is read
 //! of them.
 
+use kernels::LANES;
+
 use super::builder::{Kernel, Value};
 use super::graph::Source;
 use super::linear::Matrix;
 use super::{ElementType, Emitter, Target};
-use crate::kernels::LANES;
 
 impl Emitter<'_> {
     /// `x` `[1, columns]` times a split matrix, `fine` being its fine part and the norms of that;

@@ -3,8 +3,9 @@
 //! IREE's default tiles run a packed matrix-vector product at a third of the memory bandwidth;
 //! with the tiles said explicitly (`#iree_codegen.compilation_info`) it runs at 85 to 100%.
 
+use kernels::{Format, Isa, KvFormat, LANES};
+
 use super::builder::ElementType;
-use crate::kernels::{Format, Isa, KvFormat, LANES};
 
 /// How matrix products are cut on one kind of CPU, and what lies in its memory how.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -13,7 +14,7 @@ pub struct CpuTiles {
     pub threads: usize,
     /// Work items that a matrix product is cut into, at most.
     pub work_items: usize,
-    /// Matrix products call this crate's [`kernels`](crate::kernels), which the device must have
+    /// Matrix products call [`kernels`], which the device must have
     /// been given; else IREE generates them, with the tiles below.
     pub kernels: bool,
     /// Where kernels are called, floats are compressed.

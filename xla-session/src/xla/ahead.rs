@@ -1,10 +1,11 @@
 //! Graphs compiled ahead of time, for machines that have no compiler.
 
+use checkpoint::config::ModelConfig;
+
 use super::target::Machine;
 use super::{compile, graphs, iree};
-use crate::backend::SessionOptions;
-use crate::config::ModelConfig;
 use crate::emit::WeightFormats;
+use crate::opening::SessionOptions;
 use crate::{Error, Result};
 
 /// Compiles every graph that a session of a model takes on NVIDIA GPUs that run the code of

@@ -2,18 +2,20 @@
 
 use iree_rt::{Kernel, KernelArguments};
 
-use crate::kernels::{self, Attention, KV_BLOCK, KvFormat};
+use kernels::{Attention, KV_BLOCK, KvFormat};
 
 /// The attention that graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call, over a
 /// cache of `format`.
 pub(super) fn kernel(format: KvFormat) -> Kernel {
     let attention = kernels::attention(format);
-    Kernel::new(4, 10, move |arguments| {
+    let run = move |arguments: &KernelArguments<'_>| {
         // SAFETY: the emitter passes queries, keys and values of these shapes and this format and a
         // result for them, and no two work items the same queries; `attention` is for this CPU.
         unsafe { attention(&operands(arguments, format)) };
         Ok(())
-    })
+    };
+    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
+    unsafe { Kernel::new(4, 10, run) }
 }
 
 /// What one work item attends: queries, keys, values, result; then its number, the position of the

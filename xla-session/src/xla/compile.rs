@@ -10,9 +10,9 @@ use iree_rt::{Compiler, Module};
 
 use super::iree;
 use super::target::{Code, Machine};
-use crate::backend::{Event, SessionOptions};
 use crate::cache::{Cache, Found, Key, KeyParts, Kind, Label};
 use crate::emit::Graph;
+use crate::opening::{Event, SessionOptions};
 use crate::{Error, Result};
 
 /// Compiles graphs for a machine.
@@ -113,7 +113,8 @@ impl<'a> Compilation<'a> {
             }
         }
         let bytes = self.compile(graph)?;
-        // SAFETY: the compiler made the module for this machine just now.
+        // SAFETY: the compiler made the module for this machine just now, from a graph of ours, which
+        // only `Program` calls, with what the graph expects.
         unsafe { Module::from_bytes(&bytes) }.map_err(loading(graph))
     }
 
@@ -125,7 +126,7 @@ impl<'a> Compilation<'a> {
             let path = self.found(folder, graph)?.path;
             // SAFETY: the cache holds what the compiler made for the machine code that this
             // machine runs; its checksum was just verified, and entries are replaced, never
-            // rewritten.
+            // rewritten. Only `Program` calls it, with what the graph expects.
             match unsafe { Module::from_file(&path) } {
                 Err(error) if error.code() == iree_rt::Code::NotFound && tries.next().is_some() => {
                 }
@@ -197,8 +198,8 @@ mod tests {
     use iree_rt::cuda::Target;
 
     use super::*;
-    use crate::config::ModelConfig;
     use crate::emit::{Format, WeightFormats, emit};
+    use checkpoint::config::ModelConfig;
 
     #[test]
     fn without_a_compiler_a_gpu_takes_older_code_that_is_there() {

@@ -1,10 +1,10 @@
 //! The KV cache on the device, and the rope tables that are as long as it is.
 
+use checkpoint::config::ModelConfig;
 use iree_rt::{Buffer, BufferView, Device};
 
 use super::{element_type, iree};
 use crate::Result;
-use crate::config::ModelConfig;
 use crate::emit::builder::TensorType;
 use crate::emit::{ElementType, KV_BLOCK};
 
@@ -52,7 +52,7 @@ pub(super) struct Views {
 }
 
 /// Bytes between two positions: views of the device's memory begin at multiples of this.
-const STRIDE: usize = iree_rt::ALIGNMENT;
+const STRIDE: usize = iree_rt::buffer::ALIGNMENT;
 
 impl Views {
     /// The memory that holds the number `position`.
@@ -141,7 +141,10 @@ impl KvCache {
                 let end = if self.capacities.is_empty() { blocks } else { self.views.capacity };
                 let range = self.touched * self.block_bytes()..end * self.block_bytes();
                 for buffer in self.layers.iter().flatten() {
-                    buffer.fill(range.clone(), 0u32).map_err(iree("clearing the KV cache"))?;
+                    // SAFETY: no call has been given a view of these blocks; of one that is given
+                    // the whole cache, none has been started since it grew.
+                    let cleared = unsafe { buffer.fill_unchecked(range.clone(), 0u32) };
+                    cleared.map_err(iree("clearing the KV cache"))?;
                 }
                 self.touched = end;
             }
@@ -173,7 +176,9 @@ impl KvCache {
         let bytes = self.outgrown.1 * self.block_bytes();
         for (old, new) in self.outgrown.0.drain(..).zip(&self.layers) {
             for (old, new) in old.iter().zip(new) {
-                new.copy_from(0, old, 0, bytes).map_err(iree("moving the KV cache"))?;
+                // SAFETY: no call has been given the new memory yet.
+                let moved = unsafe { new.copy_from_unchecked(0, old, 0, bytes) };
+                moved.map_err(iree("moving the KV cache"))?;
             }
         }
         Ok(())
@@ -221,7 +226,7 @@ impl KvCache {
             row[0] = position as i32;
         }
         let buffer = Buffer::allocate(&self.device, n * STRIDE);
-        let buffer = buffer.map_err(iree("making room for positions"))?;
+        let mut buffer = buffer.map_err(iree("making room for positions"))?;
         buffer.write(0, &table).map_err(iree("uploading positions"))?;
         Ok(buffer)
     }

@@ -16,6 +16,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use checkpoint::Checkpoint;
+use checkpoint::config::ModelConfig;
 use iree_rt::{DeviceOptions, Instance, Kernels};
 
 pub use self::ahead::compile_ahead;
@@ -23,11 +25,9 @@ use self::plan::MostScores;
 use self::program::Program;
 pub use self::session::XlaInferenceSession;
 use self::target::Machine;
-use crate::backend::{Opened, SessionOptions};
-use crate::checkpoint::Checkpoint;
-use crate::config::ModelConfig;
 use crate::emit::builder::TensorType;
 use crate::emit::{self, ElementType, Graph, KV_BLOCK, Source, Target, WeightFormats, WeightSpec};
+use crate::opening::{Opened, SessionOptions};
 use crate::{Capabilities, Error, Result};
 
 /// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).

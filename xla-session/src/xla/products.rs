@@ -1,11 +1,11 @@
 //! This crate's kernels as the runtime takes them.
 
 use iree_rt::{Kernel, KernelArguments, Kernels};
+use kernels::quantise;
+use kernels::{Candidates, KvFormat, Product, Refine, Rows};
 
 use super::attention;
 use crate::emit::Format;
-use crate::kernels::{self, Candidates, KvFormat, Product, Refine, Rows};
-use crate::quantise;
 
 /// What graphs with [`CpuTiles::kernels`](crate::emit::CpuTiles::kernels) call.
 pub(super) fn kernels() -> Kernels {
@@ -53,14 +53,16 @@ fn coarse_product(format: Format) -> Kernel {
 }
 
 fn product_with(product: kernels::Kernel, format: Format, compressed: bool) -> Kernel {
-    Kernel::new(3 + usize::from(compressed), 6, move |arguments| {
+    let run = move |arguments: &KernelArguments<'_>| {
         let product_of = operands(arguments, format, compressed);
         // SAFETY: the emitter passes a matrix of this format, where its blocks begin if it is
         // compressed, rows of as many columns and a result for them, and no two work items the same
         // blocks; `product` is for this CPU.
         unsafe { product(&product_of) };
         Ok(())
-    })
+    };
+    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
+    unsafe { Kernel::new(3 + usize::from(compressed), 6, run) }
 }
 
 /// What one work item multiplies: weights, where their blocks begin if they are compressed, `x`,
@@ -96,7 +98,7 @@ fn operands(arguments: &KernelArguments<'_>, format: Format, compressed: bool) -
 /// run, all rows, columns, whether all are wanted.
 fn refine(format: Format) -> Kernel {
     let refine = kernels::refine(format);
-    Kernel::new(6, 5, move |arguments| {
+    let run = move |arguments: &KernelArguments<'_>| {
         let [item, run, all_rows, columns, all] = [0, 1, 2, 3, 4].map(|i| arguments.index(i));
         let first = item * run * kernels::LANES;
         let rows = (run * kernels::LANES).min(all_rows - first);
@@ -128,7 +130,9 @@ fn refine(format: Format) -> Kernel {
         // work items the same rows; `refine` is for this CPU.
         unsafe { refine(&refinement) };
         Ok(())
-    })
+    };
+    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
+    unsafe { Kernel::new(6, 5, run) }
 }
 
 /// The row that argument `at` says, of `rows`. It says none where a result is not a number: then none
@@ -150,7 +154,7 @@ unsafe fn best_row(arguments: &KernelArguments<'_>, at: usize, rows: usize) -> O
 fn candidates(format: Format, compressed: bool) -> Kernel {
     let product = fastest(format, compressed);
     let x = 1 + usize::from(compressed);
-    Kernel::new(x + 5, 5, move |arguments| {
+    let run = move |arguments: &KernelArguments<'_>| {
         let [item, run, rows, columns, all] = [0, 1, 2, 3, 4].map(|i| arguments.index(i));
         let blocks = rows.div_ceil(kernels::LANES);
         // SAFETY: the emitter passes one number there.
@@ -182,13 +186,15 @@ fn candidates(format: Format, compressed: bool) -> Kernel {
         // of its rows, and `product` is for this CPU.
         unsafe { kernels::candidates(product, format, &of) };
         Ok(())
-    })
+    };
+    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
+    unsafe { Kernel::new(x + 5, 5, run) }
 }
 
 /// One row for each work item: weights, which rows, result; then the item's number, the rows that
 /// there are, columns.
 fn quantised_rows(format: Format) -> Kernel {
-    Kernel::new(3, 3, move |arguments| {
+    let run = move |arguments: &KernelArguments<'_>| {
         let (row, columns, to) = row_of_item(arguments, 1);
         let block_bytes = format.block_bytes(columns);
         // SAFETY: the emitter passes a matrix of this format that has the row.
@@ -200,12 +206,14 @@ fn quantised_rows(format: Format) -> Kernel {
         let to = unsafe { std::slice::from_raw_parts_mut(to, columns) };
         quantise::unpack_row(format, block, row % kernels::LANES, to);
         Ok(())
-    })
+    };
+    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
+    unsafe { Kernel::new(3, 3, run) }
 }
 
 /// As [`quantised_rows`], with the fine part behind the weights.
 fn split_rows(format: Format) -> Kernel {
-    Kernel::new(4, 3, move |arguments| {
+    let run = move |arguments: &KernelArguments<'_>| {
         let (row, columns, to) = row_of_item(arguments, 2);
         let block_bytes = Format::Int4.block_bytes(columns);
         let row_bytes = format.fine_row_bytes(columns);
@@ -224,19 +232,23 @@ fn split_rows(format: Format) -> Kernel {
         let to = unsafe { std::slice::from_raw_parts_mut(to, columns) };
         quantise::unpack_split_row(format, coarse, fine, row % kernels::LANES, to);
         Ok(())
-    })
+    };
+    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
+    unsafe { Kernel::new(4, 3, run) }
 }
 
 /// As [`quantised_rows`], with where the blocks begin behind the weights.
 fn compressed_rows(format: Format) -> Kernel {
-    Kernel::new(4, 3, move |arguments| {
+    let run = move |arguments: &KernelArguments<'_>| {
         let (row, columns, to) = row_of_item(arguments, 2);
         let (weights, index) = (arguments.pointer::<u8>(0), arguments.pointer::<u64>(1));
         // SAFETY: the emitter passes a compressed matrix of this format that has the row, where its
         // blocks begin, and a result for each item.
         unsafe { kernels::compressed_row(format, &Rows { weights, index, columns }, row, to) };
         Ok(())
-    })
+    };
+    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
+    unsafe { Kernel::new(4, 3, run) }
 }
 
 /// The row that an item looks up, by the argument `indices`; its columns; where it goes, by the

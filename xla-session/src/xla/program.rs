@@ -187,7 +187,8 @@ impl Program {
         // Padding is masked, but it enters the arithmetic: a token that does so anyway.
         let padding = self.ids[rows.len() - 1];
         self.ids.resize(self.tokens.len(), padding);
-        self.tokens.write(0, &self.ids)?;
+        // SAFETY: calls that are given this memory are those of this function, which waits for them.
+        unsafe { self.tokens.buffer().write_unchecked(0, &self.ids)? };
         let tokens = self.tokens.clone();
         self.prepare(memory, views, at, &tokens)?;
         self.functions[self.current].call.invoke(&mut self.session)?;
@@ -229,7 +230,7 @@ impl Program {
         let answer = match self.places.given {
             Some(_) => memory.answer(at.slot, all_logits),
             None => {
-                let [token, logits] = [call.output_view(0)?, call.output_view(1)?];
+                let [token, logits] = [call.outputs().view(0)?, call.outputs().view(1)?];
                 Answer { token, logits, all_logits }
             }
         };
@@ -325,7 +326,7 @@ impl Program {
         }
         if let Some(sizing) = sizing {
             sizing.invoke(&mut self.session)?;
-            if let Value::I64(bytes) = sizing.output(0)? {
+            if let Value::I64(bytes) = sizing.outputs().get(0)? {
                 self.scratch_bytes = usize::try_from(bytes).unwrap_or(0);
             }
         }
@@ -377,7 +378,7 @@ impl Workspace {
         if self.scratch.as_ref().is_none_or(small) {
             // Calls in flight keep what they were given; nobody else needs it.
             self.scratch = None;
-            let bytes = bytes.max(iree_rt::ALIGNMENT);
+            let bytes = bytes.max(iree_rt::buffer::ALIGNMENT);
             let buffer = Buffer::allocate(&self.device, bytes)?;
             self.scratch = Some(buffer.view(&[bytes], ElementType::I8)?);
         }

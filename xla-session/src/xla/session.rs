@@ -3,13 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 
+use checkpoint::config::ModelConfig;
 use iree_rt::{Device, Pending};
 
 use super::iree;
 use super::kv_cache::{KvCache, Views};
 use super::plan::{self, Chunk, MostScores};
 use super::program::{Answer, At, Program, Workspace};
-use crate::config::ModelConfig;
 use crate::emit::builder::TensorType;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
 

@@ -2,11 +2,11 @@
 
 use iree_rt::cuda::{self, Gpu};
 use iree_rt::{CompileOptions, Device};
+use kernels::Isa;
 
 use super::{host, iree};
-use crate::backend::{GraphsFor, SessionOptions};
 use crate::emit::{CpuTiles, CudaTiles, Target};
-use crate::kernels::Isa;
+use crate::opening::{GraphsFor, SessionOptions};
 use crate::{Error, Result};
 
 /// What a session's graphs are made for.

@@ -6,16 +6,16 @@ mod pack;
 use std::collections::HashMap;
 use std::path::Path;
 
+use checkpoint::{Checkpoint, FileStamp};
 use iree_rt::{Buffer, BufferView, Device, Staging, Upload};
 use memmap2::Mmap;
 
 use self::image::{Image, Plane, Planes};
 use self::pack::{Output, pack};
 use super::{element_type, iree};
-use crate::backend::{Event, SessionOptions};
 use crate::cache::{Cache, Key, Kind, Label, WeightsKeyParts, Writer};
-use crate::checkpoint::{Checkpoint, FileStamp};
 use crate::emit::WeightSpec;
+use crate::opening::{Event, SessionOptions};
 use crate::{Error, LoadMode, Result};
 
 /// Every weight of a model on its device, by how it is made.
@@ -202,10 +202,10 @@ mod tests {
 
     use super::*;
     use crate::Precision;
-    use crate::config::ModelConfig;
     use crate::emit::{CpuTiles, Format, Target, WeightFormats, emit};
-    use crate::kernels::{self, Isa, LANES};
-    use crate::quantise;
+    use checkpoint::config::ModelConfig;
+    use kernels::quantise;
+    use kernels::{Isa, LANES};
 
     impl Output for (Vec<u8>, usize) {
         fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {

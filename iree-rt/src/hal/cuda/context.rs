@@ -65,7 +65,6 @@ impl Context {
     }
 
     /// The `CUcontext`.
-    #[cfg(feature = "cuda")]
     pub(crate) fn raw(&self) -> *mut c_void {
         self.raw
     }

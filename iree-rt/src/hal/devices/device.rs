@@ -6,10 +6,11 @@ use iree_sys as sys;
 
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
-use crate::hal::cuda::context::Context;
+use crate::hal::cuda::Context;
 use crate::hal::devices::device_group::DeviceGroup;
 use crate::hal::devices::heap;
 use crate::hal::devices::member::Member;
+#[cfg(feature = "profile")]
 use crate::hal::devices::recorder::Recorder;
 
 /// A device, opened by [`Instance::device`](crate::Instance::device) or as one of a [`DeviceGroup`]. Cloning gives another
@@ -82,6 +83,7 @@ impl Device {
         &self.group
     }
 
+    #[cfg(feature = "profile")]
     pub(crate) fn recorder(&self) -> Option<&Recorder> {
         self.member().recorder.as_ref()
     }

@@ -21,7 +21,7 @@ use crate::hal::devices::member::{Member, RawDevice};
 /// buffer and session of any of them is gone.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 ///
 /// let source = "module @split {
@@ -47,11 +47,11 @@ use crate::hal::devices::member::{Member, RawDevice};
 /// let mut session = Session::builder(&group).module(module).build()?;
 /// let f = session.function("split.f")?;
 /// let (a, b) = (left.buffer_view(&[2], &[1f32, 2.])?, right.buffer_view(&[2], &[10f32, 20.])?);
-/// let sum = session.call(&f, [a.into(), b.into()])?.buffer_view(0)?;
+/// let sum = session.call(&f, (a, b))?.view(0)?;
 /// assert_eq!(sum.read::<f32>()?, [12., 24.]);
 /// assert_eq!(sum.device().uri(), "local-task");
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct DeviceGroup(Arc<Inner>);
@@ -107,6 +107,22 @@ impl DeviceGroup {
 
     pub(crate) fn raw_device(&self, index: usize) -> *mut sys::iree_hal_device_t {
         self.0.0.devices[index].0.as_ptr()
+    }
+}
+
+/// Readies the thread that drops it for the release of memory of the group: the field before those
+/// that may hold the last references to buffers, which IREE releases by itself.
+pub(crate) struct EnterOnDrop(DeviceGroup);
+
+impl EnterOnDrop {
+    pub(crate) fn new(group: &DeviceGroup) -> Self {
+        Self(group.clone())
+    }
+}
+
+impl Drop for EnterOnDrop {
+    fn drop(&mut self) {
+        self.0.enter();
     }
 }
 

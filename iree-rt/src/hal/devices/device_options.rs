@@ -24,6 +24,7 @@ pub struct DeviceOptions {
     pub(crate) kernels: Kernels,
     pub(crate) profile: Option<PathBuf>,
     pub(crate) cuda: Options,
+    pub(crate) allow_racy_runtime: bool,
 }
 
 impl DeviceOptions {
@@ -51,8 +52,24 @@ impl DeviceOptions {
     /// A file to be made, into which `local-task` or `local-sync` records every dispatch: see
     /// [`Device::take_profile`](crate::Device::take_profile). Such a device stays until the process ends, as IREE may look at
     /// its recorder after the last call has returned. Other devices take only `None`.
+    #[cfg(feature = "profile")]
     pub fn profile(mut self, file: impl Into<Option<PathBuf>>) -> Self {
         self.profile = file.into();
+        self
+    }
+
+    /// Opens `local-task` on a runtime in which it has a known race, too.
+    ///
+    /// IREE 3.13 reads an operation of the task queue that its workers may be done with and have
+    /// freed. `cargo xtask fetch-iree` and the feature `bundled` mend that before they build the
+    /// runtime; upstream's archive and a checkout of one's own have it, and `local-task` is refused
+    /// there, for it corrupts memory. `local-sync` has no queue, and is not.
+    ///
+    /// # Safety
+    /// The runtime has been mended in another way, or whoever runs the program accepts that
+    /// submitting work to the device may read freed memory.
+    pub unsafe fn allow_racy_runtime(mut self) -> Self {
+        self.allow_racy_runtime = true;
         self
     }
 

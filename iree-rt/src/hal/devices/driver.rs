@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::base::instance::Instance;
 use crate::base::status::check;
 use crate::base::text::{entries, text};
-use crate::hal::cuda::{self, driver_library};
+use crate::hal::cuda;
 
 /// A driver that the runtime was built with, found by [`Instance::drivers`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl DriverInfo {
     /// [`Unavailable`](crate::Code::Unavailable).
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
         if self.name == cuda::uri::DRIVER {
-            driver_library::library()?;
+            cuda::library()?;
         }
         devices(Instance::get()?, &self.name)
     }

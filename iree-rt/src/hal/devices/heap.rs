@@ -26,13 +26,10 @@ const LATELY: u64 = 1024;
 /// Large blocks asked for or given back while a block was in use, above which it is not kept: it was
 /// not one call's.
 const LONG: u64 = 32;
-/// Bytes from which on a block is a slab of temporaries or a buffer, which may begin with a structure
-/// of IREE's.
-const SLAB: usize = 1 << 20;
-/// Bytes at the start of a kept slab that are zeroed when it is used again; of smaller blocks it is
-/// all. IREE asks for zeroed memory wherever it asks for aligned memory, even for what no program
-/// reads before it writes.
-const START: usize = 64 << 10;
+/// However many bytes there are.
+const ALL: usize = usize::MAX;
+/// Bytes that the structure at the start of a buffer has at most, with what aligns it.
+const BUFFER: usize = 4096;
 /// Space before each block, for the bytes of its mapping, 0 where it has none of its own, and when it
 /// was asked for; keeps the host's alignment.
 const HEADER: usize = 16;
@@ -41,9 +38,19 @@ const FRONT: usize = 64;
 
 const _: () = assert!(size_of::<MmapMut>() + HEADER <= FRONT);
 
-/// The allocator of a device and its buffers; valid for the whole process.
+/// The allocator of a device; valid for the whole process.
 pub(crate) fn allocator() -> sys::iree_allocator_t {
-    sys::iree_allocator_t { self_: ptr::null_mut(), ctl: Some(control) }
+    sys::iree_allocator_t { self_: ptr::null_mut(), ctl: Some(control::<ALL>) }
+}
+
+/// The allocator of buffers, and no other: of a kept block that is asked for as zeroed, it zeroes
+/// the structure of IREE's that a buffer begins with. What the buffer holds is
+/// [unspecified](crate::Buffer::allocate), and IREE asks for zeroed memory wherever it asks for
+/// aligned memory.
+///
+/// (IREE can take structure and contents from two allocators, but frees the contents wrongly then.)
+pub(crate) fn buffers() -> sys::iree_allocator_t {
+    sys::iree_allocator_t { self_: ptr::null_mut(), ctl: Some(control::<BUFFER>) }
 }
 
 /// Frees what is kept.
@@ -105,7 +112,8 @@ impl Pool {
     }
 }
 
-unsafe extern "C" fn control(
+/// Of memory that is asked for as zeroed, at least the first `ZERO` bytes are.
+unsafe extern "C" fn control<const ZERO: usize>(
     _self: *mut c_void,
     command: sys::iree_allocator_command_t,
     params: *const c_void,
@@ -122,7 +130,7 @@ unsafe extern "C" fn control(
             // a place for the block.
             unsafe {
                 let size = (*params.cast::<sys::iree_allocator_alloc_params_t>()).byte_length;
-                allocate(command, size, &mut *inout)
+                allocate::<ZERO>(command, size, &mut *inout)
             }
         }
         sys::IREE_ALLOCATOR_COMMAND_REALLOC => {
@@ -140,13 +148,13 @@ unsafe extern "C" fn control(
 ///
 /// # Safety
 /// `command` is one that allocates.
-unsafe fn allocate(
+unsafe fn allocate<const ZERO: usize>(
     command: sys::iree_allocator_command_t,
     size: usize,
     block: &mut *mut c_void,
 ) -> sys::iree_status_t {
     if size >= LARGE {
-        let zeroed = command == sys::IREE_ALLOCATOR_COMMAND_CALLOC;
+        let zeroed = if command == sys::IREE_ALLOCATOR_COMMAND_CALLOC { ZERO } else { 0 };
         let Some((map, born)) = map(size, zeroed) else {
             return sys::iree_status_from_code(sys::IREE_STATUS_RESOURCE_EXHAUSTED);
         };
@@ -169,7 +177,8 @@ unsafe fn allocate(
 }
 
 /// Memory for a block of `size` bytes, kept or of the kernel, which has zeroed it; and when that was.
-fn map(size: usize, zeroed: bool) -> Option<(MmapMut, u64)> {
+/// Of what was kept, up to `zeroed` bytes are zeroed again.
+fn map(size: usize, zeroed: usize) -> Option<(MmapMut, u64)> {
     let whole = size.checked_add(FRONT)?;
     let bytes = if whole <= HUGE { whole.next_power_of_two() } else { whole };
     let (kept, born) = pool().map_or((None, 0), |mut pool| {
@@ -177,10 +186,7 @@ fn map(size: usize, zeroed: bool) -> Option<(MmapMut, u64)> {
         (pool.take(bytes), pool.now)
     });
     if let Some(mut map) = kept {
-        if zeroed {
-            let start = if size < SLAB { size } else { START };
-            map[FRONT..][..start].fill(0);
-        }
+        map[FRONT..][..size.min(zeroed)].fill(0);
         return Some((map, born));
     }
     if !allocator::admit(bytes) {
@@ -228,7 +234,7 @@ unsafe fn resize(size: usize, block: &mut *mut c_void) -> sys::iree_status_t {
     // SAFETY: blocks are as large as they were asked for, or as their mapping says.
     unsafe {
         if block.is_null() {
-            return allocate(sys::IREE_ALLOCATOR_COMMAND_MALLOC, size, block);
+            return allocate::<0>(sys::IREE_ALLOCATOR_COMMAND_MALLOC, size, block);
         }
         let bytes = mapped(*block);
         if bytes == 0 {
@@ -242,7 +248,7 @@ unsafe fn resize(size: usize, block: &mut *mut c_void) -> sys::iree_status_t {
             return status;
         }
         let mut new = ptr::null_mut();
-        let status = allocate(sys::IREE_ALLOCATOR_COMMAND_MALLOC, size, &mut new);
+        let status = allocate::<0>(sys::IREE_ALLOCATOR_COMMAND_MALLOC, size, &mut new);
         if !new.is_null() {
             ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), size.min(bytes - FRONT));
             give_back(*block);
@@ -296,6 +302,10 @@ unsafe fn ask(
     unsafe { control(host.self_, command, params, inout) }
 }
 
+/// Held by tests that look at the pool, and by those of this crate's own that use it beside them.
+#[cfg(test)]
+pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,7 +315,7 @@ mod tests {
         let mut block = ptr::null_mut();
         let malloc = sys::IREE_ALLOCATOR_COMMAND_MALLOC;
         // SAFETY: parameters of the command, and a place for the block.
-        unsafe { control(ptr::null_mut(), malloc, (&raw const params).cast(), &mut block) };
+        unsafe { control::<ALL>(ptr::null_mut(), malloc, (&raw const params).cast(), &mut block) };
         // SAFETY: a new block has as many bytes.
         unsafe { block.cast::<u8>().write_bytes(7, size) };
         block
@@ -314,7 +324,7 @@ mod tests {
     fn give(mut block: *mut c_void) {
         let free = sys::IREE_ALLOCATOR_COMMAND_FREE;
         // SAFETY: a block of this allocator, not used again.
-        unsafe { control(ptr::null_mut(), free, ptr::null(), &mut block) };
+        unsafe { control::<ALL>(ptr::null_mut(), free, ptr::null(), &mut block) };
     }
 
     /// Bytes of physical memory that the process holds.
@@ -331,6 +341,7 @@ mod tests {
     /// One test, as the pool is the process's.
     #[test]
     fn large_blocks_are_kept_while_there_are_others() {
+        let _alone = ALONE.lock();
         let small = block(100);
         let large = block(3 << 20);
         give(large);
@@ -392,20 +403,39 @@ mod tests {
             let realloc = sys::IREE_ALLOCATOR_COMMAND_REALLOC;
             // SAFETY: parameters of the command, and a block of this allocator.
             unsafe {
-                control(ptr::null_mut(), realloc, (&raw const params).cast(), &mut grown);
+                control::<ALL>(ptr::null_mut(), realloc, (&raw const params).cast(), &mut grown);
                 let bytes = std::slice::from_raw_parts(grown.cast::<u8>(), 100);
                 assert!(bytes.iter().all(|&byte| byte == 7), "{size} bytes: it was moved");
             }
         }
         give(grown);
 
+        // What is used again is as zeroed as what is new.
+        let other = block(1);
+        for size in [LARGE, (1 << 20) - FRONT, 5 << 20] {
+            let first = block(size);
+            give(first);
+            let params = sys::iree_allocator_alloc_params_t { byte_length: size };
+            let (calloc, mut again) = (sys::IREE_ALLOCATOR_COMMAND_CALLOC, ptr::null_mut());
+            let params = (&raw const params).cast();
+            // SAFETY: parameters of the command, and a place for the block.
+            unsafe { control::<ALL>(ptr::null_mut(), calloc, params, &mut again) };
+            // SAFETY: a new block has as many bytes, all written before.
+            let bytes = unsafe { std::slice::from_raw_parts(again.cast::<u8>(), size) };
+            assert!(bytes.iter().all(|&byte| byte == 0), "{size} bytes");
+            assert_eq!(again, first, "it was kept");
+            give(again);
+        }
+        give(other);
+
         let mut none = ptr::null_mut();
         for size in [usize::MAX, usize::MAX / 2] {
             let params = sys::iree_allocator_alloc_params_t { byte_length: size };
             let malloc = sys::IREE_ALLOCATOR_COMMAND_MALLOC;
             // SAFETY: parameters of the command, and a place for the block.
-            let status =
-                unsafe { control(ptr::null_mut(), malloc, (&raw const params).cast(), &mut none) };
+            let status = unsafe {
+                control::<ALL>(ptr::null_mut(), malloc, (&raw const params).cast(), &mut none)
+            };
             assert_eq!(sys::iree_status_code(status), sys::IREE_STATUS_RESOURCE_EXHAUSTED);
             assert!(none.is_null());
         }

@@ -3,25 +3,24 @@
 //! A graph calls one with `iree_codegen.ukernel.generic "NAME"`, which becomes an import of the
 //! compiled code; the device resolves it when a session is built.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use iree_sys as sys;
 
 use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
+use crate::base::kernel_failure;
 use crate::base::status::into_status;
 
 type Function = dyn Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync;
 
 /// A Rust function for compiled code to call, with the signature that the code is compiled for.
 ///
-/// Such code passes untyped words, so that the declared signature has to be that of every
-/// `iree_codegen.ukernel.generic` of the name: tensors first (`ins`, then `outs`), then scalars
-/// of type `index` or `i64` (smaller ones share words and would be misread). That it is, is part
-/// of what the caller of [`Module::from_bytes`](crate::Module::from_bytes) vouches for.
+/// Such code passes untyped words, and nothing checks them: a kernel's own claim decides what is
+/// read of them as a pointer. So making one is `unsafe`, and opening a device with it is not.
 ///
 /// Calls come from worker threads, several at a time, one for each workgroup of the dispatch.
 /// A worker of `local-task` has 128 KiB of stack, of which compiled code may use 32, and treats
@@ -37,17 +36,28 @@ pub struct Kernel {
 impl Kernel {
     /// A kernel that takes `tensors` tensors without strides (`strided_dims([[], ..])`), then
     /// `scalars` scalars.
-    pub fn new(
+    ///
+    /// # Safety
+    /// On every device that is opened with the kernel ([`Kernels::with`] gives it its name), each
+    /// `iree_codegen.ukernel.generic` of that name, in every module that is loaded, passes exactly
+    /// this signature: tensors first (`ins`, then `outs`), then scalars of type `index` or `i64`
+    /// (smaller ones share words and would be misread). And `function` reads and writes no more
+    /// of the tensors than such a call gives it.
+    pub unsafe fn new(
         tensors: usize,
         scalars: usize,
         function: impl Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
-        Self::with_strides(&vec![0; tensors], scalars, function)
+        // SAFETY: by the contract of this function.
+        unsafe { Self::with_strides(&vec![0; tensors], scalars, function) }
     }
 
     /// A kernel that takes tensors with as many strides each as `strides` says, the lengths of
     /// the graph's `strided_dims`, then `scalars` scalars.
-    pub fn with_strides(
+    ///
+    /// # Safety
+    /// As [`new`](Self::new).
+    pub unsafe fn with_strides(
         strides: &[usize],
         scalars: usize,
         function: impl Fn(&KernelArguments<'_>) -> Result<()> + Send + Sync + 'static,
@@ -158,16 +168,18 @@ impl fmt::Debug for KernelArguments<'_> {
 /// lives.
 ///
 /// ```
-/// use iree_rt::{DeviceOptions, Kernel, Kernels};
+/// use iree_rt::{DeviceOptions, Kernel, KernelArguments, Kernels};
 ///
-/// let negate = Kernel::new(2, 1, |arguments| {
+/// let negate = |arguments: &KernelArguments<'_>| {
 ///     let (from, to) = (arguments.pointer::<f32>(0), arguments.pointer::<f32>(1));
 ///     for i in 0..arguments.index(0) {
 ///         // SAFETY: the graph passes two tensors of f32 and their common length.
 ///         unsafe { *to.add(i) = -*from.add(i) };
 ///     }
 ///     Ok(())
-/// });
+/// };
+/// // SAFETY: graphs for this device call `negate` with two tensors and one scalar.
+/// let negate = unsafe { Kernel::new(2, 1, negate) };
 /// let kernels = Kernels::new().with("negate", negate);
 /// let options = DeviceOptions::default().kernels(kernels);
 /// # let _ = options;
@@ -283,43 +295,6 @@ unsafe extern "C" fn call(
     let arguments = KernelArguments { words: words.cast(), kernel: &entry.kernel };
     match callback::catch(|| (entry.kernel.function)(&arguments)) {
         Ok(()) => 0,
-        Err(error) => fail(entry, error),
+        Err(error) => kernel_failure::keep(error.context(format!("kernel `{}`", entry.name))),
     }
-}
-
-/// Errors of kernels on their way through compiled code, which passes on a number only.
-static FAILURES: Mutex<Failures> =
-    Mutex::new(Failures { next: FIRST_FAILURE, known: VecDeque::new() });
-
-struct Failures {
-    next: c_int,
-    known: VecDeque<(c_int, Error)>,
-}
-
-/// `KERN` in ASCII: numbers from here on are hardly in a message for another reason.
-const FIRST_FAILURE: c_int = 0x4B45_524E;
-
-/// More workgroups than can fail at once: a worker stops at its first failure.
-const MOST_FAILURES: usize = 256;
-
-/// Keeps `error` until its number comes back in the message of a status.
-#[cold]
-fn fail(entry: &Entry, error: Error) -> c_int {
-    let error = error.context(format!("kernel `{}`", entry.name));
-    let mut failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = failures.next;
-    failures.next = number.checked_add(1).unwrap_or(FIRST_FAILURE);
-    if failures.known.len() == MOST_FAILURES {
-        failures.known.pop_front();
-    }
-    failures.known.push_back((number, error));
-    number
-}
-
-/// The error of the kernel whose failure the message of a status is about. It stays known: a fence
-/// tells its failure to everyone who asks.
-pub(crate) fn failure(message: &str) -> Option<Error> {
-    let failures = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
-    let about = |(number, _): &&(c_int, Error)| message.contains(&number.to_string());
-    failures.known.iter().find(about).map(|(_, error)| error.clone())
 }

@@ -42,6 +42,7 @@ impl<T> Drop for Owned<T> {
 ///
 /// The kernels of `options` have to outlive the device.
 pub(crate) fn task(options: &DeviceOptions) -> Result<(NonNull<sys::iree_hal_device_t>, usize)> {
+    check_race(cfg!(task_queue_race), options.allow_racy_runtime)?;
     let topology = topology(options)?;
     let workers = topology.group_count;
     let mut executor = Owned { raw: ptr::null_mut(), release: sys::iree_task_executor_release };
@@ -88,6 +89,20 @@ pub(crate) fn task(options: &DeviceOptions) -> Result<(NonNull<sys::iree_hal_dev
     Ok((NonNull::new(device).expect("IREE returned OK with a null device"), workers))
 }
 
+/// An error for `local-task` on a runtime that has the race of its queue, unless it is allowed.
+fn check_race(racy: bool, allowed: bool) -> Result<()> {
+    if allowed || !racy {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::FailedPrecondition,
+        "`local-task` reads freed memory in this IREE runtime (a known race of 3.13's task queue, \
+         which threads that submit work meet): build against one that `cargo xtask fetch-iree` or \
+         the feature `bundled` made, where it is mended, or open `local-sync`, which has no queue; \
+         `DeviceOptions::allow_racy_runtime` opens it nevertheless",
+    ))
+}
+
 /// `local-sync`, which runs everything on the thread that calls.
 ///
 /// The kernels have to outlive the device.
@@ -124,8 +139,8 @@ fn heap() -> Result<Owned<sys::iree_hal_allocator_t>> {
     check(unsafe {
         sys::iree_hal_allocator_create_heap(
             sys::iree_make_string_view("local"),
-            heap::allocator(),
-            heap::allocator(),
+            heap::buffers(),
+            heap::buffers(),
             &mut allocator.raw,
         )
     })?;
@@ -258,6 +273,23 @@ impl Drop for Loaders {
         for loader in &self.raw[..self.count] {
             // SAFETY: references of ours, not used again.
             unsafe { sys::iree_hal_executable_loader_release(*loader) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_with_the_race_is_refused_unless_it_is_allowed() {
+        check_race(false, false).unwrap();
+        check_race(false, true).unwrap();
+        check_race(true, true).unwrap();
+        let error = check_race(true, false).unwrap_err();
+        assert_eq!(error.code(), Code::FailedPrecondition);
+        for said in ["local-task", "freed memory", "fetch-iree", "bundled", "local-sync"] {
+            assert!(error.message().contains(said), "{error}");
         }
     }
 }

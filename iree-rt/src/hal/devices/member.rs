@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use iree_sys as sys;
 
 use crate::base::error::Result;
-use crate::hal::cuda::context::Context;
+use crate::hal::cuda::Context;
 use crate::hal::devices::device_options::DeviceOptions;
 use crate::hal::devices::kernel::Kernels;
 use crate::hal::devices::recorder::Recorder;

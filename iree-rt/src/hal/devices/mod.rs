@@ -10,6 +10,8 @@ pub(crate) mod kernel;
 pub(crate) mod local_device;
 pub(crate) mod member;
 pub(crate) mod open;
+#[cfg(feature = "profile")]
 pub(crate) mod profile;
+#[cfg_attr(not(feature = "profile"), path = "recorder_off.rs")]
 pub(crate) mod recorder;
 pub(crate) mod statistics;

@@ -111,7 +111,7 @@ fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<(RawD
             )));
         }
         if driver == cuda::uri::DRIVER {
-            let (raw, its) = cuda::open::open(uri, &options.cuda)?;
+            let (raw, its) = cuda::open(uri, &options.cuda)?;
             context = Some(its);
             raw
         } else {

@@ -11,7 +11,8 @@ impl Device {
     /// What has been dispatched since the last call, or since the device was opened.
     ///
     /// ```
-    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler", feature = "profile"))]
+    /// # fn main() -> iree_rt::Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, DeviceOptions, Instance, Module, Session};
     /// # let vmfb = Compiler::find()?.compile(
     /// #     "module @gate { func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
@@ -29,7 +30,7 @@ impl Device {
     /// let add = session.function("gate.add")?;
     /// let x = device.buffer_view(&[4], &[1f32; 4])?;
     /// for _ in 0..3 {
-    ///     session.call(&add, [(&x).into(), (&x).into()])?;
+    ///     session.call(&add, [&x, &x])?;
     /// }
     /// let profile = device.take_profile()?;
     /// assert_eq!(profile.dispatches[0].calls, 3);
@@ -37,7 +38,7 @@ impl Device {
     /// drop((session, x, device));
     /// assert!(file.metadata()?.len() > 0);
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "profile")))] fn main() {}
     /// ```
     ///
     /// # Errors

@@ -4,8 +4,19 @@
 //! dispatch into a file that IREE's `iree-profile` opens, and adds the costs up for
 //! [`Device::take_profile`](crate::Device::take_profile).
 
+// IREE has two sinks of its own (`iree/hal/utils/profile_file.h` and `statistics_sink.h`), which do
+// not do the same:
+// - A device takes one sink. To have file and costs, one of ours would still stand before both.
+// - The statistics are those of the whole recording: they begin anew with a session only, and hold
+//   no lock for who reads them while the device goes on. `take_profile` tells what was since the
+//   last call, of a device that may be busy.
+// - The file is written through a stream of C that cannot be flushed, and completed by the end of
+//   the recording, which IREE allows on an idle device only. Ours never ends it (see `finish`).
+// - Neither is in the unified library: each folder of IREE would need two more.
+
 mod file;
 
+use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
@@ -56,11 +67,12 @@ pub(crate) struct Recorder(Arc<Sink>);
 /// An `iree_hal_profile_sink_t`, which begins with a resource.
 #[repr(C)]
 struct Sink {
-    resource: sys::iree_hal_resource_t,
+    /// IREE counts in it, behind the shared references that there are to the sink.
+    resource: UnsafeCell<sys::iree_hal_resource_t>,
     state: Mutex<State>,
 }
 
-// SAFETY: IREE counts references atomically and never writes the vtable; the rest is a mutex.
+// SAFETY: IREE counts references atomically and nobody writes the vtable; the rest is a mutex.
 unsafe impl Send for Sink {}
 // SAFETY: as above.
 unsafe impl Sync for Sink {}
@@ -80,7 +92,7 @@ impl Recorder {
             State { file, names: HashMap::new(), costs: HashMap::new(), rest: Rest::default() };
         let resource =
             sys::iree_hal_resource_t { ref_count: 1, vtable: (&raw const VTABLE).cast::<c_void>() };
-        let sink = Arc::new(Sink { resource, state: Mutex::new(state) });
+        let sink = Arc::new(Sink { resource: resource.into(), state: Mutex::new(state) });
         let raw = Arc::into_raw(sink.clone()).cast_mut().cast::<sys::iree_hal_profile_sink_t>();
         let options = sys::iree_hal_device_profiling_options_t {
             data_families: u64::from(sys::IREE_HAL_DEVICE_PROFILING_DATA_HOST_EXECUTION_EVENTS),

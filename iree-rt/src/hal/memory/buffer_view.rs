@@ -5,6 +5,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::time::Duration;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
@@ -12,12 +13,14 @@ use iree_sys::allocator::host_allocator;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
 use crate::hal::devices::device::Device;
+use crate::hal::memory::buffer::length;
 use crate::hal::memory::buffer::{ALIGNMENT, Buffer};
 use crate::hal::memory::element::{Element, ElementType};
+use crate::hal::memory::exclusive::{self, PUT_AWAY};
 
 /// A dense row-major tensor on a device. Cloning gives another handle to the same tensor.
 ///
-/// Any thread may hold one; see [`Buffer`] on writing while a call runs.
+/// Any thread may hold one; [the only one](crate::buffer#who-may-write) writes.
 pub struct BufferView {
     raw: NonNull<sys::iree_hal_buffer_view_t>,
     device: Device,
@@ -42,7 +45,7 @@ impl BufferView {
                 data.len()
             )));
         }
-        let buffer = Buffer::allocate(device, size_of_val(data))?;
+        let mut buffer = Buffer::allocate(device, size_of_val(data))?;
         buffer.write(0, data)?;
         Self::from_buffer(&buffer, 0, shape, T::TYPE)
     }
@@ -54,7 +57,7 @@ impl BufferView {
     /// # let device = iree_rt::Instance::get()?.device("local-task")?;
     /// use iree_rt::{BufferView, ElementType};
     ///
-    /// let cache = BufferView::uninitialized(&device, &[2, 3], ElementType::I64)?;
+    /// let mut cache = BufferView::uninitialized(&device, &[2, 3], ElementType::I64)?;
     /// cache.fill(7i64)?;
     /// cache.write(4, &[-1i64, -2])?;
     /// assert_eq!(cache.read_range::<i64>(3..6)?, [7, -1, -2]);
@@ -181,10 +184,11 @@ impl BufferView {
     /// The elements of `range`, counted in row-major order; the others are not transferred.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and [`OutOfRange`](Code::OutOfRange).
+    /// As [`read`](Self::read); [`OutOfRange`](Code::OutOfRange) past the end, and
+    /// [`InvalidArgument`](Code::InvalidArgument) for a range that ends before it starts.
     pub fn read_range<T: Element>(&self, range: Range<usize>) -> Result<Vec<T>> {
         self.check_type::<T>()?;
-        let count = range.end.saturating_sub(range.start);
+        let count = length(&range)?;
         self.check_elements(range.start, count)?;
         let mut out: Vec<T> = Vec::with_capacity(count);
         let spare = out.spare_capacity_mut()[..count].as_mut_ptr().cast::<u8>();
@@ -231,10 +235,11 @@ impl BufferView {
     /// # Errors
     /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`, and the errors of
     /// [`Buffer::write`].
-    pub fn write<T: Element>(&self, start: usize, data: &[T]) -> Result<()> {
-        self.check_type::<T>()?;
-        self.check_elements(start, data.len())?;
-        self.buffer().write(start * size_of::<T>(), data)
+    pub fn write<T: Element>(&mut self, start: usize, data: &[T]) -> Result<()> {
+        self.check_write::<T>(start, data.len())?;
+        self.exclusive(PUT_AWAY)?;
+        // SAFETY: nobody else has a handle.
+        unsafe { self.buffer().write_unchecked(start * size_of::<T>(), data) }
     }
 
     /// Makes all elements `value`, on the device.
@@ -242,22 +247,33 @@ impl BufferView {
     /// # Errors
     /// [`InvalidArgument`](Code::InvalidArgument) when the elements are no `T`, and the errors of
     /// [`Buffer::fill`].
-    pub fn fill<T: Element>(&self, value: T) -> Result<()> {
-        self.check_type::<T>()?;
-        let buffer = self.buffer();
+    pub fn fill<T: Element>(&mut self, value: T) -> Result<()> {
+        self.check_write::<T>(0, self.len())?;
+        self.exclusive(PUT_AWAY)?;
+        let (buffer, bytes) = (self.buffer(), self.byte_len());
         if size_of::<T>() <= 4 {
-            return buffer.fill(0..self.byte_len(), value);
+            // SAFETY: nobody else has a handle.
+            return unsafe { buffer.fill_unchecked(0..bytes, value) };
         }
         // Devices fill with 4 bytes at most: one value is written, and what is there is copied
         // behind it until all is.
-        let mut done = size_of::<T>().min(self.byte_len());
-        buffer.write(0, &[value][..self.len().min(1)])?;
-        while done < self.byte_len() {
-            let next = done.min(self.byte_len() - done);
-            buffer.copy_from(done, &buffer, 0, next)?;
+        let mut done = size_of::<T>().min(bytes);
+        // SAFETY: as above.
+        unsafe { buffer.write_unchecked(0, &[value][..self.len().min(1)])? };
+        while done < bytes {
+            let next = done.min(bytes - done);
+            // SAFETY: as above.
+            unsafe { buffer.copy_from_unchecked(done, &buffer, 0, next)? };
             done += next;
         }
         Ok(())
+    }
+
+    /// Whether these elements are `T`s that may be written.
+    pub(crate) fn check_write<T: Element>(&self, start: usize, count: usize) -> Result<()> {
+        self.check_type::<T>()?;
+        self.check_elements(start, count)?;
+        self.buffer().check_write(start * size_of::<T>(), count * size_of::<T>(), "write")
     }
 
     /// A copy of this tensor on `device`, which may be any.
@@ -266,7 +282,7 @@ impl BufferView {
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
     /// # let instance = iree_rt::Instance::get()?;
     /// let (here, there) = (instance.device("local-task")?, instance.device("local-sync")?);
-    /// let tensor = here.buffer_view(&[2], &[1f32, 2.])?;
+    /// let mut tensor = here.buffer_view(&[2], &[1f32, 2.])?;
     /// let copy = tensor.to_device(&there)?;
     /// tensor.fill(0f32)?;
     /// assert_eq!((copy.device(), copy.read::<f32>()?), (&there, vec![1., 2.]));
@@ -277,7 +293,7 @@ impl BufferView {
     /// # Errors
     /// Allocation and transfer errors of the devices.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
-        let copy = Buffer::allocate(device, self.byte_len())?;
+        let mut copy = Buffer::allocate(device, self.byte_len())?;
         copy.copy_from(0, &self.buffer(), 0, self.byte_len())?;
         Self::from_buffer(&copy, 0, self.shape(), self.element_type())
     }
@@ -345,6 +361,18 @@ impl BufferView {
                 format!("{count} elements at element {start} of a tensor of {}", self.len()),
             )),
         }
+    }
+}
+
+impl BufferView {
+    /// An error unless this is the only handle to the memory, at `limit` at the latest.
+    pub(crate) fn exclusive(&mut self, limit: Duration) -> Result<()> {
+        // SAFETY: the view is live and holds its buffer; HAL objects that modules pass around count
+        // as resources do (iree/modules/hal/types.c).
+        exclusive::wait(limit, || unsafe {
+            let buffer = sys::iree_hal_buffer_view_buffer(self.raw());
+            exclusive::references(self.raw().cast()) == 1 && exclusive::sole(buffer)
+        })
     }
 }
 

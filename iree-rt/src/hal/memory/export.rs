@@ -11,8 +11,9 @@ use crate::hal::memory::buffer::{Buffer, Memory};
 /// The memory of a [`Buffer`] for another library, which it keeps alive; made by
 /// [`Buffer::export`].
 ///
-/// The other library takes the same care as who has a handle to the buffer: nothing orders its
-/// reads and writes against those of calls.
+/// It is a handle as others are: while it is there, [nobody writes](crate::buffer#who-may-write) the
+/// memory in safe code. The other library keeps its own writes apart from reads, and its reads from
+/// compiled code that updates the buffer in place.
 #[derive(Clone, Debug)]
 pub struct ExternalBuffer {
     buffer: Buffer,
@@ -37,8 +38,8 @@ impl ExternalBuffer {
     }
 
     /// Bytes.
-    pub fn len(&self) -> usize {
-        self.buffer.len()
+    pub fn byte_len(&self) -> usize {
+        self.buffer.byte_len()
     }
 
     /// Whether there are none.

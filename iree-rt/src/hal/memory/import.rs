@@ -51,7 +51,8 @@ impl Buffer {
     /// let start = NonNull::new(pages.as_mut_ptr()).unwrap();
     /// // SAFETY: pages stay where they are when their handle is moved into the buffer.
     /// let buffer = unsafe { Buffer::import_host(&device, start, pages.len(), pages)? };
-    /// let tensor = buffer.view(&[3], ElementType::I32)?;
+    /// let mut tensor = buffer.view(&[3], ElementType::I32)?;
+    /// drop(buffer); // the tensor is the only handle then, and may be written
     /// tensor.write(0, &[1i32, 2, 3])?;
     /// // SAFETY: the buffer keeps the pages, and nobody writes them now.
     /// assert_eq!(unsafe { start.cast::<[i32; 3]>().read() }, [1, 2, 3]);
@@ -184,7 +185,7 @@ unsafe fn import_external(
         )
     });
     match imported {
-        Ok(()) => Ok(Buffer::own(raw, device)),
+        Ok(()) => Ok(Buffer::place(raw, device)),
         Err(error) => {
             // SAFETY: a failed import does not call back, and the box is still ours.
             drop(unsafe { Box::from_raw(owner) });

@@ -4,9 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::slice;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use iree_sys as sys;
 
@@ -15,9 +13,6 @@ use crate::base::status::check;
 use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer_view::{BufferView, bad_bits};
 use crate::hal::memory::element::Element;
-
-/// Workers put a call away after it has returned; its references go within this time.
-const PUT_AWAY: Duration = Duration::from_millis(100);
 
 impl Buffer {
     /// The bytes in place, to read.
@@ -29,7 +24,7 @@ impl Buffer {
     /// As [`BufferView::map`].
     pub unsafe fn map(&self) -> Result<Mapped<'_, u8>> {
         // SAFETY: by the contract of this function; any bytes are values of u8.
-        Ok(unsafe { Mapped::new(Mapping::new(self.raw(), self.len(), READ)?) })
+        Ok(unsafe { Mapped::new(Mapping::new(self.raw(), self.byte_len(), READ)?) })
     }
 
     /// The bytes in place, to read and write, when this is the only handle to them.
@@ -37,10 +32,17 @@ impl Buffer {
     /// # Errors
     /// As [`BufferView::map_mut`].
     pub fn map_mut(&mut self) -> Result<MappedMut<'_, u8>> {
-        // SAFETY: the buffer is live.
-        unsafe { exclusive(&|| sole(self.raw()))? };
+        self.map_mut_within(Duration::ZERO)
+    }
+
+    /// As [`map_mut`](Self::map_mut), waiting so long for other handles to go.
+    ///
+    /// # Errors
+    /// As [`BufferView::map_mut`].
+    pub fn map_mut_within(&mut self, limit: Duration) -> Result<MappedMut<'_, u8>> {
+        self.exclusive(limit)?;
         // SAFETY: nobody else has a handle to get at the bytes with, or can get one.
-        Ok(unsafe { MappedMut::new(Mapping::new(self.raw(), self.len(), READ_WRITE)?) })
+        Ok(unsafe { MappedMut::new(Mapping::new(self.raw(), self.byte_len(), READ_WRITE)?) })
     }
 }
 
@@ -74,7 +76,7 @@ impl BufferView {
     ///
     /// let file = memmap2::MmapMut::map_anon(64)?.make_read_only()?; // in place of a mapped file
     /// let imported = Buffer::import(&device, file)?.view(&[16], ElementType::F32)?;
-    /// let clone = imported.clone();
+    /// let mut clone = imported.clone();
     /// assert_eq!(imported.map_constant::<f32>()?[..], [0.; 16]);
     /// assert_eq!(clone.map_constant::<f32>()?[..], [0.; 16]);
     /// assert!(clone.write(0, &[1f32]).is_err());
@@ -97,9 +99,8 @@ impl BufferView {
         unsafe { self.map() }
     }
 
-    /// The elements in place, to read and write, when this is the only handle to them: no clone,
-    /// no other view or buffer of the same memory, no argument or result list of a call that holds
-    /// it, no call in flight that uses it.
+    /// The elements in place, to read and write, when this is
+    /// [the only handle](crate::buffer#who-may-write) to them.
     ///
     /// ```
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
@@ -117,58 +118,28 @@ impl BufferView {
     ///
     /// # Errors
     /// As [`map`](Self::map); [`FailedPrecondition`](Code::FailedPrecondition) when there is
-    /// another handle; [`PermissionDenied`](Code::PermissionDenied) for read-only memory.
+    /// [another handle](crate::buffer#who-may-write), at once: a call that has just returned may
+    /// hold it for another moment ([`map_mut_within`](Self::map_mut_within) waits);
+    /// [`PermissionDenied`](Code::PermissionDenied) for read-only memory.
     pub fn map_mut<T: Element>(&mut self) -> Result<MappedMut<'_, T>> {
+        self.map_mut_within(Duration::ZERO)
+    }
+
+    /// As [`map_mut`](Self::map_mut), waiting so long for other handles to go.
+    ///
+    /// # Errors
+    /// As [`map_mut`](Self::map_mut).
+    pub fn map_mut_within<T: Element>(&mut self, limit: Duration) -> Result<MappedMut<'_, T>> {
         self.check_type::<T>()?;
+        self.exclusive(limit)?;
         // SAFETY: the view is live and holds its buffer.
         let buffer = unsafe { sys::iree_hal_buffer_view_buffer(self.raw()) };
-        // SAFETY: as above; HAL objects that modules pass around count as resources do
-        // (iree/modules/hal/types.c).
-        unsafe { exclusive(&|| references(self.raw().cast()) == 1 && sole(buffer))? };
         let mapping = Mapping::new(buffer, self.byte_len(), READ_WRITE)?;
         mapping.check::<T>()?;
         // SAFETY: nobody else has a handle to get at the bytes with, or can get one; they are
         // values of T.
         Ok(unsafe { MappedMut::new(mapping) })
     }
-}
-
-/// References to a HAL resource.
-///
-/// # Safety
-/// It is live.
-unsafe fn references(resource: *mut sys::iree_hal_resource_t) -> i32 {
-    // SAFETY: by the contract of this function. The counter is a C atomic of this size; acquire:
-    // what others did to the resource before they released it has happened.
-    unsafe { AtomicI32::from_ptr(&raw mut (*resource).ref_count) }.load(Ordering::Acquire)
-}
-
-/// Whether a live buffer has one reference, and so has the allocation that it is a part of.
-///
-/// # Safety
-/// The buffer is live.
-unsafe fn sole(buffer: *mut sys::iree_hal_buffer_t) -> bool {
-    // SAFETY: by the contract of this function; a buffer holds its allocation.
-    unsafe {
-        let allocation = sys::iree_hal_buffer_allocated_buffer(buffer);
-        references(buffer.cast()) == 1 && (allocation == buffer || sole(allocation))
-    }
-}
-
-/// An error unless `is_sole` is true soon.
-fn exclusive(is_sole: &dyn Fn() -> bool) -> Result<()> {
-    let asked = Instant::now();
-    while !is_sole() {
-        if asked.elapsed() > PUT_AWAY {
-            return Err(Error::new(
-                Code::FailedPrecondition,
-                "the memory has another handle (a clone or view, an argument or result list of a \
-                 call, a call in flight): it is mapped for writing by the only one",
-            ));
-        }
-        thread::yield_now();
-    }
-    Ok(())
 }
 
 const READ: sys::iree_hal_memory_access_bits_t = sys::IREE_HAL_MEMORY_ACCESS_READ;
@@ -194,7 +165,7 @@ impl Mapping {
     /// # Safety
     /// While it lives, nobody else reads or writes them.
     pub(crate) unsafe fn of(buffer: &Buffer) -> Result<Self> {
-        Self::new(buffer.raw(), buffer.len(), READ_WRITE)
+        Self::new(buffer.raw(), buffer.byte_len(), READ_WRITE)
     }
 
     /// The bytes.

@@ -77,7 +77,7 @@ impl Staging {
     /// [`ResourceExhausted`](Code::ResourceExhausted) when there is no memory for the piece.
     pub fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
         self.target.check_range(self.filled, bytes, "write")?;
-        let fits = |piece: &Piece| piece.place(self.filled) + bytes <= piece.memory.len();
+        let fits = |piece: &Piece| piece.place(self.filled) + bytes <= piece.memory.byte_len();
         if !self.pieces[self.current].as_ref().is_some_and(|it| it.mapping.is_some() && fits(it)) {
             self.send()?;
             self.open(bytes)?;
@@ -98,8 +98,8 @@ impl Staging {
     /// [`FailedPrecondition`](Code::FailedPrecondition) when it was not filled to its end; errors
     /// of copies that were sent.
     pub fn finish(mut self) -> Result<Buffer> {
-        if self.filled != self.target.len() {
-            let (filled, bytes) = (self.filled, self.target.len());
+        if self.filled != self.target.byte_len() {
+            let (filled, bytes) = (self.filled, self.target.byte_len());
             let what = format!("{filled} of {bytes} bytes of a buffer were filled");
             return Err(Error::new(Code::FailedPrecondition, what));
         }
@@ -118,9 +118,9 @@ impl Staging {
             piece.wait()?;
         }
         let needed = bytes + self.filled % ALIGNMENT;
-        if slot.as_ref().is_none_or(|piece| piece.memory.len() < needed) {
+        if slot.as_ref().is_none_or(|piece| piece.memory.byte_len() < needed) {
             *slot = None;
-            let most = self.target.len() - self.filled + self.filled % ALIGNMENT;
+            let most = self.target.byte_len() - self.filled + self.filled % ALIGNMENT;
             let size = needed.max(PIECE.min(most));
             let memory = Buffer::allocate_in(self.target.device(), size, Memory::Host)?;
             *slot = Some(Piece { memory, covers: 0..0, mapping: None, copied: None });

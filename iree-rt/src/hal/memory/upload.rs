@@ -78,7 +78,7 @@ impl Upload {
                 import(&device, pointer, length, sys::IREE_HAL_MEMORY_ACCESS_ALL, Box::new(map))
             };
         }
-        let buffer = Buffer::allocate(&device, map.length)?;
+        let mut buffer = Buffer::allocate(&device, map.length)?;
         buffer.write(0, map.as_ref())?;
         Ok(buffer)
     }

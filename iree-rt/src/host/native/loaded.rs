@@ -16,6 +16,7 @@ use crate::base::instance::Instance;
 use crate::base::status::{check, status_of};
 use crate::base::text::text;
 use crate::hal::devices::device::Device;
+use crate::vm::function::ASYNC;
 use crate::vm::module::VmModule;
 use crate::vm::reference::RawReference;
 use crate::vm::signature::ValueType;
@@ -79,8 +80,6 @@ fn forms(functions: &[Export]) -> Vec<Form> {
     }
     forms.into_values().collect()
 }
-
-const ASYNC: &str = "$async";
 
 /// What a module of the VM is made of, with the tables that IREE reads.
 struct Loaded {

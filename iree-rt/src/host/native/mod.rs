@@ -2,13 +2,15 @@
 
 mod loaded;
 mod slots;
+mod typed;
 
 use std::fmt;
 
 use crate::base::error::Result;
-use crate::calls::typed_function::{Parameters, Results};
 use crate::vm::signature::{ScalarType, Signature, ValueType};
 use crate::vm::value::Value;
+
+pub use typed::{FromArguments, IntoResults};
 
 /// A module whose functions are Rust closures, for the compiled modules of one
 /// [`Session`](crate::Session) to import and call.
@@ -29,7 +31,7 @@ use crate::vm::value::Value;
 /// ([`Session::call_async`](crate::Session::call_async)).
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, NativeModule, Session, Tensor};
 /// let vmfb = Compiler::find()?.compile(
 ///     "module @program {
@@ -65,7 +67,7 @@ use crate::vm::value::Value;
 ///     assert_eq!((negated.read()?, counted), (vec![-1., 2.], count));
 /// }
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 pub struct NativeModule<S = ()> {
     name: String,
@@ -89,24 +91,24 @@ impl<S: Send + 'static> NativeModule<S> {
     }
 
     /// Adds a function of this name within the module, in place of an earlier one.
-    pub fn function<P: Parameters, R: Results>(
+    pub fn function<A: FromArguments, R: IntoResults>(
         self,
         name: impl Into<String>,
-        mut function: impl FnMut(P) -> Result<R> + Send + 'static,
+        mut function: impl FnMut(A) -> Result<R> + Send + 'static,
     ) -> Self {
         self.method(name, move |_, arguments| function(arguments))
     }
 
     /// Adds a function that uses the module's state.
-    pub fn method<P: Parameters, R: Results>(
+    pub fn method<A: FromArguments, R: IntoResults>(
         mut self,
         name: impl Into<String>,
-        mut function: impl FnMut(&mut S, P) -> Result<R> + Send + 'static,
+        mut function: impl FnMut(&mut S, A) -> Result<R> + Send + 'static,
     ) -> Self {
-        let export = Export::new(name.into(), P::declared(), R::declared());
+        let export = Export::new(name.into(), A::declared(), R::declared());
         self.functions.retain(|(other, _)| other.name != export.name);
         let run: Run<S> = Box::new(move |state, arguments| {
-            function(state, P::from_values(arguments)?).map(R::into_values)
+            function(state, A::from_values(arguments)?).map(R::into_values)
         });
         self.functions.push((export, run));
         self
@@ -150,7 +152,7 @@ impl Export {
                 list("input", &arguments),
                 list("output", &results)
             ),
-            signature: Signature { arguments, results },
+            signature: Signature::of(arguments, results),
             name,
         }
     }

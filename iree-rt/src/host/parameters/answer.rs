@@ -6,7 +6,9 @@ use std::ptr;
 use iree_sys as sys;
 
 use super::index::ParameterIndex;
-use super::provider::{Provider, Source};
+use super::lending::Lending;
+use super::provider::{ParameterProvider, Provider, Source};
+use super::request::{name, spans};
 use crate::base::callback;
 use crate::base::error::{Code, Error, Result};
 use crate::base::status::{check, into_status, status_of};
@@ -18,10 +20,22 @@ struct Answering {
     source: Source,
 }
 
-/// A new provider, with one reference.
-pub(super) fn provider(source: Source) -> *mut sys::iree_io_parameter_provider_t {
-    let base = sys::iree_io_parameter_provider_t { ref_count: 1, vtable: &VTABLE };
-    Box::into_raw(Box::new(Answering { base, source })).cast()
+impl Provider {
+    /// One that answers with what is in `index`.
+    pub(crate) fn of_index(scope: &str, index: &ParameterIndex) -> Result<Self> {
+        let native = Self::native(scope, index)?;
+        let (scope, index) = (scope.to_owned(), index.clone());
+        Ok(Self::answering(Source::Index { scope, index, native }))
+    }
+
+    pub(crate) fn of_rust(provider: Box<dyn ParameterProvider>) -> Self {
+        Self::answering(Source::Rust(provider))
+    }
+
+    fn answering(source: Source) -> Self {
+        let base = sys::iree_io_parameter_provider_t { ref_count: 1, vtable: &VTABLE };
+        Self::own(Box::into_raw(Box::new(Answering { base, source })).cast())
+    }
 }
 
 static VTABLE: sys::iree_io_parameter_provider_vtable_t =
@@ -39,37 +53,6 @@ static VTABLE: sys::iree_io_parameter_provider_vtable_t =
 unsafe fn source<'a>(raw: *mut sys::iree_io_parameter_provider_t) -> &'a Source {
     // SAFETY: by the contract of this function; only its count changes.
     unsafe { &(*raw.cast::<Answering>()).source }
-}
-
-/// # Safety
-/// `view` points to live bytes.
-unsafe fn name<'a>(view: sys::iree_string_view_t) -> Result<&'a str> {
-    if view.size == 0 {
-        return Ok("");
-    }
-    // SAFETY: by the contract of this function.
-    let bytes = unsafe { std::slice::from_raw_parts(view.data.cast::<u8>(), view.size) };
-    std::str::from_utf8(bytes).map_err(|_| Error::invalid("a parameter's name is not UTF-8"))
-}
-
-/// What a program asks for or writes: names, and where their bytes are.
-///
-/// # Safety
-/// `enumerator` lists `count` parameters, and is live as long as the names are used.
-unsafe fn spans<'a>(
-    count: usize,
-    enumerator: sys::iree_io_parameter_enumerator_t,
-) -> impl Iterator<Item = Result<(&'a str, sys::iree_io_parameter_span_t)>> {
-    let enumerate = enumerator.fn_.expect("IREE passes an enumerator");
-    (0..count).map(move |at| {
-        let mut key = sys::iree_string_view_empty();
-        let mut span = sys::iree_io_parameter_span_t::default();
-        // SAFETY: by the contract of this function.
-        unsafe {
-            check(enumerate(enumerator.user_data, at, &mut key, &mut span))?;
-            Ok((name(key)?, span))
-        }
-    })
 }
 
 /// What a program asks for at once, copied to an index under the numbers of the requests: two
@@ -162,7 +145,7 @@ enum Answer<'a> {
 }
 
 unsafe extern "C" fn destroy(raw: *mut sys::iree_io_parameter_provider_t) {
-    // SAFETY: the box that `provider` made; IREE destroys it once.
+    // SAFETY: the box that `Provider::answering` made; IREE destroys it once.
     callback::catch_quietly(|| drop(unsafe { Box::from_raw(raw.cast::<Answering>()) }));
 }
 
@@ -196,9 +179,16 @@ unsafe extern "C" fn load(
     // IREE hands out memory of the index itself where it can, also to a program that is about to
     // change it: such a program gets its own.
     let immutable = params.usage & sys::IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE != 0;
-    // SAFETY: all arguments are those of this call, passed on.
+    // SAFETY: all arguments are those of this call, passed on; `lending` outlives it.
     unsafe {
+        let lending = match source(raw) {
+            Source::Index { index, .. } if immutable => {
+                Some(Lending { index, enumerator, emitter })
+            }
+            _ => None,
+        };
         answer(raw, scope, count, enumerator, immutable, |inner, enumerator| {
+            let emitter = lending.as_ref().map_or(emitter, Lending::emitter);
             sys::iree_io_parameter_provider_load(
                 inner, device, affinity, wait, signal, scope, params, count, enumerator, emitter,
             )

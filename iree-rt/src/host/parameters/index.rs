@@ -24,7 +24,8 @@ use crate::base::text::text;
 /// [`SessionBuilder::parameters`]: crate::SessionBuilder::parameters
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler", feature = "parameters"))]
+/// # fn main() -> iree_rt::Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, ParameterIndex, Session};
 /// let vmfb = Compiler::find()?.compile(
 ///     r#"module @program {
@@ -50,10 +51,10 @@ use crate::base::text::text;
 /// let mut session =
 ///     Session::builder(&device).parameters("model", &model).module(program).build()?;
 /// let run = session.function("program.run")?;
-/// let out = session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
-/// assert_eq!(out.buffer_view(0)?.read::<f32>()?, [10., 200.]);
+/// let out = session.call(&run, [device.buffer_view(&[2], &[1f32, 2.])?])?;
+/// assert_eq!(out.view(0)?.read::<f32>()?, [10., 200.]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "parameters")))] fn main() {}
 /// ```
 #[derive(Clone)]
 pub struct ParameterIndex(Arc<Inner>);
@@ -122,6 +123,15 @@ impl ParameterIndex {
             Stored::Splat(value) => to.splat(key, value, entry.length, b""),
             Stored::Bytes(stored) => to.add(key, stored, b""),
         }
+    }
+
+    /// Whether the bytes of the parameter `name` are those at `address`.
+    pub(super) fn is_at(&self, name: &str, address: *const u8) -> bool {
+        let entry = self.lookup(name);
+        entry.is_some_and(|entry| match Stored::of(&entry) {
+            Stored::Bytes(stored) => stored.as_ptr() == address,
+            Stored::Splat(_) => false,
+        })
     }
 
     /// Whether there is a splat that devices cannot fill a buffer with.

@@ -15,8 +15,7 @@ use crate::base::callback::catch_quietly;
 use crate::base::error::{Error, Result};
 use crate::base::status::check;
 
-/// Bytes that may be written, as IREE makes writable buffers of parameters, and that nothing in
-/// Rust refers to.
+/// Bytes that nobody writes once they are here: programs get them as read-only buffers, or copies.
 #[derive(Clone)]
 pub(super) struct Memory {
     start: *mut u8,

@@ -9,8 +9,10 @@ mod answer;
 mod archive;
 mod formats;
 mod index;
+mod lending;
 mod memory;
 mod provider;
+mod request;
 
 pub use formats::ParameterFormat;
 pub use index::{ParameterEntry, ParameterIndex};

@@ -5,7 +5,6 @@ use std::ptr;
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use super::answer;
 use super::index::ParameterIndex;
 use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
@@ -35,7 +34,8 @@ use crate::vm::module::VmModule;
 ///     }
 /// }
 ///
-/// # #[cfg(feature = "link")] fn main() -> Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler", feature = "parameters"))]
+/// # fn main() -> Result<()> {
 /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
 /// let vmfb = Compiler::find()?.compile(
 ///     r#"module @program {
@@ -54,9 +54,9 @@ use crate::vm::module::VmModule;
 /// let mut session =
 ///     Session::builder(&device).parameter_provider(Ones).module(program).build()?;
 /// let run = session.function("program.run")?;
-/// assert_eq!(session.call(&run, [])?.buffer_view(0)?.read::<i8>()?, [2; 4]);
+/// assert_eq!(session.call(&run, ())?.view(0)?.read::<i8>()?, [2; 4]);
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "parameters")))] fn main() {}
 /// ```
 pub trait ParameterProvider: Send + Sync {
     /// Whether it answers for the parameters of `scope`, which is empty for those without.
@@ -105,7 +105,8 @@ pub trait ParameterProvider: Send + Sync {
     ///     }
     /// }
     ///
-    /// # #[cfg(feature = "link")] fn main() -> Result<()> {
+    /// # #[cfg(all(feature = "link", feature = "compiler", feature = "parameters"))]
+    /// # fn main() -> Result<()> {
     /// # use iree_rt::{CompileOptions, Compiler, Instance, Module, Session};
     /// let vmfb = Compiler::find()?.compile(
     ///     r#"module @program {
@@ -128,11 +129,12 @@ pub trait ParameterProvider: Send + Sync {
     /// let builder = Session::builder(&device).parameter_provider(checkpoint.clone());
     /// let mut session = builder.module(program).build()?;
     /// let double = session.function("program.double")?;
-    /// session.call(&double, [device.buffer_view(&[2], &[1f32, 2.])?.into()])?;
+    /// session.call(&double, [device.buffer_view(&[2], &[1f32, 2.])?])?;
     /// let saved = checkpoint.load("checkpoint", "last")?;
     /// assert_eq!(saved, [2f32.to_le_bytes(), 4f32.to_le_bytes()].concat());
     /// # Ok(()) }
-    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// # #[cfg(not(all(feature = "link", feature = "compiler", feature = "parameters")))]
+    /// # fn main() {}
     /// ```
     ///
     /// # Errors
@@ -154,15 +156,9 @@ pub(crate) struct Provider(*mut sys::iree_io_parameter_provider_t);
 unsafe impl Send for Provider {}
 
 impl Provider {
-    /// One that answers with what is in `index`.
-    pub(crate) fn of_index(scope: &str, index: &ParameterIndex) -> Result<Self> {
-        let native = Self::native(scope, index)?;
-        let (scope, index) = (scope.to_owned(), index.clone());
-        Ok(Self(answer::provider(Source::Index { scope, index, native })))
-    }
-
-    pub(crate) fn of_rust(provider: Box<dyn ParameterProvider>) -> Self {
-        Self(answer::provider(Source::Rust(provider)))
+    /// Takes over a reference.
+    pub(super) fn own(raw: *mut sys::iree_io_parameter_provider_t) -> Self {
+        Self(raw)
     }
 
     /// IREE's own.
@@ -178,7 +174,7 @@ impl Provider {
                 &mut raw,
             )
         })?;
-        Ok(Self(raw))
+        Ok(Self::own(raw))
     }
 
     pub(super) fn raw(&self) -> *mut sys::iree_io_parameter_provider_t {

@@ -11,8 +11,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use memmap2::MmapMut;
+
 use super::process::shorten;
-use super::{CompileLimits, CompileOptions};
+use super::{CompileLimits, CompileOptions, Source};
 use crate::base::error::{Code, Error, Result};
 
 /// The major API version that the signatures below are of.
@@ -79,6 +81,8 @@ api! {
         fn(*mut c_void, *mut c_void) -> Failure;
     source_wrap = b"ireeCompilerSourceWrapBuffer\0":
         fn(*mut c_void, *const c_char, *const c_char, usize, bool, *mut *mut c_void) -> Failure;
+    source_open = b"ireeCompilerSourceOpenFile\0":
+        fn(*mut c_void, *const c_char, *mut *mut c_void) -> Failure;
     source_destroy = b"ireeCompilerSourceDestroy\0": fn(*mut c_void);
     output_open = b"ireeCompilerOutputOpenMembuffer\0": fn(*mut *mut c_void) -> Failure;
     output_map = b"ireeCompilerOutputMapMemory\0":
@@ -140,8 +144,10 @@ impl Library {
         &self.0.version
     }
 
-    pub(super) fn compile(&self, source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
+    pub(super) fn compile(&self, source: &Source<'_>, options: &CompileOptions) -> Result<Vec<u8>> {
         let api = self.0;
+        // Before the guards, so that it outlives what borrows it.
+        let image = aligned(source.bytes())?;
         let _alone = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: each object is made from live parents and destroyed once, by its guard, before
         // them (guards drop in reverse order); arguments outlive the calls that borrow them.
@@ -159,17 +165,21 @@ impl Library {
             let invocation = Guard((api.invocation_create)(session.0), api.invocation_destroy);
             (api.invocation_diagnostics)(invocation.0, 0, collect, diagnostics_ptr.cast());
 
-            let text = CString::new(source)
-                .map_err(|_| Error::invalid("the MLIR text holds a zero byte"))?;
             let mut wrapped = ptr::null_mut();
-            self.check((api.source_wrap)(
-                session.0,
-                c"input.mlir".as_ptr(),
-                text.as_ptr(),
-                text.as_bytes_with_nul().len(),
-                true,
-                &mut wrapped,
-            ))?;
+            if let Some(file) = source.file()? {
+                let file = CString::new(file.as_os_str().as_encoded_bytes())
+                    .map_err(|_| Error::invalid(format!("{file:?} holds a zero byte")))?;
+                self.check((api.source_open)(session.0, file.as_ptr(), &mut wrapped))?;
+            } else {
+                self.check((api.source_wrap)(
+                    session.0,
+                    c"input.mlir".as_ptr(),
+                    image.as_ptr().cast(),
+                    image.len(),
+                    true,
+                    &mut wrapped,
+                ))?;
+            }
             let wrapped = Guard(wrapped, api.source_destroy);
             let compiled = (api.invocation_parse)(invocation.0, wrapped.0)
                 && (api.invocation_pipeline)(invocation.0, PIPELINE_STD);
@@ -190,7 +200,7 @@ impl Library {
     /// As `compile`, in another thread, for which this one waits as long as `limits` say.
     pub(super) fn compile_within(
         &self,
-        source: &str,
+        source: &Source<'_>,
         options: &CompileOptions,
         limits: &CompileLimits,
     ) -> Result<Vec<u8>> {
@@ -280,6 +290,15 @@ fn c_strings(flags: &[String]) -> Result<Vec<CString>> {
                 .map_err(|_| Error::invalid(format!("compiler flag {flag:?} holds a zero byte")))
         })
         .collect()
+}
+
+/// A copy of `source` with a zero byte behind it, which the text parser looks for, at the start of
+/// a page: bytecode says how its parts are aligned, and is refused where they are not.
+fn aligned(source: &[u8]) -> Result<MmapMut> {
+    let mut image = MmapMut::map_anon(source.len() + 1)
+        .map_err(|e| Error::from(e).context("taking memory for the source"))?;
+    image[..source.len()].copy_from_slice(source);
+    Ok(image)
 }
 
 fn foreign(path: &Path, error: &libloading::Error) -> Error {

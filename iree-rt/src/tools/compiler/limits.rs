@@ -9,7 +9,7 @@ use crate::base::error::{Code, Error, Result};
 /// never.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// use iree_rt::{Canceller, Code, CompileLimits, CompileOptions, Compiler};
 ///
 /// let canceller = Canceller::new();
@@ -21,7 +21,7 @@ use crate::base::error::{Code, Error, Result};
 ///     Err(error) => assert_eq!(error.code(), Code::Cancelled),
 /// }
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CompileLimits {

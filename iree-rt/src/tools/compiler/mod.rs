@@ -1,18 +1,21 @@
-//! The compiler: from MLIR text to a module.
+//! The compiler: from MLIR to a module.
 //!
 //! One interface over two ways to run it: the program `iree-compile`, which can crash without
 //! harm, and `libIREECompiler.so` inside this process, which starts faster.
 
+mod diagnostics;
 mod library;
 mod limits;
 mod locate;
 mod options;
 mod process;
+mod source;
 
 use std::path::{Path, PathBuf};
 
 pub use limits::CompileLimits;
-pub use options::CompileOptions;
+pub use options::{CompileOptions, InputType, OptLevel};
+pub use source::Source;
 
 use crate::base::error::Result;
 use library::Library;
@@ -23,7 +26,7 @@ use process::Program;
 /// Any thread may use it at any time; compilations run side by side.
 ///
 /// ```
-/// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+/// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
 /// use iree_rt::{CompileOptions, Compiler};
 ///
 /// let compiler = Compiler::find()?;
@@ -36,7 +39,7 @@ use process::Program;
 /// let vmfb = compiler.compile("func.func @f() { return }", &CompileOptions::default())?;
 /// assert!(!vmfb.is_empty());
 /// # Ok(()) }
-/// # #[cfg(not(feature = "link"))] fn main() {}
+/// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
 /// ```
 #[derive(Clone, Debug)]
 pub struct Compiler(Kind);
@@ -48,8 +51,10 @@ enum Kind {
 }
 
 impl Compiler {
-    /// The `iree-compile` of the IREE folder that this crate was built with, else the one beside
-    /// the running program, else the one on the `PATH`.
+    /// The `iree-compile` of the IREE folder that this crate was built with, if it was remembered
+    /// (debug builds, the features `remember-folder` and `bundled-compiler`), else of the folder that
+    /// the variable `IREE_DIST` names now, else the one beside the running program, else the one on
+    /// the `PATH`.
     ///
     /// # Errors
     /// [`NotFound`](crate::Code::NotFound), saying where it was looked for; and those of
@@ -106,16 +111,24 @@ impl Compiler {
         }
     }
 
-    /// Compiles MLIR text to the bytes of a module (`.vmfb`).
+    /// Compiles MLIR to the bytes of a module (`.vmfb`): text (`&str`), text or bytecode (`&[u8]`),
+    /// or a file of either (`&Path`).
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Code::InvalidArgument) when the compiler refuses the text or a
-    /// flag, with its diagnostics; [`Internal`](crate::Code::Internal) when it crashes.
-    pub fn compile(&self, source: &str, options: &CompileOptions) -> Result<Vec<u8>> {
+    /// [`InvalidArgument`](crate::Code::InvalidArgument) when the compiler refuses the source or a
+    /// flag, with its diagnostics; [`Internal`](crate::Code::Internal) when it crashes; those of
+    /// reading a file, with its path.
+    pub fn compile<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        options: &CompileOptions,
+    ) -> Result<Vec<u8>> {
+        let source = source.into();
         match &self.0 {
-            Kind::Process(program) => program.compile(source, options, &CompileLimits::default()),
-            Kind::Library(library) => library.compile(source, options),
+            Kind::Process(program) => program.compile(&source, options, &CompileLimits::default()),
+            Kind::Library(library) => library.compile(&source, options),
         }
+        .map_err(|e| diagnostics::explain(e, &source))
     }
 
     /// As [`compile`](Self::compile), but gives up when `limits` say so.
@@ -126,15 +139,17 @@ impl Compiler {
     /// # Errors
     /// As [`compile`](Self::compile); [`Cancelled`](crate::Code::Cancelled) and
     /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded) when it gives up.
-    pub fn compile_within(
+    pub fn compile_within<'a>(
         &self,
-        source: &str,
+        source: impl Into<Source<'a>>,
         options: &CompileOptions,
         limits: &CompileLimits,
     ) -> Result<Vec<u8>> {
+        let source = source.into();
         match &self.0 {
-            Kind::Process(program) => program.compile(source, options, limits),
-            Kind::Library(library) => library.compile_within(source, options, limits),
+            Kind::Process(program) => program.compile(&source, options, limits),
+            Kind::Library(library) => library.compile_within(&source, options, limits),
         }
+        .map_err(|e| diagnostics::explain(e, &source))
     }
 }

@@ -1,8 +1,26 @@
 //! What to compile for.
 
+use std::fmt;
+
 /// Flags for the compiler.
 ///
 /// The default compiles for `local-task` and `local-sync` on the CPU of this machine.
+/// [`fast`](Self::fast) is what serves a model of someone else; what each part of it gains is
+/// measured in `docs/from-onnx-or-jax.md` of the repository.
+///
+/// ```
+/// use iree_rt::{CompileOptions, OptLevel};
+///
+/// let options = CompileOptions::default().fast();
+/// assert!(options.flags.contains(&"--iree-opt-level=O3".into()));
+/// // A part of it, for any x86-64 with AVX-512, and a flag that has no method.
+/// let options = CompileOptions::default()
+///     .target_cpu("x86-64-v4")
+///     .opt_level(OptLevel::O2)
+///     .channels_last()
+///     .flag("--iree-llvmcpu-reassociate-fp-reductions=false");
+/// assert_eq!(options.flags.len(), 6);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CompileOptions {
@@ -26,18 +44,127 @@ impl CompileOptions {
         Self::empty()
             .flag("--iree-hal-target-device=local")
             .flag("--iree-hal-local-target-device-backends=llvm-cpu")
-            .flag("--iree-llvmcpu-target-cpu=host")
+            .target_cpu("host")
     }
 
-    /// Adds a flag.
+    /// What makes models of images, sound and bytes fast on CPUs: [`OptLevel::O3`],
+    /// [`data_tiling`](Self::data_tiling), [`channels_last`](Self::channels_last) and
+    /// [`unroll_loops`](Self::unroll_loops). Sums are added in another order, and compiling takes
+    /// longer. Transformers may not compile with tiles: `fast().data_tiling(false)`.
+    pub fn fast(self) -> Self {
+        self.opt_level(OptLevel::O3).data_tiling(true).channels_last().unroll_loops(true)
+    }
+
+    /// Compiles for a CPU that LLVM names (`znver4`, `x86-64-v3`, `neoverse-n1`), or for that of
+    /// this machine (`host`, the default): a module of a CPU runs on those that have its
+    /// instructions.
+    pub fn target_cpu(self, name: &str) -> Self {
+        self.set("--iree-llvmcpu-target-cpu", name)
+    }
+
+    /// How hard the compiler tries.
+    pub fn opt_level(self, level: OptLevel) -> Self {
+        self.set("--iree-opt-level", level)
+    }
+
+    /// What the source is; when nothing is said, the compiler looks.
+    pub fn input_type(self, input_type: InputType) -> Self {
+        self.set("--iree-input-type", input_type)
+    }
+
+    /// Whether matrices of products lie in tiles that fit the CPU's registers. Constants are laid
+    /// out at compile time, activations in each call.
+    pub fn data_tiling(self, tile: bool) -> Self {
+        self.set("--iree-opt-data-tiling", tile)
+    }
+
+    /// Moves the channels of images behind height and width, where a vector holds them: ONNX has
+    /// them before, and convolutions of each channel by itself are scalar code then.
+    pub fn channels_last(self) -> Self {
+        self.set(
+            "--iree-preprocessing-pass-pipeline",
+            "builtin.module(util.func(iree-preprocessing-convert-conv-to-channels-last))",
+        )
+    }
+
+    /// Whether LLVM unrolls inner loops, those of small windows above all.
+    pub fn unroll_loops(self, unroll: bool) -> Self {
+        self.set("--iree-llvmcpu-loop-unrolling", unroll)
+    }
+
+    /// Gives every function `f` a second form, `f$async`, which waits for a fence and signals one:
+    /// [`Session::call_async`](crate::Session::call_async) wants it.
+    pub fn async_external(self) -> Self {
+        self.set("--iree-execution-model", "async-external")
+    }
+
+    /// Adds a flag, which the compiler takes once unless it is a list: what a method above said is
+    /// said again by that method.
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
         self
+    }
+
+    /// Replaces the flag `name`, as the compiler refuses one that is given twice.
+    fn set(mut self, name: &str, value: impl fmt::Display) -> Self {
+        self.flags.retain(|flag| flag.split('=').next() != Some(name));
+        self.flag(format!("{name}={value}"))
     }
 }
 
 impl Default for CompileOptions {
     fn default() -> Self {
         Self::for_device("local-task")
+    }
+}
+
+/// `--iree-opt-level`: what the compiler may do for speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OptLevel {
+    /// Nothing: IREE's own default.
+    O0,
+    /// What costs nothing, such as dropping assertions.
+    O1,
+    /// Sums in another order, and larger fusions.
+    O2,
+    /// And transposes moved into what reads them.
+    O3,
+}
+
+impl fmt::Display for OptLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// `--iree-input-type`: the dialect of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InputType {
+    /// Whatever the source turns out to be.
+    Auto,
+    /// IREE's own: `linalg`, `tensor`, `arith` and the like.
+    None,
+    /// What `iree-import-onnx` writes.
+    Onnx,
+    /// StableHLO: what JAX and other frameworks of XLA export, CHLO and VHLO included.
+    StableHlo,
+    /// PyTorch's, as torch-mlir writes it.
+    Torch,
+    /// TOSA.
+    Tosa,
+}
+
+impl fmt::Display for InputType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Onnx => "onnx",
+            Self::StableHlo => "stablehlo",
+            Self::Torch => "torch",
+            Self::Tosa => "tosa",
+        })
     }
 }

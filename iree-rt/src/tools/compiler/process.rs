@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
-use super::{CompileLimits, CompileOptions};
+use super::{CompileLimits, CompileOptions, Source};
 use crate::base::error::{Code, Error, Result};
 
 /// Most text of diagnostics that an error carries, bytes.
@@ -49,7 +49,7 @@ impl Program {
 
     pub(super) fn compile(
         &self,
-        source: &str,
+        source: &Source<'_>,
         options: &CompileOptions,
         limits: &CompileLimits,
     ) -> Result<Vec<u8>> {
@@ -57,15 +57,22 @@ impl Program {
             .prefix("iree-compile-")
             .tempdir()
             .map_err(|e| Error::from(e).context("making a temporary folder to compile in"))?;
-        let (input, output) = (scratch.path().join("input.mlir"), scratch.path().join("out.vmfb"));
-        fs::write(&input, source)
-            .map_err(|e| Error::from(e).context(format!("writing {}", input.display())))?;
+        let output = scratch.path().join("out.vmfb");
+        let input = match source.file()? {
+            Some(file) => file,
+            None => {
+                let input = scratch.path().join("input.mlir");
+                fs::write(&input, source.bytes())
+                    .map_err(|e| Error::from(e).context(format!("writing {}", input.display())))?;
+                input
+            }
+        };
         let mut command = Command::new(self.path());
         command.args(&options.flags).arg("-o").arg(&output).arg(&input).stdin(Stdio::null());
         let (status, diagnostics) = run(command, limits)
             .map_err(|e| e.context(format!("running {}", self.path().display())))?;
         if !status.success() {
-            return Err(failure(status, &diagnostics, &input));
+            return Err(failure(status, &diagnostics, scratch.path()));
         }
         fs::read(&output).map_err(|e| Error::from(e).context("reading the compiler's output"))
     }
@@ -99,8 +106,9 @@ fn run(mut command: Command, limits: &CompileLimits) -> Result<(ExitStatus, Vec<
     }
 }
 
-fn failure(status: ExitStatus, stderr: &[u8], input: &Path) -> Error {
-    let text = String::from_utf8_lossy(stderr).replace(&*input.to_string_lossy(), "input.mlir");
+fn failure(status: ExitStatus, stderr: &[u8], scratch: &Path) -> Error {
+    let folder = format!("{}/", scratch.display());
+    let text = String::from_utf8_lossy(stderr).replace(&folder, "");
     let message = format!("iree-compile ended with {status}: {}", shorten(&text));
     // No exit code: a signal ended it.
     let code = if status.code().is_some() { Code::InvalidArgument } else { Code::Internal };

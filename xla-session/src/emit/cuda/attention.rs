@@ -1,9 +1,11 @@
 //! Attention as one dispatch over the blocks in use.
 
+use kernels::KV_BLOCK;
+
 use super::tiles::{AttentionShape, CudaTiles};
 use crate::emit::attention::seen_body;
 use crate::emit::builder::{Attention, DYNAMIC, Generic, TensorType, Value, literal};
-use crate::emit::kv_cache::{Cache, KV_BLOCK};
+use crate::emit::kv_cache::Cache;
 use crate::emit::{ElementType, Emitter};
 
 impl Emitter<'_> {

@@ -1,9 +1,11 @@
 //! The cache of keys and values: as on the CPU in blocks, but in both the columns of a head lie
 //! side by side, for threads to load 16 bytes of.
 
+use kernels::KV_BLOCK;
+
 use crate::emit::builder::{Builder, DYNAMIC, Generic, Index, Value};
 use crate::emit::graph::Source;
-use crate::emit::kv_cache::{Cache, KV_BLOCK};
+use crate::emit::kv_cache::Cache;
 use crate::emit::rope::Angles;
 use crate::emit::{ElementType, Emitter};
 

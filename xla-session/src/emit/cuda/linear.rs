@@ -1,13 +1,14 @@
 //! Products with row-major weights, `[rows, columns]`, or `[rows, groups, 32]` where they are
 //! quantised.
 
+use kernels::GROUP;
+
 use super::tiles::{CudaTiles, FEW};
 use crate::emit::builder::{Generic, Value};
 use crate::emit::graph::Layout;
 use crate::emit::linear::{Linear, Matrix};
 use crate::emit::rows::Columns;
 use crate::emit::{ElementType, Emitter, Format, multiply_add};
-use crate::quantise::GROUP;
 
 impl Emitter<'_> {
     /// `x` `[rows, columns]`, RMS-normed with the weight `norm` if there is one, times each of

@@ -4,8 +4,7 @@
 //! memory where shuffles do); none has been timed. A shape that no entry divides is left to the
 //! compiler's own choice.
 
-use crate::kernels::Format;
-use crate::quantise::GROUP;
+use kernels::{Format, GROUP};
 
 /// Threads of a warp.
 const WARP: usize = 32;

@@ -6,7 +6,7 @@ use crate::emit::{ElementType, WeightSpec};
 /// What packing means; goes up whenever the bytes of an image change for the same specs.
 pub(super) const VERSION: u32 = 4;
 
-/// Planes begin at multiples of this, bytes: whole pages, and more than [`iree_rt::ALIGNMENT`].
+/// Planes begin at multiples of this, bytes: whole pages, and more than [`iree_rt::buffer::ALIGNMENT`].
 pub(super) const ALIGNMENT: usize = 4096;
 
 /// Two numbers of 64 bits for each plane: where it begins, and its bytes.

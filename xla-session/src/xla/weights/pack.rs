@@ -2,16 +2,17 @@
 
 use std::ops::Range;
 
+use checkpoint::{Checkpoint, Dtype, Tensor};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use kernels::quantise;
 use rayon::prelude::*;
 
 use super::image::{self, ALIGNMENT, Image, Plane, Planes};
-use crate::backend::{Event, SessionOptions};
-use crate::checkpoint::{Checkpoint, Dtype, Tensor};
+use crate::Result;
 use crate::emit::builder::TensorType;
 use crate::emit::{Format, Layout, WeightSpec};
-use crate::{Result, kernels, quantise};
+use crate::opening::{Event, SessionOptions};
 
 /// Bytes that are packed at a time, on all threads. The pages they came from are given back then:
 /// bounds what packing needs beyond the image itself and what lies beside the weight being packed.

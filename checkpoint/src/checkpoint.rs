@@ -1,0 +1,252 @@
+//! Weights on disk: safetensors, one file or shards with an index.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ModelConfig, TensorSpec};
+use crate::file::WeightFile;
+use crate::header::Entry;
+use crate::random::Random;
+use crate::{Dtype, Error, LoadMode, Result, Tensor, layout};
+
+/// The weights of one model: every tensor's place, checked against the files' sizes on opening.
+///
+/// It may be shared between threads; tensors are read independently of each other.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The single file, or the index of the shards.
+    source: PathBuf,
+    files: Vec<WeightFile>,
+    tensors: BTreeMap<String, (usize, Entry)>,
+}
+
+/// One tensor in a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its element type as the file spells it: "BF16". Any safetensors type may appear here.
+    pub dtype: &'a str,
+    /// Its shape.
+    pub shape: &'a [usize],
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The file that holds it.
+    pub path: &'a Path,
+}
+
+/// One weight file as it was when the checkpoint was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FileStamp {
+    /// The file.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// When it was last written, where the file system says so.
+    pub modified: Option<SystemTime>,
+    /// The SHA-256 of its header, which names all tensors, their types, shapes and places.
+    pub header: String,
+}
+
+impl FileStamp {
+    /// Whether the file is still there with this size and time of change; its header is not read.
+    pub fn is_current(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|metadata| {
+            metadata.len() == self.bytes && metadata.modified().ok() == self.modified
+        })
+    }
+}
+
+impl Checkpoint {
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` lists, in
+    /// `folder`; with [`LoadMode::Random`] none of them.
+    ///
+    /// Headers are read and checked here (sizes, offsets, element types); the weights themselves
+    /// only when a tensor is asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Checkpoint`] names the file and, where there is one, the tensor: nothing to open,
+    /// a truncated or damaged file, a missing shard, an index that does not fit its shards.
+    pub fn open(folder: &Path, mode: LoadMode) -> Result<Self> {
+        if mode == LoadMode::Random {
+            let source = folder.join("config.json");
+            let (file, headers) = WeightFile::random(source.clone(), Random::new(folder)?)?;
+            let tensors = headers.into_iter().map(|(name, entry)| (name, (0, entry))).collect();
+            return Ok(Self { source, files: vec![file], tensors });
+        }
+        let layout = layout::find(folder)?;
+        let mut files = Vec::with_capacity(layout.files.len());
+        let mut headers = Vec::with_capacity(layout.files.len());
+        for path in layout.files {
+            let (file, header) = WeightFile::open(path, mode)?;
+            files.push(file);
+            headers.push(header);
+        }
+        let mut tensors = BTreeMap::new();
+        match layout.weight_map {
+            None => {
+                for (name, entry) in headers.into_iter().flatten() {
+                    tensors.insert(name, (0, entry));
+                }
+            }
+            Some(weight_map) => {
+                for (name, shard) in weight_map {
+                    let Some(entry) = headers[shard].remove(&name) else {
+                        return Err(Error::Checkpoint {
+                            path: layout.source,
+                            message: format!(
+                                "it places tensor `{name}` in {}, which does not hold it: \
+                                 download index and shards again, from the same revision",
+                                files[shard].path.display()
+                            ),
+                        });
+                    };
+                    tensors.insert(name, (shard, entry));
+                }
+            }
+        }
+        Ok(Self { source: layout.source, files, tensors })
+    }
+
+    /// The tensor called `name`, which must be of `shape` and float32, float16 or bfloat16.
+    ///
+    /// Mapped files are not read before the bytes are touched; with [`LoadMode::Read`] this reads
+    /// the tensor into memory of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Checkpoint`] when the tensor is missing, of another shape or element type, or its
+    /// file cannot be read any more.
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>> {
+        let (file, entry, dtype) = self.locate(name, shape)?;
+        file.tensor(entry, dtype)
+    }
+
+    /// The tensor that `spec` describes.
+    ///
+    /// # Errors
+    ///
+    /// As [`tensor`](Self::tensor).
+    pub fn get(&self, spec: &TensorSpec) -> Result<Tensor<'_>> {
+        self.tensor(&spec.name, &spec.shape)
+    }
+
+    /// Checks that every tensor of the model is there with the right shape and a supported element
+    /// type, without reading any; returns their size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`tensor`](Self::tensor), for the first one that is wrong.
+    pub fn check(&self, config: &ModelConfig) -> Result<u64> {
+        config.tensors().iter().try_fold(0, |bytes, spec| {
+            let (_, entry, _) = self.locate(&spec.name, &spec.shape)?;
+            Ok(bytes + entry.bytes())
+        })
+    }
+
+    /// Whether the output projection is the embedding matrix, as transformers decides it:
+    /// `tie_word_embeddings` holds unless the checkpoint has an output projection of its own that
+    /// differs from the embedding.
+    ///
+    /// Both matrices are read, up to the first difference, if both are there.
+    ///
+    /// # Errors
+    ///
+    /// As [`tensor`](Self::tensor).
+    pub fn is_tied(&self, config: &ModelConfig) -> Result<bool> {
+        const LM_HEAD: &str = "lm_head.weight";
+        if !config.tie_word_embeddings || !self.tensors.contains_key(LM_HEAD) {
+            return Ok(config.tie_word_embeddings);
+        }
+        let embedding = self.get(&config.embedding())?;
+        let head = self.tensor(LM_HEAD, embedding.shape())?;
+        let tied = embedding.dtype() == head.dtype() && embedding.bytes() == head.bytes();
+        head.release(0..head.bytes().len());
+        embedding.release(0..embedding.bytes().len());
+        Ok(tied)
+    }
+
+    /// The element type of the tensor called `name`; `None` when there is none, or of another type.
+    pub fn dtype(&self, name: &str) -> Option<Dtype> {
+        Dtype::from_safetensors(self.tensors.get(name)?.1.dtype)
+    }
+
+    /// Every tensor, by name.
+    pub fn tensors(&self) -> impl ExactSizeIterator<Item = Listed<'_>> {
+        self.tensors.iter().map(|(name, (file, entry))| Listed {
+            name,
+            dtype: &entry.dtype_name,
+            shape: &entry.shape,
+            bytes: entry.bytes(),
+            path: &self.files[*file].path,
+        })
+    }
+
+    /// Size of all tensors together, in bytes.
+    pub fn total_bytes(&self) -> u64 {
+        self.tensors.values().map(|(_, entry)| entry.bytes()).sum()
+    }
+
+    /// The weight files, in the order of their names, as they were when they were opened.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = FileStamp> {
+        self.files.iter().map(WeightFile::stamp)
+    }
+
+    fn locate(&self, name: &str, shape: &[usize]) -> Result<(&WeightFile, &Entry, Dtype)> {
+        let Some((file, entry)) = self.tensors.get(name) else {
+            return Err(self.missing(name));
+        };
+        let file = &self.files[*file];
+        let wrong = |message| Error::Checkpoint { path: file.path.clone(), message };
+        if entry.shape != shape {
+            return Err(wrong(format!(
+                "tensor `{name}` has shape {:?}, but config.json makes it {shape:?}: the two are \
+                 not of the same model",
+                entry.shape
+            )));
+        }
+        let dtype = Dtype::from_safetensors(entry.dtype).ok_or_else(|| {
+            wrong(format!(
+                "tensor `{name}` has element type {}: supported are F32, F16 and BF16; use a \
+                 checkpoint that is not quantised",
+                entry.dtype_name
+            ))
+        })?;
+        Ok((file, entry, dtype))
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        let mut message = format!("tensor `{name}` is missing");
+        let close = self.close_names(name);
+        if !close.is_empty() {
+            message += &format!("; the nearest names are {}", close.join(", "));
+        }
+        if name == "lm_head.weight" {
+            message += "; if the model's output projection is its embedding, config.json must \
+                        have \"tie_word_embeddings\": true";
+        }
+        Error::Checkpoint { path: self.source.clone(), message }
+    }
+
+    /// Up to three names that resemble `name`, the likeliest first.
+    fn close_names(&self, name: &str) -> Vec<String> {
+        // Another prefix ("model.", "language_model.") is the usual difference.
+        let bare = name.strip_prefix("model.").unwrap_or(name);
+        let mut close: Vec<_> = self
+            .tensors
+            .keys()
+            .map(|known| {
+                let same_end = known.ends_with(bare) || bare.ends_with(known.as_str());
+                let likeness = strsim::normalized_damerau_levenshtein(known, name);
+                (if same_end { 2.0 } else { likeness }, known)
+            })
+            .filter(|(likeness, _)| *likeness > 0.7)
+            .collect();
+        close.sort_by(|a, b| b.0.total_cmp(&a.0));
+        close.into_iter().take(3).map(|(_, known)| format!("`{known}`")).collect()
+    }
+}

@@ -1,0 +1,131 @@
+//! One open safetensors file, mapped or read.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+use memmap2::{Mmap, MmapOptions};
+use sha2::{Digest, Sha256};
+
+use crate::header::{self, Entry};
+use crate::random::Random;
+use crate::{Dtype, Error, FileStamp, LoadMode, Result, Tensor};
+
+/// A weight file whose header has been read.
+#[derive(Debug)]
+pub(crate) struct WeightFile {
+    pub path: PathBuf,
+    bytes: u64,
+    modified: Option<SystemTime>,
+    /// SHA-256 of the header.
+    header: String,
+    access: Access,
+}
+
+#[derive(Debug)]
+enum Access {
+    Mapped(Mmap),
+    /// One seek-and-read at a time.
+    Read(Mutex<File>),
+    /// Of no file.
+    Memory(Vec<u8>),
+}
+
+impl WeightFile {
+    /// Opens the file at `path` and reads its header.
+    pub fn open(path: PathBuf, mode: LoadMode) -> Result<(Self, BTreeMap<String, Entry>)> {
+        let mut file = File::open(&path).map_err(Error::io(&path))?;
+        let metadata = file.metadata().map_err(Error::io(&path))?;
+        let bytes = metadata.len();
+        let json = read_header(&mut file, &path, bytes)?;
+        let wrong = |message| Error::Checkpoint { path: path.clone(), message };
+        let tensors = header::parse(&json, bytes).map_err(wrong)?;
+        let access = match mode {
+            LoadMode::Mmap => Access::Mapped(map(&file, bytes).map_err(Error::io(&path))?),
+            LoadMode::Read | LoadMode::Random => Access::Read(Mutex::new(file)),
+        };
+        let modified = metadata.modified().ok();
+        let header = format!("{:x}", Sha256::digest(&json));
+        Ok((Self { path, bytes, modified, header, access }, tensors))
+    }
+
+    /// Made-up weights, that belong to the configuration at `path`.
+    pub fn random(path: PathBuf, random: Random) -> Result<(Self, BTreeMap<String, Entry>)> {
+        let metadata = std::fs::metadata(&path).map_err(Error::io(&path))?;
+        let Random { tensors, bytes: memory, digest: header } = random;
+        let (bytes, modified) = (metadata.len(), metadata.modified().ok());
+        Ok((Self { path, bytes, modified, header, access: Access::Memory(memory) }, tensors))
+    }
+
+    /// The tensor at `entry`.
+    pub fn tensor<'a>(&'a self, entry: &'a Entry, dtype: Dtype) -> Result<Tensor<'a>> {
+        let (bytes, map) = match &self.access {
+            // The header was checked against the length that is mapped.
+            Access::Mapped(map) => {
+                let range = entry.start as usize..entry.end as usize;
+                (Cow::Borrowed(&map[range]), Some((map, entry.start as usize)))
+            }
+            Access::Memory(bytes) => {
+                (Cow::Borrowed(&bytes[entry.start as usize..entry.end as usize]), None)
+            }
+            Access::Read(file) => {
+                let mut bytes = vec![0; entry.bytes() as usize];
+                let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                file.seek(SeekFrom::Start(entry.start))
+                    .and_then(|_| file.read_exact(&mut bytes))
+                    .map_err(|e| shortened(&self.path, e))?;
+                (Cow::Owned(bytes), None)
+            }
+        };
+        Ok(Tensor { dtype, shape: &entry.shape, path: &self.path, bytes, map })
+    }
+
+    pub fn stamp(&self) -> FileStamp {
+        FileStamp {
+            path: self.path.clone(),
+            bytes: self.bytes,
+            modified: self.modified,
+            header: self.header.clone(),
+        }
+    }
+}
+
+fn read_header(file: &mut File, path: &Path, bytes: u64) -> Result<Vec<u8>> {
+    let wrong = |message| Error::Checkpoint { path: path.into(), message };
+    if bytes < header::LENGTH_BYTES {
+        return Err(wrong(format!(
+            "truncated: the file has {bytes} bytes, less than a safetensors header; download it \
+             again"
+        )));
+    }
+    let mut first = [0; header::LENGTH_BYTES as usize];
+    file.read_exact(&mut first).map_err(|e| shortened(path, e))?;
+    let length = header::length(first, bytes).map_err(wrong)?;
+    let mut json = vec![0; length as usize];
+    file.read_exact(&mut json).map_err(|e| shortened(path, e))?;
+    Ok(json)
+}
+
+/// A file that ends before the length it had when it was opened is a damaged checkpoint, not a
+/// fault of the disk.
+fn shortened(path: &Path, e: std::io::Error) -> Error {
+    if e.kind() == std::io::ErrorKind::UnexpectedEof {
+        let message = "the file became shorter while it was read; is something writing to it?";
+        Error::Checkpoint { path: path.into(), message: message.into() }
+    } else {
+        Error::io(path)(e)
+    }
+}
+
+fn map(file: &File, bytes: u64) -> std::io::Result<Mmap> {
+    let length = usize::try_from(bytes).map_err(std::io::Error::other)?;
+    // SAFETY: the mapping is private and only read. That nobody writes to or shortens the file
+    // meanwhile is what `LoadMode::Mmap` asks of the caller and documents; its length is that of
+    // the open file, so no page lies behind the end.
+    let map = unsafe { MmapOptions::new().len(length).map(file)? };
+    Ok(map)
+}

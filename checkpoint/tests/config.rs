@@ -1,0 +1,404 @@
+//! `config.json` and `generation_config.json`, good and bad.
+
+use std::fs;
+
+use checkpoint::Error;
+use checkpoint::config::{Family, ModelConfig, RopeScaling};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A small valid Llama.
+fn llama() -> Value {
+    json!({
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": 100,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+    })
+}
+
+/// `base` with the keys of `changes` put in.
+fn with(mut base: Value, changes: Value) -> Value {
+    base.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    base
+}
+
+/// A small valid model of another family.
+fn of(model_type: &str, class: &str, changes: Value) -> Value {
+    with(with(llama(), json!({"model_type": model_type, "architectures": [class]})), changes)
+}
+
+fn qwen3(changes: Value) -> Value {
+    of("qwen3", "Qwen3ForCausalLM", changes)
+}
+
+fn mistral(changes: Value) -> Value {
+    of("mistral", "MistralForCausalLM", changes)
+}
+
+fn read_text(config: &str, generation: Option<&str>) -> Result<ModelConfig, Error> {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    if let Some(generation) = generation {
+        fs::write(folder.path().join("generation_config.json"), generation).unwrap();
+    }
+    ModelConfig::from_dir(folder.path())
+}
+
+fn read(config: Value) -> Result<ModelConfig, Error> {
+    read_text(&config.to_string(), None)
+}
+
+fn good(config: Value) -> ModelConfig {
+    read(config).unwrap()
+}
+
+/// The message of a configuration error about config.json; every part must be in it.
+#[track_caller]
+fn refused(config: Value, parts: &[&str]) {
+    let error = read(config).unwrap_err();
+    let Error::Config { path, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(path.file_name().unwrap(), "config.json");
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
+#[test]
+fn reads_every_key_of_a_llama() {
+    let config = good(with(
+        llama(),
+        json!({
+            "head_dim": 10, "attention_bias": true, "mlp_bias": true, "torch_dtype": "bfloat16",
+            "tie_word_embeddings": true, "bos_token_id": 3, "eos_token_id": [4, 5],
+        }),
+    ));
+    assert_eq!(config.family, Family::Llama);
+    assert_eq!(config.vocab_size, 100);
+    assert_eq!(config.hidden_size, 32);
+    assert_eq!(config.intermediate_size, 48);
+    assert_eq!(config.num_hidden_layers, 3);
+    assert_eq!((config.num_attention_heads, config.num_key_value_heads), (4, 2));
+    assert_eq!(config.head_dim, 10);
+    assert_eq!(config.max_position_embeddings, 256);
+    assert_eq!(config.rms_norm_eps, 1e-5);
+    assert_eq!((config.rope_theta, config.rope_scaling), (500_000.0, RopeScaling::None));
+    assert!(config.tie_word_embeddings && config.qkv_bias && config.o_bias && config.mlp_bias);
+    assert!(!config.qk_norm);
+    assert_eq!(config.sliding_window, [None; 3]);
+    assert_eq!((config.bos_token_id, config.eos_token_ids), (Some(3), vec![4, 5]));
+}
+
+#[test]
+fn absent_keys_take_the_family_defaults() {
+    let llama = good(json!({"model_type": "llama"}));
+    assert_eq!(
+        (llama.vocab_size, llama.hidden_size, llama.intermediate_size),
+        (32000, 4096, 11008)
+    );
+    assert_eq!(
+        (llama.num_attention_heads, llama.num_key_value_heads, llama.head_dim),
+        (32, 32, 128)
+    );
+    assert_eq!((llama.max_position_embeddings, llama.rms_norm_eps), (2048, 1e-6));
+    assert_eq!((llama.rope_theta, llama.num_hidden_layers), (10_000.0, 32));
+    assert_eq!((llama.bos_token_id, llama.eos_token_ids), (Some(1), vec![2]));
+    assert!(!llama.tie_word_embeddings && !llama.qkv_bias && !llama.o_bias && !llama.mlp_bias);
+
+    let mistral = good(json!({"architectures": ["MistralForCausalLM"]}));
+    assert_eq!((mistral.intermediate_size, mistral.num_key_value_heads), (14336, 8));
+    assert_eq!(mistral.max_position_embeddings, 131_072);
+    assert_eq!(mistral.sliding_window, [Some(4096); 32]);
+    assert!(!mistral.qkv_bias);
+
+    let qwen2 = good(json!({"model_type": "qwen2"}));
+    assert_eq!((qwen2.vocab_size, qwen2.intermediate_size), (151_936, 22016));
+    assert_eq!((qwen2.num_key_value_heads, qwen2.head_dim), (32, 128));
+    assert!(qwen2.qkv_bias && !qwen2.o_bias && !qwen2.qk_norm);
+    assert_eq!(qwen2.sliding_window, [None; 32]);
+    assert_eq!((qwen2.bos_token_id, qwen2.eos_token_ids), (None, vec![]));
+
+    let qwen3 =
+        good(json!({"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 64}));
+    assert_eq!(qwen3.head_dim, 128, "not hidden_size / num_attention_heads");
+    assert!(!qwen3.qkv_bias && !qwen3.o_bias && qwen3.qk_norm);
+}
+
+#[test]
+fn null_means_absent() {
+    let config = good(with(
+        llama(),
+        json!({"head_dim": null, "num_key_value_heads": null, "rope_scaling": null,
+               "quantization_config": null, "eos_token_id": null, "bos_token_id": null}),
+    ));
+    assert_eq!((config.head_dim, config.num_key_value_heads), (8, 4));
+    assert_eq!((config.eos_token_ids, config.bos_token_id), (vec![], None));
+    assert_eq!(good(mistral(json!({"num_key_value_heads": null}))).num_key_value_heads, 4);
+}
+
+#[test]
+fn biases_follow_the_family() {
+    let qwen2 = good(of("qwen2", "Qwen2ForCausalLM", json!({"attention_bias": false})));
+    assert!(qwen2.qkv_bias && !qwen2.o_bias);
+    let qwen3 = good(qwen3(json!({"attention_bias": true})));
+    assert!(qwen3.qkv_bias && qwen3.o_bias && !qwen3.mlp_bias);
+    let mistral = good(mistral(json!({"attention_bias": true})));
+    assert!(!mistral.qkv_bias && !mistral.o_bias);
+}
+
+#[test]
+fn reads_rope_in_both_forms() {
+    let llama3 = json!({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4,
+                        "original_max_position_embeddings": 64});
+    let expected = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position_embeddings: 64,
+    };
+    for key in ["type", "rope_type"] {
+        let scaling = with(llama3.clone(), json!({key: "llama3"}));
+        let config = good(with(llama(), json!({"rope_scaling": scaling})));
+        assert_eq!((config.rope_theta, config.rope_scaling), (500_000.0, expected));
+    }
+    let parameters = with(llama3.clone(), json!({"rope_type": "llama3", "rope_theta": 7000}));
+    let mut newer = with(llama(), json!({"rope_parameters": parameters, "dtype": "float32"}));
+    newer.as_object_mut().unwrap().remove("rope_theta");
+    let config = good(newer);
+    assert_eq!((config.rope_theta, config.rope_scaling), (7000.0, expected));
+
+    let linear = json!({"rope_scaling": {"type": "linear", "factor": 2}});
+    assert_eq!(good(with(llama(), linear)).rope_scaling, RopeScaling::Linear { factor: 2.0 });
+    let plain = json!({"rope_parameters": {"rope_type": "default", "rope_theta": 123.0}});
+    let config = good(with(llama(), plain));
+    assert_eq!((config.rope_theta, config.rope_scaling), (123.0, RopeScaling::None));
+
+    // As transformers does: the older key wins where both are, and the context length stands in
+    // for the original one.
+    let both = json!({
+        "rope_scaling": {"rope_type": "linear", "factor": 3.0},
+        "rope_parameters": {"rope_type": "default", "rope_theta": 9.0},
+    });
+    let config = good(with(llama(), both));
+    assert_eq!(config.rope_scaling, RopeScaling::Linear { factor: 3.0 });
+    assert_eq!(config.rope_theta, 500_000.0);
+    let mut short = with(llama3, json!({"rope_type": "llama3"}));
+    short.as_object_mut().unwrap().remove("original_max_position_embeddings");
+    let config = good(with(llama(), json!({"rope_scaling": short})));
+    assert!(matches!(
+        config.rope_scaling,
+        RopeScaling::Llama3 { original_max_position_embeddings: 256, .. }
+    ));
+}
+
+#[test]
+fn sliding_windows_follow_the_family() {
+    assert_eq!(good(mistral(json!({"sliding_window": 16}))).sliding_window, [Some(16); 3]);
+    assert_eq!(good(mistral(json!({"sliding_window": null}))).sliding_window, [None; 3]);
+    // As wide as the context: no window.
+    assert_eq!(good(mistral(json!({"sliding_window": 256}))).sliding_window, [None; 3]);
+    assert_eq!(good(with(llama(), json!({"sliding_window": 16}))).sliding_window, [None; 3]);
+
+    let off = json!({"sliding_window": 16, "max_window_layers": 1});
+    assert_eq!(good(qwen3(off)).sliding_window, [None; 3]);
+    let on = json!({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1});
+    assert_eq!(good(qwen3(on)).sliding_window, [None, Some(16), Some(16)]);
+    let all = json!({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 0});
+    assert_eq!(good(qwen3(all)).sliding_window, [Some(16); 3]);
+    let types = json!({
+        "use_sliding_window": true, "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    });
+    assert_eq!(good(qwen3(types)).sliding_window, [Some(16), None, Some(16)]);
+}
+
+#[test]
+fn generation_config_comes_first_for_special_tokens() {
+    let config = with(llama(), json!({"eos_token_id": 7, "bos_token_id": 8})).to_string();
+    let read = |generation| read_text(&config, Some(generation)).unwrap();
+    assert_eq!(read(r#"{"eos_token_id": [9, 10], "bos_token_id": 1}"#).eos_token_ids, [9, 10]);
+    assert_eq!(read(r#"{"eos_token_id": [9, 10], "bos_token_id": 1}"#).bos_token_id, Some(1));
+    assert_eq!(read(r#"{"eos_token_id": 11}"#).eos_token_ids, [11]);
+    assert_eq!(read(r#"{"eos_token_id": null}"#).eos_token_ids, [7]);
+    assert_eq!(read("{}").bos_token_id, Some(8));
+    // Outside the vocabulary of 100: never generated.
+    assert_eq!(read(r#"{"eos_token_id": [9, 128001]}"#).eos_token_ids, [9]);
+
+    for (text, part) in [
+        (r#"{"eos_token_id": "</s>"}"#, "`eos_token_id` is \"</s>\""),
+        (r#"{"eos_token_id": [1, -2]}"#, "`eos_token_id` is [1,-2]"),
+        (r#"{"eos_token_id": "#, "not valid JSON"),
+    ] {
+        let error = read_text(&config, Some(text)).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("generation_config.json") && text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn refuses_files_that_are_not_there_or_not_json() {
+    let folder = TempDir::new().unwrap();
+    let error = ModelConfig::from_dir(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("config.json: not found"), "{error}");
+    let error = ModelConfig::from_dir(&folder.path().join("nowhere")).unwrap_err().to_string();
+    assert!(error.contains("the folder does not exist"), "{error}");
+    for (text, part) in [
+        ("", "not valid JSON"),
+        ("{\"vocab_size\": 1", "not valid JSON"),
+        ("[1, 2]", "expected a JSON object, found [1,2]"),
+        ("\u{feff}nonsense", "not valid JSON"),
+    ] {
+        let error = read_text(text, None).unwrap_err().to_string();
+        assert!(error.contains("config.json") && error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn refuses_unknown_families() {
+    let known = "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM";
+    refused(with(llama(), json!({"model_type": "gemma3"})), &["`model_type` is \"gemma3\"", known]);
+    refused(
+        with(llama(), json!({"architectures": ["LlamaForSequenceClassification"]})),
+        &["`architectures` is [\"LlamaForSequenceClassification\"]", known],
+    );
+    refused(
+        with(llama(), json!({"architectures": ["Qwen2ForCausalLM"]})),
+        &["contradicts `model_type`, \"llama\""],
+    );
+    refused(json!({"vocab_size": 5}), &["neither `model_type` nor `architectures`", known]);
+}
+
+#[test]
+fn refuses_unsupported_options() {
+    let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
+    case(json!({"hidden_act": "gelu"}), &["`hidden_act` is \"gelu\"", "supported is \"silu\""]);
+    case(
+        json!({"quantization_config": {"quant_method": "gptq", "bits": 4}}),
+        &["`quantization_config`", "\"gptq\"", "not supported"],
+    );
+    for rope_type in ["yarn", "dynamic", "longrope", "mrope"] {
+        case(
+            json!({"rope_scaling": {"rope_type": rope_type, "factor": 4.0}}),
+            &[
+                &format!("`rope_scaling.rope_type` is \"{rope_type}\""),
+                "\"default\", \"linear\", \"llama3\"",
+            ],
+        );
+    }
+    case(
+        json!({"rope_parameters": {"type": "yarn", "factor": 4.0}}),
+        &["`rope_parameters.type` is \"yarn\""],
+    );
+    case(json!({"partial_rotary_factor": 0.5}), &["`partial_rotary_factor` is 0.5"]);
+    case(
+        json!({"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}),
+        &["`rope_parameters.full_attention`", "differ between layers"],
+    );
+    case(json!({"rope_scaling": {"type": "linear"}}), &["`rope_scaling.factor` is absent"]);
+    case(
+        json!({"rope_scaling": {"type": "llama3", "factor": 8, "low_freq_factor": 4,
+                                "high_freq_factor": 4}}),
+        &["`rope_scaling.high_freq_factor` is 4", "above `low_freq_factor`, 4"],
+    );
+}
+
+#[test]
+fn refuses_impossible_sizes() {
+    let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
+    for key in [
+        "vocab_size",
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "max_position_embeddings",
+        "head_dim",
+    ] {
+        for value in [json!(0), json!(-4), json!(1e18 as u64), json!(2.5), json!("8"), json!([8])] {
+            case(
+                json!({key: value}),
+                &[&format!("`{key}` is {value}: expected an integer between 1 and")],
+            );
+        }
+    }
+    case(json!({"num_key_value_heads": 3}), &["`num_key_value_heads` is 3", "must divide"]);
+    case(json!({"num_key_value_heads": 8}), &["`num_key_value_heads` is 8", "must divide"]);
+    case(
+        json!({"hidden_size": 34}),
+        &["`hidden_size` is 34", "multiple of `num_attention_heads`, 4"],
+    );
+    case(json!({"head_dim": 7}), &["`head_dim` is 7", "even"]);
+    case(json!({"hidden_size": 12}), &["`hidden_size` / `num_attention_heads` is 3", "even"]);
+    for key in ["rms_norm_eps", "rope_theta"] {
+        for value in [json!(0), json!(-1.0), json!("1e-5")] {
+            case(
+                json!({key: value}),
+                &[&format!("`{key}` is {value}: expected a positive number")],
+            );
+        }
+    }
+    case(json!({"tie_word_embeddings": 1}), &["`tie_word_embeddings` is 1", "true or false"]);
+}
+
+#[test]
+fn refuses_impossible_windows() {
+    refused(mistral(json!({"sliding_window": 0})), &["`sliding_window` is 0"]);
+    refused(
+        mistral(json!({"sliding_window": 16,
+                       "layer_types": ["full_attention", "sliding_attention", "full_attention"]})),
+        &["`layer_types`", "all alike"],
+    );
+    refused(
+        qwen3(json!({"layer_types": ["full_attention"]})),
+        &["`layer_types` has 1 entries for 3 layers"],
+    );
+    refused(
+        qwen3(json!({"layer_types": ["full_attention", "full_attention", "chunked_attention"]})),
+        &["`layer_types`", "\"full_attention\" and \"sliding_attention\""],
+    );
+    refused(
+        qwen3(json!({"layer_types": ["full_attention", "full_attention", "sliding_attention"]})),
+        &["`layer_types`", "`use_sliding_window`"],
+    );
+}
+
+#[test]
+fn lists_every_tensor_once() {
+    let config = good(qwen3(json!({"head_dim": 6, "attention_bias": true})));
+    let tensors = config.tensors();
+    let shape = |name: &str| {
+        let found: Vec<_> = tensors.iter().filter(|t| t.name == name).collect();
+        assert_eq!(found.len(), 1, "{name}");
+        found[0].shape.clone()
+    };
+    assert_eq!(tensors.len(), 3 * 15 + 3);
+    assert_eq!(shape("model.embed_tokens.weight"), [100, 32]);
+    assert_eq!(shape("lm_head.weight"), [100, 32]);
+    assert_eq!(shape("model.norm.weight"), [32]);
+    assert_eq!(shape("model.layers.0.input_layernorm.weight"), [32]);
+    assert_eq!(shape("model.layers.1.post_attention_layernorm.weight"), [32]);
+    assert_eq!(shape("model.layers.2.self_attn.q_proj.weight"), [24, 32]);
+    assert_eq!(shape("model.layers.2.self_attn.q_proj.bias"), [24]);
+    assert_eq!(shape("model.layers.2.self_attn.k_proj.weight"), [12, 32]);
+    assert_eq!(shape("model.layers.2.self_attn.v_proj.bias"), [12]);
+    assert_eq!(shape("model.layers.2.self_attn.o_proj.weight"), [32, 24]);
+    assert_eq!(shape("model.layers.2.self_attn.o_proj.bias"), [32]);
+    assert_eq!(shape("model.layers.2.self_attn.q_norm.weight"), [6]);
+    assert_eq!(shape("model.layers.2.mlp.gate_proj.weight"), [48, 32]);
+    assert_eq!(shape("model.layers.2.mlp.down_proj.weight"), [32, 48]);
+
+    let tied = good(with(llama(), json!({"tie_word_embeddings": true})));
+    assert_eq!(tied.lm_head(), tied.embedding());
+    assert_eq!(tied.tensors().len(), 3 * 9 + 2);
+    let elements: usize = tied.tensors().iter().map(|t| t.elements()).sum();
+    assert_eq!(tied.parameters(), elements);
+}

@@ -1,0 +1,150 @@
+//! Transfers that block no thread: reads and writes as futures.
+
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytemuck::NoUninit;
+use iree_sys as sys;
+
+use crate::base::error::Result;
+use crate::hal::memory::buffer::Buffer;
+use crate::hal::memory::buffer::length;
+use crate::hal::memory::buffer_view::BufferView;
+use crate::hal::memory::element::Element;
+use crate::hal::memory::exclusive::PUT_AWAY;
+use crate::hal::sync::host_call;
+
+impl Buffer {
+    /// Reads the bytes of `range` without blocking: see [`BufferView::read_async`].
+    ///
+    /// # Errors
+    /// As [`read_into`](Self::read_into), and as [`subspan`](Self::subspan).
+    pub fn read_async(
+        &self,
+        range: Range<usize>,
+    ) -> impl Future<Output = Result<Vec<u8>>> + Send + use<> {
+        let buffer = self.clone();
+        async move {
+            let length = length(&range)?;
+            buffer.check_range(range.start, length, "read")?;
+            transfer(buffer.clone(), move || {
+                let mut bytes = vec![0; length];
+                buffer.read_into(range.start, &mut bytes)?;
+                Ok(bytes)
+            })
+            .await
+        }
+    }
+
+    /// Writes `data` to the bytes from `offset` on without blocking: see
+    /// [`BufferView::write_async`].
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_async<T, D>(mut self, offset: usize, data: D) -> Result<Self>
+    where
+        T: NoUninit,
+        D: AsRef<[T]> + Send + 'static,
+    {
+        self.check_write(offset, size_of_val(data.as_ref()), "write")?;
+        soon(|| self.exclusive(Duration::ZERO)).await?;
+        let target = Self::clone(&self);
+        transfer(target, move || {
+            // SAFETY: this was the only handle, and nobody has been given another.
+            unsafe { self.write_unchecked(offset, data.as_ref())? };
+            Ok(self)
+        })
+        .await
+    }
+}
+
+impl BufferView {
+    /// Reads all elements without blocking: a worker of the device copies them, and wakes whoever
+    /// awaits that, on any executor. (`local-sync` has no workers: polling copies them.)
+    ///
+    /// Nothing happens before the future is polled. Dropping it changes nothing for the tensor.
+    /// Until the copy is done it is a [handle](crate::buffer#who-may-write) of the tensor, whether
+    /// it was dropped or not: nobody writes what it reads.
+    ///
+    /// ```
+    /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {
+    /// # let device = iree_rt::Instance::get()?.device("local-task")?;
+    /// let tensor = device.buffer_view(&[3], &[1f32, 2., 3.])?;
+    /// pollster::block_on(async {
+    ///     let tensor = tensor.write_async(1, vec![5f32]).await?;
+    ///     assert_eq!(tensor.read_async::<f32>().await?, [1., 5., 3.]);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// # #[cfg(not(feature = "link"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_async<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> + Send + use<T> {
+        let view = self.clone();
+        async move {
+            view.check_type::<T>()?;
+            transfer(view.buffer(), move || view.read()).await
+        }
+    }
+
+    /// Replaces the elements from the `start`-th on by `data` without blocking, and gives the
+    /// tensor back when that is done.
+    ///
+    /// As [`read_async`](Self::read_async), but that it takes the only handle to the tensor: so
+    /// nobody reads it while it is written, also when the future is dropped, and the tensor with
+    /// it.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write). The handle is dropped.
+    pub async fn write_async<T, D>(mut self, start: usize, data: D) -> Result<Self>
+    where
+        T: Element,
+        D: AsRef<[T]> + Send + 'static,
+    {
+        self.check_write::<T>(start, data.as_ref().len())?;
+        soon(|| self.exclusive(Duration::ZERO)).await?;
+        transfer(self.buffer(), move || {
+            let buffer = self.buffer();
+            // SAFETY: this was the only handle, and nobody has been given another.
+            unsafe { buffer.write_unchecked(start * size_of::<T>(), data.as_ref())? };
+            Ok(self)
+        })
+        .await
+    }
+}
+
+/// Has the device's queue run `copy`, of or to `buffer`.
+async fn transfer<T: Send + 'static>(
+    buffer: Buffer,
+    copy: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let device = buffer.device().clone();
+    // Memory that cannot be mapped is copied by the queue itself, for which its workers would wait.
+    let waits = device.is_local() && !is_mappable(&buffer);
+    drop(buffer);
+    if waits { copy() } else { host_call::run(device, copy).await }
+}
+
+fn is_mappable(buffer: &Buffer) -> bool {
+    // SAFETY: the buffer is live.
+    let usage = unsafe { sys::iree_hal_buffer_allowed_usage(buffer.raw()) };
+    usage & sys::IREE_HAL_BUFFER_USAGE_MAPPING_SCOPED != 0
+}
+
+/// Asks again, giving way to other tasks, until it is so, or a device has had the time to put away a
+/// call that has returned.
+async fn soon(mut ask: impl FnMut() -> Result<()>) -> Result<()> {
+    let asked = Instant::now();
+    poll_fn(|context| match ask() {
+        Err(_) if asked.elapsed() < PUT_AWAY => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        answer => Poll::Ready(answer),
+    })
+    .await
+}

@@ -1,0 +1,98 @@
+//! Host calls: Rust code that a device's queue runs.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use iree_sys as sys;
+
+use crate::base::callback;
+use crate::base::error::{Code, Error, Result};
+use crate::base::status::check;
+use crate::hal::devices::device::Device;
+use crate::hal::sync::timeline::Timeline;
+
+type Work<T> = Box<dyn FnOnce() -> Result<T> + Send>;
+
+/// What the queue runs, and then what came of it.
+enum State<T> {
+    Waiting(Work<T>),
+    Done(Result<T>),
+    Taken,
+}
+
+type Shared<T> = Mutex<State<T>>;
+
+/// Has a queue of `device` run `work`: a worker of `local-task`, the thread that polls on
+/// `local-sync`, a thread of its own on GPUs. Dropping the future changes nothing for the work,
+/// which owns what it needs.
+///
+/// The work does not wait for the device: its worker would wait for itself.
+pub(crate) async fn run<T: Send + 'static>(
+    device: Device,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let shared = Arc::new(Shared::new(State::Waiting(Box::new(work))));
+    let done = {
+        let done = Timeline::new(&device, 0)?;
+        let fence = done.fence(1)?;
+        submit(&device, &done, &shared)?;
+        fence.reached()
+    };
+    done.await?;
+    match std::mem::replace(&mut *lock(&shared), State::Taken) {
+        State::Done(result) => result,
+        _ => Err(Error::new(Code::Internal, "a queue has signalled work that it did not run")),
+    }
+}
+
+fn submit<T: Send>(device: &Device, done: &Timeline, shared: &Arc<Shared<T>>) -> Result<()> {
+    let (mut semaphores, mut values) = ([done.raw()], [1]);
+    let held = Arc::into_raw(shared.clone());
+    let call =
+        sys::iree_hal_host_call_t { fn_: Some(called::<T>), user_data: held.cast_mut().cast() };
+    // SAFETY: device and semaphore are live, lists and arguments are copied; the call is made once,
+    // for which a reference to the work is held.
+    let submitted = check(unsafe {
+        sys::iree_hal_device_queue_host_call(
+            device.raw(),
+            u64::MAX, // IREE_HAL_QUEUE_AFFINITY_ANY
+            sys::iree_hal_semaphore_list_t::default(),
+            sys::iree_hal_semaphore_list_t {
+                count: 1,
+                semaphores: semaphores.as_mut_ptr(),
+                payload_values: values.as_mut_ptr(),
+            },
+            call,
+            [0u64; 4].as_ptr(),
+            u64::from(sys::IREE_HAL_HOST_CALL_FLAG_NONE),
+        )
+    });
+    if submitted.is_err() && matches!(*lock(shared), State::Waiting(_)) {
+        // SAFETY: what was not submitted is not called; this is the reference that was held for it.
+        drop(unsafe { Arc::from_raw(held) });
+    }
+    submitted
+}
+
+unsafe extern "C" fn called<T: Send>(
+    user_data: *mut c_void,
+    _args: *const u64,
+    _context: *mut sys::iree_hal_host_call_context_t,
+) -> sys::iree_status_t {
+    // SAFETY: the reference that `submit` held for this call, the only one.
+    let shared = unsafe { Arc::from_raw(user_data.cast::<Shared<T>>().cast_const()) };
+    callback::catch_quietly(move || {
+        let State::Waiting(work) = std::mem::replace(&mut *lock(&shared), State::Taken) else {
+            return;
+        };
+        let result = callback::catch(work);
+        *lock(&shared) = State::Done(result);
+    });
+    // A failure would be the device's, not only of this work: it is told with the result.
+    ptr::null_mut()
+}
+
+fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,406 @@
+//! How fast the kernels are, beside what the machine could do at best.
+//!
+//! `cargo bench -p kernels [-- [FORMAT | attention]... [ISA] [ROWS]...]`: for
+//! each format and number of rows, on one and two threads, bytes of weights read and f32 operations
+//! done a second, over matrices of the shapes of a 1B model's MLP; and attention over a KV cache of
+//! its shape, in f32 and f16, counting what of the cache the rows see, once. Formats that can be
+//! compressed are measured so too, as a model's weights are stored. With one row the bytes read are
+//! many times the caches. The machine's limits are measured in turn with the kernels, and every
+//! figure is the median of its rounds. `-- projection [ISA]` measures `kernels/projection.rs`
+//! instead.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Instant;
+
+use kernels::{
+    Attention, Format, Isa, KV_BLOCK, Kernel, KvFormat, LANES, Product, attention_for, compress,
+    compressed_product_for, product_for,
+};
+use memmap2::MmapMut;
+use pulp::{Arch, Simd, WithSimd};
+
+#[path = "kernels/projection.rs"]
+mod projection;
+
+const ROUNDS: usize = 8;
+const ROWS: [usize; 5] = [1, 5, 8, 32, 256];
+/// `[outputs, inputs]` of consecutive matrices.
+const SHAPES: [(usize, usize); 2] = [(8192, 2048), (2048, 8192)];
+/// Blocks to a call.
+const RUN: usize = 32;
+/// Bytes of weights that one row meets.
+const BYTES: usize = 256 << 20;
+/// Elements between rows of a result, a power of two as in a model.
+const STRIDE: usize = 8192;
+/// Rows of attention, and tokens before them.
+const CONTEXTS: [(usize, usize); 4] = [(1, 2047), (8, 2040), (256, 0), (256, 1792)];
+/// f32 operations after which no further matrix is begun.
+const OPERATIONS: usize = 8 << 30;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let wanted = |name: String| words.iter().any(|word| name.eq_ignore_ascii_case(word));
+    let isa = Isa::all_here().into_iter().find(|isa| wanted(format!("{isa:?}")));
+    let isa = isa.unwrap_or_else(Isa::detect);
+    if wanted("projection".into()) {
+        for format in Format::ALL.into_iter().filter(|format| format.is_splittable()) {
+            projection::measure(format, isa);
+        }
+        return;
+    }
+    let mut formats = Format::ALL.to_vec();
+    let mut contexts = CONTEXTS.to_vec();
+    if wanted("attention".into()) || formats.iter().any(|format| wanted(format!("{format:?}"))) {
+        formats.retain(|format| wanted(format!("{format:?}")));
+        contexts.retain(|_| wanted("attention".into()));
+    }
+    let mut rows = ROWS.to_vec();
+    let asked: Vec<usize> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    if !asked.is_empty() {
+        rows = asked;
+    }
+
+    let memory = Arc::new(memory());
+    let plain = formats.iter().map(|&format| Weights::plain(&memory, format, isa));
+    let compressible = formats.iter().filter(|format| format.is_compressible(SHAPES[0].1));
+    let compressed = compressible.map(|&format| Weights::compressed(format, isa));
+    let weights: Vec<Weights> = plain.chain(compressed).collect();
+    for threads in [1, 2] {
+        let mut limits = Vec::new();
+        let mut samples = vec![vec![Vec::new(); rows.len()]; weights.len()];
+        let mut attended = vec![[const { Vec::new() }; KvFormat::ALL.len()]; contexts.len()];
+        for _ in 0..ROUNDS {
+            for (weights, samples) in weights.iter().zip(&mut samples) {
+                limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
+                for (rows, samples) in rows.iter().zip(samples) {
+                    samples.push(multiply(threads, weights, *rows));
+                }
+            }
+            limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
+            for (&context, samples) in contexts.iter().zip(&mut attended) {
+                for ((_, format), samples) in KvFormat::ALL.into_iter().zip(samples) {
+                    samples.push(attend(threads, &memory, format, isa, context));
+                }
+            }
+        }
+
+        let [bytes, flops] = median(&limits).map(|limit| limit / 1e9);
+        println!("\n{isa:?}, {threads} threads: memory {bytes:.1} GB/s, FMA {flops:.1} GFLOP/s");
+        let print = |what: String, rows: usize, samples: &[[f64; 2]]| {
+            let [read, done] = median(samples).map(|figure| figure / 1e9);
+            let (read_share, done_share) = (read / bytes * 100.0, done / flops * 100.0);
+            println!(
+                "{what:>22} {rows:>4} rows {read:6.2} GB/s {read_share:4.0}% {done:7.2} GFLOP/s {done_share:4.0}%",
+            );
+        };
+        for (weights, samples) in weights.iter().zip(samples) {
+            for (rows, samples) in rows.iter().zip(samples) {
+                print(weights.name.clone(), *rows, &samples);
+            }
+        }
+        for ((rows, start), samples) in contexts.iter().zip(attended) {
+            for ((name, _), samples) in KvFormat::ALL.iter().zip(samples) {
+                print(format!("{name} @{start}"), *rows, &samples);
+            }
+        }
+    }
+}
+
+/// Of bytes and of operations a second, each by itself.
+fn median(samples: &[[f64; 2]]) -> [f64; 2] {
+    [0, 1].map(|figure| {
+        let mut sorted: Vec<f64> = samples.iter().map(|sample| sample[figure]).collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    })
+}
+
+/// Weights: bytes whose every pair and quadruple is an ordinary number of a small size, in any
+/// format. A matrix may end behind [`BYTES`].
+fn memory() -> MmapMut {
+    let mut map = huge_pages(BYTES + (64 << 20));
+    let mut state = 1u64;
+    for bytes in map.as_chunks_mut::<8>().0 {
+        state = next_random(state);
+        *bytes = (0x3030303030303030 | state >> 32 & 0x0f0f0f0f0f0f0f0f).to_le_bytes();
+    }
+    map
+}
+
+fn huge_pages(bytes: usize) -> MmapMut {
+    let map = MmapMut::map_anon(bytes).expect("memory for weights");
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
+    map
+}
+
+fn next_random(state: u64) -> u64 {
+    state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407)
+}
+
+/// Matrices of the shapes in turn, and what multiplies with them.
+struct Weights {
+    name: String,
+    kernel: Kernel,
+    memory: Arc<MmapMut>,
+    matrices: Vec<Vec<Run>>,
+}
+
+/// The blocks of a call.
+struct Run {
+    columns: usize,
+    /// Where in the memory its weights begin, or what the index counts from.
+    weights: usize,
+    /// Where each block begins, if they are compressed.
+    index: Vec<u64>,
+    /// All that is read.
+    bytes: usize,
+}
+
+impl Weights {
+    fn plain(memory: &Arc<MmapMut>, format: Format, isa: Isa) -> Self {
+        let mut end = 0;
+        let matrices = matrices(|columns| {
+            let (weights, bytes) = (end, RUN * format.block_bytes(columns));
+            end += bytes;
+            Run { columns, weights, index: Vec::new(), bytes }
+        });
+        let kernel = product_for(format, isa);
+        Self { name: format!("{format:?}"), kernel, memory: memory.clone(), matrices }
+    }
+
+    /// Gaussian ones; the runs of a shape are alike.
+    fn compressed(format: Format, isa: Isa) -> Self {
+        let mut state = 1;
+        let mut uniform = || {
+            state = next_random(state);
+            (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+        };
+        // Sums of so many are spread as Gaussians are, near zero too.
+        let mut gaussian = || 0.02 * (0..12).map(|_| uniform()).sum::<f32>();
+        let mut block = |columns| {
+            let mut block = Vec::with_capacity(format.block_bytes(columns));
+            for _ in 0..columns * LANES {
+                let bits = gaussian().to_bits().to_le_bytes();
+                block.extend(&bits[if format == Format::F32 { 0 } else { 2 }..]);
+            }
+            block
+        };
+        let runs = SHAPES.map(|(_, columns)| {
+            let (mut bytes, mut index) = (Vec::new(), Vec::new());
+            for _ in 0..RUN {
+                index.push(bytes.len() as u64);
+                compress(format, &block(columns), columns, &mut bytes);
+            }
+            (columns, bytes, index)
+        });
+        let mut memory = huge_pages(BYTES + (64 << 20));
+        let mut end = 0;
+        let matrices = matrices(|columns| {
+            let (_, bytes, index) = runs.iter().find(|run| run.0 == columns).expect("of SHAPES");
+            let (weights, bytes) = (end, bytes.as_slice());
+            end += bytes.len();
+            memory[weights..end].copy_from_slice(bytes);
+            Run { columns, weights, index: index.clone(), bytes: bytes.len() }
+        });
+        let kernel = compressed_product_for(format, isa);
+        Self { name: format!("{format:?} compressed"), kernel, memory: Arc::new(memory), matrices }
+    }
+}
+
+/// As many as [`BYTES`] hold, of the runs that `run` makes of so many columns.
+fn matrices(mut run: impl FnMut(usize) -> Run) -> Vec<Vec<Run>> {
+    let (mut matrices, mut bytes) = (Vec::new(), 0);
+    for (outputs, columns) in SHAPES.into_iter().cycle() {
+        if bytes >= BYTES {
+            break;
+        }
+        let matrix: Vec<Run> = (0..outputs / LANES / RUN).map(|_| run(columns)).collect();
+        bytes += matrix.iter().map(|run| run.bytes).sum::<usize>();
+        matrices.push(matrix);
+    }
+    matrices
+}
+
+/// Bytes and f32 operations a second.
+fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
+    let operations_of = |run: &Run| 2 * rows * RUN * LANES * run.columns;
+    let (mut calls, mut operations) = (Vec::new(), 0);
+    for matrix in &weights.matrices {
+        if operations >= OPERATIONS {
+            break;
+        }
+        operations += matrix.iter().map(operations_of).sum::<usize>();
+        calls.extend(matrix);
+    }
+
+    let memory: &[u8] = &weights.memory;
+    let x = vec![0.5f32; rows * 8192];
+    // Not zeros, whose pages would come one by one while time is taken.
+    let results: Vec<_> = (0..threads).map(|_| Mutex::new(vec![1f32; rows * STRIDE])).collect();
+    let next = AtomicUsize::new(0);
+    let seconds = together(threads, |thread| {
+        let mut y = results[thread].lock().expect("this thread's own");
+        while let Some(run) = calls.get(next.fetch_add(1, Relaxed)) {
+            let product = Product {
+                weights: memory[run.weights..].as_ptr(),
+                index: run.index.as_ptr(),
+                x: x.as_ptr().cast(),
+                y: y.as_mut_ptr(),
+                rows,
+                used: rows,
+                columns: run.columns,
+                blocks: RUN,
+                stride: STRIDE,
+            };
+            // SAFETY: this CPU has the instructions, and each buffer holds at least the shape
+            // stated, with `y` this thread's own.
+            unsafe { (weights.kernel)(&product) };
+        }
+        std::hint::black_box(&y);
+    });
+    let bytes: usize = calls.iter().map(|run| run.bytes).sum();
+    [bytes as f64 / seconds, operations as f64 / seconds]
+}
+
+/// Bytes and f32 operations a second, of `rows` rows behind `start` tokens in as many layers as the
+/// memory holds.
+fn attend(
+    threads: usize,
+    memory: &MmapMut,
+    format: KvFormat,
+    isa: Isa,
+    (rows, start): (usize, usize),
+) -> [f64; 2] {
+    const KV_HEADS: usize = 8;
+    const GROUP: usize = 4;
+    const WIDTH: usize = 64;
+    /// Rows of a call.
+    const SHARE: usize = 16;
+    let blocks = (start + rows).div_ceil(KV_BLOCK);
+    let block_stride = KV_HEADS * WIDTH * KV_BLOCK;
+    let seen: usize = (start + 1..=start + rows).sum();
+    let of_layer = 4 * seen * KV_HEADS * GROUP * WIDTH;
+    let layer_bytes = 2 * blocks * block_stride * format.bytes();
+    let layers = (BYTES / layer_bytes).min(OPERATIONS.div_ceil(of_layer));
+    let runs = rows.div_ceil(SHARE);
+    let calls = layers * KV_HEADS * runs;
+
+    let kernel = attention_for(format, isa);
+    let stride = KV_HEADS * GROUP * WIDTH;
+    let queries = vec![0.5f32; rows * stride];
+    let next = AtomicUsize::new(0);
+    let seconds = together(threads, |_| {
+        let mut output = vec![0f32; SHARE * GROUP * WIDTH];
+        loop {
+            let call = next.fetch_add(1, Relaxed);
+            if call >= calls {
+                break;
+            }
+            let (first, head, layer) =
+                (call % runs * SHARE, call / runs % KV_HEADS, call / runs / KV_HEADS);
+            let share = SHARE.min(rows - first);
+            let at = layer * layer_bytes + head * WIDTH * KV_BLOCK * format.bytes();
+            let keys = memory[at..].as_ptr();
+            let attention = Attention {
+                queries: queries[first * stride..].as_ptr(),
+                query_stride: stride,
+                keys,
+                values: keys.wrapping_add(layer_bytes / 2),
+                block_stride,
+                output: output.as_mut_ptr(),
+                output_stride: GROUP * WIDTH,
+                rows: share,
+                used: share,
+                start: start + first,
+                window: 0,
+                group: GROUP,
+                width: WIDTH,
+            };
+            // SAFETY: this CPU has the instructions, and each buffer holds at least the shape
+            // stated, with `output` this thread's own; a mapping and all offsets are aligned.
+            unsafe { kernel(&attention) };
+        }
+        std::hint::black_box(&output);
+    });
+    let tokens = start + rows;
+    let read = layers * 2 * tokens * KV_HEADS * WIDTH * format.bytes();
+    [read as f64 / seconds, (layers * of_layer) as f64 / seconds]
+}
+
+/// Bytes a second when the weights are only added up, from several places in turn.
+fn read_bandwidth(threads: usize, memory: &MmapMut) -> f64 {
+    const STREAMS: usize = 4;
+    let share = BYTES / threads / STREAMS;
+    let seconds = together(threads, |thread| {
+        let part = &memory[thread * share * STREAMS..][..share * STREAMS];
+        let sum = Arch::new().dispatch(
+            #[inline(always)]
+            || {
+                let mut sums = [0u64; 8];
+                for line in (0..share).step_by(64) {
+                    for stream in 0..STREAMS {
+                        let words = part[stream * share + line..][..64].as_chunks::<8>().0;
+                        for (sum, word) in sums.iter_mut().zip(words) {
+                            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
+                        }
+                    }
+                }
+                sums
+            },
+        );
+        std::hint::black_box(sum);
+    });
+    (share * STREAMS * threads) as f64 / seconds
+}
+
+/// f32 operations a second when nothing but fused multiply-adds on registers run.
+fn fma_peak(threads: usize) -> f64 {
+    const SUMS: usize = 12;
+    struct MultiplyAdd(usize);
+    impl WithSimd for MultiplyAdd {
+        type Output = (f32, usize);
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> (f32, usize) {
+            let factor = simd.splat_f32s(std::hint::black_box(0.999_9));
+            let term = simd.splat_f32s(std::hint::black_box(1e-4));
+            let mut sums = [simd.splat_f32s(1.0); SUMS];
+            for _ in 0..self.0 {
+                for sum in &mut sums {
+                    *sum = simd.mul_add_e_f32s(*sum, factor, term);
+                }
+            }
+            let sum = sums.into_iter().map(|sum| simd.reduce_sum_f32s(sum)).sum();
+            (sum, self.0 * SUMS * S::F32_LANES * 2)
+        }
+    }
+    let operations = AtomicUsize::new(0);
+    let seconds = together(threads, |_| {
+        let (sum, done) = Arch::new().dispatch(MultiplyAdd(1 << 22));
+        std::hint::black_box(sum);
+        operations.fetch_add(done, Relaxed);
+    });
+    operations.into_inner() as f64 / seconds
+}
+
+/// Seconds from the common start of `threads` threads until the last is done with `work`.
+fn together(threads: usize, work: impl Fn(usize) + Sync) -> f64 {
+    let barrier = Barrier::new(threads);
+    let (work, barrier) = (&work, &barrier);
+    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let worker = |thread| {
+            scope.spawn(move || {
+                barrier.wait();
+                let start = Instant::now();
+                work(thread);
+                (start, Instant::now())
+            })
+        };
+        let workers: Vec<_> = (0..threads).map(worker).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker panicked")).collect()
+    });
+    let start = times.iter().map(|(start, _)| *start).min().expect("at least one thread");
+    let end = times.iter().map(|(_, end)| *end).max().expect("at least one thread");
+    (end - start).as_secs_f64()
+}

@@ -1,0 +1,324 @@
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use super::*;
+use crate::{Isa, KvFormat, attention_for, avx2, avx512, portable};
+
+/// Uniform in -1.0..1.0.
+fn random(rng: &mut ChaCha8Rng) -> f32 {
+    rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0
+}
+
+/// `values` as a cache of `format` stores them, and what is read there.
+fn stored(format: KvFormat, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    match format {
+        KvFormat::F32 => (bytemuck::cast_slice(values).to_vec(), values.to_vec()),
+        KvFormat::F16 => {
+            let halves: Vec<_> = values.iter().map(|&value| half::f16::from_f32(value)).collect();
+            let read = halves.iter().map(|half| half.to_f32()).collect();
+            (bytemuck::cast_slice(&halves).to_vec(), read)
+        }
+    }
+}
+
+/// One shape of a call among other heads, whose memory must stay as it was.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    kv_heads: usize,
+    head: usize,
+    group: usize,
+    width: usize,
+    rows: usize,
+    used: usize,
+    start: usize,
+    window: usize,
+    /// Factor of the queries: scores far apart.
+    size: f32,
+}
+
+const PLAIN: Case = Case {
+    kv_heads: 2,
+    head: 1,
+    group: 4,
+    width: 64,
+    rows: 1,
+    used: 1,
+    start: 0,
+    window: 0,
+    size: 1.0,
+};
+
+impl Case {
+    /// Attends in every format on every instruction set, and compares with f64.
+    fn check(self, rng: &mut ChaCha8Rng) {
+        for (_, format) in KvFormat::ALL {
+            self.check_format(format, rng);
+        }
+    }
+
+    fn check_format(self, format: KvFormat, rng: &mut ChaCha8Rng) {
+        const GUARD: f32 = 1234.5;
+        let Self { kv_heads, head, group, width, rows, used, start, window, size } = self;
+        let heads = kv_heads * group;
+        let (query_stride, output_stride) = (heads * width + 3, heads * width);
+        let queries: Vec<_> = (0..rows * query_stride).map(|_| size * random(rng)).collect();
+        let tokens = start + used;
+        let blocks = tokens.div_ceil(KV_BLOCK);
+        let block_stride = kv_heads * width * KV_BLOCK;
+        // What no row may see is not a number: it would spread.
+        let mut keys = vec![f32::NAN; blocks * block_stride];
+        let mut values = keys.clone();
+        let key_at = |head: usize, token: usize, i: usize| {
+            let (block, slot) = (token / KV_BLOCK, token % KV_BLOCK);
+            block * block_stride + (head * width + i) * KV_BLOCK + slot
+        };
+        let value_at = |head: usize, token: usize, i: usize| {
+            let (block, slot) = (token / KV_BLOCK, token % KV_BLOCK);
+            block * block_stride + (head * KV_BLOCK + slot) * width + i
+        };
+        let oldest = if window == 0 { 0 } else { (start + 1).saturating_sub(window) };
+        for token in oldest..tokens {
+            for i in 0..width {
+                keys[key_at(head, token, i)] = random(rng);
+                values[value_at(head, token, i)] = random(rng);
+            }
+        }
+
+        let ((stored_keys, keys), (stored_values, values)) =
+            (stored(format, &keys), stored(format, &values));
+        let at = head * width * KV_BLOCK * format.bytes();
+
+        for isa in Isa::all_here() {
+            let mut output = vec![GUARD; rows * output_stride];
+            let first = head * group * width;
+            let attention = Attention {
+                queries: queries[first..].as_ptr(),
+                query_stride,
+                keys: stored_keys[at..].as_ptr(),
+                values: stored_values[at..].as_ptr(),
+                block_stride,
+                output: output[first..].as_mut_ptr(),
+                output_stride,
+                rows,
+                used,
+                start,
+                window,
+                group,
+                width,
+            };
+            // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+            unsafe { attention_for(format, isa)(&attention) };
+
+            for row in 0..rows {
+                for h in 0..heads {
+                    let computed = &output[row * output_stride + h * width..][..width];
+                    let what = format!("{isa:?} {format:?} {self:?} row {row} head {h}");
+                    if h / group != head {
+                        assert!(computed.iter().all(|&it| it == GUARD), "{what}: another head");
+                        continue;
+                    }
+                    if row >= used {
+                        assert!(computed.iter().all(|&it| it == 0.0), "{what}: padding");
+                        continue;
+                    }
+                    let end = start + row + 1;
+                    let from = if window == 0 { 0 } else { end.saturating_sub(window) };
+                    let query = &queries[row * query_stride + h * width..][..width];
+                    let score = |token: usize| -> f64 {
+                        let key = |i| f64::from(keys[key_at(head, token, i)]);
+                        let product = |i: usize| f64::from(query[i]) * key(i);
+                        (0..width).map(product).sum::<f64>() / (width as f64).sqrt()
+                    };
+                    let scores: Vec<_> = (from..end).map(score).collect();
+                    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let weights: Vec<_> = scores.iter().map(|it| (it - largest).exp()).collect();
+                    let sum: f64 = weights.iter().sum();
+                    for (i, &computed) in computed.iter().enumerate() {
+                        let value = |token| f64::from(values[value_at(head, token, i)]);
+                        let terms = (from..end).zip(&weights).map(|(token, w)| w * value(token));
+                        let expected = terms.sum::<f64>() / sum;
+                        let error = (f64::from(computed) - expected).abs();
+                        // Scores as large as 50 are off by a few of their last bits.
+                        let most = 2e-6 * f64::from(size).max(1.0);
+                        assert!(error <= most, "{what}: {computed}, not {expected} ({error:e})");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn odd_shapes_match_f64() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for width in [1, 7, 16, 50, 64, 80, 96, 128] {
+        for group in [1, 2, 3, 4, 7] {
+            for (rows, used, start) in [(1, 1, 0), (1, 1, 150), (8, 5, 64), (8, 8, 60), (20, 19, 3)]
+            {
+                Case { width, group, rows, used, start, ..PLAIN }.check(&mut rng);
+            }
+        }
+    }
+    Case { kv_heads: 1, head: 0, group: 12, width: 33, ..PLAIN }.check(&mut rng);
+    Case { kv_heads: 5, head: 3, group: 1, rows: 9, used: 9, ..PLAIN }.check(&mut rng);
+}
+
+#[test]
+fn every_start_around_a_block_matches_f64() {
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    for start in 0..=130 {
+        Case { start, width: 16, ..PLAIN }.check(&mut rng);
+        Case { start, width: 16, rows: 8, used: 7, ..PLAIN }.check(&mut rng);
+    }
+    Case { width: 32, rows: 200, used: 190, start: 63, ..PLAIN }.check(&mut rng);
+}
+
+#[test]
+fn windows_match_f64_and_leave_older_keys_alone() {
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    for window in [1, 2, 15, 16, 17, 63, 64, 65, 100, 1000] {
+        for (rows, used, start) in [(1, 1, 0), (1, 1, 64), (1, 1, 200), (16, 13, 130), (70, 70, 5)]
+        {
+            Case { window, rows, used, start, width: 24, ..PLAIN }.check(&mut rng);
+        }
+    }
+}
+
+#[test]
+fn scores_far_apart_match_f64() {
+    let mut rng = ChaCha8Rng::seed_from_u64(4);
+    for size in [0.0, 10.0, 100.0, 1000.0] {
+        Case { size, start: 300, ..PLAIN }.check(&mut rng);
+        Case { size, rows: 8, used: 8, start: 100, window: 90, ..PLAIN }.check(&mut rng);
+    }
+}
+
+#[test]
+fn rows_that_are_all_padding_are_cleared() {
+    Case { rows: 8, used: 0, start: 64, ..PLAIN }.check(&mut ChaCha8Rng::seed_from_u64(5));
+}
+
+/// Halves of every kind, signed, subnormal and the largest, are what is multiplied.
+#[test]
+fn halves_of_any_size_are_widened() {
+    let sizes = [0.0, 6e-8, 5e-6, -6.1e-5, 1.0, -0.333, 2049.0, 65504.0, -65504.0];
+    for isa in Isa::all_here() {
+        for size in sizes {
+            let value = half::f16::from_f32(size);
+            let keys = vec![half::f16::ZERO; 16 * KV_BLOCK];
+            let values = vec![value; 16 * KV_BLOCK];
+            let (queries, mut output) = ([1f32; 16], [f32::NAN; 16]);
+            let attention = Attention {
+                queries: queries.as_ptr(),
+                query_stride: 16,
+                keys: keys.as_ptr().cast(),
+                values: values.as_ptr().cast(),
+                block_stride: 16 * KV_BLOCK,
+                output: output.as_mut_ptr(),
+                output_stride: 16,
+                rows: 1,
+                used: 1,
+                start: 40,
+                window: 0,
+                group: 1,
+                width: 16,
+            };
+            // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+            unsafe { attention_for(KvFormat::F16, isa)(&attention) };
+            // 41 weights of 1/41 each.
+            let most = value.to_f32().abs() * 1e-6;
+            assert!(
+                output.iter().all(|it| (it - value.to_f32()).abs() <= most),
+                "{isa:?}: {value} became {output:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_is_not_hidden() {
+    let places = [(0, f32::NAN), (0, f32::INFINITY), (1, f32::NAN), (2, f32::NAN), (2, 1e6)];
+    for (isa, (_, format)) in
+        Isa::all_here().into_iter().flat_map(|isa| KvFormat::ALL.map(|format| (isa, format)))
+    {
+        for (place, value) in places {
+            let mut data = [vec![1f32; 64], vec![1f32; 64 * KV_BLOCK], vec![1f32; 64 * KV_BLOCK]];
+            data[place][5] = value;
+            let [queries, keys, values] = data;
+            let ((keys, _), (values, _)) = (stored(format, &keys), stored(format, &values));
+            let mut output = vec![0f32; 64];
+            let attention = Attention {
+                queries: queries.as_ptr(),
+                query_stride: 64,
+                keys: keys.as_ptr(),
+                values: values.as_ptr(),
+                block_stride: 64 * KV_BLOCK,
+                output: output.as_mut_ptr(),
+                output_stride: 64,
+                rows: 1,
+                used: 1,
+                start: 40,
+                window: 0,
+                group: 1,
+                width: 64,
+            };
+            // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+            unsafe { attention_for(format, isa)(&attention) };
+            let hidden = output[5].is_finite();
+            // What is too large for a half is infinite there, not for f32.
+            let held = format == KvFormat::F32 && value.is_finite();
+            assert_eq!(hidden, held, "{isa:?} {format:?}: {value} in {place} gave {}", output[5]);
+        }
+    }
+}
+
+/// Exponentials of sixteen numbers after another.
+struct Exponentials<'a> {
+    of: &'a [f32],
+    to: *mut f32,
+}
+
+impl<V: Vector> Job<V> for Exponentials<'_> {
+    #[inline(always)]
+    unsafe fn run(&self) {
+        for (i, chunk) in self.of.as_chunks::<LANES>().0.iter().enumerate() {
+            // SAFETY: `to` is as long as `of`.
+            unsafe { exp(V::load(chunk.as_ptr())).store(self.to.add(i * LANES)) };
+        }
+    }
+}
+
+#[test]
+fn exponentials_are_right_to_the_last_bits() {
+    let numbers: Vec<f32> = (0..1 << 20).map(|i| -(i as f32) * (87.3 / (1 << 20) as f32)).collect();
+    for isa in Isa::all_here() {
+        let run = |of: &[f32]| {
+            let mut powers = vec![f32::NAN; of.len()];
+            let job = Exponentials { of, to: powers.as_mut_ptr() };
+            // SAFETY: this CPU has the instructions.
+            unsafe {
+                match isa {
+                    Isa::Portable => portable::Portable::enter(&job),
+                    Isa::Avx2 | Isa::AvxVnni => avx2::Avx2::<false>::enter(&job),
+                    _ => avx512::Avx512::<false>::enter(&job),
+                }
+            }
+            powers
+        };
+        let error = |(x, power): (&f32, &f32)| {
+            let expected = f64::from(*x).exp();
+            (f64::from(*power) - expected).abs() / expected
+        };
+        let powers = run(&numbers);
+        let worst = numbers.iter().zip(&powers).map(error).fold(0.0, f64::max);
+        // An ulp is 6e-8 to 1.2e-7 of a number.
+        assert!(worst <= 1.3e-7, "{isa:?}: off by {worst:e}");
+
+        let mut edges = [-0.0; LANES];
+        edges[..6].copy_from_slice(&[0.0, -88.0, -1000.0, MASKED, f32::NEG_INFINITY, f32::NAN]);
+        let powers = run(&edges);
+        assert_eq!(powers[..5], [1.0, 0.0, 0.0, 0.0, 0.0], "{isa:?}");
+        assert!(powers[5].is_nan(), "{isa:?}");
+        assert!(powers[6..].iter().all(|&power| power == 1.0), "{isa:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! Single rows of a compressed matrix, as an embedding wants them.
+
+use super::super::{Format, LANES};
+use super::block::{Block, CODES, GROUP, Kind, MANTISSAS};
+
+/// A compressed matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    /// Its first byte.
+    pub weights: *const u8,
+    /// Where each of its blocks begins, bytes from there.
+    pub index: *const u64,
+    /// Columns of it.
+    pub columns: usize,
+}
+
+/// Widens row `row` of `matrix` to f32 at `y`.
+///
+/// # Safety
+///
+/// The matrix has such a row and is stored as [`compress`](super::compress) does it for `format`;
+/// `y` is valid for `columns` f32.
+pub unsafe fn compressed_row(format: Format, matrix: &Rows, row: usize, y: *mut f32) {
+    let lane = row % LANES;
+    // SAFETY: the caller's promise.
+    let (block, y) = unsafe {
+        let at = matrix.weights.add(*matrix.index.add(row / LANES) as usize);
+        (Block::new(at), std::slice::from_raw_parts_mut(y, matrix.columns))
+    };
+    let kind = block.kind();
+    if kind == Kind::Plain {
+        for (column, y) in y.iter_mut().enumerate() {
+            let i = column * LANES + lane;
+            // SAFETY: weight `i` of a packed block.
+            *y = f32::from_bits(unsafe {
+                match format {
+                    Format::F32 => block.body().cast::<u32>().add(i).read_unaligned(),
+                    _ => u32::from(block.body().cast::<u16>().add(i).read_unaligned()) << 16,
+                }
+            });
+        }
+        return;
+    }
+    for (group, y) in y.chunks_mut(GROUP).enumerate() {
+        let at = block.body().wrapping_add(group * kind.group_bytes());
+        for (column, y) in y.iter_mut().enumerate() {
+            let (pair, word) = (column / 2, lane * 2 + column % 2);
+            // SAFETY: the group has all of these, the header as many exponents as there are codes.
+            *y = f32::from_bits(unsafe {
+                let mantissa = u32::from(*at.add(pair * 32 + word));
+                let codes = *at.add(MANTISSAS + word * 2 + pair / 2);
+                let code = usize::from(codes >> (pair % 2 * 4) & 0xf);
+                let exponent = u32::from(*block.exponents().add(code));
+                let low = match kind {
+                    Kind::Whole => {
+                        let lows = at.add(MANTISSAS + CODES).cast::<u16>();
+                        u32::from(lows.add(pair * 32 + word).read_unaligned())
+                    }
+                    _ => 0,
+                };
+                (mantissa & 0x80) << 24 | exponent << 23 | (mantissa & 0x7f) << 16 | low
+            });
+        }
+    }
+    for escape in block.escapes(matrix.columns).filter(|escape| escape.lane() == lane) {
+        if let Some(y) = y.get_mut(escape.column()) {
+            *y = f32::from_bits(escape.bits());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compress;
+
+    /// Blocks of every kind, with escapes, and rows of each.
+    #[test]
+    fn a_row_is_the_row() {
+        const COLUMNS: usize = 24;
+        for format in [Format::F32, Format::Bf16] {
+            let weight = |block: usize, i: usize| -> u32 {
+                let bits = (i as u32).wrapping_mul(0x9e37_79b9).rotate_left(7);
+                let exponent = match block {
+                    // Everywhere, so that this block is stored plain.
+                    0 => bits >> 8 & 0xff,
+                    _ if i == 100 => 3,
+                    _ => 120 + bits % 7,
+                };
+                let low = if block == 1 || format != Format::F32 { 0 } else { bits & 0xffff };
+                bits & 0x807f_0000 | exponent << 23 | low
+            };
+            let (mut weights, mut index) = (Vec::new(), Vec::new());
+            for block in 0..3 {
+                let words = (0..COLUMNS * LANES).map(|i| weight(block, i));
+                let packed: Vec<u8> = match format {
+                    Format::F32 => words.flat_map(u32::to_le_bytes).collect(),
+                    _ => words.flat_map(|word| ((word >> 16) as u16).to_le_bytes()).collect(),
+                };
+                index.push(weights.len() as u64);
+                compress(format, &packed, COLUMNS, &mut weights);
+            }
+            let matrix =
+                Rows { weights: weights.as_ptr(), index: index.as_ptr(), columns: COLUMNS };
+            for row in 0..3 * LANES {
+                let mut y = [0.0; COLUMNS];
+                // SAFETY: the matrix was made above.
+                unsafe { compressed_row(format, &matrix, row, y.as_mut_ptr()) };
+                for (column, y) in y.iter().enumerate() {
+                    let bits = weight(row / LANES, column * LANES + row % LANES);
+                    assert_eq!(y.to_bits(), bits, "{format:?} row {row} column {column}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Which kernel an instruction set has for a format.
+
+use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
+#[cfg(target_arch = "x86_64")]
+use crate::{avx2, avx512, nibbles};
+use crate::{floats, integers, portable, vector, walk};
+
+/// The fastest kernel for `format` on this CPU.
+pub fn product(format: Format) -> Kernel {
+    product_for(format, Isa::detect())
+}
+
+/// The kernel for `format` in the instructions of `isa`, whether or not this CPU has them.
+pub fn product_for(format: Format, isa: Isa) -> Kernel {
+    match isa {
+        Isa::Portable => kernel_of::<portable::Portable>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => integers_of::<avx2::Avx2>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => integers_of::<avx2::Avx2<true>>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => kernel_of::<avx512::Avx512<false>>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni | Isa::Avx512Bf16 => integers_of::<avx512::Avx512<true>>(format),
+    }
+}
+
+/// The fastest attention over a cache of `format` on this CPU.
+pub fn attention(format: KvFormat) -> AttentionKernel {
+    attention_for(format, Isa::detect())
+}
+
+/// Attention over a cache of `format` in the instructions of `isa`, whether or not this CPU has them.
+pub fn attention_for(format: KvFormat, isa: Isa) -> AttentionKernel {
+    match isa {
+        Isa::Portable => attention_of::<portable::Portable>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::AvxVnni => attention_of::<avx2::Avx2>(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+            attention_of::<avx512::Avx512<false>>(format)
+        }
+    }
+}
+
+fn attention_of<V: vector::Vector>(format: KvFormat) -> AttentionKernel {
+    match format {
+        KvFormat::F32 => crate::attention::attention::<V, floats::F32>,
+        KvFormat::F16 => crate::attention::attention::<V, floats::F16>,
+    }
+}
+
+/// As [`kernel_of`], where instructions multiply bytes.
+#[cfg(target_arch = "x86_64")]
+fn integers_of<V: nibbles::Bytes>(format: Format) -> Kernel {
+    match format {
+        Format::Int4 => walk::one_row_or_more::<V, nibbles::Nibbles, integers::Int4>,
+        other => kernel_of::<V>(other),
+    }
+}
+
+fn kernel_of<V: vector::Vector>(format: Format) -> Kernel {
+    match format {
+        Format::F32 => walk::floats::<V, floats::F32>,
+        Format::Bf16 => walk::floats::<V, floats::Bf16>,
+        Format::Bf16Rounded => walk::widened_bf16::<V>,
+        Format::F16 => walk::floats::<V, floats::F16>,
+        Format::Int8 => walk::integers::<V, integers::Int8>,
+        Format::Int6 => walk::integers::<V, integers::Int6>,
+        Format::Int4 => walk::integers::<V, integers::Int4>,
+    }
+}

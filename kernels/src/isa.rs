@@ -1,0 +1,48 @@
+//! The instruction sets that kernels are written for.
+
+#[cfg(target_arch = "x86_64")]
+use crate::{avx2, avx512, avx512_bf16};
+
+/// An instruction set that kernels are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Isa {
+    /// Whatever the compiler's baseline has.
+    Portable,
+    /// x86-64 with AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// And with AVX-VNNI.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    /// x86-64 with AVX-512 F, BW, DQ and VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// And with AVX-512 VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+    /// And with AVX-512 BF16.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
+}
+
+impl Isa {
+    /// The fastest one that this CPU has.
+    pub fn detect() -> Self {
+        Self::all_here().pop().unwrap_or(Self::Portable)
+    }
+
+    /// All that this CPU has, slowest first.
+    pub fn all_here() -> Vec<Self> {
+        let mut all = vec![Self::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            all.extend(avx2::detected().then_some(Self::Avx2));
+            all.extend(avx2::vnni_detected().then_some(Self::AvxVnni));
+            all.extend(avx512::detected().then_some(Self::Avx512));
+            all.extend(avx512::vnni_detected().then_some(Self::Avx512Vnni));
+            all.extend(avx512_bf16::detected().then_some(Self::Avx512Bf16));
+        }
+        all
+    }
+}

@@ -1,0 +1,84 @@
+//! What a CPU computes of a language model: matrix products on packed weights,
+//! `y[m, n] = sum_k x[m, k] * w[n, k]` in f32, and attention over the KV cache (`attention.rs`); and
+//! the packing of weights as small integers ([`quantise`]).
+//!
+//! Weights are packed in blocks of [`LANES`] output rows, so that one column of a block is one
+//! vector, and keep their stored [`Format`] until they are in registers. Floats are widened there,
+//! and all arithmetic is f32's; that of [`Format::Bf16Rounded`] multiplies numbers that the caller
+//! has rounded to bfloat16, of which some CPUs take two to an instruction. Floats may be compressed
+//! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits in groups of
+//! [`GROUP`] (`integers.rs`), which costs 2e-5 of a result. Where only the largest of all products is
+//! wanted, integers are read in two parts: the high bits of all rows (`coarse.rs`), and the low ones
+//! of those that it can be (`refine.rs`, `fine.rs`); and of floats only the rows that it can be, by
+//! what a sketch of all says (`candidates.rs`).
+//!
+//! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
+//! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
+//! rows meet which weights. Each instruction set is one file that implements the vector;
+//! `avx512_bf16.rs` and `nibbles.rs` are what some CPUs have beside it.
+
+/// Eight copies of a body, or those listed, in each of which `$i` is a constant.
+macro_rules! unroll {
+    ($i:ident, $body:block) => {
+        unroll!($i, $body, 0 1 2 3 4 5 6 7)
+    };
+    ($i:ident, $body:block, $($value:literal)*) => {$({
+        const $i: usize = $value;
+        $body
+    })*};
+}
+
+mod format;
+mod kv_cache;
+mod product;
+
+pub mod quantise;
+
+mod attention;
+mod candidates;
+mod coarse;
+mod compressed;
+mod fine;
+mod floats;
+mod integers;
+mod refine;
+mod scratch;
+mod tile;
+mod vector;
+mod walk;
+
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_nibbles;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_bf16;
+#[cfg(target_arch = "x86_64")]
+mod avx512_nibbles;
+#[cfg(target_arch = "x86_64")]
+mod nibbles;
+
+mod dispatch;
+mod isa;
+
+#[cfg(test)]
+mod tests;
+
+pub use attention::{Attention, AttentionKernel};
+pub use candidates::{Candidates, candidates};
+pub use coarse::{coarse, coarse_for};
+pub use compressed::{
+    Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,
+    most_bytes,
+};
+pub use dispatch::{attention, attention_for, product, product_for};
+pub use format::{Format, GROUP, LANES};
+pub use integers::LARGEST_ACTIVATION;
+pub use isa::Isa;
+pub use kv_cache::{KV_BLOCK, KvFormat, UnknownKvFormat};
+pub use product::{Kernel, Product};
+pub use refine::{Refine, RefineKernel, refine, refine_for};

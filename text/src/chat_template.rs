@@ -1,0 +1,193 @@
+//! A model's chat template: a conversation to the text that the model was trained on.
+//!
+//! Templates are Jinja, in the dialect that Hugging Face's transformers gives them: Python string
+//! methods, `raise_exception`, `strftime_now`, loop controls, and trimmed blocks.
+
+mod json;
+mod python;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use jiff::Zoned;
+use minijinja::value::Value;
+use minijinja::{Environment, ErrorKind};
+use serde::Serialize;
+
+use crate::{Error, Result};
+
+/// One turn of a conversation in words; turns with more than words are JSON objects in the form of
+/// transformers (`tool_calls`, content in parts).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Message {
+    /// "system", "user" or "assistant".
+    pub role: String,
+    /// The text.
+    pub content: String,
+}
+
+impl Message {
+    /// What `role` says.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into() }
+    }
+}
+
+/// What a template is told beside the messages; the default is nothing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RenderOptions {
+    /// Whether the text ends where the answer begins.
+    pub add_generation_prompt: bool,
+    /// What the model may call, as JSON schemas in the form of transformers (`{"type": "function",
+    /// "function": {"name", "description", "parameters"}}`); with none of them `tools` is none.
+    pub tools: Vec<serde_json::Value>,
+    /// What else a template takes: `enable_thinking`, `date_string`.
+    pub variables: BTreeMap<String, serde_json::Value>,
+}
+
+impl RenderOptions {
+    /// Nothing but where the answer begins.
+    pub fn prompt() -> Self {
+        Self { add_generation_prompt: true, ..Self::default() }
+    }
+}
+
+/// A parsed template and the special tokens that it may name.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    tokens: Vec<(String, String)>,
+    path: PathBuf,
+}
+
+/// The variables a template expects for special tokens.
+const TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+impl ChatTemplate {
+    /// The template of the model in `folder`: `chat_template.jinja`, else the one in
+    /// `tokenizer_config.json`; `None` when there is neither.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or parsed.
+    pub fn from_dir(folder: &Path) -> Result<Option<Self>> {
+        let config_path = folder.join("tokenizer_config.json");
+        let config = match std::fs::read_to_string(&config_path) {
+            Ok(text) => match serde_json::from_str::<serde_json::Value>(&text) {
+                Ok(config) => config,
+                Err(error) => {
+                    let message = format!("not valid JSON: {error}");
+                    return Err(Error::ChatTemplate { path: config_path, message });
+                }
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => serde_json::Value::Null,
+            Err(source) => return Err(Error::Io { path: config_path, source }),
+        };
+        let tokens = TOKENS.iter().filter_map(|&name| {
+            let token = &config[name];
+            let text = token.as_str().or_else(|| token["content"].as_str())?;
+            Some((name.to_owned(), text.to_owned()))
+        });
+        let tokens = tokens.collect();
+
+        let path = folder.join("chat_template.jinja");
+        match std::fs::read_to_string(&path) {
+            Ok(source) => return Self::new(source, tokens, path, Zoned::now).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(Error::Io { path, source }),
+        }
+        // Either one template or a list of named ones.
+        let source = match &config["chat_template"] {
+            serde_json::Value::Array(named) => named
+                .iter()
+                .find(|it| it["name"] == "default")
+                .or(named.first())
+                .and_then(|it| it["template"].as_str()),
+            template => template.as_str(),
+        };
+        source
+            .map(|source| Self::new(source.to_owned(), tokens, config_path, Zoned::now))
+            .transpose()
+    }
+
+    /// The template of the model in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_dir`](Self::from_dir), or the model has no template.
+    pub fn require(folder: &Path) -> Result<Self> {
+        Self::from_dir(folder)?.ok_or_else(|| Error::NoChatTemplate { folder: folder.to_owned() })
+    }
+
+    fn new(
+        source: String,
+        tokens: Vec<(String, String)>,
+        path: PathBuf,
+        now: fn() -> Zoned,
+    ) -> Result<Self> {
+        // Marks of transformers' own for training; they put nothing into the text.
+        let source = ["generation", "endgeneration"].iter().fold(source, |source, tag| {
+            source
+                .replace(&format!("{{%- {tag} -%}}"), "{#- -#}")
+                .replace(&format!("{{%- {tag} %}}"), "{#- #}")
+                .replace(&format!("{{% {tag} -%}}"), "{# -#}")
+                .replace(&format!("{{% {tag} %}}"), "{# #}")
+        });
+        let mut environment = Environment::new();
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_formatter(python::format);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_function("strftime_now", move |format: String| strftime(&format, &now()));
+        environment.add_filter("tojson", json::tojson);
+        match environment.add_template_owned("chat", source) {
+            Ok(()) => Ok(Self { environment, tokens, path }),
+            Err(error) => Err(failed(path, &error)),
+        }
+    }
+
+    /// The text of a conversation: [`Message`]s, or anything else that serializes as transformers'
+    /// messages do.
+    ///
+    /// It holds its special tokens as text: encode it without adding any.
+    ///
+    /// # Errors
+    ///
+    /// The template refuses the conversation or fails.
+    pub fn render<M: Serialize>(&self, messages: &[M], options: &RenderOptions) -> Result<String> {
+        let tools = (!options.tools.is_empty()).then_some(&options.tools);
+        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text)));
+        let known = [
+            ("messages", Value::from_serialize(messages)),
+            ("add_generation_prompt", Value::from(options.add_generation_prompt)),
+            ("tools", Value::from_serialize(tools)),
+            ("documents", Value::from(())),
+        ];
+        let given = options.variables.iter();
+        let given = given.map(|(name, value)| (name.as_str(), Value::from_serialize(value)));
+        let variables: Value = tokens.chain(known).chain(given).collect();
+        let template = self.environment.get_template("chat");
+        template
+            .and_then(|template| template.render(variables))
+            .map_err(|error| failed(self.path.clone(), &error))
+    }
+}
+
+fn failed(path: PathBuf, error: &minijinja::Error) -> Error {
+    Error::ChatTemplate { path, message: format!("chat template: {error:#}") }
+}
+
+fn raise_exception(message: String) -> Result<Value, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+}
+
+fn strftime(format: &str, time: &Zoned) -> Result<String, minijinja::Error> {
+    jiff::fmt::strtime::format(format, time)
+        .map_err(|e| minijinja::Error::new(ErrorKind::InvalidOperation, e.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Values as Python prints them, where a template puts one into the text as it is.
+
+use std::fmt::{self, Write};
+
+use minijinja::value::{Value, ValueKind};
+use minijinja::{Error, Output, State};
+
+/// What `{{ value }}` writes: Python's `str`.
+pub fn format(out: &mut Output<'_>, _: &State<'_, '_>, value: &Value) -> Result<(), Error> {
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Map | ValueKind::Number => repr(out, value)?,
+        _ => write!(out, "{value}")?,
+    }
+    Ok(())
+}
+
+/// Python's `repr`.
+fn repr(out: &mut impl Write, value: &Value) -> fmt::Result {
+    match value.kind() {
+        ValueKind::String => repr_str(out, value.as_str().unwrap_or_default()),
+        ValueKind::Number if !value.is_integer() => match f64::try_from(value.clone()) {
+            Ok(value) if value.is_finite() => float(out, value),
+            _ => write!(out, "{value}"),
+        },
+        ValueKind::Seq => {
+            out.write_char('[')?;
+            for (number, item) in value.try_iter().into_iter().flatten().enumerate() {
+                out.write_str(if number == 0 { "" } else { ", " })?;
+                repr(out, &item)?;
+            }
+            out.write_char(']')
+        }
+        ValueKind::Map => {
+            out.write_char('{')?;
+            for (number, key) in value.try_iter().into_iter().flatten().enumerate() {
+                out.write_str(if number == 0 { "" } else { ", " })?;
+                repr(out, &key)?;
+                out.write_str(": ")?;
+                repr(out, &value.get_item(&key).unwrap_or_default())?;
+            }
+            out.write_char('}')
+        }
+        _ => write!(out, "{value}"),
+    }
+}
+
+fn repr_str(out: &mut impl Write, text: &str) -> fmt::Result {
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    out.write_char(quote)?;
+    for c in text.chars() {
+        match c {
+            '\n' => out.write_str("\\n")?,
+            '\r' => out.write_str("\\r")?,
+            '\t' => out.write_str("\\t")?,
+            '\\' => out.write_str("\\\\")?,
+            _ if c == quote => write!(out, "\\{c}")?,
+            _ if c.is_control() => write!(out, "\\x{:02x}", u32::from(c))?,
+            _ => out.write_char(c)?,
+        }
+    }
+    out.write_char(quote)
+}
+
+/// The shortest digits that read back, with an exponent of at least two digits where it is below
+/// -4 or above 15.
+pub fn float(out: &mut impl Write, value: f64) -> fmt::Result {
+    let scientific = format!("{value:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    match exponent.parse::<i32>().unwrap_or(0) {
+        -4..16 => write!(out, "{value:?}"),
+        exponent => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            write!(out, "{digits}e{sign}{:02}", exponent.unsigned_abs())
+        }
+    }
+}

@@ -1,0 +1,141 @@
+use jiff::civil;
+use jiff::tz::TimeZone;
+
+use super::*;
+
+fn render(source: &str, messages: &[Message]) -> Result<String> {
+    let tokens = vec![("bos_token".into(), "<s>".into()), ("eos_token".into(), "</s>".into())];
+    let template = ChatTemplate::new(source.into(), tokens, "here".into(), Zoned::now)?;
+    template.render(messages, &RenderOptions::prompt())
+}
+
+fn conversation() -> [Message; 2] {
+    [Message::new("system", "Be kind & <short>."), Message::new("user", " Hi ")]
+}
+
+#[test]
+fn blocks_are_trimmed_and_python_methods_work() {
+    let source = "{{ bos_token }}\n{% for message in messages %}\n    \
+                  {% if message['role'] == 'user' %}\n[{{ message.content.strip() | trim }}]\n    \
+                  {% endif %}\n{% endfor %}\n{% if add_generation_prompt %}A:{% endif %}";
+    assert_eq!(render(source, &conversation()).unwrap(), "<s>\n[Hi]\nA:");
+}
+
+#[test]
+fn text_is_not_escaped_and_json_is_pythons() {
+    let source = "{{ messages[0].content }}{{ messages | tojson }}";
+    assert_eq!(
+        render(source, &conversation()).unwrap(),
+        "Be kind & <short>.[{\"role\": \"system\", \"content\": \"Be kind & <short>.\"}, \
+         {\"role\": \"user\", \"content\": \" Hi \"}]"
+    );
+    let source = "{{ {'a': 1} | tojson(indent=2) }}";
+    assert_eq!(render(source, &[]).unwrap(), "{\n  \"a\": 1\n}");
+}
+
+#[test]
+fn loop_controls_generation_marks_and_absent_tools() {
+    let source = "{%- for m in messages %}{% if m.role == 'system' %}{% continue %}{% endif %}\
+                  {% generation %}{{ m.content }}{% endgeneration %}{% endfor %}\
+                  {% if tools is not none %}T{% endif %}{% if custom is defined %}C{% endif %}";
+    assert_eq!(render(source, &conversation()).unwrap(), " Hi ");
+}
+
+#[test]
+fn the_date_is_todays() {
+    let year = render("{{ strftime_now('%d %b %Y') }}", &[]).unwrap();
+    assert!(year.ends_with(&jiff::Zoned::now().year().to_string()), "{year}");
+}
+
+#[test]
+fn refusals_and_mistakes_name_the_file() {
+    let error = render("{{ raise_exception('no system role') }}", &[]).unwrap_err().to_string();
+    assert!(error.contains("here") && error.contains("no system role"), "{error}");
+    let error = render("{% if %}", &[]).unwrap_err().to_string();
+    assert!(error.contains("here"), "{error}");
+}
+
+#[test]
+fn files_in_order_and_token_forms() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(ChatTemplate::from_dir(folder.path()).unwrap().is_none());
+    let error = ChatTemplate::require(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("chat_template.jinja"), "{error}");
+    let config = serde_json::json!({
+        "bos_token": {"content": "<b>", "special": true},
+        "eos_token": null,
+        "chat_template": [
+            {"name": "tool_use", "template": "tools"},
+            {"name": "default", "template": "{{ bos_token }}{{ eos_token }}"},
+        ],
+    });
+    let path = folder.path().join("tokenizer_config.json");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let none: [Message; 0] = [];
+    let text = |folder| {
+        let template = ChatTemplate::require(folder).unwrap();
+        template.render(&none, &RenderOptions::default()).unwrap()
+    };
+    assert_eq!(text(folder.path()), "<b>");
+    std::fs::write(folder.path().join("chat_template.jinja"), "J{{ bos_token }}").unwrap();
+    assert_eq!(text(folder.path()), "J<b>");
+    std::fs::write(&path, "{").unwrap();
+    let error = ChatTemplate::from_dir(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("tokenizer_config.json"), "{error}");
+}
+
+#[derive(serde::Deserialize)]
+struct Case {
+    template: String,
+    name: String,
+    messages: Vec<serde_json::Value>,
+    add_generation_prompt: bool,
+    tools: Vec<serde_json::Value>,
+    variables: BTreeMap<String, serde_json::Value>,
+    expected: Expected,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Expected {
+    Text(String),
+    Error(String),
+}
+
+/// What transformers makes of the same (`make_expected.py`).
+#[test]
+fn families_templates_give_the_text_of_transformers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat_templates");
+    let cases = std::fs::read_to_string(folder.join("expected.json")).unwrap();
+    let cases: Vec<Case> = serde_json::from_str(&cases).unwrap();
+    let now = || civil::date(2024, 7, 26).at(9, 5, 3, 0).to_zoned(TimeZone::UTC).unwrap();
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let path = folder.join(format!("{}.jinja", case.template));
+        let source = std::fs::read_to_string(&path).unwrap();
+        let tokens = [("bos_token", "<s>"), ("eos_token", "</s>")];
+        let tokens = tokens.map(|(name, token)| (name.to_owned(), token.to_owned())).into();
+        let template = ChatTemplate::new(source, tokens, path, now).unwrap();
+        let options = RenderOptions {
+            add_generation_prompt: case.add_generation_prompt,
+            tools: case.tools.clone(),
+            variables: case.variables.clone(),
+        };
+        let rendered = template.render(&case.messages, &options).map_err(|e| e.to_string());
+        let (same, expected) = match &case.expected {
+            Expected::Text(expected) => (rendered.as_ref() == Ok(expected), expected),
+            Expected::Error(expected) => {
+                (rendered.as_ref().is_err_and(|error| error.contains(expected)), expected)
+            }
+        };
+        if !same {
+            let found = rendered.unwrap_or_else(|error| error);
+            wrong.push(format!(
+                "{}, {}:\nexpected:\n{expected}\nfound:\n{found}\n",
+                case.template, case.name
+            ));
+        }
+    }
+    assert!(cases.len() > 60, "{} cases", cases.len());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}

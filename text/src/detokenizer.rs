@@ -1,0 +1,67 @@
+//! Token ids to text, piece by piece.
+
+use crate::{Result, Tokenizer};
+
+/// Tokens before the new ones that decide how these are decoded.
+const CONTEXT: usize = 6;
+/// A UTF-8 character has at most four bytes, so at most that many tokens; more are no character.
+const LONGEST_CHARACTER: usize = 4;
+
+/// Decodes tokens as they come; a character that spans tokens appears with its last one.
+#[derive(Debug)]
+pub struct Detokenizer<'a> {
+    tokenizer: &'a Tokenizer,
+    ids: Vec<u32>,
+    /// Where decoding starts.
+    start: usize,
+    /// Ids before this one have been given out.
+    shown: usize,
+}
+
+impl<'a> Detokenizer<'a> {
+    pub(crate) fn new(tokenizer: &'a Tokenizer, prompt: &[u32]) -> Self {
+        // Some decoders strip the first token's space: a few tokens of context keep it.
+        let ids = prompt[prompt.len().saturating_sub(CONTEXT)..].to_vec();
+        let shown = ids.len();
+        Self { tokenizer, ids, start: 0, shown }
+    }
+
+    /// Takes a token and returns the text that is now certain, often empty.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn push(&mut self, id: u32) -> Result<String> {
+        self.ids.push(id);
+        let (text, complete) = self.pending()?;
+        if !complete && self.ids.len() - self.shown < LONGEST_CHARACTER {
+            return Ok(String::new());
+        }
+        self.start = self.shown;
+        self.shown = self.ids.len();
+        Ok(text)
+    }
+
+    /// Returns what is left: an incomplete character, as U+FFFD.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn finish(self) -> Result<String> {
+        Ok(self.pending()?.0)
+    }
+
+    fn pending(&self) -> Result<(String, bool)> {
+        let before = self.tokenizer.decode(&self.ids[self.start..self.shown])?;
+        let all = self.tokenizer.decode(&self.ids[self.start..])?;
+        let new = match all.strip_prefix(&before) {
+            Some(new) => new,
+            // An incomplete character at the end of the context became another one.
+            None => {
+                let common = before.chars().zip(all.chars()).take_while(|(a, b)| a == b);
+                &all[common.map(|(c, _)| c.len_utf8()).sum()..]
+            }
+        };
+        Ok((new.to_owned(), !new.is_empty() && !new.ends_with(char::REPLACEMENT_CHARACTER)))
+    }
+}

@@ -1,0 +1,26 @@
+//! Text in, tokens out, and text again while tokens come.
+//!
+//! The modules in reading order: a model's tokenizer ([`Tokenizer`]), the text of tokens as they are
+//! generated ([`Detokenizer`]), up to a stop string ([`StopStrings`]), both together
+//! ([`TextStream`]); a conversation as the text that the model was trained on ([`ChatTemplate`]), and
+//! which of its tokens a model has already seen ([`Transcript`]).
+
+mod tokenizer;
+
+mod detokenizer;
+mod stop_strings;
+mod stream;
+
+mod chat_template;
+mod transcript;
+
+mod error;
+mod panics;
+
+pub use chat_template::{ChatTemplate, Message, RenderOptions};
+pub use detokenizer::Detokenizer;
+pub use error::{Error, Result};
+pub use stop_strings::StopStrings;
+pub use stream::TextStream;
+pub use tokenizer::Tokenizer;
+pub use transcript::Transcript;

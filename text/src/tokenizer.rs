@@ -1,0 +1,92 @@
+//! Text to token ids and back.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+// The library takes some damaged files and tokens for its own mistakes.
+use crate::panics::catch;
+use crate::{Detokenizer, Error, Result};
+
+/// A model's tokenizer.
+pub struct Tokenizer {
+    tokenizer: tokenizers::Tokenizer,
+    path: PathBuf,
+}
+
+impl fmt::Debug for Tokenizer {
+    // The vocabulary would fill screens.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Tokenizer {
+    /// The tokenizer of the model in `folder`; `None` when the folder has none.
+    ///
+    /// # Errors
+    ///
+    /// `tokenizer.json` is there but cannot be read or is no tokenizer.
+    pub fn from_dir(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join("tokenizer.json");
+        if !path.exists() {
+            return Ok(None);
+        }
+        let loaded = catch(|| tokenizers::Tokenizer::from_file(&path).map_err(|e| e.to_string()))
+            .and_then(|loaded| loaded);
+        match loaded {
+            Ok(tokenizer) => Ok(Some(Self { tokenizer, path })),
+            Err(e) => {
+                let message = format!("not a usable tokenizer: {e}");
+                Err(Error::Tokenizer { path, message })
+            }
+        }
+    }
+
+    /// The tokenizer of the model in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_dir`](Self::from_dir), or the folder has no tokenizer.
+    pub fn require(folder: &Path) -> Result<Self> {
+        Self::from_dir(folder)?
+            .ok_or_else(|| Error::NoTokenizer { path: folder.join("tokenizer.json") })
+    }
+
+    /// The ids of `text`; `special` adds what the tokenizer's post-processor adds (BOS, mostly).
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>> {
+        let encoding = catch(|| self.tokenizer.encode_fast(text, special))
+            .and_then(|encoded| encoded.map_err(|e| e.to_string()))
+            .map_err(|e| self.error(format!("cannot encode the text: {e}")))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of `ids`, special tokens left out.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        catch(|| self.tokenizer.decode(ids, true))
+            .and_then(|decoded| decoded.map_err(|e| e.to_string()))
+            .map_err(|e| self.error(format!("cannot decode tokens: {e}")))
+    }
+
+    /// Whether `id` is an added token (BOS, a role's marker): text is split before it, whatever
+    /// stands there.
+    pub fn is_added(&self, id: u32) -> bool {
+        self.tokenizer.get_added_tokens_decoder().contains_key(&id)
+    }
+
+    /// Decodes what follows `prompt` token by token.
+    pub fn detokenizer<'a>(&'a self, prompt: &[u32]) -> Detokenizer<'a> {
+        Detokenizer::new(self, prompt)
+    }
+
+    fn error(&self, message: String) -> Error {
+        Error::Tokenizer { path: self.path.clone(), message }
+    }
+}

@@ -1,0 +1,156 @@
+//! Text to tokens and back, with a byte-level tokenizer that is written by program.
+
+mod fixture;
+
+use text::{StopStrings, TextStream, Tokenizer, Transcript};
+
+fn tokenizer() -> (tempfile::TempDir, Tokenizer) {
+    let folder = tempfile::tempdir().unwrap();
+    fixture::write_tokenizer(folder.path());
+    let tokenizer = Tokenizer::require(folder.path()).unwrap();
+    (folder, tokenizer)
+}
+
+fn stream(tokenizer: &Tokenizer, prompt: &[u32], ids: &[u32]) -> Vec<String> {
+    let mut detokenizer = tokenizer.detokenizer(prompt);
+    let mut pieces: Vec<_> = ids.iter().map(|&id| detokenizer.push(id).unwrap()).collect();
+    pieces.push(detokenizer.finish().unwrap());
+    pieces
+}
+
+#[test]
+fn what_the_library_panics_at_is_an_error() {
+    let (folder, _) = tokenizer();
+    let path = folder.path().join("tokenizer.json");
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    json["decoder"] = serde_json::Value::Null;
+    // Cut in the middle of a decoder: the library unwraps what it cannot parse.
+    let whole = json.to_string();
+    let damaged = whole.replace(r#""decoder":null"#, r#""decoder":{"type":"Fuse"u}"#);
+    assert_ne!(damaged, whole);
+    std::fs::write(&path, damaged).unwrap();
+    let Err(error) = Tokenizer::from_dir(folder.path()) else { panic!("it loads") };
+    let error = error.to_string();
+    assert!(error.contains("tokenizer.json: not a usable tokenizer: "), "{error}");
+}
+
+#[test]
+fn characters_that_span_tokens_appear_whole() {
+    let (_folder, tokenizer) = tokenizer();
+    for expected in ["fox", " a – b", "日本語", "🦊🦊", "naïve ", "\n\n x"] {
+        let ids = tokenizer.encode(expected, false).unwrap();
+        let pieces = stream(&tokenizer, &[], &ids);
+        assert_eq!(pieces.concat(), expected);
+        assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
+    }
+}
+
+#[test]
+fn a_character_may_begin_in_the_prompt() {
+    let (_folder, tokenizer) = tokenizer();
+    let ids = tokenizer.encode("x🦊y", false).unwrap();
+    let (prompt, rest) = ids.split_at(3);
+    assert_eq!(stream(&tokenizer, prompt, rest).concat(), "🦊y");
+}
+
+#[test]
+fn a_space_before_the_first_new_word_is_kept() {
+    // As sentencepiece models do: the first word's space is not shown.
+    let metaspace = serde_json::json!({
+        "type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true
+    });
+    let tokenizer = serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": null, "pre_tokenizer": metaspace, "post_processor": null,
+        "decoder": metaspace,
+        "model": {"type": "WordLevel", "vocab": {"▁one": 0, "▁two": 1}, "unk_token": "▁one"},
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let tokenizer = Tokenizer::require(folder.path()).unwrap();
+    assert_eq!(stream(&tokenizer, &[0], &[1, 0, 1]).concat(), " two one two");
+    assert_eq!(stream(&tokenizer, &[], &[1, 0]).concat(), "two one");
+}
+
+#[test]
+fn bytes_that_are_no_character_do_not_hold_text_back_for_ever() {
+    let (_folder, tokenizer) = tokenizer();
+    let lead = tokenizer.encode("🦊", false).unwrap()[0];
+    let mut detokenizer = tokenizer.detokenizer(&[]);
+    let shown: String = (0..12).map(|_| detokenizer.push(lead).unwrap()).collect();
+    assert!(shown.starts_with('\u{fffd}'));
+    let mut detokenizer = tokenizer.detokenizer(&[]);
+    assert_eq!(detokenizer.push(lead).unwrap(), "");
+    assert_eq!(detokenizer.finish().unwrap(), "\u{fffd}");
+}
+
+#[test]
+fn special_tokens_are_added_on_demand_and_never_shown() {
+    let (_folder, tokenizer) = tokenizer();
+    let ids = tokenizer.encode("ab", true).unwrap();
+    assert_eq!(ids[0], fixture::BOS);
+    assert_eq!(tokenizer.encode("ab", false).unwrap(), ids[1..]);
+    assert_eq!(tokenizer.decode(&ids).unwrap(), "ab");
+    assert!(tokenizer.is_added(fixture::BOS) && !tokenizer.is_added(ids[1]));
+}
+
+#[test]
+fn a_damaged_tokenizer_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Tokenizer::from_dir(folder.path()).unwrap().is_none());
+    let error = Tokenizer::require(folder.path()).err().unwrap().to_string();
+    assert!(error.contains("tokenizer.json"), "{error}");
+    std::fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
+    let error = Tokenizer::from_dir(folder.path()).err().unwrap().to_string();
+    assert!(error.contains("tokenizer.json"), "{error}");
+}
+
+#[test]
+fn a_stream_ends_at_a_stop_string() {
+    let (_folder, tokenizer) = tokenizer();
+    let ids = tokenizer.encode("ab END cd", false).unwrap();
+    let stops = StopStrings::new(&["END".into()]).unwrap();
+    let mut stream = TextStream::new(tokenizer.detokenizer(&[]), stops);
+    let mut shown = String::new();
+    let used = ids.iter().take_while(|&&id| {
+        let (piece, stopped) = stream.push(id).unwrap();
+        shown += &piece;
+        !stopped
+    });
+    assert_eq!(used.count(), "ab EN".len());
+    assert_eq!(stream.push(ids[0]).unwrap(), (String::new(), true));
+    assert_eq!((shown.as_str(), stream.finish().unwrap().as_str()), ("ab ", ""));
+}
+
+#[test]
+fn a_stream_gives_what_it_held_back_at_its_end() {
+    let (_folder, tokenizer) = tokenizer();
+    let ids = tokenizer.encode("a END 🦊", false).unwrap();
+    let cut = &ids[..ids.len() - 1];
+    for (stop, rest) in [("\u{fffd}x", "\u{fffd}"), ("\u{fffd}", "")] {
+        let stops = StopStrings::new(&[stop.into()]).unwrap();
+        let mut stream = TextStream::new(tokenizer.detokenizer(&[]), stops);
+        let shown: String = cut.iter().map(|&id| stream.push(id).unwrap().0).collect();
+        assert_eq!((shown.as_str(), stream.finish().unwrap().as_str()), ("a END ", rest));
+    }
+}
+
+#[test]
+fn a_transcript_goes_on_with_the_tokens_that_were_written() {
+    let (_folder, tokenizer) = tokenizer();
+    let letters: Vec<u32> =
+        ["t", "h", "e"].iter().flat_map(|it| tokenizer.encode(it, false).unwrap()).collect();
+    assert_ne!(letters, tokenizer.encode("the", false).unwrap());
+    let past = Transcript { tokens: letters.clone(), text: "the".into() };
+    let of = |held, rendered: &str| past.continued(&tokenizer, held, rendered).unwrap();
+    // After an added token the new part is encoded on its own.
+    let next = of(3, "the<|turn|>x").unwrap();
+    assert_eq!(next[..3], letters);
+    assert_eq!(next[3..], tokenizer.encode("<|turn|>x", false).unwrap());
+    // Without one the two parts might have made other tokens together.
+    assert_eq!(of(3, "thex"), None);
+    // What the model has not seen yet may change.
+    assert_eq!(of(0, "thex"), Some(tokenizer.encode("thex", false).unwrap()));
+    assert_eq!(of(3, "THE<|turn|>x"), None);
+}

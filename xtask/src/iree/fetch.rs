@@ -1,0 +1,295 @@
+//! Makes an IREE folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use iree_src::runtime::{Build, Built, Cuda};
+use iree_src::wheel::Wheel;
+use iree_src::{Fetched, FileHash, Manifest, OriginKind, host_target, mend, prebuilt};
+
+use super::cuda::{self, Toolkit};
+use super::place::{self, Place};
+use super::request::{Compiler, Origin, Request};
+use super::source::{self, SourceTree};
+use super::{Error, Result, sha256, tools, wheel};
+
+/// How [`fetch`] ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The folder was there already and satisfies the request.
+    AlreadyThere(Manifest),
+    /// The folder was made.
+    Made(Manifest),
+}
+
+/// Makes the IREE folder that `request` describes, unless it is there.
+///
+/// The folder appears at once and complete. A second process that wants the same folder waits.
+/// An interrupted run leaves the old folder as it was.
+///
+/// # Errors
+///
+/// Any [`Error`] of this crate; the old folder, if any, is unchanged then.
+pub fn fetch(request: &Request) -> Result<Outcome> {
+    check_request(request)?;
+    let place = Place::lock(&request.out, request.progress)?;
+    let existing = Manifest::load(place.out()).ok();
+    if let Some(manifest) = existing.as_ref().filter(|_| !request.force)
+        && satisfies(request, manifest)
+        && manifest.missing(place.out()).is_empty()
+    {
+        return Ok(Outcome::AlreadyThere(manifest.clone()));
+    }
+    let staged = place.stage()?;
+    let scratch = staged.join(".build");
+    fs::create_dir(&scratch).map_err(Error::io("create", &scratch))?;
+    let manifest = make(request, existing.as_ref(), &staged, &scratch)
+        .map_err(|error| keep_log(error, place.out()))?;
+    place::remove(&scratch)?;
+    manifest.save(&staged)?;
+    if let Some(missing) = manifest.missing(&staged).first() {
+        return Err(Error::request(format!("{} was not made", missing.display())));
+    }
+    place.commit(&staged)?;
+    Ok(Outcome::Made(manifest))
+}
+
+fn check_request(request: &Request) -> Result<()> {
+    if request.target != host_target() {
+        return Err(Error::request(format!(
+            "IREE for {} cannot be made on {}; make the folder on such a machine and name it in \
+             {}",
+            request.target,
+            host_target(),
+            iree_src::DIST_VAR
+        )));
+    }
+    if request.cuda && matches!(request.origin, Some(Origin::Dist { .. })) {
+        return Err(Error::request(
+            "upstream's prebuilt runtime has no CUDA driver; use --from registry with --cuda",
+        ));
+    }
+    if request.vm_trace && matches!(request.origin, Some(Origin::Dist { .. })) {
+        return Err(Error::request(
+            "upstream's prebuilt runtime cannot write what its VM executes; use --from registry with \
+             --vm-trace",
+        ));
+    }
+    if request.sanitizer.is_some() && matches!(request.origin, Some(Origin::Dist { .. })) {
+        return Err(Error::request("upstream's prebuilt runtime has no sanitizer in it"));
+    }
+    Ok(())
+}
+
+fn satisfies(request: &Request, manifest: &Manifest) -> bool {
+    let origin = match &request.origin {
+        None => true,
+        Some(Origin::Dist { sha256: Some(sum), .. }) => {
+            manifest.fetched.iter().any(|f| f.sha256.eq_ignore_ascii_case(sum))
+        }
+        Some(Origin::Source { dir: Some(dir), .. }) => std::path::absolute(dir)
+            .is_ok_and(|dir| manifest.origin.detail.starts_with(&dir.display().to_string())),
+        Some(_) => true,
+    };
+    origin
+        && request.origin.as_ref().is_none_or(|o| o.kind() == manifest.origin.kind)
+        && manifest.iree == request.version
+        && manifest.target == request.target
+        && manifest.sanitizer == request.sanitizer
+        && (!request.cuda || manifest.has_driver("cuda"))
+        && (!request.vm_trace || manifest.vm_trace)
+        // A folder of an earlier version of this crate is made again; upstream's has what it has.
+        && (manifest.origin.kind == OriginKind::Dist || manifest.has_parameters())
+        && (manifest.origin.kind != OriginKind::Registry
+            || manifest.mended == mend::names(&request.version))
+        && (request.compiler == Compiler::None || manifest.compiler.is_some())
+}
+
+fn make(
+    request: &Request,
+    existing: Option<&Manifest>,
+    staged: &Path,
+    scratch: &Path,
+) -> Result<Manifest> {
+    let origin = request.origin.as_ref().unwrap_or(&Origin::Registry);
+    let tree = match origin {
+        Origin::Dist { base_url, sha256 } => {
+            let (base_url, sha256) = (base_url.as_deref(), sha256.as_deref());
+            return from_dist(request, base_url, sha256, existing, staged);
+        }
+        Origin::Registry => source::registry(request, scratch)?,
+        Origin::Source { dir, git } => {
+            source::tree(request, dir.as_deref(), git.as_deref(), scratch)?
+        }
+    };
+    let toolkit = request.cuda.then(|| cuda::toolkit(request, scratch)).transpose()?;
+    from_source(request, origin, tree, toolkit, staged, scratch)
+}
+
+fn from_source(
+    request: &Request,
+    origin: &Origin,
+    tree: SourceTree,
+    toolkit: Option<Toolkit>,
+    staged: &Path,
+    scratch: &Path,
+) -> Result<Manifest> {
+    let built = build(request, &tree, toolkit.as_ref(), staged, scratch)?;
+    let compiler = bring_compiler(request, staged)?;
+    let mut fetched = Vec::new();
+    fetched.extend(toolkit.into_iter().flat_map(|toolkit| toolkit.fetched));
+    fetched.extend(compiler.fetched);
+    let hash = |path: &PathBuf| {
+        let sha256 = sha256::of_file(&staged.join(path))?;
+        Ok(FileHash { path: path.clone(), sha256 })
+    };
+    let mut files = built.archives.iter().map(hash).collect::<Result<Vec<_>>>()?;
+    files.extend(compiler.files);
+    Ok(Manifest {
+        schema: 1,
+        iree: request.version.clone(),
+        target: request.target.clone(),
+        origin: iree_src::Origin { kind: origin.kind(), detail: tree.detail },
+        sanitizer: request.sanitizer,
+        mended: if tree.mended { mend::names(&request.version) } else { Vec::new() },
+        drivers: built.drivers,
+        vm_trace: request.vm_trace,
+        include: vec!["include".into()],
+        lib: "lib".into(),
+        link: built.link,
+        compiler: compiler.program,
+        compiler_library: compiler.library,
+        fetched,
+        files,
+    })
+}
+
+/// Builds the runtime and puts it into `staged`.
+fn build(
+    request: &Request,
+    tree: &SourceTree,
+    toolkit: Option<&Toolkit>,
+    staged: &Path,
+    scratch: &Path,
+) -> Result<Built> {
+    let tools = tools::build_tools(request)?;
+    let libdevice = toolkit.map(Toolkit::libdevice);
+    let cuda = toolkit.zip(libdevice.as_deref());
+    let build = Build {
+        source: &tree.dir,
+        version: &request.version,
+        tools: &tools,
+        jobs: None,
+        cuda: cuda.map(|(toolkit, libdevice)| Cuda { root: &toolkit.root, libdevice }),
+        vm_trace: request.vm_trace,
+        sanitizer: request.sanitizer,
+        scratch,
+    };
+    let step = request.progress.spinner("configure the runtime");
+    build.configure()?;
+    step.done();
+    let step = request.progress.pieces("build the runtime", 0);
+    build.compile(|done, total| {
+        step.set_total(total);
+        step.set(done);
+    })?;
+    step.done();
+    Ok(build.install(staged)?)
+}
+
+#[cfg(feature = "dist")]
+use super::dist::fetch as from_dist;
+
+#[cfg(not(feature = "dist"))]
+fn from_dist(
+    _: &Request,
+    _: Option<&str>,
+    _: Option<&str>,
+    _: Option<&Manifest>,
+    _: &Path,
+) -> Result<Manifest> {
+    Err(Error::request("built without the feature `dist`"))
+}
+
+#[derive(Default)]
+struct BroughtCompiler {
+    program: Option<PathBuf>,
+    library: Option<PathBuf>,
+    fetched: Vec<Fetched>,
+    files: Vec<FileHash>,
+}
+
+fn bring_compiler(request: &Request, staged: &Path) -> Result<BroughtCompiler> {
+    match &request.compiler {
+        Compiler::None => Ok(BroughtCompiler::default()),
+        Compiler::Path(path) => link_compiler(request, path, staged),
+        Compiler::Wheel => {
+            let fix = "give a compiler of this version with --iree-compile";
+            let wheel = Wheel::find("iree-base-compiler", &request.target, fix)?;
+            if wheel.version != request.version {
+                return Err(Error::request(format!(
+                    "the pinned compiler is of version {}, not {}; {fix}",
+                    wheel.version, request.version
+                )));
+            }
+            let file = wheel::obtain(&wheel, request)?;
+            let files = wheel::unpack(&file, staged, request, |path| {
+                let name = path.strip_prefix("iree/compiler/_mlir_libs/")?;
+                let wanted = matches!(name, "iree-compile" | "iree-lld")
+                    || name.starts_with("libIREECompiler.");
+                wanted.then(|| Path::new("bin").join(name))
+            })?;
+            let named = |start: &str| {
+                let starts = |file: &&FileHash| file.path.to_string_lossy().starts_with(start);
+                files.iter().find(starts).map(|file| file.path.clone())
+            };
+            Ok(BroughtCompiler {
+                program: named("bin/iree-compile"),
+                library: named("bin/libIREECompiler."),
+                fetched: vec![wheel.fetched()],
+                files,
+            })
+        }
+    }
+}
+
+/// Links to a compiler that the user has; it stays theirs, so its hash is not recorded.
+fn link_compiler(request: &Request, path: &Path, staged: &Path) -> Result<BroughtCompiler> {
+    let path = path.canonicalize().map_err(Error::io("find", path))?;
+    let found = prebuilt::compiler_version(&path).unwrap_or_else(|| "of no known version".into());
+    if prebuilt::release(&found) != request.version {
+        return Err(Error::request(format!(
+            "{} is {found}, but {} is needed",
+            path.display(),
+            request.version
+        )));
+    }
+    let bin = staged.join("bin");
+    fs::create_dir_all(&bin).map_err(Error::io("create", &bin))?;
+    let link = |from: &Path, name: &str| -> Result<PathBuf> {
+        let to = bin.join(name);
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(from, &to).map_err(Error::io("link", &to))?;
+        #[cfg(not(unix))]
+        fs::copy(from, &to).map_err(Error::io("copy", &to))?;
+        Ok(Path::new("bin").join(name))
+    };
+    let program = link(&path, "iree-compile")?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let places = [folder.to_owned(), folder.join("../lib")];
+    let names = ["libIREECompiler.so", "libIREECompiler.dylib"];
+    let beside = |name: &'static str| places.iter().map(move |p| (p.join(name), name));
+    let library = names.into_iter().flat_map(beside).find(|(path, _)| path.exists());
+    let library = library.map(|(path, name)| link(&path, name)).transpose()?;
+    Ok(BroughtCompiler { program: Some(program), library, ..BroughtCompiler::default() })
+}
+
+/// Saves the log that an error points to from the folder that is about to be removed.
+fn keep_log(error: Error, out: &Path) -> Error {
+    let Error::Iree(iree_src::Error::Command { what, status, tail, log: Some(log) }) = error else {
+        return error;
+    };
+    let kept = out.with_extension("log");
+    let log = fs::copy(&log, &kept).ok().map(|_| kept);
+    iree_src::Error::Command { what, status, tail, log }.into()
+}
