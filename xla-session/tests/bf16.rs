@@ -135,7 +135,7 @@ fn open(folder: &Path, kernels: bool) -> Box<dyn InferenceSession> {
         precision: Precision::Bf16,
         kernels: Some(kernels),
         kv_cache: Some(KvFormat::F32),
-        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("bf16")),
+        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
         context: Some(512),
         ..Default::default()
     };

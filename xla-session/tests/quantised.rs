@@ -91,7 +91,7 @@ fn open(folder: &Path, precision: Precision, products: Products) -> Box<dyn Infe
         kernels: Some(products != Products::Generated),
         split_output: Some(products == Products::Split),
         kv_cache: Some(KvFormat::F32),
-        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("quantised")),
+        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
         context: Some(512),
         ..Default::default()
     };
@@ -100,7 +100,7 @@ fn open(folder: &Path, precision: Precision, products: Products) -> Box<dyn Infe
 
 /// With the graphs of GPUs.
 fn open_for_gpus(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("quantised"));
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
     let graphs = Some(GraphsFor::Cuda);
     let options =
         SessionOptions { precision, graphs, cache_dir, context: Some(512), ..Default::default() };

@@ -15,6 +15,14 @@ const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree
 /// need what a machine may lack.
 const LONG: [&str; 3] = ["--", "--ignored", "long::"];
 
+/// The tests of kernels and of what calls them, with checks of overflow and of pointers.
+const CHECKED_KERNELS: [&str; 4] = [
+    "--package=kernels",
+    "--package=xla-session",
+    "--config",
+    "profile.dev.package.kernels.debug-assertions=true",
+];
+
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
     steps.step("fetch IREE", || fetch_iree::ensure(&flags.network).map(drop))?;
@@ -53,17 +61,15 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.step("packages", || package::run(&packages))?;
     }
     let features = ["--workspace", "--features", OPTIONAL_FEATURES];
-    if has_nextest() {
-        steps.run("tests", cargo(&["nextest", "run"]).args(features))?;
-        if flags.all {
-            steps.run("long tests", cargo(&["nextest", "run"]).args(features).args(LONG))?;
-        }
+    let nextest = has_nextest();
+    let test: &[&str] = if nextest { &["nextest", "run"] } else { &["test"] };
+    steps.run("tests", cargo(test).args(features))?;
+    if nextest {
         steps.run("documentation tests", cargo(&["test", "--doc"]).args(features))?;
-    } else {
-        steps.run("tests", cargo(&["test"]).args(features))?;
-        if flags.all {
-            steps.run("long tests", cargo(&["test"]).args(features).args(LONG))?;
-        }
+    }
+    if flags.all {
+        steps.run("long tests", cargo(test).args(features).args(LONG))?;
+        steps.run("tests with checked kernels", cargo(test).args(CHECKED_KERNELS))?;
     }
     steps.step("tests of features that are off", || features::test(cargo))?;
     steps.summary();

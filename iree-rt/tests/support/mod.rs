@@ -1,4 +1,4 @@
-//! A module with one function of each kind that the tests need, compiled once per test program.
+//! A module with one function of each kind that the tests need, compiled once for all of them.
 
 #![allow(dead_code)]
 
@@ -6,9 +6,13 @@ pub mod in_flight;
 #[cfg(feature = "parameters")]
 pub mod parameters;
 
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::path::Path;
 use std::sync::OnceLock;
 
-use iree_rt::{Code, CompileOptions, Compiler, Device, Instance, Module, Result, Session, Source};
+use iree_rt::{Code, CompileOptions, Compiler, Device, Instance, Module, Result, Session};
 use iree_sys::allocator::{fail_after, failure_pending, usage};
 
 pub const BOTH_CPU_DEVICES: [&str; 2] = ["local-task", "local-sync"];
@@ -69,8 +73,31 @@ module @other {
 }
 "#;
 
-pub fn compile<'a>(source: impl Into<Source<'a>>, options: &CompileOptions) -> Vec<u8> {
-    Compiler::find().unwrap().compile(source, options).unwrap()
+/// What the compiler makes of `source`, kept in a file: each test may be a process of its own.
+pub fn compile(source: impl AsRef<[u8]>, options: &CompileOptions) -> Vec<u8> {
+    let (source, compiler) = (source.as_ref(), Compiler::find().unwrap());
+    let mut key = DefaultHasher::new();
+    (source, format!("{options:?}"), compiler.version(), cpu()).hash(&mut key);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
+    let path = folder.join(format!("{:016x}.vmfb", key.finish()));
+    if let Ok(bytes) = fs::read(&path) {
+        return bytes;
+    }
+    let bytes = compiler.compile(source, options).unwrap();
+    fs::create_dir_all(&folder).unwrap();
+    // Whole or not at all, whoever else makes it.
+    let mut file = tempfile::NamedTempFile::new_in(&folder).unwrap();
+    file.write_all(&bytes).unwrap();
+    file.persist(&path).unwrap();
+    bytes
+}
+
+/// What this machine's CPU has, if the system says so: the target folder may come from another.
+fn cpu() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let features =
+        text.lines().find(|line| ["flags", "Features"].iter().any(|name| line.starts_with(name)));
+    features.map(str::to_owned)
 }
 
 /// The bytes of [`KINDS`], compiled.
