@@ -190,7 +190,7 @@ fn parameters_without_a_scope() {
         return %0 : tensor<2xf32>
       }
     }"#;
-    let bytes = compile(&source.replace("@bias()", "@get()"), &CompileOptions::default());
+    let bytes = compile(source.replace("@bias()", "@get()"), &CompileOptions::default());
     let index = ParameterIndex::new().unwrap();
     index.add("bias", &[1f32, 2.], b"").unwrap();
     let builder = Session::builder(&device("local-sync")).parameters("", &index);
