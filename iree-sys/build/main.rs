@@ -78,7 +78,7 @@ fn bundled(out: &Path, target: &str, linking: bool) -> Result<Option<Located>, S
     if !linking {
         return Ok(None);
     }
-    for name in ["CMAKE", "CC", "CXX", iree_src::sources::SOURCE_DIR_VAR] {
+    for name in iree_src::bundled::VARIABLES {
         println!("cargo::rerun-if-env-changed={name}");
     }
     let jobs = env::var("NUM_JOBS").ok().and_then(|it| it.parse().ok());
