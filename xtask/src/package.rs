@@ -146,9 +146,11 @@ fn package(to: &Path, offline: bool) -> Result<Vec<(&'static str, PathBuf)>> {
         let archive = target.join("package").join(format!("{folder}.crate"));
         workspace::run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(to))?;
         let folder = to.join(folder);
-        for file in ["LICENSE", "NOTICE", "README.md"] {
+        for file in ["LICENSE", "LICENSE-IREE", "NOTICE", "README.md"] {
             ensure!(folder.join(file).is_file(), "{name} is packaged without {file}");
         }
+        let licence = fs::read_to_string(folder.join("LICENSE-IREE"))?;
+        ensure!(licence.contains("LLVM Exceptions"), "{name} has no licence of IREE's");
         Ok((name, folder))
     };
     CRATES.into_iter().map(unpacked).collect()
