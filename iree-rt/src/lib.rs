@@ -2,7 +2,8 @@
 //!
 //! Names are IREE's. An [`Instance`] opens [`Device`]s; a [`Module`] is a compiled program; a
 //! [`Session`] is modules with their state on a device; a [`Function`] of it takes and returns
-//! [`BufferView`]s (tensors), scalars and other [`Value`]s. The [`Compiler`] makes modules from MLIR text.
+//! [`BufferView`]s (tensors), scalars and other [`Value`]s. The [`Compiler`] makes modules from MLIR:
+//! text, bytecode, and files of either.
 //!
 //! ```
 //! # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {

@@ -36,7 +36,8 @@ pub fn install(target: &str, to: &Path, scratch: &Path) -> Result<Installed> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--no-compile"]).args(wheel.pip_arguments());
     pip.arg("--target").arg(&unpacked).arg("--requirement").arg(&requirement);
-    process::output("pip install of the IREE compiler", &mut pip)?;
+    let log = scratch.join("pip.log");
+    process::logged("pip install of the IREE compiler", &mut pip, &log, |_| {})?;
     let bin = to.join("bin");
     fs::create_dir_all(&bin).map_err(Error::io("create", &bin))?;
     let mut installed = Installed { fetched: vec![wheel.fetched()], ..Installed::default() };

@@ -59,7 +59,8 @@ impl Overrides {
 }
 
 /// Finds the folder for a build script: the overrides, else `iree/` in the nearest ancestor of
-/// `out_dir` (cargo's `OUT_DIR`) that has one, which is the target folder.
+/// `out_dir` (cargo's `OUT_DIR`) that has one, which is the target folder. What is in `out_dir`
+/// itself the feature `bundled` has made, and decides about.
 ///
 /// `None` when there is nothing anywhere.
 ///
@@ -70,7 +71,7 @@ pub fn locate_from(overrides: &Overrides, out_dir: &Path) -> Result<Option<Locat
     if let Some(found) = overrides.locate()? {
         return Ok(Some(found));
     }
-    for ancestor in out_dir.ancestors() {
+    for ancestor in out_dir.ancestors().skip(1) {
         if let Some(found) = in_folder(ancestor)? {
             return Ok(Some(found));
         }
@@ -119,6 +120,8 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         let out_dir = target.path().join("debug/build/iree-sys-123/out");
         std::fs::create_dir_all(&out_dir).unwrap();
+        assert_eq!(locate_from(&Overrides::default(), &out_dir).unwrap(), None);
+        folder(&out_dir.join("iree"), "bundled");
         assert_eq!(locate_from(&Overrides::default(), &out_dir).unwrap(), None);
         folder(&target.path().join("iree"), "target");
         let found = locate_from(&Overrides::default(), &out_dir).unwrap().unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use iree_src::{IREE_VERSION, Located, mend};
+use iree_src::{CUDA_HOME_VAR, DIST_VAR, IREE_VERSION, Located, mend};
 
 /// `DEP_IREE_ROOT`, `DEP_IREE_INCLUDE`, `DEP_IREE_VERSION`, `DEP_IREE_DRIVERS`,
 /// `DEP_IREE_VM_TRACE`, `DEP_IREE_MENDED` for dependents.
@@ -57,12 +57,33 @@ pub fn watch(found: &Located, out: &Path) {
 
 /// The one sentence that a build without IREE ends with, before anything is linked.
 pub fn missing(package: &Path) {
+    println!(
+        "cargo::error=there is no IREE {IREE_VERSION} to link: {}, or set {DIST_VAR} to the absolute \
+         path of an IREE folder; to type-check only, build without the feature `link`",
+        make_one(package)
+    );
+}
+
+/// What to do about a folder that does not fit. It comes before what the workspace fetches and what
+/// the feature `bundled` builds, so it has to go for them.
+pub fn remedy(found: &Located, package: &Path, target: &str) -> String {
+    let named = [CUDA_HOME_VAR, DIST_VAR].contains(&found.from);
+    let (name, give_up) = if named {
+        (found.from, format!("unset {}", found.from))
+    } else {
+        (DIST_VAR, "remove this folder".to_owned())
+    };
+    format!(
+        "set {name} to the absolute path of a folder of IREE {IREE_VERSION} for {target}, or \
+         {give_up} and {}",
+        make_one(package)
+    )
+}
+
+fn make_one(package: &Path) -> String {
     let xtask = package.join("../xtask/Cargo.toml").exists();
     let here = if xtask { "run `cargo xtask fetch-iree` in its workspace, or " } else { "" };
-    println!(
-        "cargo::error=there is no IREE {IREE_VERSION} to link: {here}turn on the feature `bundled` of \
-         iree-rt or iree-sys, which builds it with cmake, or set {} to the absolute path of an IREE \
-         folder; to type-check only, build without the feature `link`",
-        iree_src::DIST_VAR
-    );
+    format!(
+        "{here}turn on the feature `bundled` of iree-rt or iree-sys, which builds it with cmake"
+    )
 }

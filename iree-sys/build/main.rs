@@ -18,7 +18,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=DOCS_RS");
     let documenting = env::var_os("DOCS_RS").is_some();
     let linking = env::var_os("CARGO_FEATURE_LINK").is_some() && !documenting;
-    match find(&out, linking) {
+    match find(&out, &package, linking) {
         Ok(Some(found)) => {
             link::metadata(&found);
             link::watch(&found, &out);
@@ -32,16 +32,17 @@ fn main() {
         Ok(None) => {}
         // Whatever was named has to be right, or nothing that is asked of it is.
         Err(reason) if linking || cfg!(feature = "bindgen") => {
-            // Cargo's protocol has one line for one message.
-            println!("cargo::error={}", reason.lines().next().unwrap_or_default());
-            eprintln!("{reason}");
+            // Cargo's protocol has one line for one message, and stderr is not shown.
+            for line in reason.lines().filter(|line| !line.trim().is_empty()) {
+                println!("cargo::error={line}");
+            }
         }
         Err(_) => {}
     }
 }
 
 /// The folder to build against; `None` when there is none, the reason when none that fits.
-fn find(out: &Path, linking: bool) -> Result<Option<Located>, String> {
+fn find(out: &Path, package: &Path, linking: bool) -> Result<Option<Located>, String> {
     let variable = |name| {
         println!("cargo::rerun-if-env-changed={name}");
         env::var_os(name).map(PathBuf::from)
@@ -52,24 +53,17 @@ fn find(out: &Path, linking: bool) -> Result<Option<Located>, String> {
     let Some(found) = found else {
         return bundled(out, &target, linking);
     };
-    let (folder, manifest) = (found.folder.display(), &found.manifest);
-    if manifest.target != target {
-        return Err(format!("{folder} (from {}) is for {}", found.from, manifest.target));
-    }
-    if manifest.iree != IREE_VERSION {
-        return Err(format!(
-            "{folder} (from {}) holds IREE {}, and the bindings are for {IREE_VERSION}",
-            found.from, manifest.iree
-        ));
-    }
-    if let Some(missing) = manifest.missing(&found.folder).first() {
-        return Err(format!(
-            "{folder} (from {}) lacks {}: make it again",
-            found.from,
-            missing.display()
-        ));
-    }
-    Ok(Some(found))
+    let (folder, from, manifest) = (found.folder.display(), found.from, &found.manifest);
+    let wrong = if manifest.target != target {
+        format!("is for {}, and the build for {target}", manifest.target)
+    } else if manifest.iree != IREE_VERSION {
+        format!("holds IREE {}, and the bindings are for {IREE_VERSION}", manifest.iree)
+    } else if let Some(missing) = manifest.missing(&found.folder).first() {
+        format!("lacks {}", missing.display())
+    } else {
+        return Ok(Some(found));
+    };
+    Err(format!("{folder} (from {from}) {wrong}: {}", link::remedy(&found, package, &target)))
 }
 
 /// Feature `bundled`: the runtime is built here.
@@ -78,7 +72,7 @@ fn bundled(out: &Path, target: &str, linking: bool) -> Result<Option<Located>, S
     if !linking {
         return Ok(None);
     }
-    for name in ["CMAKE", "CC", "CXX", iree_src::sources::SOURCE_DIR_VAR] {
+    for name in iree_src::bundled::VARIABLES {
         println!("cargo::rerun-if-env-changed={name}");
     }
     let jobs = env::var("NUM_JOBS").ok().and_then(|it| it.parse().ok());

@@ -48,7 +48,9 @@ pub fn run(flags: &flags::Package) -> Result<()> {
     let copy = |change: &dyn Fn(&mut Manifest)| copy_of(&found, &other, change);
     copy(&|it| it.iree = "3.12.0".into())?;
     let said = nothing.fails(&[(DIST_VAR, other.clone().into())])?;
-    ensure!(said.contains("holds IREE 3.12.0"), "another version is not refused:\n{said}");
+    for part in ["holds IREE 3.12.0", "unset IREE_DIST", "feature `bundled`"] {
+        ensure!(said.contains(part), "another version is refused without {part:?}:\n{said}");
+    }
     copy(&|_| {})?;
     fs::remove_file(other.join(MANIFEST))?;
     fs::remove_file(other.join("bin"))?;
@@ -76,7 +78,13 @@ pub fn run(flags: &flags::Package) -> Result<()> {
     fs::remove_dir_all(&folder)?;
 
     let with_sources = stranger.dependent("bundled", bundled)?;
-    with_sources.runs_and_stays(&[], &bundled_variables(&flags.network)?)?;
+    let mut variables = bundled_variables(&flags.network)?;
+    with_sources.runs_and_stays(&[], &variables)?;
+    variables.extend(["CC", "CXX"].map(|name| (name, "/bin/false".into())));
+    let said = with_sources.fails(&variables)?;
+    for part in ["whole output in", "is not able to compile a simple test program"] {
+        ensure!(said.contains(part), "a build that cmake ends does not say {part:?}:\n{said}");
+    }
     println!("{} build in an empty folder, with IREE_DIST and with `bundled`", CRATES.join(", "));
     Ok(())
 }
@@ -138,9 +146,11 @@ fn package(to: &Path, offline: bool) -> Result<Vec<(&'static str, PathBuf)>> {
         let archive = target.join("package").join(format!("{folder}.crate"));
         workspace::run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(to))?;
         let folder = to.join(folder);
-        for file in ["LICENSE", "NOTICE", "README.md"] {
+        for file in ["LICENSE", "LICENSE-IREE", "NOTICE", "README.md"] {
             ensure!(folder.join(file).is_file(), "{name} is packaged without {file}");
         }
+        let licence = fs::read_to_string(folder.join("LICENSE-IREE"))?;
+        ensure!(licence.contains("LLVM Exceptions"), "{name} has no licence of IREE's");
         Ok((name, folder))
     };
     CRATES.into_iter().map(unpacked).collect()

@@ -9,16 +9,20 @@ use crate::base::error::{Code, Error, Result};
 /// `remember-folder`.
 const FOLDER: Option<&str> = option_env!("IREE_RT_FOLDER");
 
+/// The variables that name an IREE folder; the first wins, as in the build.
+const VARIABLES: [&str; 2] = ["IREE_CUDA_HOME", "IREE_DIST"];
+
 pub(super) fn program() -> Result<PathBuf> {
     let mut places = places();
     if let Some(path) = env::var_os("PATH") {
         places.extend(env::split_paths(&path));
     }
-    find(&places, &format!("iree-compile{}", env::consts::EXE_SUFFIX))
+    find(&places, &format!("iree-compile{}", env::consts::EXE_SUFFIX), " and on the PATH")
 }
 
 pub(super) fn library() -> Result<PathBuf> {
-    find(&places(), &format!("{}IREECompiler{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX))
+    let name = format!("{}IREECompiler{}", env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);
+    find(&places(), &name, "")
 }
 
 fn places() -> Vec<PathBuf> {
@@ -33,24 +37,39 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-/// The folder that the environment names, as it does for the build.
-fn named() -> Option<PathBuf> {
-    let folder = PathBuf::from(env::var_os("IREE_DIST")?);
-    folder.is_absolute().then_some(folder)
+/// The folders that the environment names, as it does for the build. One without a compiler hides
+/// none: the other is looked in, too.
+fn named() -> impl Iterator<Item = PathBuf> {
+    let folders = VARIABLES.into_iter().filter_map(env::var_os).map(PathBuf::from);
+    folders.filter(|folder| folder.is_absolute())
 }
 
-fn find(places: &[PathBuf], name: &str) -> Result<PathBuf> {
+/// `last` is where else was looked, for the message.
+fn find(places: &[PathBuf], name: &str, last: &str) -> Result<PathBuf> {
     let found = places.iter().map(|place| place.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| {
         let folder = FOLDER.map_or(String::new(), |it| format!("{it}, "));
         Error::new(
             Code::NotFound,
             format!(
-                "no {name}: looked in {folder}the folder that IREE_DIST names, beside the program \
-                 and on the PATH; `pip install iree-base-compiler=={}` brings one, as the feature \
+                "no {name}: looked in {folder}the folders that {} name, beside the \
+                 program{last}; `pip install iree-base-compiler=={}` brings one, as the feature \
                  `bundled-compiler` does, and `cargo xtask fetch-iree` in the workspace of iree-rt",
+                VARIABLES.join(" and "),
                 crate::IREE_VERSION
             ),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_found_says_where_it_was_looked_for() {
+        let said = find(&[], "x", "").unwrap_err().to_string();
+        assert!(VARIABLES.iter().all(|name| said.contains(name)), "{said}");
+        assert!(said.contains("beside the program;"), "{said}");
+    }
 }

@@ -53,8 +53,12 @@ enum Kind {
 impl Compiler {
     /// The `iree-compile` of the IREE folder that this crate was built with, if it was remembered
     /// (debug builds, the features `remember-folder` and `bundled-compiler`), else of the folder that
-    /// the variable `IREE_DIST` names now, else the one beside the running program, else the one on
-    /// the `PATH`.
+    /// the variable `IREE_CUDA_HOME` or `IREE_DIST` names now (by an absolute path), else the one
+    /// beside the running program, else the one on the `PATH`.
+    ///
+    /// Its version is not compared with [`IREE_VERSION`](crate::IREE_VERSION): a module of another
+    /// version may be refused when it is loaded, or not work. [`version`](Self::version) says which it
+    /// is.
     ///
     /// # Errors
     /// [`NotFound`](crate::Code::NotFound), saying where it was looked for; and those of
@@ -85,8 +89,8 @@ impl Compiler {
         unsafe { Library::open(path.as_ref()) }.map(|library| Self(Kind::Library(library)))
     }
 
-    /// Where `libIREECompiler.so` is: in the IREE folder that this crate was built with, else
-    /// beside the running program.
+    /// Where `libIREECompiler.so` is: in the folders where [`find`](Self::find) looks, and in its
+    /// order, but not on the `PATH`.
     ///
     /// # Errors
     /// [`NotFound`](crate::Code::NotFound), saying where it was looked for.
