@@ -45,6 +45,8 @@ fn every_element_type_round_trips_without_a_copy() {
     round_trip([1i32, -2, 3, -4, 5, -6], DLDataType::I32);
     round_trip([1i64, -2, 3, -4, 5, -6], DLDataType::I64);
     round_trip([true, false, true, true, false, false], DLDataType::BOOL);
+    round_trip([1f32, 2., 3., 4., 5., 6.].map(|real| [real, -real]), DLDataType::C64);
+    round_trip([1f64, 2., 3., 4., 5., 6.].map(|real| [real, -real]), DLDataType::C128);
     // Unsigned, when the view says so.
     let device = device("local-sync");
     let buffer = device.buffer_view(&[2], &[200u8, 3]).unwrap().buffer();
@@ -161,11 +163,11 @@ fn what_comes_in_is_deleted_once_and_copied_only_if_it_must_be() {
 fn what_cannot_come_in_is_an_error_and_deleted() {
     let device = device("local-sync");
     let deleted = Arc::new(AtomicUsize::new(0));
-    let complex = DLDataType::scalar(DLDataTypeCode::COMPLEX, 64);
+    let complex = DLDataType::scalar(DLDataTypeCode::COMPLEX, 32);
     let bad = [
         foreign(0, &[4, 2], &[1, 4], DLDataType::U64, DLDevice::CPU, &deleted),
         foreign(0, &[8], &[1], DLDataType::U64, DLDevice::cuda(0), &deleted),
-        foreign(0, &[8], &[1], complex, DLDevice::CPU, &deleted),
+        foreign(0, &[16], &[1], complex, DLDevice::CPU, &deleted),
         foreign(0, &[-1], &[1], DLDataType::U64, DLDevice::CPU, &deleted),
         foreign(0, &[i64::MAX, 4], &[4, 1], DLDataType::U64, DLDevice::CPU, &deleted),
     ];

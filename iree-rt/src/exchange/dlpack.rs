@@ -16,7 +16,7 @@ use crate::hal::memory::element::ElementType;
 use crate::hal::memory::import::import;
 
 /// Element types and what DLPack calls them; the first of each is what comes in and goes out.
-const TYPES: [(ElementType, DLDataType); 23] = [
+const TYPES: [(ElementType, DLDataType); 25] = [
     (ElementType::F32, DLDataType::F32),
     (ElementType::F64, DLDataType::F64),
     (ElementType::F16, DLDataType::F16),
@@ -24,6 +24,8 @@ const TYPES: [(ElementType, DLDataType); 23] = [
     (ElementType::BOOL, DLDataType::BOOL),
     (ElementType::F8E4M3FN, DLDataType::F8E4M3FN),
     (ElementType::F8E5M2, DLDataType::F8E5M2),
+    (ElementType::CF64, DLDataType::C64),
+    (ElementType::CF128, DLDataType::C128),
     (ElementType::I8, DLDataType::I8),
     (ElementType::I16, DLDataType::I16),
     (ElementType::I32, DLDataType::I32),
@@ -50,8 +52,9 @@ impl BufferView {
     /// Integers without a sign of their own go out as signed; for unsigned ones, make a view that
     /// says so: `view.buffer().view(view.shape(), ElementType::UI8)`.
     ///
-    /// The other library takes the same care as who has a handle to the buffer: nothing orders its
-    /// reads and writes against those of calls.
+    /// The managed tensor is a handle as others are: while it is there,
+    /// [nobody writes](crate::buffer#who-may-write) the memory in safe code. The other library keeps
+    /// its own writes apart from reads, which nothing orders against those of calls.
     ///
     /// ```
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {

@@ -48,6 +48,8 @@ pub struct Staging {
     current: usize,
     /// Bytes handed out.
     filled: usize,
+    /// Why a piece was not sent: the buffer has a hole for ever.
+    failed: Option<Error>,
 }
 
 /// Memory of the host, on its way to the bytes `covers` of the target, or being written.
@@ -67,14 +69,15 @@ impl Staging {
     /// [`ResourceExhausted`](Code::ResourceExhausted) when the device has no memory for it.
     pub fn new(device: &Device, bytes: usize) -> Result<Self> {
         let target = Buffer::allocate(device, bytes)?;
-        Ok(Self { target, pieces: [const { None }; PIECES], current: 0, filled: 0 })
+        Ok(Self { target, pieces: [const { None }; PIECES], current: 0, filled: 0, failed: None })
     }
 
     /// The place of the next `bytes` bytes, all zero. What was handed out before may be sent now.
     ///
     /// # Errors
-    /// [`OutOfRange`](Code::OutOfRange) past the end; errors of copies that were sent;
-    /// [`ResourceExhausted`](Code::ResourceExhausted) when there is no memory for the piece.
+    /// [`OutOfRange`](Code::OutOfRange) past the end; errors of copies that were sent, and of one
+    /// that could not be, each time; [`ResourceExhausted`](Code::ResourceExhausted) when there is no
+    /// memory for the piece.
     pub fn next(&mut self, bytes: usize) -> Result<&mut [u8]> {
         self.target.check_range(self.filled, bytes, "write")?;
         let fits = |piece: &Piece| piece.place(self.filled) + bytes <= piece.memory.byte_len();
@@ -96,7 +99,7 @@ impl Staging {
     ///
     /// # Errors
     /// [`FailedPrecondition`](Code::FailedPrecondition) when it was not filled to its end; errors
-    /// of copies that were sent.
+    /// of copies that were sent, or could not be.
     pub fn finish(mut self) -> Result<Buffer> {
         if self.filled != self.target.byte_len() {
             let (filled, bytes) = (self.filled, self.target.byte_len());
@@ -133,8 +136,18 @@ impl Staging {
         Ok(())
     }
 
-    /// Lets the device copy the piece that was being written, if there is one.
+    /// Lets the device copy the piece that was being written, if there is one. Where that failed
+    /// once it fails again: what was written is gone.
     fn send(&mut self) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let sent = self.queue_copy();
+        self.failed = sent.as_ref().err().cloned();
+        sent
+    }
+
+    fn queue_copy(&mut self) -> Result<()> {
         let Some(piece) = &mut self.pieces[self.current] else { return Ok(()) };
         if piece.mapping.take().is_none() || piece.covers.is_empty() {
             return Ok(());

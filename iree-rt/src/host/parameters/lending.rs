@@ -6,7 +6,7 @@ use std::ptr;
 use iree_sys as sys;
 
 use super::index::ParameterIndex;
-use super::request::spans;
+use super::request::span;
 use crate::base::callback;
 use crate::base::status::{check, status_of};
 
@@ -43,8 +43,8 @@ unsafe extern "C" fn lend(
         // SAFETY: the enumerator is that of the load; the buffer is live and new, so that nobody
         // else has it yet.
         unsafe {
-            let asked = spans(at + 1, *enumerator).nth(at).expect("an iterator of `at + 1`");
-            if index.is_at(asked?.0, host_address(buffer)) {
+            let (name, _) = span(at, *enumerator)?;
+            if index.is_at(name, host_address(buffer)) {
                 (*buffer).allowed_access = sys::IREE_HAL_MEMORY_ACCESS_READ as _;
             }
         }

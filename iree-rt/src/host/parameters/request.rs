@@ -24,14 +24,24 @@ pub(super) unsafe fn spans<'a>(
     count: usize,
     enumerator: sys::iree_io_parameter_enumerator_t,
 ) -> impl Iterator<Item = Result<(&'a str, sys::iree_io_parameter_span_t)>> {
+    // SAFETY: by the contract of this function.
+    (0..count).map(move |at| unsafe { span(at, enumerator) })
+}
+
+/// The name that is asked for or written at `at`, and where its bytes are.
+///
+/// # Safety
+/// `enumerator` lists more than `at` parameters, and is live as long as the name is used.
+pub(super) unsafe fn span<'a>(
+    at: usize,
+    enumerator: sys::iree_io_parameter_enumerator_t,
+) -> Result<(&'a str, sys::iree_io_parameter_span_t)> {
     let enumerate = enumerator.fn_.expect("IREE passes an enumerator");
-    (0..count).map(move |at| {
-        let mut key = sys::iree_string_view_empty();
-        let mut span = sys::iree_io_parameter_span_t::default();
-        // SAFETY: by the contract of this function.
-        unsafe {
-            check(enumerate(enumerator.user_data, at, &mut key, &mut span))?;
-            Ok((name(key)?, span))
-        }
-    })
+    let mut key = sys::iree_string_view_empty();
+    let mut span = sys::iree_io_parameter_span_t::default();
+    // SAFETY: by the contract of this function.
+    unsafe {
+        check(enumerate(enumerator.user_data, at, &mut key, &mut span))?;
+        Ok((name(key)?, span))
+    }
 }
