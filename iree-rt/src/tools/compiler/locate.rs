@@ -3,6 +3,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use iree_sys::IREE_VERSION;
+
 use crate::base::error::{Code, Error, Result};
 
 /// The IREE folder of the build, where it is remembered: in debug builds, and with the feature
@@ -49,7 +51,7 @@ fn find(places: &[PathBuf], name: &str) -> Result<PathBuf> {
                 "no {name}: looked in {folder}the folder that IREE_DIST names, beside the program \
                  and on the PATH; `pip install iree-base-compiler=={}` brings one, as the feature \
                  `bundled-compiler` does, and `cargo xtask fetch-iree` in the workspace of iree-rt",
-                crate::IREE_VERSION
+                IREE_VERSION
             ),
         )
     })
