@@ -203,6 +203,10 @@ mod raw;
 #[allow(dead_code)]
 mod misuse;
 
+#[cfg(all(doctest, feature = "compiler"))]
+#[allow(dead_code)]
+mod pages;
+
 #[doc(no_inline)]
 pub use {bytemuck, half};
 
