@@ -72,14 +72,19 @@
 //! | Feature | Adds | Brings |
 //! |---|---|---|
 //! | `link` (default) | IREE's runtime; without it the crate type-checks and documents only | |
-//! | `compiler` (default) | [`Compiler`], with which the example above makes what it runs | `tempfile`, `libloading` |
-//! | `parameters` | [`ParameterIndex`] and [`ParameterProvider`]: weights that programs name | `safetensors` |
+//! | `compiler` (default) | [`Compiler`]: it makes what the example above runs | `tempfile`, `libloading` |
+//! | `parameters` | [`ParameterIndex`], [`ParameterProvider`]: weights that programs name | `safetensors` |
 //! | `profile` | [`Device::take_profile`] and [`Profile`]: what each compiled function costs | |
 //! | `cuda` | GPUs of NVIDIA ([`cuda`]), and memory exchanged with `cudarc` 0.19 | `cudarc`, `libloading` |
 //! | `dlpack` | tensors from and to DLPack, with the types of `dlpark` 0.10 | `dlpark` |
 //! | `ndarray` | tensors from and to the arrays of `ndarray` 0.17 | `ndarray` |
 //! | `raw` | IREE's own objects and C API, no part of what is stable | |
-//! | `bundled` | builds the runtime where there is no IREE folder | |
+//! | `bundled` | builds the runtime where there is no IREE folder | cmake |
+//! | `bundled-compiler` | brings IREE's compiler with the build, and includes `bundled` | pip (network) |
+//! | `remember-folder` | release builds find the compiler of the folder that they were built with | |
+//!
+//! Signatures have types of `cudarc`, `dlpark` and `ndarray`: another version of these is another
+//! version of this crate. The README says where IREE comes from.
 //!
 //! A program that runs what was compiled before asks for `link` alone
 //! (`default-features = false, features = ["link"]`). [`bytemuck`] and [`half`], whose traits and
@@ -107,11 +112,12 @@
 //! # Calls in flight
 //!
 //! A function that was compiled with `--iree-execution-model=async-external`, or imported from ONNX or
-//! PyTorch, may be started without waiting for it ([`Session::call_async`]). It waits for a [`Fence`] and reaches one; a [`Pending`]
-//! is a future of its results for any executor, woken by IREE. `examples/asynchronous.rs` shows
-//! it. An [`AsyncSession`] awaits any call, on a thread of its own. Waits take timeouts. What fails
-//! fails everything that waits for it, with its error; a fence whose [`Signal`] is dropped fails
-//! too, so that nothing waits for ever. A [`Canceller`] stops a session between calls.
+//! PyTorch, may be started without waiting for it ([`Session::call_async`]). It waits for a
+//! [`Fence`] and reaches one; a [`Pending`] is a future of its results for any executor, woken by
+//! IREE. `examples/asynchronous.rs` shows it. An [`AsyncSession`] awaits any call, on a thread of
+//! its own. Waits take timeouts. What fails fails everything that waits for it, with its error; a
+//! fence whose [`Signal`] is dropped fails too, so that nothing waits for ever. A [`Canceller`]
+//! stops a session between calls.
 //!
 //! # Several devices
 //!
@@ -152,13 +158,6 @@
 //! # Ok(()) }
 //! # #[cfg(not(all(feature = "link", feature = "raw")))] fn main() {}
 //! ```
-//!
-//! # Features
-//!
-//! `link` (on by default) links IREE, `bundled` builds its runtime and `bundled-compiler` brings its
-//! compiler; `remember-folder` lets release builds find it where they were built. `cuda` has types of
-//! `cudarc` 0.19 in its signatures, `dlpack` of `dlpark` 0.10, `ndarray` of `ndarray` 0.17: another
-//! version of these is another version of this crate. The README says where IREE comes from.
 //!
 //! # Leaks and races
 //!
@@ -204,6 +203,10 @@ mod raw;
 #[cfg(doctest)]
 #[allow(dead_code)]
 mod misuse;
+
+#[cfg(all(doctest, feature = "compiler"))]
+#[allow(dead_code)]
+mod pages;
 
 #[doc(no_inline)]
 pub use {bytemuck, half};

@@ -32,12 +32,24 @@ struct MappedTwice;
 /// ```compile_fail,E0502
 /// fn f(mut tensor: iree_rt::BufferView) -> iree_rt::Result<f32> {
 ///     let map = tensor.map_mut::<f32>()?;
-///     let other = tensor.clone();
+///     let mut other = tensor.clone();
 ///     other.fill(1f32)?;
 ///     Ok(map[0])
 /// }
 /// ```
 struct ClonedWhileMapped;
+
+/// Two threads write to one buffer.
+///
+/// ```compile_fail,E0596
+/// fn f(buffer: &iree_rt::Buffer) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| buffer.write(0, &[1u8; 64]));
+///         scope.spawn(|| buffer.fill(0..64, 2u8));
+///     });
+/// }
+/// ```
+struct WrittenOnTwoThreads;
 
 /// The slice of a mapping outlives its guard.
 ///

@@ -43,6 +43,36 @@ fn safe_signatures_have_no_raw_types() {
     assert!(seen > 150, "only {seen} signatures found");
 }
 
+/// A folder of sources uses itself and those before it in `lib.rs`.
+#[test]
+fn no_folder_uses_a_later_one() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = fs::read_to_string(sources.join("lib.rs")).unwrap();
+    let modules = root.lines().filter_map(|line| {
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        line.strip_prefix("mod ")?.strip_suffix(';')
+    });
+    let folders: Vec<_> = modules.filter(|name| sources.join(name).is_dir()).collect();
+    let layer = |name: &str| folders.iter().position(|folder| *folder == name);
+    assert!(folders.len() >= 8, "{folders:?}");
+    let mut seen = 0;
+    visit(&sources, &mut |path, text| {
+        let inside = path.strip_prefix(&sources).unwrap();
+        let Some(own) = layer(inside.iter().next().unwrap().to_str().unwrap()) else { return };
+        for (line, code) in (1..).zip(text.lines()) {
+            let code = code.split("//").next().unwrap();
+            for used in code.split("crate::").skip(1) {
+                let name = used.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+                // What the root exports again is used by its folder, too.
+                let fits = layer(name).is_some_and(|layer| layer <= own);
+                assert!(fits, "{}:{line}: `crate::{name}` in {folders:?}", inside.display());
+                seen += 1;
+            }
+        }
+    });
+    assert!(seen > 300, "only {seen} uses found");
+}
+
 /// Variants and fields may be added without breaking who matches on them or makes them.
 #[test]
 fn what_may_grow_says_so() {

@@ -96,6 +96,23 @@ mod tests {
         assert!(!tree("normal,features", &all).contains(hooks));
     }
 
+    /// The Rust of the page is that of doctests, which compile it.
+    #[test]
+    fn the_programs_of_pages_compile() {
+        let read = |path: &str| std::fs::read_to_string(workspace::root().join(path)).unwrap();
+        let (page, compiled) = (read("docs/from-onnx-or-jax.md"), read("iree-rt/src/pages.rs"));
+        let blocks: Vec<_> = page.split("```rust\n").skip(1).collect();
+        assert!(blocks.len() >= 2, "only {} programs", blocks.len());
+        for block in blocks {
+            let lines = block.split("\n```").next().unwrap().lines();
+            let documented: String = lines.map(|line| format!("///     {line}\n")).collect();
+            assert!(
+                compiled.contains(&documented),
+                "iree-rt/src/pages.rs is without\n{documented}"
+            );
+        }
+    }
+
     /// Crates whose types are in signatures are documented with their versions.
     #[test]
     fn public_dependencies_are_named_with_their_versions() {

@@ -16,6 +16,7 @@ use crate::calls::results::Results;
 use crate::calls::session::Session;
 use crate::calls::typed_function::TypedFunction;
 use crate::hal::cuda::Context;
+use crate::hal::devices::device::Device;
 use crate::hal::sync::fence::Fence;
 use crate::hal::sync::timepoint::Timepoint;
 use crate::vm::function::Function;
@@ -25,11 +26,12 @@ impl Session {
     ///
     /// The function was compiled with `--iree-execution-model=async-external`, or has a form
     /// `name$async` beside it, which is called then ([`Function::coarse_fences`]): it hands its work
-    /// to the device and returns. So does this, with two exceptions. A function that needs values of tensors on the host (a loop until
-    /// something converges, a [`NativeModule`](crate::NativeModule) that is passed them, a
+    /// to the device and returns. So does this, with two exceptions. A function that needs values
+    /// of tensors on the host (a loop until something converges, a
+    /// [`NativeModule`](crate::NativeModule) that is passed them, a
     /// [`ParameterProvider`](crate::ParameterProvider) that they are written to, a
-    /// [validator](crate::SessionBuilder::validate)) waits for them, and for `after` with them, before
-    /// this returns. And `local-sync` works on the calling thread.
+    /// [validator](crate::SessionBuilder::validate)) waits for them, and for `after` with them,
+    /// before this returns. And `local-sync` works on the calling thread.
     /// [`into_async`](Self::into_async) awaits those.
     ///
     /// Calls of one session may be in flight at once. Those that use state of their module are
@@ -136,7 +138,7 @@ fn check_fence(function: &Function, session: &Session, after: &Fence) -> Result<
             after.device().uri()
         )));
     }
-    let waits_here = |device: crate::Device| device.uri().starts_with("local-sync");
+    let waits_here = |device: Device| device.uri().starts_with("local-sync");
     if session.device().group().devices().any(waits_here) && !after.is_reached()? {
         return Err(Error::new(
             Code::FailedPrecondition,

@@ -250,8 +250,8 @@ impl SessionBuilder {
     /// # Errors
     /// [`AlreadyExists`](Code::AlreadyExists) when two modules have one name;
     /// [`NotFound`](Code::NotFound) for an import that no module before exports, a parameter that
-    /// nobody answers for, or a function that is validated, which the message names; [`Internal`](Code::Internal) for an import
-    /// of other types than are exported;
+    /// nobody answers for, or a function that is validated, which the message names;
+    /// [`Internal`](Code::Internal) for an import of other types than are exported;
     /// [`Incompatible`](Code::Incompatible) when an executable is for another kind of device or CPU
     /// (of a CPU's features nothing checks that it has them), or calls a
     /// [`Kernel`](crate::Kernel) that the device was not opened with; what an initializer raises.

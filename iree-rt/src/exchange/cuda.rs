@@ -77,8 +77,8 @@ impl BufferView {
                 Code::Unavailable => Error::new(
                     Code::Unavailable,
                     "the tensor lies in memory of a pool, as results of calls do, and IREE exports \
-                 none of it: copy it with `BufferView::to_device`, or open the device without \
-                 `cuda::Options::async_allocations`",
+                     none of it: copy it with `BufferView::to_device`, or open the device without \
+                     `cuda::Options::async_allocations`",
                 ),
                 _ => error,
             })?;
@@ -94,9 +94,9 @@ impl BufferView {
 /// The memory of a tensor as a slice of `cudarc`, made by [`BufferView::to_cuda`], which it keeps
 /// alive.
 ///
-/// It goes wherever `cudarc` takes a `&CudaSlice`, and is a handle of the tensor as others are. What is written through
-/// [`as_view_mut`](Self::as_view_mut) the tensor shows once the stream has been synchronised, which
-/// dropping this does too.
+/// It goes wherever `cudarc` takes a `&CudaSlice`, and is a handle of the tensor as others are.
+/// What is written through [`as_view_mut`](Self::as_view_mut) the tensor shows once the stream has
+/// been synchronised, which dropping this does too.
 pub struct SharedSlice<T> {
     /// Never dropped, as that would free the memory.
     slice: ManuallyDrop<CudaSlice<T>>,

@@ -13,8 +13,8 @@ use crate::hal::devices::member::Member;
 #[cfg(feature = "profile")]
 use crate::hal::devices::recorder::Recorder;
 
-/// A device, opened by [`Instance::device`](crate::Instance::device) or as one of a [`DeviceGroup`]. Cloning gives another
-/// handle to the same one.
+/// A device, opened by [`Instance::device`](crate::Instance::device) or as one of a
+/// [`DeviceGroup`]. Cloning gives another handle to the same one.
 ///
 /// Any thread may use it at any time; it lives until the last handle, buffer and session of it
 /// (and of the others of its group) is gone.

@@ -13,8 +13,9 @@ use crate::base::status::check;
 use crate::hal::devices::device_options::DeviceOptions;
 use crate::hal::devices::member::{Member, RawDevice};
 
-/// Devices of one session, opened together by [`Instance::device_group`](crate::Instance::device_group). Cloning gives another
-/// handle to the same ones.
+/// Devices of one session, opened together by
+/// [`Instance::device_group`](crate::Instance::device_group). Cloning gives another handle to the
+/// same ones.
 ///
 /// A module that was compiled for several devices (one `--iree-hal-target-device=name=local[0]`
 /// flag for each) finds them by their order in the group. All of them live until the last handle,

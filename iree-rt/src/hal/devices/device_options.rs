@@ -50,8 +50,9 @@ impl DeviceOptions {
     }
 
     /// A file to be made, into which `local-task` or `local-sync` records every dispatch: see
-    /// [`Device::take_profile`](crate::Device::take_profile). Such a device stays until the process ends, as IREE may look at
-    /// its recorder after the last call has returned. Other devices take only `None`.
+    /// [`Device::take_profile`](crate::Device::take_profile). Such a device stays until the process
+    /// ends, as IREE may look at its recorder after the last call has returned. Other devices take
+    /// only `None`.
     #[cfg(feature = "profile")]
     pub fn profile(mut self, file: impl Into<Option<PathBuf>>) -> Self {
         self.profile = file.into();

@@ -2,7 +2,8 @@
 
 use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::task::Poll;
+use std::task::{Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytemuck::NoUninit;
@@ -13,7 +14,7 @@ use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer::length;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::Element;
-use crate::hal::memory::exclusive::PUT_AWAY;
+use crate::hal::memory::exclusive::{PUT_AWAY, SHORTLY};
 use crate::hal::sync::host_call;
 
 impl Buffer {
@@ -142,14 +143,65 @@ fn is_mappable(buffer: &Buffer) -> bool {
 
 /// Asks again, giving way to other tasks, until it is so, or a device has had the time to put away a
 /// call that has returned.
+///
+/// No callback tells of a handle that goes. After a moment a thread wakes the task instead of the
+/// task itself, which would keep a core busy: each time as late again as it is then, so that there
+/// are few such threads.
 async fn soon(mut ask: impl FnMut() -> Result<()>) -> Result<()> {
     let asked = Instant::now();
-    poll_fn(|context| match ask() {
-        Err(_) if asked.elapsed() < PUT_AWAY => {
-            context.waker().wake_by_ref();
-            Poll::Pending
+    let mut alarm: Option<(Instant, Waker)> = None;
+    poll_fn(|context| {
+        let answer = ask();
+        let (now, waker) = (Instant::now(), context.waker());
+        let waited = now - asked;
+        if answer.is_ok() || waited >= PUT_AWAY {
+            return Poll::Ready(answer);
         }
-        answer => Poll::Ready(answer),
+        if waited < SHORTLY {
+            waker.wake_by_ref();
+        } else if alarm.as_ref().is_none_or(|(at, set)| *at <= now || !set.will_wake(waker)) {
+            let pause = waited.min(PUT_AWAY - waited);
+            alarm = Some((now + pause, waker.clone()));
+            let later = waker.clone();
+            let wake = move || {
+                thread::sleep(pause);
+                later.wake();
+            };
+            if thread::Builder::new().name("iree-rt-alarm".into()).spawn(wake).is_err() {
+                alarm = None;
+                waker.wake_by_ref();
+            }
+        }
+        Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Error;
+
+    #[test]
+    fn asking_again_leaves_the_core_to_others() {
+        let start = Instant::now();
+        let mut asked = 0;
+        let answer = pollster::block_on(soon(|| {
+            asked += u32::from(start.elapsed() > 10 * SHORTLY);
+            Err(Error::invalid("not yet"))
+        }));
+        assert!(answer.is_err() && start.elapsed() >= PUT_AWAY);
+        assert!((1..20).contains(&asked), "asked {asked} times");
+    }
+
+    #[test]
+    fn what_is_so_later_is_found() {
+        let start = Instant::now();
+        let later = PUT_AWAY / 4;
+        let ask = || match start.elapsed() >= later {
+            true => Ok(()),
+            false => Err(Error::invalid("not yet")),
+        };
+        pollster::block_on(soon(ask)).unwrap();
+    }
 }

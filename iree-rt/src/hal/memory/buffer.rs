@@ -174,8 +174,8 @@ impl Buffer {
     /// The part `range` of this buffer, in bytes: the same memory, kept alive by the part.
     ///
     /// # Errors
-    /// [`OutOfRange`](crate::Code::OutOfRange) past the end; [`InvalidArgument`](crate::Code::InvalidArgument)
-    /// for a range that ends before it starts.
+    /// [`OutOfRange`](crate::Code::OutOfRange) past the end;
+    /// [`InvalidArgument`](crate::Code::InvalidArgument) for a range that ends before it starts.
     pub fn subspan(&self, range: Range<usize>) -> Result<Self> {
         let length = length(&range)?;
         self.check_range(range.start, length, "take")?;

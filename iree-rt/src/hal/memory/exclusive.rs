@@ -13,7 +13,7 @@ use crate::hal::memory::buffer::Buffer;
 pub(crate) const PUT_AWAY: Duration = Duration::from_millis(100);
 
 /// So long a thread that waits for it gives way to others, before it sleeps.
-const SHORTLY: Duration = Duration::from_millis(1);
+pub(crate) const SHORTLY: Duration = Duration::from_millis(1);
 
 impl Buffer {
     /// An error unless this is the only handle to the memory, at `limit` at the latest.

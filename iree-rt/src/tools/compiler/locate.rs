@@ -3,6 +3,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use iree_sys::IREE_VERSION;
+
 use crate::base::error::{Code, Error, Result};
 
 /// The IREE folder of the build, where it is remembered: in debug builds, and with the feature
@@ -56,7 +58,7 @@ fn find(places: &[PathBuf], name: &str, last: &str) -> Result<PathBuf> {
                  program{last}; `pip install iree-base-compiler=={}` brings one, as the feature \
                  `bundled-compiler` does, and `cargo xtask fetch-iree` in the workspace of iree-rt",
                 VARIABLES.join(" and "),
-                crate::IREE_VERSION
+                IREE_VERSION
             ),
         )
     })

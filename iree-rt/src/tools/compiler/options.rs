@@ -92,8 +92,9 @@ impl CompileOptions {
         self.set("--iree-llvmcpu-loop-unrolling", unroll)
     }
 
-    /// Gives every function `f` a second form, `f$async`, which waits for a fence and signals one:
-    /// [`Session::call_async`](crate::Session::call_async) wants it.
+    /// Has every function wait for a fence and signal one, as
+    /// [`Session::call_async`](crate::Session::call_async) wants it: the function itself, but for
+    /// ONNX and PyTorch, whose functions `f` have a second form, `f$async`, that does.
     pub fn async_external(self) -> Self {
         self.set("--iree-execution-model", "async-external")
     }
