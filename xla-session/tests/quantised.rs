@@ -175,13 +175,8 @@ fn check(name: &str, precision: Precision) {
     }
 }
 
-// Tied and not, biases, norms of queries and keys, widths that are no whole groups.
-const NAMES: [&str; 4] = [
-    "llama-llama3-biases-mqa-f16",
-    "llama-linear-attention-bias-bf16",
-    "llama-mha-f32",
-    "qwen3-gqa-tied-bf16",
-];
+/// Tied and not, biases, norms of queries and keys, widths that are no whole groups.
+const NAMES: [&str; 2] = ["llama-llama3-biases-mqa-f16", "qwen3-gqa-tied-bf16"];
 
 #[test]
 fn int8_computes_as_the_format_says() {
@@ -197,10 +192,29 @@ fn int4_computes_as_the_format_says() {
     }
 }
 
+/// What `cargo xtask test --all` adds.
+mod long {
+    use super::*;
+
+    const MORE: [&str; 2] = ["llama-linear-attention-bias-bf16", "llama-mha-f32"];
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn more_models_compute_as_the_formats_say() {
+        for name in MORE {
+            for precision in [Precision::Int8, Precision::Int4] {
+                check(name, precision);
+            }
+            check_split_output(name);
+        }
+        check_gpus("llama-linear-attention-bias-bf16", Precision::Int8);
+        check_gpus("qwen3-gqa-tied-bf16", Precision::Int4);
+    }
+}
+
 /// Steps of a split or sketched output projection compute what finds a token, until somebody reads
 /// logits: of the step before too, which is run again. What follows is not changed by that.
-#[test]
-fn a_split_output_finds_the_token_of_all_logits() {
+fn check_split_output(name: &str) {
     const TOKENS: usize = 12;
     let largest = |session: &mut dyn InferenceSession| {
         let mut logits = Vec::new();
@@ -209,68 +223,73 @@ fn a_split_output_finds_the_token_of_all_logits() {
         let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         logits.iter().position(|&logit| logit == largest).unwrap() as u32
     };
-    for name in NAMES {
-        for precision in [Precision::Bf16, Precision::Int8, Precision::Int4] {
-            let fixture = fixtures::named(name);
-            for case in &fixture.cases {
-                let mut session = open(&fixture.folder, precision, Products::Split);
-                let first = session.prefill(&case.prompt).unwrap().token;
-                let mut tokens = vec![first];
+    for precision in [Precision::Bf16, Precision::Int8, Precision::Int4] {
+        let fixture = fixtures::named(name);
+        for case in &fixture.cases {
+            let mut session = open(&fixture.folder, precision, Products::Split);
+            let first = session.prefill(&case.prompt).unwrap().token;
+            let mut tokens = vec![first];
+            let push = &mut |step: Step| {
+                tokens.push(step.token);
+                ControlFlow::Continue(())
+            };
+            session.decode_greedy(first, TOKENS, push).unwrap();
+            let what = format!("{name} {precision:?}: {} tokens", case.prompt.len());
+            // A step of those in flight, run again.
+            let position = session.position();
+            assert_eq!(largest(&mut *session), tokens[TOKENS], "{what}");
+            assert_eq!(session.position(), position, "{what}");
+            for wanted in [true, false] {
+                session.want_logits(wanted);
+                let mut token = *tokens.last().unwrap();
                 let push = &mut |step: Step| {
                     tokens.push(step.token);
                     ControlFlow::Continue(())
                 };
-                session.decode_greedy(first, TOKENS, push).unwrap();
-                let what = format!("{name} {precision:?}: {} tokens", case.prompt.len());
-                // A step of those in flight, run again.
-                let position = session.position();
-                assert_eq!(largest(&mut *session), tokens[TOKENS], "{what}");
-                assert_eq!(session.position(), position, "{what}");
-                for wanted in [true, false] {
-                    session.want_logits(wanted);
-                    let mut token = *tokens.last().unwrap();
-                    let push = &mut |step: Step| {
-                        tokens.push(step.token);
-                        ControlFlow::Continue(())
-                    };
-                    session.decode_greedy(token, 3, push).unwrap();
-                    token = *tokens.last().unwrap();
-                    assert_eq!(largest(&mut *session), token, "{what}, wanted: {wanted}");
-                }
+                session.decode_greedy(token, 3, push).unwrap();
+                token = *tokens.last().unwrap();
+                assert_eq!(largest(&mut *session), token, "{what}, wanted: {wanted}");
+            }
 
-                session.reset();
-                session.want_logits(true);
-                let mut token = session.prefill(&case.prompt).unwrap().token;
-                for expected in &tokens {
-                    assert_eq!(token, *expected, "{what}");
-                    assert_eq!(largest(&mut *session), token, "{what}");
-                    token = session.decode_step(token).unwrap().token;
-                }
+            session.reset();
+            session.want_logits(true);
+            let mut token = session.prefill(&case.prompt).unwrap().token;
+            for expected in &tokens {
+                assert_eq!(token, *expected, "{what}");
+                assert_eq!(largest(&mut *session), token, "{what}");
+                token = session.decode_step(token).unwrap().token;
             }
         }
     }
 }
 
+#[test]
+fn a_split_output_finds_the_token_of_all_logits() {
+    for name in NAMES {
+        check_split_output(name);
+    }
+}
+
 /// The graphs of GPUs round no activations, so that they compute what the model of the rounded
 /// weights does. What is int6 to the kernels of CPUs is int8 there.
-#[test]
-fn gpus_compute_with_the_rounded_weights() {
-    for name in ["llama-linear-attention-bias-bf16", "qwen3-gqa-tied-bf16"] {
-        for precision in [Precision::Int8, Precision::Int4] {
-            let fixture = fixtures::named(name);
-            let folder = tempfile::tempdir().unwrap();
-            write_rounded(&fixture.folder, folder.path(), formats(precision, false));
-            let mut model = open(folder.path(), Precision::F32, Products::Kernels);
-            let mut graphs = open_for_gpus(&fixture.folder, precision);
-            for case in &fixture.cases {
-                let expected = logits(&mut *model, &case.prompt);
-                let actual = logits(&mut *graphs, &case.prompt);
-                for (actual, expected) in actual.iter().zip(&expected) {
-                    let off = error(actual, expected);
-                    let tokens = case.prompt.len();
-                    assert!(off <= 1e-5, "{name} {precision:?}: {tokens} tokens: {off:e}");
-                }
-            }
+fn check_gpus(name: &str, precision: Precision) {
+    let fixture = fixtures::named(name);
+    let folder = tempfile::tempdir().unwrap();
+    write_rounded(&fixture.folder, folder.path(), formats(precision, false));
+    let mut model = open(folder.path(), Precision::F32, Products::Kernels);
+    let mut graphs = open_for_gpus(&fixture.folder, precision);
+    for case in &fixture.cases {
+        let expected = logits(&mut *model, &case.prompt);
+        let actual = logits(&mut *graphs, &case.prompt);
+        for (actual, expected) in actual.iter().zip(&expected) {
+            let off = error(actual, expected);
+            assert!(off <= 1e-5, "{name} {precision:?}: {} tokens: {off:e}", case.prompt.len());
         }
     }
+}
+
+#[test]
+fn gpus_compute_with_the_rounded_weights() {
+    check_gpus("llama-linear-attention-bias-bf16", Precision::Int4);
+    check_gpus("qwen3-gqa-tied-bf16", Precision::Int8);
 }

@@ -6,7 +6,7 @@ mod fixtures;
 
 use std::path::{Path, PathBuf};
 
-use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
+use fixtures::{Fixture, SOME, assert_close, assert_contract, assert_same_tokens};
 use xla_session::{Backend, InferenceSession, Precision, SessionOptions, generate_greedy};
 
 /// Compiled graphs are shared by the tests of one build.
@@ -25,43 +25,61 @@ fn open(
 }
 
 /// Output projections as small as here are sketched only where that is asked for.
-fn every_token(device: &str, precision: Precision, split_output: Option<bool>) {
+fn every_token(
+    fixtures: &[Fixture],
+    device: &str,
+    precision: Precision,
+    split_output: Option<bool>,
+) {
     let device = Some(device.into());
     let options = SessionOptions { device, precision, split_output, ..options() };
-    for fixture in fixtures::all() {
-        let mut session = open(&fixture, &options).unwrap();
-        assert_same_tokens(&fixture, session.as_mut());
+    for fixture in fixtures {
+        let mut session = open(fixture, &options).unwrap();
+        assert_same_tokens(fixture, session.as_mut());
     }
 }
 
 #[test]
 fn every_token_equals_the_reference_as_stored_on_local_task() {
-    every_token("local-task", Precision::Stored, None);
+    every_token(&fixtures::all(), "local-task", Precision::Stored, None);
 }
 
 #[test]
 fn every_token_equals_the_reference_in_f32_on_local_task() {
-    every_token("local-task", Precision::F32, None);
+    every_token(&fixtures::all(), "local-task", Precision::F32, None);
 }
 
 #[test]
 fn every_token_equals_the_reference_as_stored_on_local_sync() {
-    every_token("local-sync", Precision::Stored, None);
+    every_token(&fixtures::all(), "local-sync", Precision::Stored, None);
 }
 
 #[test]
 fn every_token_equals_the_reference_in_f32_on_local_sync() {
-    every_token("local-sync", Precision::F32, None);
+    every_token(&fixtures::all(), "local-sync", Precision::F32, None);
 }
 
 #[test]
 fn every_token_equals_the_reference_as_stored_on_local_sync_with_a_sketch() {
-    every_token("local-sync", Precision::Stored, Some(true));
+    every_token(&SOME.map(fixtures::named), "local-sync", Precision::Stored, Some(true));
 }
 
 #[test]
 fn every_token_equals_the_reference_in_f32_on_local_sync_with_a_sketch() {
-    every_token("local-sync", Precision::F32, Some(true));
+    every_token(&SOME.map(fixtures::named), "local-sync", Precision::F32, Some(true));
+}
+
+/// What `cargo xtask test --all` adds.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn every_token_of_every_fixture_equals_the_reference_with_a_sketch() {
+        for precision in [Precision::Stored, Precision::F32] {
+            every_token(&fixtures::all(), "local-sync", precision, Some(true));
+        }
+    }
 }
 
 #[test]

@@ -8,8 +8,12 @@ use anyhow::{Context, Result};
 use crate::{features, fetch_iree, flags, package, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
-const OPTIONAL_FEATURES: &str = "cli/candle,xla-session/candle,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
-     iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
+const OPTIONAL_FEATURES: &str = "iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,iree-rt/parameters,\
+     iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
+
+/// The second engine: checked each time; built, which takes minutes, and run with `--all`.
+const CANDLE: &str = "cli/candle,xla-session/candle";
+const CANDLE_TESTS: [&str; 3] = ["--package=xla-session", "--features=candle", "--test=candle"];
 
 /// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
 /// need what a machine may lack.
@@ -38,8 +42,8 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.run("format", &mut cargo(&["fmt", "--all", "--", "--check"]))?;
         let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
         steps.run("clippy", &mut clippy)?;
-        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--features"]);
-        clippy.args([OPTIONAL_FEATURES, "--", "-D", "warnings"]);
+        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--features", CANDLE]);
+        clippy.args(["--features", OPTIONAL_FEATURES, "--", "-D", "warnings"]);
         steps.run("clippy with optional features", &mut clippy)?;
         steps.step("clippy of each feature of iree-rt", || features::clippy(cargo))?;
         let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
@@ -69,6 +73,7 @@ pub fn run(flags: &flags::Test) -> Result<()> {
     }
     if flags.all {
         steps.run("long tests", cargo(test).args(features).args(LONG))?;
+        steps.run("tests of candle", cargo(test).args(CANDLE_TESTS))?;
         steps.run("tests with checked kernels", cargo(test).args(CHECKED_KERNELS))?;
     }
     steps.step("tests of features that are off", || features::test(cargo))?;
