@@ -24,8 +24,8 @@ use super::{Error, Result, sha256, tools};
 ///
 /// # Errors
 ///
-/// [`Error::Offline`], [`Error::Tool`] when Python or pip are missing, [`Error::Command`]
-/// when pip fails, [`Error::Hash`].
+/// [`Error::Offline`], [`iree_src::Error::Tool`] when Python or pip are missing,
+/// [`iree_src::Error::Command`] when pip fails, [`Error::Hash`].
 pub fn obtain(wheel: &Wheel, request: &Request) -> Result<PathBuf> {
     let folder = request.machine.cache.join("wheels");
     fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
@@ -108,7 +108,7 @@ fn largest_file(folder: &Path) -> u64 {
 ///
 /// # Errors
 ///
-/// [`Error::Io`] when the archive is damaged or a file cannot be written.
+/// [`iree_src::Error::Io`] when the archive is damaged or a file cannot be written.
 pub fn unpack(
     wheel: &Path,
     into: &Path,
