@@ -4,6 +4,7 @@
 
 mod fixtures;
 
+use std::collections::HashMap;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -71,7 +72,9 @@ fn write_rounded(from: &Path, to: &Path, [outer, inner]: Formats) {
     let views = tensors.iter().map(|(name, shape, bytes)| {
         (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
     });
-    safetensors::serialize_to_file(views, None, &to.join("model.safetensors")).unwrap();
+    // Tests run at the same time, and files of one moment are told apart by their headers only.
+    let made_for = HashMap::from([("rounded to".to_owned(), format!("{outer:?}, {inner:?}"))]);
+    safetensors::serialize_to_file(views, Some(made_for), &to.join("model.safetensors")).unwrap();
 }
 
 /// What multiplies integers.
