@@ -4,14 +4,19 @@
 
 use libfuzzer_sys::fuzz_target;
 
-mod element {
-    pub use iree_rt::ElementType;
+/// Where `signature` looks for it.
+mod hal {
+    pub mod memory {
+        pub mod element {
+            pub use iree_rt::ElementType;
+        }
+    }
 }
 #[allow(dead_code)]
-#[path = "../../iree-rt/src/signature.rs"]
+#[path = "../../iree-rt/src/vm/signature.rs"]
 mod signature;
 #[allow(dead_code)]
-#[path = "../../iree-rt/src/extents.rs"]
+#[path = "../../iree-rt/src/vm/extents.rs"]
 mod extents;
 
 fuzz_target!(|text: &str| {
