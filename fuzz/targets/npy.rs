@@ -9,7 +9,10 @@ fuzz_target!(|bytes: &[u8]| {
     while let Ok(literal) = Literal::read_npy(&mut rest, Some(ElementType::BF16)) {
         let mut file = Vec::new();
         if literal.write_npy(&mut file).is_ok() {
-            assert_eq!(Literal::read_npy(&mut &file[..], Some(ElementType::BF16)).unwrap(), literal);
+            assert_eq!(
+                Literal::read_npy(&mut &file[..], Some(ElementType::BF16)).unwrap(),
+                literal
+            );
         }
     }
 });

@@ -13,11 +13,11 @@ mod hal {
     }
 }
 #[allow(dead_code)]
-#[path = "../../iree-rt/src/vm/signature.rs"]
-mod signature;
-#[allow(dead_code)]
 #[path = "../../iree-rt/src/vm/extents.rs"]
 mod extents;
+#[allow(dead_code)]
+#[path = "../../iree-rt/src/vm/signature.rs"]
+mod signature;
 
 fuzz_target!(|text: &str| {
     let (convention, rest) = text.split_once('\n').unwrap_or((text, ""));
