@@ -279,10 +279,11 @@ fn attend(
     /// Rows of a call.
     const SHARE: usize = 16;
     let blocks = (start + rows).div_ceil(KV_BLOCK);
-    let block_stride = KV_HEADS * WIDTH * KV_BLOCK;
+    let page_stride = KV_HEADS * WIDTH * KV_BLOCK;
+    let pages: Vec<i32> = (0..blocks as i32).collect();
     let seen: usize = (start + 1..=start + rows).sum();
     let of_layer = 4 * seen * KV_HEADS * GROUP * WIDTH;
-    let layer_bytes = 2 * blocks * block_stride * format.bytes();
+    let layer_bytes = 2 * blocks * page_stride * format.bytes();
     let layers = (BYTES / layer_bytes).min(OPERATIONS.div_ceil(of_layer));
     let runs = rows.div_ceil(SHARE);
     let calls = layers * KV_HEADS * runs;
@@ -308,7 +309,8 @@ fn attend(
                 query_stride: stride,
                 keys,
                 values: keys.wrapping_add(layer_bytes / 2),
-                block_stride,
+                page_stride,
+                pages: pages.as_ptr(),
                 output: output.as_mut_ptr(),
                 output_stride: GROUP * WIDTH,
                 rows: share,

@@ -7,7 +7,7 @@ mod dense;
 mod exp;
 
 use dense::DenseTile;
-use exp::exp;
+pub(crate) use exp::exp;
 
 use std::marker::PhantomData;
 
@@ -30,12 +30,14 @@ pub struct Attention {
     pub queries: *const f32,
     /// Elements between rows of `queries`.
     pub query_stride: usize,
-    /// `[blocks, block_stride]`, of which `[blocks, width, 64]` are read: keys lie transposed.
+    /// `[pages, page_stride]`, of which `[pages, width, 64]` are read: keys lie transposed.
     pub keys: *const u8,
-    /// `[blocks, block_stride]`, of which `[blocks, 64, width]` are read.
+    /// `[pages, page_stride]`, of which `[pages, 64, width]` are read.
     pub values: *const u8,
-    /// Elements between blocks of `keys` and of `values`.
-    pub block_stride: usize,
+    /// Elements between pages of `keys` and of `values`.
+    pub page_stride: usize,
+    /// The page of each block of 64 tokens, up to that of the last row.
+    pub pages: *const i32,
     /// `[rows, output_stride]`, of which `[rows, group * width]` are written.
     pub output: *mut f32,
     /// Elements between rows of `output`.
@@ -112,14 +114,15 @@ unsafe fn attend<V: Vector, F: Float<V, Weights = V>>(a: &Attention, state: &Sta
         0 => 0,
         window => (a.start + 1).saturating_sub(window) / KV_BLOCK,
     };
-    let stride = a.block_stride * F::BYTES;
+    let stride = a.page_stride * F::BYTES;
     // SAFETY: blocks up to the last row's own, and queries of rows in use.
     unsafe {
         V::enter(&Begin { a, state });
         for block in first..=last {
-            let keys = a.keys.add(block * stride);
-            let values = a.values.add(block * stride);
-            let next = keys.wrapping_add(stride);
+            let page = |block: usize| *a.pages.add(block) as usize * stride;
+            let keys = a.keys.add(page(block));
+            let values = a.values.add(page(block));
+            let next = a.keys.add(page(last.min(block + 1)));
             let values = state.padded_values(a, values, F::BYTES);
             let mut query = 0;
             for tile in 0..tiles {

@@ -3,7 +3,7 @@
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512, nibbles};
-use crate::{floats, integers, portable, vector, walk};
+use crate::{floats, integers, portable, tile, vector, walk};
 
 /// The fastest kernel for `format` on this CPU.
 pub fn product(format: Format) -> Kernel {
@@ -49,6 +49,40 @@ fn attention_of<V: vector::Vector>(format: KvFormat) -> AttentionKernel {
     match format {
         KvFormat::F32 => crate::attention::attention::<V, floats::F32>,
         KvFormat::F16 => crate::attention::attention::<V, floats::F16>,
+    }
+}
+
+/// Runs `job` in the instructions of `isa`.
+///
+/// # Safety
+///
+/// The CPU has them, and what the job wants holds.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn enter<J>(isa: Isa, job: &J)
+where
+    J: tile::Job<portable::Portable> + tile::Job<avx2::Avx2> + tile::Job<avx512::Avx512<false>>,
+{
+    use vector::Vector;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match isa {
+            Isa::Portable => portable::Portable::enter(job),
+            Isa::Avx2 | Isa::AvxVnni => <avx2::Avx2>::enter(job),
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => avx512::Avx512::<false>::enter(job),
+        }
+    }
+}
+
+/// Runs `job` in the instructions of `isa`.
+///
+/// # Safety
+///
+/// What the job wants holds.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn enter<J: tile::Job<portable::Portable>>(isa: Isa, job: &J) {
+    match isa {
+        // SAFETY: the caller's promise.
+        Isa::Portable => unsafe { <portable::Portable as vector::Vector>::enter(job) },
     }
 }
 

@@ -34,14 +34,19 @@ mod product;
 
 pub mod quantise;
 
+mod argmax;
 mod attention;
 mod candidates;
 mod coarse;
 mod compressed;
 mod fine;
 mod floats;
+mod gate;
+mod gather;
 mod integers;
+mod norm;
 mod refine;
+mod rope;
 mod scratch;
 mod tile;
 mod vector;
@@ -68,6 +73,7 @@ mod isa;
 #[cfg(test)]
 mod tests;
 
+pub use argmax::{NOT_A_NUMBER, argmax};
 pub use attention::{Attention, AttentionKernel};
 pub use candidates::{Candidates, candidates};
 pub use coarse::{coarse, coarse_for};
@@ -77,8 +83,12 @@ pub use compressed::{
 };
 pub use dispatch::{attention, attention_for, product, product_for};
 pub use format::{Format, GROUP, LANES};
+pub use gate::{SiluGate, silu_gate};
+pub use gather::{packed_row, stored_row};
 pub use integers::LARGEST_ACTIVATION;
 pub use isa::Isa;
 pub use kv_cache::{KV_BLOCK, KvFormat, UnknownKvFormat};
+pub use norm::{RmsNorm, rms_norm, round_to_bf16};
 pub use product::{Kernel, Product};
 pub use refine::{Refine, RefineKernel, refine, refine_for};
+pub use rope::{RotateAppend, rotate_append};

@@ -9,7 +9,7 @@ use crate::vector::Vector;
 ///
 /// As for [`Vector`].
 #[inline(always)]
-pub(super) unsafe fn exp<V: Vector>(x: V) -> V {
+pub(crate) unsafe fn exp<V: Vector>(x: V) -> V {
     const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: a sum with it is rounded to a whole number.
     const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4]; // n times the first is exact.
     const SERIES: [f32; 8] =

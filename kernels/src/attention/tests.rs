@@ -64,17 +64,20 @@ impl Case {
         let queries: Vec<_> = (0..rows * query_stride).map(|_| size * random(rng)).collect();
         let tokens = start + used;
         let blocks = tokens.div_ceil(KV_BLOCK);
-        let block_stride = kv_heads * width * KV_BLOCK;
+        let page_stride = kv_heads * width * KV_BLOCK;
+        // Anywhere in the cache, and not in order.
+        let pages: Vec<i32> = (0..blocks as i32).map(|block| (block * 5 + 3) % 1021).collect();
+        let last = pages.iter().max().map_or(0, |&page| page as usize);
         // What no row may see is not a number: it would spread.
-        let mut keys = vec![f32::NAN; blocks * block_stride];
+        let mut keys = vec![f32::NAN; (last + 1) * page_stride];
         let mut values = keys.clone();
         let key_at = |head: usize, token: usize, i: usize| {
             let (block, slot) = (token / KV_BLOCK, token % KV_BLOCK);
-            block * block_stride + (head * width + i) * KV_BLOCK + slot
+            pages[block] as usize * page_stride + (head * width + i) * KV_BLOCK + slot
         };
         let value_at = |head: usize, token: usize, i: usize| {
             let (block, slot) = (token / KV_BLOCK, token % KV_BLOCK);
-            block * block_stride + (head * KV_BLOCK + slot) * width + i
+            pages[block] as usize * page_stride + (head * KV_BLOCK + slot) * width + i
         };
         let oldest = if window == 0 { 0 } else { (start + 1).saturating_sub(window) };
         for token in oldest..tokens {
@@ -96,7 +99,8 @@ impl Case {
                 query_stride,
                 keys: stored_keys[at..].as_ptr(),
                 values: stored_values[at..].as_ptr(),
-                block_stride,
+                page_stride,
+                pages: pages.as_ptr(),
                 output: output[first..].as_mut_ptr(),
                 output_stride,
                 rows,
@@ -213,7 +217,8 @@ fn halves_of_any_size_are_widened() {
                 query_stride: 16,
                 keys: keys.as_ptr().cast(),
                 values: values.as_ptr().cast(),
-                block_stride: 16 * KV_BLOCK,
+                page_stride: 16 * KV_BLOCK,
+                pages: &0,
                 output: output.as_mut_ptr(),
                 output_stride: 16,
                 rows: 1,
@@ -252,7 +257,8 @@ fn what_is_not_finite_is_not_hidden() {
                 query_stride: 64,
                 keys: keys.as_ptr(),
                 values: values.as_ptr(),
-                block_stride: 64 * KV_BLOCK,
+                page_stride: 64 * KV_BLOCK,
+                pages: &0,
                 output: output.as_mut_ptr(),
                 output_stride: 64,
                 rows: 1,
