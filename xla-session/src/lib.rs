@@ -19,6 +19,7 @@ pub mod precision;
 
 pub mod cache;
 pub mod emit;
+pub mod lower;
 
 pub mod backend;
 

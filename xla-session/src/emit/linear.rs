@@ -52,7 +52,7 @@ impl Linear {
         Self { module: module.into(), rows, bias }
     }
 
-    pub(super) fn weight(&self) -> String {
+    pub(crate) fn weight(&self) -> String {
         format!("{}.weight", self.module)
     }
 }

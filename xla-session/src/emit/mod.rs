@@ -31,6 +31,7 @@ pub use cuda::CudaTiles;
 pub use export::export;
 use function::Function;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
+pub use linear::Linear;
 pub use tiles::CpuTiles;
 
 use checkpoint::config::ModelConfig;
@@ -100,7 +101,7 @@ impl WeightFormats {
     }
 
     /// The format of a matrix that joins `tensors`: theirs, or f32 when they differ.
-    fn of<'a>(&self, tensors: impl Iterator<Item = &'a str>) -> Format {
+    pub(crate) fn of<'a>(&self, tensors: impl Iterator<Item = &'a str>) -> Format {
         let mut formats =
             tensors.map(|name| self.exceptions.get(name).copied().unwrap_or(self.default));
         let first = formats.next().unwrap_or(self.default);

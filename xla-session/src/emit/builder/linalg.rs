@@ -67,6 +67,18 @@ impl Builder {
         self.index_op(format_args!("arith.addi {}, {one} : index", index.0))
     }
 
+    /// `index` times `by`.
+    pub fn index_mul(&mut self, index: &Index, by: usize) -> Index {
+        let (index, by) = (self.materialise(index), self.materialise(&by.into()));
+        self.index_op(format_args!("arith.muli {index}, {by} : index"))
+    }
+
+    /// `index` divided by `by`, rounded up.
+    pub fn index_ceil_div(&mut self, index: &Index, by: usize) -> Index {
+        let (index, by) = (self.materialise(index), self.materialise(&by.into()));
+        self.index_op(format_args!("arith.ceildivui {index}, {by} : index"))
+    }
+
     /// How many of so many things that begin at `first` are among the first `of`.
     pub fn index_within(&mut self, of: &Index, first: usize, many: usize) -> Index {
         let [first, many, none] = [first, many, 0].map(|it| self.materialise(&it.into()));

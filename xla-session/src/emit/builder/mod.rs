@@ -8,7 +8,7 @@ mod stablehlo;
 
 use std::fmt::{self, Display, Write as _};
 
-pub use dispatch::{Kernel, Workgroups};
+pub use dispatch::{Call, Kernel, Workgroups};
 pub use linalg::{Generic, Index};
 pub use linalg_ext::Attention;
 pub use stablehlo::Combine;

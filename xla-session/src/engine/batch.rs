@@ -1,0 +1,48 @@
+//! The rows of a step, as they go to the device.
+
+use crate::pages::Reservation;
+
+/// Rows of several sequences.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// The token of each row.
+    pub tokens: Vec<u32>,
+    /// Its position in its sequence.
+    pub positions: Vec<usize>,
+    /// Where its keys and values go: the page times 64, and the row of the page.
+    pub slots: Vec<usize>,
+    /// The runs.
+    pub entries: Vec<Entry>,
+    /// The pages of each run's sequence, one table behind the other.
+    pub tables: Vec<u32>,
+}
+
+/// Consecutive rows of one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The first one.
+    pub row: usize,
+    /// How many.
+    pub rows: usize,
+    /// Its position.
+    pub start: usize,
+    /// Where the table of the sequence begins.
+    pub table: usize,
+}
+
+impl Batch {
+    /// Adds a run.
+    pub fn push(&mut self, tokens: &[u32], reserved: &Reservation<'_>) {
+        let (row, start) = (self.tokens.len(), reserved.start());
+        self.entries.push(Entry { row, rows: tokens.len(), start, table: self.tables.len() });
+        self.tokens.extend(tokens);
+        self.positions.extend(start..start + tokens.len());
+        self.slots.extend(reserved.slots());
+        self.tables.extend(reserved.pages());
+    }
+
+    /// Rows of all runs.
+    pub fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+}

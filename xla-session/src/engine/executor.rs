@@ -1,0 +1,43 @@
+//! What a kind of device does for an engine.
+
+use checkpoint::config::ModelConfig;
+
+use super::Batch;
+use crate::pages::PageCopy;
+use crate::{Profile, Result};
+
+/// A model on its device: weights and compiled graphs, which engines share.
+pub(crate) trait Loaded: Send + Sync {
+    /// What the model is.
+    fn config(&self) -> &ModelConfig;
+
+    /// The device, as the runtime names it.
+    fn device(&self) -> String;
+
+    /// Most rows of a step.
+    fn most_rows(&self) -> usize;
+
+    /// Bytes of a page, of all layers.
+    fn page_bytes(&self) -> usize;
+
+    /// Memory for `pages` pages, and what runs steps over them.
+    fn executor(&self, pages: usize) -> Result<Box<dyn Executor>>;
+}
+
+/// Runs steps, one at a time, each to its end.
+pub(crate) trait Executor: Send {
+    /// Copies the beginning of a page.
+    fn copy(&mut self, copy: PageCopy) -> Result<()>;
+
+    /// Runs rows, of which there is one at least, and stores their keys and values.
+    fn run(&mut self, batch: &Batch) -> Result<()>;
+
+    /// Appends the most likely token after each of these rows of the last step.
+    fn tokens(&mut self, rows: &[usize], tokens: &mut Vec<u32>) -> Result<()>;
+
+    /// Appends the logits after each of these rows of the last step, `[vocab_size]` each.
+    fn logits(&mut self, rows: &[usize], logits: &mut Vec<f32>) -> Result<()>;
+
+    /// What has been run since the last look.
+    fn take_profile(&mut self) -> Result<Profile>;
+}

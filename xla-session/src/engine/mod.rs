@@ -1,0 +1,355 @@
+//! Many sequences on one model: [`Engine::step`] runs rows (tokens) of any of them at once.
+//!
+//! A [`Model`] is shared, a [`Sequence`] is cheap: its tokens, and a table of the pages that hold their
+//! keys and values. An [`Engine`] has the memory of the pages. Steps are
+//! batch-invariant: the bits of what follows a token depend on the tokens before it, and on nothing
+//! else that is in the step, on where a prompt was cut or whether its beginning came from the cache.
+
+mod batch;
+mod executor;
+mod model;
+mod session;
+
+pub(crate) use batch::{Batch, Entry};
+pub(crate) use executor::{Executor, Loaded};
+pub use model::Model;
+pub use session::EngineSession;
+
+use crate::pages::{PagePool, PageTable, Reservation, Statistics};
+use crate::{Error, Profile, Result};
+
+/// How an engine is made.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// Bytes of the KV cache; `None` is room for one sequence of the model's longest context. On CPUs
+    /// that is address space: memory is taken as pages are first used.
+    pub kv_bytes: Option<u64>,
+    /// Most rows of a step, all runs together.
+    pub rows: usize,
+    /// Most tokens of a sequence; `None` is the model's `max_position_embeddings`.
+    pub context: Option<usize>,
+    /// Whether full pages are found again by [`Engine::resume`].
+    pub prefix_cache: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { kv_bytes: None, rows: 256, context: None, prefix_cache: true }
+    }
+}
+
+/// The pages of a KV cache, and what runs steps over them.
+pub struct Engine {
+    model: Model,
+    executor: Box<dyn Executor>,
+    pool: PagePool,
+    rows: usize,
+    context: usize,
+    page_bytes: usize,
+}
+
+/// The tokens of one sequence, with their keys and values in the pages of an engine. Dropping it gives the
+/// pages back; what of them the prefix cache knows stays until memory is needed.
+#[derive(Debug)]
+pub struct Sequence {
+    table: PageTable,
+}
+
+/// Some tokens of a step.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// The sequence that they are appended to.
+    pub sequence: &'a mut Sequence,
+    /// At least one.
+    pub tokens: &'a [u32],
+    /// What comes back.
+    pub want: Want,
+}
+
+/// What is wanted of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Want {
+    /// Nothing: more of the prompt follows.
+    Nothing,
+    /// The most likely token after the last one.
+    Token,
+    /// The most likely token after each one.
+    Tokens,
+    /// The logits after the last one.
+    Logits,
+    /// The logits after each one.
+    AllLogits,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Output {
+    /// Of [`Want::Nothing`].
+    Nothing,
+    /// Of [`Want::Token`]: the argmax of the logits, the lowest id on ties.
+    Token(u32),
+    /// Of [`Want::Tokens`]: `[tokens of the run]`.
+    Tokens(Vec<u32>),
+    /// Of [`Want::Logits`]: `[vocab_size]`.
+    Logits(Vec<f32>),
+    /// Of [`Want::AllLogits`]: `[tokens of the run, vocab_size]`.
+    AllLogits(Vec<f32>),
+}
+
+impl Sequence {
+    /// The tokens, oldest first.
+    pub fn tokens(&self) -> &[u32] {
+        self.table.tokens()
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is no token yet.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// A second sequence with the same tokens. They share all pages, until one of them writes into the
+    /// last.
+    pub fn fork(&self) -> Self {
+        Self { table: self.table.fork() }
+    }
+
+    /// Forgets all but the first `tokens` tokens.
+    pub fn truncate(&mut self, tokens: usize) {
+        self.table.truncate(tokens);
+    }
+
+    /// Pages that `rows` more tokens would take.
+    pub fn pages_needed(&self, rows: usize) -> usize {
+        self.table.needed(rows)
+    }
+}
+
+impl Engine {
+    /// An engine for `model`.
+    ///
+    /// # Errors
+    ///
+    /// Options that the model cannot have, or no memory.
+    pub fn new(model: &Model, options: &EngineOptions) -> Result<Self> {
+        let loaded = model.loaded();
+        let max = loaded.config().max_position_embeddings;
+        let context = match options.context {
+            None => max,
+            Some(context) if (1..=max).contains(&context) => context,
+            Some(context) => {
+                return Err(Error::Unsupported(format!(
+                    "a context of {context} tokens: this model takes 1 to {max}"
+                )));
+            }
+        };
+        if options.rows == 0 || options.rows > loaded.most_rows() {
+            return Err(Error::Unsupported(format!(
+                "steps of {} rows: this model was opened for 1 to {}",
+                options.rows,
+                loaded.most_rows()
+            )));
+        }
+        let page_bytes = loaded.page_bytes();
+        let pages = match options.kv_bytes {
+            // One more, for the copy of a page that is shared.
+            None => context.div_ceil(kernels::KV_BLOCK) + 1,
+            Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX) / page_bytes,
+        };
+        if pages == 0 {
+            return Err(Error::Unsupported(format!(
+                "a KV cache of {} bytes: a page of {} tokens takes {page_bytes}",
+                options.kv_bytes.unwrap_or(0),
+                kernels::KV_BLOCK
+            )));
+        }
+        // Slots are 32-bit numbers to the kernels.
+        let pages = pages.min(i32::MAX as usize / kernels::KV_BLOCK);
+        let executor = loaded.executor(pages)?;
+        let pool = match options.prefix_cache {
+            true => PagePool::new(pages),
+            false => PagePool::without_prefix_cache(pages),
+        };
+        let rows = options.rows;
+        Ok(Self { model: model.clone(), executor, pool, rows, context, page_bytes })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Most rows of a step.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Most tokens of a sequence.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Counts of the pages, and of what was done with them.
+    pub fn statistics(&self) -> Statistics {
+        self.pool.statistics()
+    }
+
+    /// Bytes of a page, the keys and values of all layers together.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// The pages, for a [`Scheduler`](crate::scheduler) to look at.
+    pub fn pages(&self) -> &PagePool {
+        &self.pool
+    }
+
+    /// A sequence without tokens.
+    pub fn sequence(&self) -> Sequence {
+        Sequence { table: self.pool.table() }
+    }
+
+    /// Makes `sequence` begin as `prompt` does, with what it has of it or with pages that an earlier
+    /// sequence has left, whichever is more. Returns how many tokens of `prompt` it has then; at least the
+    /// last is left to be run.
+    ///
+    /// # Errors
+    ///
+    /// A sequence of another engine.
+    pub fn resume(&self, sequence: &mut Sequence, prompt: &[u32]) -> Result<usize> {
+        self.check_own(sequence)?;
+        Ok(sequence.table.resume(prompt))
+    }
+
+    /// Appends the tokens of each run to its sequence, and returns what is wanted of it.
+    ///
+    /// # Errors
+    ///
+    /// A run without tokens, a token out of range, a sequence of another engine, more rows than
+    /// [`rows`](Self::rows), a sequence that would be longer than its [`context`](Self::context), or fewer
+    /// free pages than needed: before anything is run. Or the device's own failure. Every sequence is as it
+    /// was.
+    pub fn step(&mut self, runs: &mut [Run<'_>]) -> Result<Vec<Output>> {
+        self.check(runs)?;
+        let wants: Vec<_> = runs.iter().map(|run| (run.want, run.tokens.len())).collect();
+        let mut reserved: Vec<(Reservation<'_>, &[u32])> = Vec::with_capacity(runs.len());
+        for run in runs {
+            reserved.push((run.sequence.table.reserve(run.tokens.len())?, run.tokens));
+        }
+        let mut batch = Batch::default();
+        for (reservation, tokens) in &reserved {
+            if let Some(copy) = reservation.copy() {
+                self.executor.copy(copy)?;
+            }
+            batch.push(tokens, reservation);
+        }
+        let outputs = if batch.rows() == 0 {
+            Vec::new()
+        } else {
+            self.executor.run(&batch)?;
+            self.outputs(&wants)?
+        };
+        for (reservation, tokens) in reserved {
+            reservation.commit(tokens);
+        }
+        Ok(outputs)
+    }
+
+    /// The logits after row `row` of the last step.
+    pub(crate) fn logits_of(&mut self, row: usize, logits: &mut Vec<f32>) -> Result<()> {
+        logits.clear();
+        self.executor.logits(&[row], logits)
+    }
+
+    /// What has been run since the last look, when the model was opened with
+    /// [`SessionOptions::profile`](crate::SessionOptions::profile).
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) when it was opened without.
+    pub fn take_profile(&mut self) -> Result<Profile> {
+        self.executor.take_profile()
+    }
+
+    fn check_own(&self, sequence: &Sequence) -> Result<()> {
+        if sequence.table.pool().is_same(&self.pool) {
+            return Ok(());
+        }
+        let message = "a sequence of another engine: its keys and values are in other memory";
+        Err(Error::Unsupported(message.into()))
+    }
+
+    fn check(&self, runs: &[Run<'_>]) -> Result<()> {
+        let vocab_size = self.model.config().vocab_size;
+        let (context, max) = (self.context, self.model.config().max_position_embeddings);
+        let (mut rows, mut needed) = (0, 0);
+        for Run { sequence, tokens, .. } in runs {
+            self.check_own(sequence)?;
+            if tokens.is_empty() {
+                return Err(Error::EmptyPrompt);
+            }
+            if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
+                return Err(Error::TokenOutOfRange { token, vocab_size });
+            }
+            let length = sequence.len() + tokens.len();
+            if length > context {
+                return Err(Error::ContextFull { needed: length, context, max });
+            }
+            rows += tokens.len();
+            needed += sequence.table.needed(tokens.len());
+        }
+        if rows > self.rows {
+            return Err(Error::TooManyRows { rows, most: self.rows });
+        }
+        let free = self.pool.available();
+        if needed > free {
+            return Err(Error::OutOfPages { needed, free });
+        }
+        Ok(())
+    }
+
+    /// What is wanted of the rows that were run last.
+    fn outputs(&mut self, wants: &[(Want, usize)]) -> Result<Vec<Output>> {
+        let (mut first, mut picked, mut read) = (0, Vec::new(), Vec::new());
+        for &(want, rows) in wants {
+            let all = first..first + rows;
+            let last = all.end - 1..all.end;
+            match want {
+                Want::Nothing => {}
+                Want::Token => picked.extend(last),
+                Want::Tokens => picked.extend(all),
+                Want::Logits => read.extend(last),
+                Want::AllLogits => read.extend(all),
+            }
+            first += rows;
+        }
+        let (mut tokens, mut logits) = (Vec::new(), Vec::new());
+        if !picked.is_empty() {
+            self.executor.tokens(&picked, &mut tokens)?;
+        }
+        if !read.is_empty() {
+            self.executor.logits(&read, &mut logits)?;
+        }
+        let vocab_size = self.model.config().vocab_size;
+        let mut tokens = tokens.into_iter();
+        let mut logits = logits.chunks_exact(vocab_size);
+        let mut next = |rows: usize| -> Vec<f32> {
+            logits.by_ref().take(rows).flatten().copied().collect()
+        };
+        let outputs = wants.iter().map(|&(want, rows)| match want {
+            Want::Nothing => Output::Nothing,
+            Want::Token => Output::Token(tokens.next().unwrap_or(0)),
+            Want::Tokens => Output::Tokens(tokens.by_ref().take(rows).collect()),
+            Want::Logits => Output::Logits(next(1)),
+            Want::AllLogits => Output::AllLogits(next(rows)),
+        });
+        Ok(outputs.collect())
+    }
+}

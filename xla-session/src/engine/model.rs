@@ -1,0 +1,86 @@
+//! A model that engines share.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use checkpoint::config::ModelConfig;
+
+use super::Loaded;
+use crate::{Result, SessionOptions};
+
+/// A model on a device: its weights, and the graphs that run it. A clone is another handle of it.
+#[derive(Clone)]
+pub struct Model {
+    loaded: Arc<dyn Loaded>,
+    opened: Opened,
+}
+
+/// What opening a model took.
+#[derive(Debug, Clone, Copy)]
+struct Opened {
+    weights: u64,
+    load: Duration,
+    compile: Duration,
+}
+
+impl Model {
+    /// Opens the model in `folder` (Hugging Face layout).
+    ///
+    /// # Errors
+    ///
+    /// A damaged or unsupported model, an unknown device, no memory, or an engine that is not built in.
+    pub fn open(folder: &Path, options: &SessionOptions) -> Result<Self> {
+        #[cfg(feature = "iree")]
+        return crate::xla::open_model(folder, options);
+        #[cfg(not(feature = "iree"))]
+        {
+            let _ = (folder, options);
+            Err(crate::Error::Unsupported(
+                "built without iree: run `cargo xtask fetch-iree`, then build with the default \
+                 features (feature `iree`)"
+                    .into(),
+            ))
+        }
+    }
+
+    #[cfg(feature = "iree")]
+    pub(crate) fn new(
+        loaded: impl Loaded + 'static,
+        weights: u64,
+        load: Duration,
+        compile: Duration,
+    ) -> Self {
+        Self { loaded: Arc::new(loaded), opened: Opened { weights, load, compile } }
+    }
+
+    pub(crate) fn loaded(&self) -> &dyn Loaded {
+        &*self.loaded
+    }
+
+    /// What the model is.
+    pub fn config(&self) -> &ModelConfig {
+        self.loaded.config()
+    }
+
+    /// Where it runs, as the runtime names it: "local-task".
+    pub fn device(&self) -> String {
+        self.loaded.device()
+    }
+
+    /// Bytes of weights in device memory; shared with other processes where they are mapped from the
+    /// cache.
+    pub fn weights(&self) -> u64 {
+        self.opened.weights
+    }
+
+    /// How long reading, packing and uploading weights took, or mapping packed ones.
+    pub fn load_time(&self) -> Duration {
+        self.opened.load
+    }
+
+    /// How long compiling graphs took, or looking them up.
+    pub fn compile_time(&self) -> Duration {
+        self.opened.compile
+    }
+}

@@ -1,0 +1,290 @@
+//! Attention: a row's keys and values go to the pages of its sequence, then its queries meet all that
+//! lie there.
+
+use kernels::KvFormat;
+
+use super::abi::kernel_abi;
+use super::step::Steps;
+use super::workspace::ENTRY;
+use crate::emit::Format;
+
+kernel_abi! {
+    /// A work item norms the queries and keys of one row, each head by itself.
+    HeadNorm {
+        reads {
+            /// `[width]` of f32.
+            queries,
+            /// `[width]` of f32.
+            keys,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            /// `[rows, stride]` of f32: queries, keys, values.
+            qkv,
+            stride,
+            heads,
+            kv_heads,
+            width,
+            /// The bits of an f32.
+            epsilon,
+        }
+    }
+}
+
+kernel_abi! {
+    /// A work item rotates and stores [`TOGETHER`] rows, which often share a page.
+    Append {
+        reads {}
+        updates {
+            memory,
+            /// `[pages, kv_heads, width, 64]`
+            keys,
+            /// `[pages, kv_heads, 64, width]`
+            values,
+        }
+        numbers {
+            rows,
+            qkv,
+            stride,
+            heads,
+            kv_heads,
+            width,
+            /// `[rows, width / 2]` of f32.
+            cos,
+            /// `[rows, width / 2]` of f32.
+            sin,
+            /// `[rows]` of i32.
+            slots,
+        }
+    }
+}
+
+kernel_abi! {
+    /// A work item is an entry, a key head and some of the queries that share it.
+    Attend {
+        reads {
+            /// Numbers of pages, i32: the tables of all sequences.
+            tables,
+            keys,
+            values,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            qkv,
+            stride,
+            /// `[rows, heads * width]` of f32.
+            to,
+            /// The same in bfloat16, plus 1; or 0.
+            narrow,
+            heads,
+            kv_heads,
+            width,
+            /// Latest keys that a row sees, or 0: all.
+            window,
+            /// How many entries there are, and where.
+            entries,
+            entries_at,
+            /// Queries of a row that are taken together.
+            share,
+        }
+    }
+}
+
+/// Rows of a work item of [`Append`].
+const TOGETHER: usize = 16;
+
+impl Steps<'_> {
+    /// Norms queries and keys, of families that do.
+    pub(super) fn head_norm(&mut self, layer: usize) {
+        let config = self.config;
+        let weight = |name| {
+            let name = format!("model.layers.{layer}.self_attn.{name}.weight");
+            [(name, config.head_dim)]
+        };
+        let [queries, keys] = ["q_norm", "k_norm"].map(|name| self.vector(&weight(name)));
+        let qkv = self.workspace.qkv;
+        let memory = self.memory.clone();
+        let call = HeadNorm {
+            queries: &queries,
+            keys: &keys,
+            memory: &memory,
+            qkv: qkv.at.into(),
+            stride: qkv.stride.into(),
+            heads: config.num_attention_heads.into(),
+            kv_heads: config.num_key_value_heads.into(),
+            width: config.head_dim.into(),
+            epsilon: (self.epsilon().to_bits() as usize).into(),
+        };
+        let rows = self.rows.clone();
+        self.update(|b| call.call(b, "head_norm", &rows));
+    }
+
+    /// Rotates the queries and keys of all rows, and adds their keys and values to the cache; then the
+    /// queries attend, as products with weights of `format` take what they mix.
+    pub(super) fn attend(&mut self, layer: usize, format: Format) {
+        let config = self.config;
+        let [keys, values] = self.pages(layer);
+        let places = self.workspace.clone();
+        let qkv = places.qkv;
+        let memory = self.memory.clone();
+        let [heads, kv_heads, width] =
+            [config.num_attention_heads, config.num_key_value_heads, config.head_dim];
+        let rows = self.rows.clone();
+        let call = Append {
+            memory: &memory,
+            keys: &keys,
+            values: &values,
+            rows: rows.clone(),
+            qkv: qkv.at.into(),
+            stride: qkv.stride.into(),
+            heads: heads.into(),
+            kv_heads: kv_heads.into(),
+            width: width.into(),
+            cos: places.cos.at.into(),
+            sin: places.sin.at.into(),
+            slots: places.slots.at.into(),
+        };
+        let items = self.b.index_ceil_div(&rows, TOGETHER);
+        let symbol = |what: &str| format!("{what}_{}", self.tiles.kv_cache().as_str());
+        let (append, attend) = (symbol("append"), symbol("attend"));
+        let updated = call.call(&mut self.b, &append, &items);
+        let [memory, keys, values] = &updated[..] else { unreachable!("three are updated") };
+
+        let tables = self.tables();
+        let narrow = if format == Format::Bf16Rounded { places.mixed[1].at + 1 } else { 0 };
+        let call = Attend {
+            tables: &tables,
+            keys,
+            values,
+            memory,
+            qkv: qkv.at.into(),
+            stride: qkv.stride.into(),
+            to: places.mixed[0].at.into(),
+            narrow: narrow.into(),
+            heads: heads.into(),
+            kv_heads: kv_heads.into(),
+            width: width.into(),
+            window: config.sliding_window[layer].unwrap_or(0).into(),
+            entries: self.entries.clone(),
+            entries_at: places.entries.at.into(),
+            share: self.share.clone(),
+        };
+        let items = self.attention_items.clone();
+        self.update(|b| call.call(b, &attend, &items));
+    }
+}
+
+#[cfg(feature = "iree")]
+pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
+    let norm = move |item: usize, of: HeadNorm<*mut u8, usize>| {
+        let row = of.memory.wrapping_add(of.qkv).cast::<f32>().wrapping_add(item * of.stride);
+        for head in 0..of.heads + of.kv_heads {
+            let x = row.wrapping_add(head * of.width);
+            let weight = if head < of.heads { of.queries } else { of.keys };
+            let norm = kernels::RmsNorm {
+                x,
+                weight: weight.cast(),
+                y: x,
+                columns: of.width,
+                epsilon: f32::from_bits(of.epsilon as u32),
+            };
+            // SAFETY: the graph has a place for all rows of a step, with these heads, and a weight
+            // for each column of one; an item has its row to itself; `isa` is here.
+            unsafe { kernels::rms_norm(isa, &norm) };
+        }
+    };
+    all = all.with("head_norm", HeadNorm::kernel(norm));
+    for (name, format) in KvFormat::ALL {
+        all = all
+            .with(format!("append_{name}"), append(isa, format))
+            .with(format!("attend_{name}"), attend(isa, format));
+    }
+    all
+}
+
+#[cfg(feature = "iree")]
+fn append(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
+    Append::kernel(move |item: usize, of: Append<*mut u8, usize>| {
+        let at = |place: usize| of.memory.wrapping_add(place);
+        let page_bytes = of.kv_heads * of.width * kernels::KV_BLOCK * format.bytes();
+        for row in item * TOGETHER..of.rows.min((item + 1) * TOGETHER) {
+            // SAFETY: the host has written a slot of the cache for each row of the step, no two the
+            // same and none that another sequence reads; the graph has the other places; `isa` is
+            // here.
+            unsafe {
+                let slot = *at(of.slots).cast::<i32>().add(row) as usize;
+                let page = slot / kernels::KV_BLOCK * page_bytes;
+                let angle = |place: usize| at(place).cast::<f32>().add(row * of.width / 2);
+                kernels::rotate_append(
+                    isa,
+                    &kernels::RotateAppend {
+                        row: at(of.qkv).cast::<f32>().add(row * of.stride),
+                        cos: angle(of.cos),
+                        sin: angle(of.sin),
+                        heads: of.heads,
+                        kv_heads: of.kv_heads,
+                        width: of.width,
+                        keys: of.keys.add(page),
+                        values: of.values.add(page),
+                        slot: slot % kernels::KV_BLOCK,
+                        format,
+                    },
+                );
+            }
+        }
+    })
+}
+
+#[cfg(feature = "iree")]
+fn attend(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
+    let kernel = kernels::attention_for(format, isa);
+    Attend::kernel(move |item: usize, of: Attend<*mut u8, usize>| {
+        let at = |place: usize| of.memory.wrapping_add(place);
+        let group = of.heads / of.kv_heads;
+        let shares = group.div_ceil(of.share);
+        // Consecutive items share keys and values, if their rows are of one sequence.
+        let (entry, item) = (item % of.entries, item / of.entries);
+        let (member, kv_head) = (item % shares * of.share, item / shares);
+        let group = of.share.min(group - member);
+        // SAFETY: the host has written the entries, whose rows are some of the step's, and tables that
+        // name a page for every 64 tokens up to those; the graph has places for all rows, and no two
+        // work items write the same queries of a row; the kernel is for this CPU.
+        unsafe {
+            let entry = at(of.entries_at).cast::<i32>().add(entry * ENTRY);
+            let [row, rows, start, table] =
+                [0, 1, 2, 3].map(|i| usize::try_from(*entry.add(i)).unwrap_or(0));
+            let query = (kv_head * (of.heads / of.kv_heads) + member) * of.width;
+            let head = kv_head * of.width * kernels::KV_BLOCK * format.bytes();
+            let columns = of.heads * of.width;
+            let to = row * columns + query;
+            let output = at(of.to).cast::<f32>().add(to);
+            kernel(&kernels::Attention {
+                queries: at(of.qkv).cast::<f32>().add(row * of.stride + query),
+                query_stride: of.stride,
+                keys: of.keys.add(head),
+                values: of.values.add(head),
+                page_stride: of.kv_heads * of.width * kernels::KV_BLOCK,
+                pages: of.tables.cast::<i32>().add(table),
+                output,
+                output_stride: columns,
+                rows,
+                used: rows,
+                start,
+                window: of.window,
+                group,
+                width: of.width,
+            });
+            if of.narrow > 0 {
+                let narrow = at(of.narrow - 1).cast::<u16>().add(to);
+                for row in 0..rows {
+                    let (from, to) = (output.add(row * columns), narrow.add(row * columns));
+                    kernels::round_to_bf16(isa, from, to, group * of.width);
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,143 @@
+//! Rows of the embedding table.
+
+use kernels::LANES;
+
+use super::abi::kernel_abi;
+use super::step::Steps;
+use crate::emit::{Format, Layout};
+
+kernel_abi! {
+    /// A work item looks up one row.
+    Rows {
+        reads {
+            table,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            /// `[rows]` of i32: which rows of the table.
+            tokens,
+            /// `[rows, stride]` of f32.
+            to,
+            stride,
+            /// Of the table.
+            rows,
+            columns,
+        }
+    }
+}
+
+kernel_abi! {
+    /// As [`Rows`], of blocks that are compressed.
+    CompressedRows {
+        reads {
+            table,
+            /// Where each block begins, bytes, u64.
+            offsets,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            tokens,
+            to,
+            stride,
+            rows,
+            columns,
+        }
+    }
+}
+
+impl Steps<'_> {
+    /// Looks up the embeddings of all rows.
+    pub(super) fn embed(&mut self) {
+        let (rows, columns) = (self.config.vocab_size, self.config.hidden_size);
+        let parts = [("model.embed_tokens.weight".to_owned(), rows)];
+        // A tied table is packed for the output projection; its rows are taken from there.
+        let format = self.format_of(&parts);
+        let packed = self.config.tie_word_embeddings || format.is_quantised();
+        let layout = if packed { Layout::Packed { lanes: LANES } } else { Layout::Rows };
+        let table = self.matrix(&parts, columns, layout);
+        let (tokens, to) = (self.workspace.tokens, self.workspace.x);
+        let items = self.rows.clone();
+        let memory = self.memory.clone();
+        let name = table.format.as_str();
+        let [weights, beside] = &table.planes[..] else {
+            let symbol = if packed { format!("rows_{name}") } else { format!("stored_rows_{name}") };
+            let call = Rows {
+                table: &table.planes[0],
+                memory: &memory,
+                tokens: tokens.at.into(),
+                to: to.at.into(),
+                stride: to.stride.into(),
+                rows: rows.into(),
+                columns: columns.into(),
+            };
+            return self.update(|b| call.call(b, &symbol, &items));
+        };
+        let call = CompressedRows {
+            table: weights,
+            offsets: beside,
+            memory: &memory,
+            tokens: tokens.at.into(),
+            to: to.at.into(),
+            stride: to.stride.into(),
+            rows: rows.into(),
+            columns: columns.into(),
+        };
+        self.update(|b| call.call(b, &format!("compressed_rows_{name}"), &items));
+    }
+}
+
+#[cfg(feature = "iree")]
+pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
+    /// The row of the table, and where it goes.
+    fn place(item: usize, of: &Rows<*mut u8, usize>) -> (usize, *mut f32) {
+        let at = |place: usize| of.memory.wrapping_add(place);
+        // SAFETY: the graph has a token for each row of a step.
+        let token = unsafe { *at(of.tokens).cast::<i32>().add(item) };
+        let row = usize::try_from(token).unwrap_or(0).min(of.rows - 1);
+        (row, at(of.to).cast::<f32>().wrapping_add(item * of.stride))
+    }
+    for format in Format::ALL {
+        let name = format.as_str();
+        let packed = move |item: usize, of: Rows<*mut u8, usize>| {
+            let (row, to) = place(item, &of);
+            // SAFETY: the graph passes a matrix of this format that has the row, and has a place for
+            // as many columns.
+            unsafe {
+                if format.is_quantised() {
+                    let bytes = format.block_bytes(of.columns);
+                    let block = of.table.add(row / LANES * bytes);
+                    let block = std::slice::from_raw_parts(block, bytes);
+                    let to = std::slice::from_raw_parts_mut(to, of.columns);
+                    kernels::quantise::unpack_row(format, block, row % LANES, to);
+                } else {
+                    kernels::packed_row(format, of.table, row, of.columns, to);
+                }
+            }
+        };
+        all = all.with(format!("rows_{name}"), Rows::kernel(packed));
+        if !format.is_quantised() {
+            let stored = move |item: usize, of: Rows<*mut u8, usize>| {
+                let (row, to) = place(item, &of);
+                // SAFETY: as above, of a matrix that lies row by row.
+                unsafe { kernels::stored_row(format, of.table, row, of.columns, to) };
+            };
+            all = all.with(format!("stored_rows_{name}"), Rows::kernel(stored));
+        }
+        if format.is_compressible(8) {
+            let compressed = move |item: usize, of: CompressedRows<*mut u8, usize>| {
+                let CompressedRows { table, offsets, memory, tokens, to, stride, rows, columns } = of;
+                let (row, to) =
+                    place(item, &Rows { table, memory, tokens, to, stride, rows, columns });
+                let of = kernels::Rows { weights: table, index: offsets.cast(), columns };
+                // SAFETY: as above, of a matrix that is compressed, and where its blocks begin.
+                unsafe { kernels::compressed_row(format, &of, row, to) };
+            };
+            all = all.with(format!("compressed_rows_{name}"), CompressedRows::kernel(compressed));
+        }
+    }
+    all
+}

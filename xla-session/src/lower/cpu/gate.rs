@@ -1,0 +1,73 @@
+//! The gate of an MLP.
+
+use super::abi::kernel_abi;
+use super::step::Steps;
+use crate::emit::Format;
+
+kernel_abi! {
+    /// A work item takes [`PART`] elements of a row.
+    Gate {
+        reads {}
+        updates {
+            memory,
+        }
+        numbers {
+            /// `[rows, stride]` of f32: gate, and up behind it.
+            from,
+            stride,
+            /// `[rows, columns]` of f32.
+            to,
+            /// The same in bfloat16, plus 1; or 0.
+            narrow,
+            columns,
+        }
+    }
+}
+
+/// Elements of a work item.
+const PART: usize = 2048;
+
+impl Steps<'_> {
+    /// Gates all rows, as products with weights of `format` take them.
+    pub(super) fn gate(&mut self, format: Format) {
+        let columns = self.config.intermediate_size;
+        let (from, to) = (self.workspace.gate_up, self.workspace.gated);
+        let memory = self.memory.clone();
+        let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
+        let call = Gate {
+            memory: &memory,
+            from: from.at.into(),
+            stride: from.stride.into(),
+            to: to[0].at.into(),
+            narrow: narrow.into(),
+            columns: columns.into(),
+        };
+        let rows = self.rows.clone();
+        let items = self.b.index_mul(&rows, columns.div_ceil(PART));
+        self.update(|b| call.call(b, "gate", &items));
+    }
+}
+
+#[cfg(feature = "iree")]
+pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
+    let run = move |item: usize, of: Gate<*mut u8, usize>| {
+        let parts = of.columns.div_ceil(PART);
+        let (row, first) = (item / parts, item % parts * PART);
+        let len = PART.min(of.columns - first);
+        let at = |place: usize| of.memory.wrapping_add(place);
+        // SAFETY: the graph has these places for all rows of a step, and no two work items write the
+        // same part of a row; `isa` is here.
+        unsafe {
+            let gate = at(of.from).cast::<f32>().add(row * of.stride + first);
+            let to = row * of.columns + first;
+            let y = at(of.to).cast::<f32>().add(to);
+            let of_part = kernels::SiluGate { gate, up: gate.add(of.columns), y, len };
+            kernels::silu_gate(isa, &of_part);
+            if of.narrow > 0 {
+                let narrow = at(of.narrow - 1).cast::<u16>().add(to);
+                kernels::round_to_bf16(isa, y, narrow, len);
+            }
+        }
+    };
+    all.with("gate", Gate::kernel(run))
+}

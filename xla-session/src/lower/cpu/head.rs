@@ -1,0 +1,313 @@
+//! The head: from the residual stream of some rows to their logits, or to the most likely token.
+
+use kernels::LANES;
+
+use super::abi::kernel_abi;
+use super::step::{Matrix, Steps};
+use super::workspace::Place;
+use crate::emit::builder::Index;
+use crate::emit::{Format, Layout, WeightSpec};
+
+kernel_abi! {
+    /// A work item finds the most likely token of a row.
+    Pick {
+        reads {}
+        updates {
+            memory,
+        }
+        numbers {
+            /// `[rows, stride]` of f32.
+            logits,
+            stride,
+            columns,
+            /// `[rows]` of i32.
+            to,
+        }
+    }
+}
+
+kernel_abi! {
+    /// A work item computes what of a run of blocks may be the most likely.
+    Candidates {
+        reads {
+            weights,
+            /// `[blocks, 16]` of f32: what a product with a row of the sketch can be off by.
+            errors,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            /// One row, as for `Product`.
+            x,
+            columns,
+            /// Rows of the matrix.
+            rows,
+            /// Blocks of a work item.
+            run,
+            /// `[blocks, 16]` of f32: products with the sketch.
+            sketched,
+            /// i32: the row whose product with the sketch is the largest.
+            best,
+            /// `[blocks, 16]` of f32.
+            to,
+        }
+    }
+}
+
+kernel_abi! {
+    /// As [`Candidates`], of blocks that are compressed.
+    CompressedCandidates {
+        reads {
+            weights,
+            /// Where each block begins, bytes, u64.
+            offsets,
+            errors,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            x,
+            columns,
+            rows,
+            run,
+            sketched,
+            best,
+            to,
+        }
+    }
+}
+
+impl Steps<'_> {
+    /// The logits of the wanted rows, and the most likely token of each.
+    pub(super) fn full_head(&mut self) {
+        let places = self.workspace.clone();
+        let output = self.output_matrix();
+        let rows = self.rows.clone();
+        self.norm_wanted(output.format);
+        self.product(&output, &rows, places.last, places.logits, None);
+        self.pick(places.logits, places.picked, &rows);
+    }
+
+    /// The most likely token of one wanted row, by a sketch of the output projection where there is
+    /// one: of the logits, those that cannot be the largest are `-inf` then.
+    pub(super) fn greedy_head(&mut self) {
+        let output = self.output_matrix();
+        let Some(spec) = self.sketch_of(&output) else { return self.full_head() };
+        let places = self.workspace.clone();
+        self.norm_wanted(output.format);
+        let planes = [self.weight(&spec, 0), self.weight(&spec, 1)];
+        let sketch = Matrix {
+            planes: vec![planes[0].clone()],
+            format: kernels::quantise::SKETCH,
+            ..output.clone()
+        };
+        let one = Index::from(1);
+        self.product(&sketch, &one, places.last, places.sketched, None);
+        self.pick(places.sketched, places.best, &one);
+
+        let x = if output.format == Format::Bf16Rounded { places.last[1] } else { places.last[0] };
+        let blocks = output.rows.div_ceil(LANES);
+        let run = self.tiles.run(blocks);
+        let numbers = [
+            x.at,
+            output.columns,
+            output.rows,
+            run,
+            places.sketched.at,
+            places.best.at,
+            places.logits.at,
+        ];
+        let [x, columns, rows, run_of, sketched, best, to] = numbers.map(Index::from);
+        let memory = self.memory.clone();
+        let items = blocks.div_ceil(run).into();
+        let name = output.format.as_str();
+        let errors = &planes[1];
+        match &output.planes[..] {
+            [weights, offsets] => {
+                let call = CompressedCandidates {
+                    weights,
+                    offsets,
+                    errors,
+                    memory: &memory,
+                    x,
+                    columns,
+                    rows,
+                    run: run_of,
+                    sketched,
+                    best,
+                    to,
+                };
+                let symbol = format!("compressed_candidates_{name}");
+                self.update(|b| call.call(b, &symbol, &items));
+            }
+            planes => {
+                let weights = &planes[0];
+                let memory = &memory;
+                let call = Candidates {
+                    weights,
+                    errors,
+                    memory,
+                    x,
+                    columns,
+                    rows,
+                    run: run_of,
+                    sketched,
+                    best,
+                    to,
+                };
+                self.update(|b| call.call(b, &format!("candidates_{name}"), &items));
+            }
+        }
+        self.pick(places.logits, places.picked, &one);
+    }
+
+    fn norm_wanted(&mut self, format: Format) {
+        let places = self.workspace.clone();
+        let rows = self.rows.clone();
+        self.norm(
+            "model.norm.weight",
+            &rows,
+            (places.x, Some(places.wanted)),
+            places.last,
+            format,
+        );
+    }
+
+    /// The most likely token of each of `rows` rows of logits.
+    fn pick(&mut self, logits: Place, to: Place, rows: &Index) {
+        let memory = self.memory.clone();
+        let call = Pick {
+            memory: &memory,
+            logits: logits.at.into(),
+            stride: logits.stride.into(),
+            columns: self.config.vocab_size.into(),
+            to: to.at.into(),
+        };
+        self.update(|b| call.call(b, "pick", rows));
+    }
+
+    /// The projection that gives the logits.
+    fn output_matrix(&mut self) -> Matrix {
+        let tied = self.config.tie_word_embeddings;
+        let module = if tied { "model.embed_tokens" } else { "lm_head" };
+        let parts = [(format!("{module}.weight"), self.config.vocab_size)];
+        self.matrix(&parts, self.config.hidden_size, Layout::Packed { lanes: LANES })
+    }
+
+    /// The sketch beside the output projection; none where it would cost more than it gains.
+    fn sketch_of(&self, output: &Matrix) -> Option<WeightSpec> {
+        let sketched = self.tiles.sketches(output.format, output.rows * output.columns);
+        sketched.then(|| WeightSpec {
+            parts: output.parts.clone(),
+            columns: output.columns,
+            format: output.format.stored(),
+            layout: Layout::Sketch { lanes: LANES },
+        })
+    }
+}
+
+#[cfg(feature = "iree")]
+pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
+    let pick = move |item: usize, of: Pick<*mut u8, usize>| {
+        let at = |place: usize| of.memory.wrapping_add(place);
+        // SAFETY: the graph has these places for all wanted rows; `isa` is here.
+        unsafe {
+            let logits = at(of.logits).cast::<f32>().add(item * of.stride);
+            *at(of.to).cast::<i32>().add(item) = kernels::argmax(isa, logits, of.columns);
+        }
+    };
+    all = all.with("pick", Pick::kernel(pick));
+    for format in Format::ALL {
+        if format.is_quantised() {
+            continue;
+        }
+        let name = format.as_str();
+        let kernel = kernels::product(format);
+        let plain = move |item: usize, of: Candidates<*mut u8, usize>| {
+            // SAFETY: as `candidates` wants it.
+            unsafe { candidates(kernel, format, item, &of, std::ptr::null()) };
+        };
+        all = all.with(format!("candidates_{name}"), Candidates::kernel(plain));
+        if format.is_compressible(8) {
+            let kernel = kernels::compressed_product(format);
+            let compressed = move |item: usize, of: CompressedCandidates<*mut u8, usize>| {
+                let CompressedCandidates {
+                    weights,
+                    offsets,
+                    errors,
+                    memory,
+                    x,
+                    columns,
+                    rows,
+                    run,
+                    sketched,
+                    best,
+                    to,
+                } = of;
+                let of = Candidates {
+                    weights,
+                    errors,
+                    memory,
+                    x,
+                    columns,
+                    rows,
+                    run,
+                    sketched,
+                    best,
+                    to,
+                };
+                // SAFETY: as `candidates` wants it; the offsets say where blocks begin.
+                unsafe { candidates(kernel, format, item, &of, offsets.cast()) };
+            };
+            let symbol = format!("compressed_candidates_{name}");
+            all = all.with(symbol, CompressedCandidates::kernel(compressed));
+        }
+    }
+    all
+}
+
+/// What of an item's blocks may be the most likely.
+///
+/// # Safety
+///
+/// The graph passes a matrix of this format, whose blocks begin at `index` if it is compressed, and the
+/// errors of its sketch; it has the places of one row, in which the earlier calls have left their
+/// results; no two work items have the same blocks; the kernel is for this CPU.
+#[cfg(feature = "iree")]
+unsafe fn candidates(
+    kernel: kernels::Kernel,
+    format: Format,
+    item: usize,
+    of: &Candidates<*mut u8, usize>,
+    index: *const u64,
+) {
+    let at = |place: usize| of.memory.wrapping_add(place);
+    let blocks = of.rows.div_ceil(LANES);
+    // SAFETY: the caller's promise. It says no row where a result is not a number: then none is left
+    // out.
+    unsafe {
+        let best = *at(of.best).cast::<i32>();
+        let best = usize::try_from(best).ok().filter(|&best| best < of.rows);
+        let product = kernels::Product {
+            weights: of.weights,
+            index,
+            x: at(of.x),
+            y: at(of.to).cast(),
+            rows: 1,
+            used: 1,
+            columns: of.columns,
+            blocks,
+            stride: blocks * LANES,
+        };
+        let of = kernels::Candidates {
+            product,
+            run: item * of.run..blocks.min((item + 1) * of.run),
+            sketched: at(of.sketched).cast(),
+            errors: of.errors.cast(),
+            best,
+        };
+        kernels::candidates(kernel, format, &of);
+    }
+}

@@ -1,0 +1,256 @@
+//! Products of rows with packed weights.
+
+use kernels::LANES;
+
+use super::abi::kernel_abi;
+use super::step::{Matrix, Steps};
+use super::workspace::Place;
+use crate::emit::builder::Index;
+use crate::emit::{Format, Layout, Linear};
+
+kernel_abi! {
+    /// A work item multiplies all rows with a run of blocks.
+    Product {
+        reads {
+            weights,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            rows,
+            /// `[rows, columns]` of f32, or of bfloat16 for [`Format::Bf16Rounded`].
+            x,
+            /// `[rows, stride]` of f32.
+            y,
+            stride,
+            columns,
+            /// Of the matrix.
+            blocks,
+            /// Blocks of a work item.
+            run,
+            /// What results are added to as well, as `y`, plus 1; or 0.
+            add,
+        }
+    }
+}
+
+kernel_abi! {
+    /// As [`Product`], of blocks that are compressed.
+    CompressedProduct {
+        reads {
+            weights,
+            /// Where each block begins, bytes, u64.
+            offsets,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            rows,
+            x,
+            y,
+            stride,
+            columns,
+            blocks,
+            run,
+            add,
+        }
+    }
+}
+
+kernel_abi! {
+    /// A work item adds a vector to one row.
+    Bias {
+        reads {
+            /// `[columns]` of f32.
+            bias,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            /// `[rows, stride]` of f32.
+            to,
+            stride,
+            columns,
+        }
+    }
+}
+
+impl Steps<'_> {
+    /// Multiplies `rows` rows at `x` with `matrix`, to `y`, and adds that to `add`.
+    pub(super) fn product(
+        &mut self,
+        matrix: &Matrix,
+        rows: &Index,
+        x: [Place; 2],
+        y: Place,
+        add: Option<Place>,
+    ) {
+        let x = if matrix.format == Format::Bf16Rounded { x[1] } else { x[0] };
+        let blocks = matrix.rows.div_ceil(LANES);
+        let run = self.tiles.run(blocks);
+        debug_assert!(y.stride >= blocks * LANES && add.is_none_or(|add| add.stride == y.stride));
+        let add = add.map_or(0, |add| add.at + 1);
+        let numbers = [x.at, y.at, y.stride, matrix.columns, blocks, run, add];
+        let [x, y, stride, columns, blocks_of, run_of, add] = numbers.map(Index::from);
+        let (rows, blocks_of) = (rows.clone(), blocks_of);
+        let items = blocks.div_ceil(run).into();
+        let memory = self.memory.clone();
+        let name = matrix.format.as_str();
+        let [weights, offsets] = &matrix.planes[..] else {
+            let call = Product {
+                weights: &matrix.planes[0],
+                memory: &memory,
+                rows,
+                x,
+                y,
+                stride,
+                columns,
+                blocks: blocks_of,
+                run: run_of,
+                add,
+            };
+            return self.update(|b| call.call(b, &format!("product_{name}"), &items));
+        };
+        let call = CompressedProduct {
+            weights,
+            offsets,
+            memory: &memory,
+            rows,
+            x,
+            y,
+            stride,
+            columns,
+            blocks: blocks_of,
+            run: run_of,
+            add,
+        };
+        self.update(|b| call.call(b, &format!("compressed_product_{name}"), &items));
+    }
+
+    /// Projections that read the same rows, in one pass over them: their outputs lie side by side in
+    /// `y`. They are added to `add`, biases too.
+    pub(super) fn linears(
+        &mut self,
+        group: &[Linear],
+        columns: usize,
+        x: [Place; 2],
+        y: Place,
+        add: Option<Place>,
+    ) {
+        let parts: Vec<_> = group.iter().map(|linear| (linear.weight(), linear.rows)).collect();
+        let matrix = self.matrix(&parts, columns, Layout::Packed { lanes: LANES });
+        let rows = self.rows.clone();
+        self.product(&matrix, &rows, x, y, add);
+        if group.iter().all(|linear| linear.bias) {
+            let parts: Vec<_> = group
+                .iter()
+                .map(|linear| (format!("{}.bias", linear.module), linear.rows))
+                .collect();
+            let bias = self.vector(&parts);
+            let memory = self.memory.clone();
+            let to = add.unwrap_or(y);
+            let call = Bias {
+                bias: &bias,
+                memory: &memory,
+                to: to.at.into(),
+                stride: to.stride.into(),
+                columns: matrix.rows.into(),
+            };
+            self.update(|b| call.call(b, "bias", &rows));
+        }
+    }
+}
+
+#[cfg(feature = "iree")]
+pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
+    /// One work item of a product with the blocks that begin at `weights`, or at `index`.
+    ///
+    /// # Safety
+    ///
+    /// The graph passes a matrix of the kernel's format, and places for all rows of a step; no two
+    /// work items have the same blocks; the kernel is for this CPU.
+    unsafe fn run(
+        kernel: kernels::Kernel,
+        of: &Product<*mut u8, usize>,
+        (weights, index): (*const u8, *const u64),
+        first: usize,
+    ) {
+        let at = |place: usize| of.memory.wrapping_add(place);
+        let blocks = of.run.min(of.blocks - first);
+        let y = at(of.y).cast::<f32>().wrapping_add(first * LANES);
+        let product = kernels::Product {
+            weights,
+            index,
+            x: at(of.x),
+            y,
+            rows: of.rows,
+            used: of.rows,
+            columns: of.columns,
+            blocks,
+            stride: of.stride,
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            kernel(&product);
+            if of.add > 0 {
+                let sum = at(of.add - 1).cast::<f32>().wrapping_add(first * LANES);
+                for row in 0..of.rows {
+                    let (y, sum) = (y.add(row * of.stride), sum.add(row * of.stride));
+                    for i in 0..blocks * LANES {
+                        *sum.add(i) += *y.add(i);
+                    }
+                }
+            }
+        }
+    }
+    for format in Format::ALL {
+        let name = format.as_str();
+        let kernel = kernels::product(format);
+        let plain = move |item: usize, of: Product<*mut u8, usize>| {
+            let first = item * of.run;
+            let weights = of.weights.wrapping_add(first * format.block_bytes(of.columns));
+            // SAFETY: as `run` wants it.
+            unsafe { run(kernel, &of, (weights, std::ptr::null()), first) };
+        };
+        all = all.with(format!("product_{name}"), Product::kernel(plain));
+        if format.is_compressible(8) {
+            let kernel = kernels::compressed_product(format);
+            let compressed = move |item: usize, of: CompressedProduct<*mut u8, usize>| {
+                let CompressedProduct {
+                    weights,
+                    offsets,
+                    memory,
+                    rows,
+                    x,
+                    y,
+                    stride,
+                    columns,
+                    blocks,
+                    run: each,
+                    add,
+                } = of;
+                let of =
+                    Product { weights, memory, rows, x, y, stride, columns, blocks, run: each, add };
+                let first = item * each;
+                let index = offsets.cast::<u64>().wrapping_add(first);
+                // SAFETY: as `run` wants it; blocks of the matrix begin where the offsets say.
+                unsafe { run(kernel, &of, (weights, index), first) };
+            };
+            let symbol = format!("compressed_product_{name}");
+            all = all.with(symbol, CompressedProduct::kernel(compressed));
+        }
+    }
+    let bias = |item: usize, of: Bias<*mut u8, usize>| {
+        let to = of.memory.wrapping_add(of.to).cast::<f32>().wrapping_add(item * of.stride);
+        // SAFETY: the graph has a place for all rows of a step, and a bias for each column.
+        unsafe {
+            for i in 0..of.columns {
+                *to.add(i) += *of.bias.cast::<f32>().add(i);
+            }
+        }
+    };
+    all.with("bias", Bias::kernel(bias))
+}

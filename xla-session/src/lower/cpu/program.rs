@@ -1,0 +1,159 @@
+//! What a model's graph is: its text, and where each argument of its functions comes from.
+
+use std::fmt::Write as _;
+
+use checkpoint::config::ModelConfig;
+
+use super::step::Steps;
+use super::workspace::Workspace;
+use crate::emit::builder::DYNAMIC;
+use crate::emit::{CpuTiles, WeightFormats, WeightSpec};
+
+/// A module: [`BODY`](Self::BODY), [`HEAD`](Self::HEAD) and [`GREEDY`](Self::GREEDY).
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The MLIR module, `@model`.
+    pub text: String,
+    /// Its functions.
+    pub functions: [Function; 3],
+    /// Where they keep what they leave to each other.
+    pub workspace: Workspace,
+}
+
+/// A function. It takes buffers of bytes and i32 numbers, then a fence to wait for and one to reach.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// Its name.
+    pub name: &'static str,
+    /// Its arguments, in order.
+    pub arguments: Vec<Argument>,
+}
+
+/// One argument of a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Argument {
+    /// Where its value comes from.
+    pub source: Source,
+    /// Bytes of it; [`DYNAMIC`] where any number will do.
+    pub bytes: usize,
+}
+
+/// Where an argument's value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The [`Workspace`].
+    Workspace,
+    /// Numbers of pages, i32: the tables of all sequences of the step, one behind the other.
+    Tables,
+    /// The pages of a layer's keys.
+    Keys(usize),
+    /// The pages of a layer's values.
+    Values(usize),
+    /// A plane of a weight.
+    Weight(WeightSpec, usize),
+    /// A number of each call.
+    Number(Number),
+}
+
+/// What a call is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Number {
+    /// Rows of the step; of the head the wanted ones.
+    Rows,
+    /// Entries that attention is cut into.
+    Entries,
+    /// Work items of attention.
+    AttentionItems,
+    /// Queries of a row that share a key head and are taken together.
+    Share,
+}
+
+impl Program {
+    /// From tokens to the residual stream behind the last layer.
+    pub const BODY: usize = 0;
+    /// From wanted rows of that to all their logits and most likely tokens.
+    pub const HEAD: usize = 1;
+    /// From one wanted row to the most likely token.
+    pub const GREEDY: usize = 2;
+
+    /// Every weight that some function takes, once.
+    pub fn weights(&self) -> Vec<WeightSpec> {
+        let mut specs = Vec::new();
+        for argument in self.functions.iter().flat_map(|function| &function.arguments) {
+            if let Source::Weight(spec, _) = &argument.source
+                && !specs.contains(spec)
+            {
+                specs.push(spec.clone());
+            }
+        }
+        specs
+    }
+}
+
+/// Emits a model for steps of at most `rows` rows, of which the head takes at most `head_rows` at a
+/// time.
+pub fn program(
+    config: &ModelConfig,
+    formats: &WeightFormats,
+    tiles: &CpuTiles,
+    rows: usize,
+    head_rows: usize,
+) -> Program {
+    let workspace = Workspace::new(config, rows, head_rows);
+    let mut text = "module @model {\n".to_owned();
+    let write: [(&'static str, fn(&mut Steps<'_>)); 3] = [
+        ("body", Steps::body),
+        ("head", Steps::full_head),
+        ("greedy", Steps::greedy_head),
+    ];
+    let functions = write.map(|(name, write)| {
+        let mut steps = Steps::new(config, formats, tiles, &workspace);
+        write(&mut steps);
+        text += &function(name, &steps);
+        Function { name, arguments: steps.arguments }
+    });
+    text += "}\n";
+    Program { text, functions, workspace }
+}
+
+/// The function around calls that were written: buffer views in, and the workspace out.
+///
+/// That is written out instead of left to IREE: it would add a wrapper for tensors, into which a
+/// function that calls kernels is not inlined, and copy every argument.
+fn function(name: &str, steps: &Steps<'_>) -> String {
+    const VIEW: &str = "!hal.buffer_view";
+    let (mut arguments, mut imports) = (Vec::new(), String::new());
+    for (at, Argument { source, bytes }) in steps.arguments.iter().enumerate() {
+        if let Source::Number(_) = source {
+            arguments.push(format!("%number{at}: i32"));
+            continue;
+        }
+        arguments.push(format!("%view{at}: {VIEW}"));
+        let (mut dim, mut extent) = (bytes.to_string(), String::new());
+        if *bytes == DYNAMIC {
+            dim = "?".into();
+            extent = format!("{{%extent{at}}}");
+            let _ = writeln!(
+                imports,
+                "    %extent{at} = hal.buffer_view.dim<%view{at} : {VIEW}>[0] : index"
+            );
+        }
+        let _ = writeln!(
+            imports,
+            "    %memory{at} = hal.tensor.import wait(%wait) => %view{at} : {VIEW} -> \
+             tensor<{dim}xi8>{extent}"
+        );
+    }
+    let (memory, ty) = (&steps.memory.name, &steps.memory.ty);
+    format!(
+        "  util.func public @{name}({}, %wait: !hal.fence, %signal: !hal.fence) -> {VIEW} attributes \
+         {{iree.abi.stub, iree.reflection = {{iree.abi.model = \"coarse-fences\"}}}} {{
+{imports}{}    %ready = hal.tensor.barrier join({memory} : {ty}) => %signal : !hal.fence
+    %result = hal.tensor.export %ready : {ty} -> {VIEW}
+    util.return %result : {VIEW}
+  }}
+",
+        arguments.join(", "),
+        steps.b.text(),
+    )
+}

@@ -1,0 +1,190 @@
+//! The functions of a model while they are written: the decoder over the rows of a step, and the head.
+
+use checkpoint::config::ModelConfig;
+
+use super::program::{Argument, Number, Source};
+use super::workspace::Workspace;
+use crate::emit::builder::{Builder, DYNAMIC, ElementType, Index, TensorType, Value};
+use crate::emit::{CpuTiles, Format, Layout, Linear, WeightFormats, WeightSpec};
+
+/// A function of a step.
+pub(super) struct Steps<'a> {
+    pub config: &'a ModelConfig,
+    formats: &'a WeightFormats,
+    pub tiles: &'a CpuTiles,
+    pub workspace: &'a Workspace,
+    pub b: Builder,
+    pub arguments: Vec<Argument>,
+    /// The workspace, as it is now.
+    pub memory: Value,
+    /// Rows of the step, or rows that are wanted.
+    pub rows: Index,
+    /// Entries of attention, work items of it, and queries of a row that it takes together.
+    pub entries: Index,
+    pub attention_items: Index,
+    pub share: Index,
+}
+
+/// A weight matrix of the graph.
+#[derive(Clone)]
+pub(super) struct Matrix {
+    /// The weights, and where their blocks begin if they are compressed.
+    pub planes: Vec<Value>,
+    pub parts: Vec<(String, usize)>,
+    /// How it is stored, and what meets it.
+    pub format: Format,
+    pub rows: usize,
+    pub columns: usize,
+}
+
+impl<'a> Steps<'a> {
+    pub fn new(
+        config: &'a ModelConfig,
+        formats: &'a WeightFormats,
+        tiles: &'a CpuTiles,
+        workspace: &'a Workspace,
+    ) -> Self {
+        let memory = Value { name: String::new(), ty: TensorType::new(&[], ElementType::I8) };
+        let mut steps = Self {
+            config,
+            formats,
+            tiles,
+            workspace,
+            b: Builder::default(),
+            arguments: Vec::new(),
+            memory,
+            rows: 1.into(),
+            entries: 1.into(),
+            attention_items: 1.into(),
+            share: 1.into(),
+        };
+        steps.memory = steps.argument(Source::Workspace, workspace.bytes);
+        steps.rows = steps.number(Number::Rows);
+        steps
+    }
+
+    /// The decoder: from the tokens of a step to the residual stream behind the last layer.
+    pub fn body(&mut self) {
+        let config = self.config;
+        let places = self.workspace.clone();
+        self.entries = self.number(Number::Entries);
+        self.attention_items = self.number(Number::AttentionItems);
+        self.share = self.number(Number::Share);
+        let rows = self.rows.clone();
+        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
+        let (width, hidden, wide) =
+            (config.head_dim, config.hidden_size, config.intermediate_size);
+        self.embed();
+        for layer in 0..config.num_hidden_layers {
+            let prefix = format!("model.layers.{layer}");
+            let attention = |name: &str, rows, bias| {
+                Linear::new(format!("{prefix}.self_attn.{name}"), rows, bias)
+            };
+            let mlp = |name: &str, rows| {
+                Linear::new(format!("{prefix}.mlp.{name}"), rows, config.mlp_bias)
+            };
+            let qkv = [
+                attention("q_proj", heads * width, config.qkv_bias),
+                attention("k_proj", kv_heads * width, config.qkv_bias),
+                attention("v_proj", kv_heads * width, config.qkv_bias),
+            ];
+            let output = [attention("o_proj", hidden, config.o_bias)];
+            let gate_up = [mlp("gate_proj", wide), mlp("up_proj", wide)];
+            let down = [mlp("down_proj", hidden)];
+
+            let norm = |name: &str| format!("{prefix}.{name}.weight");
+            let format = self.format_of_group(&qkv);
+            let x = (places.x, None);
+            self.norm(&norm("input_layernorm"), &rows, x, places.normed, format);
+            self.linears(&qkv, hidden, places.normed, places.qkv, None);
+            if config.qk_norm {
+                self.head_norm(layer);
+            }
+            let format = self.format_of_group(&output);
+            self.attend(layer, format);
+            self.linears(&output, heads * width, places.mixed, places.sum, Some(places.x));
+
+            let format = self.format_of_group(&gate_up);
+            self.norm(&norm("post_attention_layernorm"), &rows, x, places.normed, format);
+            self.linears(&gate_up, hidden, places.normed, places.gate_up, None);
+            let format = self.format_of_group(&down);
+            self.gate(format);
+            self.linears(&down, wide, places.gated, places.sum, Some(places.x));
+        }
+    }
+
+    /// The format of a matrix that joins `parts`.
+    pub fn format_of(&self, parts: &[(String, usize)]) -> Format {
+        self.formats.of(parts.iter().map(|(name, _)| name.as_str()))
+    }
+
+    fn format_of_group(&self, group: &[Linear]) -> Format {
+        let parts: Vec<_> = group.iter().map(|linear| (linear.weight(), linear.rows)).collect();
+        self.format_of(&parts)
+    }
+
+    /// A weight matrix joined from `parts`, each `[rows, columns]`; packed floats are compressed where
+    /// that is possible.
+    pub fn matrix(&mut self, parts: &[(String, usize)], columns: usize, layout: Layout) -> Matrix {
+        let format = self.format_of(parts);
+        let layout = match layout {
+            Layout::Packed { lanes }
+                if self.tiles.compressed() && format.is_compressible(columns) =>
+            {
+                Layout::Compressed { lanes }
+            }
+            other => other,
+        };
+        let parts = parts.to_vec();
+        let spec = WeightSpec { parts: parts.clone(), columns, format: format.stored(), layout };
+        let planes = (0..spec.planes().len()).map(|plane| self.weight(&spec, plane)).collect();
+        Matrix { planes, parts, format, rows: spec.rows(), columns }
+    }
+
+    /// Vectors one behind the other, widened to f32 on upload: norms and biases are small.
+    pub fn vector(&mut self, parts: &[(String, usize)]) -> Value {
+        let spec = WeightSpec {
+            parts: parts.to_vec(),
+            columns: 0,
+            format: Format::F32,
+            layout: Layout::Rows,
+        };
+        self.weight(&spec, 0)
+    }
+
+    /// A plane of a weight.
+    pub fn weight(&mut self, spec: &WeightSpec, plane: usize) -> Value {
+        let ty = &spec.planes()[plane];
+        let bytes = if ty.dims.contains(&DYNAMIC) { DYNAMIC } else { ty.bytes() };
+        self.argument(Source::Weight(spec.clone(), plane), bytes)
+    }
+
+    /// The pages of a layer's keys and values.
+    pub fn pages(&mut self, layer: usize) -> [Value; 2] {
+        [Source::Keys(layer), Source::Values(layer)].map(|source| self.argument(source, DYNAMIC))
+    }
+
+    /// The tables of pages.
+    pub fn tables(&mut self) -> Value {
+        self.argument(Source::Tables, DYNAMIC)
+    }
+
+    /// The memory that `source` says, added at first use.
+    fn argument(&mut self, source: Source, bytes: usize) -> Value {
+        let at = self.place(Argument { source, bytes });
+        Value { name: format!("%memory{at}"), ty: TensorType::new(&[bytes], ElementType::I8) }
+    }
+
+    fn number(&mut self, number: Number) -> Index {
+        let at = self.place(Argument { source: Source::Number(number), bytes: 4 });
+        self.b.index_cast(&format!("%number{at}"))
+    }
+
+    fn place(&mut self, argument: Argument) -> usize {
+        let found = self.arguments.iter().position(|it| it.source == argument.source);
+        found.unwrap_or_else(|| {
+            self.arguments.push(argument);
+            self.arguments.len() - 1
+        })
+    }
+}

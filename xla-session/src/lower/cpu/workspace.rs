@@ -1,0 +1,111 @@
+//! Where everything of a step lies that is neither a weight nor a key nor a value.
+
+use checkpoint::config::ModelConfig;
+use kernels::LANES;
+
+/// Numbers in the workspace: rows of so many elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The first byte.
+    pub at: usize,
+    /// Elements from one row to the next.
+    pub stride: usize,
+}
+
+/// The places of a model's step. The host writes the first ones before a step, and reads the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// Most rows of a step.
+    pub rows: usize,
+    /// Most rows that the head takes at a time.
+    pub head_rows: usize,
+
+    /// The token of each row, i32.
+    pub tokens: Place,
+    /// The slot of each row in the KV cache, i32: its page times 64, and its place there.
+    pub slots: Place,
+    /// Cosines of each row's position, `[rows, head_dim / 2]` of f32.
+    pub cos: Place,
+    /// Sines of it.
+    pub sin: Place,
+    /// What attention is cut into, [`ENTRY`] numbers of i32 each.
+    pub entries: Place,
+    /// The rows that the head is for, i32.
+    pub wanted: Place,
+
+    /// The residual stream, `[rows, hidden_size]`.
+    pub x: Place,
+    /// It normed, f32, and in bfloat16 where weights want that.
+    pub normed: [Place; 2],
+    /// Queries, keys and values.
+    pub qkv: Place,
+    /// What attention mixed, as `normed`.
+    pub mixed: [Place; 2],
+    /// What is added to the residual stream.
+    pub sum: Place,
+    /// Gate, and beside it up.
+    pub gate_up: Place,
+    /// What the gate left, as `normed`.
+    pub gated: [Place; 2],
+
+    /// Wanted rows normed, as `normed`.
+    pub last: [Place; 2],
+    /// Logits by a sketch, of one row.
+    pub sketched: Place,
+    /// The token that is most likely by these, i32.
+    pub best: Place,
+    /// Logits of the wanted rows, f32; a row is padded to whole blocks.
+    pub logits: Place,
+    /// Their most likely tokens, i32.
+    pub picked: Place,
+
+    /// Bytes in all.
+    pub bytes: usize,
+}
+
+/// Numbers of an entry of [`Workspace::entries`]: the first row, how many, the position of the first
+/// one, and where the sequence's table of pages begins.
+pub const ENTRY: usize = 4;
+
+/// Places begin at multiples of this, bytes.
+const ALIGNMENT: usize = 64;
+
+impl Workspace {
+    /// For steps of `config` with at most `rows` rows, of which the head takes at most `head_rows` at
+    /// a time.
+    pub fn new(config: &ModelConfig, rows: usize, head_rows: usize) -> Self {
+        let mut bytes = 0;
+        let mut place = |rows: usize, stride: usize, element: usize| {
+            let at = bytes;
+            bytes = (at + rows * stride * element).next_multiple_of(ALIGNMENT);
+            Place { at, stride }
+        };
+        let blocks = |columns: usize| columns.next_multiple_of(LANES);
+        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
+        let (width, hidden) = (config.head_dim, config.hidden_size);
+        let wide = config.intermediate_size;
+        Self {
+            rows,
+            head_rows,
+            tokens: place(rows, 1, 4),
+            slots: place(rows, 1, 4),
+            cos: place(rows, width / 2, 4),
+            sin: place(rows, width / 2, 4),
+            entries: place(rows, ENTRY, 4),
+            wanted: place(head_rows, 1, 4),
+            picked: place(head_rows, 1, 4),
+            best: place(1, 1, 4),
+            x: place(rows, blocks(hidden), 4),
+            normed: [place(rows, hidden, 4), place(rows, hidden, 2)],
+            qkv: place(rows, blocks((heads + 2 * kv_heads) * width), 4),
+            mixed: [place(rows, heads * width, 4), place(rows, heads * width, 2)],
+            sum: place(rows, blocks(hidden), 4),
+            gate_up: place(rows, blocks(2 * wide), 4),
+            gated: [place(rows, wide, 4), place(rows, wide, 2)],
+            last: [place(head_rows, hidden, 4), place(head_rows, hidden, 2)],
+            sketched: place(1, blocks(config.vocab_size), 4),
+            logits: place(head_rows, blocks(config.vocab_size), 4),
+            bytes,
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Lowerings: how a kind of device runs a model.
+
+pub mod cpu;

@@ -1,0 +1,333 @@
+//! Steps on CPUs.
+
+use checkpoint::config::{ModelConfig, RopeTables};
+use iree_rt::{Buffer, BufferView, Call, Device, ElementType, Memory, Module, Session, Value};
+use kernels::{KV_BLOCK, KvFormat};
+
+use super::iree;
+use super::weights::Weights;
+use crate::engine::{Batch, Entry, Executor, Loaded};
+use crate::lower::cpu::{Number, Place, Program, Source};
+use crate::pages::PageCopy;
+use crate::{Error, Profile, Result};
+
+/// A model on a CPU.
+pub(super) struct CpuModel {
+    pub device: Device,
+    pub config: ModelConfig,
+    pub program: Program,
+    pub module: Module,
+    pub weights: Weights,
+    pub kv: KvFormat,
+}
+
+impl CpuModel {
+    /// Bytes of a page of a layer's keys, and of its values.
+    fn half_page(&self) -> usize {
+        let config = &self.config;
+        config.num_key_value_heads * config.head_dim * KV_BLOCK * self.kv.bytes()
+    }
+}
+
+impl Loaded for CpuModel {
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn device(&self) -> String {
+        self.device.uri().to_owned()
+    }
+
+    fn most_rows(&self) -> usize {
+        self.program.workspace.rows
+    }
+
+    fn page_bytes(&self) -> usize {
+        2 * self.config.num_hidden_layers * self.half_page()
+    }
+
+    fn executor(&self, pages: usize) -> Result<Box<dyn Executor>> {
+        let bytes = pages * self.half_page();
+        let context = format!("making room for {pages} pages of the KV cache");
+        let layers = 0..self.config.num_hidden_layers;
+        let layer = |_| {
+            let half = || Buffer::allocate(&self.device, bytes).map_err(iree(context.as_str()));
+            Ok([half()?, half()?])
+        };
+        let cache = layers.map(layer).collect::<Result<Vec<_>>>()?;
+        let executor = CpuExecutor::new(self, cache);
+        Ok(Box::new(executor.map_err(iree("loading the compiled graph"))?))
+    }
+}
+
+/// A loaded program, its workspace and its pages.
+struct CpuExecutor {
+    device: Device,
+    session: Session,
+    config: ModelConfig,
+    functions: [Function; 3],
+    places: crate::lower::cpu::Workspace,
+    memory: Buffer,
+    /// `[entries]` of i32; grows.
+    tables: BufferView,
+    cache: Vec<[Buffer; 2]>,
+    half_page: usize,
+    kv: KvFormat,
+    /// Angles of all positions so far.
+    rope: RopeTables,
+    threads: usize,
+}
+
+/// A function with its weights and memory in place.
+struct Function {
+    call: Call,
+    /// Where it takes what calls differ in.
+    rows: usize,
+    attention: Option<Attention>,
+}
+
+/// Arguments of the function that attends.
+struct Attention {
+    tables: usize,
+    entries: usize,
+    items: usize,
+    share: usize,
+}
+
+/// Queries of one work item of attention, about: the keys and values of a block meet them all before the
+/// next ones push these out of the L1 cache.
+const QUERIES: usize = 64;
+
+impl CpuExecutor {
+    fn new(model: &CpuModel, cache: Vec<[Buffer; 2]>) -> iree_rt::Result<Self> {
+        let device = &model.device;
+        let session = Session::builder(device).module(model.module.clone()).build()?;
+        let places = model.program.workspace.clone();
+        let memory = Buffer::allocate_in(device, places.bytes, Memory::Host)?;
+        let bytes = |buffer: &Buffer| buffer.view(&[buffer.byte_len()], ElementType::I8);
+        let tables = table(device, 1024)?;
+        let load = |function: &crate::lower::cpu::Function| -> iree_rt::Result<Function> {
+            let name = format!("model.{}", function.name);
+            let mut call = session.prepare(&session.function(&name)?)?;
+            for (at, argument) in function.arguments.iter().enumerate() {
+                match &argument.source {
+                    Source::Workspace => call.set(at, bytes(&memory)?)?,
+                    Source::Keys(layer) => call.set(at, bytes(&cache[*layer][0])?)?,
+                    Source::Values(layer) => call.set(at, bytes(&cache[*layer][1])?)?,
+                    Source::Weight(spec, plane) => {
+                        call.set(at, bytes(&model.weights.plane(spec, *plane).buffer())?)?;
+                    }
+                    Source::Tables | Source::Number(_) => {}
+                }
+            }
+            let place = |source| function.arguments.iter().position(|it| it.source == source);
+            let number = |number| place(Source::Number(number));
+            let attention = match (
+                place(Source::Tables),
+                number(Number::Entries),
+                number(Number::AttentionItems),
+                number(Number::Share),
+            ) {
+                (Some(tables), Some(entries), Some(items), Some(share)) => {
+                    Some(Attention { tables, entries, items, share })
+                }
+                _ => None,
+            };
+            let rows = number(Number::Rows).ok_or_else(|| {
+                let message = format!("the function {name} does not say how many rows it takes");
+                iree_rt::Error::new(iree_rt::Code::Internal, message)
+            })?;
+            Ok(Function { call, rows, attention })
+        };
+        let [body, head, greedy] = &model.program.functions;
+        let functions = [load(body)?, load(head)?, load(greedy)?];
+        Ok(Self {
+            device: device.clone(),
+            session,
+            config: model.config.clone(),
+            functions,
+            places,
+            memory,
+            tables,
+            cache,
+            half_page: model.half_page(),
+            kv: model.kv,
+            rope: RopeTables { cos: Vec::new(), sin: Vec::new() },
+            threads: device.threads().unwrap_or(1),
+        })
+    }
+
+    fn write<T: bytemuck::NoUninit>(&mut self, place: Place, data: &[T]) -> iree_rt::Result<()> {
+        // SAFETY: no call is in flight: each is waited for.
+        unsafe { self.memory.write_unchecked(place.at, data) }
+    }
+
+    fn read<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
+        &self,
+        place: Place,
+        first: usize,
+        to: &mut [T],
+    ) -> iree_rt::Result<()> {
+        self.memory.read_into(place.at + first * size_of::<T>(), bytemuck::cast_slice_mut(to))
+    }
+
+    /// Runs function `which` for `rows` rows.
+    fn call(&mut self, which: usize, rows: usize) -> iree_rt::Result<()> {
+        let Function { call, rows: at, .. } = &mut self.functions[which];
+        call.set(*at, rows as i32)?;
+        call.invoke(&mut self.session)?;
+        call.clear_outputs()
+    }
+
+    /// Writes what the host knows of a step.
+    fn prepare(&mut self, batch: &Batch) -> iree_rt::Result<()> {
+        let end = batch.positions.iter().max().map_or(0, |last| last + 1);
+        let half = self.config.head_dim / 2;
+        let known = self.rope.cos.len() / half;
+        if end > known {
+            let more = self.config.rope_tables(known..end.next_multiple_of(1024));
+            self.rope.cos.extend(more.cos);
+            self.rope.sin.extend(more.sin);
+        }
+        let angles = |table: &[f32]| -> Vec<f32> {
+            let row = |&position: &usize| &table[position * half..][..half];
+            batch.positions.iter().flat_map(row).copied().collect()
+        };
+        let (cos, sin) = (angles(&self.rope.cos), angles(&self.rope.sin));
+        self.write(self.places.cos, &cos)?;
+        self.write(self.places.sin, &sin)?;
+        let tokens: Vec<_> = batch.tokens.iter().map(|&token| token as i32).collect();
+        self.write(self.places.tokens, &tokens)?;
+        let slots: Vec<_> = batch.slots.iter().map(|&slot| slot as i32).collect();
+        self.write(self.places.slots, &slots)?;
+
+        let group = self.config.num_attention_heads / self.config.num_key_value_heads;
+        let entries = cut(&batch.entries, (QUERIES / group).max(1));
+        let numbers = |it: &Entry| [it.row, it.rows, it.start, it.table].map(|n| n as i32);
+        let written: Vec<_> = entries.iter().flat_map(numbers).collect();
+        self.write(self.places.entries, &written)?;
+
+        if self.tables.len() < batch.tables.len() {
+            self.tables = table(&self.device, batch.tables.len().next_power_of_two())?;
+        }
+        let pages: Vec<_> = batch.tables.iter().map(|&page| page as i32).collect();
+        // SAFETY: as in `write`.
+        unsafe { self.tables.buffer().write_unchecked(0, &pages)? };
+
+        // Where there are fewer work items than threads, queries that share a key head are shared out.
+        let heads = entries.len() * self.config.num_key_value_heads;
+        let share = group.div_ceil(self.threads.div_ceil(heads));
+        let items = heads * group.div_ceil(share);
+        let tables = self.tables.buffer();
+        let tables = tables.view(&[tables.byte_len()], ElementType::I8)?;
+        let Function { call, attention, .. } = &mut self.functions[Program::BODY];
+        if let Some(at) = attention {
+            call.set(at.tables, Value::from(tables))?;
+            call.set(at.entries, entries.len() as i32)?;
+            call.set(at.items, items as i32)?;
+            call.set(at.share, share as i32)?;
+        }
+        Ok(())
+    }
+
+    /// Runs function `which` of the head for rows of the last step.
+    fn head(&mut self, which: usize, rows: &[usize]) -> Result<()> {
+        let wanted: Vec<_> = rows.iter().map(|&row| row as i32).collect();
+        let written = self.write(self.places.wanted, &wanted);
+        written.and_then(|()| self.call(which, rows.len())).map_err(iree(RUNNING))
+    }
+
+    /// The most likely token after each of the `rows` rows that the head was run for.
+    fn picked(&self, rows: usize) -> Result<Vec<u32>> {
+        let mut picked = vec![0i32; rows];
+        self.read(self.places.picked, 0, &mut picked).map_err(iree("reading tokens"))?;
+        let vocab_size = self.config.vocab_size;
+        let token = |&token: &i32| {
+            let token = u32::try_from(token).ok().filter(|&token| (token as usize) < vocab_size);
+            token.ok_or_else(|| Error::Engine {
+                engine: "iree",
+                message: format!(
+                    "the logits are not numbers: the weights hold NaN or infinities{}",
+                    match self.kv {
+                        KvFormat::F32 => "",
+                        KvFormat::F16 =>
+                            ", or keys or values are too large for a KV cache in f16 (f32 holds them)",
+                    }
+                ),
+            })
+        };
+        picked.iter().map(token).collect()
+    }
+}
+
+/// What fails when a call does.
+const RUNNING: &str = "running the model";
+
+/// Room for so many numbers of pages.
+fn table(device: &Device, pages: usize) -> iree_rt::Result<BufferView> {
+    Buffer::allocate_in(device, pages * size_of::<i32>(), Memory::Host)?
+        .view(&[pages], ElementType::I32)
+}
+
+/// Runs of at most `most` rows.
+fn cut(entries: &[Entry], most: usize) -> Vec<Entry> {
+    let parts = entries.iter().flat_map(|&Entry { row, rows, start, table }| {
+        (0..rows).step_by(most).map(move |at| Entry {
+            row: row + at,
+            rows: most.min(rows - at),
+            start: start + at,
+            table,
+        })
+    });
+    parts.collect()
+}
+
+impl Executor for CpuExecutor {
+    fn copy(&mut self, copy: PageCopy) -> Result<()> {
+        let [from, to] = [copy.from, copy.to].map(|page| page as usize * self.half_page);
+        for half in self.cache.iter().flatten() {
+            // SAFETY: no call is in flight, and nobody reads a page that was just taken.
+            let copied = unsafe { half.copy_from_unchecked(to, half, from, self.half_page) };
+            copied.map_err(iree("copying a page of the KV cache"))?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, batch: &Batch) -> Result<()> {
+        self.prepare(batch).map_err(iree("preparing a step"))?;
+        self.call(Program::BODY, batch.rows()).map_err(iree(RUNNING))
+    }
+
+    fn tokens(&mut self, rows: &[usize], tokens: &mut Vec<u32>) -> Result<()> {
+        if let [row] = rows {
+            self.head(Program::GREEDY, &[*row])?;
+            tokens.extend(self.picked(1)?);
+            return Ok(());
+        }
+        for rows in rows.chunks(self.places.head_rows) {
+            self.head(Program::HEAD, rows)?;
+            tokens.extend(self.picked(rows.len())?);
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self, rows: &[usize], logits: &mut Vec<f32>) -> Result<()> {
+        let vocab_size = self.config.vocab_size;
+        for rows in rows.chunks(self.places.head_rows) {
+            self.head(Program::HEAD, rows)?;
+            self.picked(rows.len())?;
+            for row in 0..rows.len() {
+                let at = logits.len();
+                logits.resize(at + vocab_size, 0.0);
+                let first = row * self.places.logits.stride;
+                self.read(self.places.logits, first, &mut logits[at..])
+                    .map_err(iree("reading logits"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_profile(&mut self) -> Result<Profile> {
+        self.device.take_profile().map(Profile::from).map_err(iree("reading the profile"))
+    }
+}
