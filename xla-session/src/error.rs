@@ -41,6 +41,28 @@ pub enum Error {
         /// `max_position_embeddings` of the model.
         max: usize,
     },
+    /// Fewer pages of the KV cache can be had than a step needs; no sequence has changed.
+    #[error(
+        "the step needs {needed} more pages of the KV cache and {free} are free: drop or truncate a \
+         sequence, or open the engine with a larger KV cache"
+    )]
+    OutOfPages {
+        /// Pages that the step would have taken.
+        needed: usize,
+        /// Pages that could be had: those that hold nothing, and the idle ones of the prefix cache.
+        free: usize,
+    },
+    /// A request that would not fit the KV cache if it were the only one.
+    #[error(
+        "the request needs {needed} pages of the KV cache, which has {total} in all: shorten its \
+         prompt or its answer, or open the engine with a larger KV cache"
+    )]
+    RequestTooLarge {
+        /// Pages of the prompt and of the longest answer.
+        needed: usize,
+        /// Pages in all.
+        total: usize,
+    },
     /// An option's value is not one of the known ones.
     #[error("unknown {what} `{value}`; known: {known}")]
     Unknown {
