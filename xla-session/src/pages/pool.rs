@@ -1,0 +1,289 @@
+//! Pages by number: references, the free list, and the prefix cache with its order of eviction.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kernels::KV_BLOCK;
+
+use super::Statistics;
+
+/// What a full page is found by. The page before it stands for all tokens before: it is not given away
+/// as long as a page behind it is published. Keys are compared, not only their hashes, so that
+/// no collision can hand out the wrong tokens.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct PrefixKey {
+    parent: Option<u32>,
+    tokens: [u32; KV_BLOCK],
+}
+
+#[derive(Debug, Default)]
+struct Page {
+    /// Tables that have it, and reservations of tables.
+    references: u32,
+    /// Steps that the device may still be busy with.
+    in_flight: u32,
+    /// What it is found by, if it is.
+    published: Option<Arc<PrefixKey>>,
+    /// Published pages whose parent it is.
+    children: u32,
+    /// When it was last let go of.
+    released: u64,
+}
+
+impl Page {
+    fn is_used(&self) -> bool {
+        self.references > 0 || self.in_flight > 0
+    }
+}
+
+/// Every page is in one of three states: free (in `free`), held (referenced or in flight), idle (published
+/// and not held). Who has a page has all pages before it, so that the pages behind an idle page are idle
+/// too, and all of them can be given away, the last first.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pages: Vec<Page>,
+    /// The last one is handed out first: its memory was touched most recently.
+    free: Vec<u32>,
+    /// Every published page by its key; none without a prefix cache.
+    published: Option<HashMap<Arc<PrefixKey>, u32>>,
+    /// Idle pages without a published page behind them, least recently used first.
+    leaves: BTreeSet<(u64, u32)>,
+    idle: usize,
+    /// Counts releases.
+    clock: u64,
+    shared: usize,
+    evictions: u64,
+    pub copies: u64,
+    pub looked_up: u64,
+    pub found: u64,
+}
+
+impl Pool {
+    pub fn new(pages: usize, prefix_cache: bool) -> Self {
+        let count = u32::try_from(pages).expect("the number of pages fits a u32");
+        Self {
+            pages: (0..count).map(|_| Page::default()).collect(),
+            free: (0..count).rev().collect(),
+            published: prefix_cache.then(HashMap::new),
+            leaves: BTreeSet::new(),
+            idle: 0,
+            clock: 0,
+            shared: 0,
+            evictions: 0,
+            copies: 0,
+            looked_up: 0,
+            found: 0,
+        }
+    }
+
+    pub fn total(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    pub fn idle(&self) -> usize {
+        self.idle
+    }
+
+    pub fn available(&self) -> usize {
+        self.free.len() + self.idle
+    }
+
+    pub fn held(&self) -> usize {
+        self.total() - self.available()
+    }
+
+    pub fn is_idle(&self, page: u32) -> bool {
+        !self.page(page).is_used() && self.page(page).published.is_some()
+    }
+
+    /// Whether others than one table or reservation have it.
+    pub fn is_shared(&self, page: u32) -> bool {
+        self.page(page).references > 1
+    }
+
+    /// Whether pages are published that are found only through it.
+    pub fn has_children(&self, page: u32) -> bool {
+        self.page(page).children > 0
+    }
+
+    fn page(&self, page: u32) -> &Page {
+        &self.pages[page as usize]
+    }
+
+    fn page_mut(&mut self, page: u32) -> &mut Page {
+        &mut self.pages[page as usize]
+    }
+
+    /// `count` pages with one reference each, free ones before idle ones; none at all when there are
+    /// fewer.
+    pub fn take(&mut self, count: usize) -> Option<Vec<u32>> {
+        if count > self.available() {
+            return None;
+        }
+        let taken: Vec<u32> = (0..count).map(|_| self.take_one()).collect();
+        Some(taken)
+    }
+
+    fn take_one(&mut self) -> u32 {
+        let page = self.free.pop().unwrap_or_else(|| {
+            self.evictions += 1;
+            self.evict()
+        });
+        self.page_mut(page).references = 1;
+        page
+    }
+
+    /// One more table has `page`.
+    pub fn retain(&mut self, page: u32) {
+        self.use_again(page);
+        let references = &mut self.page_mut(page).references;
+        *references += 1;
+        if *references == 2 {
+            self.shared += 1;
+        }
+    }
+
+    /// One table less has `page`.
+    pub fn release(&mut self, page: u32) {
+        let references = &mut self.page_mut(page).references;
+        *references -= 1;
+        if *references == 1 {
+            self.shared -= 1;
+        }
+        self.rest(page);
+    }
+
+    /// A step that reads or writes `page` has begun.
+    pub fn begin(&mut self, page: u32) {
+        self.use_again(page);
+        self.page_mut(page).in_flight += 1;
+    }
+
+    /// That step has ended.
+    pub fn end(&mut self, page: u32) {
+        self.page_mut(page).in_flight -= 1;
+        self.rest(page);
+    }
+
+    /// An idle page is about to be used.
+    fn use_again(&mut self, page: u32) {
+        if self.is_idle(page) {
+            self.idle -= 1;
+            self.leaves.remove(&(self.page(page).released, page));
+        }
+    }
+
+    /// A page that nobody uses any more becomes idle or free.
+    fn rest(&mut self, page: u32) {
+        if self.page(page).is_used() {
+            return;
+        }
+        if self.page(page).published.is_none() {
+            return self.free.push(page);
+        }
+        self.clock += 1;
+        self.page_mut(page).released = self.clock;
+        self.idle += 1;
+        self.wait_for_eviction(page);
+    }
+
+    fn wait_for_eviction(&mut self, page: u32) {
+        if !self.has_children(page) {
+            self.leaves.insert((self.page(page).released, page));
+        }
+    }
+
+    /// Takes the least recently used idle page that no other is found through out of the cache.
+    fn evict(&mut self) -> u32 {
+        let (_, page) = self.leaves.pop_first().expect("an idle page has a last one behind it");
+        self.idle -= 1;
+        self.unpublish(page);
+        page
+    }
+
+    /// All idle pages become free.
+    pub fn forget_idle(&mut self) {
+        while self.idle > 0 {
+            let page = self.evict();
+            self.free.push(page);
+        }
+    }
+
+    /// `page`, whose predecessor in its sequence is `parent`, is full of `tokens`, and can be found from
+    /// now on. Returns the page to use in its place: itself, or another that holds the same; the
+    /// reference goes over to that.
+    pub fn publish(&mut self, page: u32, parent: Option<u32>, tokens: &[u32]) -> u32 {
+        if self.published.is_none() {
+            return page;
+        }
+        let key = Self::key(parent, tokens);
+        if let Some(equal) = self.find(&key) {
+            self.retain(equal);
+            self.release(page);
+            return equal;
+        }
+        if let Some(parent) = parent {
+            self.page_mut(parent).children += 1;
+        }
+        let key = Arc::new(key);
+        self.page_mut(page).published = Some(Arc::clone(&key));
+        if let Some(published) = &mut self.published {
+            published.insert(key, page);
+        }
+        page
+    }
+
+    /// `page`, which no other is found through, is not found any more.
+    pub fn unpublish(&mut self, page: u32) {
+        debug_assert!(!self.has_children(page), "pages behind page {page} are published");
+        let Some(key) = self.page_mut(page).published.take() else { return };
+        if let Some(published) = &mut self.published {
+            published.remove(&key);
+        }
+        if let Some(parent) = key.parent {
+            self.page_mut(parent).children -= 1;
+            if self.is_idle(parent) {
+                self.wait_for_eviction(parent);
+            }
+        }
+    }
+
+    /// The published pages that `prompt` begins with, but for its last token.
+    pub fn find_prefix(&self, prompt: &[u32]) -> Vec<u32> {
+        let mut pages = Vec::new();
+        let most = prompt.len().saturating_sub(1) / KV_BLOCK;
+        for tokens in prompt.chunks_exact(KV_BLOCK).take(most) {
+            let Some(page) = self.find(&Self::key(pages.last().copied(), tokens)) else { break };
+            pages.push(page);
+        }
+        pages
+    }
+
+    fn find(&self, key: &PrefixKey) -> Option<u32> {
+        self.published.as_ref()?.get(key).copied()
+    }
+
+    /// The key of a page full of `tokens`, `[KV_BLOCK]`.
+    fn key(parent: Option<u32>, tokens: &[u32]) -> PrefixKey {
+        PrefixKey { parent, tokens: tokens.try_into().expect("a full page of tokens") }
+    }
+
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            pages: self.total(),
+            page_tokens: KV_BLOCK,
+            free: self.free(),
+            held: self.held(),
+            cached: self.idle(),
+            shared: self.shared,
+            prefix_tokens_looked_up: self.looked_up,
+            prefix_tokens_found: self.found,
+            evictions: self.evictions,
+            copies: self.copies,
+        }
+    }
+}

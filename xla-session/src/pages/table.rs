@@ -1,0 +1,164 @@
+//! The pages and tokens of one sequence.
+
+use kernels::KV_BLOCK;
+
+use super::pool::Pool;
+use super::{PagePool, Reservation};
+use crate::{Error, Result};
+
+/// The tokens of a sequence, and the pages that their keys and values lie in: token `i` is row
+/// `i % KV_BLOCK` of page `i / KV_BLOCK`. Dropping it gives the pages back.
+#[derive(Debug)]
+pub struct PageTable {
+    pub(super) pool: PagePool,
+    /// As many as the tokens need. With a prefix cache, all that are full are published.
+    pub(super) pages: Vec<u32>,
+    pub(super) tokens: Vec<u32>,
+}
+
+/// What a run of rows must have before it can be written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Demand {
+    /// Pages behind those that the table has.
+    pub growth: usize,
+    /// Whether the last page, which is not full, is to be copied first.
+    pub copy: bool,
+}
+
+impl Demand {
+    pub fn pages(self) -> usize {
+        self.growth + usize::from(self.copy)
+    }
+}
+
+impl PageTable {
+    pub(super) fn new(pool: PagePool) -> Self {
+        Self { pool, pages: Vec::new(), tokens: Vec::new() }
+    }
+
+    /// The tokens, oldest first.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether there is no token yet.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// The pages that hold the tokens, in their order.
+    pub fn pages(&self) -> &[u32] {
+        &self.pages
+    }
+
+    /// The pool that the pages are of.
+    pub fn pool(&self) -> &PagePool {
+        &self.pool
+    }
+
+    /// A second sequence with the same tokens, on the same pages until one of the two writes into the
+    /// last.
+    pub fn fork(&self) -> Self {
+        let mut pool = self.pool.lock();
+        for &page in &self.pages {
+            pool.retain(page);
+        }
+        drop(pool);
+        Self { pool: self.pool.clone(), pages: self.pages.clone(), tokens: self.tokens.clone() }
+    }
+
+    /// Keeps the first `tokens` tokens and gives back the pages that only others were in.
+    pub fn truncate(&mut self, tokens: usize) {
+        self.tokens.truncate(tokens);
+        let pages = self.tokens.len().div_ceil(KV_BLOCK);
+        if pages < self.pages.len() {
+            let dropped = self.pages.split_off(pages);
+            release(&mut self.pool.lock(), &dropped);
+        }
+    }
+
+    /// Makes the sequence begin as `prompt` does: of its own tokens it keeps those that `prompt` begins
+    /// with, or it adopts pages of the prefix cache, whichever are more. Returns how many tokens of
+    /// `prompt` it holds then, and those are all it holds; at least the last token is left to be run.
+    pub fn resume(&mut self, prompt: &[u32]) -> usize {
+        let most = prompt.len().saturating_sub(1);
+        let both = self.tokens.iter().zip(&prompt[..most]);
+        let common = both.take_while(|(mine, asked)| mine == asked).count();
+        let mut pool = self.pool.lock();
+        let found = pool.find_prefix(prompt);
+        let cached = found.len() * KV_BLOCK;
+        pool.looked_up += (prompt.len() - common) as u64;
+        pool.found += cached.saturating_sub(common) as u64;
+        if cached <= common {
+            drop(pool);
+            self.truncate(common);
+        } else {
+            // Retained first: what both hold must not become idle in between.
+            for &page in &found {
+                pool.retain(page);
+            }
+            release(&mut pool, &self.pages);
+            drop(pool);
+            self.pages = found;
+            self.tokens = prompt[..cached].to_vec();
+        }
+        self.len()
+    }
+
+    /// Pages that must be [available](PagePool::available) for `rows` more tokens.
+    pub fn needed(&self, rows: usize) -> usize {
+        self.demand(&self.pool.lock(), rows).pages()
+    }
+
+    /// The last page is copied if another sequence has it. If only the prefix cache knows it, it is taken
+    /// out of the cache and written in place; but where other cached pages are found through it, it stays
+    /// and is copied, unless there are no pages for that: then all idle pages are going to be taken, and
+    /// those with them.
+    pub(super) fn demand(&self, pool: &Pool, rows: usize) -> Demand {
+        let growth = (self.len() + rows).div_ceil(KV_BLOCK) - self.pages.len();
+        let copy = match self.unfilled() {
+            Some(last) if rows > 0 => {
+                pool.is_shared(last) || (pool.has_children(last) && growth != pool.available())
+            }
+            _ => false,
+        };
+        Demand { growth, copy }
+    }
+
+    /// The last page, unless it is full.
+    pub(super) fn unfilled(&self) -> Option<u32> {
+        let last = self.pages.last().copied();
+        last.filter(|_| !self.len().is_multiple_of(KV_BLOCK))
+    }
+
+    /// Takes what `rows` more tokens need. The table stays as it is until [`Reservation::commit`].
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfPages`](Error::OutOfPages), and nothing has changed.
+    pub fn reserve(&mut self, rows: usize) -> Result<Reservation<'_>> {
+        Reservation::new(self, rows)
+    }
+}
+
+impl Drop for PageTable {
+    fn drop(&mut self) {
+        release(&mut self.pool.lock(), &self.pages);
+    }
+}
+
+/// The last first, so that of pages let go at once the first are those used last.
+pub(super) fn release(pool: &mut Pool, pages: &[u32]) {
+    for &page in pages.iter().rev() {
+        pool.release(page);
+    }
+}
+
+pub(super) fn out_of_pages(pool: &Pool, needed: usize) -> Error {
+    Error::OutOfPages { needed, free: pool.available() }
+}
