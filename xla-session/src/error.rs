@@ -52,6 +52,14 @@ pub enum Error {
         /// Pages that could be had: those that hold nothing, and the idle ones of the prefix cache.
         free: usize,
     },
+    /// More rows than a step of the engine takes; nothing has been run.
+    #[error("a step of {rows} rows: this engine takes {most} at most; run prompts in pieces")]
+    TooManyRows {
+        /// Tokens of all runs together.
+        rows: usize,
+        /// [`EngineOptions::rows`](crate::engine::EngineOptions::rows).
+        most: usize,
+    },
     /// A request that would not fit the KV cache if it were the only one.
     #[error(
         "the request needs {needed} pages of the KV cache, which has {total} in all: shorten its \

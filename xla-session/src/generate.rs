@@ -95,11 +95,11 @@ pub fn generate(
     let context_tokens = [&options.preceding, prompt].concat();
     let sampler = &mut options.sampler;
     let greedy = sampler.is_none();
-    session.want_logits(!greedy);
-    let mut choose = |session: &mut dyn InferenceSession, likely, tokens: &[u32]| -> Result<u32> {
-        let Some(sampler) = sampler else { return Ok(likely) };
-        session.read_logits(&mut logits)?;
-        Ok(sampler.sample(&mut logits, &context_tokens, tokens))
+    // Appends tokens, and chooses the one that follows them.
+    let mut choose = |session: &mut dyn InferenceSession, new: &[u32], tokens: &[u32]| {
+        let Some(sampler) = sampler else { return Ok(session.prefill(new)?.token) };
+        session.logits(new, &mut logits)?;
+        Ok::<_, Error>(sampler.sample(&mut logits, &context_tokens, tokens))
     };
 
     // Refused as a whole, before its first piece changes the context.
@@ -114,22 +114,18 @@ pub fn generate(
 
     let start = Instant::now();
     let mut rest = prompt;
-    let step = loop {
-        // Pieces end at multiples of their length, where engines that work in chunks do not start
-        // one over.
-        let piece = (PIECE - session.position() % PIECE).min(rest.len());
-        let (now, later) = rest.split_at(piece);
-        let step = session.prefill(now)?;
-        rest = later;
-        if rest.is_empty() {
-            break step;
+    let mut token = loop {
+        let (now, later) = rest.split_at(PIECE.min(rest.len()));
+        if later.is_empty() {
+            break choose(session, now, &tokens)?;
         }
+        session.prefill(now)?;
+        rest = later;
         if options.interrupted.is_some_and(|interrupted| interrupted()) {
             timings.prefill = start.elapsed();
             return Ok(Generation { tokens, finish_reason: FinishReason::Stop, timings });
         }
     };
-    let mut token = choose(session, step.token, &tokens)?;
     timings.prefill = start.elapsed();
 
     let (max_tokens, eos) = (options.max_tokens, &options.eos);
@@ -167,8 +163,7 @@ pub fn generate(
         } else {
             for _ in 0..most {
                 clock = Instant::now();
-                let step = session.decode_step(token)?;
-                token = choose(session, step.token, &tokens)?;
+                token = choose(session, &[token], &tokens)?;
                 took(clock);
                 flow = take(token, &mut tokens);
                 if flow.is_break() {

@@ -23,6 +23,8 @@ pub mod lower;
 
 pub mod pages;
 
+pub mod engine;
+
 pub mod backend;
 
 #[cfg(feature = "candle")]
@@ -33,6 +35,7 @@ mod xla;
 
 pub use backend::{Backend, select_backend};
 pub use checkpoint::{self, LoadMode, config};
+pub use engine::{Engine, EngineOptions, EngineSession, Model, Output, Run, Sequence, Want};
 pub use error::{Error, Result};
 pub use generate::{
     FinishReason, GenerateOptions, Generation, Timings, generate, generate_greedy,

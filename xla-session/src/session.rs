@@ -106,24 +106,36 @@ pub trait InferenceSession: Send {
         Ok(())
     }
 
-    /// Says whether the caller will read the logits of the steps that follow; it need not, but
-    /// an engine may find the most likely token with less than all of them.
-    fn want_logits(&mut self, want: bool) {
-        let _ = want;
+    /// Appends `tokens` to the context and copies the logits after the last of them, `[vocab_size]`,
+    /// into `logits`: what a sampler needs, in one pass.
+    ///
+    /// # Errors
+    ///
+    /// As [`prefill`](Self::prefill), and [`read_logits`](Self::read_logits).
+    fn logits(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
+        self.prefill(tokens)?;
+        self.read_logits(logits)
     }
 
-    /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first). Where the
-    /// step left only some of them, as it may when nobody [wanted](Self::want_logits) them, its last
-    /// token is run again, and from then on they are wanted.
+    /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first).
     ///
     /// # Errors
     ///
     /// [`Unsupported`](crate::Error::Unsupported) when [`Capabilities::logits`] is false or there
-    /// has been no step since the start or the last [`reset`](Self::reset).
+    /// has been no step since the start or the last [`truncate`](Self::truncate).
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()>;
 
     /// Number of tokens in the context.
     fn position(&self) -> usize;
+
+    /// Forgets all but the first `tokens` tokens of the context, if the engine can; else everything.
+    /// Returns how many it has then.
+    fn truncate(&mut self, tokens: usize) -> usize {
+        if tokens < self.position() {
+            self.reset();
+        }
+        self.position()
+    }
 
     /// Forgets the context; weights and compiled graphs stay.
     fn reset(&mut self);

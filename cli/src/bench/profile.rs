@@ -149,10 +149,6 @@ impl InferenceSession for Watched<'_> {
         Ok(step)
     }
 
-    fn want_logits(&mut self, want: bool) {
-        self.session.want_logits(want);
-    }
-
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
         self.session.read_logits(logits)
     }

@@ -103,7 +103,6 @@ pub fn force(
     mut see: impl FnMut(&[f32], Option<u32>),
 ) -> Result<()> {
     let mut logits = Vec::new();
-    session.want_logits(true);
     for context in contexts {
         session.reset();
         for (position, &token) in context.iter().enumerate() {

@@ -1,12 +1,11 @@
 //! The IREE engine: emit, compile (or find compiled), load weights, run.
 
 mod ahead;
-mod attention;
 mod compile;
+mod cpu;
 mod host;
 mod kv_cache;
 mod plan;
-mod products;
 mod program;
 mod session;
 mod target;
@@ -18,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use checkpoint::Checkpoint;
 use checkpoint::config::ModelConfig;
-use iree_rt::{DeviceOptions, Instance, Kernels};
+use iree_rt::{Device, DeviceOptions, Instance, Kernels};
 
 pub use self::ahead::compile_ahead;
 use self::plan::MostScores;
@@ -27,15 +26,67 @@ pub use self::session::XlaInferenceSession;
 use self::target::Machine;
 use crate::emit::builder::TensorType;
 use crate::emit::{self, ElementType, Graph, KV_BLOCK, Source, Target, WeightFormats, WeightSpec};
+use crate::engine::{EngineSession, Model};
+use crate::lower;
 use crate::opening::{Opened, SessionOptions};
 use crate::{Capabilities, Error, Result};
 
 /// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
 pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
-    let Loaded { session, weights, load, compile } = Loaded::new(folder, options)?;
+    let found = Found::new(folder, options)?;
+    if let Target::Cpu(_) = found.machine.target {
+        let model = of_cpu(found, options)?;
+        let (weights, precision) = (model.weights(), options.precision);
+        let (load, compile) = (model.load_time(), model.compile_time());
+        let session = Box::new(EngineSession::new(&model, options.context)?);
+        return Ok(Opened { session, precision, weights, load, compile });
+    }
+    let Loaded { session, weights, load, compile } = Loaded::new(found, options)?;
     let (session, precision) = (Box::new(session), options.precision);
     Ok(Opened { session, precision, weights, load, compile })
 }
+
+/// Opens the model in `folder` for engines; see [`Model::open`].
+pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Model> {
+    of_cpu(Found::new(folder, options)?, options)
+}
+
+fn of_cpu(found: Found, options: &SessionOptions) -> Result<Model> {
+    let Target::Cpu(tiles) = &found.machine.target else {
+        return Err(Error::Unsupported(format!(
+            "many sequences on `{}`: engines run on CPUs so far",
+            found.device.uri()
+        )));
+    };
+    let start = Instant::now();
+    let Found { config, formats, .. } = &found;
+    let program = lower::cpu::program(config, formats, tiles, MOST_ROWS, HEAD_ROWS);
+    let specs = program.weights();
+    let weights: usize = specs.iter().map(bytes_of).sum();
+    found.device.check_fits(weights as u64).map_err(iree("making room for the model"))?;
+    let graph = Graph {
+        name: "model".into(),
+        text: program.text.clone(),
+        rows: MOST_ROWS,
+        capacities: Vec::new(),
+        arguments: Vec::new(),
+        results: Vec::new(),
+    };
+    let modules = compile::modules(&[graph], &found.machine, &found.label, options)?;
+    let compile = start.elapsed();
+
+    let start = Instant::now();
+    let weights = weights::load(&found.device, &found.checkpoint, &specs, &found.label, options)?;
+    let module = modules.into_iter().next().expect("one for each graph");
+    let (bytes, kv) = (weights.bytes, tiles.kv_cache());
+    let Found { device, config, .. } = found;
+    let loaded = cpu::CpuModel { device, config, program, module, weights, kv };
+    Ok(Model::new(loaded, bytes, start.elapsed(), compile))
+}
+
+/// Most rows of a step, and of a call of the head.
+const MOST_ROWS: usize = 256;
+const HEAD_ROWS: usize = 64;
 
 /// A session, and what [`Opened`] says of it.
 struct Loaded {
@@ -45,17 +96,28 @@ struct Loaded {
     compile: Duration,
 }
 
-impl Loaded {
+/// A model that was found, and the device that it is for.
+struct Found {
+    config: ModelConfig,
+    checkpoint: Checkpoint,
+    device: Device,
+    machine: Machine,
+    formats: WeightFormats,
+    /// What the cache says of the model.
+    label: String,
+}
+
+impl Found {
     fn new(folder: &Path, options: &SessionOptions) -> Result<Self> {
         let mut config = ModelConfig::from_dir(folder)?;
         let checkpoint = Checkpoint::open(folder, options.load_mode)?;
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;
         checkpoint.check(&config)?;
-        let context = options.context_of(&config)?;
+        options.context_of(&config)?;
         let uri = options.device.as_deref().unwrap_or("local-task");
         let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
         let kernels = match uri.starts_with("local-") {
-            true => products::kernels(),
+            true => lower::cpu::kernels(),
             false => Kernels::default(),
         };
         let how = DeviceOptions::default()
@@ -64,11 +126,18 @@ impl Loaded {
             .profile(options.profile.clone());
         let device = instance.device_with(uri, &how).map_err(iree("opening the device"))?;
         let machine = Machine::of(&device, options)?;
-
-        let start = Instant::now();
         let formats = WeightFormats::new(options.precision, &config, &checkpoint);
+        let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into();
+        Ok(Self { config, checkpoint, device, machine, formats, label })
+    }
+}
+
+impl Loaded {
+    fn new(found: Found, options: &SessionOptions) -> Result<Self> {
+        let Found { config, checkpoint, device, machine, formats, label } = found;
+        let context = options.context_of(&config)?;
+        let start = Instant::now();
         let graphs = graphs(&config, &formats, &machine.target);
-        let label = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy();
         device
             .check_fits(bytes_needed(&graphs, &config, options))
             .map_err(iree("making room for the model"))?;
@@ -144,10 +213,7 @@ fn cache_of(graph: &Graph) -> [TensorType; 2] {
 fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions) -> u64 {
     let weights: usize = weights_of(graphs)
         .iter()
-        .map(|spec| {
-            let beside = spec.planes().split_off(1);
-            spec.most_bytes() + beside.iter().map(|ty| ty.bytes()).sum::<usize>()
-        })
+        .map(bytes_of)
         .sum();
     let chunk = graphs.iter().map(|graph| graph.rows).max().unwrap_or(1);
     let tokens = options.context.map_or(chunk, |context| context + chunk);
@@ -158,6 +224,12 @@ fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions
     let [keys, _] = cache_of(&graphs[0]);
     let token = 2 * config.num_key_value_heads * config.head_dim * keys.element.bytes();
     (weights + tokens * token * config.num_hidden_layers) as u64
+}
+
+/// Bytes of all planes of a weight, at most.
+fn bytes_of(spec: &WeightSpec) -> usize {
+    let beside = spec.planes().split_off(1);
+    spec.most_bytes() + beside.iter().map(TensorType::bytes).sum::<usize>()
 }
 
 /// The runtime's name of an element type.

@@ -69,7 +69,7 @@ impl XlaInferenceSession {
             memory,
             latest: None,
             slot: 0,
-            all_logits: false,
+            all_logits: true,
             flight: VecDeque::with_capacity(ahead),
             ahead,
             scores,
@@ -341,10 +341,6 @@ impl InferenceSession for XlaInferenceSession {
             }
         }
         Ok(())
-    }
-
-    fn want_logits(&mut self, want: bool) {
-        self.all_logits = want;
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {

@@ -101,10 +101,10 @@ pub fn program(
 ) -> Program {
     let workspace = Workspace::new(config, rows, head_rows);
     let mut text = "module @model {\n".to_owned();
-    let write: [(&'static str, fn(&mut Steps<'_>)); 3] = [
-        ("body", Steps::body),
-        ("head", Steps::full_head),
-        ("greedy", Steps::greedy_head),
+    let write: [(&'static str, for<'a, 'b> fn(&'a mut Steps<'b>)); 3] = [
+        ("body", |steps| steps.body()),
+        ("head", |steps| steps.full_head()),
+        ("greedy", |steps| steps.greedy_head()),
     ];
     let functions = write.map(|(name, write)| {
         let mut steps = Steps::new(config, formats, tiles, &workspace);
