@@ -34,36 +34,30 @@ impl<V: Vector> Job<V> for SiluGate {
     #[inline(always)]
     unsafe fn run(&self) {
         let Self { gate, up, y, len } = *self;
-        let whole = len / LANES * LANES;
         // SAFETY: the caller's promise.
         unsafe {
-            for at in (0..whole).step_by(LANES) {
-                sixteen::<V>(&*gate.add(at).cast(), &*up.add(at).cast(), &mut *y.add(at).cast());
+            let gate = std::slice::from_raw_parts(gate, len);
+            let up = std::slice::from_raw_parts(up, len);
+            let y = std::slice::from_raw_parts_mut(y, len);
+            // Loops that LLVM takes many elements of at once.
+            for (y, gate) in y.iter_mut().zip(gate) {
+                *y = -gate.abs();
             }
-            if whole < len {
-                let rest = len - whole;
-                let [mut gates, mut ups, mut ys] = [[0f32; LANES]; 3];
-                gates.as_mut_ptr().copy_from_nonoverlapping(gate.add(whole), rest);
-                ups.as_mut_ptr().copy_from_nonoverlapping(up.add(whole), rest);
-                sixteen::<V>(&gates, &ups, &mut ys);
-                y.add(whole).copy_from_nonoverlapping(ys.as_ptr(), rest);
+            let (vectors, rest) = y.as_chunks_mut::<LANES>();
+            for powers in vectors {
+                exp(V::load(powers.as_ptr())).store(powers.as_mut_ptr());
+            }
+            let mut last = [0.0; LANES];
+            last[..rest.len()].copy_from_slice(rest);
+            exp(V::load(last.as_ptr())).store(last.as_mut_ptr());
+            rest.copy_from_slice(&last[..rest.len()]);
+            for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
+                // The exponential of a number that is not positive, which cannot become infinite.
+                let power = *y;
+                let above = if *gate >= 0.0 { 1.0 } else { power };
+                *y = gate * (above / (1.0 + power)) * up;
             }
         }
-    }
-}
-
-/// # Safety
-///
-/// As for [`Vector`].
-#[inline(always)]
-unsafe fn sixteen<V: Vector>(gate: &[f32; LANES], up: &[f32; LANES], y: &mut [f32; LANES]) {
-    let mut power = gate.map(|gate| -gate.abs());
-    // SAFETY: sixteen elements; the caller's CPU.
-    unsafe { exp(V::load(power.as_ptr())).store(power.as_mut_ptr()) };
-    for lane in 0..LANES {
-        // The exponential of a number that is not positive, which cannot become infinite.
-        let above = if gate[lane] >= 0.0 { 1.0 } else { power[lane] };
-        y[lane] = gate[lane] * (above / (1.0 + power[lane])) * up[lane];
     }
 }
 
