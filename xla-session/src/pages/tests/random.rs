@@ -63,7 +63,9 @@ fn check(pool: &PagePool, memory: &Memory, tables: &[PageTable], flights: &[Page
     let flying = flights.iter().flat_map(|it| &it.pages);
     flying.for_each(|&page| holders[page as usize] += 1);
     let held = holders.iter().filter(|&&it| it > 0).count();
-    assert_eq!((statistics.held, statistics.shared), (held, shared));
+    assert_eq!(statistics.shared, shared);
+    // A page in flight that was replaced by an equal one keeps that one too.
+    assert!(if flights.is_empty() { statistics.held == held } else { statistics.held >= held });
     assert_eq!(statistics.free + statistics.held + statistics.cached, statistics.pages);
     for table in tables {
         // What a sequence has, another can have too.
