@@ -77,6 +77,35 @@ fn a_waiting_request_is_not_overtaken_by_smaller_ones() {
 }
 
 #[test]
+fn a_request_starts_only_beside_the_pages_that_others_still_take_and_one_to_spare() {
+    let options = SchedulerOptions { rows: 700, ..Default::default() };
+    let mut driver = Driver::new(&options, 11);
+    driver.add(request(0..600, 5, 0)).unwrap();
+    let small = driver.add(request(1000..1005, 100, 0)).unwrap();
+    assert_eq!(driver.step().runs.len(), 1);
+    assert_eq!(driver.scheduler.state(small), State::Waiting);
+    driver.finish();
+    assert_eq!(driver.scheduler.preemptions(), 0);
+}
+
+#[test]
+fn a_request_does_not_start_when_sharing_its_prefix_costs_another_a_copy() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 2);
+    let first = driver.add(request(0..60, 20, 0)).unwrap();
+    driver.step();
+    // Wrong tokens fill the first page, which is published and then truncated.
+    driver.drafts = Some((4, 0));
+    let filled = (0..60).chain(driver.step().runs[0].tokens.clone()).collect::<Vec<u32>>();
+    driver.drafts = None;
+    let prompt = [&filled[..64], &[7]].concat();
+    assert_eq!(driver.pages.pool.cached_prefix(&prompt).tokens, 64);
+    let second = driver.add(Request { prompt, max_new_tokens: 1, priority: 0 }).unwrap();
+    assert_eq!(rows(&driver.step()), [(first, 1)]);
+    assert_eq!(driver.scheduler.state(second), State::Waiting);
+    driver.finish();
+}
+
+#[test]
 fn a_cached_prefix_counts_for_admission_and_is_not_run() {
     let mut driver = Driver::new(&SchedulerOptions::default(), 6);
     let first = driver.add(request(0..256, 20, 0)).unwrap();

@@ -46,7 +46,7 @@ fn event() -> impl Strategy<Value = Event> {
 fn needed(tables: &[PageTable], which: usize, rows: usize) -> std::ops::RangeInclusive<usize> {
     let table = &tables[which];
     let growth = (table.len() + rows).div_ceil(KV_BLOCK) - table.pages().len();
-    let Some(&last) = table.pages().last().filter(|_| table.len() % KV_BLOCK != 0) else {
+    let Some(&last) = table.pages().last().filter(|_| !table.len().is_multiple_of(KV_BLOCK)) else {
         return growth..=growth;
     };
     let holders = tables.iter().filter(|it| it.pages().contains(&last)).count();
