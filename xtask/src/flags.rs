@@ -163,6 +163,9 @@ pub struct Bench {
     /// f32), f32, int8, int4 [default: all].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub precision: Vec<String>,
+    /// Another iree-llm, usually an older one, that takes turns with this one in the table.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
     /// How often the tables are measured [default: 2; 1 with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
@@ -209,6 +212,12 @@ pub enum BenchPart {
     Profile,
     /// How cost grows with the prompt, the context and the threads: scaling.svg.
     Plot,
+    /// Single tokens of 1 to 16 sequences at once, beside llama-batched-bench.
+    Batched,
+    /// Requests with a common prompt: the time to all first tokens.
+    Prefix,
+    /// Single tokens with drafts and without.
+    Speculate,
 }
 
 const BENCH_HELP: &str = "\
@@ -222,7 +231,9 @@ Examples:
   cargo xtask bench --quick                          does everything work?
   cargo xtask bench --precision bf16 --threads 2,1   one precision, on two cores and on one
   cargo xtask bench --part profile --precision int4  where the time of our int4 goes
-  cargo xtask bench --part plot                      scaling.svg, in about six minutes";
+  cargo xtask bench --part plot                      scaling.svg, in about six minutes
+  cargo xtask bench --part batched                   many sequences at once
+  cargo xtask bench --part table --baseline OLD      are we slower than the iree-llm OLD?";
 
 /// What tasks may download, and where it is kept.
 #[derive(Debug, Clone, Default, Args)]
