@@ -124,6 +124,7 @@ mod optimised {
                 contest.prepare(format)?;
             }
         }
+        let turns = |usual: usize| flags.rounds.map_or(usual, |rounds| rounds as usize);
         for &part in parts {
             let section = match part {
                 BenchPart::Table => {
@@ -137,16 +138,18 @@ mod optimised {
                 }
                 BenchPart::Batched => {
                     let plan = batched::Plan::new(flags.quick);
+                    let plan = batched::Plan { turns: turns(plan.turns), ..plan };
                     let batched = batched::measure(&contest.programs, &formats, threads[0], plan)?;
                     write_samples(&folder.join("batched.json"), &batched.json()?)?;
                     batched.section(&command_line())
                 }
                 BenchPart::Prefix => {
                     let plan = prefix::Plan::new(flags.quick);
+                    let plan = prefix::Plan { turns: turns(plan.turns), ..plan };
                     prefix::section(&contest.programs, &formats, threads[0], plan)?
                 }
                 BenchPart::Speculate => {
-                    let turns = if flags.quick { 1 } else { speculate::TURNS };
+                    let turns = turns(if flags.quick { 1 } else { speculate::TURNS });
                     speculate::section(&contest.programs, &formats, threads[0], turns)?
                 }
             };

@@ -166,7 +166,8 @@ pub struct Bench {
     /// Another iree-llm, usually an older one, that takes turns with this one in the table.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
-    /// How often the tables are measured [default: 2; 1 with --quick].
+    /// How often the tables are measured [default: 2, 3 of many sequences, prefixes and drafts; 1
+    /// with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
     /// The document whose parts are replaced; the plot is written beside it
@@ -223,8 +224,8 @@ pub enum BenchPart {
 const BENCH_HELP: &str = "\
 Both programs run by turns, in several rounds, on random weights of Llama 3.2 1B's shape; the
 machine's own limits (bytes read, multiplications a second) are measured in between. The first run
-compiles llama.cpp and writes 26 GB of models and packed weights below cargo's target folder; a full
-run then takes about forty minutes on two cores. Close other programs: they share what is measured.
+compiles llama.cpp and writes 26 GB of models and packed weights below cargo's target folder
+(--baseline packs weights once more: 9 GB); a full run then takes about an hour on two cores. Close other programs: they share what is measured.
 
 Examples:
   cargo xtask bench                                  the tables of docs/performance.md

@@ -74,7 +74,54 @@ fn cell(ratio: f64, worse: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::contest::{Entry, Plan, Prepared};
+    use super::super::llama_cpp::LlamaCpp;
+    use super::super::model::{FORMATS, Model};
+    use super::super::programs::{LlamaSettings, Programs};
+    use super::super::sample::Run;
     use super::*;
+
+    /// A run of the short tests that took `factor` times as long as it might, with three times as
+    /// much memory as it might.
+    fn run(factor: f64) -> Run {
+        Run(json!({
+            "start": {"ready_s": factor},
+            "memory": {"peak": 3e9 * factor},
+            "tests": [
+                {"test": "pp5", "depth": 0, "seconds": [0.1 * factor]},
+                {"test": "pp64", "depth": 0, "seconds": [0.5]},
+                {"test": "tg8", "depth": 0, "seconds": [2.0 * factor]},
+                {"test": "tg8", "depth": 256, "seconds": [1.0 / factor]},
+            ],
+        }))
+    }
+
+    #[test]
+    fn a_line_has_every_measure_of_a_precision() {
+        let folder = tempfile::tempdir().unwrap();
+        let (llama, model) = (LlamaCpp::example(), Model::example());
+        let programs = Programs::new("new".into(), Some("old".into()), llama, model, folder.path());
+        assert!(programs.has_baseline());
+        let mut contest = Contest::new(programs, Plan::QUICK, 2);
+        let format = &FORMATS[4];
+        let settings = LlamaSettings::ALL[0];
+        contest.prepared.push(Prepared { format, settings, compiled_graphs: 0.0, compile_s: 0.0 });
+        for (side, factor) in [(Side::Baseline, 2.0), (Side::Ours, 1.0), (Side::Llama, 9.0)] {
+            contest.entries.push(Entry { format: "int4", threads: 2, side, run: run(factor) });
+        }
+        let text = section(&contest, &[2, 1]);
+        let cells = |start: &str| -> Vec<String> {
+            let line = text.lines().find(|line| line.starts_with(start)).unwrap();
+            line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+        };
+        assert_eq!(
+            cells("| int4, threads: 2")[1..],
+            ["2.00", "**0.500**", "1.00", "", "0.500", "0.500", "0.500"]
+        );
+        assert!(cells("| int4, threads: 1")[1..].iter().all(String::is_empty), "{text}");
+    }
 
     fn samples(values: &[f64]) -> Samples {
         let mut samples = Samples::default();

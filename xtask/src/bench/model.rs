@@ -172,6 +172,14 @@ fn warm(path: &Path) -> Result<()> {
 }
 
 #[cfg(test)]
+impl Model {
+    /// One that is nowhere.
+    pub fn example() -> Self {
+        Self { folder: PathBuf::new(), shape: Shape::example() }
+    }
+}
+
+#[cfg(test)]
 impl Shape {
     /// A model of ten weights, a tenth of the output projection, that attends with one number.
     pub fn example() -> Self {

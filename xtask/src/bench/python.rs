@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// What is installed; a change here installs anew.
-const PACKAGES: [&str; 3] = [LLAMA, "gguf==0.19.0", "numpy>=2,<3"];
+/// What is installed beside [`LLAMA`]; a change here installs anew.
+const PACKAGES: [&str; 2] = ["gguf==0.19.0", "numpy>=2,<3"];
 
 /// llama.cpp's C API as ctypes; its source archive holds all of llama.cpp.
 pub const LLAMA: &str = "llama-cpp-python==0.3.36";
@@ -19,7 +19,7 @@ pub fn archive() -> String {
     LLAMA.replace('-', "_").replace("==", "-")
 }
 
-/// A Python with [`PACKAGES`], in `folder`/venv; the archive of [`LLAMA`] lies in `folder` then.
+/// A Python with both, in `folder`/venv; the archive of [`LLAMA`] lies in `folder` then.
 ///
 /// # Errors
 ///
@@ -28,8 +28,10 @@ pub fn ensure(folder: &Path, offline: bool) -> Result<PathBuf> {
     let venv = folder.join("venv");
     let python = venv.join("bin").join("python");
     let stamp = venv.join("installed");
-    let wanted = PACKAGES.join("\n");
-    if python.exists() && fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+    let wanted = [&[LLAMA], &PACKAGES[..]].concat().join("\n");
+    let archive = format!("{}.tar.gz", archive());
+    let there = python.exists() && folder.join(&archive).exists();
+    if there && fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(python);
     }
     if offline {
@@ -47,8 +49,8 @@ pub fn ensure(folder: &Path, offline: bool) -> Result<PathBuf> {
         workspace::run(&mut pip).context("installing Python's packages")
     };
     pip(&["download", "--no-deps", "--no-binary", "llama-cpp-python", LLAMA])?;
-    pip(&[&["install", "--find-links", ".", "--no-binary", "llama-cpp-python"], &PACKAGES[..]]
-        .concat())?;
+    // With a folder before it, so that it is no package's name.
+    pip(&[&["install", &format!("./{archive}")], &PACKAGES[..]].concat())?;
     fs::write(&stamp, wanted).with_context(|| stamp.display().to_string())?;
     Ok(python)
 }

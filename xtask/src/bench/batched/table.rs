@@ -100,7 +100,7 @@ mod tests {
         // 20 tokens a second is what a step of one sequence can be at most, less its attention.
         assert!(shares[1].starts_with("1.00x, "), "{shares:?}");
         assert!(shares[5].starts_with("4.00x, "), "{shares:?}");
-        for said in ["stored: flash attention on, mmap on", "contexts of 128", "5 turns"] {
+        for said in ["stored: flash attention on, mmap on", "contexts of 128", "3 turns"] {
             assert!(text.contains(said), "{said}: {text}");
         }
     }
