@@ -3,7 +3,8 @@
 //! The modules in reading order: what a session promises ([`session`]), the loops that drive any
 //! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]); how
 //! weights are kept ([`precision`]) and a session is opened ([`opening`]); graphs ([`emit`]) and the
-//! cache of what is made of them ([`cache`]); whose pages of the KV cache are whose ([`pages`]); and the engines behind the contract ([`backend`]).
+//! cache of what is made of them ([`cache`]); whose pages of the KV cache are whose ([`pages`]), and
+//! which requests run in the next step ([`scheduler`]); and the engines behind the contract ([`backend`]).
 //!
 //! What a model is, and its files, are the crate [`checkpoint`]; what the CPU computes with packed
 //! weights is the crate [`kernels`].
@@ -22,6 +23,7 @@ pub mod emit;
 pub mod lower;
 
 pub mod pages;
+pub mod scheduler;
 
 pub mod engine;
 

@@ -28,6 +28,8 @@ struct Page {
     children: u32,
     /// When it was last let go of.
     released: u64,
+    /// The page that took its place while a step in flight still read it.
+    replaced_by: Option<u32>,
 }
 
 impl Page {
@@ -165,7 +167,13 @@ impl Pool {
 
     /// That step has ended.
     pub fn end(&mut self, page: u32) {
-        self.page_mut(page).in_flight -= 1;
+        let ended = self.page_mut(page);
+        ended.in_flight -= 1;
+        if ended.in_flight == 0
+            && let Some(equal) = ended.replaced_by.take()
+        {
+            self.end(equal);
+        }
         self.rest(page);
     }
 
@@ -223,6 +231,12 @@ impl Pool {
         let key = Self::key(parent, tokens);
         if let Some(equal) = self.find(&key) {
             self.retain(equal);
+            if self.page(page).in_flight > 0 {
+                // The step may also read pages that are going to be published behind `equal`, which
+                // must not rest before they do.
+                self.begin(equal);
+                self.page_mut(page).replaced_by = Some(equal);
+            }
             self.release(page);
             return equal;
         }

@@ -237,3 +237,18 @@ fn a_step_in_flight_does_not_make_the_next_one_copy() {
     first.commit(&[1]);
     assert_eq!(table.reserve(1).unwrap().copy(), None);
 }
+
+#[test]
+fn what_replaces_a_page_in_flight_stays_as_long_as_the_pages_behind_it() {
+    let pool = PagePool::new(4);
+    let one = sequence(&pool, &text(0..1));
+    let mut two = pool.table();
+    let reservation = two.reserve(2 * KV_BLOCK).unwrap();
+    let in_flight = reservation.in_flight();
+    reservation.commit(&text(0..2));
+    assert_eq!(two.pages()[0], one.pages()[0]);
+    drop((one, two));
+    assert_eq!((pool.held(), pool.available()), (3, 1));
+    drop(in_flight);
+    assert_eq!((pool.free(), pool.cached()), (2, 2));
+}

@@ -13,6 +13,9 @@ fn marks(part: BenchPart) -> [String; 2] {
         BenchPart::Table => "cargo xtask bench".to_owned(),
         BenchPart::Profile => "cargo xtask bench --part profile".to_owned(),
         BenchPart::Plot => "cargo xtask bench --part plot".to_owned(),
+        BenchPart::Batched => "cargo xtask bench --part batched".to_owned(),
+        BenchPart::Prefix => "cargo xtask bench --part prefix".to_owned(),
+        BenchPart::Speculate => "cargo xtask bench --part speculate".to_owned(),
     };
     ["begin", "end"].map(|mark| format!("<!-- made by `{command}`: {mark} -->"))
 }
@@ -51,6 +54,8 @@ fn between(text: &str, [begin, end]: [&str; 2], section: &str) -> Option<String>
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
     use crate::workspace;
 
@@ -65,9 +70,9 @@ mod tests {
 
     #[test]
     fn the_document_has_the_marks_of_every_part() {
-        let parts = [BenchPart::Table, BenchPart::Profile, BenchPart::Plot];
-        check(&workspace::root().join("docs").join("performance.md"), &parts).unwrap();
-        let error = check(&workspace::root().join("Cargo.toml"), &parts).unwrap_err().to_string();
+        let parts = BenchPart::value_variants();
+        check(&workspace::root().join("docs").join("performance.md"), parts).unwrap();
+        let error = check(&workspace::root().join("Cargo.toml"), parts).unwrap_err().to_string();
         assert!(error.contains("Cargo.toml") && error.contains("begin"), "{error}");
     }
 }

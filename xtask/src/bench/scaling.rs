@@ -84,7 +84,7 @@ pub fn measure(contest: &Contest, format: &Format) -> Result<Scaling> {
 impl Scaling {
     fn of(&mut self, side: Side) -> &mut Curves {
         match side {
-            Side::Ours => &mut self.ours,
+            Side::Ours | Side::Baseline => &mut self.ours,
             Side::Llama | Side::LlamaMapped => &mut self.llama,
         }
     }

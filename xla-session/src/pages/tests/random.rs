@@ -46,7 +46,7 @@ fn event() -> impl Strategy<Value = Event> {
 fn needed(tables: &[PageTable], which: usize, rows: usize) -> std::ops::RangeInclusive<usize> {
     let table = &tables[which];
     let growth = (table.len() + rows).div_ceil(KV_BLOCK) - table.pages().len();
-    let Some(&last) = table.pages().last().filter(|_| table.len() % KV_BLOCK != 0) else {
+    let Some(&last) = table.pages().last().filter(|_| !table.len().is_multiple_of(KV_BLOCK)) else {
         return growth..=growth;
     };
     let holders = tables.iter().filter(|it| it.pages().contains(&last)).count();
@@ -63,7 +63,9 @@ fn check(pool: &PagePool, memory: &Memory, tables: &[PageTable], flights: &[Page
     let flying = flights.iter().flat_map(|it| &it.pages);
     flying.for_each(|&page| holders[page as usize] += 1);
     let held = holders.iter().filter(|&&it| it > 0).count();
-    assert_eq!((statistics.held, statistics.shared), (held, shared));
+    assert_eq!(statistics.shared, shared);
+    // A page in flight that was replaced by an equal one keeps that one too.
+    assert!(if flights.is_empty() { statistics.held == held } else { statistics.held >= held });
     assert_eq!(statistics.free + statistics.held + statistics.cached, statistics.pages);
     for table in tables {
         // What a sequence has, another can have too.

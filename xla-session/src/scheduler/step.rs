@@ -1,0 +1,183 @@
+//! The plan of one step.
+
+use kernels::KV_BLOCK;
+
+use super::request::{Rank, Tracked};
+use super::{Pages, RequestId, Scheduler};
+
+/// What the next step runs. The rows of all runs are within
+/// [`SchedulerOptions::rows`](super::SchedulerOptions::rows), and the pages they take are available.
+///
+/// A plan without runs, while requests wait, means that their pages are held by others than the
+/// scheduler's requests.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// One run a request.
+    pub runs: Vec<Run>,
+    /// Requests that were preempted for it; their pages have been given back.
+    pub preempted: Vec<RequestId>,
+}
+
+/// The rows of one request in a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Whose.
+    pub request: RequestId,
+    /// Position of the first row: as many tokens its sequence holds.
+    pub start: usize,
+    /// Tokens to run, `[rows]`; the last `drafted` of them are drafted.
+    pub tokens: Vec<u32>,
+    /// Tokens that may turn out wrong. The step says what follows each of them and the one before them.
+    pub drafted: usize,
+    /// Whether the token that follows is wanted; it is not within a prompt.
+    pub wanted: bool,
+}
+
+impl Run {
+    /// Tokens that the sequence is to keep after the step if `sampled` tokens came of it: the rest were
+    /// drafted and wrong, and are truncated.
+    pub fn kept(&self, sampled: usize) -> usize {
+        self.start + self.tokens.len() - self.drafted + sampled.saturating_sub(1)
+    }
+}
+
+/// A plan in the making.
+#[derive(Default)]
+struct Draft {
+    /// With the pages that each takes.
+    runs: Vec<(Run, usize)>,
+    preempted: Vec<RequestId>,
+}
+
+impl Draft {
+    fn rows(&self) -> usize {
+        self.runs.iter().map(|(run, _)| run.tokens.len()).sum()
+    }
+
+    /// Pages that no run takes.
+    fn spare(&self, pages: &impl Pages) -> usize {
+        let taken: usize = self.runs.iter().map(|(_, pages)| pages).sum();
+        pages.available().saturating_sub(taken)
+    }
+}
+
+impl Scheduler {
+    /// Decides what the next step runs; starts and gives back sequences in `pages` accordingly.
+    pub fn schedule(&mut self, pages: &mut impl Pages) -> Plan {
+        let mut draft = Draft::default();
+        for rank in self.running_where(Tracked::decodes) {
+            self.plan_run(rank, 1, pages, &mut draft);
+        }
+        let decodes = !draft.runs.is_empty();
+        let most = if decodes { self.options.prompt_rows_beside_decodes } else { usize::MAX };
+        let mut rows = most.min(self.options.rows - draft.rows());
+        for rank in self.running_where(|it| !it.decodes()) {
+            if rows > 0 {
+                rows -= self.plan_run(rank, rows, pages, &mut draft);
+            }
+        }
+        if draft.preempted.is_empty() {
+            self.admit(rows, pages, &mut draft);
+        }
+        self.plan_drafts(pages, &mut draft);
+        if !draft.runs.is_empty() {
+            self.steps += 1;
+        }
+        Plan {
+            runs: draft.runs.into_iter().map(|(run, _)| run).collect(),
+            preempted: draft.preempted,
+        }
+    }
+
+    fn running_where(&self, which: impl Fn(&Tracked) -> bool) -> Vec<Rank> {
+        let running = self.running.iter();
+        running.filter(|(_, it)| which(it)).map(|(&rank, _)| rank).collect()
+    }
+
+    /// Plans up to `rows` rows of a running request, as many as there are pages for, but one at least: for
+    /// that, others are preempted from the last rank up to this one. Returns the number of rows.
+    fn plan_run(
+        &mut self,
+        rank: Rank,
+        rows: usize,
+        pages: &mut impl Pages,
+        draft: &mut Draft,
+    ) -> usize {
+        while let Some(tracked) = self.running.get(&rank) {
+            let spare = draft.spare(pages);
+            let mut rows = rows.min(tracked.behind());
+            while rows > 0 && pages.needed(tracked.id, rows) > spare {
+                let end = tracked.computed + rows;
+                rows = ((end - 1) / KV_BLOCK * KV_BLOCK).saturating_sub(tracked.computed);
+            }
+            if rows > 0 {
+                draft.runs.push((tracked.run(rows), pages.needed(tracked.id, rows)));
+                return rows;
+            }
+            self.preempt_last(pages, draft);
+        }
+        0
+    }
+
+    fn preempt_last(&mut self, pages: &mut impl Pages, draft: &mut Draft) {
+        let Some((rank, mut tracked)) = self.running.pop_last() else { return };
+        pages.give_back(tracked.id);
+        draft.runs.retain(|(run, _)| run.request != tracked.id);
+        draft.preempted.push(tracked.id);
+        tracked.preempt();
+        self.waiting.insert(rank, tracked);
+        self.preemptions += 1;
+    }
+
+    /// Starts waiting requests in `rows` rows, as long as the first of them fits beside all that the running
+    /// ones need for the tokens they have.
+    fn admit(&mut self, mut rows: usize, pages: &mut impl Pages, draft: &mut Draft) {
+        while rows > 0 && self.running.len() < self.options.most_running {
+            let Some((&rank, tracked)) = self.waiting.first_key_value() else { return };
+            let cached = pages.cached_prefix(&tracked.tokens);
+            let needed = tracked.pages_to_start() - cached.tokens / KV_BLOCK + cached.idle;
+            if needed + self.promised(pages) > pages.available() {
+                return;
+            }
+            let mut tracked = self.waiting.remove(&rank).expect("the first one");
+            tracked.computed = pages.start(tracked.id, &tracked.tokens);
+            self.running.insert(rank, tracked);
+            // It may share the last page of another now, who would have to copy that.
+            if self.promised(pages) > pages.available() {
+                let mut tracked = self.running.remove(&rank).expect("the one that started");
+                pages.give_back(tracked.id);
+                tracked.computed = 0;
+                self.waiting.insert(rank, tracked);
+                return;
+            }
+            rows -= self.plan_run(rank, rows, pages, draft);
+        }
+    }
+
+    /// Pages that the running requests take until all their tokens are in their sequences.
+    fn promised(&self, pages: &impl Pages) -> usize {
+        self.running.values().map(|it| pages.needed(it.id, it.behind())).sum()
+    }
+
+    /// Adds drafted tokens to decodes, as long as there are rows and pages that nobody else takes.
+    fn plan_drafts(&self, pages: &impl Pages, draft: &mut Draft) {
+        let mut rows = self.options.rows - draft.rows();
+        let taken = draft.runs.iter().map(|(run, _)| pages.needed(run.request, run.tokens.len()));
+        let mut spare = pages.available().saturating_sub(taken.sum());
+        for (run, _) in &mut draft.runs {
+            let tracked = &self.running[&self.ranks[&run.request]];
+            if !tracked.decodes() {
+                continue;
+            }
+            // The last token of an answer is never run, so that none is drafted after it.
+            let most = tracked.drafts.len().min(tracked.left - 1).min(rows);
+            let needed = |rows| pages.needed(run.request, rows);
+            let more = |drafted| needed(1 + drafted) - needed(1);
+            let drafted = (1..=most).rev().find(|&it| more(it) <= spare).unwrap_or(0);
+            spare -= more(drafted);
+            rows -= drafted;
+            run.tokens.extend(&tracked.drafts[..drafted]);
+            run.drafted = drafted;
+        }
+    }
+}

@@ -1,0 +1,233 @@
+mod driver;
+mod random;
+
+use super::*;
+use driver::Driver;
+
+fn request(prompt: std::ops::Range<u32>, max_new_tokens: usize, priority: i32) -> Request {
+    Request { prompt: prompt.collect(), max_new_tokens, priority }
+}
+
+/// Requests and rows of a plan.
+fn rows(plan: &Plan) -> Vec<(RequestId, usize)> {
+    plan.runs.iter().map(|run| (run.request, run.tokens.len())).collect()
+}
+
+#[test]
+fn a_prompt_alone_takes_the_whole_step() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 64);
+    let id = driver.add(request(0..600, 2, 0)).unwrap();
+    assert_eq!(rows(&driver.step()), [(id, 256)]);
+    assert_eq!(rows(&driver.step()), [(id, 256)]);
+    let last = driver.step();
+    assert_eq!(rows(&last), [(id, 88)]);
+    assert!(last.runs[0].wanted);
+    assert_eq!(rows(&driver.step()), [(id, 1)]);
+    assert_eq!(driver.scheduler.state(id), State::Finished);
+}
+
+#[test]
+fn beside_decodes_prompts_share_a_bounded_number_of_rows() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 64);
+    let stream = driver.add(request(0..5, 50, 0)).unwrap();
+    driver.step();
+    let long = driver.add(request(1000..1100, 5, 0)).unwrap();
+    let short = driver.add(request(2000..2040, 5, 0)).unwrap();
+    assert_eq!(rows(&driver.step()), [(stream, 1), (long, 64)]);
+    assert_eq!(rows(&driver.step()), [(stream, 1), (long, 36), (short, 28)]);
+    assert_eq!(rows(&driver.step()), [(stream, 1), (long, 1), (short, 12)]);
+}
+
+#[test]
+fn requests_start_by_priority_then_by_arrival() {
+    let options = SchedulerOptions { most_running: 1, ..Default::default() };
+    let mut driver = Driver::new(&options, 64);
+    let ids: Vec<_> = [0, 1, 0, 5].map(|it| driver.add(request(0..5, 2, it)).unwrap()).into();
+    driver.finish();
+    assert_eq!(driver.finished, [ids[3], ids[1], ids[0], ids[2]]);
+}
+
+#[test]
+fn waiting_is_worth_priority() {
+    let options = SchedulerOptions { most_running: 1, aging_steps: 10, ..Default::default() };
+    let mut driver = Driver::new(&options, 64);
+    let low = driver.add(request(0..5, 2, 0)).unwrap();
+    // Requests of a higher priority without end, faster than they can be served.
+    while !driver.finished.contains(&low) {
+        driver.add(request(100..105, 2, 2)).unwrap();
+        driver.step();
+    }
+    // Those of the first 20 steps rank before it, and those after it.
+    assert_eq!(driver.finished.len(), 21);
+    driver.finish();
+}
+
+#[test]
+fn a_waiting_request_is_not_overtaken_by_smaller_ones() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 4);
+    let first = driver.add(request(0..100, 20, 0)).unwrap();
+    driver.step();
+    let large = driver.add(request(1000..1150, 2, 0)).unwrap();
+    let small = driver.add(request(2000..2005, 2, 0)).unwrap();
+    driver.step();
+    assert_eq!(driver.scheduler.state(large), State::Waiting);
+    assert_eq!(driver.scheduler.state(small), State::Waiting);
+    driver.finish();
+    assert_eq!(driver.finished[0], first);
+}
+
+#[test]
+fn a_request_starts_only_beside_the_pages_that_others_still_take_and_one_to_spare() {
+    let options = SchedulerOptions { rows: 700, ..Default::default() };
+    let mut driver = Driver::new(&options, 11);
+    driver.add(request(0..600, 5, 0)).unwrap();
+    let small = driver.add(request(1000..1005, 100, 0)).unwrap();
+    assert_eq!(driver.step().runs.len(), 1);
+    assert_eq!(driver.scheduler.state(small), State::Waiting);
+    driver.finish();
+    assert_eq!(driver.scheduler.preemptions(), 0);
+}
+
+#[test]
+fn a_request_does_not_start_when_sharing_its_prefix_costs_another_a_copy() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 2);
+    let first = driver.add(request(0..60, 20, 0)).unwrap();
+    driver.step();
+    // Wrong tokens fill the first page, which is published and then truncated.
+    driver.drafts = Some((4, 0));
+    let filled = (0..60).chain(driver.step().runs[0].tokens.clone()).collect::<Vec<u32>>();
+    driver.drafts = None;
+    let prompt = [&filled[..64], &[7]].concat();
+    assert_eq!(driver.pages.pool.cached_prefix(&prompt).tokens, 64);
+    let second = driver.add(Request { prompt, max_new_tokens: 1, priority: 0 }).unwrap();
+    assert_eq!(rows(&driver.step()), [(first, 1)]);
+    assert_eq!(driver.scheduler.state(second), State::Waiting);
+    driver.finish();
+}
+
+#[test]
+fn a_cached_prefix_counts_for_admission_and_is_not_run() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 6);
+    let first = driver.add(request(0..256, 20, 0)).unwrap();
+    driver.step();
+    // Five pages alone, but four of them are there.
+    let second = Request { prompt: (0..256).chain([7]).collect(), ..request(0..0, 2, 0) };
+    let second = driver.add(second).unwrap();
+    let plan = driver.step();
+    assert_eq!(rows(&plan), [(first, 1), (second, 1)]);
+    assert_eq!(plan.runs[1].start, 256);
+    driver.finish();
+}
+
+#[test]
+fn the_last_and_least_gives_its_pages_to_the_others() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 4);
+    let first = driver.add(request(0..60, 100, 0)).unwrap();
+    let second = driver.add(request(1000..1060, 100, 0)).unwrap();
+    while driver.scheduler.preemptions() == 0 {
+        driver.step();
+    }
+    assert_eq!(driver.scheduler.state(first), State::Running);
+    assert_eq!(driver.scheduler.state(second), State::Preempted);
+    let later = driver.add(request(2000..2005, 100, 0)).unwrap();
+    driver.finish();
+    assert_eq!(driver.finished, [first, second, later], "preempted ones wait in front");
+}
+
+#[test]
+fn drafted_tokens_are_verified_in_the_rows_that_are_left() {
+    let options = SchedulerOptions { rows: 8, most_running: 2, ..Default::default() };
+    let mut driver = Driver::new(&options, 8);
+    driver.drafts = Some((20, 20));
+    let id = driver.add(request(0..5, 12, 0)).unwrap();
+    driver.step();
+    let plan = driver.step();
+    assert_eq!((plan.runs[0].tokens.len(), plan.runs[0].drafted), (8, 7));
+    assert_eq!(driver.scheduler.tokens(id).unwrap().len(), 5 + 1 + 8);
+    // Three tokens are still to come, of which the last is never run.
+    let plan = driver.step();
+    assert_eq!((plan.runs[0].tokens.len(), plan.runs[0].drafted), (3, 2));
+    assert_eq!(driver.scheduler.state(id), State::Finished);
+}
+
+#[test]
+fn wrong_drafts_leave_no_trace() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 8);
+    driver.drafts = Some((4, 1));
+    let id = driver.add(request(0..60, 30, 0)).unwrap();
+    driver.step();
+    let before = driver.scheduler.tokens(id).unwrap().len();
+    driver.step();
+    assert_eq!(driver.scheduler.tokens(id).unwrap().len(), before + 2);
+    driver.finish();
+}
+
+#[test]
+fn a_prompt_without_an_answer_is_run_and_finished() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 8);
+    driver.add(request(0..300, 0, 0)).unwrap();
+    assert_eq!(driver.finish(), 2);
+}
+
+#[test]
+fn what_never_fits_is_refused_and_what_just_fits_runs() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 2);
+    match driver.scheduler.add(request(0..100, 30, 0)) {
+        Err(Error::RequestTooLarge { needed: 3, total: 2 }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(driver.scheduler.add(request(0..0, 30, 0)), Err(Error::EmptyPrompt)));
+    // The last token of the answer is not run: 128 are.
+    driver.add(request(0..100, 29, 0)).unwrap();
+    driver.add(request(0..128, 1, 0)).unwrap();
+    driver.finish();
+}
+
+#[test]
+fn pages_of_others_make_everyone_wait_and_nobody_fail() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 4);
+    let mut other = driver.pages.pool.table();
+    other.reserve(200).unwrap().commit(&[0; 200]);
+    driver.add(request(0..100, 5, 0)).unwrap();
+    assert_eq!(driver.step(), Plan::default());
+    drop(other);
+    driver.finish();
+}
+
+#[test]
+fn a_failed_step_is_planned_again() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 8);
+    driver.add(request(0..100, 5, 0)).unwrap();
+    let plan = driver.plan();
+    driver.run(&plan, true);
+    assert_eq!(driver.plan(), plan);
+}
+
+#[test]
+fn a_cancelled_request_is_gone_at_once() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 8);
+    let id = driver.add(request(0..100, 5, 0)).unwrap();
+    let plan = driver.plan();
+    assert!(driver.scheduler.finish(id));
+    assert!(!driver.scheduler.finish(id));
+    assert_eq!(driver.scheduler.completed(&plan.runs[0], &[1]), State::Finished);
+    assert_eq!((driver.scheduler.running(), driver.scheduler.waiting()), (0, 0));
+}
+
+#[test]
+fn options_below_their_least_values_are_refused() {
+    let good = SchedulerOptions::default();
+    let bad = [
+        (
+            SchedulerOptions { most_running: 0, ..good.clone() },
+            "the number of running requests is 0",
+        ),
+        (SchedulerOptions { rows: 63, ..good.clone() }, "a row for every running request"),
+        (SchedulerOptions { prompt_rows_beside_decodes: 0, ..good.clone() }, "beside decodes is 0"),
+        (SchedulerOptions { aging_steps: 0, ..good }, "aging is 0"),
+    ];
+    for (options, message) in bad {
+        let error = Scheduler::new(&options, 8).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
