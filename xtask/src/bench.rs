@@ -2,9 +2,9 @@
 //!
 //! What is needed first: llama.cpp from PyPI (`python`), one random model for both (`model`), how
 //! each program is run (`programs`). Then the parts: the two in turn (`contest`, `sample`), beside
-//! what the machine could do at best (`limits`, `machine`), in a table (`table`); where our time
-//! goes (`bench --profile` of `iree-llm`); how cost grows (`scaling`, `plot`). All of it goes to
-//! its places in `docs/performance.md` (`document`).
+//! what the machine could do at best (`limits`, `machine`), in a table (`table`); how cost
+//! grows (`scaling`, `plot`). Both go to their places in `docs/performance.md` (`document`). Where
+//! our time goes (`bench --profile` of `iree-llm`) is only printed.
 
 #[cfg(feature = "bench")]
 mod contest;
@@ -113,8 +113,9 @@ mod optimised {
                 }
             };
             println!("{section}");
-            if let Some(document) = &document {
-                document::replace(document, part, &section)?;
+            if let Some(document) = &document
+                && document::replace(document, part, &section)?
+            {
                 eprintln!("==> written to {}", document.display());
             }
         }
@@ -153,13 +154,13 @@ mod optimised {
         let samples = folder.join("results.json");
         fs::write(&samples, contest.json()?).with_context(|| samples.display().to_string())?;
         eprintln!("==> every sample is in {}", samples.display());
-        table::section(&table::Results {
+        Ok(table::section(&table::Results {
             contest,
             limits: &machine,
             machine: machine::describe(),
             command: command_line(),
             rounds,
-        })
+        }))
     }
 
     fn profiles(contest: &Contest, formats: &[&'static Format], folder: &Path) -> Result<String> {
