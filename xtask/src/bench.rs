@@ -1,11 +1,17 @@
 //! `cargo xtask bench`: this program beside llama.cpp, on the same weights, in the same minutes.
 //!
-//! What is needed first: llama.cpp from PyPI (`python`), one random model for both (`model`), how
-//! each program is run (`programs`). Then the parts: the two in turn (`contest`, `sample`), beside
-//! what the machine could do at best (`limits`, `machine`), in a table (`table`); how cost
-//! grows (`scaling`, `plot`). Both go to their places in `docs/performance.md` (`document`). Where
-//! our time goes (`bench --profile` of `iree-llm`) is only printed.
+//! What is needed first: llama.cpp from PyPI (`python`, `llama_cpp`), one random model for both
+//! (`model`), how each program is run (`programs`). Then the parts: the two in turn (`contest`,
+//! `sample`), beside what the machine could do at best (`limits`, `machine`), in a table (`table`),
+//! and beside an older one of ours (`baseline`); how cost grows (`scaling`, `plot`); many sequences at
+//! once (`batched`), with a common beginning (`prefix`), with drafts (`speculate`). They go to their
+//! places in `docs/performance.md` (`document`). Where our time goes (`bench --profile` of `iree-llm`)
+//! is only printed.
 
+#[cfg(feature = "bench")]
+mod baseline;
+#[cfg(feature = "bench")]
+mod batched;
 #[cfg(feature = "bench")]
 mod contest;
 #[cfg(feature = "bench")]
@@ -13,11 +19,15 @@ mod document;
 #[cfg(feature = "bench")]
 mod limits;
 #[cfg(feature = "bench")]
+mod llama_cpp;
+#[cfg(feature = "bench")]
 mod machine;
 #[cfg(feature = "bench")]
 mod model;
 #[cfg(feature = "bench")]
 mod plot;
+#[cfg(feature = "bench")]
+mod prefix;
 #[cfg(feature = "bench")]
 mod programs;
 #[cfg(feature = "bench")]
@@ -26,6 +36,8 @@ mod python;
 mod sample;
 #[cfg(feature = "bench")]
 mod scaling;
+#[cfg(feature = "bench")]
+mod speculate;
 #[cfg(feature = "bench")]
 mod table;
 
@@ -59,13 +71,16 @@ mod optimised {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use anyhow::{Context, Result};
+    use anyhow::{Context, Result, ensure};
     use clap::ValueEnum;
 
     use super::contest::{Contest, Plan};
     use super::model::Format;
     use super::programs::{Programs, tests};
-    use super::{document, limits, machine, model, plot, python, scaling, table};
+    use super::{
+        baseline, batched, document, limits, llama_cpp, machine, model, plot, prefix, scaling,
+        speculate, table,
+    };
     use crate::flags::BenchPart;
     use crate::{fetch_iree, flags, workspace};
 
@@ -74,6 +89,14 @@ mod optimised {
         let threads = threads(flags);
         let plan = if flags.quick { Plan::QUICK } else { Plan::FULL };
         let parts = if flags.part.is_empty() { BenchPart::value_variants() } else { &flags.part };
+        if let Some(baseline) = &flags.baseline {
+            let name = baseline.display();
+            ensure!(baseline.is_file(), "--baseline {name}: no such program: give an iree-llm");
+            ensure!(
+                parts.contains(&BenchPart::Table),
+                "--baseline is for the table: add `table` to --part"
+            );
+        }
         let document = match &flags.out {
             Some(path) => Some(path.clone()),
             None if flags.quick => None,
@@ -86,10 +109,11 @@ mod optimised {
         let folder = workspace::target_dir()?.join("bench");
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         fetch_iree::ensure(&flags.network)?;
-        let python = python::ensure(&folder, flags.network.offline)?;
-        let model = model::ensure(&folder.join("model"), &python, &formats)?;
+        let llama = llama_cpp::ensure(&folder, &flags.network)?;
+        let model = model::ensure(&folder.join("model"), &llama, &formats)?;
         let program = build(flags.network.offline)?;
-        let programs = Programs::new(program, python, model, folder.join("compiled"));
+        let baseline = flags.baseline.as_ref().map(std::path::absolute).transpose()?;
+        let programs = Programs::new(program, baseline, llama, model, &folder);
         let mut contest = Contest::new(programs, plan, threads[0]);
         let plotted = formats[0];
         for &format in &formats {
@@ -100,6 +124,7 @@ mod optimised {
                 contest.prepare(format)?;
             }
         }
+        let turns = |usual: usize| flags.rounds.map_or(usual, |rounds| rounds as usize);
         for &part in parts {
             let section = match part {
                 BenchPart::Table => {
@@ -110,6 +135,22 @@ mod optimised {
                 BenchPart::Plot => {
                     let beside = document.as_deref().and_then(Path::parent);
                     plots(&contest, plotted, beside.unwrap_or(&folder))?
+                }
+                BenchPart::Batched => {
+                    let plan = batched::Plan::new(flags.quick);
+                    let plan = batched::Plan { turns: turns(plan.turns), ..plan };
+                    let batched = batched::measure(&contest.programs, &formats, threads[0], plan)?;
+                    write_samples(&folder.join("batched.json"), &batched.json()?)?;
+                    batched.section(&command_line())
+                }
+                BenchPart::Prefix => {
+                    let plan = prefix::Plan::new(flags.quick);
+                    let plan = prefix::Plan { turns: turns(plan.turns), ..plan };
+                    prefix::section(&contest.programs, &formats, threads[0], plan)?
+                }
+                BenchPart::Speculate => {
+                    let turns = turns(if flags.quick { 1 } else { speculate::TURNS });
+                    speculate::section(&contest.programs, &formats, threads[0], turns)?
                 }
             };
             println!("{section}");
@@ -151,16 +192,24 @@ mod optimised {
                 }
             }
         }
-        let samples = folder.join("results.json");
-        fs::write(&samples, contest.json()?).with_context(|| samples.display().to_string())?;
-        eprintln!("==> every sample is in {}", samples.display());
-        Ok(table::section(&table::Results {
+        write_samples(&folder.join("results.json"), &contest.json()?)?;
+        let mut section = table::section(&table::Results {
             contest,
             limits: &machine,
             machine: machine::describe(),
             command: command_line(),
             rounds,
-        }))
+        });
+        if contest.programs.has_baseline() {
+            section += &baseline::section(contest, threads);
+        }
+        Ok(section)
+    }
+
+    fn write_samples(path: &Path, samples: &str) -> Result<()> {
+        fs::write(path, samples).with_context(|| path.display().to_string())?;
+        eprintln!("==> every sample is in {}", path.display());
+        Ok(())
     }
 
     fn profiles(contest: &Contest, formats: &[&'static Format], folder: &Path) -> Result<String> {

@@ -163,7 +163,11 @@ pub struct Bench {
     /// f32), f32, int8, int4 [default: all].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub precision: Vec<String>,
-    /// How often the tables are measured [default: 2; 1 with --quick].
+    /// Another iree-llm, usually an older one, that takes turns with this one in the table.
+    #[arg(long, value_name = "FILE")]
+    pub baseline: Option<PathBuf>,
+    /// How often the tables are measured [default: 2, 3 of many sequences, prefixes and drafts; 1
+    /// with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
     /// The document whose parts are replaced; the plot is written beside it
@@ -209,20 +213,28 @@ pub enum BenchPart {
     Profile,
     /// How cost grows with the prompt, the context and the threads: scaling.svg.
     Plot,
+    /// Single tokens of 1 to 16 sequences at once, beside llama-batched-bench.
+    Batched,
+    /// Requests with a common prompt: the time to all first tokens.
+    Prefix,
+    /// Single tokens with drafts and without.
+    Speculate,
 }
 
 const BENCH_HELP: &str = "\
 Both programs run by turns, in several rounds, on random weights of Llama 3.2 1B's shape; the
 machine's own limits (bytes read, multiplications a second) are measured in between. The first run
-compiles llama.cpp and writes 26 GB of models and packed weights below cargo's target folder; a full
-run then takes about forty minutes on two cores. Close other programs: they share what is measured.
+compiles llama.cpp and writes 26 GB of models and packed weights below cargo's target folder
+(--baseline packs weights once more: 9 GB); a full run then takes about an hour on two cores. Close other programs: they share what is measured.
 
 Examples:
   cargo xtask bench                                  the tables of docs/performance.md
   cargo xtask bench --quick                          does everything work?
   cargo xtask bench --precision bf16 --threads 2,1   one precision, on two cores and on one
   cargo xtask bench --part profile --precision int4  where the time of our int4 goes
-  cargo xtask bench --part plot                      scaling.svg, in about six minutes";
+  cargo xtask bench --part plot                      scaling.svg, in about six minutes
+  cargo xtask bench --part batched                   many sequences at once
+  cargo xtask bench --part table --baseline OLD      are we slower than the iree-llm OLD?";
 
 /// What tasks may download, and where it is kept.
 #[derive(Debug, Clone, Default, Args)]

@@ -62,6 +62,8 @@ pub const FIRST: usize = 5;
 pub enum Side {
     /// This project's.
     Ours,
+    /// Another build of this project's, usually an older one.
+    Baseline,
     /// llama.cpp, with its fastest settings.
     Llama,
     /// llama.cpp with its weights mapped, as it starts fastest; only started.
@@ -73,6 +75,7 @@ impl Side {
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours => "iree-llm",
+            Self::Baseline => "iree-llm, baseline",
             Self::Llama => "llama.cpp",
             Self::LlamaMapped => "llama.cpp, mapped",
         }
@@ -177,10 +180,8 @@ impl Contest {
         let prepared = self.prepared.iter().find(|it| it.format == format);
         let settings = prepared.context("a precision that was not prepared")?.settings;
         match side {
-            Side::Ours => {
-                self.programs.warm_ours(format, threads)?;
-                self.programs.ours(format, threads, tests)
-            }
+            Side::Ours => self.programs.ours_warm(format, threads, tests),
+            Side::Baseline => self.programs.baseline_warm(format, threads, tests),
             Side::Llama => self.programs.llama(format, settings, threads, tests),
             Side::LlamaMapped => {
                 let settings = LlamaSettings { mmap: true, ..settings };
@@ -189,7 +190,7 @@ impl Contest {
         }
     }
 
-    /// Measures both programs, alternating: what one of them meets, the other meets seconds later.
+    /// Measures the programs, alternating: what one of them meets, the other meets seconds later.
     ///
     /// # Errors
     ///
@@ -205,8 +206,11 @@ impl Contest {
         } else {
             vec![tests(&[short], &[generate], 1); turns.min(2)]
         };
+        // Ours is the neighbour of both that it is compared with.
+        let baseline = self.programs.has_baseline().then_some(Side::Baseline);
+        let sides: Vec<_> = baseline.into_iter().chain([Side::Ours, Side::Llama]).collect();
         for group in groups {
-            for side in [Side::Ours, Side::Llama] {
+            for &side in &sides {
                 let run = self.run(side, format, threads, &group)?;
                 self.note(format, threads, side, run);
             }

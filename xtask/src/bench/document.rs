@@ -12,6 +12,9 @@ fn marks(part: BenchPart) -> Option<[String; 2]> {
     let command = match part {
         BenchPart::Table => "cargo xtask bench",
         BenchPart::Plot => "cargo xtask bench --part plot",
+        BenchPart::Batched => "cargo xtask bench --part batched",
+        BenchPart::Prefix => "cargo xtask bench --part prefix",
+        BenchPart::Speculate => "cargo xtask bench --part speculate",
         BenchPart::Profile => return None,
     };
     Some(["begin", "end"].map(|mark| format!("<!-- made by `{command}`: {mark} -->")))
@@ -55,6 +58,8 @@ fn between(text: &str, [begin, end]: [&str; 2], section: &str) -> Option<String>
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
     use crate::workspace;
 
@@ -69,11 +74,11 @@ mod tests {
 
     #[test]
     fn the_document_has_the_marks_of_every_part() {
-        let parts = [BenchPart::Table, BenchPart::Profile, BenchPart::Plot];
-        check(&workspace::root().join("docs").join("performance.md"), &parts).unwrap();
+        let parts = BenchPart::value_variants();
+        check(&workspace::root().join("docs").join("performance.md"), parts).unwrap();
         let without = workspace::root().join("Cargo.toml");
         assert!(!replace(&without, BenchPart::Profile, "a profile").unwrap());
-        let error = check(&without, &parts).unwrap_err().to_string();
+        let error = check(&without, parts).unwrap_err().to_string();
         assert!(error.contains("Cargo.toml") && error.contains("begin"), "{error}");
     }
 }

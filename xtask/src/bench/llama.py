@@ -2,6 +2,8 @@
 
     python llama.py MODEL.gguf --threads 2 -r 3 -p 256 -n 32 --pg 2048,32 [--flash-attn on|off] [--no-mmap]
 
+LLAMA_CPP_LIB_PATH is the folder of libllama, which `cargo xtask bench` builds (llama_cpp.rs).
+
 llama-cpp-python's low-level API is llama.cpp's C API; a test is one `llama_decode` for a prompt
 (llama.cpp cuts it into batches of 512 itself) or one for each generated token, until the logits of
 the last token are there: what llama-bench does.

@@ -3,12 +3,11 @@
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::python;
+use super::llama_cpp::LlamaCpp;
 use crate::workspace;
 
 /// A precision and what each program calls it.
@@ -101,6 +100,12 @@ impl Shape {
         let attention = 2.0 * self.attention * tokens * (tokens + 1.0);
         2.0 * (self.per_token * tokens + self.once) + attention
     }
+
+    /// Floating-point operations of one more token for each of `sequences` with `context` tokens.
+    pub fn step_flops(&self, sequences: usize, context: usize) -> f64 {
+        let attention = 4.0 * self.attention * context as f64;
+        sequences as f64 * (2.0 * (self.per_token + self.once) + attention)
+    }
 }
 
 impl Model {
@@ -130,7 +135,7 @@ impl Model {
 /// # Errors
 ///
 /// No room (17 GB for all formats), or Python fails.
-pub fn ensure(folder: &Path, python: &Path, formats: &[&Format]) -> Result<Model> {
+pub fn ensure(folder: &Path, llama: &LlamaCpp, formats: &[&Format]) -> Result<Model> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let files = formats.iter().map(|format| format.file);
     let exists = |format: &&Format| {
@@ -140,9 +145,7 @@ pub fn ensure(folder: &Path, python: &Path, formats: &[&Format]) -> Result<Model
     let missing = !formats.iter().all(exists);
     if missing {
         eprintln!("==> writing the model (once; 17 GB for all precisions)");
-        let mut command = Command::new(python);
-        command.arg(python::script("model.py")).arg(folder).args(files);
-        workspace::run(&mut command)?;
+        workspace::run(llama.script("model.py").arg(folder).args(files))?;
     }
     let format = formats.first().context("no precision to compare")?;
     let path = folder.join(format.folder).join("config.json");
@@ -166,14 +169,24 @@ fn warm(path: &Path) -> Result<()> {
 }
 
 #[cfg(test)]
-pub mod tests_of_model {
-    use super::*;
-
-    /// Without files; 400 GFLOP/s are 160 tokens of a prompt a second.
-    pub fn example() -> Model {
-        let shape = Shape { per_token: 1.25e9, once: 0.0, attention: 0.0 };
-        Model { folder: PathBuf::new(), shape }
+impl Model {
+    /// One that is nowhere.
+    pub fn example() -> Self {
+        Self { folder: PathBuf::new(), shape: Shape::example() }
     }
+}
+
+#[cfg(test)]
+impl Shape {
+    /// A model of ten weights, a tenth of the output projection, that attends with one number.
+    pub fn example() -> Self {
+        Self { per_token: 9.0, once: 1.0, attention: 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn formats_are_found_by_name() {
@@ -194,6 +207,9 @@ pub mod tests_of_model {
         assert_eq!(shape, Shape { per_token: 3.0 * layer, once: 800.0, attention: 24.0 });
         // One token sees itself: 2 products of 8, two operations each, in three layers.
         assert_eq!(shape.prompt_flops(1), 2.0 * (3.0 * layer + 800.0) + 96.0);
+        assert_eq!(shape.step_flops(1, 1), shape.prompt_flops(1));
+        assert_eq!(shape.step_flops(4, 1), 4.0 * shape.prompt_flops(1));
+        assert_eq!(shape.step_flops(1, 11), shape.prompt_flops(1) + 960.0);
         assert!(Shape::of(&serde_json::json!({})).is_err());
     }
 }

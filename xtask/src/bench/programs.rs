@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::llama_cpp::LlamaCpp;
 use super::model::{Format, Model};
-use super::python;
 use super::sample::Run;
 
 /// How llama.cpp is run.
@@ -36,30 +36,65 @@ impl std::fmt::Display for LlamaSettings {
     }
 }
 
-/// Both programs and the model that they run.
-pub struct Programs {
+/// An `iree-llm` and where it keeps its compiled graphs.
+struct IreeLlm {
     program: PathBuf,
-    python: PathBuf,
-    /// The model of both.
-    pub model: Model,
     cache: PathBuf,
 }
 
-impl Programs {
-    /// `program` is `iree-llm`, `cache` the folder of its compiled graphs, which is emptied.
-    pub fn new(program: PathBuf, python: PathBuf, model: Model, cache: PathBuf) -> Self {
-        // So that the first start is one; a folder that is not there is as good.
+impl IreeLlm {
+    /// Empties `cache`, so that the first start is one.
+    fn new(program: PathBuf, cache: PathBuf) -> Self {
+        // A folder that is not there is as good.
         let _ = std::fs::remove_dir_all(&cache);
-        Self { program, python, model, cache }
+        Self { program, cache }
     }
 
-    /// Starts `iree-llm` and forgets it, so that its packed weights lie in the page cache.
-    ///
-    /// # Errors
-    ///
-    /// It fails.
-    pub fn warm_ours(&self, format: &Format, threads: usize) -> Result<()> {
-        self.ours(format, threads, &tests(&[1], &[], 1)).map(drop)
+    fn bench(&self, model: &Path, format: &Format, threads: usize, tests: &[String]) -> Command {
+        let mut command = Command::new(&self.program);
+        // A user's settings are not what is measured.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("IREE_LLM_") {
+                command.env_remove(name);
+            }
+        }
+        command.args(["bench", "--quiet", "--precision", format.name]);
+        command.arg("--model").arg(model).arg("--cache-dir").arg(&self.cache);
+        command.args(["--threads", &threads.to_string()]).args(tests);
+        command
+    }
+}
+
+/// The programs and the model that they run.
+pub struct Programs {
+    ours: IreeLlm,
+    baseline: Option<IreeLlm>,
+    llama: LlamaCpp,
+    /// The model of all.
+    pub model: Model,
+}
+
+impl Programs {
+    /// `program` is `iree-llm`, `baseline` another one; their caches are emptied, which lie in
+    /// `folder`.
+    pub fn new(
+        program: PathBuf,
+        baseline: Option<PathBuf>,
+        llama: LlamaCpp,
+        model: Model,
+        folder: &Path,
+    ) -> Self {
+        Self {
+            ours: IreeLlm::new(program, folder.join("compiled")),
+            baseline: baseline.map(|it| IreeLlm::new(it, folder.join("compiled-baseline"))),
+            llama,
+            model,
+        }
+    }
+
+    /// Whether there is another `iree-llm`.
+    pub fn has_baseline(&self) -> bool {
+        self.baseline.is_some()
     }
 
     /// Runs `tests` in `iree-llm`.
@@ -68,8 +103,75 @@ impl Programs {
     ///
     /// It fails.
     pub fn ours(&self, format: &Format, threads: usize, tests: &[String]) -> Result<Run> {
-        let runs = json_of(self.bench(format, threads, tests).arg("--json"))?;
-        Ok(Run(runs.get(0).cloned().context("iree-llm bench printed no measurement")?))
+        self.iree_llm(&self.ours, format, threads, tests)
+    }
+
+    /// As [`ours`](Self::ours), after a start that is forgotten, so that its packed weights lie in
+    /// the page cache.
+    ///
+    /// # Errors
+    ///
+    /// It fails.
+    pub fn ours_warm(&self, format: &Format, threads: usize, tests: &[String]) -> Result<Run> {
+        self.warm(&self.ours, format, threads, tests)
+    }
+
+    /// Runs `tests` in `iree-llm` `turns` times, in all of `formats` in every turn.
+    ///
+    /// # Errors
+    ///
+    /// It fails.
+    pub fn ours_in_turns(
+        &self,
+        formats: &[&'static Format],
+        threads: usize,
+        turns: usize,
+        tests: &[String],
+    ) -> Result<Vec<(&'static Format, Vec<Run>)>> {
+        let mut runs: Vec<_> = formats.iter().map(|&format| (format, Vec::new())).collect();
+        for turn in 1..=turns {
+            for (format, runs) in &mut runs {
+                eprintln!("==> turn {turn} of {turns}: {}, {}", format.name, tests.join(" "));
+                runs.push(self.ours_warm(format, threads, tests)?);
+            }
+        }
+        Ok(runs)
+    }
+
+    /// As [`ours_warm`](Self::ours_warm), in the other `iree-llm`.
+    ///
+    /// # Errors
+    ///
+    /// It fails, or there is none.
+    pub fn baseline_warm(&self, format: &Format, threads: usize, tests: &[String]) -> Result<Run> {
+        let baseline = self.baseline.as_ref().context("no --baseline was given")?;
+        self.warm(baseline, format, threads, tests)
+    }
+
+    fn warm(
+        &self,
+        which: &IreeLlm,
+        format: &Format,
+        threads: usize,
+        tests: &[String],
+    ) -> Result<Run> {
+        self.iree_llm(which, format, threads, &self::tests(&[1], &[], 1))?;
+        self.iree_llm(which, format, threads, tests)
+    }
+
+    fn iree_llm(
+        &self,
+        which: &IreeLlm,
+        format: &Format,
+        threads: usize,
+        tests: &[String],
+    ) -> Result<Run> {
+        let mut command = which.bench(&self.model.folder(format), format, threads, tests);
+        let runs = json_of(command.arg("--json"))?;
+        let run = runs.get(0).cloned();
+        Ok(Run(run.with_context(|| {
+            format!("{} bench printed no measurement", which.program.display())
+        })?))
     }
 
     /// What `iree-llm` says about where the time of `tests` goes; the events go to `file`.
@@ -84,22 +186,9 @@ impl Programs {
         tests: &[String],
         file: &Path,
     ) -> Result<String> {
-        let output = output_of(self.bench(format, threads, tests).arg("--profile").arg(file))?;
+        let mut command = self.ours.bench(&self.model.folder(format), format, threads, tests);
+        let output = output_of(command.arg("--profile").arg(file))?;
         String::from_utf8(output).context("iree-llm bench printed no text")
-    }
-
-    fn bench(&self, format: &Format, threads: usize, tests: &[String]) -> Command {
-        let mut command = Command::new(&self.program);
-        // A user's settings are not what is measured.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("IREE_LLM_") {
-                command.env_remove(name);
-            }
-        }
-        command.args(["bench", "--quiet", "--precision", format.name]);
-        command.arg("--model").arg(self.model.folder(format)).arg("--cache-dir").arg(&self.cache);
-        command.args(["--threads", &threads.to_string()]).args(tests);
-        command
     }
 
     /// Runs `tests` in llama.cpp.
@@ -115,14 +204,36 @@ impl Programs {
         tests: &[String],
     ) -> Result<Run> {
         self.model.warm_gguf(format)?;
-        let mut command = Command::new(&self.python);
-        command.arg(python::script("llama.py")).arg(self.model.gguf(format));
+        let mut command = self.llama.script("llama.py");
+        command.arg(self.model.gguf(format));
         command.args(["--threads", &threads.to_string()]).args(tests);
         command.args(["--flash-attn", if settings.flash_attention { "on" } else { "off" }]);
         if !settings.mmap {
             command.arg("--no-mmap");
         }
         Ok(Run(json_of(&mut command)?))
+    }
+
+    /// What `llama-batched-bench` prints when it is given `arguments`.
+    ///
+    /// # Errors
+    ///
+    /// It fails.
+    pub fn llama_batched(
+        &self,
+        format: &Format,
+        settings: LlamaSettings,
+        threads: usize,
+        arguments: &[String],
+    ) -> Result<String> {
+        self.model.warm_gguf(format)?;
+        let mut command = self.llama.batched_bench();
+        command.arg("-m").arg(self.model.gguf(format)).args(["-t", &threads.to_string()]);
+        command.args(["-fa", if settings.flash_attention { "on" } else { "off" }]);
+        command.args(["-lm", if settings.mmap { "mmap" } else { "none" }]);
+        // Results and errors.
+        command.args(["--output-format", "jsonl", "-lv", "1"]).args(arguments);
+        String::from_utf8(output_of(&mut command)?).context("llama-batched-bench printed no text")
     }
 }
 

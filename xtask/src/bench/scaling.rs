@@ -87,7 +87,7 @@ pub fn measure(contest: &Contest, format: &Format) -> Result<Scaling> {
 impl Scaling {
     fn of(&mut self, side: Side) -> &mut Curves {
         match side {
-            Side::Ours => &mut self.ours,
+            Side::Ours | Side::Baseline => &mut self.ours,
             Side::Llama | Side::LlamaMapped => &mut self.llama,
         }
     }
@@ -97,9 +97,8 @@ impl Scaling {
         let mut out = String::new();
         let _ = writeln!(
             out,
-            "![Four panels, iree-llm beside llama.cpp: tokens a second of a prompt by its length, \
-             milliseconds of a single token by the context before it, and both in tokens a second \
-             by threads.]({image})\n\n{caption}\n"
+            "![iree-llm beside llama.cpp: a prompt by its length, one token by the context before \
+             it, and both by threads.]({image})\n\n{caption}\n"
         );
         let (ours, llama) = (&self.ours, &self.llama);
         let table = |over: &str, keys: Curve, rows: [(&str, Curve, Curve); 2]| {

@@ -251,7 +251,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::contest::{Entry, Plan};
-    use super::super::model::{FORMATS, tests_of_model};
+    use super::super::llama_cpp::LlamaCpp;
+    use super::super::model::{FORMATS, Model};
     use super::super::programs::{LlamaSettings, Programs};
     use super::super::sample::Run;
     use super::*;
@@ -313,12 +314,10 @@ mod tests {
     #[test]
     fn a_run_becomes_one_table_with_a_row_for_each_test() {
         let folder = tempfile::tempdir().unwrap();
-        let programs = Programs::new(
-            "iree-llm".into(),
-            "python".into(),
-            tests_of_model::example(),
-            folder.path().join("cache"),
-        );
+        let (llama, model) = (LlamaCpp::example(), Model::example());
+        // Operations a second that let a prompt of 64 tokens take 0.4 s.
+        let flops = model.shape.prompt_flops(64) / 0.4;
+        let programs = Programs::new("iree-llm".into(), None, llama, model, folder.path());
         let plan = Plan::QUICK;
         let mut contest = Contest::new(programs, plan, 2);
         let mut limits = Vec::new();
@@ -329,9 +328,9 @@ mod tests {
                 compiled_graphs: 4.0,
                 compile_s: 5.5,
             });
-            for threads in [2, 1] {
+            for (threads, flops) in [(2, 400e9), (1, flops)] {
                 let format = format.name;
-                limits.push(Limits { format, threads, bytes_per_second: 40e9, flops: 400e9 });
+                limits.push(Limits { format, threads, bytes_per_second: 40e9, flops });
                 for (side, seconds, next) in [(Side::Ours, 0.5, 7), (Side::Llama, 1.0, 9)] {
                     let run = run(plan, seconds / factor, next);
                     contest.entries.push(Entry { format, threads, side, run });
@@ -392,7 +391,7 @@ mod tests {
             bf16[11..16],
             ["40.0, 400", "off, on", "4 in 5.50", "0 of 3", "16.0 / 8.00, 2.00x, 80%"]
         );
-        assert_eq!(bf16[3], "128 / 64.0, 2.00x, 80%");
+        assert_eq!(bf16[16], "128 / 64.0, 2.00x, 80%");
         let int4 = column(3);
         assert_eq!(int4[..2], ["int4 / Q4_0", "32.0 / 16.0, 2.00x, 160%"]);
         assert_eq!(int4[12], "on, on");
