@@ -209,7 +209,7 @@ Examples:
 pub enum BenchPart {
     /// Both programs side by side, in every precision.
     Table,
-    /// What each compiled function of ours costs, in a prompt and in a single token.
+    /// What each compiled function of ours costs, in a prompt and in a single token; only printed.
     Profile,
     /// How cost grows with the prompt, the context and the threads: scaling.svg.
     Plot,

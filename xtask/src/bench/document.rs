@@ -7,17 +7,17 @@ use anyhow::{Context, Result};
 
 use crate::flags::BenchPart;
 
-/// The marks around `part`.
-fn marks(part: BenchPart) -> [String; 2] {
+/// The marks around `part`; `None` of what is only printed.
+fn marks(part: BenchPart) -> Option<[String; 2]> {
     let command = match part {
-        BenchPart::Table => "cargo xtask bench".to_owned(),
-        BenchPart::Profile => "cargo xtask bench --part profile".to_owned(),
-        BenchPart::Plot => "cargo xtask bench --part plot".to_owned(),
-        BenchPart::Batched => "cargo xtask bench --part batched".to_owned(),
-        BenchPart::Prefix => "cargo xtask bench --part prefix".to_owned(),
-        BenchPart::Speculate => "cargo xtask bench --part speculate".to_owned(),
+        BenchPart::Table => "cargo xtask bench",
+        BenchPart::Plot => "cargo xtask bench --part plot",
+        BenchPart::Batched => "cargo xtask bench --part batched",
+        BenchPart::Prefix => "cargo xtask bench --part prefix",
+        BenchPart::Speculate => "cargo xtask bench --part speculate",
+        BenchPart::Profile => return None,
     };
-    ["begin", "end"].map(|mark| format!("<!-- made by `{command}`: {mark} -->"))
+    Some(["begin", "end"].map(|mark| format!("<!-- made by `{command}`: {mark} -->")))
 }
 
 /// Checks that [`replace`] will find its places, before anything is measured.
@@ -29,21 +29,25 @@ pub fn check(path: &Path, parts: &[BenchPart]) -> Result<()> {
     parts.iter().try_for_each(|&part| document(path, part, "").map(drop))
 }
 
-/// Puts `section` between the marks of `part` in the document at `path`.
+/// Puts `section` between the marks of `part` in the document at `path`, and says whether it has any.
 ///
 /// # Errors
 ///
 /// The file cannot be read or written, or lacks the marks.
-pub fn replace(path: &Path, part: BenchPart, section: &str) -> Result<()> {
-    fs::write(path, document(path, part, section)?).with_context(|| path.display().to_string())
+pub fn replace(path: &Path, part: BenchPart, section: &str) -> Result<bool> {
+    let Some(text) = document(path, part, section)? else { return Ok(false) };
+    fs::write(path, text).with_context(|| path.display().to_string())?;
+    Ok(true)
 }
 
-fn document(path: &Path, part: BenchPart, section: &str) -> Result<String> {
+fn document(path: &Path, part: BenchPart, section: &str) -> Result<Option<String>> {
+    let Some([begin, end]) = marks(part) else { return Ok(None) };
     let name = path.display();
     let text = fs::read_to_string(path).with_context(|| name.to_string())?;
-    let [begin, end] = marks(part);
-    between(&text, [&begin, &end], section)
-        .with_context(|| format!("{name}: the lines `{begin}` and `{end}` are missing: add them"))
+    let text = between(&text, [&begin, &end], section).with_context(|| {
+        format!("{name}: the lines `{begin}` and `{end}` are missing: add them")
+    })?;
+    Ok(Some(text))
 }
 
 fn between(text: &str, [begin, end]: [&str; 2], section: &str) -> Option<String> {
@@ -72,7 +76,9 @@ mod tests {
     fn the_document_has_the_marks_of_every_part() {
         let parts = BenchPart::value_variants();
         check(&workspace::root().join("docs").join("performance.md"), parts).unwrap();
-        let error = check(&workspace::root().join("Cargo.toml"), parts).unwrap_err().to_string();
+        let without = workspace::root().join("Cargo.toml");
+        assert!(!replace(&without, BenchPart::Profile, "a profile").unwrap());
+        let error = check(&without, parts).unwrap_err().to_string();
         assert!(error.contains("Cargo.toml") && error.contains("begin"), "{error}");
     }
 }

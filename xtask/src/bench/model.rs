@@ -17,8 +17,6 @@ pub struct Format {
     pub name: &'static str,
     /// The Hugging Face folder.
     pub folder: &'static str,
-    /// What the table calls it.
-    pub title: &'static str,
     /// llama.cpp's name of its weights.
     pub llama: &'static str,
     /// llama.cpp's file, without its extension.
@@ -27,22 +25,21 @@ pub struct Format {
 
 /// Every precision that can be compared.
 pub const FORMATS: [Format; 5] = [
-    Format::new("bf16", "bf16, activations too", "hf", "BF16", "bf16"),
-    Format::new("stored", "stored: bf16, exact", "hf", "BF16", "bf16"),
-    Format::new("f32", "f32", "hf-float32", "F32", "float32"),
-    Format::new("int8", "int8", "hf", "Q8_0", "int8"),
-    Format::new("int4", "int4", "hf", "Q4_0", "int4"),
+    Format::new("bf16", "hf", "BF16", "bf16"),
+    Format::new("stored", "hf", "BF16", "bf16"),
+    Format::new("f32", "hf-float32", "F32", "float32"),
+    Format::new("int8", "hf", "Q8_0", "int8"),
+    Format::new("int4", "hf", "Q4_0", "int4"),
 ];
 
 impl Format {
     const fn new(
         name: &'static str,
-        title: &'static str,
         folder: &'static str,
         llama: &'static str,
         file: &'static str,
     ) -> Self {
-        Self { name, folder, title, llama, file }
+        Self { name, folder, llama, file }
     }
 
     /// Those called `names`, or all.

@@ -15,6 +15,9 @@ const PROMPT: usize = 128;
 /// Single tokens that are timed at each point.
 const GENERATE: usize = 8;
 
+/// Numbers of tokens or threads, and what was measured there.
+type Curve<'a> = &'a [(usize, f64)];
+
 /// One program's measurements; each is a number of tokens or threads and what was measured there.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curves {
@@ -89,41 +92,42 @@ impl Scaling {
         }
     }
 
-    /// The plot `image` and its numbers, for the document.
+    /// The plot `image` and its numbers, ours / llama.cpp's, for the document.
     pub fn section(&self, image: &str, caption: &str) -> String {
         let mut out = String::new();
         let _ = writeln!(
             out,
-            "![Four panels, iree-llm beside llama.cpp: tokens a second of a prompt by its length, \
-             milliseconds of a single token by the context before it, and both in tokens a second \
-             by threads.]({image})\n\n{caption}\n"
+            "![iree-llm beside llama.cpp: a prompt by its length, one token by the context before \
+             it, and both by threads.]({image})\n\n{caption}\n"
         );
-        let table = |header: [&str; 5], keys: &[(usize, f64)], columns: [&[(usize, f64)]; 4]| {
-            let cell = |column: &[(usize, f64)], key: usize| {
-                let found = column.iter().find(|(at, _)| *at == key);
-                found.map_or_else(String::new, |(_, value)| number(*value))
-            };
-            let rows = keys.iter().map(|&(key, _)| {
-                let [a, b, c, d] = columns.map(|column| cell(column, key));
-                [key.to_string(), a, b, c, d]
-            });
-            markdown(&header.map(String::from), rows)
-        };
         let (ours, llama) = (&self.ours, &self.llama);
-        let header =
-            ["tokens", "prompt, tok/s", "llama.cpp", "one token after them, ms", "llama.cpp"];
-        let columns = [&ours.prompt[..], &llama.prompt, &ours.depth, &llama.depth];
-        let _ = writeln!(out, "{}", table(header, &ours.depth, columns));
-        let prompt = format!("prompt of {PROMPT}, tok/s");
-        let header = ["threads", &prompt, "llama.cpp", "single tokens, tok/s", "llama.cpp"];
-        let columns = [
-            &ours.prompt_threads[..],
-            &llama.prompt_threads,
-            &ours.single_threads,
-            &llama.single_threads,
+        let table = |over: &str, keys: Curve, rows: [(&str, Curve, Curve); 2]| {
+            let names = keys.iter().map(|(key, _)| key.to_string());
+            let header: Vec<_> = [over.to_owned()].into_iter().chain(names).collect();
+            let row = |(name, ours, llama): (&str, Curve, Curve)| {
+                let cells = keys.iter().map(|(key, _)| cell(ours, llama, *key));
+                [name.to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
+            };
+            markdown(&header, rows.into_iter().map(row))
+        };
+        let rows = [
+            ("prompt, tok/s", &ours.prompt[..], &llama.prompt[..]),
+            ("one token after them, ms", &ours.depth, &llama.depth),
         ];
-        out + &table(header, &ours.prompt_threads, columns)
+        let _ = writeln!(out, "{}", table("tokens", &ours.depth, rows));
+        let prompt = format!("prompt of {PROMPT}, tok/s");
+        let rows = [
+            (&prompt[..], &ours.prompt_threads[..], &llama.prompt_threads[..]),
+            ("decode, tok/s", &ours.single_threads, &llama.single_threads),
+        ];
+        out + &table("threads", &ours.prompt_threads, rows)
     }
+}
+
+/// What both measured at `key`: "215 / 211".
+fn cell(ours: Curve, llama: Curve, key: usize) -> String {
+    let at = |curve: &Curve| curve.iter().find(|(at, _)| *at == key).map(|(_, it)| number(*it));
+    at(&ours).zip(at(&llama)).map_or_else(String::new, |(ours, llama)| format!("{ours} / {llama}"))
 }
 
 /// 1, 2, 4, … and the most.
@@ -166,8 +170,13 @@ pub mod tests_of_scaling {
         assert!(text.starts_with("![") && text.contains("](scaling.svg)"), "{text}");
         let row = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
         let cells = |line: &str| line.split('|').map(|it| it.trim().to_owned()).collect::<Vec<_>>();
-        assert_eq!(cells(row("| 0 "))[1..6], ["0", "", "", "80.0", "107"]);
-        assert_eq!(cells(row("| 8192 "))[1..6], ["8192", "65.0", "48.8", "160", "213"]);
-        assert_eq!(cells(row("| 2 "))[1..6], ["2", "130", "97.5", "12.5", "9.38"]);
+        assert_eq!(cells(row("| tokens "))[1..7], ["tokens", "0", "64", "256", "1024", "8192"]);
+        let prompt = cells(row("| prompt, "));
+        assert_eq!([&prompt[2], &prompt[6]], ["", "65.0 / 48.8"]);
+        let token = cells(row("| one token "));
+        assert_eq!([&token[2], &token[6]], ["80.0 / 107", "160 / 213"]);
+        assert_eq!(cells(row("| threads "))[1..4], ["threads", "1", "2"]);
+        assert_eq!(cells(row("| prompt of 128"))[3], "130 / 97.5");
+        assert_eq!(cells(row("| decode"))[3], "12.5 / 9.38");
     }
 }
