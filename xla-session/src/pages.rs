@@ -2,10 +2,11 @@
 //! behind them is the engine's.
 //!
 //! A page holds [`KV_BLOCK`] tokens. A [`PageTable`] names the pages of one sequence; tables share
-//! pages that hold the same tokens, and a page is copied before one of several writes into it. A page
-//! that is full is published in the prefix cache under its tokens and the page before it, so that
-//! another prompt that begins alike adopts it. When nobody has a published page any more it stays, idle,
-//! until its memory is needed: the least recently used goes first, and of a chain the last.
+//! pages that hold the same tokens, and a page is copied before one of several writes into it. A
+//! page that is full is published in the prefix cache under its tokens and the page before it, so
+//! that another prompt that begins alike adopts it. When nobody has a published page any more it
+//! stays, idle, until its memory is needed: the least recently used goes first, and of a chain the
+//! last.
 //!
 //! A step is a transaction: [`PageTable::reserve`] takes what it will write into, and either
 //! [`Reservation::commit`] says which tokens were written, or everything is as before.
@@ -57,7 +58,8 @@ pub struct Statistics {
     pub free: usize,
     /// Pages of sequences, or of steps in flight.
     pub held: usize,
-    /// Idle pages of the prefix cache: nobody has them, and they are given away when no page is free.
+    /// Idle pages of the prefix cache: nobody has them, and they are given away when no page is
+    /// free.
     pub cached: usize,
     /// Pages that more than one sequence has.
     pub shared: usize,

@@ -1,26 +1,28 @@
-//! Which requests run in the next step: pure decisions about tokens, rows and pages, without tensors.
+//! Which requests run in the next step: pure decisions about tokens, rows and pages, without
+//! tensors.
 //!
-//! A [`Scheduler`] holds requests and makes the [`Plan`] of one step after the other; who drives it runs
-//! the plan and tells what came of it. In the order of the decisions:
+//! A [`Scheduler`] holds requests and makes the [`Plan`] of one step after the other; who drives it
+//! runs the plan and tells what came of it. In the order of the decisions:
 //!
-//! 1. Every request that is decoding runs its last token: one row each. There are never more of these
-//!    than rows.
+//! 1. Every request that is decoding runs its last token: one row each. There are never more of
+//!    these than rows.
 //! 2. Prompts fill the step, in the order of their ranks, piece by piece. While something decodes,
-//!    they get [`prompt_rows_beside_decodes`](SchedulerOptions::prompt_rows_beside_decodes) rows in all.
-//!    So the longest gap between two tokens of a stream is the time of a step of known size.
-//! 3. Waiting requests start in the order of their ranks, as long as there are pages for the prompt and
-//!    one more. None overtakes: while the first does not fit, none does.
+//!    they get [`prompt_rows_beside_decodes`](SchedulerOptions::prompt_rows_beside_decodes) rows in
+//!    all. So the longest gap between two tokens of a stream is the time of a step of known size.
+//! 3. Waiting requests start in the order of their ranks, as long as there are pages for the prompt
+//!    and one more. None overtakes: while the first does not fit, none does.
 //! 4. What is left of the rows goes to drafted tokens that are to be verified.
 //!
-//! When a request that runs cannot have its next page, the running one of the lowest rank is
+//! When a request that runs cannot have its next page, the running one that ranks last is
 //! preempted: its pages are given back and it waits again, with all its tokens as its prompt, which
 //! are run again when its turn comes (the prefix cache may still have them).
 //!
-//! **Ranks.** A rank is fixed when a request arrives: one of priority `p` ranks with those of priority 0
-//! that arrived `p * aging_steps` steps before it, so that a request that waits passes one priority
-//! of later requests every [`aging_steps`](SchedulerOptions::aging_steps). Nobody is starved: only finitely
-//! many requests ever rank before another, the first of all is never preempted and fits if it runs
-//! alone, and a preempted request waits before all of its priority that came after it.
+//! **Ranks.** A rank is fixed when a request arrives: one of priority `p` ranks with those of
+//! priority 0 that arrived `p * aging_steps` steps before it, so that a request that waits passes
+//! one priority of later requests every [`aging_steps`](SchedulerOptions::aging_steps). Nobody is
+//! starved: only finitely many requests ever rank before another, the first of all is never
+//! preempted and fits if it runs alone, and a preempted request waits before all of its priority
+//! that came after it.
 
 mod request;
 mod step;
@@ -76,8 +78,8 @@ impl SchedulerOptions {
 
 /// The pages of the sequences that run requests: what a [`Scheduler`] asks of an engine.
 ///
-/// The scheduler starts and gives back sequences as it decides, so that each decision sees the pages as
-/// they are then. It takes no other pages: those are taken by the step that it plans.
+/// The scheduler starts and gives back sequences as it decides, so that each decision sees the
+/// pages as they are then. It takes no other pages: those are taken by the step that it plans.
 pub trait Pages {
     /// Pages that can be had now ([`PagePool::available`](crate::pages::PagePool::available)).
     fn available(&self) -> usize;
@@ -90,8 +92,9 @@ pub trait Pages {
     /// ([`PagePool::cached_prefix`](crate::pages::PagePool::cached_prefix)).
     fn cached_prefix(&self, tokens: &[u32]) -> CachedPrefix;
 
-    /// Makes a sequence for `request`, with what the prefix cache holds of `tokens`; returns how many of
-    /// them that is, fewer than all ([`PageTable::resume`](crate::pages::PageTable::resume)).
+    /// Makes a sequence for `request`, with what the prefix cache holds of `tokens`; returns how
+    /// many of them that is, fewer than all
+    /// ([`PageTable::resume`](crate::pages::PageTable::resume)).
     fn start(&mut self, request: RequestId, tokens: &[u32]) -> usize;
 
     /// Drops the sequence of `request`, which waits from now on.
@@ -100,9 +103,9 @@ pub trait Pages {
 
 /// Requests, and which of them runs when.
 ///
-/// The loop around it: [`add`](Self::add) what has come, [`schedule`](Self::schedule), run the plan,
-/// [`completed`](Self::completed) for each of its runs; [`finish`](Self::finish) at any time. If the step
-/// fails, nothing is completed, and the next plan tries again.
+/// The loop around it: [`add`](Self::add) what has come, [`schedule`](Self::schedule), run the
+/// plan, [`completed`](Self::completed) for each of its runs; [`finish`](Self::finish) at any time.
+/// If the step fails, nothing is completed, and the next plan tries again.
 #[derive(Debug)]
 pub struct Scheduler {
     options: SchedulerOptions,
@@ -139,8 +142,8 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// [`EmptyPrompt`](Error::EmptyPrompt); [`RequestTooLarge`](Error::RequestTooLarge) when it could not
-    /// run if it were alone.
+    /// [`EmptyPrompt`](Error::EmptyPrompt); [`RequestTooLarge`](Error::RequestTooLarge) when it
+    /// could not run if it were alone.
     pub fn add(&mut self, request: Request) -> Result<RequestId> {
         if request.prompt.is_empty() {
             return Err(Error::EmptyPrompt);
@@ -159,8 +162,9 @@ impl Scheduler {
     }
 
     /// Ends `request` at once, wherever it is: its client is gone, or its last token is one that
-    /// stops. Returns whether there was such a request. Its sequence, if it has one, is the caller's to
-    /// drop; [`completed`](Self::completed) for a run of it is of no consequence any more.
+    /// stops. Returns whether there was such a request. Its sequence, if it has one, is the
+    /// caller's to drop; [`completed`](Self::completed) for a run of it is of no consequence any
+    /// more.
     pub fn finish(&mut self, request: RequestId) -> bool {
         let Some(rank) = self.ranks.remove(&request) else { return false };
         self.waiting.remove(&rank);
@@ -168,8 +172,9 @@ impl Scheduler {
         true
     }
 
-    /// Proposes the tokens that may follow the last one of `request`, for the next step to verify. It takes as
-    /// many of them, from the first, as it has rows and pages left; none if `request` is not decoding.
+    /// Proposes the tokens that may follow the last one of `request`, for the next step to verify.
+    /// It takes as many of them, from the first, as it has rows and pages left; none if `request`
+    /// is not decoding.
     pub fn draft(&mut self, request: RequestId, tokens: Vec<u32>) {
         let rank = self.ranks.get(&request);
         if let Some(tracked) = rank.and_then(|rank| self.running.get_mut(rank)) {
@@ -177,9 +182,10 @@ impl Scheduler {
         }
     }
 
-    /// The step has run `run`, and `sampled` are the tokens that follow: if one was wanted, the drafted
-    /// tokens that were right and the one after them, else none. Returns the state of the request; one that
-    /// has all its tokens is finished and forgotten, and its sequence is the caller's to drop.
+    /// The step has run `run`, and `sampled` are the tokens that follow: if one was wanted, the
+    /// drafted tokens that were right and the one after them, else none. Returns the state of the
+    /// request; one that has all its tokens is finished and forgotten, and its sequence is the
+    /// caller's to drop.
     ///
     /// # Panics
     ///

@@ -7,8 +7,8 @@ use kernels::KV_BLOCK;
 
 use super::Statistics;
 
-/// What a full page is found by. The page before it stands for all tokens before: it is not given away
-/// as long as a page behind it is published. Keys are compared, not only their hashes, so that
+/// What a full page is found by. The page before it stands for all tokens before: it is not given
+/// away as long as a page behind it is published. Keys are compared, not only their hashes, so that
 /// no collision can hand out the wrong tokens.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct PrefixKey {
@@ -38,9 +38,9 @@ impl Page {
     }
 }
 
-/// Every page is in one of three states: free (in `free`), held (referenced or in flight), idle (published
-/// and not held). Who has a page has all pages before it, so that the pages behind an idle page are idle
-/// too, and all of them can be given away, the last first.
+/// Every page is in one of three states: free (in `free`), held (referenced or in flight), idle
+/// (published and not held). Who has a page has all pages before it, so that the pages behind an
+/// idle page are idle too, and all of them can be given away, the last first.
 #[derive(Debug)]
 pub(super) struct Pool {
     pages: Vec<Page>,
@@ -120,8 +120,8 @@ impl Pool {
         &mut self.pages[page as usize]
     }
 
-    /// `count` pages with one reference each, free ones before idle ones; none at all when there are
-    /// fewer.
+    /// `count` pages with one reference each, free ones before idle ones; none at all when there
+    /// are fewer.
     pub fn take(&mut self, count: usize) -> Option<Vec<u32>> {
         if count > self.available() {
             return None;
@@ -221,9 +221,9 @@ impl Pool {
         }
     }
 
-    /// `page`, whose predecessor in its sequence is `parent`, is full of `tokens`, and can be found from
-    /// now on. Returns the page to use in its place: itself, or another that holds the same; the
-    /// reference goes over to that.
+    /// `page`, whose predecessor in its sequence is `parent`, is full of `tokens`, and can be found
+    /// from now on. Returns the page to use in its place: itself, or another that holds the same;
+    /// the reference goes over to that.
     pub fn publish(&mut self, page: u32, parent: Option<u32>, tokens: &[u32]) -> u32 {
         if self.published.is_none() {
             return page;

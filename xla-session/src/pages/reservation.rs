@@ -6,12 +6,12 @@ use super::table::{out_of_pages, release};
 use super::{PagePool, PageTable};
 use crate::Result;
 
-/// The pages of a sequence for the time of a step. Dropping it without
-/// [`commit`](Self::commit) gives back what it took: the sequence is as it was. (What the prefix cache lost
-/// for its sake stays lost.)
+/// The pages of a sequence for the time of a step. Dropping it without [`commit`](Self::commit)
+/// gives back what it took: the sequence is as it was. (What the prefix cache lost for its sake
+/// stays lost.)
 ///
-/// It borrows the table, so that nobody can drop, fork or truncate a sequence that a step is being made
-/// of. A device that is still busy when the borrow ends needs [`in_flight`](Self::in_flight).
+/// It borrows the table, so that nobody can drop, fork or truncate a sequence that a step is being
+/// made of. A device that is still busy when the borrow ends needs [`in_flight`](Self::in_flight).
 #[derive(Debug)]
 pub struct Reservation<'table> {
     table: &'table mut PageTable,
@@ -23,8 +23,8 @@ pub struct Reservation<'table> {
     copy: Option<PageCopy>,
 }
 
-/// A page that others have too, and the one that is written instead: the engine copies what is kept before
-/// the step runs.
+/// A page that others have too, and the one that is written instead: the engine copies what is kept
+/// before the step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageCopy {
     /// The page that is shared.
@@ -35,12 +35,13 @@ pub struct PageCopy {
     pub tokens: usize,
 }
 
-/// Keeps the pages of a step from being given to others as long as it lives, whatever becomes of the
-/// sequence: an engine whose device works on after the call that began a step returned, or failed, holds
-/// it until the device is done.
+/// Keeps the pages of a step from being given to others as long as it lives, whatever becomes of
+/// the sequence: an engine whose device works on after the call that began a step returned, or
+/// failed, holds it until the device is done.
 ///
-/// It is an owned count per step and page, rather than one of steps begun and ended, because steps overlap: with
-/// the next one always begun before the last one ends there would be no moment at which nothing is in flight.
+/// It is an owned count per step and page, rather than one of steps begun and ended, because steps
+/// overlap: with the next one always begun before the last one ends there would be no moment at
+/// which nothing is in flight.
 #[derive(Debug)]
 pub struct PagesInFlight {
     pool: PagePool,
@@ -59,8 +60,8 @@ impl<'table> Reservation<'table> {
         let mut copy = None;
         match table.unfilled() {
             Some(last) if demand.copy => {
-                // The table's reference stays until the commit, so that nobody else takes the page for
-                // theirs alone and writes into it.
+                // The table's reference stays until the commit, so that nobody else takes the page
+                // for theirs alone and writes into it.
                 let to = taken[0];
                 copy = Some(PageCopy { from: last, to, tokens: table.len() % KV_BLOCK });
                 pages.pop();
@@ -96,8 +97,8 @@ impl<'table> Reservation<'table> {
         &self.pages
     }
 
-    /// The copy to be made before the step runs. It is one at most: only the last page of a sequence is
-    /// ever written again.
+    /// The copy to be made before the step runs. It is one at most: only the last page of a
+    /// sequence is ever written again.
     pub fn copy(&self) -> Option<PageCopy> {
         self.copy
     }

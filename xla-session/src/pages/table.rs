@@ -61,8 +61,8 @@ impl PageTable {
         &self.pool
     }
 
-    /// A second sequence with the same tokens, on the same pages until one of the two writes into the
-    /// last.
+    /// A second sequence with the same tokens, on the same pages until one of the two writes into
+    /// the last.
     pub fn fork(&self) -> Self {
         let mut pool = self.pool.lock();
         for &page in &self.pages {
@@ -72,7 +72,7 @@ impl PageTable {
         Self { pool: self.pool.clone(), pages: self.pages.clone(), tokens: self.tokens.clone() }
     }
 
-    /// Keeps the first `tokens` tokens and gives back the pages that only others were in.
+    /// Keeps the first `tokens` tokens and gives back the pages that hold none of them.
     pub fn truncate(&mut self, tokens: usize) {
         self.tokens.truncate(tokens);
         let pages = self.tokens.len().div_ceil(KV_BLOCK);
@@ -82,9 +82,10 @@ impl PageTable {
         }
     }
 
-    /// Makes the sequence begin as `prompt` does: of its own tokens it keeps those that `prompt` begins
-    /// with, or it adopts pages of the prefix cache, whichever are more. Returns how many tokens of
-    /// `prompt` it holds then, and those are all it holds; at least the last token is left to be run.
+    /// Makes the sequence begin as `prompt` does: of its own tokens it keeps those that `prompt`
+    /// begins with, or it adopts pages of the prefix cache, whichever are more. Returns how many
+    /// tokens of `prompt` it holds then, and those are all it holds; at least the last token is
+    /// left to be run.
     pub fn resume(&mut self, prompt: &[u32]) -> usize {
         let most = prompt.len().saturating_sub(1);
         let both = self.tokens.iter().zip(&prompt[..most]);
@@ -115,10 +116,10 @@ impl PageTable {
         self.demand(&self.pool.lock(), rows).pages()
     }
 
-    /// The last page is copied if another sequence has it. If only the prefix cache knows it, it is taken
-    /// out of the cache and written in place; but where other cached pages are found through it, it stays
-    /// and is copied, unless there are no pages for that: then all idle pages are going to be taken, and
-    /// those with them.
+    /// The last page is copied if another sequence has it. If only the prefix cache knows it, it is
+    /// taken out of the cache and written in place; but where other cached pages are found through
+    /// it, it stays and is copied, unless there are no pages for that: then all idle pages are
+    /// going to be taken, and those with them.
     pub(super) fn demand(&self, pool: &Pool, rows: usize) -> Demand {
         let growth = (self.len() + rows).div_ceil(KV_BLOCK) - self.pages.len();
         let copy = match self.unfilled() {

@@ -31,7 +31,8 @@ pub enum State {
     Finished,
 }
 
-/// The order of requests, the least first: the step of arrival, moved back by the priority's worth of steps.
+/// The order of requests, the least first: the step of arrival, moved back by the priority's worth
+/// of steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     due: i128,

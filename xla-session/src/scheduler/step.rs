@@ -6,7 +6,8 @@ use super::request::{Rank, Tracked};
 use super::{Pages, RequestId, Scheduler};
 
 /// What the next step runs. The rows of all runs are within
-/// [`SchedulerOptions::rows`](super::SchedulerOptions::rows), and the pages they take are available.
+/// [`SchedulerOptions::rows`](super::SchedulerOptions::rows), and the pages they take are
+/// available.
 ///
 /// A plan without runs, while requests wait, means that their pages are held by others than the
 /// scheduler's requests.
@@ -27,15 +28,16 @@ pub struct Run {
     pub start: usize,
     /// Tokens to run, `[rows]`; the last `drafted` of them are drafted.
     pub tokens: Vec<u32>,
-    /// Tokens that may turn out wrong. The step says what follows each of them and the one before them.
+    /// Tokens that may turn out wrong. The step says what follows each of them and the one before
+    /// them.
     pub drafted: usize,
     /// Whether the token that follows is wanted; it is not within a prompt.
     pub wanted: bool,
 }
 
 impl Run {
-    /// Tokens that the sequence is to keep after the step if `sampled` tokens came of it: the rest were
-    /// drafted and wrong, and are truncated.
+    /// Tokens that the sequence is to keep after the step if `sampled` tokens came of it: the rest
+    /// were drafted and wrong, and are truncated.
     pub fn kept(&self, sampled: usize) -> usize {
         self.start + self.tokens.len() - self.drafted + sampled.saturating_sub(1)
     }
@@ -94,8 +96,9 @@ impl Scheduler {
         running.filter(|(_, it)| which(it)).map(|(&rank, _)| rank).collect()
     }
 
-    /// Plans up to `rows` rows of a running request, as many as there are pages for, but one at least: for
-    /// that, others are preempted from the last rank up to this one. Returns the number of rows.
+    /// Plans up to `rows` rows of a running request, as many as there are pages for, but one at
+    /// least: for that, others are preempted from the last rank up to this one. Returns the number
+    /// of rows.
     fn plan_run(
         &mut self,
         rank: Rank,
@@ -129,8 +132,8 @@ impl Scheduler {
         self.preemptions += 1;
     }
 
-    /// Starts waiting requests in `rows` rows, as long as the first of them fits beside all that the running
-    /// ones need for the tokens they have.
+    /// Starts waiting requests in `rows` rows, as long as the first of them fits beside all that
+    /// the running ones need for the tokens they have.
     fn admit(&mut self, mut rows: usize, pages: &mut impl Pages, draft: &mut Draft) {
         while rows > 0 && self.running.len() < self.options.most_running {
             let Some((&rank, tracked)) = self.waiting.first_key_value() else { return };

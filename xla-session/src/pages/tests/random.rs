@@ -50,8 +50,14 @@ fn needed(tables: &[PageTable], which: usize, rows: usize) -> std::ops::RangeInc
         return growth..=growth;
     };
     let holders = tables.iter().filter(|it| it.pages().contains(&last)).count();
-    // A page of one's own is copied for the sake of cached pages behind it, of which this knows nothing.
+    // A page of one's own is copied for the sake of cached pages behind it, of which this knows
+    // nothing.
     if holders > 1 { growth + 1..=growth + 1 } else { growth..=growth + 1 }
+}
+
+/// Tokens and pages of every sequence.
+fn contents(tables: &[PageTable]) -> Vec<(Vec<u32>, Vec<u32>)> {
+    tables.iter().map(|it| (it.tokens.clone(), it.pages.clone())).collect()
 }
 
 fn check(pool: &PagePool, memory: &Memory, tables: &[PageTable], flights: &[PagesInFlight]) {
@@ -77,8 +83,8 @@ fn check(pool: &PagePool, memory: &Memory, tables: &[PageTable], flights: &[Page
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whatever happens, the pages of every sequence hold its tokens; none is lost and none is counted
-    /// twice; and a step fails only where there are too few, without a trace.
+    /// Whatever happens, the pages of every sequence hold its tokens; none is lost and none is
+    /// counted twice; and a step fails only where there are too few, without a trace.
     #[test]
     fn pages_hold_the_tokens_of_everyone_who_has_them(
         pages in 3..14usize,
@@ -116,8 +122,10 @@ proptest! {
                     runs.sort();
                     runs.dedup_by_key(|run| run.0);
                     let range = runs.iter().map(|run| needed(&tables, run.0, run.1));
-                    let (least, most) = range.fold((0, 0), |(a, b), it| (a + it.start(), b + it.end()));
-                    let before: Vec<_> = tables.iter().map(|it| (it.tokens.clone(), it.pages.clone())).collect();
+                    let ranges: Vec<_> = range.collect();
+                    let least: usize = ranges.iter().map(|it| it.start()).sum();
+                    let most: usize = ranges.iter().map(|it| it.end()).sum();
+                    let before = contents(&tables);
                     let (available, held) = (pool.available(), pool.held());
                     let mut step = Vec::new();
                     for (index, table) in tables.iter_mut().enumerate() {
@@ -137,7 +145,7 @@ proptest! {
                         }
                     } else {
                         drop(step);
-                        let after: Vec<_> = tables.iter().map(|it| (it.tokens.clone(), it.pages.clone())).collect();
+                        let after = contents(&tables);
                         prop_assert_eq!(before, after);
                         prop_assert_eq!((available, held), (pool.available(), pool.held()));
                     }

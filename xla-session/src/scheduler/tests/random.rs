@@ -7,7 +7,8 @@ use super::driver::Driver;
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// A prompt of so many tokens of one of a few texts, tokens of its own behind it, of the answer, priority.
+    /// A prompt of so many tokens of one of a few texts, tokens of its own behind it, of the
+    /// answer, priority.
     Add(u32, usize, usize, usize, i32),
     Cancel(usize),
     /// Cancelled between the plan and its end.
@@ -53,8 +54,8 @@ fn prompt(text: u32, shared: usize, own: usize, salt: u32) -> Vec<u32> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Every plan keeps its promises ([`Driver::plan`]), and every request that is not cancelled finishes with
-    /// the tokens that it has when it is alone.
+    /// Every plan keeps its promises ([`Driver::plan`]), and every request that is not cancelled
+    /// finishes with the tokens that it has when it is alone.
     #[test]
     fn every_request_finishes_with_its_tokens(
         options in options(),
