@@ -340,9 +340,8 @@ impl Engine {
         let vocab_size = self.model.config().vocab_size;
         let mut tokens = tokens.into_iter();
         let mut logits = logits.chunks_exact(vocab_size);
-        let mut next = |rows: usize| -> Vec<f32> {
-            logits.by_ref().take(rows).flatten().copied().collect()
-        };
+        let mut next =
+            |rows: usize| -> Vec<f32> { logits.by_ref().take(rows).flatten().copied().collect() };
         let outputs = wants.iter().map(|&(want, rows)| match want {
             Want::Nothing => Output::Nothing,
             Want::Token => Output::Token(tokens.next().unwrap_or(0)),
