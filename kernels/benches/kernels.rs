@@ -240,7 +240,9 @@ fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
     }
 
     let memory: &[u8] = &weights.memory;
-    let x = vec![0.5f32; rows * 8192];
+    // Aligned as a device's buffers are.
+    let mut x = huge_pages(rows * 8192 * size_of::<f32>());
+    x.as_chunks_mut::<4>().0.fill(0.5f32.to_le_bytes());
     // Not zeros, whose pages would come one by one while time is taken.
     let results: Vec<_> = (0..threads).map(|_| Mutex::new(vec![1f32; rows * STRIDE])).collect();
     let next = AtomicUsize::new(0);
@@ -250,7 +252,7 @@ fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
             let product = Product {
                 weights: memory[run.weights..].as_ptr(),
                 index: run.index.as_ptr(),
-                x: x.as_ptr().cast(),
+                x: x.as_ptr(),
                 y: y.as_mut_ptr(),
                 rows,
                 used: rows,
