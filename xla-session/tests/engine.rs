@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 
 use fixtures::random::Random;
+use fixtures::streams::{Seen, Stream, finish, largest, step};
 use fixtures::{Case, Fixture};
 use xla_session::{
-    Engine, EngineOptions, Error, KvFormat, Model, Output, Precision, Result, Run, Sequence,
+    Engine, EngineOptions, Error, KvFormat, Model, Output, Precision, Run, Sequence,
     SessionOptions, Want,
 };
 
@@ -45,139 +46,44 @@ fn engine_of(model: &Model, pages: usize, rows: usize) -> Engine {
     })
 }
 
-/// A prompt of a fixture on its way to the end of its answer.
-struct Stream<'a> {
-    case: &'a Case,
-    /// Prompt and answer.
-    context: Vec<u32>,
-    sequence: Sequence,
+/// The prompt and the answer of a case.
+fn stream(sequence: Sequence, case: &Case) -> Stream {
+    let tokens = [&case.prompt[..], &case.tokens].concat();
+    Stream { text: case.prompt.len(), tokens, prompt: case.prompt.len(), sequence }
 }
 
-impl<'a> Stream<'a> {
-    fn new(engine: &Engine, case: &'a Case) -> Self {
-        Self::of(engine.sequence(), case)
-    }
-
-    fn of(sequence: Sequence, case: &'a Case) -> Self {
-        Self { case, context: [&case.prompt[..], &case.tokens].concat(), sequence }
-    }
-
-    /// The last token of the answer is not run.
-    fn is_done(&self) -> bool {
-        self.sequence.len() + 1 == self.context.len()
-    }
-
-    /// That what follows position `at` is `token`; within the prompt nobody knows.
-    fn check(&self, at: usize, token: u32, what: &str) {
-        if at + 1 >= self.case.prompt.len() {
-            let expected = self.context[at + 1];
-            let prompt = self.case.prompt.len();
-            assert_eq!(token, expected, "{what}, seed {SEED}: {prompt} tokens, position {at}");
+/// Tokens are those of the reference; within prompts nobody knows.
+fn as_the_reference(what: &str) -> impl FnMut(&Stream, usize, Seen<'_>) {
+    move |stream, at, seen| {
+        if at + 1 >= stream.prompt {
+            let token = match seen {
+                Seen::Token(token) => token,
+                Seen::Logits(logits) => largest(logits),
+            };
+            let prompt = stream.prompt;
+            let what = format!("{what}, seed {SEED}: prompt of {prompt}, position {at}");
+            assert_eq!(token, stream.tokens[at + 1], "{what}");
         }
     }
 }
 
-/// The lowest id of the largest logit.
-fn largest(logits: &[f32]) -> u32 {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    logits.iter().position(|&logit| logit == largest).unwrap() as u32
-}
-
-/// A step of some streams that are not done: pieces of prompts, single tokens, and a few known ones at
-/// once. What comes of it is compared.
-fn step(
-    engine: &mut Engine,
-    streams: &mut [Stream<'_>],
-    random: &mut Random,
-    what: &str,
-) -> Result<()> {
-    let vocab_size = engine.model().config().vocab_size;
-    let mut left = 1 + random.below(engine.rows());
-    let mut chosen: Vec<_> = (0..streams.len()).filter(|&i| !streams[i].is_done()).collect();
-    if chosen.is_empty() {
-        return Ok(());
-    }
-    random.shuffle(&mut chosen);
-    let most = 1 + random.below(chosen.len());
-    let mut parts = vec![None; streams.len()];
-    for &i in &chosen[..most] {
-        let held = streams[i].sequence.len();
-        let prompt = streams[i].case.prompt.len().saturating_sub(held);
-        let known = streams[i].context.len() - 1 - held;
-        let longest = if prompt > 0 { prompt } else { random.one_of(&[1, 1, 1, 5]).min(known) };
-        if left > 0 {
-            let rows = 1 + random.below(longest.min(left));
-            left -= rows;
-            let wants = [Want::Token, Want::Token, Want::Tokens, Want::Logits, Want::AllLogits];
-            let want = if rows < prompt { Want::Nothing } else { random.one_of(&wants) };
-            parts[i] = Some((held, rows, want));
-        }
-    }
-    let mut runs: Vec<_> = streams
-        .iter_mut()
-        .zip(&parts)
-        .filter_map(|(stream, part)| {
-            let (held, rows, want) = (*part)?;
-            let tokens = &stream.context[held..held + rows];
-            Some(Run { sequence: &mut stream.sequence, tokens, want })
-        })
-        .collect();
-    let outputs = engine.step(&mut runs)?;
-    let stepped = streams.iter().zip(&parts).filter_map(|(stream, part)| Some((stream, (*part)?)));
-    let mut count = 0;
-    for ((stream, (held, rows, want)), output) in stepped.zip(&outputs) {
-        count += 1;
-        let last = held + rows - 1;
-        assert_eq!(stream.sequence.len(), last + 1, "{what}");
-        match (want, output) {
-            (Want::Nothing, Output::Nothing) => {}
-            (Want::Token, Output::Token(token)) => stream.check(last, *token, what),
-            (Want::Tokens, Output::Tokens(tokens)) => {
-                assert_eq!(tokens.len(), rows, "{what}");
-                for (at, &token) in (held..).zip(tokens) {
-                    stream.check(at, token, what);
-                }
-            }
-            (Want::Logits, Output::Logits(logits)) => {
-                assert_eq!(logits.len(), vocab_size, "{what}");
-                stream.check(last, largest(logits), what);
-            }
-            (Want::AllLogits, Output::AllLogits(logits)) => {
-                assert_eq!(logits.len(), rows * vocab_size, "{what}");
-                for (at, logits) in (held..).zip(logits.chunks(vocab_size)) {
-                    stream.check(at, largest(logits), what);
-                }
-            }
-            _ => panic!("{what}: {output:?} for {want:?}"),
-        }
-    }
-    assert_eq!(count, outputs.len(), "{what}");
-    Ok(())
-}
-
-fn finish(engine: &mut Engine, streams: &mut [Stream<'_>], random: &mut Random, what: &str) {
-    while streams.iter().any(|stream| !stream.is_done()) {
-        step(engine, streams, random, what).unwrap();
-    }
-}
-
-/// Each prompt by itself, a token after the other.
+/// Each prompt by itself, then a token after the other.
 fn alone(model: &Model, fixture: &Fixture, what: &str) {
     let mut engine = engine(model, |options| options.prefix_cache = false);
     for case in &fixture.cases {
-        let mut stream = Stream::new(&engine, case);
+        let mut sequence = engine.sequence();
         let (before, last) = case.prompt.split_at(case.prompt.len() - 1);
         for piece in before.chunks(engine.rows()) {
-            let sequence = &mut stream.sequence;
-            engine.step(&mut [Run { sequence, tokens: piece, want: Want::Nothing }]).unwrap();
+            let run = Run { sequence: &mut sequence, tokens: piece, want: Want::Nothing };
+            engine.step(&mut [run]).unwrap();
         }
-        for &token in last.iter().chain(&case.tokens[..case.tokens.len() - 1]) {
-            let run = Run { sequence: &mut stream.sequence, tokens: &[token], want: Want::Token };
+        let mut token = last[0];
+        for expected in &case.tokens {
+            let run = Run { sequence: &mut sequence, tokens: &[token], want: Want::Token };
             let output = engine.step(&mut [run]).unwrap();
-            let [Output::Token(token)] = output[..] else { panic!("{output:?}") };
-            stream.check(stream.sequence.len() - 1, token, what);
+            assert_eq!(output, [Output::Token(*expected)], "{what} at {}", sequence.len());
+            token = *expected;
         }
-        assert!(stream.is_done());
     }
     assert_eq!(engine.statistics().held, 0, "{what}: all were dropped");
 }
@@ -186,28 +92,29 @@ fn alone(model: &Model, fixture: &Fixture, what: &str) {
 fn together(model: &Model, fixture: &Fixture, random: &mut Random, what: &str) {
     let mut engine = engine_of(model, 24, 128);
     let cases = fixture.cases.iter().cycle().take(8);
-    let mut streams: Vec<_> = cases.map(|case| Stream::new(&engine, case)).collect();
-    finish(&mut engine, &mut streams, random, what);
+    let streams = cases.map(|case| stream(engine.sequence(), case)).collect();
+    let preempted = finish(&mut engine, streams, random, &mut as_the_reference(what));
+    assert_eq!(preempted, 0, "{what}: there is room for all");
 }
 
 /// Forked in the middle, within pages and between them; some of them, the first too, are dropped later.
 fn forked(model: &Model, fixture: &Fixture, random: &mut Random, what: &str) {
     let mut engine = engine_of(model, 48, 64);
     for case in [&fixture.cases[1], &fixture.cases[3]] {
-        let mut streams = vec![Stream::new(&engine, case)];
+        let mut streams = vec![stream(engine.sequence(), case)];
         while streams.iter().any(|stream| !stream.is_done()) {
             let at = random.below(streams.len());
             if streams.len() < 6 && random.below(8) == 0 {
                 let fork = streams[at].sequence.fork();
                 assert_eq!(fork.tokens(), streams[at].sequence.tokens());
-                streams.push(Stream::of(fork, case));
+                streams.push(stream(fork, case));
             } else if streams.len() > 3 && random.below(16) == 0 {
                 streams.remove(at);
             } else if random.below(16) == 0 {
                 let held = streams[at].sequence.len();
                 streams[at].sequence.truncate(random.below(held + 1));
             }
-            step(&mut engine, &mut streams, random, what).unwrap();
+            step(&mut engine, &mut streams, random, &mut as_the_reference(what)).unwrap();
         }
     }
     assert!(engine.statistics().copies > 0, "{what}: nothing was copied on write");
@@ -219,46 +126,29 @@ fn resumed(model: &Model, fixture: &Fixture, random: &mut Random, what: &str) {
     let mut engine = engine_of(model, 24, 256);
     let case = &fixture.cases[3];
     assert_eq!(case.prompt.len(), 300);
-    let mut first = [Stream::new(&engine, case)];
-    finish(&mut engine, &mut first, random, what);
+    let mut first = vec![stream(engine.sequence(), case)];
+    while !first[0].is_done() {
+        step(&mut engine, &mut first, random, &mut as_the_reference(what)).unwrap();
+    }
     // While the first one has the pages, and when nobody does.
-    let mut streams = vec![Stream::new(&engine, case), Stream::new(&engine, case)];
+    let mut streams = vec![stream(engine.sequence(), case), stream(engine.sequence(), case)];
     for (stream, first) in streams.iter_mut().zip([Some(first), None]) {
         let found = engine.resume(&mut stream.sequence, &case.prompt).unwrap();
         assert_eq!(found, 256, "{what}: four full pages");
         drop(first);
     }
-    finish(&mut engine, &mut streams, random, what);
+    finish(&mut engine, streams, random, &mut as_the_reference(what));
     let statistics = engine.statistics();
     assert_eq!(statistics.prefix_tokens_found, 512, "{what}");
     assert_eq!(statistics.prefix_tokens_looked_up, 600, "{what}");
 }
 
-/// Eight that want 22 pages, of which there are 10: who is preempted gives its pages back and starts
-/// again, from what the cache still has of it.
+/// Eight that want 22 pages, of which there are 10.
 fn recomputed(model: &Model, fixture: &Fixture, random: &mut Random, what: &str) {
     let mut engine = engine_of(model, 10, 96);
     let cases = fixture.cases.iter().cycle().take(8);
-    let mut streams: Vec<_> = cases.map(|case| Stream::new(&engine, case)).collect();
-    let mut preempted = 0;
-    while !streams.is_empty() {
-        match step(&mut engine, &mut streams, random, what) {
-            Ok(()) => streams.retain(|stream| !stream.is_done()),
-            Err(Error::OutOfPages { needed, free }) => {
-                assert!(needed > free, "{what}: {needed} of {free}");
-                let mut holding = streams.iter_mut().filter(|it| !it.sequence.is_empty());
-                let victim = holding.next_back().unwrap();
-                victim.sequence.truncate(0);
-                preempted += 1;
-                if random.below(3) == 0 {
-                    engine.pages().forget_prefixes();
-                }
-                let (_, run) = victim.context.split_last().unwrap();
-                engine.resume(&mut victim.sequence, run).unwrap();
-            }
-            Err(error) => panic!("{what}: {error}"),
-        }
-    }
+    let streams = cases.map(|case| stream(engine.sequence(), case)).collect();
+    let preempted = finish(&mut engine, streams, random, &mut as_the_reference(what));
     assert!(preempted > 0, "{what}: nobody was preempted");
 }
 
@@ -422,7 +312,7 @@ fn a_dropped_sequence_takes_nothing_from_others() {
     let (send, dropped) = mpsc::channel::<Sequence>();
     let dropper = std::thread::spawn(move || dropped.into_iter().map(drop).count());
     let mut streams: Vec<_> =
-        fixture.cases.iter().map(|case| Stream::new(&engine, case)).collect();
+        fixture.cases.iter().map(|case| stream(engine.sequence(), case)).collect();
     let mut sent = 0;
     while streams.iter().any(|stream| !stream.is_done()) {
         let at = random.below(streams.len());
@@ -430,7 +320,7 @@ fn a_dropped_sequence_takes_nothing_from_others() {
         let mut short = streams[at].sequence.fork();
         if random.below(2) == 0 {
             short.truncate(random.below(short.len() + 1));
-            let tokens = [streams[at].context[0]; 3];
+            let tokens = [streams[at].tokens[0]; 3];
             let run = Run { sequence: &mut short, tokens: &tokens, want: Want::Token };
             engine.step(&mut [run]).unwrap();
         }
@@ -440,7 +330,8 @@ fn a_dropped_sequence_takes_nothing_from_others() {
             sent += 1;
             send.send(short).unwrap();
         }
-        step(&mut engine, &mut streams, &mut random, "while others are dropped").unwrap();
+        let check = &mut as_the_reference("while others are dropped");
+        step(&mut engine, &mut streams, &mut random, check).unwrap();
     }
     drop(send);
     assert_eq!(dropper.join().unwrap(), sent);
