@@ -5,6 +5,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use super::*;
 use crate::format::{CHUNK, SCALES};
 
+mod batch;
 mod sketch;
 mod split;
 

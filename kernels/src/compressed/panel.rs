@@ -96,6 +96,10 @@ pub(super) unsafe fn multiply<V: Decode, A: Arithmetic<V>, const WHOLE: bool>(
                 V::run(rows, &Panel { next, lines: to - from, ..panel.rows_from(row) });
             }
         }
+        for block in 0..p.blocks {
+            let y = Rows { at: p.y.add(block * LANES).cast(), words: p.stride };
+            stored.finish::<V, A>(block, p.used, x, y);
+        }
     }
 }
 
@@ -145,11 +149,6 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Job<V> for Piece<A, WHOLE> 
                             A::store(weights, to.add((I * A::WORDS + word) * VECTOR));
                         }
                     }, 0 1 2 3);
-                }
-                for escape in self.stored.block(block).escapes(self.stored.columns) {
-                    if self.columns.contains(&escape.column()) {
-                        A::put(to, escape.column() - start, escape.lane(), escape.bits());
-                    }
                 }
             }
         }

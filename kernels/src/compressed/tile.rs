@@ -100,11 +100,17 @@ impl<const WHOLE: bool> Stored<WHOLE> {
         WHOLE.then(|| unsafe { V::load_words(group.add(MANTISSAS + CODES + i * LANES * 4)) })
     }
 
-    /// Adds to the rows at `y`, lane 0 of a block, what its groups do not hold.
+    /// Adds to `rows` rows at `y`, lane 0 of a block, what its groups do not hold. Last of all, for
+    /// few rows and for many: so a row has the same bits among any others.
+    ///
+    /// # Safety
+    ///
+    /// As above, `x` and `y` having so many rows.
     #[inline(always)]
-    unsafe fn finish<V: Decode, A: Arithmetic<V>, const M: usize>(
+    pub unsafe fn finish<V: Decode, A: Arithmetic<V>>(
         &self,
         block: usize,
+        rows: usize,
         x: Rows,
         y: Rows,
     ) {
@@ -112,7 +118,7 @@ impl<const WHOLE: bool> Stored<WHOLE> {
         unsafe {
             for escape in self.block(block).escapes(self.columns) {
                 let weight = f32::from_bits(escape.bits());
-                for m in 0..M {
+                for m in 0..rows {
                     let x = A::activation(x.row(m), escape.column());
                     *y.row(m).cast::<f32>().add(escape.lane()) += x * weight;
                 }
@@ -239,7 +245,7 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHO
                 for (m, sum) in sums.into_iter().enumerate() {
                     sum.store(y.row(m).cast());
                 }
-                self.stored.finish::<V, A, M>(block, self.x, y);
+                self.stored.finish::<V, A>(block, M, self.x, y);
             }
         }
     }

@@ -8,7 +8,8 @@ pub struct EngineSession {
     engine: Engine,
     sequence: Sequence,
     capabilities: Capabilities,
-    /// The row of the last step that has the last token; `None` before there is one.
+    /// The row of the last step that has the last token; `None` where it is in none: before there is
+    /// one, and after a step that failed or tokens that were forgotten.
     last: Option<usize>,
 }
 
@@ -53,10 +54,8 @@ impl EngineSession {
                 }
                 Ok(_) => rest = later,
                 Err(error) => {
-                    if self.sequence.len() > held {
-                        self.sequence.truncate(held);
-                        self.last = None;
-                    }
+                    self.sequence.truncate(held);
+                    self.last = None;
                     return Err(error);
                 }
             }
@@ -89,10 +88,23 @@ impl InferenceSession for EngineSession {
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
-        let row = self.last.ok_or_else(|| {
-            Error::Unsupported("there are no logits before the first token has been run".into())
-        })?;
-        self.engine.logits_of(row, logits)
+        if let Some(row) = self.last {
+            return self.engine.logits_of(row, logits);
+        }
+        let Some((&token, before)) = self.sequence.tokens().split_last() else {
+            let message = "there are no logits before the first token has been run";
+            return Err(Error::Unsupported(message.into()));
+        };
+        // The last token once more, in a copy of the sequence: the same bits, and the sequence stays
+        // as it is, whatever happens.
+        let mut copy = self.sequence.fork();
+        copy.truncate(before.len());
+        let run = Run { sequence: &mut copy, tokens: &[token], want: Want::Logits };
+        if let Some(Output::Logits(made)) = self.engine.step(&mut [run])?.pop() {
+            *logits = made;
+        }
+        self.last = Some(0);
+        Ok(())
     }
 
     fn position(&self) -> usize {
