@@ -81,7 +81,10 @@ mod tests {
                     let x = f64::from(gate);
                     let expected = x / (1.0 + (-x).exp()) * -1.5;
                     let error = (f64::from(y) - expected).abs();
-                    assert!(error <= 3e-7 * expected.abs() + 1e-35, "{isa:?} {gate}: {y} {expected}");
+                    assert!(
+                        error <= 3e-7 * expected.abs() + 1e-35,
+                        "{isa:?} {gate}: {y} {expected}"
+                    );
                 }
             }
         }

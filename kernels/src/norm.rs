@@ -154,7 +154,8 @@ mod tests {
             for (&number, &rounded) in numbers.iter().zip(&rounded) {
                 let expected = half::bf16::from_f32(number);
                 let found = half::bf16::from_bits(rounded);
-                let same = found == expected && found.is_sign_negative() == number.is_sign_negative();
+                let same =
+                    found == expected && found.is_sign_negative() == number.is_sign_negative();
                 assert!(same || found.is_nan() && number.is_nan(), "{isa:?}: {number} {found}");
             }
         }

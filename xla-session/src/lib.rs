@@ -15,6 +15,7 @@ pub mod session;
 pub mod generate;
 pub mod profile;
 pub mod sample;
+pub mod speculate;
 
 pub mod opening;
 pub mod precision;
@@ -49,5 +50,6 @@ pub use opening::{Event, GraphsFor, Observer, Opened, SessionOptions};
 pub use precision::Precision;
 pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};
+pub use speculate::{DraftCounts, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "iree")]
 pub use xla::compile_ahead;

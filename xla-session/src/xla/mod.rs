@@ -211,10 +211,7 @@ fn cache_of(graph: &Graph) -> [TensorType; 2] {
 /// Bytes of device memory for weights, and for the keys and values of the context that was asked
 /// for, or of one prefill chunk.
 fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions) -> u64 {
-    let weights: usize = weights_of(graphs)
-        .iter()
-        .map(bytes_of)
-        .sum();
+    let weights: usize = weights_of(graphs).iter().map(bytes_of).sum();
     let chunk = graphs.iter().map(|graph| graph.rows).max().unwrap_or(1);
     let tokens = options.context.map_or(chunk, |context| context + chunk);
     let blocks = tokens.div_ceil(KV_BLOCK);

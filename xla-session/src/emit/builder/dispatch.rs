@@ -83,9 +83,8 @@ impl Builder {
         let (items, count) = (self.materialise(items), updates.len());
         let tensors: Vec<_> = reads.iter().chain(updates).collect();
         // Extents come behind the tensors, then the numbers.
-        let extent = |b: &mut Self, value: &Value| {
-            value.dims().contains(&DYNAMIC).then(|| b.extent(value))
-        };
+        let extent =
+            |b: &mut Self, value: &Value| value.dims().contains(&DYNAMIC).then(|| b.extent(value));
         let extents: Vec<_> = tensors.iter().map(|value| extent(self, value)).collect();
         let typed = |value: &Value, extent: &Option<String>| match extent {
             Some(extent) => format!("{}{{{extent}}}", value.ty),
@@ -96,10 +95,11 @@ impl Builder {
         let operands = tensors.iter().map(|value| &value.name).chain(scalars.iter().copied());
         let types = (tensors.iter().zip(&extents).map(|(value, extent)| typed(value, extent)))
             .chain(scalars.iter().map(|_| "index".into()));
-        let tied = updates.iter().zip(&extents[reads.len()..]).map(|(value, extent)| match extent {
-            Some(extent) => format!("{}{{{extent}}}", value.name),
-            None => value.name.clone(),
-        });
+        let tied =
+            updates.iter().zip(&extents[reads.len()..]).map(|(value, extent)| match extent {
+                Some(extent) => format!("{}{{{extent}}}", value.name),
+                None => value.name.clone(),
+            });
         let access = |at: usize| if at < reads.len() { "readonly" } else { "readwrite" };
         let inside = (tensors.iter().enumerate())
             .map(|(at, value)| format!("%t{at}: {}", tensor_access(access(at), &value.ty)))

@@ -64,7 +64,8 @@ impl Steps<'_> {
         let memory = self.memory.clone();
         let name = table.format.as_str();
         let [weights, beside] = &table.planes[..] else {
-            let symbol = if packed { format!("rows_{name}") } else { format!("stored_rows_{name}") };
+            let symbol =
+                if packed { format!("rows_{name}") } else { format!("stored_rows_{name}") };
             let call = Rows {
                 table: &table.planes[0],
                 memory: &memory,
@@ -129,7 +130,8 @@ pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
         }
         if format.is_compressible(8) {
             let compressed = move |item: usize, of: CompressedRows<*mut u8, usize>| {
-                let CompressedRows { table, offsets, memory, tokens, to, stride, rows, columns } = of;
+                let CompressedRows { table, offsets, memory, tokens, to, stride, rows, columns } =
+                    of;
                 let (row, to) =
                     place(item, &Rows { table, memory, tokens, to, stride, rows, columns });
                 let of = kernels::Rows { weights: table, index: offsets.cast(), columns };

@@ -166,13 +166,7 @@ impl Steps<'_> {
     fn norm_wanted(&mut self, format: Format) {
         let places = self.workspace.clone();
         let rows = self.rows.clone();
-        self.norm(
-            "model.norm.weight",
-            &rows,
-            (places.x, Some(places.wanted)),
-            places.last,
-            format,
-        );
+        self.norm("model.norm.weight", &rows, (places.x, Some(places.wanted)), places.last, format);
     }
 
     /// The most likely token of each of `rows` rows of logits.

@@ -232,8 +232,18 @@ pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
                     run: each,
                     add,
                 } = of;
-                let of =
-                    Product { weights, memory, rows, x, y, stride, columns, blocks, run: each, add };
+                let of = Product {
+                    weights,
+                    memory,
+                    rows,
+                    x,
+                    y,
+                    stride,
+                    columns,
+                    blocks,
+                    run: each,
+                    add,
+                };
                 let first = item * each;
                 let index = offsets.cast::<u64>().wrapping_add(first);
                 // SAFETY: as `run` wants it; blocks of the matrix begin where the offsets say.

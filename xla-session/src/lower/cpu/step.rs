@@ -72,8 +72,7 @@ impl<'a> Steps<'a> {
         self.share = self.number(Number::Share);
         let rows = self.rows.clone();
         let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
-        let (width, hidden, wide) =
-            (config.head_dim, config.hidden_size, config.intermediate_size);
+        let (width, hidden, wide) = (config.head_dim, config.hidden_size, config.intermediate_size);
         self.embed();
         for layer in 0..config.num_hidden_layers {
             let prefix = format!("model.layers.{layer}");
