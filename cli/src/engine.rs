@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use xla_session::cache::Cache;
-use xla_session::{Backend, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions};
+use xla_session::{
+    Backend, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions, Tuning,
+};
 
 use crate::model_source::Model;
 use crate::progress::Progress;
@@ -68,22 +70,10 @@ pub struct PlaceArgs {
           value_parser = clap::builder::FalseyValueParser::new())]
     no_weights_cache: bool,
 
-    /// Matrix products as IREE generates them, without this program's own kernels: to compare
-    #[arg(long, env = "IREE_LLM_NO_KERNELS", action = clap::ArgAction::SetTrue,
-          value_parser = clap::builder::FalseyValueParser::new())]
-    no_kernels: bool,
-
-    /// Floats as they are, not compressed without loss to three quarters (bf16) or seven eighths
-    /// (f32) of their size: to compare
-    #[arg(long, env = "IREE_LLM_NO_COMPRESSION", action = clap::ArgAction::SetTrue,
-          value_parser = clap::builder::FalseyValueParser::new())]
-    no_compression: bool,
-
-    /// Read the whole output projection for each greedy token, not only what finds the most likely
-    /// one: takes longer, and less memory (bf16, f32) or time where tokens are sampled (int8, int4)
-    #[arg(long, env = "IREE_LLM_NO_SPLIT_OUTPUT", action = clap::ArgAction::SetTrue,
-          value_parser = clap::builder::FalseyValueParser::new())]
-    no_split_output: bool,
+    /// Knobs of developers, to compare: isa=NAME, compress=on|off, sketch=on|off, graphs=cpu|cuda
+    #[arg(long, env = "IREE_LLM_TUNING", value_name = "NAME=VALUE,…", default_value = "", hide = true,
+          value_parser = Tuning::from_str)]
+    tuning: Tuning,
 
     #[command(flatten)]
     compile: CompileArgs,
@@ -197,13 +187,10 @@ impl PlaceArgs {
             load_mode: self.load_mode,
             cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
             weights_cache: !self.no_weights_cache,
-            kernels: self.no_kernels.then_some(false),
-            compress: !self.no_compression,
-            split_output: self.no_split_output.then_some(false),
             compiler: self.compile.iree_compile.clone(),
             profile,
+            tuning: self.tuning.clone(),
             observer: Some(observer),
-            ..SessionOptions::default()
         };
         self.backend.open(&model.folder, &options)
     }

@@ -27,6 +27,23 @@ pub enum Isa {
 }
 
 impl Isa {
+    /// The name in messages and options.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => "avx512-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16 => "avx512-bf16",
+        }
+    }
+
     /// The fastest one that this CPU has.
     pub fn detect() -> Self {
         Self::all_here().pop().unwrap_or(Self::Portable)

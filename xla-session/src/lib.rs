@@ -46,7 +46,7 @@ pub use generate::{
     generate_streaming_greedy,
 };
 pub use kernels::{self, KvFormat, quantise};
-pub use opening::{Event, GraphsFor, Observer, Opened, SessionOptions};
+pub use opening::{Event, Observer, Opened, SessionOptions, Tuning};
 pub use precision::Precision;
 pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
-use xla_session::emit::{self, CpuTiles, KV_BLOCK, Target, WeightFormats};
+use xla_session::emit::{self, KV_BLOCK, Target, WeightFormats};
 use xla_session::kernels::Isa;
+use xla_session::lower::cpu::{self, CpuTarget};
 use xla_session::{KvFormat, LoadMode, Precision};
 
 use crate::model_source::ModelArgs;
@@ -18,12 +19,12 @@ use crate::progress::Progress;
 #[command(after_help = "\
 Examples:
   iree-llm emit graphs                             what the IREE engine compiles
-  iree-llm emit graphs -m ./Llama-3.2-1B --rows 1
   iree-llm emit --portable graphs --context 1024   for any StableHLO compiler
+  iree-llm emit --portable graphs --rows 1
 
-The folder gets decode_step.mlir, prefill_<rows>.mlir, and arguments.json, which says where each
-argument comes from and what each result is; with --portable also rope.safetensors, the rotary
-tables.")]
+The folder gets model.mlir, which runs steps of up to 256 rows on CPUs and calls this program's own
+kernels. With --portable it gets decode_step.mlir, prefill_<rows>.mlir, and arguments.json, which says
+where each argument comes from and what each result is, and rope.safetensors, the rotary tables.")]
 pub struct Args {
     /// Folder to write to; made if need be
     #[arg(value_name = "FOLDER")]
@@ -36,12 +37,7 @@ pub struct Args {
     #[arg(long)]
     portable: bool,
 
-    /// Matrix products that call this program's own kernels: what it runs itself, and what no
-    /// other runtime can
-    #[arg(long, conflicts_with = "portable")]
-    kernels: bool,
-
-    /// Tokens of one call, a graph for each: 1 decodes, more prefill
+    /// Tokens of one call of portable graphs, a graph for each: 1 decodes, more prefill
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 8, 64, 256],
           value_parser = rows)]
     rows: Vec<usize>,
@@ -86,22 +82,25 @@ impl Args {
             "--portable --precision {}: plain StableHLO has no such weights; take stored, f32 or bf16",
             self.precision.as_str(),
         );
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let target = match self.portable {
-            true => Target::Portable { capacity },
-            false => Target::Cpu(
-                CpuTiles::new(Isa::detect(), threads)
-                    .with_kernels(self.kernels)
-                    .with_kv_cache(self.kv_cache.unwrap_or(self.precision.kv_cache())),
-            ),
-        };
         let formats = WeightFormats::new(self.precision, &config, &checkpoint);
-        if let Some(rows) = self.rows.iter().find(|&&rows| self.portable && rows > capacity) {
+        if !self.portable {
+            let threads = std::thread::available_parallelism().map_or(1, usize::from);
+            let kv_cache = self.kv_cache.unwrap_or(self.precision.kv_cache());
+            let target = CpuTarget::new(Isa::detect(), threads).with_kv_cache(kv_cache);
+            let program = cpu::program(&config, &formats, &target, 256, 64);
+            let path = self.folder.join("model.mlir");
+            std::fs::create_dir_all(&self.folder)
+                .and_then(|()| std::fs::write(&path, program.text))
+                .with_context(|| format!("writing {}", path.display()))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(rows) = self.rows.iter().find(|&&rows| rows > capacity) {
             bail!("--rows {rows}: more than the context of {capacity} tokens");
         }
+        let target = Target::Portable { capacity };
         let graphs: Vec<_> =
             self.rows.iter().map(|&rows| emit::emit(&config, &formats, &target, rows)).collect();
-        emit::export(&self.folder, &config, &graphs, self.portable.then_some(capacity))?;
+        emit::export(&self.folder, &config, &graphs, Some(capacity))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -102,7 +102,6 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
             Source::Tokens => "tokens".into(),
             Source::Start | Source::Position => "start".into(),
             Source::Last => "last".into(),
-            Source::AllLogits => "all_logits".into(),
             Source::RopeCos => "rope_cos".into(),
             Source::RopeSin => "rope_sin".into(),
             Source::Keys(layer) => format!("keys.{layer}"),

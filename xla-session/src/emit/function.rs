@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::builder::{DYNAMIC, Index, TensorType, Value};
 use super::graph::{Argument, Source};
-use super::{ElementType, Emitter};
+use super::{ElementType, Emitter, Target};
 
 /// One function of a module.
 pub(super) struct Function {
@@ -24,7 +24,7 @@ impl Emitter<'_> {
     /// The function `name`, which runs the model.
     pub(super) fn function(mut self, name: &str) -> Function {
         let results = self.model();
-        let text = if self.takes_buffer_views() {
+        let text = if let Target::Cuda(_) = self.target {
             self.buffer_view_function(name, &results)
         } else {
             self.tensor_function(name, &results)

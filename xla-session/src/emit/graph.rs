@@ -21,7 +21,7 @@ pub struct Graph {
     /// largest caches.
     pub arguments: Vec<Argument>,
     /// The function's results, in order: the most likely next token `[1]`, the logits of the last
-    /// row `[vocab_size]` ([`Source::AllLogits`] says which), then for each layer the keys and the
+    /// row `[vocab_size]`, then for each layer the keys and the
     /// values.
     pub results: Vec<TensorType>,
 }
@@ -47,9 +47,6 @@ pub enum Source {
     Position,
     /// The row whose next token is wanted: the last one that is not padding.
     Last,
-    /// Not 0 where all logits are wanted; else those that cannot be the largest may be `-inf`. Of
-    /// graphs with a [split](Layout::Split) or [sketched](Layout::Sketch) output projection only.
-    AllLogits,
     /// Cosines of the rotary angles, `[positions, head_dim / 2]`.
     RopeCos,
     /// Sines of the rotary angles, `[positions, head_dim / 2]`.
@@ -74,7 +71,7 @@ pub enum Source {
 impl Source {
     /// Whether it is a number of each call.
     pub fn is_scalar(&self) -> bool {
-        matches!(self, Self::Start | Self::Last | Self::AllLogits)
+        matches!(self, Self::Start | Self::Last)
     }
 }
 

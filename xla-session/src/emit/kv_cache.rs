@@ -8,9 +8,9 @@
 //! rounded to f16 ([`KvFormat`]): this call's tokens attend to what later ones will read.
 
 use checkpoint::config::ModelConfig;
-use kernels::{KV_BLOCK, KvFormat};
+use kernels::KV_BLOCK;
 
-use super::builder::{DYNAMIC, Value};
+use super::builder::Value;
 use super::graph::Source;
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
@@ -71,62 +71,22 @@ impl Emitter<'_> {
         (both, cache)
     }
 
-    /// The elements of the cache.
-    pub(super) fn kv_element(&self) -> ElementType {
-        match self.target {
-            Target::Cpu(tiles) => match tiles.kv_cache() {
-                KvFormat::F32 => ElementType::F32,
-                KvFormat::F16 => ElementType::F16,
-            },
-            Target::Portable { .. } | Target::Cuda(_) => ElementType::F32,
-        }
-    }
-
     fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
         let (heads, width) = (self.config.num_key_value_heads, self.config.head_dim);
-        let rows = self.rows;
-        match self.target {
-            Target::Portable { capacity } => {
-                let dims = [heads, *capacity, width];
-                let zero = self.b.splat(0, &[], ElementType::I32);
-                let mut write = |source, new: &Value| {
-                    let old = self.argument(source, &dims, ElementType::F32);
-                    let new = self.b.transpose(new, &[1, 0, 2]);
-                    let at = [zero.clone(), self.start.clone(), zero.clone()];
-                    self.b.dynamic_update_slice(&old, &new, &at)
-                };
-                Cache {
-                    keys: write(Source::Keys(layer), keys),
-                    values: write(Source::Values(layer), values),
-                }
-            }
-            _ => {
-                let tokens = rows.min(KV_BLOCK);
-                let blocks = rows / tokens;
-                let block = self.b.index_div(&self.start.name, KV_BLOCK);
-                let within = if blocks > 1 {
-                    0.into()
-                } else {
-                    self.b.index_rem(&self.start.name, KV_BLOCK)
-                };
-                let element = self.kv_element();
-                let mut old = |source, dims: &[usize]| self.argument(source, dims, element);
-                let old_keys = old(Source::Keys(layer), &[DYNAMIC, heads, width, KV_BLOCK]);
-                let old_values = old(Source::Values(layer), &[DYNAMIC, heads, KV_BLOCK, width]);
-
-                let keys = self.b.convert(keys, element);
-                let keys = self.b.reshape(&keys, &[blocks, tokens, heads, width]);
-                let keys = self.b.transpose(&keys, &[0, 2, 3, 1]);
-                let at = [block.clone(), 0.into(), 0.into(), within.clone()];
-                let keys = self.b.insert(&keys, &old_keys, &at);
-
-                let values = self.b.convert(values, element);
-                let values = self.b.reshape(&values, &[blocks, tokens, heads, width]);
-                let values = self.b.transpose(&values, &[0, 2, 1, 3]);
-                let at = [block, 0.into(), within, 0.into()];
-                let values = self.b.insert(&values, &old_values, &at);
-                Cache { keys, values }
-            }
+        let Target::Portable { capacity } = self.target else {
+            unreachable!("others have their own")
+        };
+        let dims = [heads, *capacity, width];
+        let zero = self.b.splat(0, &[], ElementType::I32);
+        let mut write = |source, new: &Value| {
+            let old = self.argument(source, &dims, ElementType::F32);
+            let new = self.b.transpose(new, &[1, 0, 2]);
+            let at = [zero.clone(), self.start.clone(), zero.clone()];
+            self.b.dynamic_update_slice(&old, &new, &at)
+        };
+        Cache {
+            keys: write(Source::Keys(layer), keys),
+            values: write(Source::Values(layer), values),
         }
     }
 }

@@ -1,11 +1,8 @@
 //! Linear layers: one concept, with a lowering for each target.
 
-use kernels::LANES;
-
-use super::builder::{Index, Kernel, TensorType, Value};
+use super::builder::{ElementType, TensorType, Value};
 use super::graph::{Layout, Source, WeightSpec};
-use super::tiles::CpuTiles;
-use super::{ElementType, Emitter, Format, Target};
+use super::{Emitter, Format, Target};
 
 /// A weight matrix of the graph.
 pub(super) struct Matrix {
@@ -13,26 +10,9 @@ pub(super) struct Matrix {
     pub weights: Value,
     /// As [`WeightSpec::scales`] has them, where they have a tensor of their own.
     pub scales: Option<Value>,
-    /// As [`WeightSpec::blocks`] has them.
-    pub offsets: Option<Value>,
-    /// As [`WeightSpec::fine`] has them.
-    pub fine: Option<[Value; 2]>,
     /// How it is stored, and what meets it.
     pub format: Format,
-    pub rows: usize,
     pub columns: usize,
-}
-
-impl Matrix {
-    /// The kernel that does `what` with it.
-    pub fn symbol(&self, what: &str) -> String {
-        let suffix = match (&self.offsets, &self.fine) {
-            (Some(_), _) => "_compressed",
-            (_, Some(_)) => "_split",
-            (None, None) => "",
-        };
-        format!("{what}_{}{suffix}", self.format.as_str())
-    }
 }
 
 /// One projection `y = x Wᵀ (+ b)`, as the checkpoint names it.
@@ -68,20 +48,13 @@ impl Emitter<'_> {
                     .iter()
                     .map(|linear| {
                         let part = (linear.weight(), linear.rows);
-                        let weight = self.matrix(&[part], columns, Layout::Rows);
+                        let weight = self.matrix(&[part], columns);
                         let x = self.rounded(x, weight.format);
                         let weight = self.b.convert(&weight.weights, ElementType::F32);
                         self.b.dot(&x, &weight, [&[], &[]], [&[1], &[1]])
                     })
                     .collect();
                 self.b.concat(&outputs, 1)
-            }
-            Target::Cpu(_) => {
-                let parts: Vec<_> = group.iter().map(|l| (l.weight(), l.rows)).collect();
-                let weight = self.matrix(&parts, columns, Layout::Packed { lanes: LANES });
-                let y = self.cpu_product(x, &weight);
-                let width = group.iter().map(|linear| linear.rows).sum();
-                self.b.slice(&y, 1, 0, width)
             }
             Target::Cuda(tiles) => self.joined_rows(x, None, group, tiles),
         };
@@ -141,111 +114,27 @@ impl Emitter<'_> {
         self.linears(x, &[linear])
     }
 
-    /// `x` `[rows, columns]` times a matrix as CPUs have it; its rows, with the padding of the last
-    /// block where it has blocks: `[rows, blocks * lanes]`.
-    pub(super) fn cpu_product(&mut self, x: &Value, matrix: &Matrix) -> Value {
-        let Target::Cpu(tiles) = self.target else { unreachable!("a CPU's layout") };
-        if tiles.kernels {
-            let rows = x.dims()[0];
-            let used = if rows == 1 { 1.into() } else { self.used_of(rows) };
-            self.called_product(&matrix.symbol("product"), x, used, matrix, tiles)
-        } else {
-            self.generated_product(x, matrix, tiles)
-        }
-    }
-
     /// `x`, rounded if weights of `format` want it.
     pub(super) fn rounded(&mut self, x: &Value, format: Format) -> Value {
         if format == Format::Bf16Rounded { self.b.reduce_precision(x, 8, 7) } else { x.clone() }
     }
 
-    /// `x` as a kernel for weights of `format` takes it.
-    pub(super) fn operand(&mut self, x: &Value, format: Format) -> Value {
-        match format {
-            Format::Bf16Rounded => self.b.convert(x, ElementType::Bf16),
-            _ => x.clone(),
-        }
-    }
-
-    /// By our kernels, of the first `used` rows: work items are runs of blocks, and a kernel
-    /// finds its own.
-    pub(super) fn called_product(
-        &mut self,
-        symbol: &str,
-        x: &Value,
-        used: Index,
-        matrix: &Matrix,
-        tiles: &CpuTiles,
-    ) -> Value {
-        let rows = x.dims()[0];
-        let blocks = matrix.rows.div_ceil(LANES);
-        let run = tiles.run(blocks);
-        let x = self.operand(x, matrix.format);
-        let mut inputs = vec![&matrix.weights];
-        inputs.extend(&matrix.offsets);
-        inputs.push(&x);
-        self.b.kernel(
-            &Kernel {
-                symbol,
-                inputs: &inputs,
-                scalars: &[run.into(), blocks.into(), rows.into(), used, matrix.columns.into()],
-                work_items: blocks.div_ceil(run),
-            },
-            &[rows, blocks * LANES],
-        )
-    }
-
     /// A weight matrix joined from `parts`, each `[rows, columns]`.
-    pub(super) fn matrix(
-        &mut self,
-        parts: &[(String, usize)],
-        columns: usize,
-        layout: Layout,
-    ) -> Matrix {
-        let format = self.formats.of(parts.iter().map(|(name, _)| name.as_str()));
-        let layout = self.layout(layout, format, parts, columns);
-        let format = match (format, layout) {
+    pub(super) fn matrix(&mut self, parts: &[(String, usize)], columns: usize) -> Matrix {
+        let format = match self.formats.of(parts.iter().map(|(name, _)| name.as_str())) {
             // Six bits lie in words of several lanes; row by row eight take their place.
-            (Format::Int6, Layout::Rows) => Format::Int8,
-            (format, _) => format,
+            Format::Int6 => Format::Int8,
+            format => format,
         };
         let parts = parts.to_vec();
-        let spec = WeightSpec { parts, columns, format: format.stored(), layout };
+        let spec = WeightSpec { parts, columns, format: format.stored(), layout: Layout::Rows };
         let mut number = 0;
         let mut beside = |ty: TensorType| {
             number += 1;
             self.argument(Source::Beside(spec.clone(), number), &ty.dims, ty.element)
         };
         let scales = spec.scales().map(&mut beside);
-        let offsets = spec.blocks().map(&mut beside);
-        let fine = spec.fine().map(|types| types.map(beside));
-        let rows = spec.rows();
-        Matrix { weights: self.weight(spec), scales, offsets, fine, format, rows, columns }
-    }
-
-    /// What lies so in place of `layout`: where kernels read packed floats they are compressed, where
-    /// none read packed integers these are in rows, and integers of the output projection are split.
-    fn layout(
-        &self,
-        layout: Layout,
-        format: Format,
-        parts: &[(String, usize)],
-        columns: usize,
-    ) -> Layout {
-        let (Layout::Packed { lanes }, Target::Cpu(tiles)) = (layout, self.target) else {
-            return layout;
-        };
-        let output = self.output_projection();
-        let is_output = *parts == [(output.weight(), output.rows)];
-        if is_output && tiles.splits(format, output.rows * columns) {
-            Layout::Split { lanes }
-        } else if tiles.compressed() && format.is_compressible(columns) {
-            Layout::Compressed { lanes }
-        } else if format.is_quantised() && !tiles.kernels {
-            Layout::Rows
-        } else {
-            layout
-        }
+        Matrix { weights: self.weight(spec), scales, format, columns }
     }
 
     /// A weight vector, widened to f32 on upload: norms and biases are small.

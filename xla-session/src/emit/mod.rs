@@ -11,7 +11,6 @@ pub mod builder;
 mod cuda;
 mod export;
 mod function;
-mod generated;
 mod graph;
 mod kv_cache;
 mod linear;
@@ -19,20 +18,16 @@ mod model;
 mod norm;
 mod rope;
 mod rows;
-mod sketch;
-mod split;
-mod tiles;
 
 use std::collections::BTreeMap;
 
 pub use builder::ElementType;
-use builder::{Builder, DYNAMIC, Index, TensorType, Value};
+use builder::{Builder, DYNAMIC, TensorType, Value};
 pub use cuda::CudaTiles;
 pub use export::export;
 use function::Function;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
 pub use linear::Linear;
-pub use tiles::CpuTiles;
 
 use checkpoint::config::ModelConfig;
 use checkpoint::{Checkpoint, Dtype};
@@ -49,8 +44,6 @@ pub enum Target {
         /// Tokens that the KV cache holds.
         capacity: usize,
     },
-    /// IREE for the CPU.
-    Cpu(CpuTiles),
     /// IREE for an NVIDIA GPU.
     Cuda(CudaTiles),
 }
@@ -155,8 +148,6 @@ struct Emitter<'a> {
     arguments: Vec<Argument>,
     start: Value,
     last: Value,
-    /// Rows of the call before those that are being computed.
-    first: usize,
     /// Blocks of the KV cache, where the function is for one capacity: then the position lies in
     /// memory, and so does what dispatches leave, at places that the graph chose.
     capacity: Option<usize>,
@@ -182,7 +173,6 @@ impl<'a> Emitter<'a> {
             arguments: Vec::new(),
             start: scalar.clone(),
             last: scalar,
-            first: 0,
             capacity,
             kept: 0,
         };
@@ -201,28 +191,11 @@ impl Emitter<'_> {
         !matches!(self.target, Target::Portable { .. })
     }
 
-    fn calls_kernels(&self) -> bool {
-        matches!(self.target, Target::Cpu(tiles) if tiles.kernels)
-    }
-
-    /// Whether the function takes buffer views, for which it imports and exports what it takes.
-    fn takes_buffer_views(&self) -> bool {
-        self.calls_kernels() || matches!(self.target, Target::Cuda(_))
-    }
-
-    /// Whether producers are kept from their consumers by barriers, where together they need more
-    /// stack than a dispatch has; on a GPU a barrier splits the command buffer.
-    fn has_barriers(&self) -> bool {
-        matches!(self.target, Target::Cpu(_))
-    }
-
     /// Positions that the rope tables hold.
     fn positions(&self) -> usize {
         match self.target {
             Target::Portable { capacity } => *capacity,
-            Target::Cpu(_) | Target::Cuda(_) => {
-                self.capacity.map_or(DYNAMIC, |blocks| blocks * KV_BLOCK)
-            }
+            Target::Cuda(_) => self.capacity.map_or(DYNAMIC, |blocks| blocks * KV_BLOCK),
         }
     }
 
@@ -234,18 +207,6 @@ impl Emitter<'_> {
             self.arguments.len() - 1
         });
         Value { name: format!("%arg{at}"), ty }
-    }
-
-    /// Rows of this call that are not padding.
-    fn used(&mut self) -> Index {
-        let last = self.b.index_cast(&self.last.name);
-        self.b.index_next(&last)
-    }
-
-    /// Those of them among the `rows` that are being computed.
-    fn used_of(&mut self, rows: usize) -> Index {
-        let used = self.used();
-        if rows == self.rows { used } else { self.b.index_within(&used, self.first, rows) }
     }
 
     fn weight(&mut self, spec: WeightSpec) -> Value {
@@ -282,7 +243,6 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use kernels::Isa;
 
     fn fixture(name: &str) -> ModelConfig {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
@@ -300,98 +260,6 @@ mod tests {
                 assert!(op.starts_with("stablehlo."), "{line}");
             }
             assert!(!graph.text.contains('?'), "a dynamic extent");
-        }
-    }
-
-    #[test]
-    fn decode_and_prefill_share_every_weight() {
-        let config = fixture("qwen3-gqa-tied-bf16");
-        let formats = WeightFormats::all(Format::Bf16);
-        let weights = |rows| -> Vec<_> {
-            let graph =
-                emit(&config, &formats, &Target::Cpu(CpuTiles::new(Isa::detect(), 2)), rows);
-            let specs = graph.arguments.into_iter().filter_map(|argument| match argument.source {
-                Source::Weight(spec) => Some(spec),
-                _ => None,
-            });
-            specs.collect()
-        };
-        let decode = weights(1);
-        // Per layer: q/k/v, o, gate/up, down, two norms and the norms of q and k.
-        assert_eq!(decode.len(), 8 * config.num_hidden_layers + 2);
-        for rows in [8, 64, 256] {
-            assert_eq!(weights(rows), decode, "{rows} rows");
-        }
-    }
-
-    #[test]
-    fn exact_graphs_have_nothing_of_f16_and_no_halves() {
-        let config = fixture("llama-mha-f32");
-        let of = |format, kv| {
-            let tiles = CpuTiles::new(Isa::detect(), 2).with_kernels(true).with_kv_cache(kv);
-            emit(&config, &WeightFormats::all(format), &Target::Cpu(tiles), 256)
-        };
-        let exact = of(Format::F32, KvFormat::F32);
-        assert!(!exact.text.contains("f16"));
-        assert!(exact.text.contains("\"attention\""));
-        let rounded = of(Format::F32, KvFormat::F16);
-        assert!(rounded.text.contains("\"attention_f16\""));
-        assert!(!rounded.text.contains("\"attention\""));
-        let products = |graph: &Graph, format: &str| graph.text.matches(format).count();
-        let layers = config.num_hidden_layers;
-        // q/k/v, output, gate and up, down, and the logits; the two of the MLP in two pieces.
-        assert_eq!(products(&exact, "\"product_f32"), 4 * layers + 1);
-        let int8 = of(Format::Int8, KvFormat::F16);
-        assert_eq!(products(&int8, "\"product_int8"), 6 * layers + 1);
-    }
-
-    #[test]
-    fn output_projections_of_integers_are_split() {
-        for (name, tied) in [("qwen3-gqa-tied-bf16", true), ("llama-mha-f32", false)] {
-            let config = fixture(name);
-            assert_eq!(config.tie_word_embeddings, tied);
-            let of = |format, from| {
-                let tiles = CpuTiles::new(Isa::detect(), 2).with_kernels(true);
-                let target = Target::Cpu(tiles.with_split_from(from));
-                let graph = emit(&config, &WeightFormats::all(format), &target, 8);
-                let told = graph.arguments.iter().any(|it| it.source == Source::AllLogits);
-                let count = |what| graph.text.matches(what).count();
-                let counts = ["\"coarse_", "\"refine_", "_split\"", "\"product_"].map(count);
-                (told, counts)
-            };
-            let products = 4 * config.num_hidden_layers;
-            let weights = config.vocab_size * config.hidden_size;
-            for format in [Format::Int8, Format::Int6] {
-                let tables = usize::from(tied);
-                assert_eq!(of(format, weights), (true, [1, 1, tables, products]), "{format:?}");
-                let whole = (false, [0, 0, 0, products + 1]);
-                assert_eq!(of(format, weights + 1), whole, "{format:?}");
-            }
-            assert_eq!(of(Format::Int4, 0), (false, [0, 0, 0, products + 1]));
-        }
-    }
-
-    #[test]
-    fn output_projections_of_floats_are_sketched() {
-        for name in ["qwen3-gqa-tied-bf16", "llama-mha-f32"] {
-            let config = fixture(name);
-            let of = |format, kernels, from| {
-                let tiles = CpuTiles::new(Isa::detect(), 2).with_kernels(kernels);
-                let target = Target::Cpu(tiles.with_split_from(from));
-                let graph = emit(&config, &WeightFormats::all(format), &target, 8);
-                let told = graph.arguments.iter().any(|it| it.source == Source::AllLogits);
-                let sketches = graph.arguments.iter().filter(|argument| {
-                    matches!(&argument.source, Source::Weight(spec) if spec.errors().is_some())
-                });
-                let count = |what| graph.text.matches(what).count();
-                (told, sketches.count(), ["\"candidates_", "\"product_int6\""].map(count))
-            };
-            let weights = config.vocab_size * config.hidden_size;
-            for format in [Format::F32, Format::Bf16, Format::Bf16Rounded, Format::F16] {
-                assert_eq!(of(format, true, weights), (true, 1, [1, 1]), "{format:?}");
-                assert_eq!(of(format, true, weights + 1), (false, 0, [0, 0]), "{format:?}");
-                assert_eq!(of(format, false, 0), (false, 0, [0, 0]), "{format:?}");
-            }
         }
     }
 

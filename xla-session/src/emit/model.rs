@@ -1,15 +1,10 @@
 //! The decoder itself, the same for every target.
 
-use kernels::LANES;
-
-use super::builder::{Kernel, Value};
-use super::graph::{Layout, Source};
-use super::linear::{Linear, Matrix};
+use super::builder::Value;
+use super::graph::Source;
+use super::linear::Linear;
 use super::rope::Angles;
 use super::{ElementType, Emitter, Target};
-
-/// Rows that an MLP takes at a time.
-const MLP_ROWS: usize = 128;
 
 impl Emitter<'_> {
     /// Emits the whole model; returns the results in [`Graph::results`](super::Graph::results)
@@ -30,7 +25,8 @@ impl Emitter<'_> {
             x = self.kept(x);
             let name = format!("{prefix}.post_attention_layernorm.weight");
             let weight = self.vector(&name, config.hidden_size);
-            x = self.add_mlp(&prefix, x, &weight);
+            let h = self.mlp(&prefix, &x, &weight);
+            x = self.b.add(&x, &h);
             x = self.kept(x);
         }
         let logits = self.last_logits(&x);
@@ -82,28 +78,6 @@ impl Emitter<'_> {
         (self.linear(&mixed, output), cache)
     }
 
-    /// `x` with what the MLP makes of it added. Where kernels multiply integers that is done for
-    /// [`MLP_ROWS`] rows at a time: what lies between these products is the most memory that a
-    /// prompt takes, and integers, which the arithmetic waits for least, are read twice in the time.
-    fn add_mlp(&mut self, prefix: &str, mut x: Value, norm: &Value) -> Value {
-        let names = ["gate_proj", "up_proj"].map(|name| format!("{prefix}.mlp.{name}.weight"));
-        let integers = self.formats.of(names.iter().map(String::as_str)).is_quantised();
-        if !self.calls_kernels() || !integers || self.rows <= MLP_ROWS {
-            let h = self.mlp(prefix, &x, norm);
-            return self.b.add(&x, &h);
-        }
-        for first in (0..self.rows).step_by(MLP_ROWS) {
-            self.first = first;
-            let rows = self.b.slice(&x, 0, first, self.rows.min(first + MLP_ROWS));
-            let h = self.mlp(prefix, &rows, norm);
-            let rows = self.b.add(&rows, &h);
-            // The next ones wait for these: at the same time they would need the memory of all.
-            x = self.b.insert(&rows, &x, &[first.into(), 0.into()]);
-        }
-        self.first = 0;
-        x
-    }
-
     /// `down(silu(gate(x)) * up(x))` (Shazeer, GLU variants) of `x`, RMS-normed with the weight
     /// `norm`.
     fn mlp(&mut self, prefix: &str, x: &Value, norm: &Value) -> Value {
@@ -133,50 +107,14 @@ impl Emitter<'_> {
             tokens = self.b.min(&tokens, &most);
         }
         let parts = [("model.embed_tokens.weight".to_string(), config.vocab_size)];
-        let names = parts.iter().map(|(name, _)| name.as_str());
-        // A tied table is packed for the output projection; its rows are gathered from there.
-        let quantised = self.formats.of(names).is_quantised();
-        let x = match self.target {
-            Target::Cpu(_) if config.tie_word_embeddings || quantised => {
-                let layout = Layout::Packed { lanes: LANES };
-                let table = self.matrix(&parts, config.hidden_size, layout);
-                self.cpu_gather(&table, &tokens)
-            }
-            Target::Cuda(_) => {
-                let table = self.matrix(&parts, config.hidden_size, Layout::Rows);
-                self.gather_row_major(&table, &tokens)
-            }
-            _ => {
-                let table = self.matrix(&parts, config.hidden_size, Layout::Rows);
+        let table = self.matrix(&parts, config.hidden_size);
+        match self.target {
+            Target::Cuda(_) => self.gather_row_major(&table, &tokens),
+            Target::Portable { .. } => {
                 let rows = self.b.gather_rows(&table.weights, &tokens);
                 self.b.convert(&rows, ElementType::F32)
             }
-        };
-        // Fused with the first norm the gather needs more stack than IREE gives a dispatch.
-        if self.has_barriers() && self.rows > 1 { self.b.barrier(&x) } else { x }
-    }
-
-    /// Rows of a matrix as CPUs have it at `indices`, widened, `[indices, columns]`.
-    fn cpu_gather(&mut self, table: &Matrix, indices: &Value) -> Value {
-        let (n, columns) = (indices.dims()[0], table.columns);
-        if table.scales.is_some() {
-            return self.gather_row_major(table, indices);
         }
-        if table.format.is_quantised() || table.offsets.is_some() {
-            let mut inputs = vec![&table.weights];
-            inputs.extend(&table.offsets);
-            inputs.extend(table.fine.iter().map(|[fine, _]| fine));
-            inputs.push(indices);
-            let kernel = Kernel {
-                symbol: &table.symbol("rows"),
-                inputs: &inputs,
-                scalars: &[table.rows.into(), columns.into()],
-                work_items: n,
-            };
-            return self.b.kernel(&kernel, &[n, columns]);
-        }
-        let rows = self.b.gather_lanes(&table.weights, indices);
-        self.b.convert(&rows, ElementType::F32)
     }
 
     /// The projection that gives the logits.
@@ -193,7 +131,7 @@ impl Emitter<'_> {
         let dims = [1, config.hidden_size];
         let row = match self.target {
             _ if self.rows == 1 => x.clone(),
-            Target::Cpu(_) | Target::Cuda(_) => {
+            Target::Cuda(_) => {
                 let last = self.b.index_cast(&last.name);
                 self.b.extract(x, &[last, 0.into()], &dims)
             }
@@ -204,22 +142,7 @@ impl Emitter<'_> {
         };
         let weight = self.vector("model.norm.weight", config.hidden_size);
         let output = self.output_projection();
-        let logits = match self.target {
-            Target::Portable { .. } | Target::Cuda(_) => {
-                self.normed_linears(&row, &weight, &[output])
-            }
-            Target::Cpu(_) => {
-                let row = self.rms_norm(&row, &weight);
-                let parts = [(output.weight(), output.rows)];
-                let layout = Layout::Packed { lanes: LANES };
-                let weight = self.matrix(&parts, config.hidden_size, layout);
-                match (&weight.fine, self.sketch_of(&parts, &weight)) {
-                    (Some(fine), _) => self.split_product(&row, &weight, fine),
-                    (None, Some(sketch)) => self.sketched_product(&row, &weight, &sketch),
-                    (None, None) => self.cpu_product(&row, &weight),
-                }
-            }
-        };
+        let logits = self.normed_linears(&row, &weight, &[output]);
         let n = logits.dims()[1];
         self.b.reshape(&logits, &[n])
     }

@@ -16,12 +16,7 @@ impl Emitter<'_> {
         let mean = self.b.div(&sum, &width);
         let eps = self.b.splat_f32(self.config.rms_norm_eps as f32, &dims[..last]);
         let mean = self.b.add(&mean, &eps);
-        let mut factor = self.b.unary("rsqrt", &mean);
-        if self.has_barriers() && dims[0] > 1 && dims.len() == 2 {
-            // Otherwise reduction and scaling fuse into one dispatch that needs more stack than
-            // IREE gives one.
-            factor = self.b.barrier(&factor);
-        }
+        let factor = self.b.unary("rsqrt", &mean);
         let factor = self.b.broadcast(&factor, &dims, &outer);
         let x = self.b.mul(x, &factor);
         let weight = self.b.broadcast(weight, &dims, &[last]);

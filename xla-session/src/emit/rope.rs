@@ -1,6 +1,6 @@
 //! Rotary position embeddings (Su et al., RoFormer), in Hugging Face's half-split form.
 
-use super::builder::{Generic, Value};
+use super::builder::Value;
 use super::graph::Source;
 use super::{ElementType, Emitter, Target};
 
@@ -21,10 +21,6 @@ impl Emitter<'_> {
             let table = self.argument(source, &[positions, half], ElementType::F32);
             let dims = [self.rows, half];
             match self.target {
-                Target::Cpu(_) => {
-                    let start = self.b.index_cast(&self.start.name);
-                    self.b.extract(&table, &[start, 0.into()], &dims)
-                }
                 Target::Cuda(_) => table,
                 Target::Portable { .. } => {
                     let zero = self.b.splat(0, &[], ElementType::I32);
@@ -42,10 +38,7 @@ impl Emitter<'_> {
         let &[rows, heads, width] = x.dims() else { unreachable!("heads have 3 dims") };
         let dims = [rows, heads, 2, width / 2];
         let x = self.b.reshape(x, &dims);
-        let rotated = match self.target {
-            Target::Portable { .. } => self.rotate(&x, angles),
-            _ => self.rotate_at_once(&x, angles),
-        };
+        let rotated = self.rotate(&x, angles);
         self.b.reshape(&rotated, &[rows, heads, width])
     }
 
@@ -69,30 +62,5 @@ impl Emitter<'_> {
         let swapped = self.b.mul(&swapped, &sign);
         let swapped = self.b.mul(&swapped, &sin);
         self.b.add(&straight, &swapped)
-    }
-
-    /// A product with the rotation matrix: IREE cannot tile a reversed dimension for every CPU
-    /// (with AVX2 alone it fails), and a concatenation would be a dispatch for each half.
-    fn rotate_at_once(&mut self, x: &Value, angles: &Angles) -> Value {
-        let zero = self.b.fill("0.0", x.dims(), None);
-        self.b.generic(
-            &Generic {
-                loops: "r,h,to,d,from",
-                inputs: &[(x, "r,h,from,d"), (&angles.cos, "r,d"), (&angles.sin, "r,d")],
-                result: "r,h,to,d",
-                body: "%to = linalg.index 2 : index
-                       %from = linalg.index 4 : index
-                       %same = arith.cmpi eq, %to, %from : index
-                       %down = arith.cmpi ult, %to, %from : index
-                       %negative = arith.negf %in2 : f32
-                       %across = arith.select %down, %negative, %in2 : f32
-                       %factor = arith.select %same, %in1, %across : f32
-                       %product = arith.mulf %in0, %factor : f32
-                       %sum = arith.addf %acc, %product : f32
-                       linalg.yield %sum : f32",
-                config: None,
-            },
-            &zero,
-        )
     }
 }

@@ -2,7 +2,7 @@
 
 use checkpoint::config::ModelConfig;
 
-use super::target::Machine;
+use super::target::{Machine, Target};
 use super::{compile, graphs, iree};
 use crate::emit::WeightFormats;
 use crate::opening::SessionOptions;
@@ -33,6 +33,7 @@ pub fn compile_ahead(
     }
     let target = architecture.parse().map_err(iree("choosing what to compile for"))?;
     let machine = Machine::cuda(&[target]);
-    let graphs = graphs(config, formats, &machine.target);
+    let Target::Cuda(tiles) = &machine.target else { unreachable!("made for a GPU") };
+    let graphs = graphs(config, formats, tiles);
     compile::keep(&graphs, &machine, model, options)
 }

@@ -18,14 +18,16 @@ use std::time::{Duration, Instant};
 use checkpoint::Checkpoint;
 use checkpoint::config::ModelConfig;
 use iree_rt::{Device, DeviceOptions, Instance, Kernels};
+use kernels::Isa;
 
 pub use self::ahead::compile_ahead;
-use self::plan::MostScores;
 use self::program::Program;
 pub use self::session::XlaInferenceSession;
-use self::target::Machine;
+use self::target::{Machine, Target};
 use crate::emit::builder::TensorType;
-use crate::emit::{self, ElementType, Graph, KV_BLOCK, Source, Target, WeightFormats, WeightSpec};
+use crate::emit::{
+    self, CudaTiles, ElementType, Graph, KV_BLOCK, Source, WeightFormats, WeightSpec,
+};
 use crate::engine::{EngineSession, Model};
 use crate::lower;
 use crate::opening::{Opened, SessionOptions};
@@ -52,7 +54,7 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
 }
 
 fn of_cpu(found: Found, options: &SessionOptions) -> Result<Model> {
-    let Target::Cpu(tiles) = &found.machine.target else {
+    let Target::Cpu(target) = &found.machine.target else {
         return Err(Error::Unsupported(format!(
             "many sequences on `{}`: engines run on CPUs so far",
             found.device.uri()
@@ -60,7 +62,7 @@ fn of_cpu(found: Found, options: &SessionOptions) -> Result<Model> {
     };
     let start = Instant::now();
     let Found { config, formats, .. } = &found;
-    let program = lower::cpu::program(config, formats, tiles, MOST_ROWS, HEAD_ROWS);
+    let program = lower::cpu::program(config, formats, target, MOST_ROWS, HEAD_ROWS);
     let specs = program.weights();
     let weights: usize = specs.iter().map(bytes_of).sum();
     found.device.check_fits(weights as u64).map_err(iree("making room for the model"))?;
@@ -78,7 +80,7 @@ fn of_cpu(found: Found, options: &SessionOptions) -> Result<Model> {
     let start = Instant::now();
     let weights = weights::load(&found.device, &found.checkpoint, &specs, &found.label, options)?;
     let module = modules.into_iter().next().expect("one for each graph");
-    let (bytes, kv) = (weights.bytes, tiles.kv_cache());
+    let (bytes, kv) = (weights.bytes, target.kv_cache());
     let Found { device, config, .. } = found;
     let loaded = cpu::CpuModel { device, config, program, module, weights, kv };
     Ok(Model::new(loaded, bytes, start.elapsed(), compile))
@@ -117,7 +119,7 @@ impl Found {
         let uri = options.device.as_deref().unwrap_or("local-task");
         let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
         let kernels = match uri.starts_with("local-") {
-            true => lower::cpu::kernels(),
+            true => lower::cpu::kernels(options.tuning.isa.unwrap_or_else(Isa::detect)),
             false => Kernels::default(),
         };
         let how = DeviceOptions::default()
@@ -137,7 +139,8 @@ impl Loaded {
         let Found { config, checkpoint, device, machine, formats, label } = found;
         let context = options.context_of(&config)?;
         let start = Instant::now();
-        let graphs = graphs(&config, &formats, &machine.target);
+        let Target::Cuda(tiles) = &machine.target else { unreachable!("CPUs have engines") };
+        let graphs = graphs(&config, &formats, tiles);
         device
             .check_fits(bytes_needed(&graphs, &config, options))
             .map_err(iree("making room for the model"))?;
@@ -160,29 +163,19 @@ impl Loaded {
         let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
         // `local-sync` works on the calling thread, which cannot be ahead of itself.
         let by_itself = !device.is_local() || device.threads().is_some();
-        let ahead = options.ahead.unwrap_or(if by_itself { 2 } else { 1 }).max(1);
-        let scores = match &machine.target {
-            Target::Cpu(tiles) if tiles.kernels => MostScores::PASSING,
-            _ => MostScores::HELD,
-        };
-        let session = XlaInferenceSession::new(
-            capabilities,
-            config,
-            programs,
-            layer,
-            &device,
-            ahead,
-            scores,
-        )?;
+        let ahead = if by_itself { 2 } else { 1 };
+        let session =
+            XlaInferenceSession::new(capabilities, config, programs, layer, &device, ahead)?;
         Ok(Self { session, weights: weights.bytes, load, compile })
     }
 }
 
 /// The graphs of a session: the decode step and every prefill chunk.
-fn graphs(config: &ModelConfig, formats: &WeightFormats, target: &Target) -> Vec<Graph> {
+fn graphs(config: &ModelConfig, formats: &WeightFormats, tiles: &CudaTiles) -> Vec<Graph> {
+    let target = emit::Target::Cuda(tiles.clone());
     std::iter::once(1)
         .chain(plan::ROWS)
-        .map(|rows| emit::emit(config, formats, target, rows))
+        .map(|rows| emit::emit(config, formats, &target, rows))
         .collect()
 }
 

@@ -8,16 +8,9 @@ pub(super) const ROWS: [usize; 3] = [8, 64, 256];
 /// A chunk may only start at a multiple of this, whatever its rows.
 pub(super) const ALIGN: usize = ROWS[0];
 
-/// Most `rows * keys` of a chunk of more rows than the smallest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct MostScores(usize);
-
-impl MostScores {
-    /// For attention that holds the scores of a layer, `heads * rows * keys` floats.
-    pub const HELD: Self = Self(256 * 8192);
-    /// For attention that never has all of them.
-    pub const PASSING: Self = Self(usize::MAX);
-}
+/// Most `rows * keys` of a chunk of more rows than the smallest: attention holds the scores of a
+/// layer, `heads * rows * keys` floats.
+const MOST_SCORES: usize = 256 * 8192;
 
 /// One call of a prefill graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +23,7 @@ pub(super) struct Chunk {
 
 /// The cheapest chunks that cover positions `start` up to `end`; `start` is a multiple of
 /// [`ALIGN`].
-pub(super) fn chunks(start: usize, end: usize, most: MostScores) -> Vec<Chunk> {
+pub(super) fn chunks(start: usize, end: usize) -> Vec<Chunk> {
     debug_assert!(start.is_multiple_of(ALIGN) && start < end);
     let steps = (end - start).div_ceil(ALIGN);
     // The cost of covering the last `i` steps, and the rows of the first chunk that does.
@@ -40,7 +33,7 @@ pub(super) fn chunks(start: usize, end: usize, most: MostScores) -> Vec<Chunk> {
         best[i] = ROWS
             .into_iter()
             .filter(|&rows| {
-                let fits = rows * (at + rows) <= most.0 || rows == ALIGN;
+                let fits = rows * (at + rows) <= MOST_SCORES || rows == ALIGN;
                 at.is_multiple_of(rows.min(KV_BLOCK)) && fits
             })
             .map(|rows| {
@@ -76,7 +69,7 @@ mod tests {
         for start in (0..600).step_by(ALIGN) {
             for tokens in [1, 7, 8, 9, 17, 31, 33, 64, 255, 256, 300, 700] {
                 let mut at = start;
-                for chunk in chunks(start, start + tokens, MostScores::HELD) {
+                for chunk in chunks(start, start + tokens) {
                     assert_eq!(chunk.start, at);
                     assert_eq!(at % chunk.rows.min(KV_BLOCK), 0);
                     assert!(at < start + tokens, "a chunk of padding");
@@ -89,7 +82,6 @@ mod tests {
 
     #[test]
     fn short_prompts_take_short_chunks() {
-        let chunks = |start, end| chunks(start, end, MostScores::PASSING);
         assert_eq!(chunks(0, 5), [Chunk { start: 0, rows: 8 }]);
         assert_eq!(chunks(0, 256), [Chunk { start: 0, rows: 256 }]);
         assert_eq!(chunks(0, 30), [Chunk { start: 0, rows: 64 }]);
@@ -99,9 +91,6 @@ mod tests {
 
     #[test]
     fn chunks_shrink_where_the_scores_of_a_long_context_are_held() {
-        let passing = chunks(16_384, 17_408, MostScores::PASSING);
-        assert!(passing.iter().all(|chunk| chunk.rows == 256));
-        let chunks = |start, end| chunks(start, end, MostScores::HELD);
         assert!(chunks(16_384, 17_408).iter().all(|chunk| chunk.rows == 64));
         assert!(chunks(65_536, 65_600).iter().all(|chunk| chunk.rows == ALIGN));
     }

@@ -40,8 +40,6 @@ struct Function {
 struct Places {
     tokens: usize,
     position: Position,
-    /// Of graphs that are told whether all logits are wanted.
-    all_logits: Option<usize>,
     /// Of graphs that write their results where they are told: of the token and the logits.
     given: Option<[usize; 2]>,
     /// Of graphs that do so with what lies between.
@@ -62,8 +60,6 @@ pub(super) struct Answer {
     pub token: BufferView,
     /// `[vocab_size]`
     pub logits: BufferView,
-    /// Whether these are all of them; else those that cannot be the largest may be `-inf`.
-    pub all_logits: bool,
 }
 
 /// Where a call puts what it leaves.
@@ -73,8 +69,6 @@ pub(super) struct At {
     pub start: usize,
     /// Its last row that is no padding.
     pub last: usize,
-    /// Whether all logits are wanted.
-    pub all_logits: bool,
     /// Which of [`Workspace`]'s answers it writes.
     pub slot: usize,
 }
@@ -107,7 +101,6 @@ impl Program {
                     last: required(Source::Last)?,
                 },
             },
-            all_logits: place(Source::AllLogits),
             given: place(Source::Result(0)).zip(place(Source::Result(1))).map(Into::into),
             scratch: place(Source::Scratch),
         };
@@ -216,22 +209,16 @@ impl Program {
             return Ok((self.answer(memory, at)?, None));
         }
         let pending = call.invoke_async(&mut self.session, after)?;
-        Ok((memory.answer(at.slot, self.gives_all(at)), Some(pending)))
-    }
-
-    /// Whether the call leaves all logits.
-    fn gives_all(&self, at: At) -> bool {
-        at.all_logits || self.places.all_logits.is_none()
+        Ok((memory.answer(at.slot), Some(pending)))
     }
 
     fn answer(&mut self, memory: &Workspace, at: At) -> iree_rt::Result<Answer> {
-        let all_logits = self.gives_all(at);
         let call = &mut self.functions[self.current].call;
         let answer = match self.places.given {
-            Some(_) => memory.answer(at.slot, all_logits),
+            Some(_) => memory.answer(at.slot),
             None => {
                 let [token, logits] = [call.outputs().view(0)?, call.outputs().view(1)?];
-                Answer { token, logits, all_logits }
+                Answer { token, logits }
             }
         };
         call.clear_outputs()?;
@@ -255,11 +242,8 @@ impl Program {
             }
             Position::Memory(place) => call.set(place, views.position(at.start)?)?,
         }
-        if let Some(place) = self.places.all_logits {
-            call.set(place, i32::from(at.all_logits))?;
-        }
         if let Some([token, logits]) = self.places.given {
-            let answer = memory.answer(at.slot, at.all_logits);
+            let answer = memory.answer(at.slot);
             call.set(token, answer.token)?;
             call.set(logits, answer.logits)?;
         }
@@ -368,9 +352,9 @@ impl Workspace {
     }
 
     /// The answer in `slot`: the same memory each time.
-    fn answer(&self, slot: usize, all_logits: bool) -> Answer {
+    fn answer(&self, slot: usize) -> Answer {
         let [token, logits] = self.answers[slot].clone();
-        Answer { token, logits, all_logits }
+        Answer { token, logits }
     }
 
     fn scratch(&mut self, bytes: usize) -> iree_rt::Result<&BufferView> {

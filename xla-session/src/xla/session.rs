@@ -8,7 +8,7 @@ use iree_rt::{Device, Pending};
 
 use super::iree;
 use super::kv_cache::{KvCache, Views};
-use super::plan::{self, Chunk, MostScores};
+use super::plan::{self, Chunk};
 use super::program::{Answer, At, Program, Workspace};
 use crate::emit::builder::TensorType;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
@@ -29,15 +29,11 @@ pub struct XlaInferenceSession {
     /// What the last step left, and where in `memory`.
     latest: Option<Answer>,
     slot: usize,
-    /// Whether steps leave all logits, also those that cannot be the largest.
-    all_logits: bool,
     /// Steps behind it that are in flight, as long as it decodes by itself; and after the caller has
     /// ended that, until the next call.
     flight: VecDeque<Started>,
     /// How many there are at most; with one, each step is waited for.
     ahead: usize,
-    /// What chunks of a prompt are limited by.
-    scores: MostScores,
 }
 
 impl XlaInferenceSession {
@@ -49,7 +45,6 @@ impl XlaInferenceSession {
         layer: [TensorType; 2],
         device: &Device,
         ahead: usize,
-        scores: MostScores,
     ) -> Result<Self> {
         let padding = programs.keys().copied().max().unwrap_or(1);
         let capacities = programs.values().map(Program::capacities).find(|it| !it.is_empty());
@@ -69,10 +64,8 @@ impl XlaInferenceSession {
             memory,
             latest: None,
             slot: 0,
-            all_logits: true,
             flight: VecDeque::with_capacity(ahead),
             ahead,
-            scores,
         })
     }
 
@@ -148,7 +141,7 @@ impl XlaInferenceSession {
         // Chunks start at aligned positions: the few tokens since the last one run again.
         let mut step = Err(Error::EmptyPrompt);
         let start = self.cached / plan::ALIGN * plan::ALIGN;
-        let chunks = plan::chunks(start, context.len(), self.scores);
+        let chunks = plan::chunks(start, context.len());
         // At once: growing with the chunks would copy the cache several times.
         if let Some(last) = chunks.last() {
             self.reserve(last.start + last.rows)?;
@@ -176,8 +169,8 @@ impl XlaInferenceSession {
     /// one whose next token comes back, with what the call left.
     fn run(&mut self, chunk: Chunk, tokens: &[u32], slot: usize) -> Result<(Step, Answer)> {
         let rows = &tokens[chunk.start..tokens.len().min(chunk.start + chunk.rows)];
-        let (start, last, all_logits) = (chunk.start, rows.len() - 1, self.all_logits);
-        let at = At { start, last, all_logits, slot };
+        let (start, last) = (chunk.start, rows.len() - 1);
+        let at = At { start, last, slot };
         let (program, memory, views) = self.program(chunk)?;
         let answer = program.run(memory, views, at, rows).map_err(iree(RUNNING))?;
         Ok((self.step(&answer, tokens.len() - 1)?, answer))
@@ -217,7 +210,7 @@ impl XlaInferenceSession {
     /// Starts the step behind the last one in flight, on the token that it will leave.
     fn start(&mut self) -> Result<()> {
         let start = self.cached + self.flight.len();
-        let at = At { start, last: 0, all_logits: self.all_logits, slot: self.next_slot() };
+        let at = At { start, last: 0, slot: self.next_slot() };
         let mut flight = std::mem::take(&mut self.flight);
         let (before, after) = match (flight.back(), &self.latest) {
             (Some(before), _) => (&before.answer, before.pending.as_ref().map(Pending::fence)),
@@ -269,17 +262,6 @@ impl XlaInferenceSession {
             }
         }
         Ok(())
-    }
-
-    /// Runs the last token again, which left only the logits that may be the largest.
-    fn repeat_for_logits(&mut self) -> Result<()> {
-        self.settle();
-        self.all_logits = true;
-        self.cached = self.cached.min(self.tokens.len() - 1);
-        let context = std::mem::take(&mut self.tokens);
-        let result = self.complete(&context);
-        self.tokens = context;
-        result.map(drop)
     }
 
     /// Waits for steps in flight that nobody will see: before the next call, or whoever ended an
@@ -344,9 +326,6 @@ impl InferenceSession for XlaInferenceSession {
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
-        if self.latest.as_ref().is_some_and(|answer| !answer.all_logits) {
-            self.repeat_for_logits()?;
-        }
         let answer = self.latest.as_ref().ok_or_else(|| {
             Error::Unsupported("there are no logits before the first token has been run".into())
         })?;
@@ -369,44 +348,5 @@ impl InferenceSession for XlaInferenceSession {
     fn take_profile(&mut self) -> Result<Profile> {
         self.settle();
         self.device.take_profile().map(Profile::from).map_err(iree("reading the profile"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::super::Loaded;
-    use super::*;
-    use crate::{Precision, SessionOptions};
-
-    /// By sketches of floats, and by the high bits of integers.
-    #[test]
-    fn a_step_leaves_out_what_nobody_wants() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama-mha-f32");
-        for precision in [Precision::F32, Precision::Int4] {
-            let split_output = Some(true);
-            let options = SessionOptions {
-                precision,
-                split_output,
-                kernels: Some(true),
-                ..Default::default()
-            };
-            let mut session = Loaded::new(&folder, &options).unwrap().session;
-            for want in [false, true] {
-                session.want_logits(want);
-                let tokens = session.capabilities.vocab_size;
-                let step = session.prefill(&[1, 2, 3]).unwrap();
-                let logits = &session.latest.as_ref().unwrap().logits;
-                let mut read = vec![0f32; tokens];
-                logits.read_into(&mut read).unwrap();
-                assert!(read[step.token as usize].is_finite());
-                let left_out = read.iter().filter(|&&logit| logit == f32::NEG_INFINITY).count();
-                match want {
-                    false => assert!(left_out > tokens / 2, "{precision:?}: {left_out}"),
-                    true => assert_eq!(left_out, 0, "{precision:?}"),
-                }
-            }
-        }
     }
 }

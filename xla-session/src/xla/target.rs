@@ -5,11 +5,18 @@ use iree_rt::{CompileOptions, Device};
 use kernels::Isa;
 
 use super::{host, iree};
-use crate::emit::{CpuTiles, CudaTiles, Target};
-use crate::opening::{GraphsFor, SessionOptions};
+use crate::emit::CudaTiles;
+use crate::lower::cpu::CpuTarget;
+use crate::opening::SessionOptions;
 use crate::{Error, Result};
 
-/// What a session's graphs are made for.
+/// Whose lowering a model takes.
+pub(super) enum Target {
+    Cpu(CpuTarget),
+    Cuda(CudaTiles),
+}
+
+/// What a model's graphs are made for.
 pub(super) struct Machine {
     /// How they are written.
     pub target: Target,
@@ -46,12 +53,9 @@ impl Machine {
             })?;
             Self::cuda(&gpu.targets().map_err(iree("choosing what to compile for"))?)
         };
-        let target = match (options.graphs, &machine.target) {
-            (Some(GraphsFor::Cuda), Target::Cpu(_)) => Target::Cuda(CudaTiles::portable()),
-            (Some(GraphsFor::Cpu), Target::Cuda(_)) => {
-                return Err(Error::Unsupported("the graphs for CPUs call code of a CPU".into()));
-            }
-            _ => machine.target,
+        let target = match machine.target {
+            Target::Cpu(_) if options.tuning.cuda_graphs => Target::Cuda(CudaTiles::portable()),
+            target => target,
         };
         if let Target::Cuda(_) = target {
             options.require_f32_cache("a GPU")?;
@@ -60,19 +64,18 @@ impl Machine {
     }
 
     fn cpu(device: &Device, options: &SessionOptions) -> Self {
-        let isa = Isa::detect();
-        let kernels = options.kernels.unwrap_or(isa != Isa::Portable);
-        let tiles = CpuTiles::new(isa, device.threads().unwrap_or(1))
-            .with_kernels(kernels)
-            .with_compression(options.compress)
+        let tuning = &options.tuning;
+        let isa = tuning.isa.unwrap_or_else(Isa::detect);
+        let target = CpuTarget::new(isa, device.threads().unwrap_or(1))
+            .with_compression(tuning.compress)
             .with_kv_cache(options.kv_cache.unwrap_or(options.precision.kv_cache()));
-        let tiles = match options.split_output {
-            None => tiles,
-            Some(true) => tiles.with_split_from(0),
-            Some(false) => tiles.with_split_from(usize::MAX),
+        let target = match tuning.sketch {
+            None => target,
+            Some(true) => target.with_sketch_from(0),
+            Some(false) => target.with_sketch_from(usize::MAX),
         };
         let code = Code { flags: common(CompileOptions::default()), name: host::features() };
-        Self { target: Target::Cpu(tiles), codes: vec![code] }
+        Self { target: Target::Cpu(target), codes: vec![code] }
     }
 
     /// For an NVIDIA GPU that runs the code of `targets`, here or elsewhere.

@@ -5,7 +5,6 @@ use kernels::GROUP;
 
 use super::tiles::{CudaTiles, FEW};
 use crate::emit::builder::{Generic, Value};
-use crate::emit::graph::Layout;
 use crate::emit::linear::{Linear, Matrix};
 use crate::emit::rows::Columns;
 use crate::emit::{ElementType, Emitter, Format, multiply_add};
@@ -46,7 +45,7 @@ impl Emitter<'_> {
         tiles: &CudaTiles,
     ) -> Value {
         let parts: Vec<_> = group.iter().map(|l| (l.weight(), l.rows)).collect();
-        let matrix = self.matrix(&parts, x.dims()[1], Layout::Rows);
+        let matrix = self.matrix(&parts, x.dims()[1]);
         self.row_products(x, norm, &[matrix], tiles).remove(0)
     }
 
@@ -59,9 +58,8 @@ impl Emitter<'_> {
         tiles: &CudaTiles,
     ) -> [Value; 2] {
         let columns = x.dims()[1];
-        let matrices = pair
-            .each_ref()
-            .map(|linear| self.matrix(&[(linear.weight(), linear.rows)], columns, Layout::Rows));
+        let matrices =
+            pair.each_ref().map(|linear| self.matrix(&[(linear.weight(), linear.rows)], columns));
         let products = if matrices[0].format == matrices[1].format {
             self.row_products(x, Some(norm), &matrices, tiles)
         } else {

@@ -149,7 +149,7 @@ impl Steps<'_> {
             slots: places.slots.at.into(),
         };
         let items = self.b.index_ceil_div(&rows, TOGETHER);
-        let symbol = |what: &str| format!("{what}_{}", self.tiles.kv_cache().as_str());
+        let symbol = |what: &str| format!("{what}_{}", self.target.kv_cache().as_str());
         let (append, attend) = (symbol("append"), symbol("attend"));
         let updated = call.call(&mut self.b, &append, &items);
         let [memory, keys, values] = &updated[..] else { unreachable!("three are updated") };

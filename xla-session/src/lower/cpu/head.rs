@@ -109,7 +109,7 @@ impl Steps<'_> {
 
         let x = if output.format == Format::Bf16Rounded { places.last[1] } else { places.last[0] };
         let blocks = output.rows.div_ceil(LANES);
-        let run = self.tiles.run(blocks);
+        let run = self.target.run(blocks);
         let numbers = [
             x.at,
             output.columns,
@@ -192,7 +192,7 @@ impl Steps<'_> {
 
     /// The sketch beside the output projection; none where it would cost more than it gains.
     fn sketch_of(&self, output: &Matrix) -> Option<WeightSpec> {
-        let sketched = self.tiles.sketches(output.format, output.rows * output.columns);
+        let sketched = self.target.sketches(output.format, output.rows * output.columns);
         sketched.then(|| WeightSpec {
             parts: output.parts.clone(),
             columns: output.columns,
@@ -218,14 +218,14 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
             continue;
         }
         let name = format.as_str();
-        let kernel = kernels::product(format);
+        let kernel = kernels::product_for(format, isa);
         let plain = move |item: usize, of: Candidates<*mut u8, usize>| {
             // SAFETY: as `candidates` wants it.
             unsafe { candidates(kernel, format, item, &of, std::ptr::null()) };
         };
         all = all.with(format!("candidates_{name}"), Candidates::kernel(plain));
         if format.is_compressible(8) {
-            let kernel = kernels::compressed_product(format);
+            let kernel = kernels::compressed_product_for(format, isa);
             let compressed = move |item: usize, of: CompressedCandidates<*mut u8, usize>| {
                 let CompressedCandidates {
                     weights,

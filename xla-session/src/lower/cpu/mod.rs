@@ -21,19 +21,20 @@ mod norm;
 mod product;
 mod program;
 mod step;
+mod target;
 mod workspace;
 
 pub use self::program::{Argument, Function, Number, Program, Source, program};
+pub use self::target::CpuTarget;
 pub use self::workspace::{Place, Workspace};
 
-/// What graphs of [`program`] call.
+/// What graphs of [`program`] call, in the instructions of `isa`.
 #[cfg(feature = "iree")]
-pub(crate) fn kernels() -> iree_rt::Kernels {
-    let isa = kernels::Isa::detect();
+pub(crate) fn kernels(isa: kernels::Isa) -> iree_rt::Kernels {
     let all = iree_rt::Kernels::new();
     let all = embed::kernels(all);
     let all = norm::kernels(all, isa);
-    let all = product::kernels(all);
+    let all = product::kernels(all, isa);
     let all = attention::kernels(all, isa);
     let all = gate::kernels(all, isa);
     head::kernels(all, isa)

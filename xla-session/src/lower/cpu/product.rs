@@ -90,7 +90,7 @@ impl Steps<'_> {
     ) {
         let x = if matrix.format == Format::Bf16Rounded { x[1] } else { x[0] };
         let blocks = matrix.rows.div_ceil(LANES);
-        let run = self.tiles.run(blocks);
+        let run = self.target.run(blocks);
         debug_assert!(y.stride >= blocks * LANES && add.is_none_or(|add| add.stride == y.stride));
         let add = add.map_or(0, |add| add.at + 1);
         let numbers = [x.at, y.at, y.stride, matrix.columns, blocks, run, add];
@@ -165,7 +165,7 @@ impl Steps<'_> {
 }
 
 #[cfg(feature = "iree")]
-pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
+pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
     /// One work item of a product with the blocks that begin at `weights`, or at `index`.
     ///
     /// # Safety
@@ -208,7 +208,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
     }
     for format in Format::ALL {
         let name = format.as_str();
-        let kernel = kernels::product(format);
+        let kernel = kernels::product_for(format, isa);
         let plain = move |item: usize, of: Product<*mut u8, usize>| {
             let first = item * of.run;
             let weights = of.weights.wrapping_add(first * format.block_bytes(of.columns));
@@ -217,7 +217,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
         };
         all = all.with(format!("product_{name}"), Product::kernel(plain));
         if format.is_compressible(8) {
-            let kernel = kernels::compressed_product(format);
+            let kernel = kernels::compressed_product_for(format, isa);
             let compressed = move |item: usize, of: CompressedProduct<*mut u8, usize>| {
                 let CompressedProduct {
                     weights,

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use checkpoint::config::ModelConfig;
 
 use super::step::Steps;
+use super::target::CpuTarget;
 use super::workspace::Workspace;
 use crate::emit::builder::DYNAMIC;
-use crate::emit::{CpuTiles, WeightFormats, WeightSpec};
+use crate::emit::{WeightFormats, WeightSpec};
 
 /// A module: [`BODY`](Self::BODY), [`HEAD`](Self::HEAD) and [`GREEDY`](Self::GREEDY).
 #[derive(Debug, Clone)]
@@ -95,7 +96,7 @@ impl Program {
 pub fn program(
     config: &ModelConfig,
     formats: &WeightFormats,
-    tiles: &CpuTiles,
+    target: &CpuTarget,
     rows: usize,
     head_rows: usize,
 ) -> Program {
@@ -107,7 +108,7 @@ pub fn program(
         ("greedy", |steps| steps.greedy_head()),
     ];
     let functions = write.map(|(name, write)| {
-        let mut steps = Steps::new(config, formats, tiles, &workspace);
+        let mut steps = Steps::new(config, formats, target, &workspace);
         write(&mut steps);
         text += &function(name, &steps);
         Function { name, arguments: steps.arguments }

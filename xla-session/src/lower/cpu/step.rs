@@ -3,15 +3,16 @@
 use checkpoint::config::ModelConfig;
 
 use super::program::{Argument, Number, Source};
+use super::target::CpuTarget;
 use super::workspace::Workspace;
 use crate::emit::builder::{Builder, DYNAMIC, ElementType, Index, TensorType, Value};
-use crate::emit::{CpuTiles, Format, Layout, Linear, WeightFormats, WeightSpec};
+use crate::emit::{Format, Layout, Linear, WeightFormats, WeightSpec};
 
 /// A function of a step.
 pub(super) struct Steps<'a> {
     pub config: &'a ModelConfig,
     formats: &'a WeightFormats,
-    pub tiles: &'a CpuTiles,
+    pub target: &'a CpuTarget,
     pub workspace: &'a Workspace,
     pub b: Builder,
     pub arguments: Vec<Argument>,
@@ -41,14 +42,14 @@ impl<'a> Steps<'a> {
     pub fn new(
         config: &'a ModelConfig,
         formats: &'a WeightFormats,
-        tiles: &'a CpuTiles,
+        target: &'a CpuTarget,
         workspace: &'a Workspace,
     ) -> Self {
         let memory = Value { name: String::new(), ty: TensorType::new(&[], ElementType::I8) };
         let mut steps = Self {
             config,
             formats,
-            tiles,
+            target,
             workspace,
             b: Builder::default(),
             arguments: Vec::new(),
@@ -128,7 +129,7 @@ impl<'a> Steps<'a> {
         let format = self.format_of(parts);
         let layout = match layout {
             Layout::Packed { lanes }
-                if self.tiles.compressed() && format.is_compressible(columns) =>
+                if self.target.compresses() && format.is_compressible(columns) =>
             {
                 Layout::Compressed { lanes }
             }
