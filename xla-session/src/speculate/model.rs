@@ -12,6 +12,8 @@ pub struct ModelDrafter {
     session: Box<dyn InferenceSession>,
     /// What the session's context holds.
     held: Vec<u32>,
+    /// How many of these are known to begin the text.
+    common: usize,
     logits: Vec<f32>,
 }
 
@@ -30,13 +32,14 @@ impl ModelDrafter {
             )));
         }
         session.reset();
-        Ok(Self { session, held: Vec::new(), logits: Vec::new() })
+        Ok(Self { session, held: Vec::new(), common: 0, logits: Vec::new() })
     }
 }
 
 impl Drafter for ModelDrafter {
-    // What the contexts have in common is found with each draft.
-    fn begin(&mut self, _: &[u32]) {}
+    fn begin(&mut self, _: &[u32]) {
+        self.common = 0;
+    }
 
     fn draft(
         &mut self,
@@ -45,16 +48,16 @@ impl Drafter for ModelDrafter {
         most: usize,
         drafts: &mut Vec<u32>,
     ) -> Result<()> {
-        let Self { session, held, logits } = self;
+        let Self { session, held, common, logits } = self;
         let context = session.capabilities().context;
         // The last draft is not appended.
         let most = most.min((context + 1).saturating_sub(tokens.len()));
-        if most == 0 {
-            return Ok(());
-        }
-        let both = held.iter().zip(&tokens[..tokens.len() - 1]);
-        let common = both.take_while(|(mine, asked)| mine == asked).count();
-        held.truncate(session.truncate(common));
+        // The last token is run in any case: it says what follows.
+        let Some((_, before)) = tokens.split_last().filter(|_| most > 0) else { return Ok(()) };
+        let known = (*common).min(held.len()).min(before.len());
+        let both = held[known..].iter().zip(&before[known..]);
+        let kept = known + both.take_while(|(mine, asked)| mine == asked).count();
+        held.truncate(session.truncate(kept));
         let mut sampler = sampler.cloned();
         let mut new = tokens[held.len()..].to_vec();
         let first = drafts.len();
@@ -70,6 +73,7 @@ impl Drafter for ModelDrafter {
             drafts.push(token);
             new.push(token);
         }
+        *common = tokens.len();
         Ok(())
     }
 }

@@ -219,12 +219,12 @@ fn a_model_that_drafts_for_itself_is_always_right() {
 /// table says: Pearson's chi-square.
 #[test]
 fn sampled_tokens_have_the_distribution_of_the_model() {
-    const TOKENS: usize = 60_000;
+    const TOKENS: usize = 40_000;
     let options = SamplerOptions { temperature: 0.8, seed: 11, ..SamplerOptions::default() };
     for speculation in [
         Speculation::fixed(Stubborn(vec![4, 4, 1]), 3),
         Speculation::fixed(NgramDrafter::default(), 5),
-        Speculation::fixed(ModelDrafter::new(Box::new(Table::new(9, 90_000)), VOCAB).unwrap(), 2),
+        Speculation::fixed(ModelDrafter::new(Box::new(Table::new(9, 50_000)), VOCAB).unwrap(), 2),
     ] {
         let (generation, _) = run(&plain(TOKENS, Some(options)), Some(speculation));
         let DraftCounts { drafted, accepted } = generation.drafts;
