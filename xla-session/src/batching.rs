@@ -208,8 +208,8 @@ impl Batcher {
     fn pages_held_by_others(&self) -> Error {
         let pages::Statistics { pages, held, .. } = self.engine.statistics();
         Error::Unsupported(format!(
-            "{} requests wait, and {held} of {pages} pages of the KV cache belong to sequences that \
-             are not theirs: drop those",
+            "no step fits (waiting requests: {}): {held} of {pages} pages of the KV cache belong to \
+             sequences that are not theirs; drop those",
             self.jobs.len()
         ))
     }
