@@ -206,11 +206,9 @@ impl Contest {
         } else {
             vec![tests(&[short], &[generate], 1); turns.min(2)]
         };
-        // Ours is the neighbour of both that it is compared with.
-        let baseline = self.programs.has_baseline().then_some(Side::Baseline);
-        let sides: Vec<_> = baseline.into_iter().chain([Side::Ours, Side::Llama]).collect();
-        for group in groups {
-            for &side in &sides {
+        let baseline = self.programs.has_baseline();
+        for (turn, group) in groups.into_iter().enumerate() {
+            for &side in sides(turn, baseline) {
                 let run = self.run(side, format, threads, &group)?;
                 self.note(format, threads, side, run);
             }
@@ -283,6 +281,15 @@ impl Contest {
     }
 }
 
+/// Who runs in `turn`, in order: builds that are hardly different must not gain by theirs.
+fn sides(turn: usize, baseline: bool) -> &'static [Side] {
+    match (baseline, turn % 2) {
+        (false, _) => &[Side::Ours, Side::Llama],
+        (true, 0) => &[Side::Baseline, Side::Ours, Side::Llama],
+        (true, _) => &[Side::Ours, Side::Baseline, Side::Llama],
+    }
+}
+
 /// "pp256 64.1, tg32 8.2 tok/s".
 pub fn rates(run: &Run) -> String {
     let tests = run.0["tests"].as_array().map_or(&[][..], Vec::as_slice);
@@ -296,6 +303,15 @@ pub fn rates(run: &Run) -> String {
 #[cfg(test)]
 mod unit_tests {
     use super::*;
+
+    #[test]
+    fn two_builds_of_ours_go_first_by_turns() {
+        assert_eq!(sides(0, false), [Side::Ours, Side::Llama]);
+        assert_eq!(sides(1, false), sides(0, false));
+        assert_eq!(sides(0, true), [Side::Baseline, Side::Ours, Side::Llama]);
+        assert_eq!(sides(1, true), [Side::Ours, Side::Baseline, Side::Llama]);
+        assert_eq!(sides(2, true), sides(0, true));
+    }
 
     #[test]
     fn rates_read_well() {

@@ -44,7 +44,7 @@ impl LlamaCpp {
 const BATCHED_BENCH: &str = "llama-batched-bench";
 
 /// What is built is what a user of this machine builds, without what no benchmark needs.
-const OPTIONS: [&str; 7] = [
+const OPTIONS: [&str; 8] = [
     "-DCMAKE_BUILD_TYPE=Release",
     "-DGGML_NATIVE=ON",
     "-DLLAMA_BUILD_TESTS=OFF",
@@ -52,6 +52,7 @@ const OPTIONS: [&str; 7] = [
     "-DLLAMA_BUILD_SERVER=OFF",
     "-DLLAMA_BUILD_APP=OFF",
     "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_ALL_WARNINGS=OFF",
 ];
 
 /// llama.cpp in `folder`; compiles it the first time.

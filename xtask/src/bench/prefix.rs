@@ -61,7 +61,7 @@ pub fn section(
     ];
     Ok(format!(
         "{}, {}, threads: {threads}. {requests} requests with {common} tokens in common and {own} of \
-         their own, medians of {turns} processes; 1 would be no cost of sharing.\n\n{}",
+         their own, processes, of which medians: {turns}; 1 would be no cost of sharing.\n\n{}",
         machine::describe(),
         machine::today(),
         markdown(&header, rows.into_iter()),

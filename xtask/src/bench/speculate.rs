@@ -33,8 +33,8 @@ pub fn section(
     let header = "tok/s, with drafts / without".to_owned();
     let [repeating, random] = TEXTS.map(|text| format!("{text} text"));
     Ok(format!(
-        "{}, {}, threads: {threads}. Tokens are the same with drafts and without; medians of {turns} \
-         processes.\n\n{}",
+        "{}, {}, threads: {threads}. Tokens are the same with drafts and without; processes, \
+         of which medians: {turns}.\n\n{}",
         machine::describe(),
         machine::today(),
         markdown(&[header, repeating, random], rows.into_iter()),

@@ -20,7 +20,7 @@ impl Batched {
         let shares = ["sequences".into(), one, two, four, eight, sixteen];
         format!(
             "{}, {}, threads: {}. `{command}`: contexts of {} tokens, then {} single tokens of each \
-             sequence; {}; medians of {} turns of the two programs. llama.cpp's settings are the \
+             sequence; {}; turns of the two programs, of which medians: {}. llama.cpp's settings are the \
              fastest of four: {}.\n\n\
              Tokens a second of all sequences together: ours / llama.cpp's (ratio: the median of \
              those of the turns).\n\n{}\n\
@@ -100,7 +100,7 @@ mod tests {
         // 20 tokens a second is what a step of one sequence can be at most, less its attention.
         assert!(shares[1].starts_with("1.00x, "), "{shares:?}");
         assert!(shares[5].starts_with("4.00x, "), "{shares:?}");
-        for said in ["stored: flash attention on, mmap on", "contexts of 128", "3 turns"] {
+        for said in ["stored: flash attention on, mmap on", "contexts of 128", "medians: 3."] {
             assert!(text.contains(said), "{said}: {text}");
         }
     }
