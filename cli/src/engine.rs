@@ -165,6 +165,11 @@ impl PlaceArgs {
         self.threads
     }
 
+    /// Most tokens of a sequence, if a number was asked for.
+    pub fn context(&self) -> Option<usize> {
+        self.context
+    }
+
     /// Opens `model` with weights in `precision`, recording every dispatch into the file `profile`
     /// if there is one.
     ///
@@ -178,7 +183,36 @@ impl PlaceArgs {
         profile: Option<PathBuf>,
         observer: Observer,
     ) -> xla_session::Result<Opened> {
-        let options = SessionOptions {
+        let options = self.session_options(precision, profile, observer);
+        self.backend.open(&model.folder, &options)
+    }
+
+    /// Opens `model` with weights in `precision` for engines, which run many sequences at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Model::open`](xla_session::Model::open); candle has sessions only.
+    pub fn open_model(
+        &self,
+        model: &Model,
+        precision: Precision,
+        observer: Observer,
+    ) -> xla_session::Result<xla_session::Model> {
+        if self.backend != Backend::Iree {
+            let message = "many sequences at once: the engine iree runs them (--backend iree)";
+            return Err(xla_session::Error::Unsupported(message.into()));
+        }
+        let options = self.session_options(precision, None, observer);
+        xla_session::Model::open(&model.folder, &options)
+    }
+
+    fn session_options(
+        &self,
+        precision: Precision,
+        profile: Option<PathBuf>,
+        observer: Observer,
+    ) -> SessionOptions {
+        SessionOptions {
             device: self.device.clone(),
             threads: self.threads,
             precision,
@@ -191,7 +225,6 @@ impl PlaceArgs {
             profile,
             tuning: self.tuning.clone(),
             observer: Some(observer),
-        };
-        self.backend.open(&model.folder, &options)
+        }
     }
 }
