@@ -16,6 +16,7 @@ mod hub;
 mod interrupt;
 mod model_source;
 mod progress;
+mod prompts;
 mod quality;
 mod report;
 #[cfg(feature = "iree")]

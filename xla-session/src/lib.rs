@@ -29,6 +29,8 @@ pub mod scheduler;
 
 pub mod engine;
 
+pub mod batching;
+
 pub mod backend;
 
 #[cfg(feature = "candle")]
@@ -38,6 +40,7 @@ mod error;
 mod xla;
 
 pub use backend::{Backend, select_backend};
+pub use batching::Batcher;
 pub use checkpoint::{self, LoadMode, config};
 pub use engine::{Engine, EngineOptions, EngineSession, Model, Output, Run, Sequence, Want};
 pub use error::{Error, Result};
