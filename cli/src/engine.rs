@@ -155,6 +155,23 @@ impl EngineArgs {
         Ok(opened)
     }
 
+    /// Opens `model` to draft for another one, with its own context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Backend::open`].
+    pub fn open_draft(
+        &self,
+        model: &Model,
+        precision: Precision,
+        progress: &Arc<Progress>,
+    ) -> Result<Opened> {
+        let place = PlaceArgs { context: None, kv_cache: None, ..self.place.clone() };
+        let opened = place.open(model, precision, None, progress.observer())?;
+        progress.finish();
+        Ok(opened)
+    }
+
     /// Opens `model` for many sequences at once, whose keys and values take `kv_bytes` at most.
     ///
     /// # Errors

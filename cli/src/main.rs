@@ -24,6 +24,7 @@ mod run;
 mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
+mod speculation;
 
 #[cfg(test)]
 #[path = "../tests/fixture/mod.rs"]

@@ -10,5 +10,6 @@ pub mod pass;
 pub mod profile;
 pub mod report;
 pub mod shared_prefix;
+pub mod speculation;
 pub mod spread;
 pub mod table;

@@ -12,12 +12,15 @@ use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use xla_session::{EngineOptions, Event, InferenceSession, Model, Observer, Precision};
+use xla_session::{
+    Capabilities, EngineOptions, Event, InferenceSession, Model, Observer, Precision,
+};
 
 use crate::bench::parallel::{self, Parallel};
 use crate::bench::pass::{self, Pass};
 use crate::bench::report::{self, Memory, Run, Start};
 use crate::bench::shared_prefix::{self, SharedPrefix};
+use crate::bench::speculation::{self, Speculated};
 use crate::bench::table::number;
 use crate::bench::{memory, profile, spread::Spread};
 use crate::engine::PlaceArgs;
@@ -59,6 +62,12 @@ pub struct Args {
     #[arg(long, value_name = "C,O,R", value_parser = shared_prefix::Shape::from_str,
           conflicts_with_all = ["depth", "pg", "profile", "parallel", "prompt", "generate"])]
     shared_prefix: Option<shared_prefix::Shape>,
+
+    /// The tokens of a known answer with drafts and without, -n of them behind a prompt: one that
+    /// repeats the prompt, and one in which drafts are wrong
+    #[arg(long, action = ArgAction::SetTrue,
+          conflicts_with_all = ["depth", "pg", "profile", "parallel", "shared_prefix", "prompt"])]
+    speculate: bool,
 
     /// How often each test is repeated; the table shows the median and the range
     #[arg(short, long, value_name = "N", default_value_t = 5,
@@ -105,6 +114,7 @@ Examples:
   iree-llm bench -m ./Llama-3.2-1B -p 256 -n 16 --profile bench.ireeprof
   iree-llm bench -m ./Llama-3.2-1B --parallel 1,2,4,8,16
   iree-llm bench -m ./Llama-3.2-1B --shared-prefix 1024,32,16
+  iree-llm bench -m ./Llama-3.2-1B --speculate
   iree-llm bench -m ./Llama-3.2-1B --json | jq '.[].tests[].tokens_per_second.median'
 
 In the tables:
@@ -139,6 +149,9 @@ impl Args {
         }
         if let Some(shape) = self.shared_prefix {
             return self.each(|it| self.measure_shared_prefix(it, shape), shared_prefix::tables);
+        }
+        if self.speculate {
+            return self.each(|it| self.measure_speculation(it), speculation::tables);
         }
         let passes = self.passes();
         ensure!(!passes.is_empty(), "nothing to measure: give -p, -n or --pg at least one token");
@@ -246,6 +259,32 @@ impl Args {
             precision: precision.as_str().to_owned(),
             threads: self.place.threads(),
             shared_prefix: shape.measure(&model, self.repetitions as usize, !self.no_warmup)?,
+        })
+    }
+
+    fn measure_speculation(&self, precision: Precision) -> Result<Speculated> {
+        let progress = Progress::new(self.quiet);
+        let model = self.model.locate(&progress)?;
+        let mut opened = self.place.open(&model, precision, None, progress.observer())?;
+        progress.finish();
+        let session = &mut *opened.session;
+        let capabilities = session.capabilities().clone();
+        let Capabilities { engine, device, verifies_drafts, context, .. } = capabilities;
+        ensure!(
+            verifies_drafts,
+            "{engine} on {device} verifies no drafts: there is nothing to measure"
+        );
+        let tokens = self.generate.iter().copied().max().unwrap_or(0);
+        ensure!(tokens > 1, "nothing to measure: give -n at least 2");
+        let needed = speculation::PROMPT + tokens;
+        ensure!(needed <= context, "{needed} tokens do not fit the context of {context}: lower -n");
+        let repetitions = self.repetitions as usize;
+        Ok(Speculated {
+            model: model.name,
+            device,
+            precision: precision.as_str().to_owned(),
+            threads: self.place.threads(),
+            speculation: speculation::measure(session, tokens, repetitions, !self.no_warmup)?,
         })
     }
 

@@ -22,8 +22,9 @@ use crate::progress::Progress;
 use crate::prompts::lines::Lines;
 use crate::prompts::request::Defaults;
 use crate::prompts::run::{Prompts, Summary};
-use crate::report::{Report, Seconds, peak_memory};
+use crate::report::{Drafts, Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
+use crate::speculation::SpeculationArgs;
 use crate::{answer, interrupt};
 
 /// What to generate from and how.
@@ -106,6 +107,9 @@ pub struct Args {
     sampling: SamplingArgs,
 
     #[command(flatten)]
+    speculation: SpeculationArgs,
+
+    #[command(flatten)]
     engine: EngineArgs,
 }
 
@@ -118,6 +122,7 @@ Examples:
   git diff | iree-llm generate -m ./model --chat --system 'Review this change.'
   iree-llm generate -m ./model --prompt-tokens 5,17,23 --json | jq .tokens
   iree-llm generate -m ./model --prompts questions.jsonl --output answers.jsonl
+  iree-llm generate -m ./Qwen2.5-7B --draft-model ./Qwen2.5-1.5B -p 'Rust is'
   echo '{\"id\": 7, \"prompt\": \"One day\"}' | iree-llm generate --prompts -
 
 stdout carries the generated text alone (or the JSON object); all else goes to stderr.
@@ -156,6 +161,7 @@ impl Args {
             max_tokens: self.max_tokens,
             eos,
             sampler,
+            speculation: self.speculation.speculation(&*opened.session, &self.engine, &progress)?,
             ..GenerateOptions::default()
         };
         let mut stdout = io::stdout().lock();
@@ -184,6 +190,7 @@ impl Args {
                 tokens: &answer.generation.tokens,
                 text: answer.text.as_deref(),
                 finish_reason: answer.generation.finish_reason.as_str(),
+                drafts: Drafts::new(answer.generation.drafts),
                 timings,
                 peak_bytes,
                 model: &model.name,
@@ -197,7 +204,8 @@ impl Args {
             let ids: Vec<_> = answer.generation.tokens.iter().map(u32::to_string).collect();
             show(&(ids.join(",") + "\n"))?;
         }
-        progress.say(&(timings.line() + &peak_memory(peak_bytes)));
+        let drafts = Drafts::new(answer.generation.drafts).line();
+        progress.say(&(timings.line() + &drafts + &peak_memory(peak_bytes)));
         Ok(interrupt::exit_code(answer.interrupted))
     }
 
