@@ -254,7 +254,10 @@ impl Engine {
             Vec::new()
         } else {
             self.executor.run(&batch)?;
-            self.outputs(&wants)?
+            let outputs = self.outputs(&wants);
+            // Also where a head failed: the pages below are given to others.
+            self.executor.finish()?;
+            outputs?
         };
         for (reservation, tokens) in reserved {
             reservation.commit(tokens);
