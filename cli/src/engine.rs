@@ -35,11 +35,6 @@ pub struct EngineArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct PlaceArgs {
-    /// Engine: iree, candle
-    #[arg(long, env = "IREE_LLM_BACKEND", value_name = "NAME", default_value = DEFAULT_BACKEND,
-          value_parser = Backend::from_str)]
-    backend: Backend,
-
     /// Device, as `iree-llm devices` lists them: local-task, local-sync, cuda://0, …
     /// [default: the engine's own, all cores of the CPU]
     #[arg(long, env = "IREE_LLM_DEVICE", value_name = "URI")]
@@ -118,9 +113,6 @@ pub struct CacheArgs {
     cache_dir: Option<PathBuf>,
 }
 
-const DEFAULT_BACKEND: &str =
-    if cfg!(all(feature = "candle", not(feature = "iree"))) { "candle" } else { "iree" };
-
 /// What a command of IREE's says in a build that lacks it.
 #[cfg(not(feature = "iree"))]
 pub const WITHOUT_IREE: &str =
@@ -192,6 +184,6 @@ impl PlaceArgs {
             tuning: self.tuning.clone(),
             observer: Some(observer),
         };
-        self.backend.open(&model.folder, &options)
+        Backend::Iree.open(&model.folder, &options)
     }
 }

@@ -30,13 +30,11 @@ pub mod engine;
 
 pub mod backend;
 
-#[cfg(feature = "candle")]
-mod candle;
 mod error;
 #[cfg(feature = "iree")]
 mod xla;
 
-pub use backend::{Backend, select_backend};
+pub use backend::Backend;
 pub use checkpoint::{self, LoadMode, config};
 pub use engine::{Engine, EngineOptions, EngineSession, Model, Output, Run, Sequence, Want};
 pub use error::{Error, Result};
