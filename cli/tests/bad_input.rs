@@ -8,10 +8,8 @@ use support::{fails, model, program};
 
 #[test]
 fn unknown_names_list_the_known_ones() {
-    for (flag, known) in [
-        ("--precision=int3", "stored, f32"),
-        ("--load-mode=slurp", "mmap, read"),
-    ] {
+    for (flag, known) in [("--precision=int3", "stored, f32"), ("--load-mode=slurp", "mmap, read")]
+    {
         let message = fails(2, &["generate", flag]);
         assert!(message.contains(known), "{message}");
         assert!(message.contains(flag.split('=').next().unwrap()), "{message}");
