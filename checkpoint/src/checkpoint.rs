@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ModelConfig, TensorSpec};
+use crate::architecture::{Architecture, Parameter};
+use crate::config::ModelConfig;
 use crate::file::WeightFile;
 use crate::header::Entry;
 use crate::random::Random;
@@ -126,13 +127,13 @@ impl Checkpoint {
         file.tensor(entry, dtype)
     }
 
-    /// The tensor that `spec` describes.
+    /// The tensor that is `parameter`.
     ///
     /// # Errors
     ///
     /// As [`tensor`](Self::tensor).
-    pub fn get(&self, spec: &TensorSpec) -> Result<Tensor<'_>> {
-        self.tensor(&spec.name, &spec.shape)
+    pub fn get(&self, parameter: &Parameter) -> Result<Tensor<'_>> {
+        self.tensor(&parameter.name, &parameter.shape)
     }
 
     /// Checks that every tensor of the model is there with the right shape and a supported element
@@ -142,8 +143,8 @@ impl Checkpoint {
     ///
     /// As [`tensor`](Self::tensor), for the first one that is wrong.
     pub fn check(&self, config: &ModelConfig) -> Result<u64> {
-        config.tensors().iter().try_fold(0, |bytes, spec| {
-            let (_, entry, _) = self.locate(&spec.name, &spec.shape)?;
+        config.tensors().try_fold(0, |bytes, parameter| {
+            let (_, entry, _) = self.locate(&parameter.name, &parameter.shape)?;
             Ok(bytes + entry.bytes())
         })
     }
@@ -158,12 +159,12 @@ impl Checkpoint {
     ///
     /// As [`tensor`](Self::tensor).
     pub fn is_tied(&self, config: &ModelConfig) -> Result<bool> {
-        const LM_HEAD: &str = "lm_head.weight";
-        if !config.tie_word_embeddings || !self.tensors.contains_key(LM_HEAD) {
+        let Architecture { embedding, output, .. } = &config.architecture;
+        if !config.tie_word_embeddings || !self.tensors.contains_key(&output.name) {
             return Ok(config.tie_word_embeddings);
         }
-        let embedding = self.get(&config.embedding())?;
-        let head = self.tensor(LM_HEAD, embedding.shape())?;
+        let embedding = self.get(embedding)?;
+        let head = self.get(output)?;
         let tied = embedding.dtype() == head.dtype() && embedding.bytes() == head.bytes();
         head.release(0..head.bytes().len());
         embedding.release(0..embedding.bytes().len());

@@ -1,53 +1,15 @@
 //! What a model is: `config.json` and `generation_config.json` in Hugging Face layout.
 
-mod keys;
 mod parse;
 mod rope;
-mod tensors;
 
 pub use rope::RopeTables;
-pub use tensors::{LayerTensors, LinearSpec, TensorSpec};
 
-/// The families whose graphs we emit; they differ in biases and norms only. An engine answers for
-/// each, so that the list is exhaustive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// `LlamaForCausalLM`: Llama 2, 3, 3.x.
-    Llama,
-    /// `MistralForCausalLM`.
-    Mistral,
-    /// `Qwen2ForCausalLM`: Qwen2 and Qwen2.5.
-    Qwen2,
-    /// `Qwen3ForCausalLM`.
-    Qwen3,
-}
+use crate::architecture::{Architecture, Parameter, Role};
+use crate::families::Family;
 
-impl Family {
-    /// Every family, by its Hugging Face `model_type`.
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("llama", Self::Llama),
-        ("mistral", Self::Mistral),
-        ("qwen2", Self::Qwen2),
-        ("qwen3", Self::Qwen3),
-    ];
-
-    /// The Hugging Face `model_type`: "llama".
-    pub fn model_type(self) -> &'static str {
-        Self::ALL.iter().find(|(_, family)| *family == self).map_or("", |(name, _)| name)
-    }
-
-    /// The Hugging Face class in `architectures`: "LlamaForCausalLM".
-    pub fn architecture(self) -> &'static str {
-        match self {
-            Self::Llama => "LlamaForCausalLM",
-            Self::Mistral => "MistralForCausalLM",
-            Self::Qwen2 => "Qwen2ForCausalLM",
-            Self::Qwen3 => "Qwen3ForCausalLM",
-        }
-    }
-}
-
-/// How rotary frequencies are stretched beyond the trained context; exhaustive, as families are.
+/// How rotary frequencies are stretched beyond the trained context; exhaustive, so that an engine answers
+/// for each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RopeScaling {
     /// Not at all (`rope_type` "default").
@@ -75,7 +37,7 @@ pub enum RopeScaling {
 #[non_exhaustive]
 pub struct ModelConfig {
     /// Which family.
-    pub family: Family,
+    pub family: &'static Family,
     /// Number of token ids.
     pub vocab_size: usize,
     /// Width of the residual stream.
@@ -100,20 +62,31 @@ pub struct ModelConfig {
     pub rope_scaling: RopeScaling,
     /// Whether the output projection is the embedding matrix.
     pub tie_word_embeddings: bool,
-    /// Whether the q, k and v projections have a bias.
-    pub qkv_bias: bool,
-    /// Whether the attention's output projection has a bias.
-    pub o_bias: bool,
-    /// Whether gate, up and down projections have a bias.
-    pub mlp_bias: bool,
-    /// Whether q and k are RMS-normed per head before RoPE (Qwen3).
-    pub qk_norm: bool,
-    /// For each layer the number of latest tokens its attention sees, itself included; `None`
-    /// sees all, as does a window of `max_position_embeddings` or more.
-    pub sliding_window: Vec<Option<usize>>,
+    /// What it computes, and with which parameters.
+    pub architecture: Architecture,
     /// EOS ids: `generation_config.json`, else `config.json`, else the family's default; may be
     /// empty. Ids outside the vocabulary, which no step can return, are left out.
     pub eos_token_ids: Vec<u32>,
     /// BOS id, from the same places.
     pub bos_token_id: Option<u32>,
+}
+
+impl ModelConfig {
+    /// The matrix that gives logits, `[vocab_size, hidden_size]`: the embedding where the two are
+    /// tied.
+    pub fn output(&self) -> &Parameter {
+        let Architecture { embedding, output, .. } = &self.architecture;
+        if self.tie_word_embeddings { embedding } else { output }
+    }
+
+    /// Every tensor that the model needs, each once, in the order in which a token meets them.
+    pub fn tensors(&self) -> impl Iterator<Item = &Parameter> {
+        let tied = self.tie_word_embeddings;
+        self.architecture.parameters().filter(move |it| !(tied && it.role == Role::Output))
+    }
+
+    /// Number of parameters.
+    pub fn parameter_count(&self) -> usize {
+        self.tensors().map(Parameter::elements).sum()
+    }
 }

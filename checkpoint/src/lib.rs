@@ -1,7 +1,14 @@
 //! Models on disk, in Hugging Face layout.
 //!
-//! The modules in reading order: what a model is ([`config`]), how its files are read
-//! ([`LoadMode`]), and its weights as named tensors ([`Checkpoint`], [`Tensor`]).
+//! The modules in reading order: what a model computes, as parts with their parameters
+//! ([`architecture`]), how each family composes them ([`families`]), what a model's configuration says
+//! in all ([`config`]), how its files are read ([`LoadMode`]), and its weights as named tensors
+//! ([`Checkpoint`], [`Tensor`]).
+
+mod keys;
+
+pub mod architecture;
+pub mod families;
 
 pub mod config;
 

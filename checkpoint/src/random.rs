@@ -8,7 +8,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use safetensors::Dtype;
 use sha2::{Digest, Sha256};
 
-use crate::config::{ModelConfig, TensorSpec};
+use crate::architecture::{Parameter, Role};
+use crate::config::ModelConfig;
 use crate::header::Entry;
 use crate::{Error, Result};
 
@@ -42,33 +43,30 @@ impl Random {
             _ => Dtype::BF16,
         };
         let size = dtype.bitsize() / 8;
-        let specs = config.tensors();
-        let largest = specs.iter().map(TensorSpec::elements).max().unwrap_or(0) * size;
+        let largest = config.tensors().map(Parameter::elements).max().unwrap_or(0) * size;
         // Norms multiply by one; they come first.
-        let norms = specs.iter().filter(|spec| is_norm(spec)).map(TensorSpec::elements).max();
+        let norms = config.tensors().filter(|it| it.role == Role::Norm);
+        let norms = norms.map(Parameter::elements).max();
         let ones = norms.unwrap_or(0) * size;
         let mut bytes = vec![0; ones + SPREAD + largest];
         fill(&mut bytes, ones, dtype);
 
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        let tensors = specs.into_iter().map(|spec| {
-            let start = match is_norm(&spec) {
-                true => 0,
-                false => ones + random.next_u32() as usize % (SPREAD / size) * size,
+        let tensors = config.tensors().map(|parameter| {
+            let start = match parameter.role {
+                Role::Norm => 0,
+                _ => ones + random.next_u32() as usize % (SPREAD / size) * size,
             };
-            let end = start + spec.elements() * size;
+            let end = start + parameter.elements() * size;
             let (start, end) = (start as u64, end as u64);
             let dtype_name = format!("{dtype:?}");
-            (spec.name, Entry { dtype, dtype_name, shape: spec.shape, start, end })
+            let Parameter { name, shape, .. } = parameter.clone();
+            (name, Entry { dtype, dtype_name, shape, start, end })
         });
         let tensors = tensors.collect();
         let digest = format!("random 1 {:x}", Sha256::digest(&text));
         Ok(Self { tensors, bytes, digest })
     }
-}
-
-fn is_norm(spec: &TensorSpec) -> bool {
-    spec.name.ends_with("norm.weight")
 }
 
 /// Ones, then numbers between `±LARGEST`.

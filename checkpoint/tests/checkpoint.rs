@@ -387,13 +387,12 @@ fn checks_a_whole_model_without_reading_it() {
     let folder = TempDir::new().unwrap();
     write(&folder, "config.json", config.to_string());
     let config = ModelConfig::from_dir(folder.path()).unwrap();
-    let specs = config.tensors();
     let zeros: Vec<_> =
-        specs.iter().map(|s| f32_source(&s.name, &s.shape, &vec![0.0; s.elements()])).collect();
+        config.tensors().map(|s| f32_source(&s.name, &s.shape, &vec![0.0; s.elements()])).collect();
     write(&folder, "model.safetensors", bytes_of(&zeros));
     let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
-    assert_eq!(checkpoint.check(&config).unwrap(), 4 * config.parameters() as u64);
-    assert_eq!(checkpoint.get(&config.final_norm()).unwrap().elements(), 4);
+    assert_eq!(checkpoint.check(&config).unwrap(), 4 * config.parameter_count() as u64);
+    assert_eq!(checkpoint.get(&config.architecture.norm.weight).unwrap().elements(), 4);
 
     write(&folder, "model.safetensors", bytes_of(&zeros[..zeros.len() - 1]));
     let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
@@ -448,11 +447,11 @@ fn made_up_weights_need_a_configuration_only_and_are_the_same_each_time() {
     let config = ModelConfig::from_dir(folder.path()).unwrap();
     let open = || Checkpoint::open(folder.path(), LoadMode::Random).unwrap();
     let (checkpoint, again) = (open(), open());
-    assert_eq!(checkpoint.check(&config).unwrap(), 2 * config.parameters() as u64);
+    assert_eq!(checkpoint.check(&config).unwrap(), 2 * config.parameter_count() as u64);
     assert!(checkpoint.is_tied(&config).unwrap());
     let mut firsts = Vec::new();
     for spec in config.tensors() {
-        let (tensor, same) = (checkpoint.get(&spec).unwrap(), again.get(&spec).unwrap());
+        let (tensor, same) = (checkpoint.get(spec).unwrap(), again.get(spec).unwrap());
         assert_eq!(tensor.bytes(), same.bytes(), "{}", spec.name);
         let values = tensor.to_f32();
         if spec.name.ends_with("norm.weight") {

@@ -3,7 +3,8 @@
 use std::fs;
 
 use checkpoint::Error;
-use checkpoint::config::{Family, ModelConfig, RopeScaling};
+use checkpoint::architecture::{Attention, Layer, Linear, Parameter};
+use checkpoint::config::{ModelConfig, RopeScaling};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -60,6 +61,38 @@ fn good(config: Value) -> ModelConfig {
     read(config).unwrap()
 }
 
+/// Which projections of every layer have a bias: all of queries, keys and values, the output of
+/// attention, all of the MLP.
+#[track_caller]
+fn biases(config: &ModelConfig) -> [bool; 3] {
+    let has = |linears: &[&Linear]| {
+        let with = linears.iter().filter(|linear| linear.bias.is_some()).count();
+        assert!(with == 0 || with == linears.len(), "some of {linears:?}");
+        with > 0
+    };
+    let of = |Layer { attention, mlp, .. }: &Layer| {
+        let Attention { query, key, value, output, .. } = attention;
+        [has(&[query, key, value]), has(&[output]), has(&[&mlp.gate, &mlp.up, &mlp.down])]
+    };
+    let layers = &config.architecture.layers;
+    assert!(layers.iter().all(|layer| of(layer) == of(&layers[0])));
+    of(&layers[0])
+}
+
+/// Whether every layer norms queries and keys.
+#[track_caller]
+fn qk_norm(config: &ModelConfig) -> bool {
+    let layers = &config.architecture.layers;
+    let with = layers.iter().filter(|layer| layer.attention.qk_norm.is_some()).count();
+    assert!(with == 0 || with == layers.len());
+    with > 0
+}
+
+/// The window of each layer.
+fn windows(config: &ModelConfig) -> Vec<Option<usize>> {
+    config.architecture.layers.iter().map(|layer| layer.attention.window).collect()
+}
+
 /// The message of a configuration error about config.json; every part must be in it.
 #[track_caller]
 fn refused(config: Value, parts: &[&str]) {
@@ -81,7 +114,7 @@ fn reads_every_key_of_a_llama() {
             "tie_word_embeddings": true, "bos_token_id": 3, "eos_token_id": [4, 5],
         }),
     ));
-    assert_eq!(config.family, Family::Llama);
+    assert_eq!((config.family.model_type(), config.family.class()), ("llama", "LlamaForCausalLM"));
     assert_eq!(config.vocab_size, 100);
     assert_eq!(config.hidden_size, 32);
     assert_eq!(config.intermediate_size, 48);
@@ -91,9 +124,10 @@ fn reads_every_key_of_a_llama() {
     assert_eq!(config.max_position_embeddings, 256);
     assert_eq!(config.rms_norm_eps, 1e-5);
     assert_eq!((config.rope_theta, config.rope_scaling), (500_000.0, RopeScaling::None));
-    assert!(config.tie_word_embeddings && config.qkv_bias && config.o_bias && config.mlp_bias);
-    assert!(!config.qk_norm);
-    assert_eq!(config.sliding_window, [None; 3]);
+    assert!(config.tie_word_embeddings);
+    assert_eq!(biases(&config), [true; 3]);
+    assert!(!qk_norm(&config));
+    assert_eq!(windows(&config), [None; 3]);
     assert_eq!((config.bos_token_id, config.eos_token_ids), (Some(3), vec![4, 5]));
 }
 
@@ -110,26 +144,29 @@ fn absent_keys_take_the_family_defaults() {
     );
     assert_eq!((llama.max_position_embeddings, llama.rms_norm_eps), (2048, 1e-6));
     assert_eq!((llama.rope_theta, llama.num_hidden_layers), (10_000.0, 32));
+    assert!(!llama.tie_word_embeddings);
+    assert_eq!(biases(&llama), [false; 3]);
     assert_eq!((llama.bos_token_id, llama.eos_token_ids), (Some(1), vec![2]));
-    assert!(!llama.tie_word_embeddings && !llama.qkv_bias && !llama.o_bias && !llama.mlp_bias);
 
     let mistral = good(json!({"architectures": ["MistralForCausalLM"]}));
     assert_eq!((mistral.intermediate_size, mistral.num_key_value_heads), (14336, 8));
     assert_eq!(mistral.max_position_embeddings, 131_072);
-    assert_eq!(mistral.sliding_window, [Some(4096); 32]);
-    assert!(!mistral.qkv_bias);
+    assert_eq!(windows(&mistral), [Some(4096); 32]);
+    assert_eq!(biases(&mistral), [false; 3]);
 
     let qwen2 = good(json!({"model_type": "qwen2"}));
     assert_eq!((qwen2.vocab_size, qwen2.intermediate_size), (151_936, 22016));
     assert_eq!((qwen2.num_key_value_heads, qwen2.head_dim), (32, 128));
-    assert!(qwen2.qkv_bias && !qwen2.o_bias && !qwen2.qk_norm);
-    assert_eq!(qwen2.sliding_window, [None; 32]);
+    assert_eq!(biases(&qwen2), [true, false, false]);
+    assert!(!qk_norm(&qwen2));
+    assert_eq!(windows(&qwen2), [None; 32]);
     assert_eq!((qwen2.bos_token_id, qwen2.eos_token_ids), (None, vec![]));
 
     let qwen3 =
         good(json!({"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 64}));
     assert_eq!(qwen3.head_dim, 128, "not hidden_size / num_attention_heads");
-    assert!(!qwen3.qkv_bias && !qwen3.o_bias && qwen3.qk_norm);
+    assert_eq!(biases(&qwen3), [false; 3]);
+    assert!(qk_norm(&qwen3));
 }
 
 #[test]
@@ -147,11 +184,11 @@ fn null_means_absent() {
 #[test]
 fn biases_follow_the_family() {
     let qwen2 = good(of("qwen2", "Qwen2ForCausalLM", json!({"attention_bias": false})));
-    assert!(qwen2.qkv_bias && !qwen2.o_bias);
+    assert_eq!(biases(&qwen2), [true, false, false]);
     let qwen3 = good(qwen3(json!({"attention_bias": true})));
-    assert!(qwen3.qkv_bias && qwen3.o_bias && !qwen3.mlp_bias);
+    assert_eq!(biases(&qwen3), [true, true, false]);
     let mistral = good(mistral(json!({"attention_bias": true})));
-    assert!(!mistral.qkv_bias && !mistral.o_bias);
+    assert_eq!(biases(&mistral), [false; 3]);
 }
 
 #[test]
@@ -201,23 +238,23 @@ fn reads_rope_in_both_forms() {
 
 #[test]
 fn sliding_windows_follow_the_family() {
-    assert_eq!(good(mistral(json!({"sliding_window": 16}))).sliding_window, [Some(16); 3]);
-    assert_eq!(good(mistral(json!({"sliding_window": null}))).sliding_window, [None; 3]);
+    assert_eq!(windows(&good(mistral(json!({"sliding_window": 16})))), [Some(16); 3]);
+    assert_eq!(windows(&good(mistral(json!({"sliding_window": null})))), [None; 3]);
     // As wide as the context: no window.
-    assert_eq!(good(mistral(json!({"sliding_window": 256}))).sliding_window, [None; 3]);
-    assert_eq!(good(with(llama(), json!({"sliding_window": 16}))).sliding_window, [None; 3]);
+    assert_eq!(windows(&good(mistral(json!({"sliding_window": 256})))), [None; 3]);
+    assert_eq!(windows(&good(with(llama(), json!({"sliding_window": 16})))), [None; 3]);
 
     let off = json!({"sliding_window": 16, "max_window_layers": 1});
-    assert_eq!(good(qwen3(off)).sliding_window, [None; 3]);
+    assert_eq!(windows(&good(qwen3(off))), [None; 3]);
     let on = json!({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 1});
-    assert_eq!(good(qwen3(on)).sliding_window, [None, Some(16), Some(16)]);
+    assert_eq!(windows(&good(qwen3(on))), [None, Some(16), Some(16)]);
     let all = json!({"use_sliding_window": true, "sliding_window": 16, "max_window_layers": 0});
-    assert_eq!(good(qwen3(all)).sliding_window, [Some(16); 3]);
+    assert_eq!(windows(&good(qwen3(all))), [Some(16); 3]);
     let types = json!({
         "use_sliding_window": true, "sliding_window": 16,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     });
-    assert_eq!(good(qwen3(types)).sliding_window, [Some(16), None, Some(16)]);
+    assert_eq!(windows(&good(qwen3(types))), [Some(16), None, Some(16)]);
 }
 
 #[test]
@@ -374,7 +411,7 @@ fn refuses_impossible_windows() {
 #[test]
 fn lists_every_tensor_once() {
     let config = good(qwen3(json!({"head_dim": 6, "attention_bias": true})));
-    let tensors = config.tensors();
+    let tensors: Vec<_> = config.tensors().collect();
     let shape = |name: &str| {
         let found: Vec<_> = tensors.iter().filter(|t| t.name == name).collect();
         assert_eq!(found.len(), 1, "{name}");
@@ -397,8 +434,8 @@ fn lists_every_tensor_once() {
     assert_eq!(shape("model.layers.2.mlp.down_proj.weight"), [32, 48]);
 
     let tied = good(with(llama(), json!({"tie_word_embeddings": true})));
-    assert_eq!(tied.lm_head(), tied.embedding());
-    assert_eq!(tied.tensors().len(), 3 * 9 + 2);
-    let elements: usize = tied.tensors().iter().map(|t| t.elements()).sum();
-    assert_eq!(tied.parameters(), elements);
+    assert_eq!(tied.output(), &tied.architecture.embedding);
+    assert_eq!(tied.tensors().count(), 3 * 9 + 2);
+    let elements: usize = tied.tensors().map(Parameter::elements).sum();
+    assert_eq!(tied.parameter_count(), elements);
 }

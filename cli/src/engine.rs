@@ -9,7 +9,7 @@ use clap::Args;
 use xla_session::cache::Cache;
 use xla_session::kernels::KV_BLOCK;
 use xla_session::{
-    Backend, Engine, EngineOptions, Error, KvFormat, LoadMode, Observer, Opened, Precision,
+    Backend, Engine, EngineOptions, KvFormat, LoadMode, Observer, Opened, Precision,
     SessionOptions, Tuning,
 };
 
@@ -37,11 +37,6 @@ pub struct EngineArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct PlaceArgs {
-    /// Engine: iree, candle
-    #[arg(long, env = "IREE_LLM_BACKEND", value_name = "NAME", default_value = DEFAULT_BACKEND,
-          value_parser = Backend::from_str)]
-    backend: Backend,
-
     /// Device, as `iree-llm devices` lists them: local-task, local-sync, cuda://0, …
     /// [default: the engine's own, all cores of the CPU]
     #[arg(long, env = "IREE_LLM_DEVICE", value_name = "URI")]
@@ -119,9 +114,6 @@ pub struct CacheArgs {
     #[arg(long, env = "IREE_LLM_CACHE_DIR", value_name = "FOLDER", global = true)]
     cache_dir: Option<PathBuf>,
 }
-
-const DEFAULT_BACKEND: &str =
-    if cfg!(all(feature = "candle", not(feature = "iree"))) { "candle" } else { "iree" };
 
 /// What a command of IREE's says in a build that lacks it.
 #[cfg(not(feature = "iree"))]
@@ -222,24 +214,20 @@ impl PlaceArgs {
         observer: Observer,
     ) -> xla_session::Result<Opened> {
         let options = self.session_options(precision, profile, observer);
-        self.backend.open(&model.folder, &options)
+        Backend::Iree.open(&model.folder, &options)
     }
 
     /// Opens `model` with weights in `precision` for engines, which run many sequences at once.
     ///
     /// # Errors
     ///
-    /// Those of [`Model::open`](xla_session::Model::open); candle has sessions only.
+    /// Those of [`Model::open`](xla_session::Model::open).
     pub fn open_model(
         &self,
         model: &Model,
         precision: Precision,
         observer: Observer,
     ) -> xla_session::Result<xla_session::Model> {
-        if self.backend != Backend::Iree {
-            let message = "many sequences at once: the engine iree runs them (--backend iree)";
-            return Err(Error::Unsupported(message.into()));
-        }
         let options = self.session_options(precision, None, observer);
         xla_session::Model::open(&model.folder, &options)
     }

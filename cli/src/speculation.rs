@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_number_or_a_name() {
-        let known = ["auto", "off", "1", "255"].map(|it| it.parse().unwrap());
+        let known = ["auto", "off", "1", "255"].map(|it| it.parse::<Drafts>().unwrap());
         assert_eq!(known, [Drafts::Auto, Drafts::Off, Drafts::Fixed(1), Drafts::Fixed(255)]);
         for wrong in ["", "on", "0", "256", "-1", "2.5"] {
             let error = wrong.parse::<Drafts>().unwrap_err();

@@ -8,11 +8,8 @@ use support::{fails, model, program};
 
 #[test]
 fn unknown_names_list_the_known_ones() {
-    for (flag, known) in [
-        ("--backend=tpu", "iree, candle"),
-        ("--precision=int3", "stored, f32"),
-        ("--load-mode=slurp", "mmap, read"),
-    ] {
+    for (flag, known) in [("--precision=int3", "stored, f32"), ("--load-mode=slurp", "mmap, read")]
+    {
         let message = fails(2, &["generate", flag]);
         assert!(message.contains(known), "{message}");
         assert!(message.contains(flag.split('=').next().unwrap()), "{message}");
@@ -160,9 +157,9 @@ fn files_that_inspect_cannot_read() {
     }
 }
 
-#[cfg(not(any(feature = "iree", feature = "candle")))]
+#[cfg(not(feature = "iree"))]
 #[test]
-fn a_build_without_engines_says_how_to_get_one() {
+fn a_build_without_the_engine_says_how_to_get_one() {
     let model = model();
     let folder = model.path().to_str().unwrap();
     let message = fails(1, &["generate", "-m", folder, "-p", "x"]);

@@ -1,5 +1,5 @@
 //! Generating and talking with the tiny model, on whichever engine is built in.
-#![cfg(any(feature = "iree", feature = "candle"))]
+#![cfg(feature = "iree")]
 
 mod support;
 

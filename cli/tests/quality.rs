@@ -1,5 +1,5 @@
 //! `iree-llm quality` on the model in the repository, and on a tiny one.
-#![cfg(any(feature = "iree", feature = "candle"))]
+#![cfg(feature = "iree")]
 
 mod support;
 

@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
         std::fs::write(folder.path().join("generation_config.json"), generation).unwrap();
     }
     let Ok(config) = ModelConfig::from_dir(folder.path()) else { return };
-    std::hint::black_box((config.parameters(), config.inv_freq()));
+    std::hint::black_box((config.parameter_count(), config.inv_freq()));
     if config.head_dim <= 1 << 8 {
         std::hint::black_box(config.rope_tables(0..2));
     }

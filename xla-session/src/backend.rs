@@ -1,10 +1,9 @@
-//! Choosing an engine at run time.
+//! What runs a model.
 
 use std::path::Path;
-use std::str::FromStr;
 
+use crate::Result;
 use crate::opening::{Opened, SessionOptions};
-use crate::{Error, Result};
 
 /// An engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,14 +11,9 @@ use crate::{Error, Result};
 pub enum Backend {
     /// Compiled StableHLO graphs on the IREE runtime.
     Iree,
-    /// candle-transformers on the CPU.
-    Candle,
 }
 
 impl Backend {
-    /// Every engine, by the name it is chosen with, built in or not.
-    pub const ALL: [(&'static str, Self); 2] = [("iree", Self::Iree), ("candle", Self::Candle)];
-
     /// Opens the model in `folder` (Hugging Face layout).
     ///
     /// # Errors
@@ -32,35 +26,12 @@ impl Backend {
             #[cfg(not(feature = "iree"))]
             Self::Iree => {
                 let _ = (folder, options);
-                Err(Error::Unsupported(
+                Err(crate::Error::Unsupported(
                     "built without iree: run `cargo xtask fetch-iree`, then build with the \
                      default features (feature `iree`)"
                         .into(),
                 ))
             }
-            #[cfg(feature = "candle")]
-            Self::Candle => crate::candle::open(folder, options),
-            #[cfg(not(feature = "candle"))]
-            Self::Candle => Err(Error::Unsupported(
-                "built without candle: build with `--features candle`".into(),
-            )),
         }
-    }
-}
-
-/// The engine called `name`.
-///
-/// # Errors
-///
-/// [`Error::Unknown`], which lists the known ones.
-pub fn select_backend(name: &str) -> Result<Backend> {
-    Error::by_name("backend", name, &Backend::ALL)
-}
-
-impl FromStr for Backend {
-    type Err = Error;
-
-    fn from_str(value: &str) -> Result<Self> {
-        select_backend(value)
     }
 }

@@ -33,13 +33,11 @@ pub mod batching;
 
 pub mod backend;
 
-#[cfg(feature = "candle")]
-mod candle;
 mod error;
 #[cfg(feature = "iree")]
 mod xla;
 
-pub use backend::{Backend, select_backend};
+pub use backend::Backend;
 pub use batching::Batcher;
 pub use checkpoint::{self, LoadMode, config};
 pub use engine::{Engine, EngineOptions, EngineSession, Model, Output, Run, Sequence, Want};

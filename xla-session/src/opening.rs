@@ -112,7 +112,7 @@ pub struct SessionOptions {
     /// How weights are kept.
     pub precision: Precision,
     /// How the KV cache stores keys and values; `None` is what goes with the precision
-    /// ([`Precision::kv_cache`]). On GPUs, and with candle, it is f32.
+    /// ([`Precision::kv_cache`]). On GPUs it is f32.
     pub kv_cache: Option<KvFormat>,
     /// Most tokens the session will hold; `None` is the model's `max_position_embeddings`. Memory
     /// follows the tokens in use, not this.
@@ -162,7 +162,7 @@ impl Default for SessionOptions {
 
 impl SessionOptions {
     /// The tokens that a session of a model will hold at most.
-    #[cfg(any(feature = "iree", feature = "candle"))]
+    #[cfg(feature = "iree")]
     pub(crate) fn context_of(&self, config: &checkpoint::config::ModelConfig) -> Result<usize> {
         let max = config.max_position_embeddings;
         match self.context {
@@ -175,7 +175,7 @@ impl SessionOptions {
     }
 
     /// Refuses a KV cache that is not f32, for engines and devices that have no other.
-    #[cfg(any(feature = "iree", feature = "candle"))]
+    #[cfg(feature = "iree")]
     pub(crate) fn require_f32_cache(&self, of: &str) -> Result<()> {
         match self.kv_cache {
             None | Some(KvFormat::F32) => Ok(()),

@@ -23,7 +23,7 @@ impl Step {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The engine: "iree", "candle".
+    /// The engine: "iree".
     pub engine: &'static str,
     /// Where it runs, as the engine names it: "local-task", "cuda://0", "cpu".
     pub device: String,

@@ -11,10 +11,6 @@ use crate::{features, fetch_iree, flags, package, workspace};
 const OPTIONAL_FEATURES: &str = "iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,iree-rt/parameters,\
      iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
 
-/// The second engine: checked each time; built, which takes minutes, and run with `--all`.
-const CANDLE: &str = "cli/candle,xla-session/candle";
-const CANDLE_TESTS: [&str; 3] = ["--package=xla-session", "--features=candle", "--test=candle"];
-
 /// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
 /// need what a machine may lack.
 const LONG: [&str; 3] = ["--", "--ignored", "long::"];
@@ -42,7 +38,7 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         steps.run("format", &mut cargo(&["fmt", "--all", "--", "--check"]))?;
         let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
         steps.run("clippy", &mut clippy)?;
-        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--features", CANDLE]);
+        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets"]);
         clippy.args(["--features", OPTIONAL_FEATURES, "--", "-D", "warnings"]);
         steps.run("clippy with optional features", &mut clippy)?;
         steps.step("clippy of each feature of iree-rt", || features::clippy(cargo))?;
@@ -73,7 +69,6 @@ pub fn run(flags: &flags::Test) -> Result<()> {
     }
     if flags.all {
         steps.run("long tests", cargo(test).args(features).args(LONG))?;
-        steps.run("tests of candle", cargo(test).args(CANDLE_TESTS))?;
         steps.run("tests with checked kernels", cargo(test).args(CHECKED_KERNELS))?;
     }
     steps.step("tests of features that are off", || features::test(cargo))?;

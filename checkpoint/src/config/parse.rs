@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde_json::Map;
 
-use super::keys::{Keys, read_object, shown};
-use super::{Family, ModelConfig, RopeScaling};
+use super::{ModelConfig, RopeScaling};
+use crate::families::{Family, Sizes, limit};
+use crate::keys::{Keys, read_object, shown};
 use crate::{Error, Result};
 
 impl ModelConfig {
@@ -39,68 +40,9 @@ impl ModelConfig {
     }
 }
 
-/// Bounds far above any published model: beyond them a configuration is a mistake, and below them
-/// no product of two sizes overflows.
-mod limit {
-    pub const VOCAB: usize = 1 << 24;
-    pub const WIDTH: usize = 1 << 20;
-    pub const LAYERS: usize = 1 << 12;
-    pub const HEADS: usize = 1 << 12;
-    pub const HEAD_DIM: usize = 1 << 12;
-    pub const POSITIONS: usize = 1 << 28;
-}
-
-/// What the configuration class of a family takes where `config.json` is silent.
-struct Defaults {
-    vocab_size: usize,
-    intermediate_size: usize,
-    num_key_value_heads: Option<usize>,
-    head_dim: Option<usize>,
-    max_position_embeddings: usize,
-    bos_token_id: Option<u32>,
-    eos_token_id: Option<u32>,
-}
-
-impl Defaults {
-    /// `configuration_{llama,mistral,qwen2,qwen3}.py` in transformers 5.
-    fn of(family: Family) -> Self {
-        let qwen = Self {
-            vocab_size: 151_936,
-            intermediate_size: 22_016,
-            num_key_value_heads: Some(32),
-            head_dim: None,
-            max_position_embeddings: 32_768,
-            bos_token_id: None,
-            eos_token_id: None,
-        };
-        match family {
-            Family::Llama => Self {
-                vocab_size: 32_000,
-                intermediate_size: 11_008,
-                num_key_value_heads: None,
-                head_dim: None,
-                max_position_embeddings: 2048,
-                bos_token_id: Some(1),
-                eos_token_id: Some(2),
-            },
-            Family::Mistral => Self {
-                vocab_size: 32_000,
-                intermediate_size: 14_336,
-                num_key_value_heads: Some(8),
-                head_dim: None,
-                max_position_embeddings: 4096 * 32,
-                bos_token_id: Some(1),
-                eos_token_id: Some(2),
-            },
-            Family::Qwen2 => qwen,
-            Family::Qwen3 => Self { head_dim: Some(128), ..qwen },
-        }
-    }
-}
-
 fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
     let family = family(config)?;
-    let defaults = Defaults::of(family);
+    let defaults = &family.defaults;
     if let Some(quantization) = config.object("quantization_config")? {
         let method = quantization.get("quant_method").map_or_else(|| "unnamed".into(), shown);
         return Err(config.error(format!(
@@ -108,38 +50,10 @@ fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
              not supported: use the original bf16, f16 or f32 checkpoint"
         )));
     }
-    if !matches!(config.string("hidden_act")?, None | Some("silu" | "swish")) {
-        return Err(config.refuse("hidden_act", "supported is \"silu\""));
-    }
-
-    let vocab_size = config.size("vocab_size", limit::VOCAB)?.unwrap_or(defaults.vocab_size);
-    let hidden_size = config.size("hidden_size", limit::WIDTH)?.unwrap_or(4096);
-    let heads = config.size("num_attention_heads", limit::HEADS)?.unwrap_or(32);
-    let layers = config.size("num_hidden_layers", limit::LAYERS)?.unwrap_or(32);
-    let max_position_embeddings = config
-        .size("max_position_embeddings", limit::POSITIONS)?
-        .unwrap_or(defaults.max_position_embeddings);
-    let head_dim = head_dim(config, hidden_size, heads, defaults.head_dim)?;
-    let kv_heads = match config.size("num_key_value_heads", limit::HEADS)? {
-        Some(n) => n,
-        // An explicit null means one for each query head in every family.
-        None if config.map.contains_key("num_key_value_heads") => heads,
-        None => defaults.num_key_value_heads.unwrap_or(heads),
-    };
-    if !heads.is_multiple_of(kv_heads) {
-        return Err(config.error(format!(
-            "`num_key_value_heads` is {kv_heads}: it must divide `num_attention_heads`, {heads}"
-        )));
-    }
-
-    let (rope_theta, rope_scaling) = rope(config, max_position_embeddings)?;
-    let attention_bias = config.boolean("attention_bias")?.unwrap_or(false);
-    let (qkv_bias, o_bias) = match family {
-        Family::Llama | Family::Qwen3 => (attention_bias, attention_bias),
-        Family::Mistral => (false, false),
-        Family::Qwen2 => (true, false),
-    };
-    let mlp_bias = family == Family::Llama && config.boolean("mlp_bias")?.unwrap_or(false);
+    let sizes = Sizes::read(config, defaults)?;
+    let architecture = (family.architecture)(config, &sizes)?;
+    let (rope_theta, rope_scaling) =
+        rope(config, defaults.rope_theta, sizes.max_position_embeddings)?;
 
     let ids = |key, default: Option<u32>| -> Result<Vec<u32>> {
         let mut ids = match generation.token_ids(key)? {
@@ -150,60 +64,48 @@ fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
                 None => default.into_iter().collect(),
             },
         };
-        ids.retain(|id| (*id as usize) < vocab_size);
+        ids.retain(|id| (*id as usize) < sizes.vocab_size);
         Ok(ids)
     };
 
     Ok(ModelConfig {
         family,
-        vocab_size,
-        hidden_size,
-        intermediate_size: config
-            .size("intermediate_size", limit::WIDTH)?
-            .unwrap_or(defaults.intermediate_size),
-        num_hidden_layers: layers,
-        num_attention_heads: heads,
-        num_key_value_heads: kv_heads,
-        head_dim,
-        max_position_embeddings,
-        rms_norm_eps: config.positive("rms_norm_eps")?.unwrap_or(1e-6),
+        vocab_size: sizes.vocab_size,
+        hidden_size: sizes.hidden_size,
+        intermediate_size: sizes.intermediate_size,
+        num_hidden_layers: sizes.layers,
+        num_attention_heads: sizes.heads,
+        num_key_value_heads: sizes.kv_heads,
+        head_dim: sizes.head_dim,
+        max_position_embeddings: sizes.max_position_embeddings,
+        rms_norm_eps: sizes.rms_norm_eps,
         rope_theta,
         rope_scaling,
-        tie_word_embeddings: config.boolean("tie_word_embeddings")?.unwrap_or(false),
-        qkv_bias,
-        o_bias,
-        mlp_bias,
-        qk_norm: family == Family::Qwen3,
-        sliding_window: sliding_window(config, family, layers, max_position_embeddings)?,
+        tie_word_embeddings: config
+            .boolean("tie_word_embeddings")?
+            .unwrap_or(defaults.tie_word_embeddings),
+        architecture,
         eos_token_ids: ids("eos_token_id", defaults.eos_token_id)?,
         bos_token_id: ids("bos_token_id", defaults.bos_token_id)?.first().copied(),
     })
 }
 
-fn family(config: &Keys) -> Result<Family> {
+fn family(config: &Keys) -> Result<&'static Family> {
     let known = || {
-        let names: Vec<_> = Family::ALL.iter().map(|(_, family)| family.architecture()).collect();
+        let names: Vec<_> = Family::ALL.iter().map(|family| family.class()).collect();
         format!("supported are {}", names.join(", "))
+    };
+    let find = |key, is: &dyn Fn(&Family) -> bool| {
+        let found = Family::ALL.into_iter().find(|family| is(family));
+        found.ok_or_else(|| config.refuse(key, known()))
     };
     let by_type = match config.string("model_type")? {
         None => None,
-        Some(name) => Some(
-            Family::ALL
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, family)| *family)
-                .ok_or_else(|| config.refuse("model_type", known()))?,
-        ),
+        Some(name) => Some(find("model_type", &|family| family.model_type() == name)?),
     };
     let by_class = match config.strings("architectures")?.unwrap_or_default().first() {
         None => None,
-        Some(class) => Some(
-            Family::ALL
-                .iter()
-                .map(|(_, family)| *family)
-                .find(|family| family.architecture() == *class)
-                .ok_or_else(|| config.refuse("architectures", known()))?,
-        ),
+        Some(class) => Some(find("architectures", &|family| family.class() == *class)?),
     };
     match (by_type, by_class) {
         (Some(a), Some(b)) if a != b => Err(config.refuse(
@@ -218,34 +120,13 @@ fn family(config: &Keys) -> Result<Family> {
     }
 }
 
-fn head_dim(
-    config: &Keys,
-    hidden_size: usize,
-    heads: usize,
-    default: Option<usize>,
-) -> Result<usize> {
-    let (head_dim, origin) = match config.size("head_dim", limit::HEAD_DIM)?.or(default) {
-        Some(head_dim) => (head_dim, "`head_dim`"),
-        None if hidden_size.is_multiple_of(heads) => {
-            (hidden_size / heads, "`hidden_size` / `num_attention_heads`")
-        }
-        None => {
-            return Err(config.error(format!(
-                "`hidden_size` is {hidden_size}: without `head_dim` it must be a multiple of \
-                 `num_attention_heads`, {heads}"
-            )));
-        }
-    };
-    if !head_dim.is_multiple_of(2) {
-        return Err(config
-            .error(format!("{origin} is {head_dim}: rotary embeddings need an even head width")));
-    }
-    Ok(head_dim)
-}
-
 /// Base and scaling of the rotary frequencies, from `rope_scaling` (older; it wins when both are
 /// there) or `rope_parameters` (newer).
-fn rope(config: &Keys, max_position_embeddings: usize) -> Result<(f64, RopeScaling)> {
+fn rope(
+    config: &Keys,
+    default_theta: f64,
+    max_position_embeddings: usize,
+) -> Result<(f64, RopeScaling)> {
     let partial = |keys: &Keys| match keys.positive("partial_rotary_factor")? {
         None | Some(1.0) => Ok(()),
         Some(_) => Err(keys.refuse("partial_rotary_factor", "supported is 1.0")),
@@ -266,7 +147,7 @@ fn rope(config: &Keys, max_position_embeddings: usize) -> Result<(f64, RopeScali
             .refuse(layer_type, "rotary parameters that differ between layers are not supported"));
     }
     partial(&keys)?;
-    let theta = keys.positive("rope_theta")?.or(outer_theta).unwrap_or(10_000.0);
+    let theta = keys.positive("rope_theta")?.or(outer_theta).unwrap_or(default_theta);
 
     let required = |key| {
         keys.positive(key)?.ok_or_else(|| keys.refuse(key, "this rope type needs a number here"))
@@ -298,71 +179,4 @@ fn rope(config: &Keys, max_position_embeddings: usize) -> Result<(f64, RopeScali
         }
     };
     Ok((theta, scaling))
-}
-
-/// For each layer the width of its attention window.
-fn sliding_window(
-    config: &Keys,
-    family: Family,
-    layers: usize,
-    max_position_embeddings: usize,
-) -> Result<Vec<Option<usize>>> {
-    if family == Family::Llama {
-        return Ok(vec![None; layers]);
-    }
-    let qwen = family != Family::Mistral;
-    let enabled = !qwen || config.boolean("use_sliding_window")?.unwrap_or(false);
-    let window = match config.size("sliding_window", usize::MAX)? {
-        _ if !enabled => None,
-        None if config.map.contains_key("sliding_window") => None,
-        window => Some(window.unwrap_or(4096)),
-    };
-    let first = match config.value("max_window_layers") {
-        // Zero is a meaningful value: every layer slides.
-        Some(value) if qwen && value.as_u64() == Some(0) => 0,
-        Some(_) if qwen => config.size("max_window_layers", usize::MAX)?.unwrap_or(28),
-        _ if qwen => 28,
-        _ => 0,
-    };
-    let mut windows: Vec<_> = (0..layers).map(|i| window.filter(|_| i >= first)).collect();
-
-    if let Some(types) = config.strings("layer_types")? {
-        if types.len() != layers {
-            return Err(config.error(format!(
-                "`layer_types` has {} entries for {layers} layers (`num_hidden_layers`)",
-                types.len()
-            )));
-        }
-        for (slot, layer_type) in windows.iter_mut().zip(&types) {
-            let wanted = match *layer_type {
-                "full_attention" => None,
-                "sliding_attention" if window.is_some() => window,
-                "sliding_attention" => {
-                    return Err(config.refuse(
-                        "layer_types",
-                        "\"sliding_attention\" needs `sliding_window` (and, for Qwen, \
-                         `use_sliding_window`)",
-                    ));
-                }
-                _ => {
-                    return Err(config.refuse(
-                        "layer_types",
-                        "supported are \"full_attention\" and \"sliding_attention\"",
-                    ));
-                }
-            };
-            // Transformers ignores the key for this family, so a mixture has no reference.
-            if !qwen && wanted != window {
-                return Err(config.refuse(
-                    "layer_types",
-                    "Mistral's layers are all alike; it must agree with `sliding_window`",
-                ));
-            }
-            *slot = wanted;
-        }
-    }
-    for slot in &mut windows {
-        *slot = slot.filter(|window| *window < max_position_embeddings);
-    }
-    Ok(windows)
 }

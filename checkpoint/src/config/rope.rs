@@ -84,31 +84,13 @@ impl ModelConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Family;
 
     fn config(head_dim: usize, rope_theta: f64, rope_scaling: RopeScaling) -> ModelConfig {
-        ModelConfig {
-            family: Family::Llama,
-            vocab_size: 32,
-            hidden_size: head_dim,
-            intermediate_size: 8,
-            num_hidden_layers: 1,
-            num_attention_heads: 1,
-            num_key_value_heads: 1,
-            head_dim,
-            max_position_embeddings: 4096,
-            rms_norm_eps: 1e-6,
-            rope_theta,
-            rope_scaling,
-            tie_word_embeddings: true,
-            qkv_bias: false,
-            o_bias: false,
-            mlp_bias: false,
-            qk_norm: false,
-            sliding_window: vec![None],
-            eos_token_ids: vec![],
-            bos_token_id: None,
-        }
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(r#"{{"model_type": "llama", "head_dim": {head_dim}}}"#);
+        std::fs::write(folder.path().join("config.json"), text).unwrap();
+        let config = ModelConfig::from_dir(folder.path()).unwrap();
+        ModelConfig { rope_theta, rope_scaling, ..config }
     }
 
     fn bits(config: &ModelConfig) -> Vec<u32> {

@@ -11,7 +11,7 @@ use super::table::{number, table};
 pub struct Run {
     /// The model as it was asked for.
     pub model: String,
-    /// The engine: "iree", "candle".
+    /// The engine: "iree".
     pub engine: String,
     /// Where it ran.
     pub device: String,

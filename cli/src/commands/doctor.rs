@@ -165,10 +165,7 @@ fn engine(compile: &CompileArgs) -> Vec<Check> {
 #[cfg(not(feature = "iree"))]
 fn engine(_: &CompileArgs) -> Vec<Check> {
     let advice = "run `cargo xtask fetch-iree`, then build with the default features";
-    vec![match cfg!(feature = "candle") {
-        true => Check::note("runtime", "built without IREE; candle runs models", advice),
-        false => Check::problem("runtime", "built without IREE", advice),
-    }]
+    vec![Check::problem("runtime", "built without IREE", advice)]
 }
 
 #[cfg(feature = "iree")]

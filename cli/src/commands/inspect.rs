@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 use text::{ChatTemplate, Tokenizer};
 use xla_session::LoadMode;
+use xla_session::checkpoint::architecture::Layer;
 use xla_session::checkpoint::{Checkpoint, Listed};
 use xla_session::config::{ModelConfig, RopeScaling};
 
@@ -66,10 +67,12 @@ fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
     let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
     config.tie_word_embeddings = checkpoint.is_tied(&config)?;
     checkpoint.check(&config)?;
-    let parameters = config.parameters() as f64;
+    let layers = &config.architecture.layers;
+    let first = &layers[0];
+    let parameters = config.parameter_count() as f64;
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
     line("folder", folder.display().to_string())?;
-    line("family", format!("{} ({})", config.family.model_type(), config.family.architecture()))?;
+    line("family", format!("{} ({})", config.family.model_type(), config.family.class()))?;
     line(
         "parameters",
         match parameters {
@@ -92,12 +95,14 @@ fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
             config.num_attention_heads,
             config.num_key_value_heads,
             config.head_dim,
-            if config.qk_norm { ", q and k normed" } else { "" },
+            if first.attention.qk_norm.is_some() { ", q and k normed" } else { "" },
         ),
     )?;
     line("biases", {
-        let present = [("q/k/v", config.qkv_bias), ("o", config.o_bias), ("mlp", config.mlp_bias)];
-        let present: Vec<_> = present.iter().filter(|it| it.1).map(|it| it.0).collect();
+        let Layer { attention, mlp, .. } = first;
+        let all = [("q/k/v", &attention.query), ("o", &attention.output), ("mlp", &mlp.down)];
+        let present = all.into_iter().filter(|(_, linear)| linear.bias.is_some());
+        let present: Vec<_> = present.map(|(name, _)| name).collect();
         if present.is_empty() { "none".into() } else { present.join(", ") }
     })?;
     line(
@@ -113,7 +118,7 @@ fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
         ),
     )?;
     line("context", {
-        let windows: Vec<_> = config.sliding_window.iter().flatten().collect();
+        let windows: Vec<_> = layers.iter().filter_map(|layer| layer.attention.window).collect();
         match windows.first() {
             Some(window) => format!(
                 "{} tokens; {} of {} layers see the last {window}",

@@ -14,7 +14,7 @@ use crate::bench::table::number;
 pub struct Report {
     /// The model as it was asked for.
     pub model: String,
-    /// The engine: "iree", "candle".
+    /// The engine: "iree".
     pub engine: String,
     /// Where it ran.
     pub device: String,

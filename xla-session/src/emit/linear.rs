@@ -1,5 +1,7 @@
 //! Linear layers: one concept, with a lowering for each target.
 
+use checkpoint::architecture::{self, Parameter};
+
 use super::builder::{ElementType, TensorType, Value};
 use super::graph::{Layout, Source, WeightSpec};
 use super::{Emitter, Format, Target};
@@ -17,23 +19,27 @@ pub(super) struct Matrix {
 
 /// One projection `y = x Wᵀ (+ b)`, as the checkpoint names it.
 #[derive(Debug, Clone)]
-pub struct Linear {
-    /// The module: "model.layers.0.self_attn.q_proj".
-    pub module: String,
+pub(super) struct Linear {
+    weight: String,
     /// Its outputs.
     pub rows: usize,
-    /// Whether it has a bias.
-    pub bias: bool,
+    bias: Option<String>,
 }
 
 impl Linear {
-    /// A projection.
-    pub fn new(module: impl Into<String>, rows: usize, bias: bool) -> Self {
-        Self { module: module.into(), rows, bias }
+    pub fn new(weight: &Parameter, bias: Option<&Parameter>) -> Self {
+        let name = |parameter: &Parameter| parameter.name.clone();
+        Self { weight: name(weight), rows: weight.shape[0], bias: bias.map(name) }
     }
 
-    pub(crate) fn weight(&self) -> String {
-        format!("{}.weight", self.module)
+    pub fn weight(&self) -> String {
+        self.weight.clone()
+    }
+}
+
+impl From<&architecture::Linear> for Linear {
+    fn from(linear: &architecture::Linear) -> Self {
+        Self::new(&linear.weight, linear.bias.as_ref())
     }
 }
 
@@ -91,14 +97,14 @@ impl Emitter<'_> {
     /// `y`, the outputs of `group` side by side, with their biases.
     pub(super) fn biased(&mut self, y: Value, group: &[Linear]) -> Value {
         let &[rows, width] = y.dims() else { unreachable!("rows of outputs") };
-        if group.iter().all(|linear| !linear.bias) {
+        if group.iter().all(|linear| linear.bias.is_none()) {
             return y;
         }
         let biases: Vec<_> = group
             .iter()
-            .map(|linear| match linear.bias {
-                true => self.vector(&format!("{}.bias", linear.module), linear.rows),
-                false => self.b.splat_f32(0.0, &[linear.rows]),
+            .map(|linear| match &linear.bias {
+                Some(bias) => self.vector(bias, linear.rows),
+                None => self.b.splat_f32(0.0, &[linear.rows]),
             })
             .collect();
         let bias = match &biases[..] {

@@ -27,8 +27,8 @@ pub use cuda::CudaTiles;
 pub use export::export;
 use function::Function;
 pub use graph::{Argument, Graph, Layout, Source, WeightSpec};
-pub use linear::Linear;
 
+use checkpoint::architecture::Role;
 use checkpoint::config::ModelConfig;
 use checkpoint::{Checkpoint, Dtype};
 pub use kernels::{Format, KV_BLOCK, KvFormat};
@@ -69,8 +69,9 @@ impl WeightFormats {
             Precision::Int8 => Self::all(Format::Int8),
             Precision::Int4 => {
                 let mut formats = Self::all(Format::Int4);
-                for name in ["model.embed_tokens.weight", "lm_head.weight"] {
-                    formats.exceptions.insert(name.into(), Format::Int6);
+                let matrices = config.architecture.parameters();
+                for it in matrices.filter(|it| matches!(it.role, Role::Embedding | Role::Output)) {
+                    formats.exceptions.insert(it.name.clone(), Format::Int6);
                 }
                 formats
             }
@@ -82,7 +83,7 @@ impl WeightFormats {
         let mut formats = Self::all(Format::F32);
         for tensor in config.tensors() {
             if let Some(dtype) = checkpoint.dtype(&tensor.name) {
-                formats.exceptions.insert(tensor.name, stored_format(dtype));
+                formats.exceptions.insert(tensor.name.clone(), stored_format(dtype));
             }
         }
         formats

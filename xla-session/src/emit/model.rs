@@ -1,5 +1,7 @@
 //! The decoder itself, the same for every target.
 
+use checkpoint::architecture::{Activation, Attention, Mlp, Norm};
+
 use super::builder::Value;
 use super::graph::Source;
 use super::linear::Linear;
@@ -15,17 +17,14 @@ impl Emitter<'_> {
         let mut caches = Vec::new();
         let x = self.embed();
         let mut x = self.kept(x);
-        for layer in 0..config.num_hidden_layers {
-            let prefix = format!("model.layers.{layer}");
-            let weight =
-                self.vector(&format!("{prefix}.input_layernorm.weight"), config.hidden_size);
-            let (h, cache) = self.self_attention(layer, &x, &weight, &angles);
+        for (index, layer) in config.architecture.layers.iter().enumerate() {
+            let weight = self.norm_weight(&layer.input_norm);
+            let (h, cache) = self.self_attention(index, &layer.attention, &x, &weight, &angles);
             caches.extend([cache.keys, cache.values]);
             x = self.b.add(&x, &h);
             x = self.kept(x);
-            let name = format!("{prefix}.post_attention_layernorm.weight");
-            let weight = self.vector(&name, config.hidden_size);
-            let h = self.mlp(&prefix, &x, &weight);
+            let weight = self.norm_weight(&layer.mlp_norm);
+            let h = self.mlp(&layer.mlp, &x, &weight);
             x = self.b.add(&x, &h);
             x = self.kept(x);
         }
@@ -42,30 +41,22 @@ impl Emitter<'_> {
     fn self_attention(
         &mut self,
         layer: usize,
+        attention: &Attention,
         x: &Value,
         norm: &Value,
         angles: &Angles,
     ) -> (Value, super::kv_cache::Cache) {
-        let config = self.config;
-        let module = |name: &str| format!("model.layers.{layer}.self_attn.{name}");
-        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
-        let (width, rows) = (config.head_dim, self.rows);
-        let qkv = self.normed_linears(
-            x,
-            norm,
-            &[
-                Linear::new(module("q_proj"), heads * width, config.qkv_bias),
-                Linear::new(module("k_proj"), kv_heads * width, config.qkv_bias),
-                Linear::new(module("v_proj"), kv_heads * width, config.qkv_bias),
-            ],
-        );
+        let Attention { query, key, value, qk_norm, output, window, .. } = attention;
+        let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
+        let rows = self.rows;
+        let qkv = self.normed_linears(x, norm, &[query, key, value].map(Linear::from));
         let qkv = self.kept(qkv);
-        let normed = config.qk_norm.then(|| {
+        let normed = qk_norm.as_ref().map(|norm| {
             let both = self.b.slice(&qkv, 1, 0, (heads + kv_heads) * width);
             let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
-            let parts = [("q_norm", 0, heads), ("k_norm", heads, heads + kv_heads)].map(
-                |(name, low, high)| {
-                    let weight = self.vector(&format!("{}.weight", module(name)), width);
+            let parts = [(&norm.query, 0, heads), (&norm.key, heads, heads + kv_heads)].map(
+                |(norm, low, high)| {
+                    let weight = self.norm_weight(norm);
                     let part = self.b.slice(&both, 1, low, high);
                     self.rms_norm(&part, &weight)
                 },
@@ -73,20 +64,14 @@ impl Emitter<'_> {
             self.joined(&parts, 1)
         });
         let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), angles);
-        let mixed = self.attention(&queries, &cache, config.sliding_window[layer]);
-        let output = Linear::new(module("o_proj"), config.hidden_size, config.o_bias);
-        (self.linear(&mixed, output), cache)
+        let mixed = self.attention(&queries, &cache, *window);
+        (self.linear(&mixed, output.into()), cache)
     }
 
-    /// `down(silu(gate(x)) * up(x))` (Shazeer, GLU variants) of `x`, RMS-normed with the weight
-    /// `norm`.
-    fn mlp(&mut self, prefix: &str, x: &Value, norm: &Value) -> Value {
-        let config = self.config;
-        let linear =
-            |name: &str, rows| Linear::new(format!("{prefix}.mlp.{name}"), rows, config.mlp_bias);
-        let wide = config.intermediate_size;
-        let pair = [linear("gate_proj", wide), linear("up_proj", wide)];
-        let [gate, up] = self.normed_pair(x, norm, pair);
+    /// The MLP of `x`, RMS-normed with the weight `norm`.
+    fn mlp(&mut self, mlp: &Mlp, x: &Value, norm: &Value) -> Value {
+        let Mlp { gate, up, down, activation: Activation::Silu } = mlp;
+        let [gate, up] = self.normed_pair(x, norm, [gate.into(), up.into()]);
         let one = self.b.splat_f32(1.0, gate.dims());
         let exp = self.b.unary("negate", &gate);
         let exp = self.b.unary("exponential", &exp);
@@ -94,7 +79,11 @@ impl Emitter<'_> {
         let silu = self.b.div(&gate, &silu);
         let h = self.b.mul(&silu, &up);
         let h = self.kept(h);
-        self.linear(&h, linear("down_proj", config.hidden_size))
+        self.linear(&h, down.into())
+    }
+
+    fn norm_weight(&mut self, norm: &Norm) -> Value {
+        self.vector(&norm.weight.name, norm.width())
     }
 
     /// The embeddings of this call's tokens, `[rows, hidden_size]`.
@@ -106,7 +95,7 @@ impl Emitter<'_> {
             let most = self.b.splat(config.vocab_size - 1, &[1], ElementType::I32);
             tokens = self.b.min(&tokens, &most);
         }
-        let parts = [("model.embed_tokens.weight".to_string(), config.vocab_size)];
+        let parts = [(config.architecture.embedding.name.clone(), config.vocab_size)];
         let table = self.matrix(&parts, config.hidden_size);
         match self.target {
             Target::Cuda(_) => self.gather_row_major(&table, &tokens),
@@ -118,10 +107,8 @@ impl Emitter<'_> {
     }
 
     /// The projection that gives the logits.
-    pub(super) fn output_projection(&self) -> Linear {
-        let tied = self.config.tie_word_embeddings;
-        let module = if tied { "model.embed_tokens" } else { "lm_head" };
-        Linear::new(module, self.config.vocab_size, false)
+    fn output_projection(&self) -> Linear {
+        Linear::new(self.config.output(), None)
     }
 
     /// The logits of the wanted row, `[vocab_size]` or more when the table is padded.
@@ -140,7 +127,7 @@ impl Emitter<'_> {
                 self.b.dynamic_slice(x, &[last, zero], &dims)
             }
         };
-        let weight = self.vector("model.norm.weight", config.hidden_size);
+        let weight = self.norm_weight(&config.architecture.norm);
         let output = self.output_projection();
         let logits = self.normed_linears(&row, &weight, &[output]);
         let n = logits.dims()[1];

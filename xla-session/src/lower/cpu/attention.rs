@@ -1,10 +1,14 @@
 //! Attention: a row's keys and values go to the pages of its sequence, then its queries meet all that
 //! lie there.
 
+use checkpoint::architecture::{Attention, QkNorm};
+#[cfg(feature = "iree")]
 use kernels::KvFormat;
 
 use super::abi::kernel_abi;
+use super::norm::epsilon;
 use super::step::Steps;
+#[cfg(feature = "iree")]
 use super::workspace::ENTRY;
 use crate::emit::Format;
 
@@ -98,14 +102,11 @@ kernel_abi! {
 const TOGETHER: usize = 16;
 
 impl Steps<'_> {
-    /// Norms queries and keys, of families that do.
-    pub(super) fn head_norm(&mut self, layer: usize) {
-        let config = self.config;
-        let weight = |name| {
-            let name = format!("model.layers.{layer}.self_attn.{name}.weight");
-            [(name, config.head_dim)]
-        };
-        let [queries, keys] = ["q_norm", "k_norm"].map(|name| self.vector(&weight(name)));
+    /// Norms queries and keys.
+    pub(super) fn qk_norm(&mut self, norm: &QkNorm, attention: &Attention) {
+        let QkNorm { query, key } = norm;
+        debug_assert_eq!(query.epsilon, key.epsilon, "the kernel takes one");
+        let [queries, keys] = [query, key].map(|norm| self.vector([&norm.weight]));
         let qkv = self.workspace.qkv;
         let memory = self.memory.clone();
         let call = HeadNorm {
@@ -114,10 +115,10 @@ impl Steps<'_> {
             memory: &memory,
             qkv: qkv.at.into(),
             stride: qkv.stride.into(),
-            heads: config.num_attention_heads.into(),
-            kv_heads: config.num_key_value_heads.into(),
-            width: config.head_dim.into(),
-            epsilon: (self.epsilon().to_bits() as usize).into(),
+            heads: attention.heads.into(),
+            kv_heads: attention.kv_heads.into(),
+            width: attention.head_dim.into(),
+            epsilon: epsilon(query).into(),
         };
         let rows = self.rows.clone();
         self.update(|b| call.call(b, "head_norm", &rows));
@@ -125,14 +126,12 @@ impl Steps<'_> {
 
     /// Rotates the queries and keys of all rows, and adds their keys and values to the cache; then the
     /// queries attend, as products with weights of `format` take what they mix.
-    pub(super) fn attend(&mut self, layer: usize, format: Format) {
-        let config = self.config;
+    pub(super) fn attend(&mut self, layer: usize, attention: &Attention, format: Format) {
+        let &Attention { heads, kv_heads, head_dim: width, window, .. } = attention;
         let [keys, values] = self.pages(layer);
         let places = self.workspace.clone();
         let qkv = places.qkv;
         let memory = self.memory.clone();
-        let [heads, kv_heads, width] =
-            [config.num_attention_heads, config.num_key_value_heads, config.head_dim];
         let rows = self.rows.clone();
         let call = Append {
             memory: &memory,
@@ -168,7 +167,7 @@ impl Steps<'_> {
             heads: heads.into(),
             kv_heads: kv_heads.into(),
             width: width.into(),
-            window: config.sliding_window[layer].unwrap_or(0).into(),
+            window: window.unwrap_or(0).into(),
             entries: self.entries.clone(),
             entries_at: places.entries.at.into(),
             share: self.share.clone(),

@@ -4,7 +4,9 @@ use kernels::LANES;
 
 use super::abi::kernel_abi;
 use super::step::Steps;
-use crate::emit::{Format, Layout};
+#[cfg(feature = "iree")]
+use crate::emit::Format;
+use crate::emit::Layout;
 
 kernel_abi! {
     /// A work item looks up one row.
@@ -52,13 +54,12 @@ kernel_abi! {
 impl Steps<'_> {
     /// Looks up the embeddings of all rows.
     pub(super) fn embed(&mut self) {
-        let (rows, columns) = (self.config.vocab_size, self.config.hidden_size);
-        let parts = [("model.embed_tokens.weight".to_owned(), rows)];
+        let embedding = &self.config.architecture.embedding;
         // A tied table is packed for the output projection; its rows are taken from there.
-        let format = self.format_of(&parts);
+        let format = self.format_of([embedding]);
         let packed = self.config.tie_word_embeddings || format.is_quantised();
         let layout = if packed { Layout::Packed { lanes: LANES } } else { Layout::Rows };
-        let table = self.matrix(&parts, columns, layout);
+        let table = self.matrix([embedding], layout);
         let (tokens, to) = (self.workspace.tokens, self.workspace.x);
         let items = self.rows.clone();
         let memory = self.memory.clone();
@@ -72,8 +73,8 @@ impl Steps<'_> {
                 tokens: tokens.at.into(),
                 to: to.at.into(),
                 stride: to.stride.into(),
-                rows: rows.into(),
-                columns: columns.into(),
+                rows: table.rows.into(),
+                columns: table.columns.into(),
             };
             return self.update(|b| call.call(b, &symbol, &items));
         };
@@ -84,8 +85,8 @@ impl Steps<'_> {
             tokens: tokens.at.into(),
             to: to.at.into(),
             stride: to.stride.into(),
-            rows: rows.into(),
-            columns: columns.into(),
+            rows: table.rows.into(),
+            columns: table.columns.into(),
         };
         self.update(|b| call.call(b, &format!("compressed_rows_{name}"), &items));
     }

@@ -1,5 +1,7 @@
 //! The gate of an MLP.
 
+use checkpoint::architecture::Activation;
+
 use super::abi::kernel_abi;
 use super::step::Steps;
 use crate::emit::Format;
@@ -28,9 +30,11 @@ kernel_abi! {
 const PART: usize = 2048;
 
 impl Steps<'_> {
-    /// Gates all rows, as products with weights of `format` take them.
-    pub(super) fn gate(&mut self, format: Format) {
-        let columns = self.config.intermediate_size;
+    /// Gates all rows of `columns` columns, as products with weights of `format` take them.
+    pub(super) fn gate(&mut self, activation: Activation, columns: usize, format: Format) {
+        let symbol = match activation {
+            Activation::Silu => "gate",
+        };
         let (from, to) = (self.workspace.gate_up, self.workspace.gated);
         let memory = self.memory.clone();
         let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
@@ -44,7 +48,7 @@ impl Steps<'_> {
         };
         let rows = self.rows.clone();
         let items = self.b.index_mul(&rows, columns.div_ceil(PART));
-        self.update(|b| call.call(b, "gate", &items));
+        self.update(|b| call.call(b, symbol, &items));
     }
 }
 

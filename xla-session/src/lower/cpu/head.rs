@@ -166,7 +166,8 @@ impl Steps<'_> {
     fn norm_wanted(&mut self, format: Format) {
         let places = self.workspace.clone();
         let rows = self.rows.clone();
-        self.norm("model.norm.weight", &rows, (places.x, Some(places.wanted)), places.last, format);
+        let norm = &self.config.architecture.norm;
+        self.norm(norm, &rows, (places.x, Some(places.wanted)), places.last, format);
     }
 
     /// The most likely token of each of `rows` rows of logits.
@@ -184,10 +185,7 @@ impl Steps<'_> {
 
     /// The projection that gives the logits.
     fn output_matrix(&mut self) -> Matrix {
-        let tied = self.config.tie_word_embeddings;
-        let module = if tied { "model.embed_tokens" } else { "lm_head" };
-        let parts = [(format!("{module}.weight"), self.config.vocab_size)];
-        self.matrix(&parts, self.config.hidden_size, Layout::Packed { lanes: LANES })
+        self.matrix([self.config.output()], Layout::Packed { lanes: LANES })
     }
 
     /// The sketch beside the output projection; none where it would cost more than it gains.

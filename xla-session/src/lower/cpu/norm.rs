@@ -1,5 +1,7 @@
 //! RMS norms of rows.
 
+use checkpoint::architecture;
+
 use super::abi::kernel_abi;
 use super::step::Steps;
 use super::workspace::Place;
@@ -38,18 +40,17 @@ kernel_abi! {
 const TOGETHER: usize = 4;
 
 impl Steps<'_> {
-    /// Norms `rows` rows of `from` with the weight `name`, those that `which` lists or all, to `to`, as
-    /// products with weights of `format` take them.
+    /// Norms `rows` rows of `from`, those that `which` lists or all, to `to`, as products with weights
+    /// of `format` take them.
     pub(super) fn norm(
         &mut self,
-        name: &str,
+        norm: &architecture::Norm,
         rows: &Index,
         (from, which): (Place, Option<Place>),
         to: [Place; 2],
         format: Format,
     ) {
-        let columns = self.config.hidden_size;
-        let weight = self.vector(&[(name.into(), columns)]);
+        let weight = self.vector([&norm.weight]);
         let memory = self.memory.clone();
         let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
         let call = Norm {
@@ -61,16 +62,11 @@ impl Steps<'_> {
             which: which.map_or(0, |which| which.at + 1).into(),
             to: to[0].at.into(),
             narrow: narrow.into(),
-            columns: columns.into(),
-            epsilon: (self.epsilon().to_bits() as usize).into(),
+            columns: norm.width().into(),
+            epsilon: epsilon(norm).into(),
         };
         let items = self.b.index_ceil_div(rows, TOGETHER);
         self.update(|b| call.call(b, "norm", &items));
-    }
-
-    /// What keeps the root of a norm from zero.
-    pub(super) fn epsilon(&self) -> f32 {
-        self.config.rms_norm_eps as f32
     }
 
     /// Writes a call that updates the workspace.
@@ -82,6 +78,11 @@ impl Steps<'_> {
             self.memory = memory;
         }
     }
+}
+
+/// What keeps the root of `norm` from zero: the bits of an f32, as kernels take it.
+pub(super) fn epsilon(norm: &architecture::Norm) -> usize {
+    (norm.epsilon as f32).to_bits() as usize
 }
 
 #[cfg(feature = "iree")]

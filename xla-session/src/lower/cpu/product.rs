@@ -1,12 +1,13 @@
 //! Products of rows with packed weights.
 
+use checkpoint::architecture::Linear;
 use kernels::LANES;
 
 use super::abi::kernel_abi;
 use super::step::{Matrix, Steps};
 use super::workspace::Place;
 use crate::emit::builder::Index;
-use crate::emit::{Format, Layout, Linear};
+use crate::emit::{Format, Layout};
 
 kernel_abi! {
     /// A work item multiplies all rows with a run of blocks.
@@ -134,32 +135,34 @@ impl Steps<'_> {
     /// `y`. They are added to `add`, biases too.
     pub(super) fn linears(
         &mut self,
-        group: &[Linear],
-        columns: usize,
+        group: &[&Linear],
         x: [Place; 2],
         y: Place,
         add: Option<Place>,
     ) {
-        let parts: Vec<_> = group.iter().map(|linear| (linear.weight(), linear.rows)).collect();
-        let matrix = self.matrix(&parts, columns, Layout::Packed { lanes: LANES });
+        let weights = group.iter().map(|linear| &linear.weight);
+        let matrix = self.matrix(weights, Layout::Packed { lanes: LANES });
         let rows = self.rows.clone();
         self.product(&matrix, &rows, x, y, add);
-        if group.iter().all(|linear| linear.bias) {
-            let parts: Vec<_> = group
-                .iter()
-                .map(|linear| (format!("{}.bias", linear.module), linear.rows))
-                .collect();
-            let bias = self.vector(&parts);
-            let memory = self.memory.clone();
-            let to = add.unwrap_or(y);
-            let call = Bias {
-                bias: &bias,
-                memory: &memory,
-                to: to.at.into(),
-                stride: to.stride.into(),
-                columns: matrix.rows.into(),
-            };
-            self.update(|b| call.call(b, "bias", &rows));
+        let to = add.unwrap_or(y);
+        let mut before = 0;
+        // Not all of a group need have one: neighbours that do are added by one call.
+        for some in group.chunk_by(|a, b| a.bias.is_some() == b.bias.is_some()) {
+            let columns: usize = some.iter().map(|linear| linear.outputs()).sum();
+            let biases: Vec<_> = some.iter().filter_map(|linear| linear.bias.as_ref()).collect();
+            if !biases.is_empty() {
+                let bias = self.vector(biases);
+                let memory = self.memory.clone();
+                let call = Bias {
+                    bias: &bias,
+                    memory: &memory,
+                    to: (to.at + before * size_of::<f32>()).into(),
+                    stride: to.stride.into(),
+                    columns: columns.into(),
+                };
+                self.update(|b| call.call(b, "bias", &rows));
+            }
+            before += columns;
         }
     }
 }

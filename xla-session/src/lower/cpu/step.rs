@@ -1,12 +1,13 @@
 //! The functions of a model while they are written: the decoder over the rows of a step, and the head.
 
+use checkpoint::architecture::{Attention, Layer, Mlp, Parameter};
 use checkpoint::config::ModelConfig;
 
 use super::program::{Argument, Number, Source};
 use super::target::CpuTarget;
 use super::workspace::Workspace;
 use crate::emit::builder::{Builder, DYNAMIC, ElementType, Index, TensorType, Value};
-use crate::emit::{Format, Layout, Linear, WeightFormats, WeightSpec};
+use crate::emit::{Format, Layout, WeightFormats, WeightSpec};
 
 /// A function of a step.
 pub(super) struct Steps<'a> {
@@ -72,61 +73,46 @@ impl<'a> Steps<'a> {
         self.attention_items = self.number(Number::AttentionItems);
         self.share = self.number(Number::Share);
         let rows = self.rows.clone();
-        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
-        let (width, hidden, wide) = (config.head_dim, config.hidden_size, config.intermediate_size);
         self.embed();
-        for layer in 0..config.num_hidden_layers {
-            let prefix = format!("model.layers.{layer}");
-            let attention = |name: &str, rows, bias| {
-                Linear::new(format!("{prefix}.self_attn.{name}"), rows, bias)
-            };
-            let mlp = |name: &str, rows| {
-                Linear::new(format!("{prefix}.mlp.{name}"), rows, config.mlp_bias)
-            };
-            let qkv = [
-                attention("q_proj", heads * width, config.qkv_bias),
-                attention("k_proj", kv_heads * width, config.qkv_bias),
-                attention("v_proj", kv_heads * width, config.qkv_bias),
-            ];
-            let output = [attention("o_proj", hidden, config.o_bias)];
-            let gate_up = [mlp("gate_proj", wide), mlp("up_proj", wide)];
-            let down = [mlp("down_proj", hidden)];
-
-            let norm = |name: &str| format!("{prefix}.{name}.weight");
-            let format = self.format_of_group(&qkv);
+        for (index, layer) in config.architecture.layers.iter().enumerate() {
+            let Layer { input_norm, attention, mlp_norm, mlp } = layer;
+            let Attention { query, key, value, qk_norm, output, .. } = attention;
+            let Mlp { gate, up, down, activation } = mlp;
             let x = (places.x, None);
-            self.norm(&norm("input_layernorm"), &rows, x, places.normed, format);
-            self.linears(&qkv, hidden, places.normed, places.qkv, None);
-            if config.qk_norm {
-                self.head_norm(layer);
-            }
-            let format = self.format_of_group(&output);
-            self.attend(layer, format);
-            self.linears(&output, heads * width, places.mixed, places.sum, Some(places.x));
 
-            let format = self.format_of_group(&gate_up);
-            self.norm(&norm("post_attention_layernorm"), &rows, x, places.normed, format);
-            self.linears(&gate_up, hidden, places.normed, places.gate_up, None);
-            let format = self.format_of_group(&down);
-            self.gate(format);
-            self.linears(&down, wide, places.gated, places.sum, Some(places.x));
+            let format = self.format_of([&query.weight, &key.weight, &value.weight]);
+            self.norm(input_norm, &rows, x, places.normed, format);
+            self.linears(&[query, key, value], places.normed, places.qkv, None);
+            if let Some(norm) = qk_norm {
+                self.qk_norm(norm, attention);
+            }
+            let format = self.format_of([&output.weight]);
+            self.attend(index, attention, format);
+            self.linears(&[output], places.mixed, places.sum, Some(places.x));
+
+            let format = self.format_of([&gate.weight, &up.weight]);
+            self.norm(mlp_norm, &rows, x, places.normed, format);
+            self.linears(&[gate, up], places.normed, places.gate_up, None);
+            let format = self.format_of([&down.weight]);
+            self.gate(*activation, down.inputs(), format);
+            self.linears(&[down], places.gated, places.sum, Some(places.x));
         }
     }
 
     /// The format of a matrix that joins `parts`.
-    pub fn format_of(&self, parts: &[(String, usize)]) -> Format {
-        self.formats.of(parts.iter().map(|(name, _)| name.as_str()))
+    pub fn format_of<'p>(&self, parts: impl IntoIterator<Item = &'p Parameter>) -> Format {
+        self.formats.of(parts.into_iter().map(|part| part.name.as_str()))
     }
 
-    fn format_of_group(&self, group: &[Linear]) -> Format {
-        let parts: Vec<_> = group.iter().map(|linear| (linear.weight(), linear.rows)).collect();
-        self.format_of(&parts)
-    }
-
-    /// A weight matrix joined from `parts`, each `[rows, columns]`; packed floats are compressed where
-    /// that is possible.
-    pub fn matrix(&mut self, parts: &[(String, usize)], columns: usize, layout: Layout) -> Matrix {
-        let format = self.format_of(parts);
+    /// A weight matrix joined from `parts`, which have as many columns; packed floats are compressed
+    /// where that is possible.
+    pub fn matrix<'p>(
+        &mut self,
+        parts: impl IntoIterator<Item = &'p Parameter> + Clone,
+        layout: Layout,
+    ) -> Matrix {
+        let format = self.format_of(parts.clone());
+        let (parts, columns) = joined(parts);
         let layout = match layout {
             Layout::Packed { lanes }
                 if self.target.compresses() && format.is_compressible(columns) =>
@@ -135,20 +121,15 @@ impl<'a> Steps<'a> {
             }
             other => other,
         };
-        let parts = parts.to_vec();
         let spec = WeightSpec { parts: parts.clone(), columns, format: format.stored(), layout };
         let planes = (0..spec.planes().len()).map(|plane| self.weight(&spec, plane)).collect();
         Matrix { planes, parts, format, rows: spec.rows(), columns }
     }
 
     /// Vectors one behind the other, widened to f32 on upload: norms and biases are small.
-    pub fn vector(&mut self, parts: &[(String, usize)]) -> Value {
-        let spec = WeightSpec {
-            parts: parts.to_vec(),
-            columns: 0,
-            format: Format::F32,
-            layout: Layout::Rows,
-        };
+    pub fn vector<'p>(&mut self, parts: impl IntoIterator<Item = &'p Parameter>) -> Value {
+        let (parts, _) = joined(parts);
+        let spec = WeightSpec { parts, columns: 0, format: Format::F32, layout: Layout::Rows };
         self.weight(&spec, 0)
     }
 
@@ -187,4 +168,14 @@ impl<'a> Steps<'a> {
             self.arguments.len() - 1
         })
     }
+}
+
+/// The names of `parts` and how many rows each has, and how many columns all of them have.
+fn joined<'p>(parts: impl IntoIterator<Item = &'p Parameter>) -> (Vec<(String, usize)>, usize) {
+    let mut columns = 0;
+    let part = |part: &Parameter| {
+        columns = part.shape.get(1).copied().unwrap_or(0);
+        (part.name.clone(), part.shape[0])
+    };
+    (parts.into_iter().map(part).collect(), columns)
 }

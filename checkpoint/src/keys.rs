@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::{Error, Result};
 
 /// The object in the JSON file at `path`; `None` when there is no such file.
-pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
+pub(crate) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(e)
@@ -29,7 +29,7 @@ pub(super) fn read_object(path: &Path) -> Result<Option<Map<String, Value>>> {
 }
 
 /// Typed access to the keys of one JSON object; `null` counts as absent.
-pub(super) struct Keys<'a> {
+pub(crate) struct Keys<'a> {
     pub path: &'a Path,
     /// The object's own place in the file: "" or "rope_scaling.".
     pub prefix: &'a str,
@@ -104,7 +104,7 @@ impl<'a> Keys<'a> {
 }
 
 /// A value for an error message, cut to a readable length.
-pub(super) fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
         Some((end, _)) => format!("{}…", &text[..end]),

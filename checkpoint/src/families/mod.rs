@@ -1,0 +1,85 @@
+//! The families of models, each a file: its names, its defaults, the keys that it reads, and its
+//! layers, composed of the parts of [`architecture`](crate::architecture).
+//!
+//! To add one, write its file and put it into [`Family::ALL`].
+
+mod llama;
+mod mistral;
+mod qwen2;
+mod qwen3;
+mod sizes;
+mod window;
+
+use crate::Result;
+use crate::architecture::{Activation, Architecture};
+use crate::keys::Keys;
+
+pub(crate) use sizes::{Sizes, limit};
+
+/// A family of models.
+pub struct Family {
+    model_type: &'static str,
+    class: &'static str,
+    pub(crate) defaults: Defaults,
+    /// Composes a model of these sizes, and reads from `config.json` what only this family has.
+    pub(crate) architecture: fn(&Keys, &Sizes) -> Result<Architecture>,
+}
+
+/// What a family's configuration class in Hugging Face transformers takes where `config.json` is
+/// silent, under its names.
+#[derive(Clone, Copy)]
+pub(crate) struct Defaults {
+    pub vocab_size: usize,
+    pub hidden_size: usize,
+    pub intermediate_size: usize,
+    pub num_hidden_layers: usize,
+    pub num_attention_heads: usize,
+    /// `None` is one for each query head.
+    pub num_key_value_heads: Option<usize>,
+    /// `None` is `hidden_size / num_attention_heads`.
+    pub head_dim: Option<usize>,
+    pub max_position_embeddings: usize,
+    pub rms_norm_eps: f64,
+    pub rope_theta: f64,
+    pub tie_word_embeddings: bool,
+    pub bos_token_id: Option<u32>,
+    pub eos_token_id: Option<u32>,
+}
+
+impl Family {
+    /// Every family.
+    pub const ALL: [&'static Self; 4] =
+        [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
+
+    /// The Hugging Face `model_type`: "llama".
+    pub fn model_type(&self) -> &'static str {
+        self.model_type
+    }
+
+    /// The Hugging Face class in `architectures`: "LlamaForCausalLM".
+    pub fn class(&self) -> &'static str {
+        self.class
+    }
+}
+
+impl PartialEq for Family {
+    fn eq(&self, other: &Self) -> bool {
+        self.model_type == other.model_type
+    }
+}
+
+impl std::fmt::Debug for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.model_type)
+    }
+}
+
+impl Activation {
+    /// The activation that `hidden_act` names.
+    fn read(keys: &Keys) -> Result<Self> {
+        match keys.string("hidden_act")? {
+            None | Some("silu" | "swish") => Ok(Self::Silu),
+            Some(_) => Err(keys.refuse("hidden_act", "supported is \"silu\"")),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Qwen2 and Qwen2.5 (`modeling_qwen2.py`): biases of queries, keys and values.
+
+use super::window::layer_types;
+use super::{Defaults, Family, Sizes};
+use crate::Result;
+use crate::architecture::{Activation, Architecture, Attention, Layer, Mlp, Module};
+use crate::keys::Keys;
+
+pub(super) static FAMILY: Family = Family {
+    model_type: "qwen2",
+    class: "Qwen2ForCausalLM",
+    // `configuration_qwen2.py` in transformers 5.
+    defaults: Defaults {
+        vocab_size: 151_936,
+        hidden_size: 4096,
+        intermediate_size: 22_016,
+        num_hidden_layers: 32,
+        num_attention_heads: 32,
+        num_key_value_heads: Some(32),
+        head_dim: None,
+        max_position_embeddings: 32_768,
+        rms_norm_eps: 1e-6,
+        rope_theta: 10_000.0,
+        tie_word_embeddings: false,
+        bos_token_id: None,
+        eos_token_id: None,
+    },
+    architecture,
+};
+
+fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
+    let &Sizes { vocab_size, hidden_size, intermediate_size, heads, kv_heads, head_dim, .. } =
+        sizes;
+    let (query_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+    let epsilon = sizes.rms_norm_eps;
+    let activation = Activation::read(keys)?;
+    let windows = windows(keys, sizes)?;
+
+    let model = Module::new("model");
+    let layer = |(index, window)| {
+        let layer = model.at("layers").at(index);
+        let (attention, mlp) = (layer.at("self_attn"), layer.at("mlp"));
+        Layer {
+            input_norm: layer.norm("input_layernorm", hidden_size, epsilon),
+            attention: Attention {
+                query: attention.linear("q_proj", [query_width, hidden_size], true),
+                key: attention.linear("k_proj", [kv_width, hidden_size], true),
+                value: attention.linear("v_proj", [kv_width, hidden_size], true),
+                qk_norm: None,
+                output: attention.linear("o_proj", [hidden_size, query_width], false),
+                heads,
+                kv_heads,
+                head_dim,
+                window,
+            },
+            mlp_norm: layer.norm("post_attention_layernorm", hidden_size, epsilon),
+            mlp: Mlp {
+                gate: mlp.linear("gate_proj", [intermediate_size, hidden_size], false),
+                up: mlp.linear("up_proj", [intermediate_size, hidden_size], false),
+                down: mlp.linear("down_proj", [hidden_size, intermediate_size], false),
+                activation,
+            },
+        }
+    };
+    Ok(Architecture {
+        embedding: model.at("embed_tokens").embedding(vocab_size, hidden_size),
+        layers: windows.into_iter().enumerate().map(layer).collect(),
+        norm: model.norm("norm", hidden_size, epsilon),
+        output: Module::new("lm_head").output(vocab_size, hidden_size),
+    })
+}
+
+/// The window of each layer: with `use_sliding_window` those from `max_window_layers` on have one, or
+/// those that `layer_types` says.
+pub(super) fn windows(keys: &Keys, sizes: &Sizes) -> Result<Vec<Option<usize>>> {
+    let enabled = keys.boolean("use_sliding_window")?.unwrap_or(false);
+    let window = match keys.size("sliding_window", usize::MAX)? {
+        _ if !enabled => None,
+        // An explicit null is none.
+        None if keys.map.contains_key("sliding_window") => None,
+        window => Some(window.unwrap_or(4096)),
+    };
+    let first = match keys.value("max_window_layers") {
+        // Zero is a meaningful value: every layer slides.
+        Some(value) if value.as_u64() == Some(0) => 0,
+        _ => keys.size("max_window_layers", usize::MAX)?.unwrap_or(28),
+    };
+    let windows = match layer_types(keys, sizes.layers, window)? {
+        Some(windows) => windows,
+        None => (0..sizes.layers).map(|layer| window.filter(|_| layer >= first)).collect(),
+    };
+    Ok(windows.into_iter().map(|window| sizes.window(window)).collect())
+}

@@ -1,0 +1,98 @@
+//! Every family's parameters beside what transformers writes: the tensors of the committed fixtures.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use checkpoint::architecture::{Parameter, Role};
+use checkpoint::config::ModelConfig;
+use checkpoint::families::Family;
+use checkpoint::{Checkpoint, LoadMode};
+
+/// The models that transformers made for the tests of `xla-session`.
+fn fixtures() -> Vec<(String, ModelConfig, Checkpoint)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../xla-session/tests/fixtures");
+    let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let models = folders.filter(|path| path.join("config.json").exists());
+    let open = |path: std::path::PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let config = ModelConfig::from_dir(&path).unwrap();
+        (name, config, Checkpoint::open(&path, LoadMode::Mmap).unwrap())
+    };
+    models.map(open).collect()
+}
+
+#[test]
+fn a_model_needs_exactly_what_transformers_saved() {
+    let mut families = BTreeSet::new();
+    for (name, config, checkpoint) in fixtures() {
+        families.insert(config.family.model_type());
+        let needed: Vec<_> =
+            config.tensors().map(|it| (it.name.as_str(), it.shape.as_slice())).collect();
+        let saved: BTreeMap<_, _> = checkpoint.tensors().map(|it| (it.name, it.shape)).collect();
+        assert_eq!(needed.len(), saved.len(), "{name}: as many, so none twice");
+        assert_eq!(needed.into_iter().collect::<BTreeMap<_, _>>(), saved, "{name}");
+        let elements: usize = saved.values().map(|shape| shape.iter().product::<usize>()).sum();
+        assert_eq!(config.parameter_count(), elements, "{name}");
+    }
+    let known: BTreeSet<_> = Family::ALL.iter().map(|family| family.model_type()).collect();
+    assert_eq!(families, known, "families with a fixture");
+}
+
+/// What a parameter is for can be seen from its name in these families.
+#[test]
+fn roles_are_what_names_say() {
+    for (name, config, _) in fixtures() {
+        for Parameter { name: tensor, shape, role } in config.architecture.parameters() {
+            let (expected, dimensions) = match tensor.as_str() {
+                "model.embed_tokens.weight" => (Role::Embedding, 2),
+                "lm_head.weight" => (Role::Output, 2),
+                it if it.ends_with(".bias") => (Role::Bias, 1),
+                it if it.ends_with("norm.weight") => (Role::Norm, 1),
+                it if it.ends_with("_proj.weight") => (Role::Matrix, 2),
+                _ => panic!("{name}: {tensor}"),
+            };
+            assert_eq!((*role, shape.len()), (expected, dimensions), "{name}: {tensor}");
+        }
+    }
+}
+
+/// A token meets the embedding first, then the layers, in each of them attention before the MLP, then
+/// the last norm and the output.
+#[test]
+fn parameters_come_in_the_order_of_the_model() {
+    for (name, config, _) in fixtures() {
+        let places: Vec<_> = config
+            .architecture
+            .parameters()
+            .map(|parameter| {
+                let name = parameter.name.as_str();
+                let layer = name.strip_prefix("model.layers.").and_then(|it| it.split_once('.'));
+                let Some((layer, part)) = layer else {
+                    let after = config.num_hidden_layers;
+                    return match name {
+                        "model.embed_tokens.weight" => (0, 0),
+                        "model.norm.weight" => (after + 1, 0),
+                        "lm_head.weight" => (after + 1, 1),
+                        _ => panic!("{name}"),
+                    };
+                };
+                let order = [
+                    "input_layernorm",
+                    "self_attn.q_proj",
+                    "self_attn.k_proj",
+                    "self_attn.v_proj",
+                    "self_attn.q_norm",
+                    "self_attn.k_norm",
+                    "self_attn.o_proj",
+                    "post_attention_layernorm",
+                    "mlp.gate_proj",
+                    "mlp.up_proj",
+                    "mlp.down_proj",
+                ];
+                let part = order.iter().position(|it| part.starts_with(it));
+                (layer.parse::<usize>().unwrap() + 1, part.expect(name))
+            })
+            .collect();
+        assert!(places.is_sorted(), "{name}: {places:?}");
+    }
+}
