@@ -1,11 +1,12 @@
 //! The innermost loops: a few rows of `x` against blocks that are decoded on the way.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::super::floats::Float;
-use super::super::tile::{Parts, Tile};
+use super::super::tile::{Job, Parts, Tile};
 use super::super::{LANES, Product};
-use super::block::{Block, CODES, GROUP, Kind, MANTISSAS};
+use super::block::{Block, CODES, Escapes, GROUP, Kind, MANTISSAS};
 use super::decode::{Arithmetic, Decode};
 
 /// Bytes between the groups being read and those being prefetched. Measured: 1024, which is best for
@@ -14,6 +15,9 @@ const AHEAD: usize = 2048;
 
 /// Pairs of columns of a group.
 pub(super) const PAIRS: usize = GROUP / 2;
+
+/// Bytes of a vector of weights that is kept.
+pub(super) const VECTOR: usize = LANES * 4;
 
 /// Rows of activations or of results, so many words apart.
 #[derive(Clone, Copy)]
@@ -100,28 +104,176 @@ impl<const WHOLE: bool> Stored<WHOLE> {
         WHOLE.then(|| unsafe { V::load_words(group.add(MANTISSAS + CODES + i * LANES * 4)) })
     }
 
-    /// Adds to `rows` rows at `y`, lane 0 of a block, what its groups do not hold. Last of all, for
-    /// few rows and for many: so a row has the same bits among any others.
+    /// Adds to each sum what some groups of its block, which are decoded on the way, and the words of
+    /// its row make, in the order of columns. The first row's words are at `x`, so many apart, those
+    /// of the first of the groups. Vectors of weights go to `keep` too, if `KEEP`, those of each block
+    /// `apart` bytes behind those of the one before.
+    ///
+    /// Blocks take turns, group by group: registers are scarce where they are decoded.
     ///
     /// # Safety
     ///
-    /// As above, `x` and `y` having so many rows.
+    /// As above, and `keep` is valid for as many vectors.
     #[inline(always)]
-    pub unsafe fn finish<V: Decode, A: Arithmetic<V>>(
+    pub unsafe fn multiply<
+        V: Decode,
+        A: Arithmetic<V>,
+        const R: usize,
+        const M: usize,
+        const KEEP: bool,
+    >(
         &self,
-        block: usize,
-        rows: usize,
+        blocks: [usize; R],
+        groups: Range<usize>,
         x: Rows,
-        y: Rows,
+        sums: &mut [[V; M]; R],
+        keep: *mut u8,
+        apart: usize,
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            for escape in self.block(block).escapes(self.columns) {
-                let weight = f32::from_bits(escape.bits());
-                for m in 0..rows {
-                    let x = A::activation(x.row(m), escape.column());
-                    *y.row(m).cast::<f32>().add(escape.lane()) += x * weight;
+            let opened: [_; R] = std::array::from_fn(|r| self.open::<V>(blocks[r]));
+            let mut escapes = blocks.map(|block| self.block(block).escapes(self.columns));
+            let mut group = groups.start;
+            loop {
+                // As they lie up to the next group that lacks a weight.
+                let mut end = groups.end;
+                for escapes in &mut escapes {
+                    end = end.min(escapes.next_group(group));
                 }
+                while group < end {
+                    let vector = (group - groups.start) * PAIRS * A::WORDS;
+                    let x = Rows { at: x.at.add(vector), ..x };
+                    // A loop would be one at run time too, with the sums in memory.
+                    const { assert!(R <= 4) };
+                    unroll!(BLOCK, {
+                        if BLOCK < R {
+                            let (first, exponents) = opened[BLOCK];
+                            let at = first.add(group * Self::GROUP_BYTES);
+                            let keep = keep.wrapping_add(BLOCK * apart + vector * VECTOR);
+                            let sums = &mut sums[BLOCK];
+                            Self::group::<V, A, M, KEEP>(at, exponents, x, sums, keep);
+                        }
+                    }, 0 1 2 3);
+                    group += 1;
+                }
+                if group == groups.end {
+                    return;
+                }
+                let vector = (group - groups.start) * PAIRS * A::WORDS;
+                let x = Rows { at: x.at.add(vector), ..x };
+                let mut whole = Vectors([0; MOST_VECTORS * VECTOR]);
+                unroll!(BLOCK, {
+                    if BLOCK < R {
+                        let (first, exponents) = opened[BLOCK];
+                        let at = first.add(group * Self::GROUP_BYTES);
+                        let kept = keep.wrapping_add(BLOCK * apart + vector * VECTOR);
+                        let sums = &mut sums[BLOCK];
+                        if escapes[BLOCK].next_group(group) != group {
+                            Self::group::<V, A, M, KEEP>(at, exponents, x, sums, kept);
+                        } else {
+                        let to = if KEEP { kept } else { whole.0.as_mut_ptr() };
+                        V::enter(&Patched::<V, A, WHOLE> {
+                            at,
+                            exponents,
+                            group,
+                            escapes: escapes[BLOCK],
+                            to,
+                            arithmetic: PhantomData,
+                        });
+                        for i in 0..PAIRS * A::WORDS {
+                            let weights = A::load(to.add(i * VECTOR));
+                            for (m, sum) in sums.iter_mut().enumerate() {
+                                let x = x.row(m).add(i).read_unaligned();
+                                *sum = A::Float::add_products(*sum, weights, x);
+                            }
+                        }
+                        }
+                    }
+                }, 0 1 2 3);
+                group += 1;
+            }
+        }
+    }
+
+    /// Adds to each sum what a group of its block, which is decoded on the way, and the words of its
+    /// row make.
+    ///
+    /// # Safety
+    ///
+    /// As for [`multiply`](Self::multiply).
+    #[inline(always)]
+    unsafe fn group<V: Decode, A: Arithmetic<V>, const M: usize, const KEEP: bool>(
+        group: *const u8,
+        exponents: V::Exponents,
+        x: Rows,
+        sums: &mut [V; M],
+        keep: *mut u8,
+    ) {
+        // SAFETY: the caller's promise; a prefetch never faults.
+        unsafe {
+            let codes = Self::codes::<V>(group);
+            unroll!(I, {
+                for line in (I * 64..Self::GROUP_BYTES).step_by(PAIRS * 64) {
+                    V::prefetch(group.wrapping_add(line + AHEAD));
+                }
+                let pair = Self::pair::<V>(group, codes, I, exponents);
+                let lows = Self::lows::<V>(group, I);
+                for word in 0..A::WORDS {
+                    let i = I * A::WORDS + word;
+                    let weights = A::weights(pair, lows, word);
+                    if KEEP {
+                        A::store(weights, keep.add(i * VECTOR));
+                    }
+                    for (m, sum) in sums.iter_mut().enumerate() {
+                        let x = x.row(m).add(i).read_unaligned();
+                        *sum = A::Float::add_products(*sum, weights, x);
+                    }
+                    for sum in &mut *sums {
+                        *sum = sum.pin();
+                    }
+                }
+            }, 0 1 2 3);
+        }
+    }
+}
+
+/// Most vectors of a group.
+const MOST_VECTORS: usize = GROUP;
+
+/// Those of a group.
+#[repr(align(64))]
+struct Vectors([u8; MOST_VECTORS * VECTOR]);
+
+/// Decodes a group, with the weights among the escapes in their places: a row has the same bits
+/// whether these are found on the way or were put there for many rows.
+struct Patched<V: Decode, A, const WHOLE: bool> {
+    at: *const u8,
+    exponents: V::Exponents,
+    group: usize,
+    /// From those of the group on.
+    escapes: Escapes,
+    to: *mut u8,
+    arithmetic: PhantomData<A>,
+}
+
+impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Job<V> for Patched<V, A, WHOLE> {
+    #[inline(always)]
+    unsafe fn run(&self) {
+        let Self { at, exponents, group, escapes, to, .. } = *self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let codes = Stored::<WHOLE>::codes::<V>(at);
+            unroll!(I, {
+                let pair = Stored::<WHOLE>::pair::<V>(at, codes, I, exponents);
+                let lows = Stored::<WHOLE>::lows::<V>(at, I);
+                for word in 0..A::WORDS {
+                    let weights = A::weights(pair, lows, word);
+                    A::store(weights, to.add((I * A::WORDS + word) * VECTOR));
+                }
+            }, 0 1 2 3);
+            for escape in escapes.take_while(|escape| escape.column() / GROUP == group) {
+                A::put(to, escape.column() % GROUP, escape.lane(), escape.bits());
             }
         }
     }
@@ -160,40 +312,6 @@ impl<A, const WHOLE: bool> PairTile<A, WHOLE> {
             arithmetic: PhantomData,
         }
     }
-
-    /// Adds to each sum what a group of its block and the words at `x` of its row make.
-    #[inline(always)]
-    unsafe fn group<V: Decode, const M: usize>(
-        &self,
-        at: *const u8,
-        exponents: V::Exponents,
-        x: *const u32,
-        sums: &mut [V; M],
-    ) where
-        A: Arithmetic<V>,
-    {
-        // SAFETY: as for `multiply`; a prefetch never faults.
-        unsafe {
-            let codes = Stored::<WHOLE>::codes::<V>(at);
-            unroll!(I, {
-                for line in (I * 64..Stored::<WHOLE>::GROUP_BYTES).step_by(PAIRS * 64) {
-                    V::prefetch(at.wrapping_add(line + AHEAD));
-                }
-                let pair = Stored::<WHOLE>::pair::<V>(at, codes, I, exponents);
-                let lows = Stored::<WHOLE>::lows::<V>(at, I);
-                for word in 0..A::WORDS {
-                    let weights = A::weights(pair, lows, word);
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        let x = x.add(m * self.x.words + I * A::WORDS + word).read_unaligned();
-                        *sum = A::Float::add_products(*sum, weights, x);
-                    }
-                    for sum in &mut *sums {
-                        *sum = sum.pin();
-                    }
-                }
-            }, 0 1 2 3);
-        }
-    }
 }
 
 impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Parts<V> for PairTile<A, WHOLE> {
@@ -220,32 +338,18 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHO
         self.blocks
     }
 
-    /// Blocks take turns, group by group: registers are scarce where they are decoded.
     #[inline(always)]
     unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
+        let (none, groups) = (std::ptr::null_mut(), 0..self.groups);
         // SAFETY: the caller's promise.
         unsafe {
             let mut sums = [[V::splat(0.0); M]; R];
-            let blocks: [_; R] = std::array::from_fn(|r| self.stored.open::<V>(block + r * step));
-            for group in 0..self.groups {
-                let x = self.x.at.add(group * PAIRS * A::WORDS);
-                // A loop would be one at run time too, with the sums in memory.
-                const { assert!(R <= 4) };
-                unroll!(BLOCK, {
-                    if BLOCK < R {
-                        let (groups, exponents) = blocks[BLOCK];
-                        let at = groups.add(group * Stored::<WHOLE>::GROUP_BYTES);
-                        self.group::<V, M>(at, exponents, x, &mut sums[BLOCK]);
-                    }
-                }, 0 1 2 3);
-            }
+            let blocks = std::array::from_fn(|r| block + r * step);
+            self.stored.multiply::<V, A, R, M, false>(blocks, groups, self.x, &mut sums, none, 0);
             for (r, sums) in sums.into_iter().enumerate() {
-                let block = block + r * step;
-                let y = Rows { at: self.y.at.add(block * LANES), ..self.y };
                 for (m, sum) in sums.into_iter().enumerate() {
-                    sum.store(y.row(m).cast());
+                    sum.store(self.y.row(m).add((block + r * step) * LANES).cast());
                 }
-                self.stored.finish::<V, A>(block, M, self.x, y);
             }
         }
     }
