@@ -128,23 +128,20 @@ pub struct Escapes {
 }
 
 impl Escapes {
-    /// The group of columns of the next one that is in `group` or behind it; none is in `usize::MAX`.
-    #[inline(always)]
-    pub fn next_group(&mut self, group: usize) -> usize {
-        while let Some(escape) = { *self }.next() {
-            if escape.column() / GROUP >= group {
-                return escape.column() / GROUP;
-            }
+    /// Those in front of a column; the others stay.
+    pub fn before(&mut self, column: usize) -> Self {
+        let mut those = *self;
+        while { *self }.next().is_some_and(|escape| escape.column() < column) {
             self.next();
         }
-        usize::MAX
+        those.end = self.next;
+        those
     }
 }
 
 impl Iterator for Escapes {
     type Item = Escape;
 
-    #[inline(always)]
     fn next(&mut self) -> Option<Escape> {
         while self.next < self.end {
             // SAFETY: there are so many behind the groups.

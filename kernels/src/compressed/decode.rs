@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use super::super::LANES;
 use super::super::floats::{Bf16, Float};
 use super::super::vector::Vector;
 
@@ -68,13 +67,12 @@ pub(in super::super) trait Arithmetic<V: Decode>: 'static {
     /// As for [`Vector`].
     unsafe fn load(from: *const u8) -> <Self::Float as Float<V>>::Weights;
 
-    /// Replaces a weight in what was kept of columns one after the other, by one that is f32's
-    /// `bits`.
+    /// The activation that meets `column`.
     ///
     /// # Safety
     ///
     /// As for [`Vector`].
-    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32);
+    unsafe fn activation(x: *const u32, column: usize) -> f32;
 }
 
 /// Weights are widened to f32, as activations are.
@@ -103,9 +101,9 @@ impl<V: Decode> Arithmetic<V> for Wide {
     }
 
     #[inline(always)]
-    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32) {
+    unsafe fn activation(x: *const u32, column: usize) -> f32 {
         // SAFETY: as the caller promises.
-        unsafe { *kept.cast::<u32>().add(column * LANES + lane) = bits }
+        unsafe { x.cast::<f32>().add(column).read_unaligned() }
     }
 }
 
@@ -134,9 +132,9 @@ impl<V: Decode, F: Float<V, Weights = V::Integers>> Arithmetic<V> for Pairs<F> {
     }
 
     #[inline(always)]
-    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32) {
-        let word = column / 2 * LANES + lane;
+    unsafe fn activation(x: *const u32, column: usize) -> f32 {
         // SAFETY: as the caller promises.
-        unsafe { *kept.cast::<u16>().add(word * 2 + column % 2) = (bits >> 16) as u16 }
+        let bits = unsafe { x.cast::<u16>().add(column).read_unaligned() };
+        f32::from_bits(u32::from(bits) << 16)
     }
 }

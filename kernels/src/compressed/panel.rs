@@ -14,7 +14,7 @@ use super::super::walk::tiles;
 use super::super::{LANES, Product};
 use super::block::{GROUP, HEADER};
 use super::decode::{Arithmetic, Decode};
-use super::tile::{PAIRS, Rows, Stored, VECTOR};
+use super::tile::{PAIRS, Rows, Stored, VECTOR, add_escapes};
 
 /// Blocks that rows meet together.
 pub(super) const TOGETHER: usize = 2;
@@ -28,7 +28,7 @@ const LINE: usize = HEADER;
 
 /// Words of scratch for so many rows.
 pub(super) fn words(rows: usize) -> usize {
-    TOGETHER * LANES * (DEPTH + rows)
+    TOGETHER * LANES * (DEPTH + 2 * rows)
 }
 
 /// Multiplies with the blocks of `p`, at most [`TOGETHER`], behind which there are `more`. All have
@@ -49,8 +49,13 @@ pub(super) unsafe fn multiply<V: Decode, A: Arithmetic<V>, const WHOLE: bool>(
     let x = Rows { at: p.x.cast_mut().cast(), words: p.columns / GROUP * words };
     // SAFETY: the caller's promise; the scratch has both, and a prefetch never faults.
     unsafe {
-        let sums =
-            Rows { at: scratch.add(TOGETHER * DEPTH * LANES).cast(), words: TOGETHER * LANES };
+        let of_rows = |at: *mut f32| Rows { at: at.cast(), words: TOGETHER * LANES };
+        let sums = of_rows(scratch.add(TOGETHER * DEPTH * LANES));
+        let escaped = of_rows(sums.row(p.used).cast());
+        escaped.at.write_bytes(0, p.used * escaped.words);
+        let y = Rows { at: p.y.cast(), words: p.stride };
+        let mut escapes: [_; TOGETHER] =
+            std::array::from_fn(|block| stored.block(block.min(p.blocks - 1)).escapes(p.columns));
         for first in (0..p.columns).step_by(depth) {
             let end = p.columns.min(first + depth);
             let (next, columns) = match end == p.columns {
@@ -70,21 +75,40 @@ pub(super) unsafe fn multiply<V: Decode, A: Arithmetic<V>, const WHOLE: bool>(
                 x: Rows { at: x.at.add(first / GROUP * words), ..x },
                 from: (first > 0).then_some(sums),
                 to: match end == p.columns {
-                    true => Rows { at: p.y.cast(), words: p.stride },
+                    true => y,
                     false => sums,
                 },
                 next,
                 lines: 0,
                 arithmetic: PhantomData,
             };
+            // While the activations are in the caches.
+            let of_piece = escapes.each_mut().map(|escapes| escapes.before(end));
+            let add_escapes = |row: usize, rows: usize| {
+                for (block, of_piece) in of_piece.into_iter().take(p.blocks).enumerate() {
+                    let sums = Rows { at: escaped.row(row).add(block * LANES), ..escaped };
+                    add_escapes::<V, A>(of_piece, rows, Rows { at: x.row(row), ..x }, sums);
+                }
+            };
             let mut tiles = tiles(p.used, V::ROWS);
             let decoding = tiles.next().map_or(0, |(_, rows)| rows);
             V::run(decoding, &Decoding { panel, stored, first: first / GROUP });
+            add_escapes(0, decoding);
             for (row, rows) in tiles {
                 let [from, to] =
                     [row, row + rows].map(|row| (row - decoding) * lines / (p.used - decoding));
                 let next = next.map(|next| next.wrapping_add(from * LINE));
                 V::run(rows, &Panel { next, lines: to - from, ..panel.rows_from(row) });
+                add_escapes(row, rows);
+            }
+        }
+        for row in 0..p.used {
+            for of_block in 0..p.blocks {
+                let [escaped, y] = [escaped, y]
+                    .map(|rows| rows.row(row).add(of_block * LANES).cast::<[f32; LANES]>());
+                for (y, escaped) in (&mut *y).iter_mut().zip(&*escaped) {
+                    *y += escaped;
+                }
             }
         }
     }
@@ -216,11 +240,21 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for Decoding<A, WHO
         // SAFETY: the caller's promise.
         unsafe {
             let mut sums = self.panel.sums::<V, R, M>(block, step);
-            let blocks = std::array::from_fn(|r| block + r * step);
-            let of_piece = self.first..self.first + groups;
-            let keep = weights.add(block * DEPTH * VECTOR);
-            let apart = step * DEPTH * VECTOR;
-            self.stored.multiply::<V, A, R, M, true>(blocks, of_piece, x, &mut sums, keep, apart);
+            let blocks: [_; R] = std::array::from_fn(|r| self.stored.open::<V>(block + r * step));
+            for group in 0..groups {
+                let x = Rows { at: x.at.add(group * PAIRS * A::WORDS), ..x };
+                // As where all are decoded on the way.
+                const { assert!(R <= 4) };
+                unroll!(BLOCK, {
+                    if BLOCK < R {
+                        let (first, exponents) = blocks[BLOCK];
+                        let at = first.add((self.first + group) * Stored::<WHOLE>::GROUP_BYTES);
+                        let vector = (block + BLOCK * step) * DEPTH + group * PAIRS * A::WORDS;
+                        let (sums, keep) = (&mut sums[BLOCK], weights.add(vector * VECTOR));
+                        Stored::<WHOLE>::group::<V, A, M, true>(at, exponents, x, sums, keep);
+                    }
+                }, 0 1 2 3);
+            }
             self.panel.store(sums, block, step);
         }
     }

@@ -1,10 +1,9 @@
 //! The innermost loops: a few rows of `x` against blocks that are decoded on the way.
 
 use std::marker::PhantomData;
-use std::ops::Range;
 
 use super::super::floats::Float;
-use super::super::tile::{Job, Parts, Tile};
+use super::super::tile::{Parts, Tile};
 use super::super::{LANES, Product};
 use super::block::{Block, CODES, Escapes, GROUP, Kind, MANTISSAS};
 use super::decode::{Arithmetic, Decode};
@@ -104,106 +103,15 @@ impl<const WHOLE: bool> Stored<WHOLE> {
         WHOLE.then(|| unsafe { V::load_words(group.add(MANTISSAS + CODES + i * LANES * 4)) })
     }
 
-    /// Adds to each sum what some groups of its block, which are decoded on the way, and the words of
-    /// its row make, in the order of columns. The first row's words are at `x`, so many apart, those
-    /// of the first of the groups. Vectors of weights go to `keep` too, if `KEEP`, those of each block
-    /// `apart` bytes behind those of the one before.
-    ///
-    /// Blocks take turns, group by group: registers are scarce where they are decoded.
+    /// Adds to each sum what a group of its block, which is decoded on the way, and the words of its
+    /// row make; the first row's are at `x`, so many words apart. Vectors of weights go to `keep` too,
+    /// if `KEEP`.
     ///
     /// # Safety
     ///
     /// As above, and `keep` is valid for as many vectors.
     #[inline(always)]
-    pub unsafe fn multiply<
-        V: Decode,
-        A: Arithmetic<V>,
-        const R: usize,
-        const M: usize,
-        const KEEP: bool,
-    >(
-        &self,
-        blocks: [usize; R],
-        groups: Range<usize>,
-        x: Rows,
-        sums: &mut [[V; M]; R],
-        keep: *mut u8,
-        apart: usize,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let opened: [_; R] = std::array::from_fn(|r| self.open::<V>(blocks[r]));
-            let mut escapes = blocks.map(|block| self.block(block).escapes(self.columns));
-            let mut group = groups.start;
-            loop {
-                // As they lie up to the next group that lacks a weight.
-                let mut end = groups.end;
-                for escapes in &mut escapes {
-                    end = end.min(escapes.next_group(group));
-                }
-                while group < end {
-                    let vector = (group - groups.start) * PAIRS * A::WORDS;
-                    let x = Rows { at: x.at.add(vector), ..x };
-                    // A loop would be one at run time too, with the sums in memory.
-                    const { assert!(R <= 4) };
-                    unroll!(BLOCK, {
-                        if BLOCK < R {
-                            let (first, exponents) = opened[BLOCK];
-                            let at = first.add(group * Self::GROUP_BYTES);
-                            let keep = keep.wrapping_add(BLOCK * apart + vector * VECTOR);
-                            let sums = &mut sums[BLOCK];
-                            Self::group::<V, A, M, KEEP>(at, exponents, x, sums, keep);
-                        }
-                    }, 0 1 2 3);
-                    group += 1;
-                }
-                if group == groups.end {
-                    return;
-                }
-                let vector = (group - groups.start) * PAIRS * A::WORDS;
-                let x = Rows { at: x.at.add(vector), ..x };
-                let mut whole = Vectors([0; MOST_VECTORS * VECTOR]);
-                unroll!(BLOCK, {
-                    if BLOCK < R {
-                        let (first, exponents) = opened[BLOCK];
-                        let at = first.add(group * Self::GROUP_BYTES);
-                        let kept = keep.wrapping_add(BLOCK * apart + vector * VECTOR);
-                        let sums = &mut sums[BLOCK];
-                        if escapes[BLOCK].next_group(group) != group {
-                            Self::group::<V, A, M, KEEP>(at, exponents, x, sums, kept);
-                        } else {
-                        let to = if KEEP { kept } else { whole.0.as_mut_ptr() };
-                        V::enter(&Patched::<V, A, WHOLE> {
-                            at,
-                            exponents,
-                            group,
-                            escapes: escapes[BLOCK],
-                            to,
-                            arithmetic: PhantomData,
-                        });
-                        for i in 0..PAIRS * A::WORDS {
-                            let weights = A::load(to.add(i * VECTOR));
-                            for (m, sum) in sums.iter_mut().enumerate() {
-                                let x = x.row(m).add(i).read_unaligned();
-                                *sum = A::Float::add_products(*sum, weights, x);
-                            }
-                        }
-                        }
-                    }
-                }, 0 1 2 3);
-                group += 1;
-            }
-        }
-    }
-
-    /// Adds to each sum what a group of its block, which is decoded on the way, and the words of its
-    /// row make.
-    ///
-    /// # Safety
-    ///
-    /// As for [`multiply`](Self::multiply).
-    #[inline(always)]
-    unsafe fn group<V: Decode, A: Arithmetic<V>, const M: usize, const KEEP: bool>(
+    pub unsafe fn group<V: Decode, A: Arithmetic<V>, const M: usize, const KEEP: bool>(
         group: *const u8,
         exponents: V::Exponents,
         x: Rows,
@@ -238,42 +146,28 @@ impl<const WHOLE: bool> Stored<WHOLE> {
     }
 }
 
-/// Most vectors of a group.
-const MOST_VECTORS: usize = GROUP;
-
-/// Those of a group.
-#[repr(align(64))]
-struct Vectors([u8; MOST_VECTORS * VECTOR]);
-
-/// Decodes a group, with the weights among the escapes in their places: a row has the same bits
-/// whether these are found on the way or were put there for many rows.
-struct Patched<V: Decode, A, const WHOLE: bool> {
-    at: *const u8,
-    exponents: V::Exponents,
-    group: usize,
-    /// From those of the group on.
+/// Adds to each of `rows` sums, of sixteen lanes, what some escapes of a block make of a row of `x`.
+///
+/// The sums of escapes are by themselves, in the order of columns, and join the others at the end, of
+/// few rows and of many: so a row has the same bits among any others.
+///
+/// # Safety
+///
+/// There are as many rows of both, and `x` has the columns.
+#[inline(always)]
+pub(super) unsafe fn add_escapes<V: Decode, A: Arithmetic<V>>(
     escapes: Escapes,
-    to: *mut u8,
-    arithmetic: PhantomData<A>,
-}
-
-impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Job<V> for Patched<V, A, WHOLE> {
-    #[inline(always)]
-    unsafe fn run(&self) {
-        let Self { at, exponents, group, escapes, to, .. } = *self;
-        // SAFETY: the caller's promise.
-        unsafe {
-            let codes = Stored::<WHOLE>::codes::<V>(at);
-            unroll!(I, {
-                let pair = Stored::<WHOLE>::pair::<V>(at, codes, I, exponents);
-                let lows = Stored::<WHOLE>::lows::<V>(at, I);
-                for word in 0..A::WORDS {
-                    let weights = A::weights(pair, lows, word);
-                    A::store(weights, to.add((I * A::WORDS + word) * VECTOR));
-                }
-            }, 0 1 2 3);
-            for escape in escapes.take_while(|escape| escape.column() / GROUP == group) {
-                A::put(to, escape.column() % GROUP, escape.lane(), escape.bits());
+    rows: usize,
+    x: Rows,
+    sums: Rows,
+) {
+    for escape in escapes {
+        let weight = f32::from_bits(escape.bits());
+        for row in 0..rows {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let x = A::activation(x.row(row), escape.column());
+                *sums.row(row).cast::<f32>().add(escape.lane()) += x * weight;
             }
         }
     }
@@ -338,17 +232,35 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHO
         self.blocks
     }
 
+    /// Blocks take turns, group by group: registers are scarce where they are decoded.
     #[inline(always)]
     unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
-        let (none, groups) = (std::ptr::null_mut(), 0..self.groups);
         // SAFETY: the caller's promise.
         unsafe {
             let mut sums = [[V::splat(0.0); M]; R];
-            let blocks = std::array::from_fn(|r| block + r * step);
-            self.stored.multiply::<V, A, R, M, false>(blocks, groups, self.x, &mut sums, none, 0);
+            let blocks: [_; R] = std::array::from_fn(|r| self.stored.open::<V>(block + r * step));
+            for group in 0..self.groups {
+                let x = Rows { at: self.x.at.add(group * PAIRS * A::WORDS), ..self.x };
+                // A loop would be one at run time too, with the sums in memory.
+                const { assert!(R <= 4) };
+                unroll!(BLOCK, {
+                    if BLOCK < R {
+                        let (groups, exponents) = blocks[BLOCK];
+                        let at = groups.add(group * Stored::<WHOLE>::GROUP_BYTES);
+                        let (sums, keep) = (&mut sums[BLOCK], std::ptr::null_mut());
+                        Stored::<WHOLE>::group::<V, A, M, false>(at, exponents, x, sums, keep);
+                    }
+                }, 0 1 2 3);
+            }
             for (r, sums) in sums.into_iter().enumerate() {
+                let block = block + r * step;
+                let mut escaped = [[0_f32; LANES]; M];
+                let of_rows = Rows { at: escaped.as_mut_ptr().cast(), words: LANES };
+                let escapes = self.stored.block(block).escapes(self.stored.columns);
+                add_escapes::<V, A>(escapes, M, self.x, of_rows);
                 for (m, sum) in sums.into_iter().enumerate() {
-                    sum.store(self.y.row(m).add((block + r * step) * LANES).cast());
+                    let sum = sum.add(V::load(escaped[m].as_ptr()));
+                    sum.store(self.y.row(m).add(block * LANES).cast());
                 }
             }
         }

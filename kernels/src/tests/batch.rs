@@ -65,14 +65,13 @@ impl Stored {
     }
 
     /// Some of `most` rows together, from one and from another on: every bit is that of the row alone.
-    /// Returns these, of every instruction set.
-    fn check(&self, most: usize, counts: &[usize], rng: &mut ChaCha8Rng) -> Vec<Vec<u32>> {
+    fn check(&self, most: usize, counts: &[usize], rng: &mut ChaCha8Rng) {
         let Weights { format, columns, blocks, .. } = self.weights;
         let x: Vec<f32> = (0..most * columns).map(|_| random(rng)).collect();
         let bytes = self.weights.bytes_of(&x);
         let row_bytes = bytes.len() / most;
         let outputs = blocks * LANES;
-        let of_isa = |isa| {
+        for isa in Isa::all_here() {
             let alone = self.alone(isa, &bytes, most);
             for &rows in counts {
                 let first = rng.next_u32() as usize % (most - rows + 1);
@@ -93,9 +92,7 @@ impl Stored {
                     );
                 }
             }
-            alone
-        };
-        Isa::all_here().into_iter().map(of_isa).collect()
+        }
     }
 }
 
@@ -130,19 +127,12 @@ fn a_row_has_its_bits_among_any_others() {
                 (bytes, index)
             });
             let mut stored = Stored { weights, compressed };
-            let seed = rng.next_u32().into();
             loop {
-                // The same activations again.
-                let mut rng = ChaCha8Rng::seed_from_u64(seed);
-                let alone = stored.check(40, &few, &mut rng);
+                stored.check(40, &few, &mut rng);
                 stored.check(260, &[64, 256, 260], &mut rng);
                 if stored.compressed.take().is_none() {
                     break;
                 }
-                // Compressing changes no bit of a result either.
-                let mut rng = ChaCha8Rng::seed_from_u64(seed);
-                let plain = stored.check(40, &[], &mut rng);
-                assert!(alone == plain, "{format:?} [{blocks}, {columns}]");
             }
         }
     }
