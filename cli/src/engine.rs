@@ -80,7 +80,7 @@ pub struct PlaceArgs {
     no_compression: bool,
 
     /// Read the whole output projection for each greedy token, not only what finds the most likely
-    /// one: takes longer, and less memory (bf16, f32) or time where tokens are sampled (int8, int4)
+    /// one: takes longer, and less memory (bf16 and f32; of int8 and int4 all is read anyway)
     #[arg(long, env = "IREE_LLM_NO_SPLIT_OUTPUT", action = clap::ArgAction::SetTrue,
           value_parser = clap::builder::FalseyValueParser::new())]
     no_split_output: bool,

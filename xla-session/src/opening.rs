@@ -93,9 +93,8 @@ pub struct SessionOptions {
     /// Whether floats are [compressed](kernels::compress) without loss where kernels read
     /// them: bf16 takes 12 bits, f32 28, and single tokens as much less time. Packing takes longer.
     pub compress: bool,
-    /// Whether steps read only as much of an output projection as finds the most likely token, where
-    /// kernels read it: of most rows the high four bits, or six of a sketch beside floats, tell that
-    /// they are not the one. The token is that of all logits; who reads those says so
+    /// Whether steps read only as much of an output projection of floats as finds the most likely token,
+    /// where kernels read it: of most rows six bits of a sketch beside it tell that they are not the one. The token is that of all logits; who reads those says so
     /// ([`InferenceSession::want_logits`]). A sketch takes 6.5 bits a weight of memory. `None` is
     /// where the matrix is large enough to gain.
     pub split_output: Option<bool>,

@@ -6,10 +6,10 @@
 //! pieces. What is decoded next is prefetched while the other rows meet a piece, a little in every
 //! group of columns: memory would stand still.
 
+use super::super::vector::Tile;
 use std::marker::PhantomData;
 
 use super::super::floats::Float;
-use super::super::tile::Tile;
 use super::super::walk::tiles;
 use super::super::{LANES, Product};
 use super::block::{GROUP, HEADER};

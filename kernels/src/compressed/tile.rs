@@ -1,9 +1,10 @@
 //! The innermost loops: a few rows of `x` against blocks that are decoded on the way.
 
+use super::super::vector::Tile;
 use std::marker::PhantomData;
 
 use super::super::floats::Float;
-use super::super::tile::{Parts, Tile};
+use super::super::tile::Parts;
 use super::super::{LANES, Product};
 use super::block::{Block, CODES, Escapes, GROUP, Kind, MANTISSAS};
 use super::decode::{Arithmetic, Decode};

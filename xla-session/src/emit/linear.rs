@@ -15,8 +15,6 @@ pub(super) struct Matrix {
     pub scales: Option<Value>,
     /// As [`WeightSpec::blocks`] has them.
     pub offsets: Option<Value>,
-    /// As [`WeightSpec::fine`] has them.
-    pub fine: Option<[Value; 2]>,
     /// How it is stored, and what meets it.
     pub format: Format,
     pub rows: usize,
@@ -26,11 +24,7 @@ pub(super) struct Matrix {
 impl Matrix {
     /// The kernel that does `what` with it.
     pub fn symbol(&self, what: &str) -> String {
-        let suffix = match (&self.offsets, &self.fine) {
-            (Some(_), _) => "_compressed",
-            (_, Some(_)) => "_split",
-            (None, None) => "",
-        };
+        let suffix = if self.offsets.is_some() { "_compressed" } else { "" };
         format!("{what}_{}{suffix}", self.format.as_str())
     }
 }
@@ -203,7 +197,7 @@ impl Emitter<'_> {
         layout: Layout,
     ) -> Matrix {
         let format = self.formats.of(parts.iter().map(|(name, _)| name.as_str()));
-        let layout = self.layout(layout, format, parts, columns);
+        let layout = self.layout(layout, format, columns);
         let format = match (format, layout) {
             // Six bits lie in words of several lanes; row by row eight take their place.
             (Format::Int6, Layout::Rows) => Format::Int8,
@@ -217,29 +211,18 @@ impl Emitter<'_> {
             self.argument(Source::Beside(spec.clone(), number), &ty.dims, ty.element)
         };
         let scales = spec.scales().map(&mut beside);
-        let offsets = spec.blocks().map(&mut beside);
-        let fine = spec.fine().map(|types| types.map(beside));
+        let offsets = spec.blocks().map(beside);
         let rows = spec.rows();
-        Matrix { weights: self.weight(spec), scales, offsets, fine, format, rows, columns }
+        Matrix { weights: self.weight(spec), scales, offsets, format, rows, columns }
     }
 
-    /// What lies so in place of `layout`: where kernels read packed floats they are compressed, where
-    /// none read packed integers these are in rows, and integers of the output projection are split.
-    fn layout(
-        &self,
-        layout: Layout,
-        format: Format,
-        parts: &[(String, usize)],
-        columns: usize,
-    ) -> Layout {
+    /// What lies so in place of `layout`: where kernels read packed floats they are compressed, and
+    /// where none read packed integers these are in rows.
+    fn layout(&self, layout: Layout, format: Format, columns: usize) -> Layout {
         let (Layout::Packed { lanes }, Target::Cpu(tiles)) = (layout, self.target) else {
             return layout;
         };
-        let output = self.output_projection();
-        let is_output = *parts == [(output.weight(), output.rows)];
-        if is_output && tiles.splits(format, output.rows * columns) {
-            Layout::Split { lanes }
-        } else if tiles.compressed() && format.is_compressible(columns) {
+        if tiles.compressed() && format.is_compressible(columns) {
             Layout::Compressed { lanes }
         } else if format.is_quantised() && !tiles.kernels {
             Layout::Rows

@@ -20,7 +20,6 @@ mod norm;
 mod rope;
 mod rows;
 mod sketch;
-mod split;
 mod tiles;
 
 use std::collections::BTreeMap;
@@ -342,32 +341,6 @@ mod tests {
         assert_eq!(products(&exact, "\"product_f32"), 4 * layers + 1);
         let int8 = of(Format::Int8, KvFormat::F16);
         assert_eq!(products(&int8, "\"product_int8"), 6 * layers + 1);
-    }
-
-    #[test]
-    fn output_projections_of_integers_are_split() {
-        for (name, tied) in [("qwen3-gqa-tied-bf16", true), ("llama-mha-f32", false)] {
-            let config = fixture(name);
-            assert_eq!(config.tie_word_embeddings, tied);
-            let of = |format, from| {
-                let tiles = CpuTiles::new(Isa::detect(), 2).with_kernels(true);
-                let target = Target::Cpu(tiles.with_split_from(from));
-                let graph = emit(&config, &WeightFormats::all(format), &target, 8);
-                let told = graph.arguments.iter().any(|it| it.source == Source::AllLogits);
-                let count = |what| graph.text.matches(what).count();
-                let counts = ["\"coarse_", "\"refine_", "_split\"", "\"product_"].map(count);
-                (told, counts)
-            };
-            let products = 4 * config.num_hidden_layers;
-            let weights = config.vocab_size * config.hidden_size;
-            for format in [Format::Int8, Format::Int6] {
-                let tables = usize::from(tied);
-                assert_eq!(of(format, weights), (true, [1, 1, tables, products]), "{format:?}");
-                let whole = (false, [0, 0, 0, products + 1]);
-                assert_eq!(of(format, weights + 1), whole, "{format:?}");
-            }
-            assert_eq!(of(Format::Int4, 0), (false, [0, 0, 0, products + 1]));
-        }
     }
 
     #[test]

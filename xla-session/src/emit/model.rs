@@ -165,7 +165,6 @@ impl Emitter<'_> {
         if table.format.is_quantised() || table.offsets.is_some() {
             let mut inputs = vec![&table.weights];
             inputs.extend(&table.offsets);
-            inputs.extend(table.fine.iter().map(|[fine, _]| fine));
             inputs.push(indices);
             let kernel = Kernel {
                 symbol: &table.symbol("rows"),
@@ -213,10 +212,9 @@ impl Emitter<'_> {
                 let parts = [(output.weight(), output.rows)];
                 let layout = Layout::Packed { lanes: LANES };
                 let weight = self.matrix(&parts, config.hidden_size, layout);
-                match (&weight.fine, self.sketch_of(&parts, &weight)) {
-                    (Some(fine), _) => self.split_product(&row, &weight, fine),
-                    (None, Some(sketch)) => self.sketched_product(&row, &weight, &sketch),
-                    (None, None) => self.cpu_product(&row, &weight),
+                match self.sketch_of(&parts, &weight) {
+                    Some(sketch) => self.sketched_product(&row, &weight, &sketch),
+                    None => self.cpu_product(&row, &weight),
                 }
             }
         };

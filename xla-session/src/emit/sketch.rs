@@ -1,4 +1,5 @@
-//! A product with floats of which only the largest result is wanted, as in `split.rs` with integers.
+//! A product with floats of which only the largest result is wanted: the output projection of greedy
+//! decoding.
 //!
 //! All results are computed with a sketch of the weights first. What that can lack is known for each
 //! row, so that most cannot have the largest result: their weights are not read.
@@ -29,7 +30,6 @@ impl Emitter<'_> {
             weights: self.weight(spec.clone()),
             scales: None,
             offsets: None,
-            fine: None,
             format: SKETCH,
             ..*matrix
         };
@@ -73,5 +73,11 @@ impl Emitter<'_> {
             format: matrix.format.stored(),
             layout: Layout::Sketch { lanes: LANES },
         })
+    }
+
+    /// The index of the largest of the first `valid` of `products`, `[1, results]`.
+    fn largest(&mut self, products: &Value, valid: usize) -> Value {
+        let row = self.b.reshape(products, &products.dims()[1..]);
+        self.argmax(&row, valid)
     }
 }

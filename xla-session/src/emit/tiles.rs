@@ -19,7 +19,7 @@ pub struct CpuTiles {
     pub kernels: bool,
     /// Where kernels are called, floats are compressed.
     compress: bool,
-    /// Weights of an output projection from which on it is split or sketched, where kernels are
+    /// Weights of an output projection from which on it is sketched, where kernels are
     /// called.
     split_from: usize,
     /// How the KV cache stores keys and values.
@@ -77,7 +77,7 @@ impl CpuTiles {
         Self { compress, ..self }
     }
 
-    /// The same with an output projection that is [split](super::Layout::Split), or
+    /// The same with an output projection of floats that is
     /// [sketched](super::Layout::Sketch), if it can be, from so many weights on.
     pub fn with_split_from(self, weights: usize) -> Self {
         Self { split_from: weights, ..self }
@@ -96,11 +96,6 @@ impl CpuTiles {
     /// Whether floats are compressed.
     pub fn compressed(&self) -> bool {
         self.kernels && self.compress
-    }
-
-    /// Whether an output projection of `weights` weights of `format` is split.
-    pub fn splits(&self, format: Format, weights: usize) -> bool {
-        self.kernels && format.is_splittable() && weights >= self.split_from
     }
 
     /// Whether there is a sketch beside an output projection of `weights` weights of `format`.

@@ -2,7 +2,7 @@
 
 use iree_rt::{Kernel, KernelArguments, Kernels};
 use kernels::quantise;
-use kernels::{Candidates, KvFormat, Product, Refine, Rows};
+use kernels::{Candidates, KvFormat, Product, Rows};
 
 use super::attention;
 use crate::emit::Format;
@@ -20,12 +20,6 @@ pub(super) fn kernels() -> Kernels {
         } else {
             kernels = kernels.with(format!("candidates_{name}"), candidates(format, false));
         }
-        if format.is_splittable() {
-            kernels = kernels
-                .with(format!("coarse_{name}"), coarse_product(format))
-                .with(format!("refine_{name}"), refine(format))
-                .with(format!("rows_{name}_split"), split_rows(format));
-        }
         if format.is_compressible(8) {
             kernels = kernels
                 .with(format!("product_{name}_compressed"), product(format, true))
@@ -36,10 +30,6 @@ pub(super) fn kernels() -> Kernels {
     kernels
 }
 
-fn product(format: Format, compressed: bool) -> Kernel {
-    product_with(fastest(format, compressed), format, compressed)
-}
-
 fn fastest(format: Format, compressed: bool) -> kernels::Kernel {
     match compressed {
         true => kernels::compressed_product(format),
@@ -47,12 +37,8 @@ fn fastest(format: Format, compressed: bool) -> kernels::Kernel {
     }
 }
 
-/// The coarse part of a split matrix is in the blocks of another format.
-fn coarse_product(format: Format) -> Kernel {
-    product_with(kernels::coarse(format), Format::Int4, false)
-}
-
-fn product_with(product: kernels::Kernel, format: Format, compressed: bool) -> Kernel {
+fn product(format: Format, compressed: bool) -> Kernel {
+    let product = fastest(format, compressed);
     let run = move |arguments: &KernelArguments<'_>| {
         let product_of = operands(arguments, format, compressed);
         // SAFETY: the emitter passes a matrix of this format, where its blocks begin if it is
@@ -91,48 +77,6 @@ fn operands(arguments: &KernelArguments<'_>, format: Format, compressed: bool) -
         blocks: run.min(all - first),
         stride: all * kernels::LANES,
     }
-}
-
-/// Results that may be the largest, of a run of blocks: fine part, norms, coarse results, `x`, the
-/// row whose coarse result is the largest of all; result; then the item's number, the blocks of a
-/// run, all rows, columns, whether all are wanted.
-fn refine(format: Format) -> Kernel {
-    let refine = kernels::refine(format);
-    let run = move |arguments: &KernelArguments<'_>| {
-        let [item, run, all_rows, columns, all] = [0, 1, 2, 3, 4].map(|i| arguments.index(i));
-        let first = item * run * kernels::LANES;
-        let rows = (run * kernels::LANES).min(all_rows - first);
-        let row_bytes = format.fine_row_bytes(columns);
-        let (fine, norms) = (arguments.pointer::<u8>(0), arguments.pointer::<f32>(1));
-        let coarse = arguments.pointer::<f32>(2);
-        // SAFETY: the emitter passes one number there.
-        let best = unsafe { best_row(arguments, 4, all_rows) };
-        let refinement = Refine {
-            fine: fine.wrapping_add(first * row_bytes),
-            norms: norms.wrapping_add(first),
-            coarse: coarse.wrapping_add(first),
-            x: arguments.pointer(3),
-            best_fine: fine.wrapping_add(best.unwrap_or(0) * row_bytes),
-            // SAFETY: one of the rows.
-            best_coarse: unsafe { *coarse.add(best.unwrap_or(0)) },
-            all: all != 0 || best.is_none(),
-            y: arguments.pointer::<f32>(5).wrapping_add(first),
-            rows,
-            columns,
-        };
-        // Those behind the last row would have a product, 0, that is the largest of negative ones.
-        for behind in rows..rows.next_multiple_of(kernels::LANES) {
-            // SAFETY: the emitter passes a result for each row of whole blocks.
-            unsafe { refinement.y.add(behind).write(f32::NEG_INFINITY) };
-        }
-        // SAFETY: the emitter passes the fine part of a matrix of this format, the norms of its rows
-        // and a coarse result for each, `columns` activations and a result for each row, and no two
-        // work items the same rows; `refine` is for this CPU.
-        unsafe { refine(&refinement) };
-        Ok(())
-    };
-    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
-    unsafe { Kernel::new(6, 5, run) }
 }
 
 /// The row that argument `at` says, of `rows`. It says none where a result is not a number: then none
@@ -209,32 +153,6 @@ fn quantised_rows(format: Format) -> Kernel {
     };
     // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
     unsafe { Kernel::new(3, 3, run) }
-}
-
-/// As [`quantised_rows`], with the fine part behind the weights.
-fn split_rows(format: Format) -> Kernel {
-    let run = move |arguments: &KernelArguments<'_>| {
-        let (row, columns, to) = row_of_item(arguments, 2);
-        let block_bytes = Format::Int4.block_bytes(columns);
-        let row_bytes = format.fine_row_bytes(columns);
-        let block = row / kernels::LANES * block_bytes;
-        // SAFETY: the emitter passes a split matrix of this format that has the row.
-        let (coarse, fine) = unsafe {
-            (
-                std::slice::from_raw_parts(arguments.pointer::<u8>(0).add(block), block_bytes),
-                std::slice::from_raw_parts(
-                    arguments.pointer::<u8>(1).add(row * row_bytes),
-                    row_bytes,
-                ),
-            )
-        };
-        // SAFETY: the emitter passes a result for each item.
-        let to = unsafe { std::slice::from_raw_parts_mut(to, columns) };
-        quantise::unpack_split_row(format, coarse, fine, row % kernels::LANES, to);
-        Ok(())
-    };
-    // SAFETY: graphs of the emitter call it with these tensors and scalars; no others are loaded.
-    unsafe { Kernel::new(4, 3, run) }
 }
 
 /// As [`quantised_rows`], with where the blocks begin behind the weights.

@@ -222,8 +222,7 @@ mod tests {
         (config, Checkpoint::open(&folder, LoadMode::Mmap).unwrap())
     }
 
-    /// Whether kernels are called, and from how many weights on an output projection is split or
-    /// sketched.
+    /// Whether kernels are called, and from how many weights on an output projection is sketched.
     const LAYOUTS: [(bool, usize); 3] = [(false, 0), (true, usize::MAX), (true, 0)];
 
     /// As for a device whose memory is not the host's.
