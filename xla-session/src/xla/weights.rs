@@ -394,12 +394,12 @@ mod tests {
             (
                 4,
                 Precision::Int8,
-                "1967df3e4582f0877074f44a6d1e0bf556c4f0c4cd497adb01643b752109f751",
+                "91ed5b447b3e131cabdeb46f500ca3d2c45c55a813b6f44fcf1313af404b831a",
             ),
             (
                 4,
                 Precision::Int4,
-                "3544bb1fdc42acc9aabe1608c4f92050277276215e445e3a9a91bad033ff2130",
+                "99c1fd9329092eee1bec2921566a5bd2b9ede26453d53a37722c216c2fed9011",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
