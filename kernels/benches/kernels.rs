@@ -8,8 +8,7 @@
 //! too, as a model's weights are stored. With one row the bytes read are many times the caches. The
 //! machine's limits, multiply-adds with the vectors of the instruction set, are measured in turn with
 //! the kernels; every figure is the best of its rounds, which what else runs on the machine disturbs
-//! least. The last share is that of the limit that binds. `-- projection [ISA]` measures
-//! `kernels/projection.rs` instead.
+//! least. The last share is that of the limit that binds.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
@@ -23,9 +22,6 @@ use memmap2::MmapMut;
 #[cfg(target_arch = "x86_64")]
 use pulp::x86::V3;
 use pulp::{Arch, Simd, WithSimd};
-
-#[path = "kernels/projection.rs"]
-mod projection;
 
 const ROUNDS: usize = 40;
 const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 256];
@@ -50,12 +46,6 @@ fn main() {
     let wanted = |name: String| words.iter().any(|word| name.eq_ignore_ascii_case(word));
     let isa = Isa::all_here().into_iter().find(|isa| wanted(format!("{isa:?}")));
     let isa = isa.unwrap_or_else(Isa::detect);
-    if wanted("projection".into()) {
-        for format in Format::ALL.into_iter().filter(|format| format.is_splittable()) {
-            projection::measure(format, isa);
-        }
-        return;
-    }
     let mut formats = Format::ALL.to_vec();
     let mut contexts = CONTEXTS.to_vec();
     if wanted("attention".into()) || formats.iter().any(|format| wanted(format!("{format:?}"))) {

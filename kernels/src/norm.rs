@@ -1,8 +1,8 @@
 //! RMS norm (Zhang & Sennrich), and the rounding of what meets weights in bfloat16.
 
 use crate::dispatch::enter;
-use crate::tile::Job;
-use crate::vector::Vector;
+
+use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
 /// One row that is normed: `y[i] = x[i] / sqrt(mean(x²) + epsilon) * weight[i]`.
