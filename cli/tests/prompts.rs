@@ -70,7 +70,18 @@ fn every_prompt_gets_the_answer_that_it_gets_alone() {
         ),
         (
             json!("t"),
-            alone(&["-p", "Lily said", "-n", "24", "--temp", "1.1", "--top-p", "0.9", "--seed", "8"]),
+            alone(&[
+                "-p",
+                "Lily said",
+                "-n",
+                "24",
+                "--temp",
+                "1.1",
+                "--top-p",
+                "0.9",
+                "--seed",
+                "8",
+            ]),
         ),
     ];
     for (id, (text, reason, tokens)) in expected {
