@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use xla_session::cache::Cache;
 use xla_session::kernels::KV_BLOCK;
 use xla_session::{
-    Backend, Engine, EngineOptions, Error, KvFormat, LoadMode, Observer, Opened, Precision,
+    Backend, Engine, EngineOptions, KvFormat, LoadMode, Observer, Opened, Precision,
     SessionOptions, Tuning,
 };
 
@@ -204,36 +204,7 @@ impl PlaceArgs {
         profile: Option<PathBuf>,
         observer: Observer,
     ) -> xla_session::Result<Opened> {
-        let options = self.session_options(precision, profile, observer);
-        self.backend.open(&model.folder, &options)
-    }
-
-    /// Opens `model` with weights in `precision` for engines, which run many sequences at once.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Model::open`](xla_session::Model::open); candle has sessions only.
-    pub fn open_model(
-        &self,
-        model: &Model,
-        precision: Precision,
-        observer: Observer,
-    ) -> xla_session::Result<xla_session::Model> {
-        if self.backend != Backend::Iree {
-            let message = "many sequences at once: the engine iree runs them (--backend iree)";
-            return Err(Error::Unsupported(message.into()));
-        }
-        let options = self.session_options(precision, None, observer);
-        xla_session::Model::open(&model.folder, &options)
-    }
-
-    fn session_options(
-        &self,
-        precision: Precision,
-        profile: Option<PathBuf>,
-        observer: Observer,
-    ) -> SessionOptions {
-        SessionOptions {
+        let options = SessionOptions {
             device: self.device.clone(),
             threads: self.threads,
             precision,
@@ -246,6 +217,24 @@ impl PlaceArgs {
             profile,
             tuning: self.tuning.clone(),
             observer: Some(observer),
-        }
+        };
+        self.backend.open(&model.folder, &options)
+    }
+
+    /// Opens `model` with weights in `precision` for engines, which run many sequences at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open); or there are sessions only.
+    pub fn open_model(
+        &self,
+        model: &Model,
+        precision: Precision,
+        observer: Observer,
+    ) -> Result<xla_session::Model> {
+        let opened = self.open(model, precision, None, observer)?;
+        opened.model.context(
+            "many sequences at once run on CPUs so far: give `--backend iree --device local-task`",
+        )
     }
 }

@@ -56,6 +56,7 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
     };
     Ok(Opened {
         session: Box::new(session),
+        model: None,
         precision: Precision::F32,
         weights: weights_bytes,
         load: start.elapsed(),

@@ -117,6 +117,27 @@ pub trait InferenceSession: Send {
         self.read_logits(logits)
     }
 
+    /// Appends `tokens` to the context, and gives the logits after each of them, `[vocab_size]`, to
+    /// `see` in turn: a text's perplexity, or how likely each token of a prompt was.
+    ///
+    /// # Errors
+    ///
+    /// As [`logits`](Self::logits); `see` may have seen some by then.
+    fn all_logits(&mut self, tokens: &[u32], see: &mut dyn FnMut(&[f32])) -> Result<()> {
+        let held = self.position();
+        let mut logits = Vec::new();
+        for &token in tokens {
+            match self.logits(&[token], &mut logits) {
+                Ok(()) => see(&logits),
+                Err(error) => {
+                    self.truncate(held);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first).
     ///
     /// # Errors

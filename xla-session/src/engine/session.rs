@@ -12,6 +12,9 @@ pub struct EngineSession {
     last: Option<usize>,
 }
 
+/// Rows whose logits are in memory at a time: 33 MB of a vocabulary of 128k tokens.
+const LOGITS_PIECE: usize = 64;
+
 impl EngineSession {
     /// A session of at most `context` tokens; `None` is the model's `max_position_embeddings`.
     ///
@@ -84,6 +87,24 @@ impl InferenceSession for EngineSession {
         match self.append(tokens, Want::Logits)? {
             Output::Logits(made) => *logits = made,
             _ => unreachable!("logits were wanted"),
+        }
+        Ok(())
+    }
+
+    fn all_logits(&mut self, tokens: &[u32], see: &mut dyn FnMut(&[f32])) -> Result<()> {
+        let held = self.sequence.len();
+        let vocab_size = self.capabilities.vocab_size;
+        for piece in tokens.chunks(LOGITS_PIECE.min(self.engine.rows())) {
+            match self.append(piece, Want::AllLogits) {
+                Ok(Output::AllLogits(logits)) => {
+                    logits.chunks_exact(vocab_size).for_each(&mut *see)
+                }
+                Ok(_) => unreachable!("all logits were wanted"),
+                Err(error) => {
+                    self.truncate(held);
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
