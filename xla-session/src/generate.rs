@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::sample::Sampler;
-use crate::{Capabilities, Error, InferenceSession, Result};
+use crate::{Error, InferenceSession, Result};
 
 /// Tokens of a prompt that run before one can stop it.
 const PIECE: usize = 256;
@@ -103,14 +103,7 @@ pub fn generate(
     };
 
     // Refused as a whole, before its first piece changes the context.
-    let Capabilities { vocab_size, max_context: max, .. } = *session.capabilities();
-    let needed = session.position() + prompt.len();
-    if needed > context {
-        return Err(Error::ContextFull { needed, context, max });
-    }
-    if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab_size) {
-        return Err(Error::TokenOutOfRange { token, vocab_size });
-    }
+    session.capabilities().check(session.position(), prompt)?;
 
     let start = Instant::now();
     let mut rest = prompt;
@@ -210,8 +203,8 @@ pub fn generate_streaming_greedy(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Step;
     use crate::sample::SamplerOptions;
+    use crate::{Capabilities, Step};
 
     /// Counts: after token `n` comes `n + 1`.
     struct Counter {

@@ -48,6 +48,22 @@ impl Capabilities {
     ) -> Self {
         Self { engine, device: device.into(), vocab_size, context, max_context, logits: true }
     }
+
+    /// Whether `tokens` can follow `held` others.
+    pub(crate) fn check(&self, held: usize, tokens: &[u32]) -> Result<()> {
+        let Self { vocab_size, context, max_context: max, .. } = *self;
+        let needed = held + tokens.len();
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
+            return Err(Error::TokenOutOfRange { token, vocab_size });
+        }
+        if needed > context {
+            return Err(Error::ContextFull { needed, context, max });
+        }
+        Ok(())
+    }
 }
 
 /// One conversation with a model: it owns the KV cache, the caller owns the text.
@@ -125,6 +141,7 @@ pub trait InferenceSession: Send {
     /// As [`logits`](Self::logits); `see` may have seen some by then.
     fn all_logits(&mut self, tokens: &[u32], see: &mut dyn FnMut(&[f32])) -> Result<()> {
         let held = self.position();
+        self.capabilities().check(held, tokens)?;
         let mut logits = Vec::new();
         for &token in tokens {
             match self.logits(&[token], &mut logits) {

@@ -35,15 +35,8 @@ impl EngineSession {
     /// Appends `tokens`, in steps of as many rows as the engine takes.
     fn append(&mut self, tokens: &[u32], want: Want) -> Result<Output> {
         let held = self.sequence.len();
-        let Capabilities { vocab_size, context, max_context: max, .. } = self.capabilities;
         // Before the first piece is run.
-        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
-            return Err(Error::TokenOutOfRange { token, vocab_size });
-        }
-        let needed = held + tokens.len();
-        if needed > context {
-            return Err(Error::ContextFull { needed, context, max });
-        }
+        self.capabilities.check(held, tokens)?;
         let mut rest = tokens;
         loop {
             let (piece, later) = rest.split_at(rest.len().min(self.engine.rows()));
@@ -93,6 +86,7 @@ impl InferenceSession for EngineSession {
 
     fn all_logits(&mut self, tokens: &[u32], see: &mut dyn FnMut(&[f32])) -> Result<()> {
         let held = self.sequence.len();
+        self.capabilities.check(held, tokens)?;
         let vocab_size = self.capabilities.vocab_size;
         for piece in tokens.chunks(LOGITS_PIECE.min(self.engine.rows())) {
             match self.append(piece, Want::AllLogits) {
