@@ -103,6 +103,7 @@ pub mod tests {
         pub held: Vec<u32>,
         pub prefills: Vec<Vec<u32>>,
         pub resets: usize,
+        pub truncates: bool,
     }
 
     impl Parrot {
@@ -115,6 +116,7 @@ pub mod tests {
                 held: Vec::new(),
                 prefills: Vec::new(),
                 resets: 0,
+                truncates: true,
             }
         }
 
@@ -155,6 +157,17 @@ pub mod tests {
         }
 
         fn position(&self) -> usize {
+            self.held.len()
+        }
+
+        fn truncate(&mut self, tokens: usize) -> usize {
+            if tokens < self.held.len() {
+                if self.truncates {
+                    self.held.truncate(tokens);
+                } else {
+                    self.reset();
+                }
+            }
             self.held.len()
         }
 

@@ -12,7 +12,7 @@ use crate::answer::{self, Answer};
 ///
 /// A turn prefills only tokens that the session does not hold: what the template puts between the
 /// last answer and the new one. When the template writes the past otherwise than it was (some
-/// leave out thoughts), the session starts over.
+/// leave out thoughts), the session forgets what comes after the first difference.
 pub struct Conversation<'a> {
     session: &'a mut dyn InferenceSession,
     tokenizer: &'a Tokenizer,
@@ -37,7 +37,8 @@ impl<'a> Conversation<'a> {
 
     /// Forgets every turn but the system message.
     pub fn reset(&mut self) {
-        self.start_over();
+        self.session.reset();
+        self.past = Transcript::default();
         self.messages.retain(|message| message.role == "system");
     }
 
@@ -78,8 +79,10 @@ impl<'a> Conversation<'a> {
         let tokens = match self.past.continued(self.tokenizer, held, &rendered)? {
             Some(tokens) => tokens,
             None => {
-                self.start_over();
-                self.tokenizer.encode(&rendered, false)?
+                let tokens = self.tokenizer.encode(&rendered, false)?;
+                let held = common_prefix(&self.past.tokens[..held], &tokens);
+                self.session.truncate(held);
+                tokens
             }
         };
         let held = self.session.position();
@@ -97,18 +100,19 @@ impl<'a> Conversation<'a> {
                 self.past = Transcript { tokens, text: rendered };
                 self.past.tokens.extend(&answer.generation.tokens);
             }
-            // The prompt did not get in: what was known before still is.
-            Err(_) if self.session.position() == held => {}
-            // It broke off on the way: only a new start knows where.
-            Err(_) => self.start_over(),
+            // What was known before still is, whether the prompt got in or it broke off on the way.
+            Err(_) => {
+                self.session.truncate(held);
+            }
         }
         result
     }
+}
 
-    fn start_over(&mut self) {
-        self.session.reset();
-        self.past = Transcript::default();
-    }
+/// How many of `tokens` are those that are `held`; at least the last is left to be run.
+fn common_prefix(held: &[u32], tokens: &[u32]) -> usize {
+    let most = tokens.len().saturating_sub(1);
+    held.iter().zip(&tokens[..most]).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]
@@ -186,13 +190,42 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_rewrites_the_past_starts_over() {
+    fn a_template_that_rewrites_the_past_costs_only_what_it_changes() {
         let desk = desk(Some("{% for m in messages %}{{ m.content | upper }}|{% endfor %}"));
         let mut parrot = Parrot::new(&desk.tokenizer.encode("the fox", false).unwrap(), 512);
+        turns(&desk, &mut parrot, 100);
+        assert_eq!(parrot.resets, 1);
+        let encode = |text| desk.tokenizer.encode(text, false).unwrap();
+        let before = encode("BE KIND.|WHO?|").len();
+        let all = encode("BE KIND.|WHO?|THE FOX|AND WHY?|");
+        assert_eq!(parrot.prefills[1], all[before..]);
+        assert_eq!(parrot.held, [all, encode("the fox")].concat());
+    }
+
+    #[test]
+    fn a_session_that_cannot_forget_a_part_starts_over() {
+        let desk = desk(Some("{% for m in messages %}{{ m.content | upper }}|{% endfor %}"));
+        let mut parrot = Parrot::new(&desk.tokenizer.encode("the fox", false).unwrap(), 512);
+        parrot.truncates = false;
         turns(&desk, &mut parrot, 100);
         assert_eq!(parrot.resets, 2);
         let all = desk.tokenizer.encode("BE KIND.|WHO?|THE FOX|AND WHY?|", false).unwrap();
         assert_eq!(parrot.prefills[1], all);
+    }
+
+    #[test]
+    fn an_answer_that_breaks_off_leaves_what_was_known_before() {
+        let desk = desk(None);
+        let mut parrot = Parrot::new(&desk.tokenizer.encode("the fox", false).unwrap(), 512);
+        let mut talk = Conversation::new(&mut parrot, &desk.tokenizer, &desk.template, None);
+        talk.ask("Who?", &mut options(99), |_| Ok(())).unwrap();
+        let closed = |_: &str| Err(io::ErrorKind::BrokenPipe.into());
+        talk.ask("Why?", &mut options(99), closed).unwrap_err();
+        talk.ask("And why?", &mut options(99), |_| Ok(())).unwrap();
+        assert_eq!(parrot.resets, 1);
+        let all = "<s><|turn|>user\nWho?</s><|turn|>assistant\nthe fox\
+                   </s><|turn|>user\nAnd why?</s><|turn|>assistant\nthe fox";
+        assert_eq!(parrot.held, desk.tokenizer.encode(all, false).unwrap());
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) use answer::Answer;
 
 use crate::sample::Sampler;
 use crate::speculate::{DraftCounts, Speculation};
-use crate::{Capabilities, Error, InferenceSession, Result};
+use crate::{Error, InferenceSession, Result};
 
 /// Tokens of a prompt that run before one can stop it.
 const PIECE: usize = 256;
@@ -99,14 +99,7 @@ pub fn generate(
     mut on_token: impl FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Generation> {
     // Refused as a whole, before its first piece changes the context.
-    let Capabilities { vocab_size, context, max_context: max, .. } = *session.capabilities();
-    let needed = session.position() + prompt.len();
-    if needed > context {
-        return Err(Error::ContextFull { needed, context, max });
-    }
-    if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab_size) {
-        return Err(Error::TokenOutOfRange { token, vocab_size });
-    }
+    session.capabilities().check(session.position(), prompt)?;
 
     let GenerateOptions { max_tokens, eos, sampler, speculation, .. } = options;
     let verifies = session.capabilities().verifies_drafts;
@@ -141,7 +134,7 @@ pub fn generate(
 
     let mut drafts = DraftCounts::default();
     if answer.push(token).is_continue() {
-        let most = answer.room().min(context - session.position());
+        let most = answer.room().min(session.capabilities().context - session.position());
         if let Some(speculation) = speculation {
             let sampler = sampler.as_mut();
             drafts = speculation.decode(session, sampler, token, most, &mut answer)?;
@@ -195,8 +188,8 @@ pub fn generate_streaming_greedy(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Step;
     use crate::sample::SamplerOptions;
+    use crate::{Capabilities, Step};
 
     /// Counts: after token `n` comes `n + 1`.
     struct Counter {

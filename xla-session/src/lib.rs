@@ -4,8 +4,9 @@
 //! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]);
 //! how weights are kept ([`precision`]) and a session is opened ([`opening`]); graphs ([`emit`])
 //! and the cache of what is made of them ([`cache`]); whose pages of the KV cache are whose
-//! ([`pages`]), and which requests run in the next step ([`scheduler`]); and the engines behind the
-//! contract ([`backend`]).
+//! ([`pages`]), and which requests run in the next step ([`scheduler`]); many sequences on one model
+//! ([`engine`]), driven by the scheduler ([`batching`]); and the engines behind the contract
+//! ([`backend`]).
 //!
 //! What a model is, and its files, are the crate [`checkpoint`]; what the CPU computes with packed
 //! weights is the crate [`kernels`].

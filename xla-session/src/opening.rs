@@ -8,7 +8,7 @@ use std::time::Duration;
 use checkpoint::LoadMode;
 use kernels::{Isa, KvFormat};
 
-use crate::{Error, InferenceSession, Precision, Result};
+use crate::{Error, InferenceSession, Model, Precision, Result};
 
 /// Knobs of developers: no answer depends on them, but for the last bits of sums.
 #[doc(hidden)]
@@ -198,6 +198,9 @@ impl SessionOptions {
 pub struct Opened {
     /// The session.
     pub session: Box<dyn InferenceSession>,
+    /// The model that it shares with engines, which run many sequences at once; `None` where there
+    /// are sessions only: on GPUs, and with candle.
+    pub model: Option<Model>,
     /// How weights are kept, which an engine may decide for itself.
     pub precision: Precision,
     /// Bytes of weights in device memory; shared with other processes where they are mapped from

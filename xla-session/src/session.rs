@@ -55,11 +55,15 @@ impl Capabilities {
         Self { engine, device, vocab_size, context, max_context, logits, verifies_drafts }
     }
 
-    /// Refuses tokens that cannot be appended to `held` ones.
-    fn check_room(&self, held: usize, tokens: &[u32]) -> Result<()> {
-        let (context, max, needed) = (self.context, self.max_context, held + tokens.len());
+    /// Whether `tokens` can follow `held` others.
+    pub(crate) fn check(&self, held: usize, tokens: &[u32]) -> Result<()> {
+        let Self { vocab_size, context, max_context: max, .. } = *self;
+        let needed = held + tokens.len();
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
+        }
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
+            return Err(Error::TokenOutOfRange { token, vocab_size });
         }
         if needed > context {
             return Err(Error::ContextFull { needed, context, max });
@@ -142,23 +146,28 @@ pub trait InferenceSession: Send {
     /// As [`prefill`](Self::prefill). When a step of the loop fails, the context holds what belongs to the
     /// steps before it.
     fn tokens(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
-        self.capabilities().check_room(self.position(), tokens)?;
+        self.capabilities().check(self.position(), tokens)?;
         tokens.iter().map(|&token| Ok(self.prefill(&[token])?.token)).collect()
     }
 
-    /// Appends `tokens` to the context and copies the logits after each of them,
-    /// `[tokens, vocab_size]`, into `logits` (cleared first).
+    /// Appends `tokens` to the context, and gives the logits after each of them, `[vocab_size]`, to
+    /// `see` in turn: a text's perplexity, or how likely each token of a prompt was.
     ///
     /// # Errors
     ///
-    /// As [`tokens`](Self::tokens), and [`read_logits`](Self::read_logits).
-    fn all_logits(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
-        self.capabilities().check_room(self.position(), tokens)?;
-        logits.clear();
-        let mut row = Vec::new();
+    /// As [`logits`](Self::logits); `see` may have seen some by then.
+    fn all_logits(&mut self, tokens: &[u32], see: &mut dyn FnMut(&[f32])) -> Result<()> {
+        let held = self.position();
+        self.capabilities().check(held, tokens)?;
+        let mut logits = Vec::new();
         for &token in tokens {
-            self.logits(&[token], &mut row)?;
-            logits.append(&mut row);
+            match self.logits(&[token], &mut logits) {
+                Ok(()) => see(&logits),
+                Err(error) => {
+                    self.truncate(held);
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }

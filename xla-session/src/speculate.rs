@@ -140,7 +140,10 @@ impl Speculation {
         let mut kept = Kept { tokens: session.position(), session };
         match sampler {
             None => likely = kept.session.tokens(rows)?,
-            Some(_) => kept.session.all_logits(rows, logits)?,
+            Some(_) => {
+                logits.clear();
+                kept.session.all_logits(rows, &mut |row| logits.extend_from_slice(row))?;
+            }
         }
         let took = start.elapsed();
 

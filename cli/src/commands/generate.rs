@@ -56,7 +56,8 @@ pub struct Args {
     prompts: Option<PathBuf>,
 
     /// Where the answers to --prompts go; `-` is stdout
-    #[arg(long, value_name = "FILE", requires = "prompts", default_value = "-")]
+    #[arg(long, value_name = "FILE", requires = "prompts", default_value = "-",
+          conflicts_with_all = ["prompt", "prompt_file", "prompt_tokens"])]
     output: PathBuf,
 
     /// Memory for keys and values of the prompts that run at a time, in MiB

@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use text::Tokenizer;
 use xla_session::config::ModelConfig;
 use xla_session::sample::{Sampler, SamplerOptions};
-use xla_session::{Capabilities, GenerateOptions, InferenceSession, Precision};
+use xla_session::{Capabilities, GenerateOptions, InferenceSession, Opened, Precision};
 
 use crate::bench::pass;
 use crate::engine::PlaceArgs;
@@ -81,7 +81,7 @@ Examples:
   iree-llm quality -m ./Llama-3.2-1B --precision bf16,int8,int4 --prompts 32
   iree-llm quality -m ./Llama-3.2-1B --json | jq '.precisions[].kl.mean'
 
-The same tokens run through the model in f32 and then in each precision, one at a time. In the table:
+The same tokens run through the model in f32 and then in each precision. In the table:
   KL               Kullback-Leibler divergence of the distributions of the next token, in nats: mean,
                    what 99% of the positions do not exceed, and the largest
   same top token   positions at which both find the same token most likely
@@ -163,8 +163,8 @@ impl Args {
     ) -> Result<Reference> {
         // Exact, whatever is asked of the others.
         let place = self.place.with_default_kv_cache();
-        let (mut session, progress) = self.open(&place, model, Precision::F32)?;
-        let session = &mut *session;
+        let (mut opened, progress) = self.open(&place, model, Precision::F32)?;
+        let session = &mut *opened.session;
         let capabilities = session.capabilities().clone();
         let (source, contexts) = self.contexts(session, &progress, input, tokenizer, eos)?;
         let prompts = contexts::prompts(&contexts, self.prompts);
@@ -174,7 +174,8 @@ impl Args {
             logits.extend(position);
             surprise.add(&divergence::log_softmax(position), next);
         })?;
-        let answers = greedy::answers(session, &prompts, self.greedy_tokens as usize, eos, &bar)?;
+        let tokens = self.greedy_tokens as usize;
+        let answers = greedy::answers(&mut opened, &prompts, tokens, eos, &bar)?;
         bar.finish_and_clear();
         let perplexity = surprise.perplexity();
         Ok(Reference { source, contexts, prompts, logits, perplexity, answers, capabilities })
@@ -225,16 +226,16 @@ impl Args {
         eos: &[u32],
     ) -> Result<Comparison> {
         let Reference { contexts, prompts, .. } = reference;
-        let (mut session, progress) = self.open(&self.place, model, precision)?;
+        let (mut opened, progress) = self.open(&self.place, model, precision)?;
         let mut expected = reference.logits.chunks_exact(reference.capabilities.vocab_size);
         let mut tally = Tally::default();
         let bar = self.bar(&progress, precision, contexts, prompts);
-        divergence::force(&mut *session, contexts, &bar, |position, next| {
+        divergence::force(&mut *opened.session, contexts, &bar, |position, next| {
             let expected = expected.next().expect("the same contexts have as many positions");
             tally.add(expected, position, next);
         })?;
         let tokens = self.greedy_tokens as usize;
-        let answers = greedy::answers(&mut *session, prompts, tokens, eos, &bar)?;
+        let answers = greedy::answers(&mut opened, prompts, tokens, eos, &bar)?;
         bar.finish_and_clear();
         Ok(Comparison {
             precision: precision.as_str(),
@@ -248,11 +249,11 @@ impl Args {
         place: &PlaceArgs,
         model: &Model,
         precision: Precision,
-    ) -> Result<(Box<dyn InferenceSession>, std::sync::Arc<Progress>)> {
+    ) -> Result<(Opened, std::sync::Arc<Progress>)> {
         let progress = Progress::new(self.quiet);
         let opened = place.open(model, precision, None, progress.observer())?;
         progress.finish();
-        Ok((opened.session, progress))
+        Ok((opened, progress))
     }
 
     /// A bar for the tokens of all contexts and answers.

@@ -1,6 +1,6 @@
 //! Differences between the logits of two models after the same tokens.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use xla_session::InferenceSession;
@@ -90,7 +90,7 @@ impl Surprise {
     }
 }
 
-/// Runs `contexts` token by token, each from an empty session, and hands the logits after every
+/// Runs `contexts`, each from an empty session, and hands the logits after every
 /// token to `see`, `[vocab_size]`, with the token that follows there.
 ///
 /// # Errors
@@ -102,20 +102,23 @@ pub fn force(
     bar: &ProgressBar,
     mut see: impl FnMut(&[f32], Option<u32>),
 ) -> Result<()> {
-    let mut logits = Vec::new();
     for context in contexts {
         session.reset();
-        for (position, &token) in context.iter().enumerate() {
-            session.decode_step(token)?;
-            session.read_logits(&mut logits)?;
-            ensure!(
-                logits.iter().all(|logit| logit.is_finite()),
-                "a logit after {} tokens is no finite number: are weights of the model damaged, \
-                 or too large for the precision?",
-                position + 1
-            );
-            see(&logits, context.get(position + 1).copied());
+        let (mut position, mut wrong) = (0, None);
+        session.all_logits(context, &mut |logits| {
+            position += 1;
+            if logits.iter().all(|logit| logit.is_finite()) {
+                see(logits, context.get(position).copied());
+            } else {
+                wrong.get_or_insert(position);
+            }
             bar.inc(1);
+        })?;
+        if let Some(position) = wrong {
+            bail!(
+                "a logit after {position} tokens is no finite number: are weights of the model \
+                 damaged, or too large for the precision?"
+            );
         }
     }
     Ok(())

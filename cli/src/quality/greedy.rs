@@ -1,8 +1,14 @@
 //! Greedy answers, and how long those of two models stay the same.
 
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
 use indicatif::ProgressBar;
 use serde::Serialize;
-use xla_session::{InferenceSession, Result, generate_greedy};
+use xla_session::batching::Request;
+use xla_session::kernels::KV_BLOCK;
+use xla_session::scheduler::SchedulerOptions;
+use xla_session::{Batcher, Engine, EngineOptions, Model, Opened, Result, generate_greedy};
 
 /// How well the answers of a precision agree with float32's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,18 +34,23 @@ impl Agreement {
     }
 }
 
-/// The most likely `tokens` after each of `prompts`, less where one of `eos` ends them.
+/// The most likely `tokens` after each of `prompts`, less where one of `eos` ends them: all at once
+/// where there are engines, which give the same.
 ///
 /// # Errors
 ///
-/// The session's.
+/// The engine's.
 pub fn answers(
-    session: &mut dyn InferenceSession,
+    opened: &mut Opened,
     prompts: &[Vec<u32>],
     tokens: usize,
     eos: &[u32],
     bar: &ProgressBar,
 ) -> Result<Vec<Vec<u32>>> {
+    if let Some(model) = &opened.model {
+        return together(model, prompts, tokens, eos, bar);
+    }
+    let session = &mut *opened.session;
     let answer = |prompt: &Vec<u32>| {
         session.reset();
         let generation = generate_greedy(session, prompt, tokens, eos)?;
@@ -47,6 +58,36 @@ pub fn answers(
         Ok(generation.tokens)
     };
     prompts.iter().map(answer).collect()
+}
+
+fn together(
+    model: &Model,
+    prompts: &[Vec<u32>],
+    tokens: usize,
+    eos: &[u32],
+    bar: &ProgressBar,
+) -> Result<Vec<Vec<u32>>> {
+    let pages: usize = prompts.iter().map(|it| (it.len() + tokens).div_ceil(KV_BLOCK)).sum();
+    let mut options = EngineOptions::default();
+    options.kv_bytes = Some((pages.max(1) * model.page_bytes()) as u64);
+    let mut batcher = Batcher::new(Engine::new(model, &options)?, &SchedulerOptions::default())?;
+    let mut answers = HashMap::new();
+    let mut order = Vec::new();
+    for prompt in prompts {
+        let (prompt, eos) = (prompt.clone(), eos.to_vec());
+        let request = Request { prompt, max_tokens: tokens, eos, ..Request::default() };
+        let id = batcher.submit(request)?;
+        answers.insert(id, Vec::new());
+        order.push(id);
+    }
+    while !batcher.is_idle() {
+        let ended = batcher.advance(&mut |id, token| {
+            answers.entry(id).or_default().push(token);
+            ControlFlow::Continue(())
+        })?;
+        bar.inc((ended.len() * tokens) as u64);
+    }
+    Ok(order.iter().filter_map(|id| answers.remove(id)).collect())
 }
 
 fn common_prefix(a: &[u32], b: &[u32]) -> usize {

@@ -13,6 +13,9 @@ pub struct EngineSession {
     last: Option<usize>,
 }
 
+/// Rows whose logits are in memory at a time: 33 MB of a vocabulary of 128k tokens.
+const LOGITS_PIECE: usize = 64;
+
 impl EngineSession {
     /// A session of at most `context` tokens; `None` is the model's `max_position_embeddings`.
     ///
@@ -41,18 +44,8 @@ impl EngineSession {
         mut on_output: impl FnMut(Output),
     ) -> Result<()> {
         let held = self.sequence.len();
-        let Capabilities { vocab_size, context, max_context: max, .. } = self.capabilities;
         // Before the first piece is run.
-        if tokens.is_empty() {
-            return Err(Error::EmptyPrompt);
-        }
-        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
-            return Err(Error::TokenOutOfRange { token, vocab_size });
-        }
-        let needed = held + tokens.len();
-        if needed > context {
-            return Err(Error::ContextFull { needed, context, max });
-        }
+        self.capabilities.check(held, tokens)?;
         let of_each_row = matches!(want, Want::Tokens | Want::AllLogits);
         let mut pieces = tokens.chunks(self.engine.rows()).peekable();
         while let Some(piece) = pieces.next() {
@@ -111,16 +104,22 @@ impl InferenceSession for EngineSession {
         Ok(following)
     }
 
-    fn all_logits(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
-        logits.clear();
-        self.append(tokens, Want::AllLogits, |output| {
-            if let Output::AllLogits(made) = output {
-                match logits.is_empty() {
-                    true => *logits = made,
-                    false => logits.extend(made),
+    fn all_logits(&mut self, tokens: &[u32], see: &mut dyn FnMut(&[f32])) -> Result<()> {
+        let held = self.sequence.len();
+        self.capabilities.check(held, tokens)?;
+        let vocab_size = self.capabilities.vocab_size;
+        for piece in tokens.chunks(LOGITS_PIECE.min(self.engine.rows())) {
+            let appended = self.append(piece, Want::AllLogits, |output| {
+                if let Output::AllLogits(logits) = output {
+                    logits.chunks_exact(vocab_size).for_each(&mut *see);
                 }
+            });
+            if let Err(error) = appended {
+                self.truncate(held);
+                return Err(error);
             }
-        })
+        }
+        Ok(())
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {

@@ -41,11 +41,12 @@ pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
         let (weights, precision) = (model.weights(), options.precision);
         let (load, compile) = (model.load_time(), model.compile_time());
         let session = Box::new(EngineSession::new(&model, options.context)?);
-        return Ok(Opened { session, precision, weights, load, compile });
+        let model = Some(model);
+        return Ok(Opened { session, model, precision, weights, load, compile });
     }
     let Loaded { session, weights, load, compile } = Loaded::new(found, options)?;
     let (session, precision) = (Box::new(session), options.precision);
-    Ok(Opened { session, precision, weights, load, compile })
+    Ok(Opened { session, model: None, precision, weights, load, compile })
 }
 
 /// Opens the model in `folder` for engines; see [`Model::open`].
