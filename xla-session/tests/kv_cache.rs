@@ -7,9 +7,7 @@ use std::path::Path;
 
 use fixtures::Fixture;
 use xla_session::kernels::Isa;
-use xla_session::{
-    Backend, InferenceSession, KvFormat, Precision, Result, SessionOptions, Tuning,
-};
+use xla_session::{Backend, InferenceSession, KvFormat, Precision, Result, SessionOptions, Tuning};
 
 fn options(precision: Precision, kv_cache: Option<KvFormat>) -> SessionOptions {
     SessionOptions {

@@ -107,11 +107,8 @@ mod long {
     fn a_trained_model_gives_the_tokens_of_transformers_in_f32_and_uncompressed() {
         let f32 = |device| SessionOptions { precision: Precision::F32, ..on(device) };
         let tuning = Tuning { compress: false, ..Tuning::default() };
-        let plain = |device| SessionOptions {
-            tuning: tuning.clone(),
-            weights_cache: false,
-            ..on(device)
-        };
+        let plain =
+            |device| SessionOptions { tuning: tuning.clone(), weights_cache: false, ..on(device) };
         compare(&["local-task", "local-sync"].map(f32));
         compare(&["local-task", "local-sync"].map(plain));
     }

@@ -7,9 +7,7 @@ mod fixtures;
 use std::path::{Path, PathBuf};
 
 use fixtures::{Fixture, SOME, assert_close, assert_contract, assert_same_tokens};
-use xla_session::{
-    Backend, InferenceSession, Precision, SessionOptions, Tuning, generate_greedy,
-};
+use xla_session::{Backend, InferenceSession, Precision, SessionOptions, Tuning, generate_greedy};
 
 /// Compiled graphs are shared by the tests of one build.
 fn options() -> SessionOptions {
@@ -31,12 +29,7 @@ fn tuning(sketch: Option<bool>) -> Tuning {
 }
 
 /// Output projections as small as here are sketched only where that is asked for.
-fn every_token(
-    fixtures: &[Fixture],
-    device: &str,
-    precision: Precision,
-    sketch: Option<bool>,
-) {
+fn every_token(fixtures: &[Fixture], device: &str, precision: Precision, sketch: Option<bool>) {
     let device = Some(device.into());
     let options = SessionOptions { device, precision, tuning: tuning(sketch), ..options() };
     for fixture in fixtures {

@@ -228,7 +228,10 @@ mod tests {
     enum Of {
         Gpus,
         /// Whether floats are compressed, and whether an output projection of them has a sketch.
-        Cpus { compress: bool, sketch: bool },
+        Cpus {
+            compress: bool,
+            sketch: bool,
+        },
     }
 
     /// Every layout but compressed ones, whose size only packing knows.
@@ -297,9 +300,8 @@ mod tests {
         let options = SessionOptions::default();
         for precision in [Precision::Stored, Precision::F32] {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
-            let [compressed, plain] = [true, false].map(|compress| {
-                specs(&config, &formats, Of::Cpus { compress, sketch: false })
-            });
+            let [compressed, plain] = [true, false]
+                .map(|compress| specs(&config, &formats, Of::Cpus { compress, sketch: false }));
             let images = [&compressed, &plain].map(|specs| {
                 let image = Image::new(specs);
                 let mut bytes = (Vec::new(), 0);
@@ -352,8 +354,7 @@ mod tests {
             let (config, checkpoint) = fixture(name);
             for precision in [Precision::Stored, Precision::F32, Precision::Bf16] {
                 let formats = WeightFormats::new(precision, &config, &checkpoint);
-                let specs =
-                    specs(&config, &formats, Of::Cpus { compress: false, sketch: true });
+                let specs = specs(&config, &formats, Of::Cpus { compress: false, sketch: true });
                 let image = Image::new(&specs);
                 let mut bytes = (Vec::new(), 0);
                 let planes =
