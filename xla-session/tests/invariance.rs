@@ -24,8 +24,14 @@ const SOME: [&str; 2] = ["llama-gqa-long-bf16", "qwen3-layer-types-bf16"];
 type Place = (&'static str, Option<usize>);
 
 const ALONE: Place = ("local-sync", None);
-const PLACES: [Place; 4] =
-    [ALONE, ("local-task", Some(1)), ("local-task", Some(2)), ("local-task", Some(3))];
+
+/// And how many sequences there are at once.
+const PLACES: [(Place, usize); 4] = [
+    (ALONE, 7),
+    (("local-task", Some(1)), 16),
+    (("local-task", Some(2)), 64),
+    (("local-task", Some(3)), 2),
+];
 
 /// Compiled graphs are shared by the tests of one build. A sketch, which matrices as small as here do not
 /// have by themselves, picks single tokens.
@@ -135,14 +141,13 @@ fn every_isa(names: &[&str], precision: Precision) {
                 let tuning = Tuning { isa: Some(isa), compress, ..Tuning::default() };
                 let options = options(precision, tuning);
                 let alone = open(&fixture.folder, &options, ALONE);
-                let texts = texts(&alone, 5, 150, &mut random);
-                let mut places = PLACES.to_vec();
-                if isa != Isa::detect() {
-                    places = vec![PLACES[turn % PLACES.len()]];
-                }
-                for place in places {
+                let texts = texts(&alone, 4, 140, &mut random);
+                let places = match isa == Isa::detect() {
+                    true => &PLACES[..],
+                    false => &PLACES[turn % PLACES.len()..][..1],
+                };
+                for &(place, sequences) in places {
                     let model = open(&fixture.folder, &options, place);
-                    let sequences = 2 + random.below(63);
                     let what = format!(
                         "{name} {}, {}, compressed {compress}, {place:?}",
                         precision.as_str(),

@@ -158,3 +158,77 @@ fn function(name: &str, steps: &Steps<'_>) -> String {
         steps.b.text(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use kernels::{Format, Isa, KvFormat};
+
+    use super::*;
+
+    fn fixture(name: &str) -> ModelConfig {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        ModelConfig::from_dir(&folder).expect(name)
+    }
+
+    fn of(config: &ModelConfig, format: Format, target: &CpuTarget) -> Program {
+        program(config, &WeightFormats::all(format), target, 256, 64)
+    }
+
+    fn target() -> CpuTarget {
+        CpuTarget::new(Isa::detect(), 2)
+    }
+
+    #[test]
+    fn exact_graphs_have_nothing_of_f16() {
+        let config = fixture("llama-mha-f32");
+        let exact = of(&config, Format::F32, &target());
+        assert!(!exact.text.contains("f16"));
+        let rounded = of(&config, Format::F32, &target().with_kv_cache(KvFormat::F16));
+        for (graph, has, lacks) in [(&exact, "f32", "f16"), (&rounded, "f16", "f32")] {
+            let count =
+                |what: &str, of: &str| graph.text.matches(&format!("\"{what}_{of}\"")).count();
+            for what in ["append", "attend"] {
+                assert_eq!(count(what, has), config.num_hidden_layers, "{what}");
+                assert_eq!(count(what, lacks), 0, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_matrix_is_multiplied_with_once() {
+        let config = fixture("qwen3-gqa-tied-bf16");
+        for format in [Format::Int8, Format::F32, Format::Bf16Rounded] {
+            let program = of(&config, format, &target().with_compression(false));
+            let product = format!("\"product_{}\"", format.as_str());
+            // q/k/v, output, gate and up, down; and the logits, of all wanted rows and of one.
+            let layers = config.num_hidden_layers;
+            assert_eq!(program.text.matches(&product).count(), 4 * layers + 2, "{format:?}");
+            // These, two norms, and the norms of queries and keys; the tied matrix and the last norm.
+            assert_eq!(program.weights().len(), 8 * layers + 2, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn only_output_projections_of_floats_are_sketched() {
+        for name in ["qwen3-gqa-tied-bf16", "llama-mha-f32"] {
+            let config = fixture(name);
+            let sketched = |format, from| {
+                let target = target().with_compression(false).with_sketch_from(from);
+                let program = of(&config, format, &target);
+                let sketches = program.weights().into_iter().filter(|it| it.errors().is_some());
+                let count = |what| program.text.matches(what).count();
+                (sketches.count(), ["\"candidates_", "\"product_int6\""].map(count))
+            };
+            let weights = config.vocab_size * config.hidden_size;
+            for format in [Format::F32, Format::Bf16, Format::Bf16Rounded, Format::F16] {
+                assert_eq!(sketched(format, weights), (1, [1, 1]), "{name} {format:?}");
+                assert_eq!(sketched(format, weights + 1), (0, [0, 0]), "{name} {format:?}");
+            }
+            for format in [Format::Int8, Format::Int4] {
+                assert_eq!(sketched(format, 0), (0, [0, 0]), "{name} {format:?}");
+            }
+        }
+    }
+}
