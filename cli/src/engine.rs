@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use xla_session::cache::Cache;
 use xla_session::kernels::KV_BLOCK;
@@ -251,24 +251,6 @@ impl PlaceArgs {
             profile,
             tuning: self.tuning.clone(),
             observer: Some(observer),
-        };
-        self.backend.open(&model.folder, &options)
-    }
-
-    /// Opens `model` with weights in `precision` for engines, which run many sequences at once.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`open`](Self::open); or there are sessions only.
-    pub fn open_model(
-        &self,
-        model: &Model,
-        precision: Precision,
-        observer: Observer,
-    ) -> Result<xla_session::Model> {
-        let opened = self.open(model, precision, None, observer)?;
-        opened.model.context(
-            "many sequences at once run on CPUs so far: give `--backend iree --device local-task`",
-        )
+        }
     }
 }

@@ -193,7 +193,7 @@ fn rows_of_a_session_are_those_one_by_one() {
     let tokens = session.tokens(&prompt).unwrap();
     session.reset();
     let mut logits = Vec::new();
-    session.all_logits(&prompt, &mut logits).unwrap();
+    session.all_logits(&prompt, &mut |row| logits.extend_from_slice(row)).unwrap();
     assert_eq!((tokens.len(), logits.len()), (prompt.len(), prompt.len() * vocab_size));
     session.reset();
     let mut one = Vec::new();
