@@ -53,7 +53,7 @@ pub fn generate(
 
     let generating = interrupt::generating();
     options.interrupted = Some(interrupt::stopped);
-    options.preceding = before.to_vec();
+    options.preceding = before[..before.len().saturating_sub(new.len())].to_vec();
     let start = Instant::now();
     let mut first_token = None;
     let mut stopped = false;

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use xla_session::cache::Cache;
+use xla_session::kernels::KV_BLOCK;
 use xla_session::{
-    Backend, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions, Tuning,
+    Backend, Engine, EngineOptions, KvFormat, LoadMode, Observer, Opened, Precision,
+    SessionOptions, Tuning,
 };
 
 use crate::model_source::Model;
@@ -144,7 +146,48 @@ impl EngineArgs {
         progress.finish();
         Ok(opened)
     }
+
+    /// Opens `model` to draft for another one, with its own context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Backend::open`].
+    pub fn open_draft(
+        &self,
+        model: &Model,
+        precision: Precision,
+        progress: &Arc<Progress>,
+    ) -> Result<Opened> {
+        let place = PlaceArgs { context: None, kv_cache: None, ..self.place.clone() };
+        let opened = place.open(model, precision, None, progress.observer())?;
+        progress.finish();
+        Ok(opened)
+    }
+
+    /// Opens `model` for many sequences at once, whose keys and values take `kv_bytes` at most.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PlaceArgs::open_model`] and of [`Engine::new`].
+    pub fn open_engine(
+        &self,
+        model: &Model,
+        kv_bytes: Option<u64>,
+        progress: &Arc<Progress>,
+    ) -> Result<Engine> {
+        let model = self.place.open_model(model, self.precision, progress.observer())?;
+        progress.finish();
+        let mut options = EngineOptions::default();
+        options.context = self.place.context;
+        let context = options.context.unwrap_or(model.config().max_position_embeddings);
+        let sequence = (context.div_ceil(KV_BLOCK) * model.page_bytes()) as u64;
+        options.kv_bytes = Some(kv_bytes.unwrap_or((16 * sequence).min(DEFAULT_KV_BYTES)));
+        Ok(Engine::new(&model, &options)?)
+    }
 }
+
+/// Most that many sequences take for their keys and values, unless another size is asked for.
+const DEFAULT_KV_BYTES: u64 = 2 << 30;
 
 impl PlaceArgs {
     /// The same with the KV cache that goes with each precision.
@@ -170,7 +213,32 @@ impl PlaceArgs {
         profile: Option<PathBuf>,
         observer: Observer,
     ) -> xla_session::Result<Opened> {
-        let options = SessionOptions {
+        let options = self.session_options(precision, profile, observer);
+        Backend::Iree.open(&model.folder, &options)
+    }
+
+    /// Opens `model` with weights in `precision` for engines, which run many sequences at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Model::open`](xla_session::Model::open).
+    pub fn open_model(
+        &self,
+        model: &Model,
+        precision: Precision,
+        observer: Observer,
+    ) -> xla_session::Result<xla_session::Model> {
+        let options = self.session_options(precision, None, observer);
+        xla_session::Model::open(&model.folder, &options)
+    }
+
+    fn session_options(
+        &self,
+        precision: Precision,
+        profile: Option<PathBuf>,
+        observer: Observer,
+    ) -> SessionOptions {
+        SessionOptions {
             device: self.device.clone(),
             threads: self.threads,
             precision,
@@ -183,7 +251,6 @@ impl PlaceArgs {
             profile,
             tuning: self.tuning.clone(),
             observer: Some(observer),
-        };
-        Backend::Iree.open(&model.folder, &options)
+        }
     }
 }

@@ -16,6 +16,7 @@ mod hub;
 mod interrupt;
 mod model_source;
 mod progress;
+mod prompts;
 mod quality;
 mod report;
 #[cfg(feature = "iree")]
@@ -23,6 +24,7 @@ mod run;
 mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
+mod speculation;
 
 #[cfg(test)]
 #[path = "../tests/fixture/mod.rs"]

@@ -69,6 +69,22 @@ impl Progress {
         bar
     }
 
+    /// A bar for prompts of a file of `bytes` bytes; of a pipe nobody knows how many come.
+    pub fn prompts(&self, bytes: Option<u64>) -> ProgressBar {
+        let (bar, template) = match bytes {
+            Some(bytes) => (ProgressBar::new(bytes), "{wide_bar} {msg} {eta}"),
+            None => (ProgressBar::new_spinner(), "{spinner} {msg} {elapsed}"),
+        };
+        let bar = self.bars.add(bar);
+        bar.set_style(style(template));
+        bar
+    }
+
+    /// A line on stderr, also when quiet: an error.
+    pub fn report(&self, line: &str) {
+        self.bars.suspend(|| eprintln!("{line}"));
+    }
+
     /// A line on stderr, unless quiet.
     pub fn say(&self, line: &str) {
         if !self.quiet {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use xla_session::Timings;
+use xla_session::{DraftCounts, Timings};
 
 use crate::answer::Answer;
 
@@ -18,6 +18,8 @@ pub struct Report<'a> {
     pub text: Option<&'a str>,
     /// "eos", "stop", "length" or "context".
     pub finish_reason: &'static str,
+    /// What became of drafts.
+    pub drafts: Drafts,
     /// Seconds and tokens.
     pub timings: Seconds,
     /// The most bytes of the host's memory that the process held, mapped files included; null
@@ -29,6 +31,29 @@ pub struct Report<'a> {
     pub device: &'a str,
     /// How weights were kept.
     pub precision: &'static str,
+}
+
+/// Tokens that were drafted and verified, and those of them that were right.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Drafts {
+    drafted: usize,
+    accepted: usize,
+}
+
+impl Drafts {
+    /// Of an answer.
+    pub fn new(DraftCounts { drafted, accepted }: DraftCounts) -> Self {
+        Self { drafted, accepted }
+    }
+
+    /// ", 30 of 41 drafts right", where there were some.
+    pub fn line(&self) -> String {
+        let Self { drafted, accepted } = self;
+        if *drafted == 0 {
+            return String::new();
+        }
+        format!(", {accepted} of {drafted} drafts right")
+    }
 }
 
 /// Times in seconds and the numbers of tokens they belong to.
@@ -97,6 +122,13 @@ fn rate(tokens: usize, seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drafts_are_named_where_there_were_some() {
+        let line = |drafted, accepted| Drafts { drafted, accepted }.line();
+        assert_eq!(line(41, 30), ", 30 of 41 drafts right");
+        assert_eq!(line(0, 0), "");
+    }
 
     #[test]
     fn memory_that_is_not_known_is_not_named() {

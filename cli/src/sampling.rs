@@ -7,7 +7,7 @@ use xla_session::Result;
 use xla_session::sample::{Sampler, SamplerOptions};
 
 /// Greedy, unless one of these asks for chance.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Temperature; 0 always takes the most likely token
@@ -37,6 +37,23 @@ pub struct SamplingArgs {
 }
 
 impl SamplingArgs {
+    /// These flags, but for what a request says itself.
+    pub fn with(
+        &self,
+        temp: Option<f32>,
+        top_p: Option<f32>,
+        top_k: Option<usize>,
+        seed: Option<u64>,
+    ) -> Self {
+        Self {
+            temp: temp.or(self.temp),
+            top_p: top_p.or(self.top_p),
+            top_k: top_k.or(self.top_k),
+            seed: seed.or(self.seed),
+            ..self.clone()
+        }
+    }
+
     /// The sampler that the flags describe; `None` is greedy.
     ///
     /// # Errors

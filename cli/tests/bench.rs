@@ -123,3 +123,67 @@ fn what_cannot_be_measured_is_said_before_anything_is() {
     let message = fails(2, &["bench", "-m", folder, "--pg", "5"]);
     assert!(message.contains("2048,32"), "{message}");
 }
+
+#[cfg(feature = "iree")]
+fn spread(value: &Value) {
+    let [median, min, max] = ["median", "min", "max"].map(|key| value[key].as_f64().unwrap());
+    assert!(0.0 < min && min <= median && median <= max, "{value}");
+}
+
+#[cfg(feature = "iree")]
+#[test]
+fn sequences_together_are_measured_for_every_number_of_them() {
+    let (model, cache) = (model(), tempfile::tempdir().unwrap());
+    let (folder, cache) = (model.path().to_str().unwrap(), cache.path().to_str().unwrap());
+    let more = ["--parallel", "1,3", "-p", "70", "-n", "4", "-r", "2"];
+    let runs = json(&line(folder, cache, &[&more[..], &["--json"]].concat()));
+    let [run] = &runs.as_array().unwrap()[..] else { panic!("{runs}") };
+    assert_eq!((&run["precision"], &run["threads"]), (&"stored".into(), &2.into()));
+    let together = run["parallel"].as_array().unwrap();
+    for (it, sequences) in together.iter().zip([1, 3]) {
+        assert_eq!(it["sequences"], sequences);
+        assert_eq!((&it["prompt"], &it["generate"]), (&70.into(), &4.into()));
+        spread(&it["tokens_per_second_prompt"]);
+        spread(&it["tokens_per_second_decode"]);
+    }
+    assert_eq!(together.len(), 2);
+
+    let precisions = ["--precision", "stored,f32"];
+    let text = succeeds(&line(folder, cache, &[&more[..], &precisions].concat()));
+    for row in ["| stored ", "| f32 "] {
+        assert_eq!(text.lines().filter(|line| line.starts_with(row)).count(), 2, "{text}");
+    }
+    // 128 tokens each unless -p says otherwise; the model takes 256.
+    let defaults = json(&line(folder, cache, &["--parallel", "2", "-r", "1", "--json"]));
+    assert_eq!(defaults[0]["parallel"][0]["prompt"], 128, "{defaults}");
+    assert_eq!(defaults[0]["parallel"][0]["generate"], 128, "{defaults}");
+
+    let message = fails(1, &line(folder, cache, &["--parallel", "2", "-p", "250", "-n", "7"]));
+    assert!(message.contains("257 tokens") && message.contains("256"), "{message}");
+    let message = fails(1, &line(folder, cache, &["--parallel", "300", "-p", "1", "-n", "1"]));
+    assert!(message.contains("300 sequences"), "{message}");
+    let message = fails(1, &line(folder, cache, &["--parallel", "2", "-n", "0"]));
+    assert!(message.contains("nothing to measure"), "{message}");
+    fails(2, &line(folder, cache, &["--parallel", "2", "--depth", "5"]));
+}
+
+#[cfg(feature = "iree")]
+#[test]
+fn a_shared_prefix_is_measured_beside_its_parts() {
+    let (model, cache) = (model(), tempfile::tempdir().unwrap());
+    let (folder, cache) = (model.path().to_str().unwrap(), cache.path().to_str().unwrap());
+    let more = ["--shared-prefix", "128,5,6", "-r", "3"];
+    let runs = json(&line(folder, cache, &[&more[..], &["--json"]].concat()));
+    let it = &runs[0]["shared_prefix"];
+    let shape = ["common", "own", "requests"].map(|key| it[key].as_u64().unwrap());
+    assert_eq!(shape, [128, 5, 6], "{runs}");
+    spread(&it["all_first_tokens_seconds"]);
+    spread(&it["one_prompt_and_own_tokens_seconds"]);
+    let text = succeeds(&line(folder, cache, &more));
+    assert!(text.contains("| stored ") && text.contains("128") && text.contains("ratio"), "{text}");
+
+    let message = fails(2, &line(folder, cache, &["--shared-prefix", "128,5"]));
+    assert!(message.contains("1024,32,16"), "{message}");
+    let message = fails(1, &line(folder, cache, &["--shared-prefix", "250,7,2"]));
+    assert!(message.contains("257 tokens"), "{message}");
+}

@@ -34,6 +34,7 @@ fn json_has_exactly_these_fields() {
             "tokens",
             "text",
             "finish_reason",
+            "drafts",
             "timings",
             "peak_bytes",
             "model",

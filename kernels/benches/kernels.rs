@@ -1,13 +1,14 @@
 //! How fast the kernels are, beside what the machine could do at best.
 //!
-//! `cargo bench -p kernels [-- [FORMAT | attention]... [ISA] [ROWS]...]`: for
-//! each format and number of rows, on one and two threads, bytes of weights read and f32 operations
-//! done a second, over matrices of the shapes of a 1B model's MLP; and attention over a KV cache of
-//! its shape, in f32 and f16, counting what of the cache the rows see, once. Formats that can be
-//! compressed are measured so too, as a model's weights are stored. With one row the bytes read are
-//! many times the caches. The machine's limits are measured in turn with the kernels, and every
-//! figure is the median of its rounds. `-- projection [ISA]` measures `kernels/projection.rs`
-//! instead.
+//! `cargo bench -p kernels --bench kernels [-- [FORMAT | attention]... [ISA] [ROWS]... [THREADSt]]`:
+//! for each format and number of rows, on one and two threads (or those of `1t`), weights multiplied
+//! a second, those of every row counted, bytes of weights read, and f32 operations done, over
+//! matrices of the shapes of a 1B model's MLP; and attention over a KV cache of its shape, in f32 and
+//! f16, counting what of the cache the rows see, once. Formats that can be compressed are measured so
+//! too, as a model's weights are stored. With one row the bytes read are many times the caches. The
+//! machine's limits, multiply-adds with the vectors of the instruction set, are measured in turn with
+//! the kernels; every figure is the best of its rounds, which what else runs on the machine disturbs
+//! least. The last share is that of the limit that binds.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex};
@@ -18,13 +19,12 @@ use kernels::{
     compressed_product_for, product_for,
 };
 use memmap2::MmapMut;
+#[cfg(target_arch = "x86_64")]
+use pulp::x86::V3;
 use pulp::{Arch, Simd, WithSimd};
 
-#[path = "kernels/projection.rs"]
-mod projection;
-
-const ROUNDS: usize = 8;
-const ROWS: [usize; 5] = [1, 5, 8, 32, 256];
+const ROUNDS: usize = 40;
+const ROWS: [usize; 7] = [1, 2, 4, 8, 16, 64, 256];
 /// `[outputs, inputs]` of consecutive matrices.
 const SHAPES: [(usize, usize); 2] = [(8192, 2048), (2048, 8192)];
 /// Blocks to a call.
@@ -35,20 +35,17 @@ const BYTES: usize = 256 << 20;
 const STRIDE: usize = 8192;
 /// Rows of attention, and tokens before them.
 const CONTEXTS: [(usize, usize); 4] = [(1, 2047), (8, 2040), (256, 0), (256, 1792)];
-/// f32 operations after which no further matrix is begun.
-const OPERATIONS: usize = 8 << 30;
+/// Bytes or f32 operations after which no further call of products is begun.
+const SAMPLE_BYTES: usize = 32 << 20;
+const SAMPLE_OPERATIONS: usize = 1 << 29;
+/// f32 operations of attention.
+const OPERATIONS: usize = 1 << 29;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let wanted = |name: String| words.iter().any(|word| name.eq_ignore_ascii_case(word));
     let isa = Isa::all_here().into_iter().find(|isa| wanted(format!("{isa:?}")));
     let isa = isa.unwrap_or_else(Isa::detect);
-    if wanted("projection".into()) {
-        for format in Format::ALL.into_iter().filter(|format| format.is_splittable()) {
-            projection::measure(format, isa);
-        }
-        return;
-    }
     let mut formats = Format::ALL.to_vec();
     let mut contexts = CONTEXTS.to_vec();
     if wanted("attention".into()) || formats.iter().any(|format| wanted(format!("{format:?}"))) {
@@ -66,18 +63,21 @@ fn main() {
     let compressible = formats.iter().filter(|format| format.is_compressible(SHAPES[0].1));
     let compressed = compressible.map(|&format| Weights::compressed(format, isa));
     let weights: Vec<Weights> = plain.chain(compressed).collect();
-    for threads in [1, 2] {
+    let threads: Vec<usize> =
+        [1, 2].into_iter().filter(|threads| wanted(format!("{threads}t"))).collect();
+    let threads = if threads.is_empty() { vec![1, 2] } else { threads };
+    for threads in threads {
         let mut limits = Vec::new();
         let mut samples = vec![vec![Vec::new(); rows.len()]; weights.len()];
         let mut attended = vec![[const { Vec::new() }; KvFormat::ALL.len()]; contexts.len()];
         for _ in 0..ROUNDS {
             for (weights, samples) in weights.iter().zip(&mut samples) {
-                limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
+                limits.push([read_bandwidth(threads, &memory), fma_peak(threads, isa)]);
                 for (rows, samples) in rows.iter().zip(samples) {
                     samples.push(multiply(threads, weights, *rows));
                 }
             }
-            limits.push([read_bandwidth(threads, &memory), fma_peak(threads)]);
+            limits.push([read_bandwidth(threads, &memory), fma_peak(threads, isa)]);
             for (&context, samples) in contexts.iter().zip(&mut attended) {
                 for ((_, format), samples) in KvFormat::ALL.into_iter().zip(samples) {
                     samples.push(attend(threads, &memory, format, isa, context));
@@ -85,13 +85,14 @@ fn main() {
             }
         }
 
-        let [bytes, flops] = median(&limits).map(|limit| limit / 1e9);
+        let [bytes, flops] = best(&limits).map(|limit| limit / 1e9);
         println!("\n{isa:?}, {threads} threads: memory {bytes:.1} GB/s, FMA {flops:.1} GFLOP/s");
         let print = |what: String, rows: usize, samples: &[[f64; 2]]| {
-            let [read, done] = median(samples).map(|figure| figure / 1e9);
-            let (read_share, done_share) = (read / bytes * 100.0, done / flops * 100.0);
+            let [read, done] = best(samples).map(|figure| figure / 1e9);
+            let share = (read / bytes).max(done / flops) * 100.0;
             println!(
-                "{what:>22} {rows:>4} rows {read:6.2} GB/s {read_share:4.0}% {done:7.2} GFLOP/s {done_share:4.0}%",
+                "{what:>23} {rows:>4} rows {:7.2} Gweights/s {read:6.2} GB/s {done:7.2} GFLOP/s {share:4.0}%",
+                done / 2.0,
             );
         };
         for (weights, samples) in weights.iter().zip(samples) {
@@ -107,13 +108,9 @@ fn main() {
     }
 }
 
-/// Of bytes and of operations a second, each by itself.
-fn median(samples: &[[f64; 2]]) -> [f64; 2] {
-    [0, 1].map(|figure| {
-        let mut sorted: Vec<f64> = samples.iter().map(|sample| sample[figure]).collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
-    })
+/// The most bytes and the most operations a second.
+fn best(samples: &[[f64; 2]]) -> [f64; 2] {
+    [0, 1].map(|figure| samples.iter().map(|sample| sample[figure]).fold(0.0, f64::max))
 }
 
 /// Weights: bytes whose every pair and quadruple is an ordinary number of a small size, in any
@@ -145,6 +142,8 @@ struct Weights {
     kernel: Kernel,
     memory: Arc<MmapMut>,
     matrices: Vec<Vec<Run>>,
+    /// Which call is next, of all.
+    next: AtomicUsize,
 }
 
 /// The blocks of a call.
@@ -167,7 +166,13 @@ impl Weights {
             Run { columns, weights, index: Vec::new(), bytes }
         });
         let kernel = product_for(format, isa);
-        Self { name: format!("{format:?}"), kernel, memory: memory.clone(), matrices }
+        Self {
+            name: format!("{format:?}"),
+            kernel,
+            memory: memory.clone(),
+            matrices,
+            next: AtomicUsize::new(0),
+        }
     }
 
     /// Gaussian ones; the runs of a shape are alike.
@@ -205,7 +210,13 @@ impl Weights {
             Run { columns, weights, index: index.clone(), bytes: bytes.len() }
         });
         let kernel = compressed_product_for(format, isa);
-        Self { name: format!("{format:?} compressed"), kernel, memory: Arc::new(memory), matrices }
+        Self {
+            name: format!("{format:?} compressed"),
+            kernel,
+            memory: Arc::new(memory),
+            matrices,
+            next: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -223,20 +234,22 @@ fn matrices(mut run: impl FnMut(usize) -> Run) -> Vec<Vec<Run>> {
     matrices
 }
 
-/// Bytes and f32 operations a second.
+/// Bytes and f32 operations a second, in a time that is short beside that of a turn of threads. Calls
+/// go on where those before ended, so that weights come from memory.
 fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
-    let operations_of = |run: &Run| 2 * rows * RUN * LANES * run.columns;
-    let (mut calls, mut operations) = (Vec::new(), 0);
-    for matrix in &weights.matrices {
-        if operations >= OPERATIONS {
-            break;
-        }
-        operations += matrix.iter().map(operations_of).sum::<usize>();
-        calls.extend(matrix);
+    let all: Vec<&Run> = weights.matrices.iter().flatten().collect();
+    let (mut calls, mut bytes, mut operations) = (Vec::new(), 0, 0);
+    while calls.len() < 2 * threads || bytes < SAMPLE_BYTES && operations < SAMPLE_OPERATIONS {
+        let run = all[weights.next.fetch_add(1, Relaxed) % all.len()];
+        bytes += run.bytes;
+        operations += 2 * rows * RUN * LANES * run.columns;
+        calls.push(run);
     }
 
     let memory: &[u8] = &weights.memory;
-    let x = vec![0.5f32; rows * 8192];
+    // Aligned as a device's buffers are.
+    let mut x = huge_pages(rows * 8192 * size_of::<f32>());
+    x.as_chunks_mut::<4>().0.fill(0.5f32.to_le_bytes());
     // Not zeros, whose pages would come one by one while time is taken.
     let results: Vec<_> = (0..threads).map(|_| Mutex::new(vec![1f32; rows * STRIDE])).collect();
     let next = AtomicUsize::new(0);
@@ -246,7 +259,7 @@ fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
             let product = Product {
                 weights: memory[run.weights..].as_ptr(),
                 index: run.index.as_ptr(),
-                x: x.as_ptr().cast(),
+                x: x.as_ptr(),
                 y: y.as_mut_ptr(),
                 rows,
                 used: rows,
@@ -260,7 +273,6 @@ fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
         }
         std::hint::black_box(&y);
     });
-    let bytes: usize = calls.iter().map(|run| run.bytes).sum();
     [bytes as f64 / seconds, operations as f64 / seconds]
 }
 
@@ -357,8 +369,9 @@ fn read_bandwidth(threads: usize, memory: &MmapMut) -> f64 {
     (share * STREAMS * threads) as f64 / seconds
 }
 
-/// f32 operations a second when nothing but fused multiply-adds on registers run.
-fn fma_peak(threads: usize) -> f64 {
+/// f32 operations a second when nothing but fused multiply-adds on registers run, as wide as those of
+/// the instruction set.
+fn fma_peak(threads: usize, isa: Isa) -> f64 {
     const SUMS: usize = 12;
     struct MultiplyAdd(usize);
     impl WithSimd for MultiplyAdd {
@@ -379,7 +392,14 @@ fn fma_peak(threads: usize) -> f64 {
     }
     let operations = AtomicUsize::new(0);
     let seconds = together(threads, |_| {
-        let (sum, done) = Arch::new().dispatch(MultiplyAdd(1 << 22));
+        let work = MultiplyAdd(1 << 22);
+        let (sum, done) = match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 | Isa::AvxVnni => {
+                Simd::vectorize(V3::try_new().expect("instructions that kernels use"), work)
+            }
+            _ => Arch::new().dispatch(work),
+        };
         std::hint::black_box(sum);
         operations.fetch_add(done, Relaxed);
     });

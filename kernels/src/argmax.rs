@@ -1,8 +1,8 @@
 //! The most likely token.
 
 use crate::dispatch::enter;
-use crate::tile::Job;
-use crate::vector::Vector;
+
+use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
 /// What [`argmax`] says where one of the numbers is NaN.

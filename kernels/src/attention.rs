@@ -13,8 +13,7 @@ use std::marker::PhantomData;
 
 use super::floats::Float;
 use super::scratch::with_scratch;
-use super::tile::Job;
-use super::vector::Vector;
+use super::vector::{Job, Vector};
 use super::{KV_BLOCK, LANES};
 
 /// What a masked score becomes, and the largest score before there is one.

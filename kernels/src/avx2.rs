@@ -4,8 +4,8 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::tile::{Cut, Job, Tile};
-use super::vector::Vector;
+use super::tile::Cut;
+use super::vector::{Job, Tile, Vector};
 
 /// With the instructions of AVX-VNNI or without.
 #[derive(Clone, Copy)]
@@ -132,17 +132,6 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
             let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let eight = _mm256_add_ps(self.0, self.1);
-            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
         }
     }
 

@@ -3,9 +3,8 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::avx2::Avx2;
-use super::tile::{Cut, Job, Tile};
-use super::vector::Vector;
+use super::tile::Cut;
+use super::vector::{Job, Tile, Vector};
 
 /// With the instructions of VNNI or without.
 #[derive(Clone, Copy)]
@@ -128,15 +127,6 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     unsafe fn largest(self) -> f32 {
         // SAFETY: the caller's promise.
         unsafe { _mm512_reduce_max_ps(self.0) }
-    }
-
-    #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        // SAFETY: the caller's promise; such CPUs have AVX2.
-        unsafe {
-            let low = _mm512_castps512_ps256(self.0);
-            Avx2::<false>(low, _mm512_extractf32x8_ps::<1>(self.0)).sum()
-        }
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512, nibbles};
-use crate::{floats, integers, portable, tile, vector, walk};
+use crate::{floats, integers, portable, vector, walk};
 
 /// The fastest kernel for `format` on this CPU.
 pub fn product(format: Format) -> Kernel {
@@ -60,7 +60,9 @@ fn attention_of<V: vector::Vector>(format: KvFormat) -> AttentionKernel {
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn enter<J>(isa: Isa, job: &J)
 where
-    J: tile::Job<portable::Portable> + tile::Job<avx2::Avx2> + tile::Job<avx512::Avx512<false>>,
+    J: vector::Job<portable::Portable>
+        + vector::Job<avx2::Avx2>
+        + vector::Job<avx512::Avx512<false>>,
 {
     use vector::Vector;
     // SAFETY: the caller's promise.
@@ -79,7 +81,7 @@ where
 ///
 /// What the job wants holds.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe fn enter<J: tile::Job<portable::Portable>>(isa: Isa, job: &J) {
+pub(crate) unsafe fn enter<J: vector::Job<portable::Portable>>(isa: Isa, job: &J) {
     match isa {
         // SAFETY: the caller's promise.
         Isa::Portable => unsafe { <portable::Portable as vector::Vector>::enter(job) },

@@ -2,8 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::tile::{AHEAD, Job, Parts, STEP, Tile};
-use super::vector::Vector;
+use super::tile::{AHEAD, Parts, STEP};
+use super::vector::{Job, Tile, Vector};
 use super::{LANES, Product};
 
 /// A stored format as types see it; [`Format`](super::Format) is its value.

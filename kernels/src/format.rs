@@ -11,9 +11,6 @@ pub const GROUP: usize = 32;
 /// Bytes of the scales of a group of a block, behind its weights.
 pub(crate) const SCALES: usize = LANES * size_of::<f16>();
 
-/// Columns of a chunk of a fine row, whose groups are the lanes of a vector.
-pub(crate) const CHUNK: usize = LANES * GROUP;
-
 /// How packed weights are stored, and what meets them. `blocks` counts [`LANES`] output rows each;
 /// `groups` counts [`GROUP`] columns each, the last one padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,28 +66,6 @@ impl Format {
     /// Whether matrices of so many columns can be [compressed](crate::compress).
     pub fn is_compressible(self, columns: usize) -> bool {
         matches!(self, Self::F32 | Self::Bf16 | Self::Bf16Rounded) && columns.is_multiple_of(8)
-    }
-
-    /// Whether a block can be [split](crate::quantise::split_block) in a coarse part and a fine one.
-    pub fn is_splittable(self) -> bool {
-        self.fine_bits() > 0
-    }
-
-    /// Bits of a weight that its fine part has: none where weights can't be split.
-    pub(crate) fn fine_bits(self) -> usize {
-        match self {
-            Self::Int8 => 4,
-            Self::Int6 => 2,
-            _ => 0,
-        }
-    }
-
-    /// Bytes of the fine part of one row: none where weights can't be split.
-    pub fn fine_row_bytes(self, columns: usize) -> usize {
-        match self.fine_bits() {
-            0 => 0,
-            bits => columns.div_ceil(CHUNK) * (CHUNK * bits / 8 + SCALES),
-        }
     }
 
     /// Bytes of the weights of one block.

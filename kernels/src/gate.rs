@@ -2,8 +2,8 @@
 
 use crate::attention::exp;
 use crate::dispatch::enter;
-use crate::tile::Job;
-use crate::vector::Vector;
+
+use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
 /// Some elements of a row.

@@ -6,8 +6,8 @@
 
 use std::marker::PhantomData;
 
-use super::tile::{AHEAD, Job, Parts, STEP, Tile};
-use super::vector::Vector;
+use super::tile::{AHEAD, Parts, STEP};
+use super::vector::{Job, Tile, Vector};
 use super::{LANES, Product};
 use crate::format::{GROUP, SCALES};
 
@@ -26,17 +26,6 @@ const SUMS: usize = 16;
 pub(super) trait Rounding: 'static {
     /// What is stored is the weight plus this.
     const OFFSET: i32;
-    /// What a step of the stored integers counts: a power of two, part of the activations' scales.
-    const SCALE: f32 = 1.0;
-
-    /// What a group's sums start from, the activations' sum being `sum`; products do not ask where
-    /// the offset is 0.
-    #[inline(always)]
-    fn start(sum: i32) -> i32 {
-        // Activations that are not finite are any integers, beside a scale that is not finite.
-        sum.wrapping_mul(-Self::OFFSET)
-    }
-
     /// A group in the order in which it meets the weights. Integers are in the low halves.
     ///
     /// # Safety
@@ -319,7 +308,8 @@ pub(super) unsafe fn round<F: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIR
     // SAFETY: the caller's promise.
     *pairs = unsafe { F::arranged(&integers) };
     let sum = sum.wrapping_sub(NEAREST.to_bits().wrapping_mul(GROUP as u32)) as i32;
-    (largest / LARGEST_ACTIVATION * F::SCALE, F::start(sum))
+    // Activations that are not finite are any integers, beside a scale that is not finite.
+    (largest / LARGEST_ACTIVATION, sum.wrapping_mul(-F::OFFSET))
 }
 
 /// Rows of `x` times a run of blocks.

@@ -8,9 +8,8 @@
 //! has rounded to bfloat16, of which some CPUs take two to an instruction. Floats may be compressed
 //! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits in groups of
 //! [`GROUP`] (`integers.rs`), which costs 2e-5 of a result. Where only the largest of all products is
-//! wanted, integers are read in two parts: the high bits of all rows (`coarse.rs`), and the low ones
-//! of those that it can be (`refine.rs`, `fine.rs`); and of floats only the rows that it can be, by
-//! what a sketch of all says (`candidates.rs`).
+//! wanted, only the floats of rows that it can be are read, by what a sketch of all says
+//! (`candidates.rs`).
 //!
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
@@ -37,15 +36,12 @@ pub mod quantise;
 mod argmax;
 mod attention;
 mod candidates;
-mod coarse;
 mod compressed;
-mod fine;
 mod floats;
 mod gate;
 mod gather;
 mod integers;
 mod norm;
-mod refine;
 mod rope;
 mod scratch;
 mod tile;
@@ -76,7 +72,6 @@ mod tests;
 pub use argmax::{NOT_A_NUMBER, argmax};
 pub use attention::{Attention, AttentionKernel};
 pub use candidates::{Candidates, candidates};
-pub use coarse::{coarse, coarse_for};
 pub use compressed::{
     Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,
     most_bytes,
@@ -90,5 +85,4 @@ pub use isa::Isa;
 pub use kv_cache::{KV_BLOCK, KvFormat, UnknownKvFormat};
 pub use norm::{RmsNorm, rms_norm, round_to_bf16};
 pub use product::{Kernel, Product};
-pub use refine::{Refine, RefineKernel, refine, refine_for};
 pub use rope::{RotateAppend, rotate_append};

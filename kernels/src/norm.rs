@@ -1,8 +1,8 @@
 //! RMS norm (Zhang & Sennrich), and the rounding of what meets weights in bfloat16.
 
 use crate::dispatch::enter;
-use crate::tile::Job;
-use crate::vector::Vector;
+
+use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
 /// One row that is normed: `y[i] = x[i] / sqrt(mean(x²) + epsilon) * weight[i]`.
@@ -50,7 +50,14 @@ impl<V: Vector> Job<V> for RmsNorm {
                     *sum = x.mul_add(x, *sum);
                 }
             }
-            let mut sum = sums[0].add(sums[1]).add(sums[2].add(sums[3])).sum();
+            let mut lanes = [0.0; LANES];
+            sums[0].add(sums[1]).add(sums[2].add(sums[3])).store(lanes.as_mut_ptr());
+            for half in [8, 4, 2, 1] {
+                for lane in 0..half {
+                    lanes[lane] += lanes[lane + half];
+                }
+            }
+            let mut sum = lanes[0];
             for at in whole..columns {
                 let x = *x.add(at);
                 sum += x * x;

@@ -1,8 +1,8 @@
 //! Sixteen f32 as an array: the compiler finds the baseline's vectors by itself.
 
 use super::LANES;
-use super::tile::{Cut, Job, Tile};
-use super::vector::Vector;
+use super::tile::Cut;
+use super::vector::{Job, Tile, Vector};
 
 #[derive(Clone, Copy)]
 pub(super) struct Portable([f32; LANES]);
@@ -85,13 +85,6 @@ impl Vector for Portable {
     #[inline(always)]
     unsafe fn largest(self) -> f32 {
         self.0.into_iter().fold(f32::NEG_INFINITY, f32::max)
-    }
-
-    #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        let eight: [f32; 8] = std::array::from_fn(|i| self.0[i] + self.0[i + 8]);
-        let four: [f32; 4] = std::array::from_fn(|i| eight[i] + eight[i + 4]);
-        (four[0] + four[2]) + (four[1] + four[3])
     }
 
     #[inline(always)]

@@ -10,12 +10,10 @@
 //! number.
 
 mod sketch;
-mod split;
 
 use half::f16;
 
 pub use sketch::{SKETCH, sketch_block};
-pub use split::{split_block, unpack_split_row};
 
 use crate::format::{Format, GROUP, LANES, SCALES};
 

@@ -3,8 +3,8 @@
 //! gave.
 
 use crate::dispatch::enter;
-use crate::tile::Job;
-use crate::vector::Vector;
+
+use crate::vector::{Job, Vector};
 use crate::{Isa, KV_BLOCK, KvFormat};
 
 /// One row of queries, keys and values, and where its keys and values go.

@@ -3,10 +3,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
-use crate::format::{CHUNK, SCALES};
 
+mod batch;
 mod sketch;
-mod split;
 
 /// Uniform in -1.0..1.0.
 fn random(rng: &mut ChaCha8Rng) -> f32 {

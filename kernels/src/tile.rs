@@ -1,27 +1,6 @@
 //! The frame of the innermost loops: some rows of `x` against some blocks of weights.
 
-use super::vector::Vector;
-
-/// What is compiled for each instruction set.
-pub(super) trait Job<V: Vector> {
-    /// # Safety
-    ///
-    /// As for [`Vector`].
-    unsafe fn run(&self);
-}
-
-/// Rows of `x` times a run of blocks.
-pub(super) trait Tile<V: Vector>: Copy {
-    /// Blocks of the run.
-    fn blocks(&self) -> usize;
-
-    /// Multiplies `M` rows with `R` blocks from `block` on, each `step` behind the one before.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Vector`], every pointer being valid for the shapes stated.
-    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize);
-}
+use super::vector::{Job, Tile, Vector};
 
 /// A tile that can be cut into smaller ones.
 pub(super) trait Parts<V: Vector>: Tile<V> {

@@ -1,7 +1,5 @@
 //! The one vector type that the algorithm knows: sixteen f32, a column of a block.
 
-use super::tile::{Job, Tile};
-
 /// Sixteen f32 in the registers of one instruction set, sixteen i32, and the tables that depend on
 /// how many registers there are.
 ///
@@ -27,8 +25,6 @@ pub(super) trait Vector: Copy {
     unsafe fn max(self, other: Self) -> Self;
     /// The largest of the sixteen.
     unsafe fn largest(self) -> f32;
-    /// The sum of the sixteen, always added in the same order.
-    unsafe fn sum(self) -> f32;
     /// 2 to the power of each whole number in -126..=127, given plus `1.5 * 2^23`; 0 for -127.
     unsafe fn power_of_two(self) -> Self;
     unsafe fn load_bf16(from: *const u8) -> Self;
@@ -59,4 +55,25 @@ pub(super) trait Vector: Copy {
     unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T);
     /// Runs `job` with the instruction set enabled.
     unsafe fn enter<J: Job<Self>>(job: &J);
+}
+
+/// What is compiled for each instruction set.
+pub(super) trait Job<V: Vector> {
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn run(&self);
+}
+
+/// Rows of `x` times a run of blocks.
+pub(super) trait Tile<V: Vector>: Copy {
+    /// Blocks of the run.
+    fn blocks(&self) -> usize;
+
+    /// Multiplies `M` rows with `R` blocks from `block` on, each `step` behind the one before.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`], every pointer being valid for the shapes stated.
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize);
 }

@@ -1,9 +1,14 @@
 //! The loops that drive any [`InferenceSession`].
 
+mod answer;
+
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+pub(crate) use answer::Answer;
+
 use crate::sample::Sampler;
+use crate::speculate::{DraftCounts, Speculation};
 use crate::{Capabilities, Error, InferenceSession, Result};
 
 /// Tokens of a prompt that run before one can stop it.
@@ -18,8 +23,11 @@ pub struct GenerateOptions {
     pub eos: Vec<u32>,
     /// How to choose a token; `None` takes the most likely one (greedy).
     pub sampler: Option<Sampler>,
-    /// What the session's context holds before the prompt; only a sampler's repeat penalty looks at
-    /// it.
+    /// Drafts of the next tokens, several of which one step verifies: the same tokens in less time. Used
+    /// where the session [verifies drafts](Capabilities::verifies_drafts).
+    pub speculation: Option<Speculation>,
+    /// What the session's context holds before the prompt; a sampler's repeat penalty and drafters look
+    /// at it.
     pub preceding: Vec<u32>,
     /// Asked between pieces of a long prompt: `true` ends the generation there, without a token.
     pub interrupted: Option<fn() -> bool>,
@@ -72,6 +80,8 @@ pub struct Generation {
     pub finish_reason: FinishReason,
     /// Where the time went.
     pub timings: Timings,
+    /// What became of drafts.
+    pub drafts: DraftCounts,
 }
 
 /// Generates from `prompt`, calling `on_token` with each token as soon as it is known.
@@ -88,22 +98,8 @@ pub fn generate(
     options: &mut GenerateOptions,
     mut on_token: impl FnMut(u32) -> ControlFlow<()>,
 ) -> Result<Generation> {
-    let context = session.capabilities().context;
-    let mut timings = Timings { prefill_tokens: prompt.len(), ..Timings::default() };
-    let mut tokens = Vec::new();
-    let mut logits = Vec::new();
-    let context_tokens = [&options.preceding, prompt].concat();
-    let sampler = &mut options.sampler;
-    let greedy = sampler.is_none();
-    // Appends tokens, and chooses the one that follows them.
-    let mut choose = |session: &mut dyn InferenceSession, new: &[u32], tokens: &[u32]| {
-        let Some(sampler) = sampler else { return Ok(session.prefill(new)?.token) };
-        session.logits(new, &mut logits)?;
-        Ok::<_, Error>(sampler.sample(&mut logits, &context_tokens, tokens))
-    };
-
     // Refused as a whole, before its first piece changes the context.
-    let Capabilities { vocab_size, max_context: max, .. } = *session.capabilities();
+    let Capabilities { vocab_size, context, max_context: max, .. } = *session.capabilities();
     let needed = session.position() + prompt.len();
     if needed > context {
         return Err(Error::ContextFull { needed, context, max });
@@ -112,69 +108,58 @@ pub fn generate(
         return Err(Error::TokenOutOfRange { token, vocab_size });
     }
 
+    let GenerateOptions { max_tokens, eos, sampler, speculation, .. } = options;
+    let verifies = session.capabilities().verifies_drafts;
+    let speculation = speculation.as_mut().filter(|_| verifies);
+    let before = [&options.preceding, prompt].concat();
+    let mut answer = Answer::new(before, *max_tokens, eos, &mut on_token);
+    let (greedy, mut logits) = (sampler.is_none(), Vec::new());
+    // Appends tokens, and chooses the one that follows them.
+    let mut choose = |session: &mut dyn InferenceSession, new: &[u32], all: &[u32]| {
+        let Some(sampler) = sampler else { return Ok(session.prefill(new)?.token) };
+        session.logits(new, &mut logits)?;
+        Ok::<_, Error>(sampler.sample(&mut logits, all, &[]))
+    };
+
+    let mut timings = Timings { prefill_tokens: prompt.len(), ..Timings::default() };
     let start = Instant::now();
     let mut rest = prompt;
     let mut token = loop {
         let (now, later) = rest.split_at(PIECE.min(rest.len()));
         if later.is_empty() {
-            break choose(session, now, &tokens)?;
+            break choose(session, now, answer.tokens())?;
         }
         session.prefill(now)?;
         rest = later;
         if options.interrupted.is_some_and(|interrupted| interrupted()) {
             timings.prefill = start.elapsed();
-            return Ok(Generation { tokens, finish_reason: FinishReason::Stop, timings });
+            let (tokens, drafts) = (Vec::new(), DraftCounts::default());
+            return Ok(Generation { tokens, finish_reason: FinishReason::Stop, timings, drafts });
         }
     };
     timings.prefill = start.elapsed();
 
-    let (max_tokens, eos) = (options.max_tokens, &options.eos);
-    let mut take = |token, tokens: &mut Vec<u32>| {
-        if tokens.len() == max_tokens {
-            return ControlFlow::Break(FinishReason::Length);
-        }
-        if eos.contains(&token) {
-            return ControlFlow::Break(FinishReason::Eos);
-        }
-        tokens.push(token);
-        if on_token(token).is_break() {
-            return ControlFlow::Break(FinishReason::Stop);
-        }
-        if tokens.len() == max_tokens {
-            return ControlFlow::Break(FinishReason::Length);
-        }
-        ControlFlow::Continue(())
-    };
-    let mut flow = take(token, &mut tokens);
-    if flow.is_continue() {
-        let most = (max_tokens - tokens.len()).min(context - session.position());
-        let mut clock = Instant::now();
-        let mut took = |clock: Instant| {
-            timings.decode += clock.elapsed();
-            timings.decode_tokens += 1;
-        };
-        if greedy {
-            session.decode_greedy(token, most, &mut |step| {
-                took(clock);
-                flow = take(step.token, &mut tokens);
-                clock = Instant::now();
-                if flow.is_break() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })?;
+    let mut drafts = DraftCounts::default();
+    if answer.push(token).is_continue() {
+        let most = answer.room().min(context - session.position());
+        if let Some(speculation) = speculation {
+            let sampler = sampler.as_mut();
+            drafts = speculation.decode(session, sampler, token, most, &mut answer)?;
+        } else if greedy {
+            session.decode_greedy(token, most, &mut |step| answer.step(step.token))?;
         } else {
             for _ in 0..most {
-                clock = Instant::now();
-                token = choose(session, &[token], &tokens)?;
-                took(clock);
-                flow = take(token, &mut tokens);
-                if flow.is_break() {
+                token = choose(session, &[token], answer.tokens())?;
+                if answer.step(token).is_break() {
                     break;
                 }
             }
         }
     }
+    (timings.decode_tokens, timings.decode) = (answer.decode_tokens, answer.decode);
     // Nothing ended it but that there was no room for more.
-    let finish_reason = flow.break_value().unwrap_or(FinishReason::Context);
-    Ok(Generation { tokens, finish_reason, timings })
+    let finish_reason = answer.finish_reason.unwrap_or(FinishReason::Context);
+    Ok(Generation { tokens: answer.into_tokens(), finish_reason, timings, drafts })
 }
 
 /// Generates the most likely tokens.

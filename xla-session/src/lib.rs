@@ -15,6 +15,7 @@ pub mod session;
 pub mod generate;
 pub mod profile;
 pub mod sample;
+pub mod speculate;
 
 pub mod opening;
 pub mod precision;
@@ -28,6 +29,8 @@ pub mod scheduler;
 
 pub mod engine;
 
+pub mod batching;
+
 pub mod backend;
 
 mod error;
@@ -35,6 +38,7 @@ mod error;
 mod xla;
 
 pub use backend::Backend;
+pub use batching::Batcher;
 pub use checkpoint::{self, LoadMode, config};
 pub use engine::{Engine, EngineOptions, EngineSession, Model, Output, Run, Sequence, Want};
 pub use error::{Error, Result};
@@ -47,5 +51,6 @@ pub use opening::{Event, Observer, Opened, SessionOptions, Tuning};
 pub use precision::Precision;
 pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};
+pub use speculate::{DraftCounts, Drafter, ModelDrafter, NgramDrafter, Speculation};
 #[cfg(feature = "iree")]
 pub use xla::compile_ahead;

@@ -10,7 +10,9 @@
 //!    they get [`prompt_rows_beside_decodes`](SchedulerOptions::prompt_rows_beside_decodes) rows in
 //!    all. So the longest gap between two tokens of a stream is the time of a step of known size.
 //! 3. Waiting requests start in the order of their ranks, as long as there are pages for the prompt
-//!    and one more. None overtakes: while the first does not fit, none does.
+//!    and one more. None overtakes: while the first does not fit, none does. One whose next page a
+//!    running request is about to fill waits for that, a step or few, and finds it in the prefix
+//!    cache: of requests that come at once and begin alike, the first computes what is common.
 //! 4. What is left of the rows goes to drafted tokens that are to be verified.
 //!
 //! When a request that runs cannot have its next page, the running one that ranks last is

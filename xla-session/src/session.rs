@@ -35,6 +35,10 @@ pub struct Capabilities {
     pub max_context: usize,
     /// Whether [`InferenceSession::read_logits`] works.
     pub logits: bool,
+    /// Whether drafts gain time: [`tokens`](InferenceSession::tokens) and
+    /// [`all_logits`](InferenceSession::all_logits) run all rows as one step, and
+    /// [`truncate`](InferenceSession::truncate) keeps what it is told to. Without, they are loops.
+    pub verifies_drafts: bool,
 }
 
 impl Capabilities {
@@ -46,7 +50,21 @@ impl Capabilities {
         context: usize,
         max_context: usize,
     ) -> Self {
-        Self { engine, device: device.into(), vocab_size, context, max_context, logits: true }
+        let device = device.into();
+        let (logits, verifies_drafts) = (true, false);
+        Self { engine, device, vocab_size, context, max_context, logits, verifies_drafts }
+    }
+
+    /// Refuses tokens that cannot be appended to `held` ones.
+    fn check_room(&self, held: usize, tokens: &[u32]) -> Result<()> {
+        let (context, max, needed) = (self.context, self.max_context, held + tokens.len());
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if needed > context {
+            return Err(Error::ContextFull { needed, context, max });
+        }
+        Ok(())
     }
 }
 
@@ -115,6 +133,34 @@ pub trait InferenceSession: Send {
     fn logits(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
         self.prefill(tokens)?;
         self.read_logits(logits)
+    }
+
+    /// Appends `tokens` to the context and returns the most likely token after each of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`prefill`](Self::prefill). When a step of the loop fails, the context holds what belongs to the
+    /// steps before it.
+    fn tokens(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
+        self.capabilities().check_room(self.position(), tokens)?;
+        tokens.iter().map(|&token| Ok(self.prefill(&[token])?.token)).collect()
+    }
+
+    /// Appends `tokens` to the context and copies the logits after each of them,
+    /// `[tokens, vocab_size]`, into `logits` (cleared first).
+    ///
+    /// # Errors
+    ///
+    /// As [`tokens`](Self::tokens), and [`read_logits`](Self::read_logits).
+    fn all_logits(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
+        self.capabilities().check_room(self.position(), tokens)?;
+        logits.clear();
+        let mut row = Vec::new();
+        for &token in tokens {
+            self.logits(&[token], &mut row)?;
+            logits.append(&mut row);
+        }
+        Ok(())
     }
 
     /// Copies the logits of the last step, `[vocab_size]`, into `logits` (cleared first).

@@ -1,4 +1,5 @@
-//! Decoding by itself with several steps in flight: the same tokens, whenever it is stopped.
+//! Decoding by itself, as graphs for GPUs do with two steps in flight: the same tokens, whenever it is
+//! stopped.
 #![cfg(feature = "iree")]
 
 mod fixtures;
@@ -6,14 +7,28 @@ mod fixtures;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use fixtures::{Fixture, assert_close, assert_same_tokens};
-use xla_session::{Backend, Error, InferenceSession, SessionOptions, Step};
+use fixtures::{Fixture, assert_close};
+use xla_session::{Backend, Error, InferenceSession, SessionOptions, Step, Tuning};
+
+/// Who decodes.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    /// The graphs for GPUs on the CPU, two steps in flight.
+    Gpu,
+    /// The same on the calling thread, which cannot be ahead of itself.
+    GpuOnOneThread,
+    /// The engine for CPUs.
+    Cpu,
+}
 
 /// Compiled graphs are shared by the tests of one build.
-fn options(ahead: usize) -> SessionOptions {
+fn options(by: By) -> SessionOptions {
+    let device = if let By::GpuOnOneThread = by { "local-sync" } else { "local-task" };
+    let cuda_graphs = !matches!(by, By::Cpu);
     SessionOptions {
         cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
-        ahead: Some(ahead),
+        device: Some(device.into()),
+        tuning: Tuning { cuda_graphs, ..Tuning::default() },
         ..SessionOptions::default()
     }
 }
@@ -33,34 +48,10 @@ fn decode(session: &mut dyn InferenceSession, token: u32, most: usize, stop: usi
     tokens
 }
 
-fn every_token(device: &str) {
-    let options = SessionOptions { device: Some(device.into()), ..options(3) };
-    for fixture in fixtures::all() {
-        assert_same_tokens(&fixture, open(&fixture.folder, &options).as_mut());
-    }
-}
-
-#[test]
-fn every_token_equals_the_reference_on_local_task() {
-    every_token("local-task");
-}
-
-#[test]
-fn every_token_equals_the_reference_on_local_sync() {
-    every_token("local-sync");
-}
-
-#[test]
-fn graphs_that_allocate_for_themselves_are_fed_their_own_tokens_too() {
-    let options = SessionOptions { kernels: Some(false), ..options(3) };
-    let fixture = fixtures::named("llama-gqa-long-bf16");
-    assert_same_tokens(&fixture, open(&fixture.folder, &options).as_mut());
-}
-
 /// Stops, goes on token by token, by a prompt, and by itself again.
-fn stop_and_go_on(fixture: &Fixture, ahead: usize) {
-    let what = |case: usize, stop: usize| format!("{}, case {case}, {stop}", fixture.name);
-    let mut session = open(&fixture.folder, &options(ahead));
+fn stop_and_go_on(fixture: &Fixture, by: By) {
+    let what = |case: usize, stop: usize| format!("{} {by:?}, case {case}, {stop}", fixture.name);
+    let mut session = open(&fixture.folder, &options(by));
     let session = session.as_mut();
     for (i, case) in fixture.cases.iter().enumerate() {
         let tokens = &case.tokens;
@@ -90,21 +81,22 @@ fn stop_and_go_on(fixture: &Fixture, ahead: usize) {
 #[test]
 fn it_stops_where_the_caller_does_and_goes_on() {
     for name in ["llama-gqa-long-bf16", "mistral-window-gqa-bf16"] {
-        stop_and_go_on(&fixtures::named(name), 4);
+        stop_and_go_on(&fixtures::named(name), By::Gpu);
+        stop_and_go_on(&fixtures::named(name), By::Cpu);
     }
 }
 
 #[test]
 fn one_step_at_a_time_is_the_same() {
-    stop_and_go_on(&fixtures::named("qwen2-window-untied-f16"), 1);
+    stop_and_go_on(&fixtures::named("qwen2-window-untied-f16"), By::GpuOnOneThread);
 }
 
 #[test]
 fn the_cache_grows_under_it_and_the_context_is_filled_to_the_last_token() {
     let fixture = fixtures::named("mistral-window-gqa-bf16");
     let prompt = &fixture.cases[0].prompt;
-    let all = |ahead, stops: &[usize]| {
-        let mut session = open(&fixture.folder, &options(ahead));
+    let all = |by, stops: &[usize]| {
+        let mut session = open(&fixture.folder, &options(by));
         let room = session.capabilities().context - prompt.len();
         let mut tokens = vec![session.prefill(prompt).unwrap().token];
         for &stop in stops {
@@ -116,11 +108,11 @@ fn the_cache_grows_under_it_and_the_context_is_filled_to_the_last_token() {
         assert!(matches!(error, Err(Error::ContextFull { .. })), "{error:?}");
         tokens
     };
-    let expected = all(1, &[usize::MAX]);
+    let expected = all(By::Cpu, &[usize::MAX]);
     assert_eq!(expected.len(), 512, "it begins with one and ends with one more than it holds");
-    assert_eq!(all(3, &[usize::MAX]), expected);
+    assert_eq!(all(By::Gpu, &[usize::MAX]), expected);
     // Around blocks of 64 tokens, and where memory for four blocks more is taken.
-    assert_eq!(all(3, &[61, 1, 1, 1, 127, 64, 63, 2, usize::MAX]), expected);
+    assert_eq!(all(By::Gpu, &[61, 1, 1, 1, 127, 64, 63, 2, usize::MAX]), expected);
 }
 
 #[test]
@@ -128,7 +120,7 @@ fn a_session_is_dropped_with_a_step_in_flight() {
     let fixture = fixtures::named("llama-mha-f32");
     let case = &fixture.cases[0];
     for stop in 1..=8 {
-        let mut session = open(&fixture.folder, &options(2 + stop % 3));
+        let mut session = open(&fixture.folder, &options(By::Gpu));
         let first = session.prefill(&case.prompt).unwrap().token;
         assert_eq!(decode(session.as_mut(), first, 20, stop), case.tokens[1..=stop]);
     }
@@ -136,6 +128,12 @@ fn a_session_is_dropped_with_a_step_in_flight() {
 
 #[test]
 fn steps_too_far_that_are_not_numbers_do_no_harm() {
+    for by in [By::Gpu, By::Cpu] {
+        check_steps_too_far(by);
+    }
+}
+
+fn check_steps_too_far(by: By) {
     let fixture = fixtures::named("llama-mha-f32");
     let case = &fixture.cases[1];
     let new_at = |i: &usize| {
@@ -146,7 +144,7 @@ fn steps_too_far_that_are_not_numbers_do_no_harm() {
     let poisoned = case.tokens[at];
     let folder = fixtures::with_embedding(&fixture, poisoned, f32::NAN);
 
-    let options = SessionOptions { weights_cache: false, ..options(3) };
+    let options = SessionOptions { weights_cache: false, ..options(by) };
     let mut session = open(folder.path(), &options);
     let first = session.prefill(&case.prompt).unwrap().token;
     // The caller stops at that token, as it would at the end of a text.
@@ -180,7 +178,7 @@ fn steps_too_far_that_are_not_numbers_do_no_harm() {
 fn a_callback_that_panics_leaves_a_session_that_works() {
     let fixture = fixtures::named("llama-gqa-long-bf16");
     let case = &fixture.cases[1];
-    let mut session = open(&fixture.folder, &options(3));
+    let mut session = open(&fixture.folder, &options(By::Gpu));
     let first = session.prefill(&case.prompt).unwrap().token;
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         session.decode_greedy(first, 30, &mut |_| panic!("as tests do")).unwrap();

@@ -1,4 +1,4 @@
-//! The KV cache in f16: what it loses, that it grows, where it is chosen, and what f16 cannot hold.
+//! The KV cache in f16: what it loses, where it is chosen, and what f16 cannot hold.
 #![cfg(feature = "iree")]
 
 mod fixtures;
@@ -6,9 +6,8 @@ mod fixtures;
 use std::path::Path;
 
 use fixtures::Fixture;
-use xla_session::{
-    Backend, GraphsFor, InferenceSession, KvFormat, Precision, Result, SessionOptions,
-};
+use xla_session::kernels::Isa;
+use xla_session::{Backend, InferenceSession, KvFormat, Precision, Result, SessionOptions, Tuning};
 
 fn options(precision: Precision, kv_cache: Option<KvFormat>) -> SessionOptions {
     SessionOptions {
@@ -53,87 +52,31 @@ const NAMES: [&str; 3] = ["mistral-window-gqa-bf16", "llama-gqa-long-bf16", "qwe
 /// stream makes none of it larger: weights of attention add up to one, and roundings of many columns
 /// rather cancel. Scores, sums of many products, move as little. Some layers of both: four times the
 /// rounding, of the largest logit, which f32 is within 1e-4 of.
-fn check_rounding(fixture: &Fixture, kernels: bool) {
+fn check_rounding(fixture: &Fixture, isa: Isa) {
     let of = |format| SessionOptions {
-        kernels: Some(kernels),
+        tuning: Tuning { isa: Some(isa), ..Tuning::default() },
         ..options(Precision::Stored, Some(format))
     };
     let mut rounded = open(&fixture.folder, &of(KvFormat::F16)).unwrap();
     let mut exact = open(&fixture.folder, &of(KvFormat::F32)).unwrap();
     let mut farthest = 0f32;
     for case in &fixture.cases {
-        let what = format!("{}, kernels {kernels}, {} tokens", fixture.name, case.prompt.len());
+        let what = format!("{}, {isa:?}, {} tokens", fixture.name, case.prompt.len());
         let exact_logits = logits(exact.as_mut(), &case.prompt);
         fixtures::assert_close(&exact_logits, &case.logits, &what);
         let off = error(&logits(rounded.as_mut(), &case.prompt), &exact_logits);
         assert!(off <= 4.0 * ROUNDING, "{what}: {off:e}");
         farthest = farthest.max(off);
     }
-    assert!(farthest > 1e-5, "{}, kernels {kernels}: nothing was rounded", fixture.name);
+    assert!(farthest > 1e-5, "{}, {isa:?}: nothing was rounded", fixture.name);
 }
 
 #[test]
 fn logits_move_by_no_more_than_halves_are_off_by() {
     for fixture in NAMES.map(fixtures::named) {
-        check_rounding(&fixture, true);
-    }
-    check_rounding(&fixtures::named(NAMES[0]), false);
-}
-
-/// Kernels and the attention that IREE generates know nothing of each other. What is close to the
-/// middle of two halves is rounded either way.
-fn check_agreement(fixture: &Fixture) {
-    let mut sessions = [true, false].map(|kernels| {
-        let of = options(Precision::Stored, Some(KvFormat::F16));
-        open(&fixture.folder, &SessionOptions { kernels: Some(kernels), ..of }).unwrap()
-    });
-    for case in &fixture.cases {
-        let [called, generated] =
-            sessions.each_mut().map(|session| logits(session.as_mut(), &case.prompt));
-        let off = error(&called, &generated);
-        assert!(off <= ROUNDING / 2.0, "{}, {}: {off:e}", fixture.name, case.prompt.len());
-    }
-}
-
-#[test]
-fn kernels_and_generated_attention_agree() {
-    check_agreement(&fixtures::named(NAMES[0]));
-}
-
-/// What `cargo xtask test --all` adds: products and attention that IREE generates, which take long to
-/// compile, of the other models.
-mod long {
-    use super::*;
-
-    #[test]
-    #[ignore = "long: cargo xtask test --all"]
-    fn generated_attention_agrees_and_rounds_as_kernels_do() {
-        for name in &NAMES[1..] {
-            check_agreement(&fixtures::named(name));
-            check_rounding(&fixtures::named(name), false);
+        for isa in Isa::all_here() {
+            check_rounding(&fixture, isa);
         }
-    }
-}
-
-/// One token takes room for 320; the rest goes beyond, in a prompt and one by one.
-#[test]
-fn a_cache_in_halves_that_grows_keeps_what_it_held() {
-    let fixture = fixtures::named("llama-llama3-tied-bf16");
-    let case = fixture.cases.last().unwrap();
-    let context: Vec<u32> = case.prompt.iter().chain(&case.tokens).copied().collect();
-    assert!(context.len() > 320);
-    let options = options(Precision::Int8, Some(KvFormat::F16));
-    let expected = logits(open(&fixture.folder, &options).unwrap().as_mut(), &context);
-    for cut in [1, 256] {
-        let mut session = open(&fixture.folder, &options).unwrap();
-        session.prefill(&context[..cut]).unwrap();
-        session.prefill(&context[cut..300]).unwrap();
-        for &token in &context[300..] {
-            session.decode_step(token).unwrap();
-        }
-        // A chunk and a single token differ in the last bits of sums, and so in some roundings.
-        let off = error(&read_logits(session.as_mut()), &expected);
-        assert!(off <= ROUNDING, "cut at {cut}: {off:e}");
     }
 }
 
@@ -187,7 +130,7 @@ fn what_is_too_large_for_a_half_is_an_error_that_says_so() {
 fn graphs_of_gpus_have_no_other_cache() {
     let fixture = fixtures::named("llama-mha-f32");
     let of = |kv_cache| SessionOptions {
-        graphs: Some(GraphsFor::Cuda),
+        tuning: Tuning { cuda_graphs: true, ..Tuning::default() },
         ..options(Precision::Int8, kv_cache)
     };
     let error = open(&fixture.folder, &of(Some(KvFormat::F16))).err().unwrap().to_string();

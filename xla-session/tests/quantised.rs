@@ -6,7 +6,6 @@ mod fixtures;
 
 use std::collections::HashMap;
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use kernels::quantise::{pack_block, unpack_row};
@@ -15,8 +14,9 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
+use xla_session::kernels::Isa;
 use xla_session::{
-    Backend, GraphsFor, InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Step,
+    Backend, InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning,
 };
 
 /// `weights`, `[rows, columns]`, as `format` stores them.
@@ -77,22 +77,11 @@ fn write_rounded(from: &Path, to: &Path, [outer, inner]: Formats) {
     safetensors::serialize_to_file(views, Some(made_for), &to.join("model.safetensors")).unwrap();
 }
 
-/// What multiplies integers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Products {
-    /// What IREE generates.
-    Generated,
-    Kernels,
-    /// With a split output projection, which matrices as small as here do not have by themselves.
-    Split,
-}
-
 /// With a KV cache in f32: what weights lose is what is looked at.
-fn open(folder: &Path, precision: Precision, products: Products) -> Box<dyn InferenceSession> {
+fn open(folder: &Path, precision: Precision, tuning: Tuning) -> Box<dyn InferenceSession> {
     let options = SessionOptions {
         precision,
-        kernels: Some(products != Products::Generated),
-        split_output: Some(products == Products::Split),
+        tuning,
         kv_cache: Some(KvFormat::F32),
         cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
         context: Some(512),
@@ -101,13 +90,14 @@ fn open(folder: &Path, precision: Precision, products: Products) -> Box<dyn Infe
     Backend::Iree.open(folder, &options).unwrap().session
 }
 
-/// With the graphs of GPUs.
-fn open_for_gpus(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
-    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
-    let graphs = Some(GraphsFor::Cuda);
-    let options =
-        SessionOptions { precision, graphs, cache_dir, context: Some(512), ..Default::default() };
-    Backend::Iree.open(folder, &options).unwrap().session
+/// With the kernels of CPUs.
+fn open_kernels(folder: &Path, precision: Precision, isa: Isa) -> Box<dyn InferenceSession> {
+    open(folder, precision, Tuning { isa: Some(isa), ..Tuning::default() })
+}
+
+/// With the graphs of GPUs, which call no kernel.
+fn open_graphs(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
+    open(folder, precision, Tuning { cuda_graphs: true, ..Tuning::default() })
 }
 
 /// The logits after `prompt` and after one more token.
@@ -127,54 +117,37 @@ fn error(actual: &[f32], expected: &[f32]) -> f32 {
     actual.iter().zip(expected).map(|(a, e)| (a - e).abs() / scale).fold(0.0, f32::max)
 }
 
-/// Compares kernels and the products that IREE generates, which know nothing of each other, with
-/// the model of the rounded weights, whose activations are not rounded. (One product is compared
-/// with the format's arithmetic in f64, to 3e-6, by the tests of the kernels.)
+/// Compares kernels with the model of the rounded weights, whose activations are not rounded, as graphs
+/// for GPUs compute it: two programs that know nothing of each other. (One product is compared with the
+/// format's arithmetic in f64, to 3e-6, by the tests of the kernels.)
 fn check(name: &str, precision: Precision) {
-    /// Of the largest logit: what activations of 16 bits cost beyond rounded weights; also between
-    /// two programs, since what is close to the middle of two steps is rounded either way.
+    /// Of the largest logit: what activations of 16 bits cost beyond rounded weights.
     const ACTIVATIONS: f32 = 5e-4;
     let fixture = fixtures::named(name);
-    let mut exact = open(&fixture.folder, Precision::F32, Products::Kernels);
-    // And one that ends within the second half of a chunk, whose MLP runs in halves.
-    let longest = &fixture.cases.last().unwrap().prompt;
-    let prompts: Vec<&[u32]> =
-        fixture.cases.iter().map(|case| &case.prompt[..]).chain([&longest[..200]]).collect();
-    let all = [Products::Generated, Products::Kernels, Products::Split];
-    let formats = all.map(|products| formats(precision, products != Products::Generated));
-    let of = [0, 1, 2].map(|i| {
-        let products = all[i];
-        let folder = tempfile::tempdir().unwrap();
-        write_rounded(&fixture.folder, folder.path(), formats[i]);
-        let mut model = open(folder.path(), Precision::F32, Products::Kernels);
-        let mut rounded = open(&fixture.folder, precision, products);
-        let mut farthest = 0f32;
-        let both = prompts.iter().map(|prompt| {
-            let tokens = prompt.len();
-            let expected = logits(&mut *model, prompt);
-            let actual = logits(&mut *rounded, prompt);
-            let exact = logits(&mut *exact, prompt);
+    let mut exact = open_graphs(&fixture.folder, Precision::F32);
+    let folder = tempfile::tempdir().unwrap();
+    write_rounded(&fixture.folder, folder.path(), formats(precision, true));
+    let mut model = open_graphs(folder.path(), Precision::F32);
+    let all = Isa::all_here().into_iter();
+    let mut all: Vec<_> =
+        all.map(|isa| (isa, open_kernels(&fixture.folder, precision, isa), 0f32)).collect();
+    for case in &fixture.cases {
+        let expected = logits(&mut *model, &case.prompt);
+        let exact = logits(&mut *exact, &case.prompt);
+        for (isa, rounded, farthest) in &mut all {
+            let actual = logits(&mut **rounded, &case.prompt);
             for i in 0..2 {
                 let off = error(&actual[i], &expected[i]);
-                let what = format!("{name} {precision:?}, {products:?}: {tokens} + {i}");
+                let tokens = case.prompt.len();
+                let what = format!("{name} {precision:?}, {isa:?}: {tokens} + {i}");
                 assert!(off <= ACTIVATIONS, "{what}: {off:e}");
-                farthest = farthest.max(error(&actual[i], &exact[i]));
-            }
-            actual
-        });
-        let both: Vec<_> = both.collect();
-        assert!(farthest > 2.0 * ACTIVATIONS, "{name} {precision:?}: no weight was rounded");
-        both
-    });
-    for i in [0, 2] {
-        if formats[i] == formats[1] {
-            // Only the sums of a split matrix are in another order.
-            let most = if all[i] == Products::Split { 1e-5 } else { ACTIVATIONS };
-            for (some, kernels) in of[i].as_flattened().iter().zip(of[1].as_flattened()) {
-                let off = error(some, kernels);
-                assert!(off <= most, "{name} {precision:?}, {:?}: {off:e}", all[i]);
+                *farthest = farthest.max(error(&actual[i], &exact[i]));
             }
         }
+    }
+    for (isa, _, farthest) in all {
+        let what = format!("{name} {precision:?}, {isa:?}");
+        assert!(farthest > 2.0 * ACTIVATIONS, "{what}: no weight was rounded");
     }
 }
 
@@ -208,68 +181,9 @@ mod long {
             for precision in [Precision::Int8, Precision::Int4] {
                 check(name, precision);
             }
-            check_split_output(name);
         }
         check_gpus("llama-linear-attention-bias-bf16", Precision::Int8);
         check_gpus("qwen3-gqa-tied-bf16", Precision::Int4);
-    }
-}
-
-/// Steps of a split or sketched output projection compute what finds a token, until somebody reads
-/// logits: of the step before too, which is run again. What follows is not changed by that.
-fn check_split_output(name: &str) {
-    const TOKENS: usize = 12;
-    let largest = |session: &mut dyn InferenceSession| {
-        let mut logits = Vec::new();
-        session.read_logits(&mut logits).unwrap();
-        assert!(logits.iter().all(|logit| logit.is_finite()));
-        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        logits.iter().position(|&logit| logit == largest).unwrap() as u32
-    };
-    for precision in [Precision::Bf16, Precision::Int8, Precision::Int4] {
-        let fixture = fixtures::named(name);
-        for case in &fixture.cases {
-            let mut session = open(&fixture.folder, precision, Products::Split);
-            let first = session.prefill(&case.prompt).unwrap().token;
-            let mut tokens = vec![first];
-            let push = &mut |step: Step| {
-                tokens.push(step.token);
-                ControlFlow::Continue(())
-            };
-            session.decode_greedy(first, TOKENS, push).unwrap();
-            let what = format!("{name} {precision:?}: {} tokens", case.prompt.len());
-            // A step of those in flight, run again.
-            let position = session.position();
-            assert_eq!(largest(&mut *session), tokens[TOKENS], "{what}");
-            assert_eq!(session.position(), position, "{what}");
-            for wanted in [true, false] {
-                session.want_logits(wanted);
-                let mut token = *tokens.last().unwrap();
-                let push = &mut |step: Step| {
-                    tokens.push(step.token);
-                    ControlFlow::Continue(())
-                };
-                session.decode_greedy(token, 3, push).unwrap();
-                token = *tokens.last().unwrap();
-                assert_eq!(largest(&mut *session), token, "{what}, wanted: {wanted}");
-            }
-
-            session.reset();
-            session.want_logits(true);
-            let mut token = session.prefill(&case.prompt).unwrap().token;
-            for expected in &tokens {
-                assert_eq!(token, *expected, "{what}");
-                assert_eq!(largest(&mut *session), token, "{what}");
-                token = session.decode_step(token).unwrap().token;
-            }
-        }
-    }
-}
-
-#[test]
-fn a_split_output_finds_the_token_of_all_logits() {
-    for name in NAMES {
-        check_split_output(name);
     }
 }
 
@@ -279,8 +193,8 @@ fn check_gpus(name: &str, precision: Precision) {
     let fixture = fixtures::named(name);
     let folder = tempfile::tempdir().unwrap();
     write_rounded(&fixture.folder, folder.path(), formats(precision, false));
-    let mut model = open(folder.path(), Precision::F32, Products::Kernels);
-    let mut graphs = open_for_gpus(&fixture.folder, precision);
+    let mut model = open_kernels(folder.path(), Precision::F32, Isa::detect());
+    let mut graphs = open_graphs(&fixture.folder, precision);
     for case in &fixture.cases {
         let expected = logits(&mut *model, &case.prompt);
         let actual = logits(&mut *graphs, &case.prompt);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
-use xla_session::{Backend, Precision, SessionOptions, generate_greedy};
+use xla_session::{Backend, Precision, SessionOptions, Tuning, generate_greedy};
 
 /// `tests/smollm2.json`: what `tests/reference/smollm2.py` has recorded.
 #[derive(Deserialize)]
@@ -106,7 +106,9 @@ mod long {
     #[ignore = "long: cargo xtask test --all"]
     fn a_trained_model_gives_the_tokens_of_transformers_in_f32_and_uncompressed() {
         let f32 = |device| SessionOptions { precision: Precision::F32, ..on(device) };
-        let plain = |device| SessionOptions { compress: false, weights_cache: false, ..on(device) };
+        let tuning = Tuning { compress: false, ..Tuning::default() };
+        let plain =
+            |device| SessionOptions { tuning: tuning.clone(), weights_cache: false, ..on(device) };
         compare(&["local-task", "local-sync"].map(f32));
         compare(&["local-task", "local-sync"].map(plain));
     }

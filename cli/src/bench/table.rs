@@ -8,7 +8,7 @@ pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN).set_header(header.iter().copied());
     for (column, name) in table.column_iter_mut().zip(header) {
-        if !matches!(*name, "precision" | "test" | "dispatch") {
+        if !matches!(*name, "precision" | "test" | "dispatch" | "text") {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }

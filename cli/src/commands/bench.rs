@@ -10,13 +10,19 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
-use xla_session::{Event, InferenceSession, Observer, Precision};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use xla_session::{
+    Capabilities, EngineOptions, Event, InferenceSession, Model, Observer, Precision,
+};
 
+use crate::bench::parallel::{self, Parallel};
 use crate::bench::pass::{self, Pass};
-use crate::bench::profile;
 use crate::bench::report::{self, Memory, Run, Start};
+use crate::bench::shared_prefix::{self, SharedPrefix};
+use crate::bench::speculation::{self, Speculated};
 use crate::bench::table::number;
-use crate::bench::{memory, spread::Spread};
+use crate::bench::{memory, profile, spread::Spread};
 use crate::engine::PlaceArgs;
 use crate::interrupt;
 use crate::model_source::ModelArgs;
@@ -29,8 +35,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// Lengths of prompts to time, in tokens; 0 times none
-    #[arg(short = 'p', long, value_name = "N,…", value_delimiter = ',', default_value = "512")]
+    /// Lengths of prompts to time, in tokens; 0 times none [default: 512, with --parallel 128]
+    #[arg(short = 'p', long, value_name = "N,…", value_delimiter = ',')]
     prompt: Vec<usize>,
 
     /// Numbers of single tokens to time; 0 times none
@@ -44,6 +50,24 @@ pub struct Args {
     /// A prompt of P tokens and then N single ones, in one pass: P,N; may be given several times
     #[arg(long, value_name = "P,N", value_parser = prompt_and_generate)]
     pg: Vec<(usize, usize)>,
+
+    /// Numbers of sequences that run together: the prompts of all, -p tokens each, then -n steps with
+    /// one token of each
+    #[arg(long, value_name = "N,…", value_delimiter = ',',
+          conflicts_with_all = ["depth", "pg", "profile"])]
+    parallel: Vec<usize>,
+
+    /// The time until R requests that come at once have their first tokens, whose prompts have C
+    /// tokens in common and O of their own: C,O,R
+    #[arg(long, value_name = "C,O,R", value_parser = shared_prefix::Shape::from_str,
+          conflicts_with_all = ["depth", "pg", "profile", "parallel", "prompt", "generate"])]
+    shared_prefix: Option<shared_prefix::Shape>,
+
+    /// The tokens of a known answer with drafts and without, -n of them behind a prompt: one that
+    /// repeats the prompt, and one in which drafts are wrong
+    #[arg(long, action = ArgAction::SetTrue,
+          conflicts_with_all = ["depth", "pg", "profile", "parallel", "shared_prefix", "prompt"])]
+    speculate: bool,
 
     /// How often each test is repeated; the table shows the median and the range
     #[arg(short, long, value_name = "N", default_value_t = 5,
@@ -88,6 +112,9 @@ Examples:
   iree-llm bench -m ./Llama-3.2-1B --pg 2048,32 -p 0 -n 0    one pass gives both numbers
   iree-llm bench -m ./Llama-3.2-1B --precision stored,f32 --threads 1
   iree-llm bench -m ./Llama-3.2-1B -p 256 -n 16 --profile bench.ireeprof
+  iree-llm bench -m ./Llama-3.2-1B --parallel 1,2,4,8,16
+  iree-llm bench -m ./Llama-3.2-1B --shared-prefix 1024,32,16
+  iree-llm bench -m ./Llama-3.2-1B --speculate
   iree-llm bench -m ./Llama-3.2-1B --json | jq '.[].tests[].tokens_per_second.median'
 
 In the tables:
@@ -112,19 +139,45 @@ impl Args {
     /// Measures.
     pub fn run(self) -> Result<ExitCode> {
         let start = Instant::now();
+        if !self.parallel.is_empty() {
+            let shapes = self.shapes();
+            ensure!(
+                !shapes.is_empty(),
+                "nothing to measure: give --parallel, -p and -n at least 1"
+            );
+            return self.each(|it| self.measure_parallel(it, &shapes), parallel::tables);
+        }
+        if let Some(shape) = self.shared_prefix {
+            return self.each(|it| self.measure_shared_prefix(it, shape), shared_prefix::tables);
+        }
+        if self.speculate {
+            return self.each(|it| self.measure_speculation(it), speculation::tables);
+        }
         let passes = self.passes();
         ensure!(!passes.is_empty(), "nothing to measure: give -p, -n or --pg at least one token");
         ensure!(
             self.profile.is_none() || self.precision.len() == 1,
             "--profile takes one precision: give --precision one name"
         );
+        let profiles =
+            |runs: &[Run]| runs.iter().map(|run| profile::tables(&run.breakdowns)).collect();
+        let tables = if self.profile.is_some() { profiles } else { report::tables };
+        self.each(|precision| self.measure(start, precision, &passes), tables)
+    }
+
+    /// Measures each precision, several in a process each, and prints what came of it.
+    fn each<T: Serialize + DeserializeOwned>(
+        &self,
+        measure: impl Fn(Precision) -> Result<T>,
+        tables: impl Fn(&[T]) -> String,
+    ) -> Result<ExitCode> {
         let runs = match (self.only, &self.precision[..]) {
             (Some(precision), _) => {
-                let run = self.measure(start, precision, &passes)?;
+                let run = measure(precision)?;
                 writeln!(std::io::stdout(), "{}", serde_json::to_string(&run)?)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            (None, [precision]) => vec![self.measure(start, *precision, &passes)?],
+            (None, [precision]) => vec![measure(*precision)?],
             (None, precisions) => {
                 let mut runs = Vec::new();
                 for precision in precisions {
@@ -136,21 +189,126 @@ impl Args {
                 runs
             }
         };
-        let text = if self.json {
-            serde_json::to_string(&runs)? + "\n"
-        } else if self.profile.is_some() {
-            runs.iter().map(|run| profile::tables(&run.breakdowns)).collect()
-        } else {
-            report::tables(&runs)
-        };
+        let text = if self.json { serde_json::to_string(&runs)? + "\n" } else { tables(&runs) };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 
+    /// What `--parallel` asks for.
+    fn shapes(&self) -> Vec<parallel::Shape> {
+        let mut shapes = Vec::new();
+        for prompt in self.prompts(128) {
+            for &generate in &self.generate {
+                let shape = |&sequences| parallel::Shape { sequences, prompt, generate };
+                shapes.extend(self.parallel.iter().map(shape));
+            }
+        }
+        shapes.retain(|it| it.sequences > 0 && it.prompt > 0 && it.generate > 0);
+        shapes
+    }
+
+    fn measure_parallel(
+        &self,
+        precision: Precision,
+        shapes: &[parallel::Shape],
+    ) -> Result<Parallel> {
+        let progress = Progress::new(self.quiet);
+        let (name, model) = self.open_model(precision, &progress)?;
+        for shape in shapes {
+            let most = EngineOptions::default().rows;
+            ensure!(
+                shape.sequences <= most,
+                "{} sequences in one step: a step takes {most} rows",
+                shape.sequences
+            );
+            fits(&model, shape.tokens())?;
+        }
+        let mut measured = Vec::new();
+        for shape in shapes {
+            let it = shape.measure(&model, self.repetitions as usize, !self.no_warmup)?;
+            progress.say(&format!(
+                "{} {} x pp{} + tg{}: prompts {} tok/s, decode {} tok/s",
+                precision.as_str(),
+                it.sequences,
+                it.prompt,
+                it.generate,
+                number(it.tokens_per_second_prompt.median),
+                number(it.tokens_per_second_decode.median),
+            ));
+            measured.push(it);
+        }
+        Ok(Parallel {
+            model: name,
+            device: model.device(),
+            precision: precision.as_str().to_owned(),
+            threads: self.place.threads(),
+            parallel: measured,
+        })
+    }
+
+    fn measure_shared_prefix(
+        &self,
+        precision: Precision,
+        shape: shared_prefix::Shape,
+    ) -> Result<SharedPrefix> {
+        let (name, model) = self.open_model(precision, &Progress::new(self.quiet))?;
+        fits(&model, shape.tokens())?;
+        Ok(SharedPrefix {
+            model: name,
+            device: model.device(),
+            precision: precision.as_str().to_owned(),
+            threads: self.place.threads(),
+            shared_prefix: shape.measure(&model, self.repetitions as usize, !self.no_warmup)?,
+        })
+    }
+
+    fn measure_speculation(&self, precision: Precision) -> Result<Speculated> {
+        let progress = Progress::new(self.quiet);
+        let model = self.model.locate(&progress)?;
+        let mut opened = self.place.open(&model, precision, None, progress.observer())?;
+        progress.finish();
+        let session = &mut *opened.session;
+        let capabilities = session.capabilities().clone();
+        let Capabilities { engine, device, verifies_drafts, context, .. } = capabilities;
+        ensure!(
+            verifies_drafts,
+            "{engine} on {device} verifies no drafts: there is nothing to measure"
+        );
+        let tokens = self.generate.iter().copied().max().unwrap_or(0);
+        ensure!(tokens > 1, "nothing to measure: give -n at least 2");
+        let needed = speculation::PROMPT + tokens;
+        ensure!(needed <= context, "{needed} tokens do not fit the context of {context}: lower -n");
+        let repetitions = self.repetitions as usize;
+        Ok(Speculated {
+            model: model.name,
+            device,
+            precision: precision.as_str().to_owned(),
+            threads: self.place.threads(),
+            speculation: speculation::measure(session, tokens, repetitions, !self.no_warmup)?,
+        })
+    }
+
+    /// The model for engines, and what it is called.
+    fn open_model(
+        &self,
+        precision: Precision,
+        progress: &Arc<Progress>,
+    ) -> Result<(String, Model)> {
+        let found = self.model.locate(progress)?;
+        let model = self.place.open_model(&found, precision, progress.observer())?;
+        progress.finish();
+        Ok((found.name, model))
+    }
+
+    /// Lengths of prompts, or this one.
+    fn prompts(&self, default: usize) -> Vec<usize> {
+        if self.prompt.is_empty() { vec![default] } else { self.prompt.clone() }
+    }
+
     fn passes(&self) -> Vec<Pass> {
-        let mut passes = Vec::new();
+        let (mut passes, prompts) = (Vec::new(), self.prompts(512));
         for &depth in &self.depth {
-            let prompts = self.prompt.iter().map(|&prompt| Pass { depth, prompt, generate: 0 });
+            let prompts = prompts.iter().map(|&prompt| Pass { depth, prompt, generate: 0 });
             let generates =
                 self.generate.iter().map(|&generate| Pass { depth, prompt: 0, generate });
             let both = self.pg.iter().map(|&(prompt, generate)| Pass { depth, prompt, generate });
@@ -266,7 +424,7 @@ impl Args {
 
 /// Measures `precision` as this very command line asks, in a process of its own: its peak of
 /// memory is then its own. `None` when Ctrl-C ended it.
-fn in_own_process(precision: Precision) -> Result<Option<Run>> {
+fn in_own_process<T: DeserializeOwned>(precision: Precision) -> Result<Option<T>> {
     let program = std::env::current_exe().context("cannot find this program to start it again")?;
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).args(["--only", precision.as_str()]);
@@ -279,6 +437,13 @@ fn in_own_process(precision: Precision) -> Result<Option<Run>> {
     let run = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("measuring {} gave no JSON", precision.as_str()))?;
     Ok(Some(run))
+}
+
+/// Refuses more tokens of a sequence than `model` takes.
+fn fits(model: &Model, tokens: usize) -> Result<()> {
+    let max = model.config().max_position_embeddings;
+    ensure!(tokens <= max, "a sequence of {tokens} tokens: this model takes {max} at most");
+    Ok(())
 }
 
 /// `observer`, which also counts the graphs that are compiled.

@@ -15,8 +15,9 @@ use crate::conversation::Conversation;
 use crate::engine::EngineArgs;
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
-use crate::report::Seconds;
+use crate::report::{Drafts, Seconds};
 use crate::sampling::SamplingArgs;
+use crate::speculation::SpeculationArgs;
 
 /// With whom to talk and how.
 #[derive(Debug, clap::Args)]
@@ -40,6 +41,9 @@ pub struct Args {
 
     #[command(flatten)]
     sampling: SamplingArgs,
+
+    #[command(flatten)]
+    speculation: SpeculationArgs,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -75,6 +79,7 @@ impl Args {
             max_tokens: self.max_tokens.unwrap_or(usize::MAX),
             eos: config.eos_token_ids,
             sampler,
+            speculation: self.speculation.speculation(&*opened.session, &self.engine, &progress)?,
             ..GenerateOptions::default()
         };
         let system = self.system.as_deref();
@@ -120,7 +125,9 @@ impl Args {
                         Err(error) => return Err(error),
                     };
                     writeln!(stdout)?;
-                    progress.say(&Seconds::new(opened.load, opened.compile, &answer).turn());
+                    let seconds = Seconds::new(opened.load, opened.compile, &answer);
+                    let drafts = Drafts::new(answer.generation.drafts);
+                    progress.say(&(seconds.turn() + &drafts.line()));
                     if answer.generation.finish_reason == FinishReason::Context {
                         progress.say("the context is full; /reset begins anew");
                     }

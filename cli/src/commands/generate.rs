@@ -1,7 +1,8 @@
 //! `iree-llm generate`: go on with a prompt.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +10,21 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use text::{Message, RenderOptions, Tokenizer};
-use xla_session::GenerateOptions;
+use text::{Message, RenderOptions, StopStrings, Tokenizer};
 use xla_session::config::ModelConfig;
+use xla_session::scheduler::SchedulerOptions;
+use xla_session::{Batcher, GenerateOptions};
 
 use crate::bench::memory;
 use crate::engine::EngineArgs;
 use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
-use crate::report::{Report, Seconds, peak_memory};
+use crate::prompts::lines::Lines;
+use crate::prompts::request::Defaults;
+use crate::prompts::run::{Prompts, Summary};
+use crate::report::{Drafts, Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
+use crate::speculation::SpeculationArgs;
 use crate::{answer, interrupt};
 
 /// What to generate from and how.
@@ -41,6 +47,23 @@ pub struct Args {
     #[arg(long, value_name = "IDS", group = "input", value_delimiter = ',',
           value_parser = token_id, conflicts_with_all = ["chat", "system", "echo"])]
     prompt_tokens: Option<Vec<u32>>,
+
+    /// File of many prompts, answered together; `-` reads stdin. Each line is a JSON object with
+    /// "prompt" or "messages" (through the chat template), and if they are to differ from the flags
+    /// "max_tokens", "temperature", "top_p", "top_k", "seed", "stop". The answers are JSON lines
+    /// too, in the order in which they are done, with the "id" of the line, or its number
+    #[arg(long, value_name = "FILE", group = "input", conflicts_with = "echo")]
+    prompts: Option<PathBuf>,
+
+    /// Where the answers to --prompts go; `-` is stdout
+    #[arg(long, value_name = "FILE", requires = "prompts", default_value = "-")]
+    output: PathBuf,
+
+    /// Memory for keys and values of the prompts that run at a time, in MiB
+    /// [default: 16 contexts, at most 2048]
+    #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    kv_memory: Option<u64>,
 
     /// Take the prompt as a user's message and let the model answer, by its chat template
     #[arg(long, overrides_with = "raw")]
@@ -84,6 +107,9 @@ pub struct Args {
     sampling: SamplingArgs,
 
     #[command(flatten)]
+    speculation: SpeculationArgs,
+
+    #[command(flatten)]
     engine: EngineArgs,
 }
 
@@ -95,6 +121,9 @@ Examples:
   iree-llm generate -m Qwen/Qwen2.5-0.5B --prompt-file in.txt > out.txt
   git diff | iree-llm generate -m ./model --chat --system 'Review this change.'
   iree-llm generate -m ./model --prompt-tokens 5,17,23 --json | jq .tokens
+  iree-llm generate -m ./model --prompts questions.jsonl --output answers.jsonl
+  iree-llm generate -m ./Qwen2.5-7B --draft-model ./Qwen2.5-1.5B -p 'Rust is'
+  echo '{\"id\": 7, \"prompt\": \"One day\"}' | iree-llm generate --prompts -
 
 stdout carries the generated text alone (or the JSON object); all else goes to stderr.
 Ctrl-C ends the text after the current token, a second one the program; the exit code is 130.";
@@ -113,6 +142,9 @@ impl Args {
     /// Generates.
     pub fn run(self) -> Result<ExitCode> {
         let progress = Progress::new(self.quiet);
+        if let Some(prompts) = &self.prompts {
+            return self.answer_prompts(prompts, &progress);
+        }
         let sampler = self.sampling.sampler()?;
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate(&progress)?;
@@ -129,6 +161,7 @@ impl Args {
             max_tokens: self.max_tokens,
             eos,
             sampler,
+            speculation: self.speculation.speculation(&*opened.session, &self.engine, &progress)?,
             ..GenerateOptions::default()
         };
         let mut stdout = io::stdout().lock();
@@ -157,6 +190,7 @@ impl Args {
                 tokens: &answer.generation.tokens,
                 text: answer.text.as_deref(),
                 finish_reason: answer.generation.finish_reason.as_str(),
+                drafts: Drafts::new(answer.generation.drafts),
                 timings,
                 peak_bytes,
                 model: &model.name,
@@ -170,7 +204,8 @@ impl Args {
             let ids: Vec<_> = answer.generation.tokens.iter().map(u32::to_string).collect();
             show(&(ids.join(",") + "\n"))?;
         }
-        progress.say(&(timings.line() + &peak_memory(peak_bytes)));
+        let drafts = Drafts::new(answer.generation.drafts).line();
+        progress.say(&(timings.line() + &drafts + &peak_memory(peak_bytes)));
         Ok(interrupt::exit_code(answer.interrupted))
     }
 
@@ -200,6 +235,53 @@ impl Args {
         };
         ensure!(!text.is_empty(), "the prompt is empty: give at least one character");
         Ok(Some(text))
+    }
+
+    /// Answers the prompts of a file of JSON lines.
+    fn answer_prompts(&self, prompts: &Path, progress: &Arc<Progress>) -> Result<ExitCode> {
+        let model = self.model.locate(progress)?;
+        let config = ModelConfig::from_dir(&model.folder)?;
+        let tokenizer = model.tokenizer()?;
+        let defaults = Defaults {
+            tokenizer: &tokenizer,
+            template: model.chat_template(),
+            chat: self.chat || self.system.is_some(),
+            system: self.system.clone(),
+            max_tokens: self.max_tokens,
+            stop: self.stop.clone(),
+            eos: if self.ignore_eos { Vec::new() } else { config.eos_token_ids },
+            sampling: self.sampling.clone(),
+        };
+        // A flag that is out of range is no mistake of every line.
+        self.sampling.sampler()?;
+        StopStrings::new(&self.stop).context("--stop")?;
+        let lines = Lines::open(prompts)?;
+        let mut output = self.output(prompts)?;
+        let kv_bytes = self.kv_memory.map(|mib| mib << 20);
+        let engine = self.engine.open_engine(&model, kv_bytes, progress)?;
+        let options = SchedulerOptions::default();
+        let batcher = Batcher::new(engine, &options)?;
+        let window = options.most_running;
+        let prompts = Prompts::new(batcher, &defaults, window, &mut *output, progress);
+        let summary = prompts.answer(&lines)?;
+        progress.say(&(summary.line() + &peak_memory(memory::peak())));
+        Ok(match summary {
+            Summary { interrupted: true, .. } => interrupt::exit_code(true),
+            Summary { failed: 0, .. } => ExitCode::SUCCESS,
+            Summary { .. } => ExitCode::FAILURE,
+        })
+    }
+
+    /// Where the answers go.
+    fn output(&self, prompts: &Path) -> Result<Box<dyn Write>> {
+        if self.output.as_os_str() == "-" {
+            return Ok(Box::new(io::stdout()));
+        }
+        let name = || self.output.display().to_string();
+        if let (Ok(from), Ok(to)) = (prompts.canonicalize(), self.output.canonicalize()) {
+            ensure!(from != to, "{}: these are the prompts; give --output another file", name());
+        }
+        Ok(Box::new(File::create(&self.output).with_context(name)?))
     }
 
     fn prompt(

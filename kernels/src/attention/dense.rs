@@ -1,10 +1,11 @@
 //! A product of matrices that are not packed: scores of queries and keys, and mixtures of values.
 
+use crate::vector::Tile;
 use std::marker::PhantomData;
 
 use crate::LANES;
 use crate::floats::Float;
-use crate::tile::{STEP, Tile};
+use crate::tile::STEP;
 use crate::vector::Vector;
 
 /// `y[m, n] = sum_k x[m, k] * w[k, n]`, or that added to `y`; `w` is widened from how `F` stores it.

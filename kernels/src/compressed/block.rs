@@ -109,16 +109,50 @@ impl Block {
         self.0.wrapping_add(HEADER)
     }
 
-    /// Those of a block of so many columns that is not plain.
-    pub fn escapes(self, columns: usize) -> impl Iterator<Item = Escape> {
+    /// Those of a block of so many columns that is not plain, in the order of columns.
+    pub fn escapes(self, columns: usize) -> Escapes {
         // SAFETY: within the header.
         let count = unsafe { self.0.add(16).cast::<u32>().read_unaligned() };
         let groups = columns / GROUP * self.kind().group_bytes();
-        let first = self.body().wrapping_add(groups).cast::<Escape>();
-        // SAFETY: there are so many behind the groups.
-        let escapes = (0..count as usize).map(move |i| unsafe { first.add(i).read_unaligned() });
-        // The place of a damaged one may be no column of the activations.
-        escapes.filter(move |escape| escape.column() < columns)
+        let next = self.body().wrapping_add(groups).cast::<Escape>();
+        Escapes { next, end: next.wrapping_add(count as usize), columns }
+    }
+}
+
+/// The escapes of a block.
+#[derive(Clone, Copy)]
+pub struct Escapes {
+    next: *const Escape,
+    end: *const Escape,
+    columns: usize,
+}
+
+impl Escapes {
+    /// Those in front of a column; the others stay.
+    pub fn before(&mut self, column: usize) -> Self {
+        let mut those = *self;
+        while { *self }.next().is_some_and(|escape| escape.column() < column) {
+            self.next();
+        }
+        those.end = self.next;
+        those
+    }
+}
+
+impl Iterator for Escapes {
+    type Item = Escape;
+
+    fn next(&mut self) -> Option<Escape> {
+        while self.next < self.end {
+            // SAFETY: there are so many behind the groups.
+            let escape = unsafe { self.next.read_unaligned() };
+            self.next = self.next.wrapping_add(1);
+            // The place of a damaged one may be no column of the activations.
+            if escape.column() < self.columns {
+                return Some(escape);
+            }
+        }
+        None
     }
 }
 

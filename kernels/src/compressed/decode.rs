@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use super::super::LANES;
 use super::super::floats::{Bf16, Float};
 use super::super::vector::Vector;
 
@@ -68,14 +67,6 @@ pub(in super::super) trait Arithmetic<V: Decode>: 'static {
     /// As for [`Vector`].
     unsafe fn load(from: *const u8) -> <Self::Float as Float<V>>::Weights;
 
-    /// Replaces a weight in what was kept of columns one after the other, by one that is f32's
-    /// `bits`.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Vector`].
-    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32);
-
     /// The activation that meets `column`.
     ///
     /// # Safety
@@ -110,12 +101,6 @@ impl<V: Decode> Arithmetic<V> for Wide {
     }
 
     #[inline(always)]
-    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32) {
-        // SAFETY: as the caller promises.
-        unsafe { *kept.cast::<u32>().add(column * LANES + lane) = bits }
-    }
-
-    #[inline(always)]
     unsafe fn activation(x: *const u32, column: usize) -> f32 {
         // SAFETY: as the caller promises.
         unsafe { x.cast::<f32>().add(column).read_unaligned() }
@@ -144,13 +129,6 @@ impl<V: Decode, F: Float<V, Weights = V::Integers>> Arithmetic<V> for Pairs<F> {
     unsafe fn load(from: *const u8) -> V::Integers {
         // SAFETY: as the caller promises.
         unsafe { V::load_words(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn put(kept: *mut u8, column: usize, lane: usize, bits: u32) {
-        let word = column / 2 * LANES + lane;
-        // SAFETY: as the caller promises.
-        unsafe { *kept.cast::<u16>().add(word * 2 + column % 2) = (bits >> 16) as u16 }
     }
 
     #[inline(always)]

@@ -1,20 +1,20 @@
 //! Many rows meet blocks that were decoded: a piece of some columns at a time, which all rows meet
-//! while it is in the L1 cache.
+//! while it is in the L1 cache. The first rows decode it as they go, so that the units which multiply
+//! do not wait for those which decode.
 //!
 //! Between pieces sums are in memory. They are added up in the order of the columns, as without
-//! pieces. What is decoded next is prefetched all the while, a little in every group of columns:
-//! memory would stand still while rows meet a piece, and they while one is decoded.
+//! pieces. What is decoded next is prefetched while the other rows meet a piece, a little in every
+//! group of columns: memory would stand still.
 
+use super::super::vector::Tile;
 use std::marker::PhantomData;
-use std::ops::Range;
 
 use super::super::floats::Float;
-use super::super::tile::{Job, Tile};
 use super::super::walk::tiles;
 use super::super::{LANES, Product};
 use super::block::{GROUP, HEADER};
 use super::decode::{Arithmetic, Decode};
-use super::tile::{PAIRS, Rows, Stored};
+use super::tile::{PAIRS, Rows, Stored, VECTOR, add_escapes};
 
 /// Blocks that rows meet together.
 pub(super) const TOGETHER: usize = 2;
@@ -23,15 +23,12 @@ pub(super) const TOGETHER: usize = 2;
 /// all of one of 32, where half as many are hardly slower.
 const DEPTH: usize = 256;
 
-/// Bytes of a vector.
-const VECTOR: usize = LANES * 4;
-
 /// Bytes of a cache line, which is the unit of what blocks are padded to.
 const LINE: usize = HEADER;
 
 /// Words of scratch for so many rows.
 pub(super) fn words(rows: usize) -> usize {
-    TOGETHER * LANES * (DEPTH + rows)
+    TOGETHER * LANES * (DEPTH + 2 * rows)
 }
 
 /// Multiplies with the blocks of `p`, at most [`TOGETHER`], behind which there are `more`. All have
@@ -52,20 +49,15 @@ pub(super) unsafe fn multiply<V: Decode, A: Arithmetic<V>, const WHOLE: bool>(
     let x = Rows { at: p.x.cast_mut().cast(), words: p.columns / GROUP * words };
     // SAFETY: the caller's promise; the scratch has both, and a prefetch never faults.
     unsafe {
-        let weights = scratch.cast::<u8>();
-        let sums =
-            Rows { at: scratch.add(TOGETHER * DEPTH * LANES).cast(), words: TOGETHER * LANES };
+        let of_rows = |at: *mut f32| Rows { at: at.cast(), words: TOGETHER * LANES };
+        let sums = of_rows(scratch.add(TOGETHER * DEPTH * LANES));
+        let escaped = of_rows(sums.row(p.used).cast());
+        escaped.at.write_bytes(0, p.used * escaped.words);
+        let y = Rows { at: p.y.cast(), words: p.stride };
+        let mut escapes: [_; TOGETHER] =
+            std::array::from_fn(|block| stored.block(block.min(p.blocks - 1)).escapes(p.columns));
         for first in (0..p.columns).step_by(depth) {
             let end = p.columns.min(first + depth);
-            let piece = Piece::<A, WHOLE> {
-                stored,
-                blocks: p.blocks,
-                columns: first..end,
-                to: weights,
-                arithmetic: PhantomData,
-            };
-            V::enter(&piece);
-
             let (next, columns) = match end == p.columns {
                 true if more < p.blocks => ([std::ptr::null(); TOGETHER], 0),
                 true => (bodies(&stored, p.blocks, p.blocks), depth.min(p.columns)),
@@ -77,23 +69,46 @@ pub(super) unsafe fn multiply<V: Decode, A: Arithmetic<V>, const WHOLE: bool>(
             };
             let lines = columns / GROUP * group_bytes / LINE;
             let panel = Panel::<A> {
-                weights,
+                weights: scratch.cast(),
                 groups: (end - first) / GROUP,
                 blocks: p.blocks,
                 x: Rows { at: x.at.add(first / GROUP * words), ..x },
                 from: (first > 0).then_some(sums),
                 to: match end == p.columns {
-                    true => Rows { at: p.y.cast(), words: p.stride },
+                    true => y,
                     false => sums,
                 },
                 next,
                 lines: 0,
                 arithmetic: PhantomData,
             };
-            for (row, rows) in tiles(p.used, V::ROWS) {
-                let [from, to] = [row, row + rows].map(|row| row * lines / p.used);
+            // While the activations are in the caches.
+            let of_piece = escapes.each_mut().map(|escapes| escapes.before(end));
+            let add_escapes = |row: usize, rows: usize| {
+                for (block, of_piece) in of_piece.into_iter().take(p.blocks).enumerate() {
+                    let sums = Rows { at: escaped.row(row).add(block * LANES), ..escaped };
+                    add_escapes::<V, A>(of_piece, rows, Rows { at: x.row(row), ..x }, sums);
+                }
+            };
+            let mut tiles = tiles(p.used, V::ROWS);
+            let decoding = tiles.next().map_or(0, |(_, rows)| rows);
+            V::run(decoding, &Decoding { panel, stored, first: first / GROUP });
+            add_escapes(0, decoding);
+            for (row, rows) in tiles {
+                let [from, to] =
+                    [row, row + rows].map(|row| (row - decoding) * lines / (p.used - decoding));
                 let next = next.map(|next| next.wrapping_add(from * LINE));
                 V::run(rows, &Panel { next, lines: to - from, ..panel.rows_from(row) });
+                add_escapes(row, rows);
+            }
+        }
+        for row in 0..p.used {
+            for of_block in 0..p.blocks {
+                let [escaped, y] = [escaped, y]
+                    .map(|rows| rows.row(row).add(of_block * LANES).cast::<[f32; LANES]>());
+                for (y, escaped) in (&mut *y).iter_mut().zip(&*escaped) {
+                    *y += escaped;
+                }
             }
         }
     }
@@ -114,52 +129,10 @@ unsafe fn bodies<const WHOLE: bool>(
     std::array::from_fn(body)
 }
 
-/// Decodes some columns of the first `blocks` blocks.
-struct Piece<A, const WHOLE: bool> {
-    stored: Stored<WHOLE>,
-    blocks: usize,
-    columns: Range<usize>,
-    /// `[blocks, DEPTH, VECTOR]`
-    to: *mut u8,
-    arithmetic: PhantomData<A>,
-}
-
-impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Job<V> for Piece<A, WHOLE> {
-    #[inline(always)]
-    unsafe fn run(&self) {
-        let Range { start, end } = self.columns;
-        // SAFETY: the caller's promise.
-        unsafe {
-            for block in 0..self.blocks {
-                let to = self.to.add(block * DEPTH * VECTOR);
-                let (groups, table) = self.stored.open::<V>(block);
-                for group in 0..(end - start) / GROUP {
-                    let at = groups.add((start / GROUP + group) * Stored::<WHOLE>::GROUP_BYTES);
-                    let to = to.add(group * PAIRS * A::WORDS * VECTOR);
-                    let codes = Stored::<WHOLE>::codes::<V>(at);
-                    unroll!(I, {
-                        let pair = Stored::<WHOLE>::pair::<V>(at, codes, I, table);
-                        let lows = Stored::<WHOLE>::lows::<V>(at, I);
-                        for word in 0..A::WORDS {
-                            let weights = A::weights(pair, lows, word);
-                            A::store(weights, to.add((I * A::WORDS + word) * VECTOR));
-                        }
-                    }, 0 1 2 3);
-                }
-                for escape in self.stored.block(block).escapes(self.stored.columns) {
-                    if self.columns.contains(&escape.column()) {
-                        A::put(to, escape.column() - start, escape.lane(), escape.bits());
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// Rows of `x` times a piece.
 struct Panel<A> {
     /// `[blocks, DEPTH, VECTOR]`
-    weights: *const u8,
+    weights: *mut u8,
     groups: usize,
     blocks: usize,
     x: Rows,
@@ -191,6 +164,100 @@ impl<A> Panel<A> {
         let from = |rows: Rows| Rows { at: unsafe { rows.row(first) }, ..rows };
         Self { x: from(self.x), from: self.from.map(from), to: from(self.to), ..self }
     }
+
+    /// The sums of `M` rows and `R` blocks from `block` on, each `step` behind the one before.
+    ///
+    /// # Safety
+    ///
+    /// There are such rows and blocks, and as for [`Decode`].
+    #[inline(always)]
+    unsafe fn sums<V: Decode, const R: usize, const M: usize>(
+        &self,
+        block: usize,
+        step: usize,
+    ) -> [[V; M]; R] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sums = [[V::splat(0.0); M]; R];
+            if let Some(from) = self.from {
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    for (m, sum) in sums.iter_mut().enumerate() {
+                        *sum = V::load(from.row(m).add((block + r * step) * LANES).cast());
+                    }
+                }
+            }
+            sums
+        }
+    }
+
+    /// Stores what [`sums`](Self::sums) has become.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(always)]
+    unsafe fn store<V: Decode, const R: usize, const M: usize>(
+        &self,
+        sums: [[V; M]; R],
+        block: usize,
+        step: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (r, sums) in sums.into_iter().enumerate() {
+                for (m, sum) in sums.into_iter().enumerate() {
+                    sum.store(self.to.row(m).add((block + r * step) * LANES).cast());
+                }
+            }
+        }
+    }
+}
+
+/// The first rows of `x` times a piece, which they decode.
+struct Decoding<A, const WHOLE: bool> {
+    panel: Panel<A>,
+    stored: Stored<WHOLE>,
+    /// The first group of the piece.
+    first: usize,
+}
+
+impl<A, const WHOLE: bool> Clone for Decoding<A, WHOLE> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, const WHOLE: bool> Copy for Decoding<A, WHOLE> {}
+
+impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for Decoding<A, WHOLE> {
+    fn blocks(&self) -> usize {
+        self.panel.blocks
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
+        let Panel { weights, groups, x, .. } = self.panel;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sums = self.panel.sums::<V, R, M>(block, step);
+            let blocks: [_; R] = std::array::from_fn(|r| self.stored.open::<V>(block + r * step));
+            for group in 0..groups {
+                let x = Rows { at: x.at.add(group * PAIRS * A::WORDS), ..x };
+                // As where all are decoded on the way.
+                const { assert!(R <= 4) };
+                unroll!(BLOCK, {
+                    if BLOCK < R {
+                        let (first, exponents) = blocks[BLOCK];
+                        let at = first.add((self.first + group) * Stored::<WHOLE>::GROUP_BYTES);
+                        let vector = (block + BLOCK * step) * DEPTH + group * PAIRS * A::WORDS;
+                        let (sums, keep) = (&mut sums[BLOCK], weights.add(vector * VECTOR));
+                        Stored::<WHOLE>::group::<V, A, M, true>(at, exponents, x, sums, keep);
+                    }
+                }, 0 1 2 3);
+            }
+            self.panel.store(sums, block, step);
+        }
+    }
 }
 
 impl<V: Decode, A: Arithmetic<V>> Tile<V> for Panel<A> {
@@ -202,17 +269,7 @@ impl<V: Decode, A: Arithmetic<V>> Tile<V> for Panel<A> {
     unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
-            let place = |rows: Rows, r: usize, m: usize| -> *mut f32 {
-                rows.row(m).add((block + r * step) * LANES).cast()
-            };
-            let mut sums = [[V::splat(0.0); M]; R];
-            if let Some(from) = self.from {
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        *sum = V::load(place(from, r, m));
-                    }
-                }
-            }
+            let mut sums = self.sums::<V, R, M>(block, step);
             let weights = self.weights.add(block * DEPTH * VECTOR);
             let apart = step * DEPTH * VECTOR;
             let most = self.lines.div_ceil(self.groups);
@@ -245,11 +302,7 @@ impl<V: Decode, A: Arithmetic<V>> Tile<V> for Panel<A> {
                     }
                 }, 0 1 2 3);
             }
-            for (r, sums) in sums.into_iter().enumerate() {
-                for (m, sum) in sums.into_iter().enumerate() {
-                    sum.store(place(self.to, r, m));
-                }
-            }
+            self.store(sums, block, step);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The innermost loops: a few rows of `x` against blocks that are decoded on the way.
 
+use super::super::vector::Tile;
 use std::marker::PhantomData;
 
 use super::super::floats::Float;
-use super::super::tile::{Parts, Tile};
+use super::super::tile::Parts;
 use super::super::{LANES, Product};
-use super::block::{Block, CODES, GROUP, Kind, MANTISSAS};
+use super::block::{Block, CODES, Escapes, GROUP, Kind, MANTISSAS};
 use super::decode::{Arithmetic, Decode};
 
 /// Bytes between the groups being read and those being prefetched. Measured: 1024, which is best for
@@ -14,6 +15,9 @@ const AHEAD: usize = 2048;
 
 /// Pairs of columns of a group.
 pub(super) const PAIRS: usize = GROUP / 2;
+
+/// Bytes of a vector of weights that is kept.
+pub(super) const VECTOR: usize = LANES * 4;
 
 /// Rows of activations or of results, so many words apart.
 #[derive(Clone, Copy)]
@@ -100,22 +104,71 @@ impl<const WHOLE: bool> Stored<WHOLE> {
         WHOLE.then(|| unsafe { V::load_words(group.add(MANTISSAS + CODES + i * LANES * 4)) })
     }
 
-    /// Adds to the rows at `y`, lane 0 of a block, what its groups do not hold.
+    /// Adds to each sum what a group of its block, which is decoded on the way, and the words of its
+    /// row make; the first row's are at `x`, so many words apart. Vectors of weights go to `keep` too,
+    /// if `KEEP`.
+    ///
+    /// # Safety
+    ///
+    /// As above, and `keep` is valid for as many vectors.
     #[inline(always)]
-    unsafe fn finish<V: Decode, A: Arithmetic<V>, const M: usize>(
-        &self,
-        block: usize,
+    pub unsafe fn group<V: Decode, A: Arithmetic<V>, const M: usize, const KEEP: bool>(
+        group: *const u8,
+        exponents: V::Exponents,
         x: Rows,
-        y: Rows,
+        sums: &mut [V; M],
+        keep: *mut u8,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
-            for escape in self.block(block).escapes(self.columns) {
-                let weight = f32::from_bits(escape.bits());
-                for m in 0..M {
-                    let x = A::activation(x.row(m), escape.column());
-                    *y.row(m).cast::<f32>().add(escape.lane()) += x * weight;
+            let codes = Self::codes::<V>(group);
+            unroll!(I, {
+                for line in (I * 64..Self::GROUP_BYTES).step_by(PAIRS * 64) {
+                    V::prefetch(group.wrapping_add(line + AHEAD));
                 }
+                let pair = Self::pair::<V>(group, codes, I, exponents);
+                let lows = Self::lows::<V>(group, I);
+                for word in 0..A::WORDS {
+                    let i = I * A::WORDS + word;
+                    let weights = A::weights(pair, lows, word);
+                    if KEEP {
+                        A::store(weights, keep.add(i * VECTOR));
+                    }
+                    for (m, sum) in sums.iter_mut().enumerate() {
+                        let x = x.row(m).add(i).read_unaligned();
+                        *sum = A::Float::add_products(*sum, weights, x);
+                    }
+                    for sum in &mut *sums {
+                        *sum = sum.pin();
+                    }
+                }
+            }, 0 1 2 3);
+        }
+    }
+}
+
+/// Adds to each of `rows` sums, of sixteen lanes, what some escapes of a block make of a row of `x`.
+///
+/// The sums of escapes are by themselves, in the order of columns, and join the others at the end, of
+/// few rows and of many: so a row has the same bits among any others.
+///
+/// # Safety
+///
+/// There are as many rows of both, and `x` has the columns.
+#[inline(always)]
+pub(super) unsafe fn add_escapes<V: Decode, A: Arithmetic<V>>(
+    escapes: Escapes,
+    rows: usize,
+    x: Rows,
+    sums: Rows,
+) {
+    for escape in escapes {
+        let weight = f32::from_bits(escape.bits());
+        for row in 0..rows {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let x = A::activation(x.row(row), escape.column());
+                *sums.row(row).cast::<f32>().add(escape.lane()) += x * weight;
             }
         }
     }
@@ -154,40 +207,6 @@ impl<A, const WHOLE: bool> PairTile<A, WHOLE> {
             arithmetic: PhantomData,
         }
     }
-
-    /// Adds to each sum what a group of its block and the words at `x` of its row make.
-    #[inline(always)]
-    unsafe fn group<V: Decode, const M: usize>(
-        &self,
-        at: *const u8,
-        exponents: V::Exponents,
-        x: *const u32,
-        sums: &mut [V; M],
-    ) where
-        A: Arithmetic<V>,
-    {
-        // SAFETY: as for `multiply`; a prefetch never faults.
-        unsafe {
-            let codes = Stored::<WHOLE>::codes::<V>(at);
-            unroll!(I, {
-                for line in (I * 64..Stored::<WHOLE>::GROUP_BYTES).step_by(PAIRS * 64) {
-                    V::prefetch(at.wrapping_add(line + AHEAD));
-                }
-                let pair = Stored::<WHOLE>::pair::<V>(at, codes, I, exponents);
-                let lows = Stored::<WHOLE>::lows::<V>(at, I);
-                for word in 0..A::WORDS {
-                    let weights = A::weights(pair, lows, word);
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        let x = x.add(m * self.x.words + I * A::WORDS + word).read_unaligned();
-                        *sum = A::Float::add_products(*sum, weights, x);
-                    }
-                    for sum in &mut *sums {
-                        *sum = sum.pin();
-                    }
-                }
-            }, 0 1 2 3);
-        }
-    }
 }
 
 impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Parts<V> for PairTile<A, WHOLE> {
@@ -222,24 +241,28 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHO
             let mut sums = [[V::splat(0.0); M]; R];
             let blocks: [_; R] = std::array::from_fn(|r| self.stored.open::<V>(block + r * step));
             for group in 0..self.groups {
-                let x = self.x.at.add(group * PAIRS * A::WORDS);
+                let x = Rows { at: self.x.at.add(group * PAIRS * A::WORDS), ..self.x };
                 // A loop would be one at run time too, with the sums in memory.
                 const { assert!(R <= 4) };
                 unroll!(BLOCK, {
                     if BLOCK < R {
                         let (groups, exponents) = blocks[BLOCK];
                         let at = groups.add(group * Stored::<WHOLE>::GROUP_BYTES);
-                        self.group::<V, M>(at, exponents, x, &mut sums[BLOCK]);
+                        let (sums, keep) = (&mut sums[BLOCK], std::ptr::null_mut());
+                        Stored::<WHOLE>::group::<V, A, M, false>(at, exponents, x, sums, keep);
                     }
                 }, 0 1 2 3);
             }
             for (r, sums) in sums.into_iter().enumerate() {
                 let block = block + r * step;
-                let y = Rows { at: self.y.at.add(block * LANES), ..self.y };
+                let mut escaped = [[0_f32; LANES]; M];
+                let of_rows = Rows { at: escaped.as_mut_ptr().cast(), words: LANES };
+                let escapes = self.stored.block(block).escapes(self.stored.columns);
+                add_escapes::<V, A>(escapes, M, self.x, of_rows);
                 for (m, sum) in sums.into_iter().enumerate() {
-                    sum.store(y.row(m).cast());
+                    let sum = sum.add(V::load(escaped[m].as_ptr()));
+                    sum.store(self.y.row(m).add(block * LANES).cast());
                 }
-                self.stored.finish::<V, A, M>(block, self.x, y);
             }
         }
     }

@@ -3,8 +3,7 @@
 
 use half::f16;
 
-use super::split::stored;
-use super::{half, pack_block, transpose};
+use super::{Bits, half, pack_block, places, transpose};
 use crate::format::{Format, LANES, SCALES};
 
 /// The format of sketches. Measured by arithmetic on Gaussian weights of 2048 columns: with four bits
@@ -39,7 +38,7 @@ pub fn sketch_block(rows: &[&[f32]], block: &mut [u8], errors: &mut [f32; LANES]
             *to = f64::from(f16::from_le_bytes(*scale));
         }
         for (column, given) in transpose(rows, number).iter().enumerate() {
-            let stored = stored::<2>(values, column);
+            let stored = stored(values, column);
             for lane in 0..LANES {
                 let w = f64::from(given[lane]);
                 let s = f64::from(stored[lane] as i32 - half(6)) * of_lanes[lane];
@@ -56,4 +55,17 @@ pub fn sketch_block(rows: &[&[f32]], block: &mut [u8], errors: &mut [f32; LANES]
         // Rounded up by more than any rounding above; never so small that it is flushed to zero.
         *error = ((lacks + (weights + sketched) * rounded) * 1.000_001 + 1e-30) as f32;
     }
+}
+
+/// What [`pack_block`] stored of a column of each row.
+#[inline(always)]
+fn stored(values: &[u8], column: usize) -> [u32; LANES] {
+    let words = values.as_chunks::<4>().0.as_chunks::<LANES>().0;
+    let mut stored = [0; LANES];
+    for Bits { word, at, of, mask } in places::<6>(column) {
+        for lane in 0..LANES {
+            stored[lane] |= (u32::from_le_bytes(words[word][lane]) >> at & mask) << of;
+        }
+    }
+    stored
 }

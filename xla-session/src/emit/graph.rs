@@ -111,13 +111,6 @@ pub enum Layout {
         /// Rows in one block.
         lanes: usize,
     },
-    /// The blocks of [`Packed`](Self::Packed), each [split](kernels::quantise::split_block): a coarse
-    /// part, which tells nearly how large a product is, in blocks of their own, and a fine part,
-    /// which only products that may be the largest need.
-    Split {
-        /// Rows in one block.
-        lanes: usize,
-    },
     /// Beside floats that lie otherwise too: a [sketch](kernels::quantise::sketch_block) of the blocks
     /// of [`Packed`](Self::Packed), which tells which products with the weights may be the largest.
     Sketch {
@@ -149,9 +142,6 @@ impl WeightSpec {
                 }
             }
             Layout::Compressed { .. } => vec![DYNAMIC],
-            Layout::Split { lanes } => {
-                vec![self.rows().div_ceil(lanes), Format::Int4.block_bytes(self.columns)]
-            }
             Layout::Sketch { lanes } => {
                 vec![self.rows().div_ceil(lanes), SKETCH.block_bytes(self.columns)]
             }
@@ -173,18 +163,6 @@ impl WeightSpec {
         Some(TensorType::new(&[self.rows().div_ceil(lanes)], ElementType::I64))
     }
 
-    /// When it is split, the types of its fine part, `[blocks, bytes]`, whose rows lie one after the
-    /// other, and of their norms, `[blocks, lanes]`.
-    pub fn fine(&self) -> Option<[TensorType; 2]> {
-        let Layout::Split { lanes } = self.layout else { return None };
-        let blocks = self.rows().div_ceil(lanes);
-        let bytes = lanes * self.format.fine_row_bytes(self.columns);
-        Some([
-            TensorType::new(&[blocks, bytes], ElementType::I8),
-            TensorType::new(&[blocks, lanes], ElementType::F32),
-        ])
-    }
-
     /// The type of the tensor of its rows' errors, `[blocks, lanes]`, when it is a sketch.
     pub fn errors(&self) -> Option<TensorType> {
         let Layout::Sketch { lanes } = self.layout else { return None };
@@ -194,7 +172,7 @@ impl WeightSpec {
     /// The types of all tensors that it consists of: the weights, then what lies beside them.
     pub fn planes(&self) -> Vec<TensorType> {
         let beside = [self.scales(), self.blocks(), self.errors()].into_iter().flatten();
-        std::iter::once(self.ty()).chain(beside).chain(self.fine().into_iter().flatten()).collect()
+        std::iter::once(self.ty()).chain(beside).collect()
     }
 
     /// Bytes of the tensor that holds the weights, at most.

@@ -24,13 +24,17 @@ pub(crate) trait Loaded: Send + Sync {
     fn executor(&self, pages: usize) -> Result<Box<dyn Executor>>;
 }
 
-/// Runs steps, one at a time, each to its end.
+/// Runs steps, one at a time.
 pub(crate) trait Executor: Send {
     /// Copies the beginning of a page.
     fn copy(&mut self, copy: PageCopy) -> Result<()>;
 
-    /// Runs rows, of which there is one at least, and stores their keys and values.
+    /// Runs rows, of which there is one at least, and stores their keys and values; they may be on their
+    /// way when it returns.
     fn run(&mut self, batch: &Batch) -> Result<()>;
+
+    /// Waits for the rows that are on their way.
+    fn finish(&mut self) -> Result<()>;
 
     /// Appends the most likely token after each of these rows of the last step.
     fn tokens(&mut self, rows: &[usize], tokens: &mut Vec<u32>) -> Result<()>;

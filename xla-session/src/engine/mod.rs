@@ -254,7 +254,10 @@ impl Engine {
             Vec::new()
         } else {
             self.executor.run(&batch)?;
-            self.outputs(&wants)?
+            let outputs = self.outputs(&wants);
+            // Also where a head failed: the pages below are given to others.
+            self.executor.finish()?;
+            outputs?
         };
         for (reservation, tokens) in reserved {
             reservation.commit(tokens);
@@ -339,9 +342,12 @@ impl Engine {
         }
         let vocab_size = self.model.config().vocab_size;
         let mut tokens = tokens.into_iter();
-        let mut logits = logits.chunks_exact(vocab_size);
-        let mut next =
-            |rows: usize| -> Vec<f32> { logits.by_ref().take(rows).flatten().copied().collect() };
+        let mut logits = &logits[..];
+        let mut next = |rows: usize| -> Vec<f32> {
+            let (these, later) = logits.split_at(rows * vocab_size);
+            logits = later;
+            these.to_vec()
+        };
         let outputs = wants.iter().map(|&(want, rows)| match want {
             Want::Nothing => Output::Nothing,
             Want::Token => Output::Token(tokens.next().unwrap_or(0)),

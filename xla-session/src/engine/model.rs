@@ -68,6 +68,12 @@ impl Model {
         self.loaded.device()
     }
 
+    /// Bytes of a page of the KV cache, the keys and values of all layers together: what
+    /// [`EngineOptions::kv_bytes`](super::EngineOptions::kv_bytes) is cut into.
+    pub fn page_bytes(&self) -> usize {
+        self.loaded.page_bytes()
+    }
+
     /// Bytes of weights in device memory; shared with other processes where they are mapped from the
     /// cache.
     pub fn weights(&self) -> u64 {

@@ -8,7 +8,8 @@ pub struct EngineSession {
     engine: Engine,
     sequence: Sequence,
     capabilities: Capabilities,
-    /// The row of the last step that has the last token; `None` before there is one.
+    /// The row of the last step that has the last token; `None` where it is in none: before there is
+    /// one, and after a step that failed or tokens that were forgotten.
     last: Option<usize>,
 }
 
@@ -23,17 +24,28 @@ impl EngineSession {
         let engine = Engine::new(model, &options)?;
         let config = model.config();
         let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
-        let capabilities =
-            Capabilities::new("iree", model.device(), vocab_size, engine.context(), max);
+        let capabilities = Capabilities {
+            verifies_drafts: true,
+            ..Capabilities::new("iree", model.device(), vocab_size, engine.context(), max)
+        };
         let sequence = engine.sequence();
         Ok(Self { engine, sequence, capabilities, last: None })
     }
 
-    /// Appends `tokens`, in steps of as many rows as the engine takes.
-    fn append(&mut self, tokens: &[u32], want: Want) -> Result<Output> {
+    /// Appends `tokens`, in steps of as many rows as the engine takes, and hands over what came of each.
+    /// Where only the last row is wanted, it is that of the last step.
+    fn append(
+        &mut self,
+        tokens: &[u32],
+        want: Want,
+        mut on_output: impl FnMut(Output),
+    ) -> Result<()> {
         let held = self.sequence.len();
         let Capabilities { vocab_size, context, max_context: max, .. } = self.capabilities;
         // Before the first piece is run.
+        if tokens.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocab_size) {
             return Err(Error::TokenOutOfRange { token, vocab_size });
         }
@@ -41,26 +53,24 @@ impl EngineSession {
         if needed > context {
             return Err(Error::ContextFull { needed, context, max });
         }
-        let mut rest = tokens;
-        loop {
-            let (piece, later) = rest.split_at(rest.len().min(self.engine.rows()));
-            let want = if later.is_empty() { want } else { Want::Nothing };
+        let of_each_row = matches!(want, Want::Tokens | Want::AllLogits);
+        let mut pieces = tokens.chunks(self.engine.rows()).peekable();
+        while let Some(piece) = pieces.next() {
+            let want = if of_each_row || pieces.peek().is_none() { want } else { Want::Nothing };
             let run = Run { sequence: &mut self.sequence, tokens: piece, want };
             match self.engine.step(&mut [run]) {
-                Ok(mut outputs) if later.is_empty() => {
+                Ok(outputs) => {
                     self.last = Some(piece.len() - 1);
-                    return Ok(outputs.pop().unwrap_or(Output::Nothing));
+                    outputs.into_iter().for_each(&mut on_output);
                 }
-                Ok(_) => rest = later,
                 Err(error) => {
-                    if self.sequence.len() > held {
-                        self.sequence.truncate(held);
-                        self.last = None;
-                    }
+                    self.sequence.truncate(held);
+                    self.last = None;
                     return Err(error);
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -70,10 +80,13 @@ impl InferenceSession for EngineSession {
     }
 
     fn prefill(&mut self, tokens: &[u32]) -> Result<Step> {
-        match self.append(tokens, Want::Token)? {
-            Output::Token(token) => Ok(Step::new(token)),
-            _ => unreachable!("a token was wanted"),
-        }
+        let mut step = Step::new(0);
+        self.append(tokens, Want::Token, |output| {
+            if let Output::Token(token) = output {
+                step = Step::new(token);
+            }
+        })?;
+        Ok(step)
     }
 
     fn decode_step(&mut self, token: u32) -> Result<Step> {
@@ -81,18 +94,53 @@ impl InferenceSession for EngineSession {
     }
 
     fn logits(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
-        match self.append(tokens, Want::Logits)? {
-            Output::Logits(made) => *logits = made,
-            _ => unreachable!("logits were wanted"),
-        }
-        Ok(())
+        self.append(tokens, Want::Logits, |output| {
+            if let Output::Logits(made) = output {
+                *logits = made;
+            }
+        })
+    }
+
+    fn tokens(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
+        let mut following = Vec::with_capacity(tokens.len());
+        self.append(tokens, Want::Tokens, |output| {
+            if let Output::Tokens(made) = output {
+                following.extend(made);
+            }
+        })?;
+        Ok(following)
+    }
+
+    fn all_logits(&mut self, tokens: &[u32], logits: &mut Vec<f32>) -> Result<()> {
+        logits.clear();
+        self.append(tokens, Want::AllLogits, |output| {
+            if let Output::AllLogits(made) = output {
+                match logits.is_empty() {
+                    true => *logits = made,
+                    false => logits.extend(made),
+                }
+            }
+        })
     }
 
     fn read_logits(&mut self, logits: &mut Vec<f32>) -> Result<()> {
-        let row = self.last.ok_or_else(|| {
-            Error::Unsupported("there are no logits before the first token has been run".into())
-        })?;
-        self.engine.logits_of(row, logits)
+        if let Some(row) = self.last {
+            return self.engine.logits_of(row, logits);
+        }
+        let Some((&token, before)) = self.sequence.tokens().split_last() else {
+            let message = "there are no logits before the first token has been run";
+            return Err(Error::Unsupported(message.into()));
+        };
+        // The last token once more, in a copy of the sequence: the same bits, and the sequence stays
+        // as it is, whatever happens.
+        let mut copy = self.sequence.fork();
+        copy.truncate(before.len());
+        let run = Run { sequence: &mut copy, tokens: &[token], want: Want::Logits };
+        if let Some(Output::Logits(made)) = self.engine.step(&mut [run])?.pop() {
+            *logits = made;
+        }
+        self.last = Some(0);
+        Ok(())
     }
 
     fn position(&self) -> usize {
@@ -100,9 +148,11 @@ impl InferenceSession for EngineSession {
     }
 
     fn truncate(&mut self, tokens: usize) -> usize {
-        if tokens < self.sequence.len() {
+        let dropped = self.sequence.len().saturating_sub(tokens);
+        if dropped > 0 {
             self.sequence.truncate(tokens);
-            self.last = None;
+            // Rows of the last step that stay can still be looked at.
+            self.last = self.last.and_then(|row| row.checked_sub(dropped));
         }
         self.sequence.len()
     }

@@ -133,11 +133,15 @@ impl Scheduler {
     }
 
     /// Starts waiting requests in `rows` rows, as long as the first of them fits beside all that
-    /// the running ones need for the tokens they have.
+    /// the running ones need for the tokens they have, and none of these computes what it begins
+    /// with.
     fn admit(&mut self, mut rows: usize, pages: &mut impl Pages, draft: &mut Draft) {
         while rows > 0 && self.running.len() < self.options.most_running {
             let Some((&rank, tracked)) = self.waiting.first_key_value() else { return };
             let cached = pages.cached_prefix(&tracked.tokens);
+            if self.computes_next_page(&tracked.tokens, cached.tokens) {
+                return;
+            }
             let needed = tracked.pages_to_start() - cached.tokens / KV_BLOCK + cached.idle;
             if needed + self.promised(pages) > pages.available() {
                 return;
@@ -155,6 +159,18 @@ impl Scheduler {
             }
             rows -= self.plan_run(rank, rows, pages, draft);
         }
+    }
+
+    /// Whether a running request is going to publish the page of `tokens` behind the first `cached`,
+    /// which a request that starts with them could adopt.
+    fn computes_next_page(&self, tokens: &[u32], cached: usize) -> bool {
+        let end = cached + KV_BLOCK;
+        // The last token is always left to be run.
+        if end >= tokens.len() {
+            return false;
+        }
+        let mut running = self.running.values();
+        running.any(|it| it.computed < end && it.tokens.starts_with(&tokens[..end]))
     }
 
     /// Pages that the running requests take until all their tokens are in their sequences.

@@ -119,6 +119,43 @@ fn a_cached_prefix_counts_for_admission_and_is_not_run() {
     driver.finish();
 }
 
+/// Rows that `prompts`, which come at once, take for one token each; and in how many steps.
+fn rows_of_all(driver: &mut Driver, prompts: &[Vec<u32>]) -> (usize, usize) {
+    for prompt in prompts {
+        driver.add(Request { prompt: prompt.clone(), max_new_tokens: 1, priority: 0 }).unwrap();
+    }
+    let (mut taken, mut steps) = (0, 0);
+    while !driver.expected.is_empty() {
+        taken += rows(&driver.step()).iter().map(|(_, rows)| rows).sum::<usize>();
+        steps += 1;
+    }
+    (taken, steps)
+}
+
+#[test]
+fn what_requests_have_in_common_is_computed_once_although_they_come_at_once() {
+    // In pages of 64: 2 and 16 of them, and a part of another that nobody finds.
+    for common in [128, 1024, 1030] {
+        let prompt = |own: u32| (0..common).chain(own * 10_000..own * 10_000 + 32).collect();
+        let prompts: Vec<Vec<u32>> = (1..=16).map(prompt).collect();
+        let mut driver = Driver::new(&SchedulerOptions::default(), 256);
+        let (rows, steps) = rows_of_all(&mut driver, &prompts);
+        let found = common / 64 * 64;
+        let all = (found + 16 * (common - found + 32)) as usize;
+        assert_eq!(rows, all, "{common} tokens in common");
+        // One step more than full steps take: that in which the others wait for the first.
+        assert!(steps <= all.div_ceil(256) + 1, "{steps} steps");
+    }
+}
+
+#[test]
+fn nobody_waits_for_pages_that_are_not_kept() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 64);
+    driver.pages.pool = crate::pages::PagePool::without_prefix_cache(64);
+    let prompts = vec![(0..150).collect(); 4];
+    assert_eq!(rows_of_all(&mut driver, &prompts).0, 600);
+}
+
 #[test]
 fn the_last_and_least_gives_its_pages_to_the_others() {
     let mut driver = Driver::new(&SchedulerOptions::default(), 4);

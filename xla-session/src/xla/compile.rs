@@ -198,7 +198,7 @@ mod tests {
     use iree_rt::cuda::Target;
 
     use super::*;
-    use crate::emit::{Format, WeightFormats, emit};
+    use crate::emit::{self, CudaTiles, Format, WeightFormats};
     use checkpoint::config::ModelConfig;
 
     #[test]
@@ -210,7 +210,8 @@ mod tests {
             SessionOptions { cache_dir: Some(folder.path().into()), ..SessionOptions::default() };
         let machine = Machine::cuda(&[Target::SM_80]);
         let formats = WeightFormats::all(Format::F32);
-        let graphs = [emit(&config, &formats, &machine.target, 1)];
+        let target = emit::Target::Cuda(CudaTiles::new());
+        let graphs = [emit::emit(&config, &formats, &target, 1)];
         assert_eq!(keep(&graphs, &machine, "a", &here).unwrap(), 1);
 
         let there =

@@ -1,7 +1,9 @@
 //! Steps on CPUs.
 
 use checkpoint::config::{ModelConfig, RopeTables};
-use iree_rt::{Buffer, BufferView, Call, Device, ElementType, Memory, Module, Session, Value};
+use iree_rt::{
+    Buffer, BufferView, Call, Device, ElementType, Memory, Module, Pending, Session, Value,
+};
 use kernels::{KV_BLOCK, KvFormat};
 
 use super::iree;
@@ -68,6 +70,10 @@ struct CpuExecutor {
     functions: [Function; 3],
     places: crate::lower::cpu::Workspace,
     memory: Buffer,
+    /// The body of the step in flight, until its head or [`Executor::finish`] waits for it.
+    pending: Option<Pending>,
+    /// What the host writes before a step: the first bytes of the memory.
+    inputs: Vec<u8>,
     /// `[entries]` of i32; grows.
     tables: BufferView,
     cache: Vec<[Buffer; 2]>,
@@ -148,6 +154,8 @@ impl CpuExecutor {
             functions,
             places,
             memory,
+            pending: None,
+            inputs: Vec::new(),
             tables,
             cache,
             half_page: model.half_page(),
@@ -155,11 +163,6 @@ impl CpuExecutor {
             rope: RopeTables { cos: Vec::new(), sin: Vec::new() },
             threads: device.threads().unwrap_or(1),
         })
-    }
-
-    fn write<T: bytemuck::NoUninit>(&mut self, place: Place, data: &[T]) -> iree_rt::Result<()> {
-        // SAFETY: no call is in flight: each is waited for.
-        unsafe { self.memory.write_unchecked(place.at, data) }
     }
 
     fn read<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
@@ -171,12 +174,12 @@ impl CpuExecutor {
         self.memory.read_into(place.at + first * size_of::<T>(), bytemuck::cast_slice_mut(to))
     }
 
-    /// Runs function `which` for `rows` rows.
-    fn call(&mut self, which: usize, rows: usize) -> iree_rt::Result<()> {
+    /// Starts function `which` for `rows` rows, after what is in flight.
+    fn start(&mut self, which: usize, rows: usize) -> iree_rt::Result<Pending> {
         let Function { call, rows: at, .. } = &mut self.functions[which];
         call.set(*at, rows as i32)?;
-        call.invoke(&mut self.session)?;
-        call.clear_outputs()
+        let after = self.pending.as_ref().map(Pending::fence);
+        call.invoke_async(&mut self.session, after)
     }
 
     /// Writes what the host knows of a step.
@@ -194,24 +197,34 @@ impl CpuExecutor {
             batch.positions.iter().flat_map(row).copied().collect()
         };
         let (cos, sin) = (angles(&self.rope.cos), angles(&self.rope.sin));
-        self.write(self.places.cos, &cos)?;
-        self.write(self.places.sin, &sin)?;
         let tokens: Vec<_> = batch.tokens.iter().map(|&token| token as i32).collect();
-        self.write(self.places.tokens, &tokens)?;
         let slots: Vec<_> = batch.slots.iter().map(|&slot| slot as i32).collect();
-        self.write(self.places.slots, &slots)?;
 
         let group = self.config.num_attention_heads / self.config.num_key_value_heads;
         let entries = cut(&batch.entries, (QUERIES / group).max(1));
         let numbers = |it: &Entry| [it.row, it.rows, it.start, it.table].map(|n| n as i32);
         let written: Vec<_> = entries.iter().flat_map(numbers).collect();
-        self.write(self.places.entries, &written)?;
+        let places = &self.places;
+        let mut put = |place: Place, data: &[u8]| {
+            let end = place.at + data.len();
+            if self.inputs.len() < end {
+                self.inputs.resize(end, 0);
+            }
+            self.inputs[place.at..end].copy_from_slice(data);
+        };
+        put(places.tokens, bytemuck::cast_slice(&tokens));
+        put(places.slots, bytemuck::cast_slice(&slots));
+        put(places.cos, bytemuck::cast_slice(&cos));
+        put(places.sin, bytemuck::cast_slice(&sin));
+        put(places.entries, bytemuck::cast_slice(&written));
+        // SAFETY: no call is in flight.
+        unsafe { self.memory.write_unchecked(0, &self.inputs)? };
 
         if self.tables.len() < batch.tables.len() {
             self.tables = table(&self.device, batch.tables.len().next_power_of_two())?;
         }
         let pages: Vec<_> = batch.tables.iter().map(|&page| page as i32).collect();
-        // SAFETY: as in `write`.
+        // SAFETY: as above.
         unsafe { self.tables.buffer().write_unchecked(0, &pages)? };
 
         // Where there are fewer work items than threads, queries that share a key head are shared out.
@@ -233,8 +246,13 @@ impl CpuExecutor {
     /// Runs function `which` of the head for rows of the last step.
     fn head(&mut self, which: usize, rows: &[usize]) -> Result<()> {
         let wanted: Vec<_> = rows.iter().map(|&row| row as i32).collect();
-        let written = self.write(self.places.wanted, &wanted);
-        written.and_then(|()| self.call(which, rows.len())).map_err(iree(RUNNING))
+        // SAFETY: the body, which may be in flight, does not read this place.
+        let written = unsafe { self.memory.write_unchecked(self.places.wanted.at, &wanted) };
+        let started = written.and_then(|()| self.start(which, rows.len()));
+        let done = started.and_then(|mut head| head.wait(None));
+        // The body is done too, or has failed before the head did.
+        let body = self.finish();
+        body.and(done.map(drop).map_err(iree(RUNNING)))
     }
 
     /// The most likely token after each of the `rows` rows that the head was run for.
@@ -294,8 +312,17 @@ impl Executor for CpuExecutor {
     }
 
     fn run(&mut self, batch: &Batch) -> Result<()> {
+        self.finish()?;
         self.prepare(batch).map_err(iree("preparing a step"))?;
-        self.call(Program::BODY, batch.rows()).map_err(iree(RUNNING))
+        self.pending = Some(self.start(Program::BODY, batch.rows()).map_err(iree(RUNNING))?);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match self.pending.take() {
+            Some(mut body) => body.wait(None).map(drop).map_err(iree(RUNNING)),
+            None => Ok(()),
+        }
     }
 
     fn tokens(&mut self, rows: &[usize], tokens: &mut Vec<u32>) -> Result<()> {

@@ -202,7 +202,8 @@ mod tests {
 
     use super::*;
     use crate::Precision;
-    use crate::emit::{CpuTiles, Format, Target, WeightFormats, emit};
+    use crate::emit::{CudaTiles, Format, Target, WeightFormats, emit};
+    use crate::lower::cpu::{CpuTarget, program};
     use checkpoint::config::ModelConfig;
     use kernels::quantise;
     use kernels::{Isa, LANES};
@@ -222,9 +223,39 @@ mod tests {
         (config, Checkpoint::open(&folder, LoadMode::Mmap).unwrap())
     }
 
-    /// Whether kernels are called, and from how many weights on an output projection is split or
-    /// sketched.
-    const LAYOUTS: [(bool, usize); 3] = [(false, 0), (true, usize::MAX), (true, 0)];
+    /// Whose layouts.
+    #[derive(Debug, Clone, Copy)]
+    enum Of {
+        Gpus,
+        /// Whether floats are compressed, and whether an output projection of them has a sketch.
+        Cpus {
+            compress: bool,
+            sketch: bool,
+        },
+    }
+
+    /// Every layout but compressed ones, whose size only packing knows.
+    const PLAIN: [Of; 3] = [
+        Of::Gpus,
+        Of::Cpus { compress: false, sketch: false },
+        Of::Cpus { compress: false, sketch: true },
+    ];
+
+    /// The weights of a model, as its graphs take them.
+    fn specs(config: &ModelConfig, formats: &WeightFormats, of: Of) -> Vec<WeightSpec> {
+        match of {
+            Of::Gpus => {
+                let target = Target::Cuda(CudaTiles::portable());
+                super::super::weights_of(&[emit(config, formats, &target, 1)])
+            }
+            Of::Cpus { compress, sketch } => {
+                let target = CpuTarget::new(Isa::Portable, 1)
+                    .with_compression(compress)
+                    .with_sketch_from(if sketch { 0 } else { usize::MAX });
+                program(config, formats, &target, 8, 8).weights()
+            }
+        }
+    }
 
     /// As for a device whose memory is not the host's.
     #[test]
@@ -232,14 +263,11 @@ mod tests {
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
         let device = iree_rt::Instance::get().unwrap().device("local-task").unwrap();
         let options = SessionOptions::default();
-        for (precision, (kernels, split_from)) in
-            Precision::ALL.into_iter().flat_map(|(_, it)| LAYOUTS.map(|layout| (it, layout)))
+        for (precision, of) in
+            Precision::ALL.into_iter().flat_map(|(_, it)| PLAIN.map(|of| (it, of)))
         {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
-            let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(kernels);
-            let tiles = tiles.with_compression(false).with_split_from(split_from);
-            let target = Target::Cpu(tiles);
-            let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
+            let specs = specs(&config, &formats, of);
             let image = Image::new(&specs);
             let mut expected = (Vec::new(), 0);
             let planes = pack(&checkpoint, &image, &options, &mut expected).unwrap();
@@ -249,7 +277,7 @@ mod tests {
             pack(&checkpoint, &image, &options, &mut staging).unwrap();
             let mut actual = vec![0; image.bytes];
             staging.finish().unwrap().read_into(0, &mut actual).unwrap();
-            assert!(actual == expected.0, "{precision:?}");
+            assert!(actual == expected.0, "{precision:?} {of:?}");
 
             // And from a file of the cache.
             let mut file = tempfile::tempfile().unwrap();
@@ -260,7 +288,7 @@ mod tests {
             copy(&map, &mut staging).unwrap();
             let mut actual = vec![0; image.bytes];
             staging.finish().unwrap().read_into(0, &mut actual).unwrap();
-            assert!(actual == expected.0, "{precision:?} from a file");
+            assert!(actual == expected.0, "{precision:?} {of:?} from a file");
         }
     }
 
@@ -272,11 +300,8 @@ mod tests {
         let options = SessionOptions::default();
         for precision in [Precision::Stored, Precision::F32] {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
-            let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(true);
-            let [compressed, plain] = [true, false].map(|compress| {
-                let target = Target::Cpu(tiles.clone().with_compression(compress));
-                super::super::weights_of(&[emit(&config, &formats, &target, 1)])
-            });
+            let [compressed, plain] = [true, false]
+                .map(|compress| specs(&config, &formats, Of::Cpus { compress, sketch: false }));
             let images = [&compressed, &plain].map(|specs| {
                 let image = Image::new(specs);
                 let mut bytes = (Vec::new(), 0);
@@ -329,10 +354,7 @@ mod tests {
             let (config, checkpoint) = fixture(name);
             for precision in [Precision::Stored, Precision::F32, Precision::Bf16] {
                 let formats = WeightFormats::new(precision, &config, &checkpoint);
-                let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(true);
-                let tiles = tiles.with_compression(false).with_split_from(0);
-                let specs =
-                    super::super::weights_of(&[emit(&config, &formats, &Target::Cpu(tiles), 1)]);
+                let specs = specs(&config, &formats, Of::Cpus { compress: false, sketch: true });
                 let image = Image::new(&specs);
                 let mut bytes = (Vec::new(), 0);
                 let planes =
@@ -384,33 +406,32 @@ mod tests {
             (
                 4,
                 Precision::Stored,
-                "82075f7aaec2d2243b38556a0a813e1eb09ba39b87a4785c59c3190db5c01ae3",
+                "e472c8598ce0e6ed99ddb4d0f12d1697424bb65e2bf99d88289ce63a2a2c9476",
             ),
-            (4, Precision::F32, "43e2847854dba1d40c2d4f477b5b1f428dc797b964cae1635545534bdcd6062f"),
+            (4, Precision::F32, "e168991cda172ff6a7471283dc25864e7ebe40a7b67294f9b6ede19866ff69af"),
             (
                 4,
                 Precision::Bf16,
-                "44f34f15185b99b21bf8519e057808850a32b4069b817ab4cf177b41dac62ba7",
+                "46a107804282a2899baf83302f88c03e97c4648e1e710341d594ac5443151ad0",
             ),
             (
                 4,
                 Precision::Int8,
-                "1967df3e4582f0877074f44a6d1e0bf556c4f0c4cd497adb01643b752109f751",
+                "4d9ace872f669f2a832e47d30a36043730db2ba9c929beec926e3b308cef84cc",
             ),
             (
                 4,
                 Precision::Int4,
-                "3544bb1fdc42acc9aabe1608c4f92050277276215e445e3a9a91bad033ff2130",
+                "83d0881ca59230fb3a2624acb426d4080d564975ab58cbb3000581213fb930c8",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
         let actual = EXPECTED.map(|(_, precision, _)| {
             let formats = WeightFormats::new(precision, &config, &checkpoint);
             let mut digest = Sha256::new();
-            for (kernels, split_from) in LAYOUTS {
-                let tiles = CpuTiles::new(Isa::Portable, 1).with_kernels(kernels);
-                let target = Target::Cpu(tiles.with_split_from(split_from));
-                let specs = super::super::weights_of(&[emit(&config, &formats, &target, 1)]);
+            let compressed = Of::Cpus { compress: true, sketch: true };
+            for of in PLAIN.into_iter().chain([compressed]) {
+                let specs = specs(&config, &formats, of);
                 let (image, options) = (Image::new(&specs), SessionOptions::default());
                 let mut bytes = (Vec::new(), 0);
                 pack(&checkpoint, &image, &options, &mut bytes).unwrap();

@@ -62,8 +62,7 @@ struct Progress<'a> {
 /// Appends a weight to an image of `end` bytes; returns where its planes lie.
 ///
 /// The first plane goes straight out; those behind it are made at the same time and wait for its
-/// end. Scales and where compressed blocks begin are a small part of the whole; the fine part of a
-/// split matrix is up to half of it, 148 MB of a 1B Llama in int8, and only one matrix is split.
+/// end. Scales, errors, and where compressed blocks begin are a small part of the whole.
 fn pack_weight(
     checkpoint: &Checkpoint,
     spec: &WeightSpec,
@@ -159,10 +158,9 @@ impl<'a> Source<'a> {
     fn lanes(&self) -> usize {
         match self.spec.layout {
             Layout::Rows => 1,
-            Layout::Packed { lanes }
-            | Layout::Compressed { lanes }
-            | Layout::Split { lanes }
-            | Layout::Sketch { lanes } => lanes,
+            Layout::Packed { lanes } | Layout::Compressed { lanes } | Layout::Sketch { lanes } => {
+                lanes
+            }
         }
     }
 
@@ -208,7 +206,6 @@ impl<'a> Source<'a> {
                 Layout::Packed { lanes } | Layout::Compressed { lanes } => {
                     pack_block(self.spec.format, &rows, lanes, &mut planes);
                 }
-                Layout::Split { .. } => split_block(self.spec.format, &rows, &mut planes),
                 Layout::Sketch { .. } => sketch_block(self.spec.format, &rows, &mut planes),
             }
         });
@@ -271,17 +268,6 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
         }
         (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
     }
-}
-
-/// Packs one block into its coarse part, its fine part and the norms of that.
-fn split_block(format: Format, rows: &[Row<'_>], planes: &mut [&mut [u8]]) {
-    let [coarse, fine, norms] = planes else { unreachable!("{} planes", planes.len()) };
-    let columns = rows[0].elements.len();
-    let mut packed = vec![0; format.block_bytes(columns)];
-    widened(rows, |rows| quantise::pack_block(format, rows, &mut packed));
-    let norms: &mut [f32] = bytemuck::cast_slice_mut(norms);
-    let norms = norms.first_chunk_mut().expect("one for each row");
-    quantise::split_block(format, &packed, columns, coarse, fine, norms);
 }
 
 /// Packs one block into a sketch of what its weights become in `format`, and its errors.

@@ -1,0 +1,161 @@
+//! Lines of a file or a pipe, read as they are needed.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// Lines that are read before somebody asks for them.
+const AHEAD: usize = 16;
+
+/// A line with its number, from 1.
+#[derive(Debug)]
+pub struct Line {
+    /// Its number.
+    pub number: usize,
+    /// What it holds, without its end.
+    pub text: Vec<u8>,
+}
+
+/// What there is to read now.
+#[derive(Debug)]
+pub enum Next {
+    /// A line.
+    Line(Line),
+    /// Nothing yet: a pipe's writer thinks.
+    Later,
+    /// Nothing more.
+    End,
+}
+
+/// The lines of a file, in a thread of their own: a pipe may let us wait, and running requests go on
+/// meanwhile.
+pub struct Lines {
+    lines: Receiver<io::Result<Line>>,
+    /// Size of the file; `None` of a pipe.
+    pub bytes: Option<u64>,
+}
+
+impl Lines {
+    /// Those of the file at `path`; `-` is stdin.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path.as_os_str() == "-" {
+            return Ok(Self::of(BufReader::new(io::stdin()), None));
+        }
+        let open = || {
+            let file = File::open(path)?;
+            let metadata = file.metadata()?;
+            Ok::<_, io::Error>((file, metadata.is_file().then_some(metadata.len())))
+        };
+        let (file, bytes) = open().with_context(|| path.display().to_string())?;
+        Ok(Self::of(BufReader::new(file), bytes))
+    }
+
+    fn of(mut input: impl BufRead + Send + 'static, bytes: Option<u64>) -> Self {
+        let (send, lines) = sync_channel(AHEAD);
+        std::thread::spawn(move || {
+            for number in 1.. {
+                let mut text = Vec::new();
+                let line = match input.read_until(b'\n', &mut text) {
+                    Ok(0) => return,
+                    Ok(_) => Ok(Line { number, text: text.trim_ascii_end().to_vec() }),
+                    Err(error) => Err(error),
+                };
+                let failed = line.is_err();
+                if send.send(line).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        Self { lines, bytes }
+    }
+
+    /// The next line that is not blank, if it is there within `patience`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read further.
+    pub fn next(&self, patience: Duration) -> Result<Next> {
+        loop {
+            let received = if patience.is_zero() {
+                self.lines.try_recv()
+            } else {
+                self.lines.recv_timeout(patience).map_err(|error| match error {
+                    RecvTimeoutError::Timeout => TryRecvError::Empty,
+                    RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+                })
+            };
+            return match received {
+                Ok(Ok(line)) if line.text.trim_ascii().is_empty() => continue,
+                Ok(Ok(line)) => Ok(Next::Line(line)),
+                Ok(Err(error)) => Err(error).context("cannot read more prompts"),
+                Err(TryRecvError::Empty) => Ok(Next::Later),
+                Err(TryRecvError::Disconnected) => Ok(Next::End),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(lines: &Lines) -> Vec<(usize, String)> {
+        let mut all = Vec::new();
+        loop {
+            match lines.next(Duration::from_secs(5)).unwrap() {
+                Next::Line(line) => all.push((line.number, String::from_utf8(line.text).unwrap())),
+                Next::Later => panic!("a line takes long"),
+                Next::End => return all,
+            }
+        }
+    }
+
+    #[test]
+    fn blank_lines_count_and_are_left_out() {
+        let lines = Lines::of("one\r\n\n  \n two\nthree".as_bytes(), None);
+        let expected = [(1, "one"), (4, " two"), (5, "three")];
+        assert_eq!(all(&lines), expected.map(|(number, text)| (number, text.to_owned())));
+    }
+
+    #[test]
+    fn no_more_is_read_than_is_needed() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+
+        /// An endless file.
+        struct Endless(Arc<AtomicUsize>);
+        impl io::Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.0.fetch_add(1, Ordering::SeqCst);
+                buffer[..2].copy_from_slice(b"x\n");
+                Ok(2)
+            }
+        }
+        let reads = Arc::new(AtomicUsize::new(0));
+        let lines = Lines::of(BufReader::new(Endless(reads.clone())), None);
+        for _ in 0..3 {
+            assert!(matches!(lines.next(Duration::from_secs(5)), Ok(Next::Line(_))));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        // Those taken, those in the channel, and the one that waits for room in it.
+        assert!(reads.load(Ordering::SeqCst) <= 3 + AHEAD + 1, "{reads:?}");
+    }
+
+    #[test]
+    fn a_writer_that_thinks_is_waited_for_only_so_long() {
+        let (reader, writer) = io::pipe().unwrap();
+        let lines = Lines::of(BufReader::new(reader), None);
+        assert!(matches!(lines.next(Duration::ZERO), Ok(Next::Later)));
+        assert!(matches!(lines.next(Duration::from_millis(5)), Ok(Next::Later)));
+        drop(writer);
+        assert!(matches!(lines.next(Duration::from_secs(5)), Ok(Next::End)));
+    }
+}

@@ -1,0 +1,115 @@
+//! Flags that say what drafts tokens, and how many.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use xla_session::{InferenceSession, ModelDrafter, NgramDrafter, Precision, Speculation};
+
+use crate::engine::EngineArgs;
+use crate::model_source::ModelArgs;
+use crate::progress::Progress;
+
+/// How many tokens are drafted for a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drafts {
+    /// As many as pay.
+    Auto,
+    /// None.
+    Off,
+    /// So many.
+    Fixed(usize),
+}
+
+/// Most that can be asked for: with the token before them they are a step.
+const MOST: usize = 255;
+
+impl FromStr for Drafts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("auto", _) => Ok(Self::Auto),
+            ("off", _) => Ok(Self::Off),
+            (_, Ok(tokens @ 1..=MOST)) => Ok(Self::Fixed(tokens)),
+            _ => Err(format!("known: auto, off, or a number of tokens from 1 to {MOST}")),
+        }
+    }
+}
+
+/// What drafts tokens.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Drafts")]
+pub struct SpeculationArgs {
+    /// Draft the next tokens and check them in one step, which takes less time and gives the same
+    /// tokens. auto: as many as pay, none where drafts are wrong. off: none. N: so many each time
+    #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off|N", default_value = "auto",
+          value_parser = Drafts::from_str)]
+    speculate: Drafts,
+
+    /// A smaller model with the same tokenizer that drafts, as --model
+    /// [default: what followed the last tokens where they occurred before]
+    #[arg(long, env = "IREE_LLM_DRAFT_MODEL", value_name = "FOLDER|ID")]
+    draft_model: Option<String>,
+
+    /// How its weights lie in memory, as --precision: what it gets wrong costs time and nothing else
+    #[arg(long, env = "IREE_LLM_DRAFT_PRECISION", value_name = "NAME", default_value = "int4",
+          value_parser = Precision::from_str)]
+    draft_precision: Precision,
+}
+
+impl SpeculationArgs {
+    /// What drafts for `session`; `None` is nothing.
+    ///
+    /// # Errors
+    ///
+    /// The draft model cannot be opened, or is of another vocabulary.
+    pub fn speculation(
+        &self,
+        session: &dyn InferenceSession,
+        engine: &EngineArgs,
+        progress: &Arc<Progress>,
+    ) -> Result<Option<Speculation>> {
+        let capabilities = session.capabilities();
+        if self.speculate == Drafts::Off {
+            return Ok(None);
+        }
+        if !capabilities.verifies_drafts {
+            if self.draft_model.is_some() || self.speculate != Drafts::Auto {
+                let (engine, device) = (capabilities.engine, &capabilities.device);
+                progress.say(&format!("no drafts: {engine} on {device} runs one row at a time"));
+            }
+            return Ok(None);
+        }
+        let Some(model) = &self.draft_model else {
+            return Ok(self.with(NgramDrafter::default()));
+        };
+        let model = ModelArgs { model: Some(model.clone()) }.locate(progress)?;
+        let opened = engine.open_draft(&model, self.draft_precision, progress)?;
+        Ok(self.with(ModelDrafter::new(opened.session, capabilities.vocab_size)?))
+    }
+
+    fn with(&self, drafter: impl xla_session::Drafter + 'static) -> Option<Speculation> {
+        match self.speculate {
+            Drafts::Auto => Some(Speculation::auto(drafter)),
+            Drafts::Off => None,
+            Drafts::Fixed(tokens) => Some(Speculation::fixed(drafter, tokens)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_or_a_name() {
+        let known = ["auto", "off", "1", "255"].map(|it| it.parse::<Drafts>().unwrap());
+        assert_eq!(known, [Drafts::Auto, Drafts::Off, Drafts::Fixed(1), Drafts::Fixed(255)]);
+        for wrong in ["", "on", "0", "256", "-1", "2.5"] {
+            let error = wrong.parse::<Drafts>().unwrap_err();
+            assert!(error.contains("auto, off"), "{error}");
+        }
+    }
+}

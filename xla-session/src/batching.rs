@@ -1,0 +1,216 @@
+//! Many requests on one engine: a [`Batcher`] drives an [`Engine`] as a [`Scheduler`] plans.
+//!
+//! Who owns one calls [`submit`](Batcher::submit) and [`cancel`](Batcher::cancel) at any time, and
+//! [`advance`](Batcher::advance) as long as it is not [idle](Batcher::is_idle). It does nothing by
+//! itself: no threads, no files, no clock but for [`Timings`].
+//!
+//! A request gets the tokens that it gets alone ([`generate`](crate::generate())), whatever else
+//! runs: steps are batch-invariant, and a sampler sees its own request only.
+
+mod request;
+mod sequences;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use self::request::Job;
+pub use self::request::{Ended, Request, Timings};
+use self::sequences::Sequences;
+use crate::engine::{Engine, Output, Run, Want};
+use crate::pages;
+pub use crate::scheduler::RequestId;
+use crate::scheduler::{self, Plan, Scheduler, SchedulerOptions, State};
+use crate::{Error, FinishReason, Result};
+
+/// Requests that share an engine.
+pub struct Batcher {
+    engine: Engine,
+    scheduler: Scheduler,
+    jobs: HashMap<RequestId, Job>,
+    steps: u64,
+    rows: u64,
+}
+
+/// Counts of a [`Batcher`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Requests that have a sequence.
+    pub running: usize,
+    /// Requests that wait, preempted ones among them.
+    pub waiting: usize,
+    /// Times that a request gave its pages back for others, since the start.
+    pub preemptions: u64,
+    /// Steps since the start.
+    pub steps: u64,
+    /// Tokens that they ran, of prompts and of answers.
+    pub rows: u64,
+    /// The KV cache.
+    pub pages: pages::Statistics,
+}
+
+impl Batcher {
+    /// No requests yet, for `engine`, in steps that `options` bound.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported): an option is below its least value, or there would be
+    /// more rows than the engine takes.
+    pub fn new(engine: Engine, options: &SchedulerOptions) -> Result<Self> {
+        if options.rows > engine.rows() {
+            return Err(Error::Unsupported(format!(
+                "steps of {} rows: the engine was made for {}",
+                options.rows,
+                engine.rows()
+            )));
+        }
+        let scheduler = Scheduler::new(options, engine.pages().total())?;
+        Ok(Self { engine, scheduler, jobs: HashMap::new(), steps: 0, rows: 0 })
+    }
+
+    /// Lets `request` wait for its turn.
+    ///
+    /// # Errors
+    ///
+    /// An empty prompt, a token out of range, a prompt longer than the context, or
+    /// [`RequestTooLarge`](Error::RequestTooLarge) when its prompt and longest answer would not fit
+    /// the KV cache if it were alone.
+    pub fn submit(&mut self, request: Request) -> Result<RequestId> {
+        let config = self.engine.model().config();
+        let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
+        let Request { prompt, max_tokens, eos, sampler, priority } = request;
+        if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab_size) {
+            return Err(Error::TokenOutOfRange { token, vocab_size });
+        }
+        let (needed, context) = (prompt.len(), self.engine.context());
+        // The last token of an answer needs no room.
+        let Some(room) = (context + 1).checked_sub(needed).filter(|&room| room > 0) else {
+            return Err(Error::ContextFull { needed, context, max });
+        };
+        let max_new_tokens = max_tokens.min(room);
+        let job = Job::new(prompt.len(), max_tokens, eos, sampler);
+        let id = self.scheduler.add(scheduler::Request { prompt, max_new_tokens, priority })?;
+        self.jobs.insert(id, job);
+        Ok(id)
+    }
+
+    /// Ends `request` at once, wherever it is. Returns whether there was such a request.
+    pub fn cancel(&mut self, request: RequestId) -> bool {
+        self.jobs.remove(&request);
+        self.scheduler.finish(request)
+    }
+
+    /// Runs one step. Each new token goes to `on_token`, which may end its request there; returned
+    /// are the requests that have ended, in no order. When nothing waits nothing is run.
+    ///
+    /// # Errors
+    ///
+    /// The device's own failure. No request is lost and no token: the next call tries the step
+    /// again. Whoever sees it fail again and again cancels requests.
+    pub fn advance(
+        &mut self,
+        on_token: &mut dyn FnMut(RequestId, u32) -> ControlFlow<()>,
+    ) -> Result<Vec<(RequestId, Ended)>> {
+        let Self { engine, scheduler, jobs, .. } = self;
+        let Plan { runs, preempted } = scheduler.schedule(&mut Sequences { engine, jobs });
+        if runs.is_empty() {
+            let stuck = preempted.is_empty() && !self.is_idle();
+            return if stuck { Err(self.pages_held_by_others()) } else { Ok(Vec::new()) };
+        }
+        let mut of_requests: HashMap<_, _> = jobs.iter_mut().map(|(&id, it)| (id, it)).collect();
+        let mut step: Vec<_> = runs
+            .iter()
+            .map(|run| {
+                let job = of_requests.remove(&run.request).expect("it was submitted");
+                let want = match (run.wanted, &job.sampler) {
+                    (false, _) => Want::Nothing,
+                    (true, None) => Want::Token,
+                    (true, Some(_)) => Want::Logits,
+                };
+                let sequence = job.sequence.as_mut().expect("the scheduler has started it");
+                Run { sequence, tokens: &run.tokens, want }
+            })
+            .collect();
+        let outputs = engine.step(&mut step)?;
+        self.steps += 1;
+        self.rows += runs.iter().map(|run| run.tokens.len() as u64).sum::<u64>();
+
+        let mut ended = Vec::new();
+        for (run, output) in runs.iter().zip(outputs) {
+            if let Some(reason) = self.take(run, output, on_token)
+                && let Some(job) = self.jobs.remove(&run.request)
+            {
+                self.scheduler.finish(run.request);
+                ended.push((run.request, job.end(reason)));
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Whether there are no requests.
+    pub fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Requests that have not ended.
+    pub fn requests(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// What has been done so far.
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
+            running: self.scheduler.running(),
+            waiting: self.scheduler.waiting(),
+            preemptions: self.scheduler.preemptions(),
+            steps: self.steps,
+            rows: self.rows,
+            pages: self.engine.statistics(),
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Takes what came of a run. Returns why the request has ended, if it has.
+    fn take(
+        &mut self,
+        run: &scheduler::Run,
+        output: Output,
+        on_token: &mut dyn FnMut(RequestId, u32) -> ControlFlow<()>,
+    ) -> Option<FinishReason> {
+        let job = self.jobs.get_mut(&run.request)?;
+        let token = match output {
+            Output::Token(token) => Some(token),
+            Output::Logits(mut logits) => {
+                let tokens = self.scheduler.tokens(run.request)?;
+                let (prompt, answer) = tokens.split_at(job.prompt);
+                job.sampler.as_mut().map(|it| it.sample(&mut logits, prompt, answer))
+            }
+            _ => None,
+        };
+        let state = self.scheduler.completed(run, token.as_slice());
+        if let Some(token) = token {
+            if job.eos.contains(&token) {
+                return Some(FinishReason::Eos);
+            }
+            job.took_token();
+            if on_token(run.request, token).is_break() {
+                return Some(FinishReason::Stop);
+            }
+        }
+        (state == State::Finished).then(|| job.finish_reason())
+    }
+
+    /// Someone has adopted pages by [`Engine::resume`], which takes no more than a shared reference.
+    fn pages_held_by_others(&self) -> Error {
+        let pages::Statistics { pages, held, .. } = self.engine.statistics();
+        Error::Unsupported(format!(
+            "no step fits (waiting requests: {}): {held} of {pages} pages of the KV cache belong to \
+             sequences that are not theirs; drop those",
+            self.jobs.len()
+        ))
+    }
+}

@@ -1,0 +1,112 @@
+//! What is asked for, and what became of it.
+
+use std::time::{Duration, Instant};
+
+use crate::FinishReason;
+use crate::engine::Sequence;
+use crate::sample::Sampler;
+
+/// A prompt to go on with, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Tokens to begin with; at least one.
+    pub prompt: Vec<u32>,
+    /// Most tokens to generate; with 0 the prompt is run, for others to find in the prefix cache.
+    pub max_tokens: usize,
+    /// Ids that end the answer; none of them is part of it.
+    pub eos: Vec<u32>,
+    /// How to choose a token; `None` takes the most likely one (greedy).
+    pub sampler: Option<Sampler>,
+    /// Higher goes first.
+    pub priority: i32,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Why.
+    pub reason: FinishReason,
+    /// When what happened.
+    pub timings: Timings,
+}
+
+/// Where the time of a request went, from when it was submitted, and its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timings {
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Those of them that the prefix cache had when it first started.
+    pub cached_tokens: usize,
+    /// Tokens of its answer.
+    pub tokens: usize,
+    /// Until it first started.
+    pub waited: Duration,
+    /// Until its first token; `None` of an answer without one.
+    pub first_token: Option<Duration>,
+    /// Until its end.
+    pub total: Duration,
+}
+
+/// A request that has not ended.
+pub(super) struct Job {
+    /// Tokens of its prompt.
+    pub prompt: usize,
+    max_tokens: usize,
+    pub eos: Vec<u32>,
+    pub sampler: Option<Sampler>,
+    /// While it runs.
+    pub sequence: Option<Sequence>,
+    submitted: Instant,
+    /// Its first start, and what the prefix cache had then.
+    started: Option<(Duration, usize)>,
+    first_token: Option<Duration>,
+    tokens: usize,
+}
+
+impl Job {
+    pub fn new(prompt: usize, max_tokens: usize, eos: Vec<u32>, sampler: Option<Sampler>) -> Self {
+        Self {
+            prompt,
+            max_tokens,
+            eos,
+            sampler,
+            sequence: None,
+            submitted: Instant::now(),
+            started: None,
+            first_token: None,
+            tokens: 0,
+        }
+    }
+
+    /// It runs in `sequence`, which the prefix cache has begun with `cached` tokens.
+    pub fn start(&mut self, sequence: Sequence, cached: usize) {
+        self.sequence = Some(sequence);
+        self.started.get_or_insert_with(|| (self.submitted.elapsed(), cached));
+    }
+
+    /// One more token of the answer is known.
+    pub fn took_token(&mut self) {
+        self.first_token.get_or_insert_with(|| self.submitted.elapsed());
+        self.tokens += 1;
+    }
+
+    /// Why it ends when it has all tokens that there is room for.
+    pub fn finish_reason(&self) -> FinishReason {
+        if self.tokens == self.max_tokens { FinishReason::Length } else { FinishReason::Context }
+    }
+
+    pub fn end(self, reason: FinishReason) -> Ended {
+        let (waited, cached_tokens) = self.started.unwrap_or_default();
+        let timings = Timings {
+            prompt_tokens: self.prompt,
+            cached_tokens,
+            tokens: self.tokens,
+            waited,
+            first_token: self.first_token,
+            total: self.submitted.elapsed(),
+        };
+        Ended { reason, timings }
+    }
+}

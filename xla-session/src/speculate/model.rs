@@ -1,0 +1,79 @@
+//! Drafts of a smaller model.
+
+use super::Drafter;
+use crate::sample::Sampler;
+use crate::{Error, InferenceSession, Result};
+
+/// Drafts what a smaller model with the same tokenizer says.
+///
+/// Where tokens are sampled, it draws from its own logits with a copy of the sampler, which has the same
+/// random numbers before it: the nearer the two models are, the more often both draw the same token.
+pub struct ModelDrafter {
+    session: Box<dyn InferenceSession>,
+    /// What the session's context holds.
+    held: Vec<u32>,
+    /// How many of these are known to begin the text.
+    common: usize,
+    logits: Vec<f32>,
+}
+
+impl ModelDrafter {
+    /// Drafts by `session`, for a model of `vocab_size` tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] when the vocabularies differ in size.
+    pub fn new(mut session: Box<dyn InferenceSession>, vocab_size: usize) -> Result<Self> {
+        let drafted = session.capabilities().vocab_size;
+        if drafted != vocab_size {
+            return Err(Error::Unsupported(format!(
+                "the draft model has a vocabulary of {drafted} tokens, the model one of {vocab_size}: \
+                 give a draft model with the same tokenizer"
+            )));
+        }
+        session.reset();
+        Ok(Self { session, held: Vec::new(), common: 0, logits: Vec::new() })
+    }
+}
+
+impl Drafter for ModelDrafter {
+    fn begin(&mut self, _: &[u32]) {
+        self.common = 0;
+    }
+
+    fn draft(
+        &mut self,
+        tokens: &[u32],
+        sampler: Option<&Sampler>,
+        most: usize,
+        drafts: &mut Vec<u32>,
+    ) -> Result<()> {
+        let Self { session, held, common, logits } = self;
+        let context = session.capabilities().context;
+        // The last draft is not appended.
+        let most = most.min((context + 1).saturating_sub(tokens.len()));
+        // The last token is run in any case: it says what follows.
+        let Some((_, before)) = tokens.split_last().filter(|_| most > 0) else { return Ok(()) };
+        let known = (*common).min(held.len()).min(before.len());
+        let both = held[known..].iter().zip(&before[known..]);
+        let kept = known + both.take_while(|(mine, asked)| mine == asked).count();
+        held.truncate(session.truncate(kept));
+        let mut sampler = sampler.cloned();
+        let mut new = tokens[held.len()..].to_vec();
+        let first = drafts.len();
+        for _ in 0..most {
+            let token = match &mut sampler {
+                None => session.prefill(&new)?.token,
+                Some(sampler) => {
+                    session.logits(&new, logits)?;
+                    sampler.sample(logits, tokens, &drafts[first..])
+                }
+            };
+            held.append(&mut new);
+            drafts.push(token);
+            new.push(token);
+        }
+        *common = tokens.len();
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Drafts that are looked up: what followed the last few tokens when they occurred before.
+
+use std::collections::HashMap;
+
+use super::Drafter;
+use crate::Result;
+use crate::sample::Sampler;
+
+/// Tokens of the longest run that is looked up.
+const LONGEST: usize = 4;
+
+/// And of the shortest: a single token has been followed by too much.
+const SHORTEST: usize = 2;
+
+/// A run of tokens, filled up at the front with [`NONE`].
+type Ngram = [u32; LONGEST];
+
+/// No vocabulary is as large.
+const NONE: u32 = u32::MAX;
+
+/// Looks up the last 4 tokens, or the last 3, or 2, in the prompt and the answer so far, and drafts what
+/// followed them the last time: answers that quote or edit a text, code, loops (Saxena: "Prompt Lookup
+/// Decoding", 2023).
+#[derive(Debug, Default)]
+pub struct NgramDrafter {
+    /// Where what follows each run begins; the last occurrence counts.
+    following: HashMap<Ngram, usize>,
+    /// Tokens whose runs are in there.
+    tokens: Vec<u32>,
+}
+
+impl NgramDrafter {
+    /// Takes in the tokens that it has not seen yet.
+    fn extend(&mut self, tokens: &[u32]) {
+        for at in self.tokens.len()..tokens.len() {
+            for ngram in ngrams(&tokens[..at]) {
+                self.following.insert(ngram, at);
+            }
+            self.tokens.push(tokens[at]);
+        }
+    }
+}
+
+/// The runs that `tokens` end with, the longest first.
+fn ngrams(tokens: &[u32]) -> impl Iterator<Item = Ngram> {
+    (SHORTEST..=LONGEST.min(tokens.len())).rev().map(|length| {
+        let mut ngram = [NONE; LONGEST];
+        ngram[LONGEST - length..].copy_from_slice(&tokens[tokens.len() - length..]);
+        ngram
+    })
+}
+
+impl Drafter for NgramDrafter {
+    fn begin(&mut self, tokens: &[u32]) {
+        if !tokens.starts_with(&self.tokens) {
+            self.following.clear();
+            self.tokens.clear();
+        }
+    }
+
+    fn draft(
+        &mut self,
+        tokens: &[u32],
+        _: Option<&Sampler>,
+        most: usize,
+        drafts: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.extend(tokens);
+        if let Some(&at) = ngrams(tokens).find_map(|ngram| self.following.get(&ngram)) {
+            // Past the end it goes on with itself: a loop goes round.
+            let period = tokens.len() - at;
+            drafts.extend((0..most).map(|i| tokens[at + i % period]));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(drafter: &mut NgramDrafter, tokens: &[u32], most: usize) -> Vec<u32> {
+        let mut drafts = Vec::new();
+        drafter.draft(tokens, None, most, &mut drafts).unwrap();
+        drafts
+    }
+
+    fn fresh(tokens: &[u32], most: usize) -> Vec<u32> {
+        let mut drafter = NgramDrafter::default();
+        drafter.begin(tokens);
+        draft(&mut drafter, tokens, most)
+    }
+
+    #[test]
+    fn what_followed_the_longest_run_the_last_time() {
+        assert_eq!(fresh(&[1, 2, 3, 4, 1, 2], 2), [3, 4]);
+        assert_eq!(fresh(&[1, 2, 3, 1, 2, 5, 1, 2], 1), [5], "the last occurrence");
+        // 1 2 3 is followed by 4, the later 2 3 by 9.
+        assert_eq!(fresh(&[1, 2, 3, 4, 2, 3, 9, 1, 2, 3], 1), [4], "the longest run");
+        let long = [7, 1, 2, 3, 4, 8, 1, 2, 3, 5, 7, 1, 2, 3];
+        assert_eq!(fresh(&long, 1), [4], "four tokens before three");
+        assert!(fresh(&[1, 2, 3, 2], 4).is_empty(), "one token is not looked up");
+        assert!(fresh(&[], 4).is_empty() && fresh(&[1], 4).is_empty());
+    }
+
+    #[test]
+    fn a_loop_goes_round() {
+        assert_eq!(fresh(&[9, 1, 2, 3, 1, 2, 3, 1, 2], 5), [3, 1, 2, 3, 1]);
+        assert_eq!(fresh(&[5, 5, 5], 4), [5, 5, 5, 5]);
+    }
+
+    #[test]
+    fn tokens_that_come_are_found_and_other_contexts_forgotten() {
+        let mut drafter = NgramDrafter::default();
+        let text: Vec<u32> = (0..500).map(|i| i * i % 37).collect();
+        drafter.begin(&text[..100]);
+        for end in 100..text.len() {
+            let (found, expected) = (draft(&mut drafter, &text[..end], 3), fresh(&text[..end], 3));
+            assert_eq!(found, expected, "{end} tokens");
+            assert!(!found.is_empty());
+        }
+        drafter.begin(&text);
+        assert_eq!(drafter.tokens.len(), text.len() - 1, "the next turn goes on");
+        drafter.begin(&[100, 101]);
+        assert!(draft(&mut drafter, &[100, 101, 1, 4], 3).is_empty(), "0 1 4 was in the other");
+    }
+
+    #[test]
+    fn a_long_context_takes_a_few_entries_for_each_token() {
+        let tokens: Vec<u32> = (0..100_000).map(|i| i * 7919 % 50_021).collect();
+        let mut drafter = NgramDrafter::default();
+        drafter.begin(&tokens);
+        draft(&mut drafter, &tokens, 4);
+        assert!(drafter.following.len() <= 3 * tokens.len());
+        // One token more is three entries more, not all of them again.
+        let before = drafter.tokens.len();
+        drafter.extend(&[&tokens[..], &[1]].concat());
+        assert_eq!(drafter.tokens.len(), before + 1);
+    }
+}

@@ -1,0 +1,352 @@
+//! Many requests at once: every one has the tokens that it has alone.
+#![cfg(feature = "iree")]
+
+mod fixtures;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use fixtures::SOME;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use xla_session::batching::{Ended, Request, Statistics};
+use xla_session::sample::{Sampler, SamplerOptions};
+use xla_session::scheduler::{RequestId, SchedulerOptions};
+use xla_session::{
+    Batcher, Engine, EngineOptions, EngineSession, Error, FinishReason, GenerateOptions, Model,
+    SessionOptions, generate, generate_greedy,
+};
+
+const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
+
+/// Compiled graphs are shared by the tests of one build.
+fn open(folder: &Path) -> Model {
+    let options = SessionOptions {
+        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        weights_cache: false,
+        ..SessionOptions::default()
+    };
+    Model::open(folder, &options).unwrap()
+}
+
+fn batcher(model: &Model, pages: usize, options: &SchedulerOptions) -> Batcher {
+    Batcher::new(engine(model, pages), options).unwrap()
+}
+
+fn engine(model: &Model, pages: usize) -> Engine {
+    let mut options = EngineOptions::default();
+    options.kv_bytes = Some((pages * model.page_bytes()) as u64);
+    Engine::new(model, &options).unwrap()
+}
+
+/// A batcher, and what its requests have got.
+struct Desk {
+    batcher: Batcher,
+    tokens: HashMap<RequestId, Vec<u32>>,
+    ended: HashMap<RequestId, Ended>,
+}
+
+impl Desk {
+    fn new(batcher: Batcher) -> Self {
+        Self { batcher, tokens: HashMap::new(), ended: HashMap::new() }
+    }
+
+    fn submit(&mut self, request: &Request) -> RequestId {
+        let id = self.batcher.submit(request.clone()).unwrap();
+        self.tokens.insert(id, Vec::new());
+        id
+    }
+
+    fn step(&mut self) -> xla_session::Result<()> {
+        let tokens = &mut self.tokens;
+        let ended = self.batcher.advance(&mut |id, token| {
+            tokens.get_mut(&id).expect("a request that was submitted").push(token);
+            ControlFlow::Continue(())
+        })?;
+        for (id, it) in ended {
+            assert_eq!(it.timings.tokens, self.tokens[&id].len());
+            assert!(self.ended.insert(id, it).is_none(), "{id:?} ended twice");
+        }
+        Ok(())
+    }
+
+    /// Steps until nothing is left; returns what has been done.
+    fn finish(&mut self) -> Statistics {
+        while !self.batcher.is_idle() {
+            self.step().unwrap();
+        }
+        let statistics = self.batcher.statistics();
+        assert_eq!((statistics.running, statistics.waiting), (0, 0));
+        assert_eq!(statistics.pages.held, 0);
+        statistics
+    }
+}
+
+/// What `request` gets when nothing else runs.
+fn alone(model: &Model, request: &Request) -> (Vec<u32>, FinishReason) {
+    let mut session = EngineSession::new(model, None).unwrap();
+    let Request { prompt, max_tokens, eos, sampler, .. } = request.clone();
+    let mut options = GenerateOptions { max_tokens, eos, sampler, ..Default::default() };
+    let go_on = |_| ControlFlow::Continue(());
+    let generation = generate(&mut session, &prompt, &mut options, go_on).unwrap();
+    (generation.tokens, generation.finish_reason)
+}
+
+fn greedy(prompt: &[u32], max_tokens: usize) -> Request {
+    Request { prompt: prompt.to_vec(), max_tokens, ..Request::default() }
+}
+
+/// Requests of all kinds: greedy and sampled, of several priorities, some of which begin alike.
+fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
+    let mut below = |n: usize| random.next_u64() as usize % n;
+    let texts: Vec<Vec<u32>> =
+        (0..3).map(|_| (0..200).map(|_| 3 + below(1500) as u32).collect()).collect();
+    let request = |seed| {
+        let mut prompt = texts[below(3)][..[0, 70, 130, 200][below(4)]].to_vec();
+        prompt.extend((0..1 + below(60)).map(|_| 3 + below(1500) as u32));
+        let options = SamplerOptions {
+            temperature: 1.2,
+            top_k: [0, 40][below(2)],
+            top_p: 0.95,
+            repeat_penalty: [1.0, 1.3][below(2)],
+            seed,
+            ..SamplerOptions::default()
+        };
+        Request {
+            prompt,
+            max_tokens: 1 + below(90),
+            eos: vec![1, 2],
+            sampler: (below(2) == 0).then(|| Sampler::new(options).unwrap()),
+            priority: below(3) as i32,
+        }
+    };
+    (0..count as u64).map(request).collect()
+}
+
+#[test]
+fn every_token_of_the_fixtures_equals_the_reference_with_all_cases_at_once() {
+    for name in SOME {
+        let fixture = fixtures::named(name);
+        let model = open(&fixture.folder);
+        let options = SchedulerOptions { prompt_rows_beside_decodes: 50, ..Default::default() };
+        let mut desk = Desk::new(batcher(&model, 20, &options));
+        let mut expected = Vec::new();
+        for case in fixture.cases.iter().chain(&fixture.cases) {
+            let id = desk.submit(&greedy(&case.prompt, case.tokens.len()));
+            expected.push((id, &case.tokens));
+            desk.step().unwrap();
+        }
+        desk.finish();
+        for (id, tokens) in expected {
+            assert_eq!(desk.tokens[&id], *tokens, "{name}");
+            assert_eq!(desk.ended[&id].reason, FinishReason::Length);
+        }
+    }
+}
+
+#[test]
+fn requests_at_random_times_have_the_tokens_that_they_have_alone() {
+    let model = open(Path::new(TALES));
+    // Pages for all; and for so few that they take them from each other.
+    for (seed, pages, preempts) in [(1, 200, false), (2, 11, true), (3, 6, true)] {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let requests = requests(&mut random, 16);
+        let options = SchedulerOptions {
+            rows: 100,
+            prompt_rows_beside_decodes: 40,
+            most_running: 9,
+            ..SchedulerOptions::default()
+        };
+        let mut desk = Desk::new(batcher(&model, pages, &options));
+        let (mut submitted, mut cancelled) = (Vec::new(), Vec::new());
+        let mut left = requests.iter();
+        while left.len() > 0 || !desk.batcher.is_idle() {
+            if random.next_u64().is_multiple_of(4)
+                && let Some(request) = left.next()
+            {
+                submitted.push((desk.submit(request), request));
+            }
+            if random.next_u64().is_multiple_of(60)
+                && let Some(&(id, _)) = submitted.last()
+                && desk.batcher.cancel(id)
+            {
+                assert!(!desk.batcher.cancel(id));
+                cancelled.push((id, desk.tokens[&id].len()));
+            }
+            desk.step().unwrap();
+        }
+        let statistics = desk.finish();
+        assert_eq!(statistics.preemptions > 0, preempts, "{statistics:?}");
+        assert!(statistics.pages.prefix_tokens_found > 0, "{statistics:?}");
+        assert!(!cancelled.is_empty());
+        for (id, request) in submitted {
+            let (tokens, reason) = alone(&model, request);
+            if let Some(&(_, seen)) = cancelled.iter().find(|it| it.0 == id) {
+                assert!(!desk.ended.contains_key(&id));
+                assert_eq!(desk.tokens[&id], tokens[..seen], "nothing comes after the end");
+                continue;
+            }
+            assert_eq!(desk.tokens[&id], tokens, "{request:?} in {pages} pages");
+            assert_eq!(desk.ended[&id].reason, reason);
+        }
+    }
+}
+
+#[test]
+fn a_common_prefix_is_run_once() {
+    let model = open(Path::new(TALES));
+    let mut desk = Desk::new(batcher(&model, 100, &SchedulerOptions::default()));
+    let requests: Vec<_> = (0..12)
+        .map(|own| {
+            let prompt: Vec<u32> = (100..420).chain((0..9).map(|at| 500 + own * 20 + at)).collect();
+            greedy(&prompt, 5)
+        })
+        .collect();
+    let ids: Vec<_> = requests.iter().map(|it| desk.submit(it)).collect();
+    let statistics = desk.finish();
+    assert_eq!(statistics.pages.prefix_tokens_found, 11 * 320);
+    // One prefix; of each request what is its own, and its answer but for the last token.
+    assert_eq!(statistics.rows, 320 + 12 * (9 + 4));
+    for (id, request) in ids.iter().zip(&requests) {
+        assert_eq!(desk.tokens[id], alone(&model, request).0);
+        let timings = desk.ended[id].timings;
+        assert_eq!((timings.prompt_tokens, timings.tokens), (329, 5));
+        assert_eq!(timings.cached_tokens, if *id == ids[0] { 0 } else { 320 });
+        let first_token = timings.first_token.unwrap();
+        assert!(timings.waited <= first_token && first_token <= timings.total);
+    }
+}
+
+#[test]
+fn a_request_ends_by_itself_by_its_reader_and_by_the_context() {
+    let model = open(Path::new(TALES));
+    let mut options = EngineOptions::default();
+    options.context = Some(40);
+    let engine = Engine::new(&model, &options).unwrap();
+    let mut desk = Desk::new(Batcher::new(engine, &SchedulerOptions::default()).unwrap());
+    let prompt: Vec<u32> = (100..130).collect();
+    let tokens = generate_greedy(&mut EngineSession::new(&model, None).unwrap(), &prompt, 11, &[])
+        .unwrap()
+        .tokens;
+    let ends_at = tokens[..6].iter().position(|it| *it == tokens[5]).unwrap();
+    let eos = Request { eos: vec![tokens[5]], ..greedy(&prompt, 11) };
+    let ids = [&eos, &greedy(&prompt, usize::MAX), &greedy(&prompt, 3), &greedy(&prompt, 0)]
+        .map(|it| desk.submit(it));
+    desk.finish();
+    let found = ids.map(|id| (desk.ended[&id].reason, &desk.tokens[&id][..]));
+    assert_eq!(
+        found,
+        [
+            (FinishReason::Eos, &tokens[..ends_at]),
+            // The last token needs no room.
+            (FinishReason::Context, &tokens[..11]),
+            (FinishReason::Length, &tokens[..3]),
+            (FinishReason::Length, &[][..]),
+        ]
+    );
+
+    desk.batcher.submit(greedy(&prompt, 9)).unwrap();
+    let ended = loop {
+        let ended = desk.batcher.advance(&mut |_, _| ControlFlow::Break(())).unwrap();
+        if let [(_, ended)] = ended[..] {
+            break ended;
+        }
+    };
+    assert_eq!((ended.reason, ended.timings.tokens), (FinishReason::Stop, 1));
+    assert!(desk.batcher.is_idle());
+}
+
+#[test]
+fn what_cannot_run_is_refused_and_changes_nothing() {
+    let model = open(Path::new(TALES));
+    let mut batcher = batcher(&model, 3, &SchedulerOptions::default());
+    assert!(matches!(batcher.submit(greedy(&[], 1)), Err(Error::EmptyPrompt)));
+    match batcher.submit(greedy(&[5, 1536], 1)) {
+        Err(Error::TokenOutOfRange { token: 1536, vocab_size: 1536 }) => {}
+        other => panic!("{other:?}"),
+    }
+    match batcher.submit(greedy(&[5; 2049], 1)) {
+        Err(Error::ContextFull { needed: 2049, context: 2048, max: 2048 }) => {}
+        other => panic!("{other:?}"),
+    }
+    match batcher.submit(greedy(&[5; 100], 100)) {
+        Err(Error::RequestTooLarge { needed: 4, total: 3 }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(batcher.is_idle());
+    assert!(batcher.advance(&mut |_, _| unreachable!()).unwrap().is_empty());
+
+    let options = SchedulerOptions { rows: 257, ..SchedulerOptions::default() };
+    let error = Batcher::new(engine(&model, 3), &options).err().unwrap().to_string();
+    assert!(error.contains("257 rows") && error.contains("256"), "{error}");
+}
+
+#[test]
+fn pages_that_others_hold_are_an_error_and_no_endless_loop() {
+    let model = open(Path::new(TALES));
+    let mut desk = Desk::new(batcher(&model, 4, &SchedulerOptions::default()));
+    let prompt: Vec<u32> = (100..300).collect();
+    desk.submit(&greedy(&prompt, 1));
+    desk.finish();
+    let mut other = desk.batcher.engine().sequence();
+    assert_eq!(desk.batcher.engine().resume(&mut other, &prompt).unwrap(), 192);
+    let request = greedy(&(400..600).collect::<Vec<_>>(), 9);
+    let id = desk.submit(&request);
+    let error = desk.step().unwrap_err().to_string();
+    assert!(error.contains("waiting requests: 1") && error.contains("3 of 4 pages"), "{error}");
+    drop(other);
+    desk.finish();
+    assert_eq!(desk.tokens[&id], alone(&model, &request).0);
+}
+
+/// The fixture with a token whose embedding is no number: a step with it fails.
+fn poisoned(token: u32) -> tempfile::TempDir {
+    let fixture = fixtures::named("llama-mha-f32");
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "generation_config.json"] {
+        if fixture.folder.join(file).exists() {
+            std::fs::copy(fixture.folder.join(file), folder.path().join(file)).unwrap();
+        }
+    }
+    let mut bytes = std::fs::read(fixture.folder.join("model.safetensors")).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let entries: serde_json::Value = serde_json::from_slice(&bytes[8..header]).unwrap();
+    let embedding = &entries["model.embed_tokens.weight"];
+    assert_eq!(embedding["dtype"], "F32");
+    assert!(!entries["lm_head.weight"].is_null(), "its output projection stays whole");
+    let number = |value: &serde_json::Value| value.as_u64().unwrap() as usize;
+    let row = 4 * number(&embedding["shape"][1]);
+    let at = header + number(&embedding["data_offsets"][0]) + token as usize * row;
+    for value in bytes[at..at + row].chunks_exact_mut(4) {
+        value.copy_from_slice(&f32::NAN.to_le_bytes());
+    }
+    std::fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    folder
+}
+
+#[test]
+fn a_failed_step_loses_no_request() {
+    let folder = poisoned(77);
+    let model = open(folder.path());
+    let mut desk = Desk::new(batcher(&model, 20, &SchedulerOptions::default()));
+    let requests: Vec<_> = (0..5).map(|at| greedy(&[at * 3 + 1; 30], 20 + at as usize)).collect();
+    let ids: Vec<_> = requests.iter().map(|it| desk.submit(it)).collect();
+    for _ in 0..3 {
+        desk.step().unwrap();
+    }
+    let bad = desk.submit(&greedy(&[4, 77, 5], 5));
+    let before = (desk.tokens.clone(), desk.batcher.requests());
+    for _ in 0..2 {
+        let error = desk.step().unwrap_err().to_string();
+        assert!(error.contains("not numbers"), "{error}");
+        assert_eq!((desk.tokens.clone(), desk.batcher.requests()), before);
+    }
+    assert!(desk.batcher.cancel(bad));
+    desk.finish();
+    for (id, request) in ids.iter().zip(&requests) {
+        let (tokens, reason) = alone(&model, request);
+        assert!(!tokens.contains(&77));
+        assert_eq!((&desk.tokens[id], desk.ended[id].reason), (&tokens, reason));
+    }
+}

@@ -1,0 +1,221 @@
+//! Batch invariance: the bits of a row's logits depend on the tokens before it, and on nothing else:
+//! not on other rows, on where a text was cut, on whether its beginning came from the prefix cache or was
+//! run again, nor on threads.
+#![cfg(feature = "iree")]
+
+mod fixtures;
+
+use std::path::{Path, PathBuf};
+
+use fixtures::random::Random;
+use fixtures::streams::{Seen, Stream, finish, largest};
+use xla_session::kernels::Isa;
+use xla_session::{
+    Engine, EngineOptions, LoadMode, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
+};
+
+const SEED: u64 = 1717;
+
+/// Matrices of whole vectors, whose floats are compressed; a window and odd widths; biases, norms of
+/// queries and keys, the other types of weights.
+const SOME: [&str; 2] = ["llama-gqa-long-bf16", "qwen3-layer-types-bf16"];
+
+/// Where a model runs: the device and its threads.
+type Place = (&'static str, Option<usize>);
+
+const ALONE: Place = ("local-sync", None);
+const PLACES: [Place; 4] =
+    [ALONE, ("local-task", Some(1)), ("local-task", Some(2)), ("local-task", Some(3))];
+
+/// Compiled graphs are shared by the tests of one build. A sketch, which matrices as small as here do not
+/// have by themselves, picks single tokens.
+fn options(precision: Precision, tuning: Tuning) -> SessionOptions {
+    SessionOptions {
+        precision,
+        tuning: Tuning { sketch: Some(true), ..tuning },
+        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        ..SessionOptions::default()
+    }
+}
+
+fn open(folder: &Path, options: &SessionOptions, (device, threads): Place) -> Model {
+    let options = SessionOptions { device: Some(device.into()), threads, ..options.clone() };
+    Model::open(folder, &options).unwrap()
+}
+
+/// An engine with so many pages.
+fn engine(model: &Model, pages: usize) -> Engine {
+    let page_bytes = Engine::new(model, &EngineOptions::default()).unwrap().page_bytes();
+    let mut options = EngineOptions::default();
+    options.kv_bytes = Some((pages * page_bytes) as u64);
+    Engine::new(model, &options).unwrap()
+}
+
+/// Tokens, and the bits of the logits after each, run one at a time with nothing beside them.
+struct Text {
+    tokens: Vec<u32>,
+    /// `[tokens, vocab_size]`
+    logits: Vec<Vec<u32>>,
+}
+
+/// Texts of 2 to `longest` tokens, some of which begin as others do.
+fn texts(model: &Model, count: usize, longest: usize, random: &mut Random) -> Vec<Text> {
+    let vocab_size = model.config().vocab_size;
+    let mut engine = engine(model, longest.div_ceil(64));
+    let mut texts: Vec<Text> = Vec::new();
+    for _ in 0..count {
+        let mut tokens = match texts.len() {
+            0 => Vec::new(),
+            some if random.below(2) == 0 => {
+                let like = &texts[random.below(some)].tokens;
+                like[..random.below(like.len())].to_vec()
+            }
+            _ => Vec::new(),
+        };
+        let length = 2 + random.below(longest - 1);
+        while tokens.len() < length {
+            tokens.push(random.below(vocab_size) as u32);
+        }
+        let mut sequence = engine.sequence();
+        engine.pages().forget_prefixes();
+        let logits = tokens.iter().map(|&token| {
+            let run = Run { sequence: &mut sequence, tokens: &[token], want: Want::Logits };
+            let Some(Output::Logits(logits)) = engine.step(&mut [run]).unwrap().pop() else {
+                panic!("logits were wanted")
+            };
+            logits.into_iter().map(f32::to_bits).collect()
+        });
+        texts.push(Text { logits: logits.collect(), tokens });
+    }
+    texts
+}
+
+/// That rows of `texts` have their bits in steps of many sequences.
+fn check(model: &Model, texts: &[Text], sequences: usize, random: &mut Random, what: &str) {
+    // About half of what they want at once.
+    let pages: usize = texts.iter().map(|text| text.tokens.len().div_ceil(64)).sum();
+    let longest = texts.iter().map(|text| text.tokens.len().div_ceil(64)).max().unwrap();
+    let mut engine = engine(model, (pages * sequences / texts.len() / 2).max(longest + 1));
+    let streams = (0..sequences).map(|_| {
+        let text = random.below(texts.len());
+        let tokens = texts[text].tokens.clone();
+        let prompt = random.below(tokens.len());
+        Stream { text, tokens, prompt, sequence: engine.sequence() }
+    });
+    let streams = streams.collect();
+    let mut rows = 0;
+    let mut same = |stream: &Stream, at: usize, seen: Seen<'_>| {
+        rows += 1;
+        let expected = &texts[stream.text].logits[at];
+        let what = || format!("{what}, {sequences} sequences, seed {SEED}: position {at}");
+        match seen {
+            Seen::Token(token) => {
+                let expected: Vec<_> = expected.iter().map(|&bits| f32::from_bits(bits)).collect();
+                assert_eq!(token, largest(&expected), "{}", what());
+            }
+            Seen::Logits(logits) => {
+                let differ =
+                    logits.iter().zip(expected).filter(|(logit, bits)| logit.to_bits() != **bits);
+                assert_eq!(differ.count(), 0, "{}: logits that differ", what());
+            }
+        }
+    };
+    finish(&mut engine, streams, random, &mut same);
+    assert!(rows > sequences, "{what}: {rows} rows were looked at");
+}
+
+/// All instruction sets that are here, compressed and not.
+fn every_isa(names: &[&str], precision: Precision) {
+    let mut random = Random::new(SEED);
+    let compressible = matches!(precision, Precision::Stored | Precision::F32 | Precision::Bf16);
+    for name in names {
+        let fixture = fixtures::named(name);
+        for compress in [true, false].into_iter().take(1 + usize::from(compressible)) {
+            for (turn, isa) in Isa::all_here().into_iter().enumerate() {
+                let tuning = Tuning { isa: Some(isa), compress, ..Tuning::default() };
+                let options = options(precision, tuning);
+                let alone = open(&fixture.folder, &options, ALONE);
+                let texts = texts(&alone, 5, 150, &mut random);
+                let mut places = PLACES.to_vec();
+                if isa != Isa::detect() {
+                    places = vec![PLACES[turn % PLACES.len()]];
+                }
+                for place in places {
+                    let model = open(&fixture.folder, &options, place);
+                    let sequences = 2 + random.below(63);
+                    let what = format!(
+                        "{name} {}, {}, compressed {compress}, {place:?}",
+                        precision.as_str(),
+                        isa.as_str()
+                    );
+                    check(&model, &texts, sequences, &mut random, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_as_stored_have_the_same_bits_in_any_company() {
+    every_isa(&["llama-gqa-long-bf16", "llama-llama3-biases-mqa-f16"], Precision::Stored);
+}
+
+#[test]
+fn rows_in_f32_have_the_same_bits_in_any_company() {
+    every_isa(&["llama-mha-f32", "qwen3-mqa-untied-f16"], Precision::F32);
+}
+
+#[test]
+fn rows_in_bf16_have_the_same_bits_in_any_company() {
+    every_isa(&SOME, Precision::Bf16);
+}
+
+#[test]
+fn rows_in_int8_have_the_same_bits_in_any_company() {
+    every_isa(&SOME, Precision::Int8);
+}
+
+#[test]
+fn rows_in_int4_have_the_same_bits_in_any_company() {
+    every_isa(&SOME, Precision::Int4);
+}
+
+/// What `cargo xtask test --all` adds.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn rows_of_every_fixture_have_the_same_bits_in_any_company() {
+        let all = fixtures::all();
+        let names: Vec<_> = all.iter().map(|fixture| fixture.name.as_str()).collect();
+        for (_, precision) in Precision::ALL {
+            every_isa(&names, precision);
+        }
+    }
+
+    /// Of the shape of Llama-3.2-1B, with random weights.
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn rows_of_1b_have_the_same_bits_in_any_company() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = serde_json::json!({
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128_256,
+            "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+            "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500_000.0,
+            "tie_word_embeddings": true, "hidden_act": "silu", "torch_dtype": "bfloat16",
+        });
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        for precision in [Precision::Int4, Precision::Stored] {
+            let mut random = Random::new(SEED);
+            let options = SessionOptions {
+                load_mode: LoadMode::Random,
+                ..options(precision, Tuning::default())
+            };
+            let model = open(folder.path(), &options, ("local-task", None));
+            let texts = texts(&model, 4, 20, &mut random);
+            check(&model, &texts, 16, &mut random, precision.as_str());
+        }
+    }
+}
