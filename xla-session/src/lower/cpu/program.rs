@@ -100,9 +100,10 @@ pub fn program(
     rows: usize,
     head_rows: usize,
 ) -> Program {
+    type Write = fn(&mut Steps<'_>);
     let workspace = Workspace::new(config, rows, head_rows);
     let mut text = "module @model {\n".to_owned();
-    let write: [(&'static str, for<'a, 'b> fn(&'a mut Steps<'b>)); 3] = [
+    let write: [(&'static str, Write); 3] = [
         ("body", |steps| steps.body()),
         ("head", |steps| steps.full_head()),
         ("greedy", |steps| steps.greedy_head()),

@@ -1,0 +1,46 @@
+//! What an architecture says is what the graph for CPUs does, also where no family of today says it.
+
+use std::path::Path;
+
+use xla_session::Precision;
+use xla_session::checkpoint::{Checkpoint, LoadMode};
+use xla_session::config::ModelConfig;
+use xla_session::emit::WeightFormats;
+use xla_session::kernels::Isa;
+use xla_session::lower::cpu::{self, CpuTarget, Program, Source};
+
+/// The biases of the first layer in the order of their calls, each with what is beside it in the same
+/// call, and the graph.
+fn biases(config: &ModelConfig, checkpoint: &Checkpoint) -> (Vec<Vec<String>>, Program) {
+    let formats = WeightFormats::new(Precision::Stored, config, checkpoint);
+    let program = cpu::program(config, &formats, &CpuTarget::new(Isa::Portable, 1), 8, 1);
+    let body = program.functions[Program::BODY].arguments.iter();
+    let biases = body.filter_map(|argument| match &argument.source {
+        Source::Weight(spec, _) => spec
+            .parts
+            .iter()
+            .map(|(name, _)| name.strip_prefix("model.layers.0.self_attn.")?.strip_suffix(".bias"))
+            .map(|name| name.map(str::to_owned))
+            .collect(),
+        _ => None,
+    });
+    (biases.collect(), program)
+}
+
+#[test]
+fn a_bias_of_some_projections_alone_is_added_at_their_columns() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/llama-linear-attention-bias-bf16");
+    let mut config = ModelConfig::from_dir(&folder).unwrap();
+    let checkpoint = Checkpoint::open(&folder, LoadMode::Mmap).unwrap();
+    let (all, unchanged) = biases(&config, &checkpoint);
+    assert_eq!(all, [vec!["q_proj", "k_proj", "v_proj"], vec!["o_proj"]]);
+
+    config.architecture.layers[0].attention.key.bias = None;
+    let (some, program) = biases(&config, &checkpoint);
+    assert_eq!(some, [["q_proj"], ["v_proj"], ["o_proj"]]);
+    let before = (config.num_attention_heads + config.num_key_value_heads) * config.head_dim;
+    let values = program.workspace.qkv.at + before * size_of::<f32>();
+    let values = format!("arith.constant {values} : index");
+    assert!(program.text.contains(&values) && !unchanged.text.contains(&values));
+}
