@@ -7,6 +7,7 @@ mod fixtures;
 
 use std::path::{Path, PathBuf};
 
+use fixtures::Fixture;
 use fixtures::random::Random;
 use fixtures::streams::{Seen, Stream, finish, largest};
 use xla_session::kernels::Isa;
@@ -35,10 +36,10 @@ const PLACES: [(Place, usize); 4] = [
 
 /// Compiled graphs are shared by the tests of one build. A sketch, which matrices as small as here do not
 /// have by themselves, picks single tokens.
-fn options(precision: Precision, tuning: Tuning) -> SessionOptions {
+fn options(precision: Precision, compress: bool) -> SessionOptions {
     SessionOptions {
         precision,
-        tuning: Tuning { sketch: Some(true), ..tuning },
+        tuning: Tuning { sketch: Some(true), compress, ..Tuning::default() },
         cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
         ..SessionOptions::default()
     }
@@ -132,31 +133,65 @@ fn check(model: &Model, texts: &[Text], sequences: usize, random: &mut Random, w
 
 /// All instruction sets that are here, compressed and not.
 fn every_isa(names: &[&str], precision: Precision) {
-    let mut random = Random::new(SEED);
     let compressible = matches!(precision, Precision::Stored | Precision::F32 | Precision::Bf16);
     for name in names {
         let fixture = fixtures::named(name);
         for compress in [true, false].into_iter().take(1 + usize::from(compressible)) {
-            for (turn, isa) in Isa::all_here().into_iter().enumerate() {
-                let tuning = Tuning { isa: Some(isa), compress, ..Tuning::default() };
-                let options = options(precision, tuning);
-                let alone = open(&fixture.folder, &options, ALONE);
-                let texts = texts(&alone, 4, 140, &mut random);
-                let places = match isa == Isa::detect() {
-                    true => &PLACES[..],
-                    false => &PLACES[turn % PLACES.len()..][..1],
-                };
-                for &(place, sequences) in places {
-                    let model = open(&fixture.folder, &options, place);
-                    let what = format!(
-                        "{name} {}, {}, compressed {compress}, {place:?}",
-                        precision.as_str(),
-                        isa.as_str()
-                    );
-                    check(&model, &texts, sequences, &mut random, &what);
-                }
-            }
+            every_isa_of(&fixture.folder, &options(precision, compress), name);
         }
+    }
+}
+
+fn every_isa_of(folder: &Path, options: &SessionOptions, name: &str) {
+    let mut random = Random::new(SEED);
+    for (turn, isa) in Isa::all_here().into_iter().enumerate() {
+        let tuning = Tuning { isa: Some(isa), ..options.tuning.clone() };
+        let options = SessionOptions { tuning, ..options.clone() };
+        let alone = open(folder, &options, ALONE);
+        let texts = texts(&alone, 4, 140, &mut random);
+        let places = match isa == Isa::detect() {
+            true => &PLACES[..],
+            false => &PLACES[turn % PLACES.len()..][..1],
+        };
+        for &(place, sequences) in places {
+            let model = open(folder, &options, place);
+            let (precision, isa) = (options.precision.as_str(), isa.as_str());
+            let compress = options.tuning.compress;
+            let what = format!("{name} {precision}, {isa}, compressed {compress}, {place:?}");
+            check(&model, &texts, sequences, &mut random, &what);
+        }
+    }
+}
+
+/// The fixture, which is in bf16, with some weights of many sizes, so that a compressed block has more
+/// exponents than it has names for.
+fn with_many_exponents(fixture: &Fixture) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(fixture.folder.join("config.json"), folder.path().join("config.json")).unwrap();
+    let mut bytes = std::fs::read(fixture.folder.join("model.safetensors")).unwrap();
+    let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    let mut random = Random::new(SEED);
+    for (_, tensor) in metadata.tensors() {
+        assert_eq!(tensor.dtype, safetensors::Dtype::BF16);
+        let at = 8 + header + tensor.data_offsets.0..8 + header + tensor.data_offsets.1;
+        let weights = bytes[at].as_chunks_mut::<2>().0;
+        for weight in weights.iter_mut().step_by(23).filter(|_| tensor.shape.len() == 2) {
+            let scale = 2f32.powi(random.below(20) as i32 - 15);
+            let scaled = half::bf16::from_le_bytes(*weight).to_f32() * scale;
+            *weight = half::bf16::from_f32(scaled).to_le_bytes();
+        }
+    }
+    std::fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    folder
+}
+
+#[test]
+fn weights_with_rare_exponents_are_added_in_one_order() {
+    let name = "llama-gqa-long-bf16";
+    let folder = with_many_exponents(&fixtures::named(name));
+    for precision in [Precision::Stored, Precision::F32, Precision::Bf16] {
+        let options = SessionOptions { weights_cache: false, ..options(precision, true) };
+        every_isa_of(folder.path(), &options, name);
     }
 }
 
@@ -214,10 +249,8 @@ mod long {
         std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         for precision in [Precision::Int4, Precision::Stored] {
             let mut random = Random::new(SEED);
-            let options = SessionOptions {
-                load_mode: LoadMode::Random,
-                ..options(precision, Tuning::default())
-            };
+            let options =
+                SessionOptions { load_mode: LoadMode::Random, ..options(precision, true) };
             let model = open(folder.path(), &options, ("local-task", None));
             let texts = texts(&model, 4, 20, &mut random);
             check(&model, &texts, 16, &mut random, precision.as_str());

@@ -54,6 +54,9 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         if flags.all {
             // Machine code of all of it, for what the linker alone would find.
             steps.run("build without features", cargo(&["build"]).args(bare))?;
+            // In the same folder, where they find IREE and what else is built already.
+            let mut fuzz = cargo(&["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir"]);
+            steps.run("fuzz targets", fuzz.arg(workspace::target_dir()?))?;
         }
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
         steps.run("bindings", &mut bindgen)?;
