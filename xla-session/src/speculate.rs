@@ -33,7 +33,11 @@ use crate::{InferenceSession, Result};
 pub trait Drafter: Send {
     /// Said before the drafts of a generation: `tokens` are its context, which need not begin as the
     /// last one's did.
-    fn begin(&mut self, tokens: &[u32]);
+    ///
+    /// # Errors
+    ///
+    /// As [`draft`](Self::draft).
+    fn begin(&mut self, tokens: &[u32]) -> Result<()>;
 
     /// Appends to `drafts` at most `most` tokens that may follow `tokens`, which begin as they did
     /// when it was called last. `sampler` is what they will be chosen by; `None` takes the most likely.
@@ -105,7 +109,7 @@ impl Speculation {
         answer: &mut Answer<'_>,
     ) -> Result<DraftCounts> {
         let mut counts = DraftCounts::default();
-        self.drafter.begin(answer.tokens());
+        self.drafter.begin(answer.tokens())?;
         self.pace.begin();
         let end = session.position() + most;
         while session.position() < end && answer.finish_reason.is_none() {

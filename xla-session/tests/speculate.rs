@@ -32,7 +32,9 @@ struct Known {
 }
 
 impl Drafter for Known {
-    fn begin(&mut self, _: &[u32]) {}
+    fn begin(&mut self, _: &[u32]) -> xla_session::Result<()> {
+        Ok(())
+    }
 
     fn draft(
         &mut self,

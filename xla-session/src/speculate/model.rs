@@ -34,11 +34,30 @@ impl ModelDrafter {
         session.reset();
         Ok(Self { session, held: Vec::new(), common: 0, logits: Vec::new() })
     }
+
+    /// Forgets what of the context is not the beginning of `tokens`. Those that were `common` before are
+    /// not compared again.
+    fn rewind(&mut self, tokens: &[u32]) {
+        let known = self.common.min(self.held.len()).min(tokens.len());
+        let both = self.held[known..].iter().zip(&tokens[known..]);
+        let kept = known + both.take_while(|(mine, asked)| mine == asked).count();
+        self.held.truncate(self.session.truncate(kept));
+        self.common = self.held.len();
+    }
 }
 
 impl Drafter for ModelDrafter {
-    fn begin(&mut self, _: &[u32]) {
+    fn begin(&mut self, tokens: &[u32]) -> Result<()> {
         self.common = 0;
+        // The last token is run with the first draft: it says what follows.
+        let Some((_, before)) = tokens.split_last() else { return Ok(()) };
+        self.rewind(before);
+        let new = &before[self.held.len()..];
+        if !new.is_empty() && before.len() < self.session.capabilities().context {
+            self.session.prefill(new)?;
+            self.held.extend(new);
+        }
+        Ok(())
     }
 
     fn draft(
@@ -48,16 +67,12 @@ impl Drafter for ModelDrafter {
         most: usize,
         drafts: &mut Vec<u32>,
     ) -> Result<()> {
-        let Self { session, held, common, logits } = self;
-        let context = session.capabilities().context;
         // The last draft is not appended.
-        let most = most.min((context + 1).saturating_sub(tokens.len()));
-        // The last token is run in any case: it says what follows.
+        let room = (self.session.capabilities().context + 1).saturating_sub(tokens.len());
+        let most = most.min(room);
         let Some((_, before)) = tokens.split_last().filter(|_| most > 0) else { return Ok(()) };
-        let known = (*common).min(held.len()).min(before.len());
-        let both = held[known..].iter().zip(&before[known..]);
-        let kept = known + both.take_while(|(mine, asked)| mine == asked).count();
-        held.truncate(session.truncate(kept));
+        self.rewind(before);
+        let Self { session, held, logits, .. } = self;
         let mut sampler = sampler.cloned();
         let mut new = tokens[held.len()..].to_vec();
         let first = drafts.len();
@@ -73,7 +88,6 @@ impl Drafter for ModelDrafter {
             drafts.push(token);
             new.push(token);
         }
-        *common = tokens.len();
         Ok(())
     }
 }

@@ -51,11 +51,12 @@ fn ngrams(tokens: &[u32]) -> impl Iterator<Item = Ngram> {
 }
 
 impl Drafter for NgramDrafter {
-    fn begin(&mut self, tokens: &[u32]) {
+    fn begin(&mut self, tokens: &[u32]) -> Result<()> {
         if !tokens.starts_with(&self.tokens) {
             self.following.clear();
             self.tokens.clear();
         }
+        Ok(())
     }
 
     fn draft(
@@ -87,7 +88,7 @@ mod tests {
 
     fn fresh(tokens: &[u32], most: usize) -> Vec<u32> {
         let mut drafter = NgramDrafter::default();
-        drafter.begin(tokens);
+        drafter.begin(tokens).unwrap();
         draft(&mut drafter, tokens, most)
     }
 
@@ -113,15 +114,15 @@ mod tests {
     fn tokens_that_come_are_found_and_other_contexts_forgotten() {
         let mut drafter = NgramDrafter::default();
         let text: Vec<u32> = (0..500).map(|i| i * i % 37).collect();
-        drafter.begin(&text[..100]);
+        drafter.begin(&text[..100]).unwrap();
         for end in 100..text.len() {
             let (found, expected) = (draft(&mut drafter, &text[..end], 3), fresh(&text[..end], 3));
             assert_eq!(found, expected, "{end} tokens");
             assert!(!found.is_empty());
         }
-        drafter.begin(&text);
+        drafter.begin(&text).unwrap();
         assert_eq!(drafter.tokens.len(), text.len() - 1, "the next turn goes on");
-        drafter.begin(&[100, 101]);
+        drafter.begin(&[100, 101]).unwrap();
         assert!(draft(&mut drafter, &[100, 101, 1, 4], 3).is_empty(), "0 1 4 was in the other");
     }
 
@@ -129,7 +130,7 @@ mod tests {
     fn a_long_context_takes_a_few_entries_for_each_token() {
         let tokens: Vec<u32> = (0..100_000).map(|i| i * 7919 % 50_021).collect();
         let mut drafter = NgramDrafter::default();
-        drafter.begin(&tokens);
+        drafter.begin(&tokens).unwrap();
         draft(&mut drafter, &tokens, 4);
         assert!(drafter.following.len() <= 3 * tokens.len());
         // One token more is three entries more, not all of them again.

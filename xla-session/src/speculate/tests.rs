@@ -106,7 +106,9 @@ impl InferenceSession for Table {
 struct Stubborn(Vec<u32>);
 
 impl Drafter for Stubborn {
-    fn begin(&mut self, _: &[u32]) {}
+    fn begin(&mut self, _: &[u32]) -> Result<()> {
+        Ok(())
+    }
 
     fn draft(&mut self, _: &[u32], _: Option<&Sampler>, _: usize, to: &mut Vec<u32>) -> Result<()> {
         // More than it is asked for, too.
