@@ -130,9 +130,9 @@ mod tests {
                 unsafe { rotate_append(isa, &of) };
                 let half = width / 2;
                 for head in 0..heads + kv_heads {
-                    for i in 0..half {
+                    for (i, angle) in angles.iter().enumerate() {
                         let [a, b] = [i, half + i].map(|i| f64::from(row[head * width + i]));
-                        let (sin, cos) = angles[i].sin_cos();
+                        let (sin, cos) = angle.sin_cos();
                         let expected = [a * cos - b * sin, b * cos + a * sin];
                         let found = [i, half + i].map(|i| f64::from(rotated[head * width + i]));
                         for (found, expected) in found.into_iter().zip(expected) {

@@ -214,7 +214,12 @@ fn rows_of_a_session_are_those_one_by_one() {
     session.read_logits(&mut one).unwrap();
     let row = prompt.len() - 5;
     assert!(one == logits[row * vocab_size..][..vocab_size]);
+    // Those of others are run again.
     session.truncate(prompt.len() - 7);
+    session.read_logits(&mut one).unwrap();
+    let row = prompt.len() - 8;
+    assert!(one == logits[row * vocab_size..][..vocab_size]);
+    session.reset();
     session.read_logits(&mut one).unwrap_err();
 }
 
