@@ -24,7 +24,7 @@ pub struct GenerateOptions {
     /// How to choose a token; `None` takes the most likely one (greedy).
     pub sampler: Option<Sampler>,
     /// Drafts of the next tokens, several of which one step verifies: the same tokens in less time. Used
-    /// where the session [verifies drafts](Capabilities::verifies_drafts).
+    /// where the session [verifies drafts](crate::Capabilities::verifies_drafts).
     pub speculation: Option<Speculation>,
     /// What the session's context holds before the prompt; a sampler's repeat penalty and drafters look
     /// at it.

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 pub enum Precision {
     /// As the checkpoint stores them (bf16, f16 or f32), widened inside the compiled graph: the
     /// same arithmetic as [`F32`](Self::F32) at the checkpoint's size, or less where
-    /// [compressed](crate::SessionOptions::compress).
+    /// [compressed](kernels::compress).
     #[default]
     Stored,
     /// Widened to float32 on upload.

@@ -28,7 +28,7 @@ pub struct Workspace {
     pub cos: Place,
     /// Sines of it.
     pub sin: Place,
-    /// What attention is cut into, [`ENTRY`] numbers of i32 each.
+    /// What attention is cut into, `ENTRY` numbers of i32 each.
     pub entries: Place,
     /// The rows that the head is for, i32.
     pub wanted: Place,
