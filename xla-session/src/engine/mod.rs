@@ -10,7 +10,9 @@ mod executor;
 mod model;
 mod session;
 
-pub(crate) use batch::{Batch, Entry};
+pub(crate) use batch::Batch;
+#[cfg(feature = "iree")]
+pub(crate) use batch::Entry;
 pub(crate) use executor::{Executor, Loaded};
 pub use model::Model;
 pub use session::EngineSession;
