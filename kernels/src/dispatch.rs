@@ -13,17 +13,19 @@ pub fn product(format: Format) -> Kernel {
 /// The kernel for `format` in the instructions of `isa`, whether or not this CPU has them.
 pub fn product_for(format: Format, isa: Isa) -> Kernel {
     match isa {
-        Isa::Portable => kernel_of::<portable::Portable>(format),
+        Isa::Portable => kernel_of::<portable::Portable, portable::Portable>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => integers_of::<avx2::Avx2>(format),
+        Isa::Avx2 => bytes_of::<avx2::Avx2, avx2::Avx2>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::AvxVnni => integers_of::<avx2::Avx2<true>>(format),
+        Isa::AvxVnni => bytes_of::<avx2::Avx2, avx2::Avx2<true>>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => kernel_of::<avx512::Avx512<false>>(format),
+        Isa::Avx512 => kernel_of::<avx512::Avx512<false>, avx512::Avx512<false>>(format),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni | Isa::Avx512Bf16 => integers_of::<avx512::Avx512<true>>(format),
+        Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+            bytes_of::<avx512::Avx512<false>, avx512::Avx512<true>>(format)
+        }
     }
 }
 
@@ -88,23 +90,24 @@ pub(crate) unsafe fn enter<J: vector::Job<portable::Portable>>(isa: Isa, job: &J
     }
 }
 
-/// As [`kernel_of`], where instructions multiply bytes.
+/// As [`kernel_of`], where instructions of `I` multiply bytes.
 #[cfg(target_arch = "x86_64")]
-fn integers_of<V: nibbles::Bytes>(format: Format) -> Kernel {
+fn bytes_of<F: vector::Vector, I: nibbles::Bytes>(format: Format) -> Kernel {
     match format {
-        Format::Int4 => walk::one_row_or_more::<V, nibbles::Nibbles, integers::Int4>,
-        other => kernel_of::<V>(other),
+        Format::Int4 => walk::one_row_or_more::<I, nibbles::Nibbles, integers::Int4>,
+        other => kernel_of::<F, I>(other),
     }
 }
 
-fn kernel_of<V: vector::Vector>(format: Format) -> Kernel {
+/// Floats in the instructions of `F`, integers in those of `I`.
+fn kernel_of<F: vector::Vector, I: vector::Vector>(format: Format) -> Kernel {
     match format {
-        Format::F32 => walk::floats::<V, floats::F32>,
-        Format::Bf16 => walk::floats::<V, floats::Bf16>,
-        Format::Bf16Rounded => walk::widened_bf16::<V>,
-        Format::F16 => walk::floats::<V, floats::F16>,
-        Format::Int8 => walk::integers::<V, integers::Int8>,
-        Format::Int6 => walk::integers::<V, integers::Int6>,
-        Format::Int4 => walk::integers::<V, integers::Int4>,
+        Format::F32 => walk::floats::<F, floats::F32>,
+        Format::Bf16 => walk::floats::<F, floats::Bf16>,
+        Format::Bf16Rounded => walk::widened_bf16::<F>,
+        Format::F16 => walk::floats::<F, floats::F16>,
+        Format::Int8 => walk::integers::<I, integers::Int8>,
+        Format::Int6 => walk::integers::<I, integers::Int6>,
+        Format::Int4 => walk::integers::<I, integers::Int4>,
     }
 }

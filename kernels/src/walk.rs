@@ -85,7 +85,7 @@ pub(super) unsafe fn paired_bf16(p: &Product) {
         if p.columns.is_multiple_of(2) {
             floats::<Avx512<true>, Bf16Pairs>(p);
         } else {
-            widened_bf16::<Avx512<true>>(p);
+            widened_bf16::<Avx512<false>>(p);
         }
     }
 }
