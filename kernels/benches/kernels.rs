@@ -250,6 +250,7 @@ fn multiply(threads: usize, weights: &Weights, rows: usize) -> [f64; 2] {
     // Aligned as a device's buffers are.
     let mut x = huge_pages(rows * 8192 * size_of::<f32>());
     x.as_chunks_mut::<4>().0.fill(0.5f32.to_le_bytes());
+    // What integers meet is rounded once for all of them: any integers will do.
     // Not zeros, whose pages would come one by one while time is taken.
     let results: Vec<_> = (0..threads).map(|_| Mutex::new(vec![1f32; rows * STRIDE])).collect();
     let next = AtomicUsize::new(0);

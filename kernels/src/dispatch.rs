@@ -1,5 +1,8 @@
 //! Which kernel an instruction set has for a format.
 
+use std::marker::PhantomData;
+
+use crate::integers::{Round, Rounded};
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512, nibbles};
@@ -25,6 +28,43 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni | Isa::Avx512Bf16 => {
             bytes_of::<avx512::Avx512<false>, avx512::Avx512<true>>(format)
+        }
+    }
+}
+
+/// Rounds a row of activations for products with weights of `format`, in the instructions of `isa`;
+/// `alone` is whether these have no other row.
+///
+/// # Safety
+///
+/// The CPU has the instructions, there are `columns` f32 at `x`, and
+/// [`rounded_bytes`](crate::rounded_bytes) at `to`, aligned to 4 bytes, which nothing else accesses.
+///
+/// # Panics
+///
+/// The format is not one of integers.
+pub unsafe fn round_row(
+    isa: Isa,
+    format: Format,
+    alone: bool,
+    x: *const f32,
+    columns: usize,
+    to: *mut u8,
+) {
+    fn round<F>(x: *const f32, columns: usize, to: *mut u8) -> Round<F> {
+        Round { x, columns, to: Rounded::new(to, columns), format: PhantomData }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match format {
+            Format::Int8 => enter(isa, &round::<integers::Int8>(x, columns, to)),
+            Format::Int6 => enter(isa, &round::<integers::Int6>(x, columns, to)),
+            #[cfg(target_arch = "x86_64")]
+            Format::Int4 if alone && !matches!(isa, Isa::Portable | Isa::Avx512) => {
+                enter(isa, &round::<nibbles::Nibbles>(x, columns, to));
+            }
+            Format::Int4 => enter(isa, &round::<integers::Int4>(x, columns, to)),
+            floats => panic!("products with {floats:?} take floats"),
         }
     }
 }
@@ -90,7 +130,7 @@ pub(crate) unsafe fn enter<J: vector::Job<portable::Portable>>(isa: Isa, job: &J
     }
 }
 
-/// As [`kernel_of`], where instructions of `I` multiply bytes.
+/// As [`kernel_of`], where instructions of `I` multiply bytes; [`round_row`] knows which do.
 #[cfg(target_arch = "x86_64")]
 fn bytes_of<F: vector::Vector, I: nibbles::Bytes>(format: Format) -> Kernel {
     match format {

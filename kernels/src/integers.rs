@@ -2,7 +2,8 @@
 //!
 //! Activations are rounded to 16 bits, with a scale for each group of a row: their step is a
 //! 65278th of the group's range, a hundredth of that of int8 weights. Products of pairs are then
-//! exact, two columns of them to an instruction.
+//! exact, two columns of them to an instruction. A row is rounded once, by whoever calls, and not by
+//! every product with some of the blocks: that took a twentieth of a prompt.
 
 use std::marker::PhantomData;
 
@@ -21,6 +22,9 @@ const STEP_PAIRS: usize = STEP / 2;
 
 /// Most vectors of sums of a tile.
 const SUMS: usize = 16;
+
+/// Words of scratch that a product takes.
+pub(super) const SUM_WORDS: usize = SUMS * LANES;
 
 /// How activations are rounded, for the weights that they meet.
 pub(super) trait Rounding: 'static {
@@ -195,56 +199,49 @@ impl Integer for Int4 {
     }
 }
 
-/// Rows of activations as integers with scales.
+/// Bytes of a row of `columns` activations as products with integers take it, of which
+/// [`round_row`](crate::round_row) makes them. Rows begin at multiples of 64 bytes where the first one
+/// does.
+pub fn rounded_bytes(columns: usize) -> usize {
+    Rounded::words(columns.div_ceil(GROUP)) * size_of::<u32>()
+}
+
+/// Rows of activations as integers with scales: [`PAIRS`] of i16 for each group, as
+/// [`Rounding::arranged`] has them, then the groups' scales, f32, then what each group's sum starts from,
+/// i32, for what is stored with an offset.
 #[derive(Clone, Copy)]
 pub(super) struct Rounded {
-    /// `[SUMS, 16]`: what a tile adds to after each group. Spilled to a stack that is aligned to 16
-    /// bytes, sums would straddle cache lines.
-    sums: *mut f32,
-    /// `[rows, stride]`, [`PAIRS`] of i16 for each group, as [`Rounding::arranged`] has them.
-    pairs: *mut u32,
-    stride: usize,
-    /// `[rows, groups]`.
-    scales: *mut f32,
-    /// `[rows, groups]`: what each group's sum starts from, for what is stored with an offset.
-    starts: *mut i32,
+    at: *mut u32,
     groups: usize,
 }
 
 impl Rounded {
-    /// Four-byte words of memory for `rows` rows of `columns`.
-    pub fn words(rows: usize, columns: usize) -> usize {
-        let groups = columns.div_ceil(GROUP);
-        SUMS * LANES + rows * (Self::stride(groups) + 2 * groups)
+    /// Rows of `columns` at `at`.
+    pub fn new(at: *mut u8, columns: usize) -> Self {
+        Self { at: at.cast(), groups: columns.div_ceil(GROUP) }
     }
 
-    /// A line more than the pairs, or rows would compete for the same sets of the L1 cache.
-    fn stride(groups: usize) -> usize {
-        groups * PAIRS + 16
+    /// Words of a row: a line more than there are, or rows would compete for the same sets of the L1
+    /// cache.
+    fn words(groups: usize) -> usize {
+        const LINE_WORDS: usize = LINE / size_of::<u32>();
+        (groups * (PAIRS + 2)).next_multiple_of(LINE_WORDS) + LINE_WORDS
     }
 
-    /// In memory at `at`.
-    ///
-    /// # Safety
-    ///
-    /// There are as many words as [`words`](Self::words) says, aligned to 64 bytes.
-    pub unsafe fn new(at: *mut f32, rows: usize, columns: usize) -> Self {
-        let groups = columns.div_ceil(GROUP);
-        let stride = Self::stride(groups);
-        // SAFETY: the parts are as long as `words` counts them.
-        unsafe {
-            let pairs = at.add(SUMS * LANES);
-            let scales = pairs.add(rows * stride);
-            let starts = scales.add(rows * groups).cast();
-            Self { sums: at, pairs: pairs.cast(), stride, scales, starts, groups }
-        }
+    fn stride(self) -> usize {
+        Self::words(self.groups)
+    }
+
+    /// The pairs, scales and starts of the first row.
+    fn parts(self) -> (*mut u32, *mut f32, *mut i32) {
+        let scales = self.at.wrapping_add(self.groups * PAIRS);
+        (self.at, scales.cast(), scales.wrapping_add(self.groups).cast())
     }
 }
 
-/// Rounds `rows` rows of `columns` f32 at `x`.
+/// Rounds a row of `columns` f32 at `x`.
 pub(super) struct Round<F> {
     pub x: *const f32,
-    pub rows: usize,
     pub columns: usize,
     pub to: Rounded,
     pub format: PhantomData<F>,
@@ -253,29 +250,25 @@ pub(super) struct Round<F> {
 impl<V: Vector, F: Rounding> Job<V> for Round<F> {
     #[inline(always)]
     unsafe fn run(&self) {
-        let Self { x, rows, columns, to, .. } = *self;
-        // SAFETY: the caller's promise covers `[rows, columns]` and what `Rounded` states.
+        let Self { x, columns, to, .. } = *self;
+        let (pairs, scales, starts) = to.parts();
+        // SAFETY: the caller's promise covers `columns` and what `Rounded` states.
         unsafe {
-            for row in 0..rows {
-                let x = std::slice::from_raw_parts(x.add(row * columns), columns);
-                let pairs = to.pairs.add(row * to.stride).cast::<[u32; PAIRS]>();
-                let pairs = std::slice::from_raw_parts_mut(pairs, to.groups);
-                let scales =
-                    std::slice::from_raw_parts_mut(to.scales.add(row * to.groups), to.groups);
-                let starts =
-                    std::slice::from_raw_parts_mut(to.starts.add(row * to.groups), to.groups);
-                let (whole, rest) = x.as_chunks::<GROUP>();
-                for group in 0..whole.len() {
-                    // Or LLVM takes sixteen groups at once, with gathers: ten times slower.
-                    let group = std::hint::black_box(group);
-                    (scales[group], starts[group]) = round::<F>(&whole[group], &mut pairs[group]);
-                }
-                if !rest.is_empty() {
-                    let mut padded = [0.0; GROUP];
-                    padded[..rest.len()].copy_from_slice(rest);
-                    let group = whole.len();
-                    (scales[group], starts[group]) = round::<F>(&padded, &mut pairs[group]);
-                }
+            let x = std::slice::from_raw_parts(x, columns);
+            let pairs = std::slice::from_raw_parts_mut(pairs.cast::<[u32; PAIRS]>(), to.groups);
+            let scales = std::slice::from_raw_parts_mut(scales, to.groups);
+            let starts = std::slice::from_raw_parts_mut(starts, to.groups);
+            let (whole, rest) = x.as_chunks::<GROUP>();
+            for group in 0..whole.len() {
+                // Or LLVM takes sixteen groups at once, with gathers: ten times slower.
+                let group = std::hint::black_box(group);
+                (scales[group], starts[group]) = round::<F>(&whole[group], &mut pairs[group]);
+            }
+            if !rest.is_empty() {
+                let mut padded = [0.0; GROUP];
+                padded[..rest.len()].copy_from_slice(rest);
+                let group = whole.len();
+                (scales[group], starts[group]) = round::<F>(&padded, &mut pairs[group]);
             }
         }
     }
@@ -320,6 +313,9 @@ pub(super) struct IntegerTile<F> {
     y: *mut f32,
     y_stride: usize,
     blocks: usize,
+    /// `[SUMS, 16]`: what a tile adds to after each group. Spilled to a stack that is aligned to 16
+    /// bytes, sums would straddle cache lines.
+    sums: *mut f32,
     format: PhantomData<F>,
 }
 
@@ -332,11 +328,12 @@ impl<F> Clone for IntegerTile<F> {
 impl<F> Copy for IntegerTile<F> {}
 
 impl<F> IntegerTile<F> {
-    /// The whole product, with the activations `x`.
-    pub fn new<V: Vector>(p: &Product, x: Rounded) -> Self
+    /// The whole product, with [`SUM_WORDS`] of scratch.
+    pub fn new<V: Vector>(p: &Product, sums: *mut f32) -> Self
     where
         F: Group<V>,
     {
+        let x = Rounded::new(p.x.cast_mut(), p.columns);
         Self {
             weights: p.weights,
             block_bytes: x.groups * (F::BYTES + SCALES),
@@ -344,6 +341,7 @@ impl<F> IntegerTile<F> {
             y: p.y,
             y_stride: p.stride,
             blocks: p.blocks,
+            sums,
             format: PhantomData,
         }
     }
@@ -365,12 +363,7 @@ impl<V: Vector, F: Group<V>> Parts<V> for IntegerTile<F> {
     unsafe fn rows_from(self, first: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            let x = Rounded {
-                pairs: self.x.pairs.add(first * self.x.stride),
-                scales: self.x.scales.add(first * self.x.groups),
-                starts: self.x.starts.add(first * self.x.groups),
-                ..self.x
-            };
+            let x = Rounded { at: self.x.at.add(first * self.x.stride()), ..self.x };
             Self { x, y: self.y.add(first * self.y_stride), ..self }
         }
     }
@@ -383,11 +376,12 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
 
     #[inline(always)]
     unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
-        let Rounded { groups, stride, .. } = self.x;
+        let (groups, stride) = (self.x.groups, self.x.stride());
+        let (pairs, x_scales, x_starts) = self.x.parts();
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
             const { assert!(R * M <= SUMS) };
-            let sum_of = |r: usize, m: usize| self.x.sums.add((r * M + m) * LANES);
+            let sum_of = |r: usize, m: usize| self.sums.add((r * M + m) * LANES);
             for sum in 0..R * M {
                 V::splat(0.0).store(sum_of(0, sum));
             }
@@ -396,14 +390,14 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
                 let mut group_sums = [[V::splat_i32(0); M]; R];
                 if F::OFFSET != 0 {
                     for m in 0..M {
-                        let start = V::splat_i32(*self.x.starts.add(m * groups + group));
+                        let start = V::splat_i32(*x_starts.add(m * stride + group));
                         for sums in &mut group_sums {
                             sums[m] = start;
                         }
                     }
                 }
                 let weights = weights.add(group * (F::BYTES + SCALES));
-                let x = self.x.pairs.add(group * PAIRS);
+                let x = pairs.add(group * PAIRS);
                 let apart = step * self.block_bytes;
                 F::add(&mut group_sums, weights, apart, x, stride);
                 for (r, group_sums) in group_sums.into_iter().enumerate() {
@@ -411,7 +405,7 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
                     V::prefetch(scales.wrapping_add(AHEAD));
                     let scale = V::load_f16(scales);
                     for (m, group_sum) in group_sums.into_iter().enumerate() {
-                        let x_scale = V::splat(*self.x.scales.add(m * groups + group));
+                        let x_scale = V::splat(*x_scales.add(m * stride + group));
                         let group_sum = V::from_i32(group_sum).mul(scale);
                         let sum = V::load(sum_of(r, m));
                         group_sum.mul_add(x_scale, sum).store(sum_of(r, m));

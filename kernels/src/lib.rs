@@ -76,11 +76,11 @@ pub use compressed::{
     Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,
     most_bytes,
 };
-pub use dispatch::{attention, attention_for, product, product_for};
+pub use dispatch::{attention, attention_for, product, product_for, round_row};
 pub use format::{Format, GROUP, LANES};
 pub use gate::{SiluGate, silu_gate};
 pub use gather::{packed_row, stored_row};
-pub use integers::LARGEST_ACTIVATION;
+pub use integers::{LARGEST_ACTIVATION, rounded_bytes};
 pub use isa::Isa;
 pub use kv_cache::{KV_BLOCK, KvFormat, UnknownKvFormat};
 pub use norm::{RmsNorm, rms_norm, round_to_bf16};

@@ -34,6 +34,18 @@ fn count_kept(all: &[f32], some: &[f32], what: &str) -> usize {
     kept
 }
 
+/// Rows of `columns` activations as integers of `format` take them.
+fn rounded(format: Format, isa: Isa, alone: bool, x: &[f32], columns: usize) -> Vec<u8> {
+    let mut rows = Vec::new();
+    for x in x.chunks(columns) {
+        let mut row = vec![0u32; rounded_bytes(columns) / size_of::<u32>()];
+        // SAFETY: this CPU has the instructions, and the row is as long as it has to be.
+        unsafe { round_row(isa, format, alone, x.as_ptr(), columns, row.as_mut_ptr().cast()) };
+        rows.extend(row.into_iter().flat_map(u32::to_ne_bytes));
+    }
+    rows
+}
+
 /// Packed weights and what they stand for.
 struct Weights {
     format: Format,
@@ -96,12 +108,13 @@ impl Weights {
         Self { format, columns, blocks, bytes, rows }
     }
 
-    /// Activations in the bytes that the format takes.
-    fn bytes_of(&self, x: &[f32]) -> Vec<u8> {
+    /// Rows of activations in the bytes that the format takes, of which `used` meet it.
+    fn bytes_of(&self, x: &[f32], isa: Isa, used: usize) -> Vec<u8> {
         match self.format {
             Format::Bf16Rounded => {
                 x.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect()
             }
+            format if format.is_quantised() => rounded(format, isa, used == 1, x, self.columns),
             _ => x.iter().flat_map(|x| x.to_le_bytes()).collect(),
         }
     }
@@ -132,7 +145,6 @@ impl Weights {
 
     fn check_with(&self, x: &[f32], rows: usize, used: usize, gap: usize) {
         const GUARD: f32 = 1234.5;
-        let bytes = self.bytes_of(x);
         let outputs = self.blocks * LANES;
         let stride = outputs + gap;
         for isa in Isa::all_here() {
@@ -140,6 +152,7 @@ impl Weights {
                 "{isa:?} {:?} columns {} blocks {} rows {used}/{rows} gap {gap}",
                 self.format, self.columns, self.blocks
             );
+            let bytes = self.bytes_of(x, isa, used);
             let mut y = vec![GUARD; rows * stride];
             for row in 0..rows {
                 y[row * stride..][..outputs].fill(f32::NAN);
@@ -274,7 +287,7 @@ fn activations_that_are_not_finite_are_not_hidden() {
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut x = [1.0; 100];
                 x[70] = value;
-                let x = weights.bytes_of(&x);
+                let x = weights.bytes_of(&x, isa, 1);
                 let mut y = [0f32; LANES];
                 let product = Product {
                     weights: weights.bytes.as_ptr(),

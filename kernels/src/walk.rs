@@ -1,20 +1,18 @@
 //! Which rows meet which weights, in which order: the weights stream through registers, several
 //! blocks at a time, and each tile of rows meets them again, all but the first from the caches.
 
-use std::marker::PhantomData;
-
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
 use super::avx512_bf16::Bf16Pairs;
 use super::floats::{Bf16, Float, FloatTile, Widen};
-use super::integers::{Group, IntegerTile, Round, Rounded};
+use super::integers::{Group, IntegerTile, SUM_WORDS};
 use super::scratch::with_scratch;
 use super::tile::Parts;
 use super::vector::Vector;
 use super::{LANES, Product};
 
-/// Rows that are rounded or widened together: what a worker keeps for them.
+/// Rows that are widened together: what a worker keeps for them.
 const MANY: usize = 256;
 
 /// The kernel of one vector and format of floats.
@@ -96,20 +94,12 @@ pub(super) unsafe fn paired_bf16(p: &Product) {
 ///
 /// As for [`Kernel`](super::Kernel).
 pub(super) unsafe fn integers<V: Vector, F: Group<V>>(p: &Product) {
-    // SAFETY: the caller's promise; each part is some of its rows, and the scratch holds what
-    // `Rounded` wants for them.
+    // SAFETY: the caller's promise; there is as much scratch.
     unsafe {
         clear_padding(p);
-        for first in (0..p.used).step_by(MANY) {
-            let rows = MANY.min(p.used - first);
-            let x = p.x.cast::<f32>().add(first * p.columns);
-            let y = p.y.add(first * p.stride);
-            with_scratch(Rounded::words(rows, p.columns), |scratch| {
-                let to = Rounded::new(scratch, rows, p.columns);
-                V::enter(&Round::<F> { x, rows, columns: p.columns, to, format: PhantomData });
-                meet::<V, _>(rows, &IntegerTile::<F>::new::<V>(&Product { y, ..*p }, to));
-            });
-        }
+        with_scratch(SUM_WORDS, |sums| {
+            meet::<V, _>(p.used, &IntegerTile::<F>::new::<V>(p, sums));
+        });
     }
 }
 

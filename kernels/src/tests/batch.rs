@@ -68,12 +68,12 @@ impl Stored {
     fn check(&self, most: usize, counts: &[usize], rng: &mut ChaCha8Rng) {
         let Weights { format, columns, blocks, .. } = self.weights;
         let x: Vec<f32> = (0..most * columns).map(|_| random(rng)).collect();
-        let bytes = self.weights.bytes_of(&x);
-        let row_bytes = bytes.len() / most;
         let outputs = blocks * LANES;
         for isa in Isa::all_here() {
-            let alone = self.alone(isa, &bytes, most);
+            let alone = self.alone(isa, &self.weights.bytes_of(&x, isa, 1), most);
             for &rows in counts {
+                let bytes = self.weights.bytes_of(&x, isa, rows);
+                let row_bytes = bytes.len() / most;
                 let first = rng.next_u32() as usize % (most - rows + 1);
                 let mut y = vec![f32::NAN; rows * outputs];
                 let x = &bytes[first * row_bytes..][..rows * row_bytes];

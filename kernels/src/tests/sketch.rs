@@ -52,7 +52,7 @@ impl Sketched {
             Format::Bf16Rounded => bf16::from_f32(*x).to_f32(),
             _ => *x,
         };
-        (x.iter().map(rounded).collect(), self.whole.bytes_of(x))
+        (x.iter().map(rounded).collect(), self.whole.bytes_of(x, Isa::Portable, 1))
     }
 
     /// The whole matrix and these activations.
@@ -77,7 +77,7 @@ impl Sketched {
     /// Products with the sketch.
     fn sketched(&self, isa: Isa, x: &[f32]) -> Vec<f32> {
         let mut y = vec![f32::NAN; self.errors.len()];
-        let bytes: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let bytes = rounded(quantise::SKETCH, isa, true, x, self.whole.columns);
         let product =
             Product { weights: self.sketch.as_ptr(), ..self.product(false, &bytes, &mut y) };
         // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.

@@ -20,7 +20,8 @@ kernel_abi! {
         }
         numbers {
             rows,
-            /// `[rows, columns]` of f32, or of bfloat16 for [`Format::Bf16Rounded`].
+            /// `[rows, columns]` of f32, or of bfloat16 for [`Format::Bf16Rounded`]; for integers what
+            /// [`Round`] leaves.
             x,
             /// `[rows, stride]` of f32.
             y,
@@ -61,6 +62,24 @@ kernel_abi! {
 }
 
 kernel_abi! {
+    /// A work item rounds [`TOGETHER`] rows for products with integers.
+    Round {
+        reads {}
+        updates {
+            memory,
+        }
+        numbers {
+            rows,
+            /// `[rows, columns]` of f32.
+            x,
+            columns,
+            /// `[rows, kernels::rounded_bytes(columns)]`
+            to,
+        }
+    }
+}
+
+kernel_abi! {
     /// A work item adds a vector to one row.
     Bias {
         reads {
@@ -79,6 +98,9 @@ kernel_abi! {
     }
 }
 
+/// Rows of a work item of [`Round`].
+const TOGETHER: usize = 4;
+
 impl Steps<'_> {
     /// Multiplies `rows` rows at `x` with `matrix`, to `y`, and adds that to `add`.
     pub(super) fn product(
@@ -89,7 +111,11 @@ impl Steps<'_> {
         y: Place,
         add: Option<Place>,
     ) {
-        let x = if matrix.format == Format::Bf16Rounded { x[1] } else { x[0] };
+        let x = match matrix.format {
+            Format::Bf16Rounded => x[1],
+            format if format.is_quantised() => self.rounded(format, rows, x[0], matrix.columns),
+            _ => x[0],
+        };
         let blocks = matrix.rows.div_ceil(LANES);
         let run = self.target.run(blocks);
         debug_assert!(y.stride >= blocks * LANES && add.is_none_or(|add| add.stride == y.stride));
@@ -129,6 +155,22 @@ impl Steps<'_> {
             add,
         };
         self.update(|b| call.call(b, &format!("compressed_product_{name}"), &items));
+    }
+
+    /// Where `rows` rows of `columns` at `x` are once they are rounded, until the next are.
+    fn rounded(&mut self, format: Format, rows: &Index, x: Place, columns: usize) -> Place {
+        let to = self.workspace.rounded;
+        let memory = self.memory.clone();
+        let call = Round {
+            memory: &memory,
+            rows: rows.clone(),
+            x: x.at.into(),
+            columns: columns.into(),
+            to: to.at.into(),
+        };
+        let items = self.b.index_ceil_div(rows, TOGETHER);
+        self.update(|b| call.call(b, &format!("round_{}", format.as_str()), &items));
+        to
     }
 
     /// Projections that read the same rows, in one pass over them: their outputs lie side by side in
@@ -219,6 +261,20 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
             unsafe { run(kernel, &of, (weights, std::ptr::null()), first) };
         };
         all = all.with(format!("product_{name}"), Product::kernel(plain));
+        if format.is_quantised() {
+            let round = move |item: usize, of: Round<*mut u8, usize>| {
+                let at = |place: usize| of.memory.wrapping_add(place);
+                for row in item * TOGETHER..of.rows.min((item + 1) * TOGETHER) {
+                    let x = at(of.x).cast::<f32>().wrapping_add(row * of.columns);
+                    let to = at(of.to).wrapping_add(row * kernels::rounded_bytes(of.columns));
+                    let alone = of.rows == 1;
+                    // SAFETY: the graph has these places for all rows of a step, and no two work
+                    // items have the same row; `isa` is here.
+                    unsafe { kernels::round_row(isa, format, alone, x, of.columns, to) };
+                }
+            };
+            all = all.with(format!("round_{name}"), Round::kernel(round));
+        }
         if format.is_compressible(8) {
             let kernel = kernels::compressed_product_for(format, isa);
             let compressed = move |item: usize, of: CompressedProduct<*mut u8, usize>| {

@@ -48,6 +48,9 @@ pub struct Workspace {
     /// What the gate left, as `normed`.
     pub gated: [Place; 2],
 
+    /// What meets weights that are integers, bytes.
+    pub rounded: Place,
+
     /// Wanted rows normed, as `normed`.
     pub last: [Place; 2],
     /// Logits by a sketch, of one row.
@@ -84,6 +87,7 @@ impl Workspace {
         let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
         let (width, hidden) = (config.head_dim, config.hidden_size);
         let wide = config.intermediate_size;
+        let widest = hidden.max(heads * width).max(wide);
         Self {
             rows,
             head_rows,
@@ -102,6 +106,7 @@ impl Workspace {
             sum: place(rows, blocks(hidden), 4),
             gate_up: place(rows, blocks(2 * wide), 4),
             gated: [place(rows, wide, 4), place(rows, wide, 2)],
+            rounded: place(rows, kernels::rounded_bytes(widest), 1),
             last: [place(head_rows, hidden, 4), place(head_rows, hidden, 2)],
             sketched: place(1, blocks(config.vocab_size), 4),
             logits: place(head_rows, blocks(config.vocab_size), 4),
