@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use fixtures::{Fixture, assert_close};
-use xla_session::{Backend, Error, InferenceSession, SessionOptions, Step, Tuning};
+use xla_session::{Error, InferenceSession, SessionOptions, Step, Tuning};
 
 /// Who decodes.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ fn options(by: By) -> SessionOptions {
 }
 
 fn open(folder: &Path, options: &SessionOptions) -> Box<dyn InferenceSession> {
-    Backend::Iree.open(folder, options).unwrap().session
+    xla_session::open(folder, options).unwrap().session
 }
 
 /// The tokens of `most` steps from `token` on, no more than `stop` of them.

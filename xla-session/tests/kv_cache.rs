@@ -7,7 +7,7 @@ use std::path::Path;
 
 use fixtures::Fixture;
 use xla_session::kernels::Isa;
-use xla_session::{Backend, InferenceSession, KvFormat, Precision, Result, SessionOptions, Tuning};
+use xla_session::{InferenceSession, KvFormat, Precision, Result, SessionOptions, Tuning};
 
 fn options(precision: Precision, kv_cache: Option<KvFormat>) -> SessionOptions {
     SessionOptions {
@@ -19,7 +19,7 @@ fn options(precision: Precision, kv_cache: Option<KvFormat>) -> SessionOptions {
 }
 
 fn open(folder: &Path, options: &SessionOptions) -> Result<Box<dyn InferenceSession>> {
-    Backend::Iree.open(folder, options).map(|opened| opened.session)
+    xla_session::open(folder, options).map(|opened| opened.session)
 }
 
 fn read_logits(session: &mut dyn InferenceSession) -> Vec<f32> {

@@ -16,7 +16,7 @@ use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::kernels::Isa;
 use xla_session::{
-    Backend, InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning,
+    InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning,
 };
 
 /// `weights`, `[rows, columns]`, as `format` stores them.
@@ -87,7 +87,7 @@ fn open(folder: &Path, precision: Precision, tuning: Tuning) -> Box<dyn Inferenc
         context: Some(512),
         ..Default::default()
     };
-    Backend::Iree.open(folder, &options).unwrap().session
+    xla_session::open(folder, &options).unwrap().session
 }
 
 /// With the kernels of CPUs.

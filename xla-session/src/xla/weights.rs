@@ -202,8 +202,9 @@ mod tests {
 
     use super::*;
     use crate::Precision;
-    use crate::emit::{CudaTiles, Format, Target, WeightFormats, emit};
+    use crate::emit::{Format, WeightFormats};
     use crate::lower::cpu::{CpuTarget, program};
+    use crate::lower::cuda::{self, CudaTiles};
     use checkpoint::config::ModelConfig;
     use kernels::quantise;
     use kernels::{Isa, LANES};
@@ -245,8 +246,7 @@ mod tests {
     fn specs(config: &ModelConfig, formats: &WeightFormats, of: Of) -> Vec<WeightSpec> {
         match of {
             Of::Gpus => {
-                let target = Target::Cuda(CudaTiles::portable());
-                super::super::weights_of(&[emit(config, formats, &target, 1)])
+                cuda::weights(&cuda::graphs(config, formats, &CudaTiles::portable()))
             }
             Of::Cpus { compress, sketch } => {
                 let target = CpuTarget::new(Isa::Portable, 1)
