@@ -190,7 +190,8 @@ fn forks_go_their_own_ways() {
     ];
     let outputs = engine.step(runs).unwrap();
     assert_eq!(outputs[0], Output::Token(case.tokens[8]));
-    assert_eq!(engine.statistics().copies, 1);
+    // Either writes in this step: each has a copy of its own.
+    assert_eq!(engine.statistics().copies, 2);
     let mut alone = engine.sequence();
     let whole = [&case.prompt[..], &other].concat();
     let run = Run { sequence: &mut alone, tokens: &whole, want: Want::Logits };
