@@ -9,8 +9,7 @@ use clap::Args;
 use xla_session::cache::Cache;
 use xla_session::kernels::KV_BLOCK;
 use xla_session::{
-    Engine, EngineOptions, KvFormat, LoadMode, Observer, Opened, Precision,
-    SessionOptions, Tuning,
+    Engine, EngineOptions, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions, Tuning,
 };
 
 use crate::model_source::Model;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use fixtures::random::Random;
 use fixtures::streams::{self, Seen, Stream};
-use fixtures::{Fixture, SOME, assert_close, assert_contract, assert_same_tokens};
+use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{Format, WeightFormats};
@@ -42,9 +42,10 @@ fn open(fixture: &Fixture, options: &SessionOptions) -> Box<dyn InferenceSession
     xla_session::open(&fixture.folder, options).unwrap().session
 }
 
+/// Biases and one head of keys, a window, norms of queries and keys with tied weights.
 #[test]
 fn every_token_equals_the_reference_as_stored() {
-    for name in SOME {
+    for name in ["llama-llama3-biases-mqa-f16", "mistral-window-gqa-bf16", "qwen3-gqa-tied-bf16"] {
         let fixture = fixtures::named(name);
         assert_same_tokens(&fixture, open(&fixture, &options(Precision::Stored)).as_mut());
     }
@@ -272,7 +273,7 @@ fn compile_fixture(fixture: &Fixture, precision: Precision, architecture: &str) 
 /// `cuda_code.rs` has every precision, and every fixture.
 #[test]
 fn models_compile_ahead_of_time() {
-    let fixture = fixtures::named(SOME[1]);
+    let fixture = fixtures::named("llama-llama3-biases-mqa-f16");
     compile_fixture(&fixture, Precision::Stored, ARCHITECTURES[1]);
 }
 
@@ -293,8 +294,7 @@ fn an_architecture_that_the_compiler_does_not_know_is_refused() {
 #[test]
 fn a_copied_cache_needs_no_compiler() {
     let fixture = fixtures::named("llama-mha-f32");
-    let folder = tempfile::tempdir().unwrap();
-    let with = SessionOptions { cache_dir: Some(folder.path().into()), ..options(Precision::F32) };
+    let with = options(Precision::F32);
     let mut expected = open(&fixture, &with);
     let compiled = Arc::new(Mutex::new(BTreeSet::new()));
     let heard = compiled.clone();
@@ -313,9 +313,10 @@ fn a_copied_cache_needs_no_compiler() {
     };
     let error = xla_session::open(&fixture.folder, &without).err().unwrap().to_string();
     assert!(error.contains("no cache holds"), "{error}");
-    for entry in fs::read_dir(folder.path()).unwrap() {
+    for entry in fs::read_dir(shared_cache()).unwrap() {
         let path = entry.unwrap().path();
-        fs::copy(&path, Path::join(elsewhere.path(), path.file_name().unwrap())).unwrap();
+        // What another test is writing goes by other names until it is whole.
+        let _ = fs::copy(&path, Path::join(elsewhere.path(), path.file_name().unwrap()));
     }
     let mut session = open(&fixture, &without);
     let prompt = &fixture.cases[1].prompt;

@@ -255,7 +255,8 @@ fn attention_gathers_pages_where_it_reads_them() {
     for rows in [1, 8] {
         let graph = step(&config, &WeightFormats::all(Format::Bf16), rows);
         let compiled = Compiled::new(&graph, cuda::Target::SM_80);
-        let is_attention = |kernel: &&String| kernel.split('(').next().unwrap().contains("attention");
+        let is_attention =
+            |kernel: &&String| kernel.split('(').next().unwrap().contains("attention");
         let attention: Vec<_> = compiled.kernels.iter().filter(is_attention).collect();
         assert_eq!(attention.len(), 1, "{rows} rows");
         assert!(attention[0].contains("ld.global.nc.v4"), "{rows} rows: {}", attention[0]);

@@ -15,9 +15,7 @@ use safetensors::tensor::TensorView;
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::kernels::Isa;
-use xla_session::{
-    InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning,
-};
+use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning};
 
 /// `weights`, `[rows, columns]`, as `format` stores them.
 fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {

@@ -9,7 +9,7 @@ mod fixtures;
 use std::path::PathBuf;
 
 use fixtures::{Fixture, assert_same_tokens};
-use xla_session::{SessionOptions};
+use xla_session::SessionOptions;
 
 #[test]
 #[ignore = "needs a model in REFERENCE_MODEL"]

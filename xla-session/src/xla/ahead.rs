@@ -36,6 +36,7 @@ pub fn compile_ahead(
     let machine = Machine::cuda(&[target]);
     let Target::Cuda(tiles) = &machine.target else { unreachable!("made for a GPU") };
     let graphs = lower::cuda::graphs(config, formats, tiles);
-    let graphs: Vec<_> = graphs.iter().map(|it| compile::Graph { name: &it.name, text: &it.text }).collect();
+    let graphs: Vec<_> =
+        graphs.iter().map(|it| compile::Graph { name: &it.name, text: &it.text }).collect();
     compile::keep(&graphs, &machine, model, options)
 }

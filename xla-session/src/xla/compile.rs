@@ -184,7 +184,8 @@ impl<'a> Compilation<'a> {
         let bytes = compiler
             .compile(graph.text, &self.machine.codes[0].flags)
             .map_err(iree(format!("compiling the graph {}", graph.name)))?;
-        self.options.notify(Event::Compiled { graph: graph.name.to_owned(), took: start.elapsed() });
+        self.options
+            .notify(Event::Compiled { graph: graph.name.to_owned(), took: start.elapsed() });
         Ok(bytes)
     }
 

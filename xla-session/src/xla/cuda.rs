@@ -255,8 +255,7 @@ impl CudaExecutor {
         let used = at.iter().max().map_or(1, |last| last / KV_BLOCK + 1) as i32;
         at.resize(most, 0);
         let positions = padded(&mut at.iter().copied(), 0);
-        let slots =
-            padded(&mut batch.slots[rows.clone()].iter().copied(), self.nobodys * KV_BLOCK);
+        let slots = padded(&mut batch.slots[rows.clone()].iter().copied(), self.nobodys * KV_BLOCK);
         let (mut tables, mut pages) = (Vec::new(), Vec::new());
         for &Entry { row, rows: of, start, table } in &batch.entries {
             let these = row.max(rows.start)..(row + of).min(rows.end);
@@ -386,7 +385,8 @@ mod tests {
 
     #[test]
     fn steps_are_cut_into_few_calls_that_hold_them() {
-        let rows = |of: usize| cut(of).into_iter().map(|which| STEP_ROWS[which]).collect::<Vec<_>>();
+        let rows =
+            |of: usize| cut(of).into_iter().map(|which| STEP_ROWS[which]).collect::<Vec<_>>();
         assert_eq!(rows(1), [1]);
         assert_eq!(rows(2), [8]);
         assert_eq!(rows(9), [8, 1]);

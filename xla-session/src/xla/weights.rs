@@ -245,9 +245,7 @@ mod tests {
     /// The weights of a model, as its graphs take them.
     fn specs(config: &ModelConfig, formats: &WeightFormats, of: Of) -> Vec<WeightSpec> {
         match of {
-            Of::Gpus => {
-                cuda::weights(&cuda::graphs(config, formats, &CudaTiles::portable()))
-            }
+            Of::Gpus => cuda::weights(&cuda::graphs(config, formats, &CudaTiles::portable())),
             Of::Cpus { compress, sketch } => {
                 let target = CpuTarget::new(Isa::Portable, 1)
                     .with_compression(compress)

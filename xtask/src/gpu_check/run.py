@@ -142,7 +142,7 @@ class Check:
         wrong = [f"{model['model']} after {case['prompt']}, {case['parallel']} together: "
                  f"{case['same']} of {case['of']}"
                  for model, case in cases if case["same"] != case["of"]]
-        return {"models": len(checked), "cases": len(cases), "exact": not wrong, "wrong": wrong}
+        return {"models": len(checked), "cases": len(cases) // len(TOGETHER), "exact": not wrong, "wrong": wrong}
 
     def part_copy(self, log):
         """Bytes a second of copies within the GPU's memory, read and written counted."""
@@ -362,7 +362,8 @@ def markdown(results, options):
     exact = results.get("exact", {})
     if "models" in exact:
         verdict = "every token is the reference's" if exact["exact"] else "; ".join(exact["wrong"])
-        lines.append(f"\nExactness, f32: {exact['models']} models, {exact['cases']} prompts: {verdict}.")
+        lines.append(f"\nExactness, f32, {', '.join(map(str, TOGETHER))} sequences together: "
+                     f"{exact['models']} models, {exact['cases']} prompts: {verdict}.")
     for name, verdict in results.get("tests", {}).get("results", {}).items():
         lines.append(f"\nTests `{name}`: {verdict}.")
     prompt, generate, depth = (PROMPT, GENERATE, DEPTH) if on_cuda else (64, 8, 64)

@@ -38,7 +38,6 @@ impl Builder {
         self.op(&[], ty.element, format_args!("tensor.extract {name}[{index}] : {ty}"))
     }
 
-
     /// The name of `bytes` bytes of a buffer, from `at` on.
     pub fn part_of_buffer(&mut self, buffer: &str, at: usize, bytes: usize) -> String {
         let [at, bytes] = [at, bytes].map(|n| self.materialise(&n.into()));

@@ -43,8 +43,7 @@ impl Function<'_> {
             [Source::Positions, Source::Tables, Source::Used, Source::Pages]
                 .map(|source| self.input(source));
         let ty = TensorType::new(&dims, ElementType::F32);
-        let dispatch =
-            self.b.begin_reading(&[&positions, &tables, &used, &pages, &q], cache, ty);
+        let dispatch = self.b.begin_reading(&[&positions, &tables, &used, &pages, &q], cache, ty);
         let [positions, tables, used, pages, q] = &dispatch.reads[..] else {
             unreachable!("as many as outside")
         };
@@ -77,8 +76,7 @@ impl Function<'_> {
             pages.name,
             pages.ty,
         );
-        let nest =
-            Generic { loops: &page, inputs: &[], result: &page, body: &body, config: None };
+        let nest = Generic { loops: &page, inputs: &[], result: &page, body: &body, config: None };
         let into = self.b.empty_with(ElementType::I32, &of_tables, &used);
         let numbers = self.b.generic(&nest, &into);
 
@@ -118,8 +116,7 @@ impl Function<'_> {
             let sizes = [cache.ty.dims[0], KV_BLOCK, kv_heads, width];
             let half = self.b.part_of_memory(&dispatch, &offsets, &sizes, &dims);
             let into = self.b.empty_with(ElementType::F32, &of_pages, &used);
-            let gathered =
-                self.b.gather(&Gather { from: &half, indices: &numbers, into: &into });
+            let gathered = self.b.gather(&Gather { from: &half, indices: &numbers, into: &into });
             let nest = Generic {
                 loops: &key,
                 inputs: &[(&gathered, &key)],

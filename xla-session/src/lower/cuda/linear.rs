@@ -55,8 +55,7 @@ impl Function<'_> {
             [first.clone(), second.clone()]
         };
         let [first, second] = products;
-        let [first, second] =
-            [self.biased(first, &pair[..1]), self.biased(second, &pair[1..])];
+        let [first, second] = [self.biased(first, &pair[..1]), self.biased(second, &pair[1..])];
         // Of several rows they are two dispatches.
         let first = if self.rows == 1 { first } else { self.kept(first) };
         [first, second]
@@ -117,18 +116,14 @@ impl Function<'_> {
             None => x.clone(),
         };
         let few = self.rows <= FEW;
-        let each = |matrix| if few { self.few_rows(&x, matrix) } else { self.many_rows(&x, matrix) };
+        let each =
+            |matrix| if few { self.few_rows(&x, matrix) } else { self.many_rows(&x, matrix) };
         matrices.iter().map(each).collect()
     }
 
     /// All products in one loop nest, each sum beside the others, and that of the squares of `x`
     /// too: the norm's factor is applied to the results.
-    fn one_row(
-        &mut self,
-        x: &Value,
-        norm: Option<&Norm>,
-        matrices: &[Matrix],
-    ) -> Vec<Value> {
+    fn one_row(&mut self, x: &Value, norm: Option<&Norm>, matrices: &[Matrix]) -> Vec<Value> {
         let columns = x.dims()[1];
         let first = &matrices[0];
         let outputs = first.weights.dims()[0];
