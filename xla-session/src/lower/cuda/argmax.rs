@@ -9,7 +9,7 @@ impl Function<'_> {
     pub fn argmax(&mut self, logits: &Value) -> Value {
         let &[rows, n] = logits.dims() else { unreachable!("rows of logits") };
         // The first stage takes parts, the second what these leave, a multiple of so many.
-        let (width, several) = self.tiles.argmax(n);
+        let (width, several) = self.tiles.argmax(rows, n);
         let logits = match n.is_multiple_of(width) {
             true => logits.clone(),
             false => self.padded(logits, width, NEG_INF),

@@ -1,10 +1,10 @@
 //! The decoder over the rows of a step, and the head over rows that are wanted.
 
-use checkpoint::architecture::{Activation, Attention, Layer, Mlp, Norm};
+use checkpoint::architecture::{Activation, Attention, Layer, Mlp, Norm, QkNorm};
 
 use super::function::Function;
 use super::{HIDDEN_ROWS, Source};
-use crate::emit::builder::{ElementType, TensorType, Value};
+use crate::emit::builder::{Combine, ElementType, Generic, TensorType, Value};
 
 impl Function<'_> {
     /// From the tokens of a step to the residual stream behind the last layer.
@@ -56,14 +56,7 @@ impl Function<'_> {
         let qkv = self.biased(qkv, &group);
         let qkv = self.kept(qkv);
         let qkv = self.b.reshape(&qkv, &[rows, both + kv_heads, width]);
-        let normed = qk_norm.as_ref().map(|norm| {
-            let parts = [(&norm.query, 0, heads), (&norm.key, heads, both)];
-            let parts = parts.map(|(norm, low, high)| {
-                let part = self.b.slice(&qkv, 1, low, high);
-                self.norm(&part, norm)
-            });
-            self.joined(&parts, 1)
-        });
+        let normed = qk_norm.as_ref().map(|norms| self.normed_heads(&qkv, heads, norms));
         let normed = normed.as_ref().unwrap_or(&qkv);
         let queries = self.rotated(normed, heads);
         let queries = self.kept(queries);
@@ -73,6 +66,40 @@ impl Function<'_> {
         let mixed = self.attention(&queries, &cache, *window);
         let mixed = self.kept(mixed);
         self.linear(&mixed, output)
+    }
+
+    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the `heads` queries RMS-normed with
+    /// their norm, and the others with that of keys: nobody reads values here, and to leave them out
+    /// would be a copy.
+    fn normed_heads(&mut self, x: &Value, heads: usize, norms: &QkNorm) -> Value {
+        let &[rows, all, width] = x.dims() else { unreachable!("heads have 3 dims") };
+        let [query, key] = [&norms.query, &norms.key].map(|norm| self.vector(&norm.weight));
+        let square = self.b.mul(x, x);
+        let sum = self.b.reduce(&square, &[2], Combine::Add);
+        let columns = self.b.splat_f32(width as f32, &[rows, all]);
+        let mean = self.b.div(&sum, &columns);
+        let eps = self.b.splat_f32(norms.query.epsilon as f32, &[rows, all]);
+        let mean = self.b.add(&mean, &eps);
+        let factor = self.b.unary("rsqrt", &mean);
+        let body = format!(
+            "%head = linalg.index 1 : index
+             %queries = arith.constant {heads} : index
+             %is_query = arith.cmpi ult, %head, %queries : index
+             %weight = arith.select %is_query, %in2, %in3 : f32
+             %scaled = arith.mulf %in0, %in1 : f32
+             %normed = arith.mulf %scaled, %weight : f32
+             linalg.yield %normed : f32"
+        );
+        let nest = Generic {
+            loops: "r,h,d",
+            inputs: &[(x, "r,h,d"), (&factor, "r,h"), (&query, "d"), (&key, "d")],
+            result: "r,h,d",
+            body: &body,
+            config: None,
+        };
+        let into = self.b.empty(&[rows, all, width], None);
+        let normed = self.b.generic(&nest, &into);
+        self.kept(normed)
     }
 
     /// The MLP of `x`, RMS-normed with `norm`.

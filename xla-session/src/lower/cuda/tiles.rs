@@ -97,12 +97,19 @@ impl CudaTiles {
         })
     }
 
-    /// Of the argmax of `n` logits: the width of the rows that the first stage takes, whole warps,
-    /// and what the second takes a multiple of; with another number of partial results the compiler
-    /// gives it to a single thread.
-    pub(super) fn argmax(&self, n: usize) -> (usize, usize) {
-        let widths = [256, 128, 64];
-        (widths.into_iter().find(|width| divides(*width, n)).unwrap_or(widths[0]), 128)
+    /// Of the argmax of `rows` rows of `n` logits: the width of the parts that the first stage takes,
+    /// and what the second takes a multiple of. Of one row they are whole warps: other numbers of
+    /// partial results the compiler gives to a single thread. Of several rows each has a thread, as
+    /// padding them would be copies.
+    pub(super) fn argmax(&self, rows: usize, n: usize) -> (usize, usize) {
+        const WIDEST: usize = 256;
+        match rows {
+            1 => {
+                let widths = [WIDEST, 128, 64];
+                (widths.into_iter().find(|width| divides(*width, n)).unwrap_or(WIDEST), 128)
+            }
+            _ => ((1..=WIDEST).rev().find(|width| divides(*width, n)).unwrap_or(1), 1),
+        }
     }
 
     fn grouped(&self, format: Format, rows: usize, columns: usize) -> Option<String> {
