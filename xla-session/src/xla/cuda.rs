@@ -12,7 +12,7 @@ use super::rope::Rope;
 use super::weights::Weights;
 use super::{RUNNING, element_type, iree, tokens_of};
 use crate::engine::{Batch, Entry, Executor, Loaded};
-use crate::lower::cuda::{Graph, HEAD_ROWS, HIDDEN_ROWS, Inputs, STEP_ROWS, Source};
+use crate::lower::cuda::{Argument, Graph, HEAD_ROWS, HIDDEN_ROWS, Inputs, STEP_ROWS, Source};
 use crate::pages::PageCopy;
 use crate::{Profile, Result};
 
@@ -194,8 +194,8 @@ impl CudaExecutor {
         };
         let step = |((graph, module), inputs): (&(Graph, Module), Inputs)| {
             let program = shared.load(graph, module, Some(&inputs))?;
-            let of_hidden = |it: &crate::lower::cuda::Argument| it.source == Source::Hidden;
-            let hidden = graph.arguments.iter().position(of_hidden).unwrap_or(0);
+            let of_hidden = |it: &Argument| it.source == Source::Hidden;
+            let hidden = graph.arguments.iter().position(of_hidden).expect("what a step makes");
             Ok(Step { program, inputs, hidden })
         };
         let steps = steps.iter().zip(layouts).map(step).collect::<iree_rt::Result<_>>()?;
