@@ -9,8 +9,7 @@ use clap::Args;
 use xla_session::cache::Cache;
 use xla_session::kernels::KV_BLOCK;
 use xla_session::{
-    Backend, Engine, EngineOptions, KvFormat, LoadMode, Observer, Opened, Precision,
-    SessionOptions, Tuning,
+    Engine, EngineOptions, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions, Tuning,
 };
 
 use crate::model_source::Model;
@@ -140,7 +139,7 @@ impl EngineArgs {
     ///
     /// # Errors
     ///
-    /// Those of [`Backend::open`].
+    /// Those of [`xla_session::open`].
     pub fn open(&self, model: &Model, progress: &Arc<Progress>) -> Result<Opened> {
         let opened = self.place.open(model, self.precision, None, progress.observer())?;
         progress.finish();
@@ -151,7 +150,7 @@ impl EngineArgs {
     ///
     /// # Errors
     ///
-    /// Those of [`Backend::open`].
+    /// Those of [`xla_session::open`].
     pub fn open_draft(
         &self,
         model: &Model,
@@ -205,7 +204,7 @@ impl PlaceArgs {
     ///
     /// # Errors
     ///
-    /// Those of [`Backend::open`].
+    /// Those of [`xla_session::open`].
     pub fn open(
         &self,
         model: &Model,
@@ -214,7 +213,7 @@ impl PlaceArgs {
         observer: Observer,
     ) -> xla_session::Result<Opened> {
         let options = self.session_options(precision, profile, observer);
-        Backend::Iree.open(&model.folder, &options)
+        xla_session::open(&model.folder, &options)
     }
 
     /// Opens `model` with weights in `precision` for engines, which run many sequences at once.

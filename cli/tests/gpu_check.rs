@@ -49,7 +49,7 @@ fn check(folder: &Path, out: &Path, parts: &str) -> (bool, String) {
 fn the_script_checks_measures_and_writes_its_table() {
     let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     bundle(folder.path(), |text| text);
-    let parts = "device,tests,exact,copy,speed-1b-stored";
+    let parts = "device,tests,exact,copy,speed-1b-stored,parallel-1b-stored";
     let (_, text) = check(folder.path(), out.path(), parts);
     assert!(text.contains("==> tests\n    failed: the bundle holds no test programs"), "{text}");
     // What earlier calls left stays.
@@ -58,8 +58,9 @@ fn the_script_checks_measures_and_writes_its_table() {
     let table = fs::read_to_string(out.path().join("table.md")).unwrap();
     for expected in [
         "a check of the script, no figures",
-        "Exactness, f32: 1 models, 4 prompts: every token is the reference's",
+        "Exactness, f32, 1, 8, 32 sequences together: 1 models, 4 prompts: every token is the",
         "| iree-llm stored |",
+        "sequences together, tokens a second in total\n\n| | 1 | 8 | 32 |",
         "GB/s (read and written)",
         "- tests: the bundle holds no test programs",
         "- llama-1b: llama.cpp's model is of one size",
@@ -68,6 +69,9 @@ fn the_script_checks_measures_and_writes_its_table() {
     }
     let results: Value =
         serde_json::from_slice(&fs::read(out.path().join("results.json")).unwrap()).unwrap();
+    let together = results["parallel-1b-stored"]["parallel"].as_array().unwrap();
+    let sequences: Vec<_> = together.iter().map(|it| it["sequences"].as_u64().unwrap()).collect();
+    assert_eq!(sequences, [1, 8, 32]);
     let tests = results["speed-1b-stored"]["tests"].as_array().unwrap();
     let names: Vec<_> = tests.iter().map(|test| test["test"].as_str().unwrap()).collect();
     assert_eq!(names, ["pp64", "tg8", "tg8"]);
@@ -88,7 +92,7 @@ fn wrong_tokens_are_an_error_and_missing_parts_are_not() {
     });
     let (success, text) = check(folder.path(), out.path(), "exact,table");
     assert!(!success, "{text}");
-    assert!(text.contains("llama-mha-f32 after 17: 7 of 48"), "{text}");
+    assert!(text.contains("llama-mha-f32 after 17, 1 together: 7 of 48"), "{text}");
     let (success, text) = check(folder.path(), out.path(), "llama-1b");
     assert!(success, "{text}");
     let (success, text) = check(folder.path(), out.path(), "speed-9b");
@@ -111,7 +115,7 @@ fn a_run_goes_on_where_a_part_fails() {
     assert!(success, "{text}");
     let table = fs::read_to_string(out.path().join("table.md")).unwrap();
     for expected in [
-        "Exactness, f32: 1 models, 4 prompts: every token is the reference's",
+        "Exactness, f32, 1, 8, 32 sequences together: 1 models, 4 prompts: every token is the",
         "GB/s (read and written)",
         "Not measured:\n",
         "- speed-1b-int8: error: ",

@@ -5,7 +5,7 @@
 //! itself: no threads, no files, no clock but for [`Timings`].
 //!
 //! A request gets the tokens that it gets alone ([`generate`](crate::generate())), whatever else
-//! runs: steps are batch-invariant, and a sampler sees its own request only.
+//! runs: on CPUs steps are [batch-invariant](crate::engine), and a sampler sees its own request only.
 
 mod request;
 mod sequences;

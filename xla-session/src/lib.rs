@@ -2,11 +2,11 @@
 //!
 //! The modules in reading order: what a session promises ([`session`]), the loops that drive any
 //! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]);
-//! how weights are kept ([`precision`]) and a session is opened ([`opening`]); graphs ([`emit`])
-//! and the cache of what is made of them ([`cache`]); whose pages of the KV cache are whose
-//! ([`pages`]), and which requests run in the next step ([`scheduler`]); many sequences on one model
-//! ([`engine`]), driven by the scheduler ([`batching`]); and the engines behind the contract
-//! ([`backend`]).
+//! how weights are kept ([`precision`]) and a session is opened ([`opening`]); what graphs are written
+//! with ([`emit`]), how each kind of device has them written ([`lower`]), and the cache of what is made
+//! of them ([`cache`]); whose pages of the KV cache are whose ([`pages`]), and which requests run in the
+//! next step ([`scheduler`]); many sequences on one model ([`engine`]), driven by the scheduler
+//! ([`batching`]).
 //!
 //! What a model is, and its files, are the crate [`checkpoint`]; what the CPU computes with packed
 //! weights is the crate [`kernels`].
@@ -32,13 +32,10 @@ pub mod engine;
 
 pub mod batching;
 
-pub mod backend;
-
 mod error;
 #[cfg(feature = "iree")]
 mod xla;
 
-pub use backend::Backend;
 pub use batching::Batcher;
 pub use checkpoint::{self, LoadMode, config};
 pub use engine::{Engine, EngineOptions, EngineSession, Model, Output, Run, Sequence, Want};
@@ -48,7 +45,7 @@ pub use generate::{
     generate_streaming_greedy,
 };
 pub use kernels::{self, KvFormat, quantise};
-pub use opening::{Event, Observer, Opened, SessionOptions, Tuning};
+pub use opening::{Event, Observer, Opened, SessionOptions, Tuning, open};
 pub use precision::Precision;
 pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};

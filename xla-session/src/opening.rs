@@ -1,6 +1,6 @@
 //! How a session is opened: what is asked for, what is told meanwhile, and what comes of it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use checkpoint::LoadMode;
 use kernels::{Isa, KvFormat};
 
-use crate::{Error, InferenceSession, Model, Precision, Result};
+use crate::{EngineSession, Error, InferenceSession, Model, Precision, Result};
 
 /// Knobs of developers: no answer depends on them, but for the last bits of sums.
 #[doc(hidden)]
@@ -114,8 +114,8 @@ pub struct SessionOptions {
     /// How the KV cache stores keys and values; `None` is what goes with the precision
     /// ([`Precision::kv_cache`]). On GPUs it is f32.
     pub kv_cache: Option<KvFormat>,
-    /// Most tokens the session will hold; `None` is the model's `max_position_embeddings`. Memory
-    /// follows the tokens in use, not this.
+    /// Most tokens the session will hold; `None` is the model's `max_position_embeddings`. On CPUs
+    /// memory follows the tokens in use, not this; on GPUs it is taken when the session is opened.
     pub context: Option<usize>,
     /// How the checkpoint is read.
     pub load_mode: LoadMode,
@@ -194,14 +194,26 @@ impl SessionOptions {
     }
 }
 
+/// Opens the model in `folder` (Hugging Face layout), with a session on it.
+///
+/// # Errors
+///
+/// Those of [`Model::open`], and no memory for a context.
+pub fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
+    let model = Model::open(folder, options)?;
+    let session = Box::new(EngineSession::new(&model, options.context)?);
+    let (weights, precision) = (model.weights(), options.precision);
+    let (load, compile) = (model.load_time(), model.compile_time());
+    Ok(Opened { session, model, precision, weights, load, compile })
+}
+
 /// An opened session and where the time went.
 pub struct Opened {
     /// The session.
     pub session: Box<dyn InferenceSession>,
-    /// The model that it shares with engines, which run many sequences at once; `None` where there
-    /// are sessions only: on GPUs, and with candle.
-    pub model: Option<Model>,
-    /// How weights are kept, which an engine may decide for itself.
+    /// The model that it shares with engines, which run many sequences at once.
+    pub model: Model,
+    /// How weights are kept.
     pub precision: Precision,
     /// Bytes of weights in device memory; shared with other processes where they are mapped from
     /// the cache.

@@ -5,8 +5,8 @@
 //! these stay as many as are what would have been chosen anyway (Leviathan, Kalman, Matias: "Fast
 //! Inference from Transformers via Speculative Decoding", 2023).
 //!
-//! **Greedy** tokens are equal to those without, since steps are batch-invariant: a row's bits do not
-//! depend on the rows beside it. **Sampled** tokens are as well, for the same seed: each is drawn from
+//! **Greedy** tokens are equal to those without, since steps are [batch-invariant](crate::engine) on
+//! CPUs: a row's bits do not depend on the rows beside it. **Sampled** tokens are as well, for the same seed: each is drawn from
 //! the model's logits with the sampler and the random number that it would be drawn with anyway, and a
 //! draft stays if it is that token. It does with the probability `p(draft)`, and what takes its place
 //! where it does not is distributed as `p` without it: rejection sampling, for a draft that is certain.

@@ -1,5 +1,4 @@
-//! Decoding by itself, as graphs for GPUs do with two steps in flight: the same tokens, whenever it is
-//! stopped.
+//! Decoding by itself: the same tokens, whenever it is stopped.
 #![cfg(feature = "iree")]
 
 mod fixtures;
@@ -8,33 +7,29 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use fixtures::{Fixture, assert_close};
-use xla_session::{Backend, Error, InferenceSession, SessionOptions, Step, Tuning};
+use xla_session::{Error, InferenceSession, SessionOptions, Step, Tuning};
 
 /// Who decodes.
 #[derive(Debug, Clone, Copy)]
 enum By {
-    /// The graphs for GPUs on the CPU, two steps in flight.
+    /// The graphs for GPUs on the CPU.
     Gpu,
-    /// The same on the calling thread, which cannot be ahead of itself.
-    GpuOnOneThread,
     /// The engine for CPUs.
     Cpu,
 }
 
 /// Compiled graphs are shared by the tests of one build.
 fn options(by: By) -> SessionOptions {
-    let device = if let By::GpuOnOneThread = by { "local-sync" } else { "local-task" };
-    let cuda_graphs = !matches!(by, By::Cpu);
+    let cuda_graphs = matches!(by, By::Gpu);
     SessionOptions {
         cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
-        device: Some(device.into()),
         tuning: Tuning { cuda_graphs, ..Tuning::default() },
         ..SessionOptions::default()
     }
 }
 
 fn open(folder: &Path, options: &SessionOptions) -> Box<dyn InferenceSession> {
-    Backend::Iree.open(folder, options).unwrap().session
+    xla_session::open(folder, options).unwrap().session
 }
 
 /// The tokens of `most` steps from `token` on, no more than `stop` of them.
@@ -87,12 +82,7 @@ fn it_stops_where_the_caller_does_and_goes_on() {
 }
 
 #[test]
-fn one_step_at_a_time_is_the_same() {
-    stop_and_go_on(&fixtures::named("qwen2-window-untied-f16"), By::GpuOnOneThread);
-}
-
-#[test]
-fn the_cache_grows_under_it_and_the_context_is_filled_to_the_last_token() {
+fn the_context_is_filled_to_the_last_token() {
     let fixture = fixtures::named("mistral-window-gqa-bf16");
     let prompt = &fixture.cases[0].prompt;
     let all = |by, stops: &[usize]| {
@@ -111,29 +101,12 @@ fn the_cache_grows_under_it_and_the_context_is_filled_to_the_last_token() {
     let expected = all(By::Cpu, &[usize::MAX]);
     assert_eq!(expected.len(), 512, "it begins with one and ends with one more than it holds");
     assert_eq!(all(By::Gpu, &[usize::MAX]), expected);
-    // Around blocks of 64 tokens, and where memory for four blocks more is taken.
+    // Around pages of 64 tokens.
     assert_eq!(all(By::Gpu, &[61, 1, 1, 1, 127, 64, 63, 2, usize::MAX]), expected);
 }
 
 #[test]
-fn a_session_is_dropped_with_a_step_in_flight() {
-    let fixture = fixtures::named("llama-mha-f32");
-    let case = &fixture.cases[0];
-    for stop in 1..=8 {
-        let mut session = open(&fixture.folder, &options(By::Gpu));
-        let first = session.prefill(&case.prompt).unwrap().token;
-        assert_eq!(decode(session.as_mut(), first, 20, stop), case.tokens[1..=stop]);
-    }
-}
-
-#[test]
 fn steps_too_far_that_are_not_numbers_do_no_harm() {
-    for by in [By::Gpu, By::Cpu] {
-        check_steps_too_far(by);
-    }
-}
-
-fn check_steps_too_far(by: By) {
     let fixture = fixtures::named("llama-mha-f32");
     let case = &fixture.cases[1];
     let new_at = |i: &usize| {
@@ -144,7 +117,7 @@ fn check_steps_too_far(by: By) {
     let poisoned = case.tokens[at];
     let folder = fixtures::with_embedding(&fixture, poisoned, f32::NAN);
 
-    let options = SessionOptions { weights_cache: false, ..options(by) };
+    let options = SessionOptions { weights_cache: false, ..options(By::Cpu) };
     let mut session = open(folder.path(), &options);
     let first = session.prefill(&case.prompt).unwrap().token;
     // The caller stops at that token, as it would at the end of a text.
@@ -178,7 +151,7 @@ fn check_steps_too_far(by: By) {
 fn a_callback_that_panics_leaves_a_session_that_works() {
     let fixture = fixtures::named("llama-gqa-long-bf16");
     let case = &fixture.cases[1];
-    let mut session = open(&fixture.folder, &options(By::Gpu));
+    let mut session = open(&fixture.folder, &options(By::Cpu));
     let first = session.prefill(&case.prompt).unwrap().token;
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         session.decode_greedy(first, 30, &mut |_| panic!("as tests do")).unwrap();

@@ -11,9 +11,7 @@ use half::bf16;
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::kernels::Isa;
-use xla_session::{
-    Backend, InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning,
-};
+use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning};
 
 /// Plain Llamas: without biases, norms of queries and keys, and windows. One has f32 weights and
 /// an odd number of columns.
@@ -142,7 +140,7 @@ fn open(folder: &Path, tuning: Tuning) -> Box<dyn InferenceSession> {
         context: Some(512),
         ..Default::default()
     };
-    Backend::Iree.open(folder, &options).unwrap().session
+    xla_session::open(folder, &options).unwrap().session
 }
 
 /// The logits after `prompt`, its last `single` tokens one by one.

@@ -6,17 +6,18 @@ mod fixtures;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use fixtures::{Fixture, SOME, assert_contract, assert_same_tokens};
+use fixtures::random::Random;
+use fixtures::streams::{self, Seen, Stream};
+use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{Format, WeightFormats};
 use xla_session::{
-    Backend, Event, InferenceSession, LoadMode, Precision, SessionOptions, Step, Tuning,
-    compile_ahead,
+    Engine, EngineOptions, Event, InferenceSession, LoadMode, Model, Output, Precision, Run,
+    SessionOptions, Tuning, Want, compile_ahead,
 };
 
 /// Architectures that graphs are compiled for, the older one of GPUs since 2020.
@@ -38,12 +39,13 @@ fn shared_cache() -> PathBuf {
 }
 
 fn open(fixture: &Fixture, options: &SessionOptions) -> Box<dyn InferenceSession> {
-    Backend::Iree.open(&fixture.folder, options).unwrap().session
+    xla_session::open(&fixture.folder, options).unwrap().session
 }
 
+/// Biases and one head of keys, a window, norms of queries and keys with tied weights.
 #[test]
 fn every_token_equals_the_reference_as_stored() {
-    for name in SOME {
+    for name in ["llama-llama3-biases-mqa-f16", "mistral-window-gqa-bf16", "qwen3-gqa-tied-bf16"] {
         let fixture = fixtures::named(name);
         assert_same_tokens(&fixture, open(&fixture, &options(Precision::Stored)).as_mut());
     }
@@ -51,10 +53,8 @@ fn every_token_equals_the_reference_as_stored() {
 
 #[test]
 fn every_token_equals_the_reference_in_f32() {
-    for name in ["llama-mha-f32", "qwen3-gqa-tied-bf16"] {
-        let fixture = fixtures::named(name);
-        assert_same_tokens(&fixture, open(&fixture, &options(Precision::F32)).as_mut());
-    }
+    let fixture = fixtures::named("llama-mha-f32");
+    assert_same_tokens(&fixture, open(&fixture, &options(Precision::F32)).as_mut());
 }
 
 /// What `cargo xtask test --all` adds.
@@ -70,46 +70,188 @@ mod long {
             }
         }
     }
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn mixed_steps_of_every_fixture_equal_the_reference() {
+        for fixture in fixtures::all() {
+            for seed in 0..4 {
+                check_mixed_steps(&fixture, seed);
+            }
+        }
+    }
 }
 
 #[test]
 fn the_contract_holds() {
     let options = SessionOptions { context: Some(80), ..options(Precision::Stored) };
     let fixture = fixtures::named("mistral-window-gqa-bf16");
-    assert_contract(&fixture, open(&fixture, &options).as_mut());
+    assert_contract(&fixture, open(&fixture, &options).as_mut(), false);
 }
 
-/// A decode step has a function for each capacity of the cache: from one to the next the cache
-/// moves, and every token is what the graphs for CPUs say.
+fn engine(fixture: &Fixture, pages: usize) -> Engine {
+    let model = Model::open(&fixture.folder, &options(Precision::Stored)).unwrap();
+    let mut options = EngineOptions::default();
+    options.kv_bytes = Some((pages * model.page_bytes()) as u64);
+    Engine::new(&model, &options).unwrap()
+}
+
+/// The text of a case: its prompt, and what follows.
+fn text(fixture: &Fixture, case: usize) -> Vec<u32> {
+    let case = &fixture.cases[case];
+    [&case.prompt[..], &case.tokens].concat()
+}
+
+/// Sequences in steps that are cut and mixed at random, in few pages: some share what they begin with,
+/// some are preempted and come back. Every token is the reference's.
+fn check_mixed_steps(fixture: &Fixture, seed: u64) {
+    let mut engine = engine(fixture, 12);
+    let mut random = Random::new(seed);
+    let prompts: Vec<_> = fixture.cases.iter().map(|case| case.prompt.len()).collect();
+    let streams = (0..8).map(|i| {
+        let case = i % fixture.cases.len();
+        Stream {
+            text: case,
+            tokens: text(fixture, case),
+            prompt: prompts[case],
+            sequence: engine.sequence(),
+        }
+    });
+    let streams: Vec<_> = streams.collect();
+    let mut checked = 0;
+    streams::finish(&mut engine, streams, &mut random, &mut |stream, at, seen| {
+        let case = &fixture.cases[stream.text];
+        if at + 1 < stream.prompt {
+            return;
+        }
+        let expected = stream.tokens[at + 1];
+        let what = format!("{}, seed {seed}: case {} at {at}", fixture.name, stream.text);
+        match seen {
+            Seen::Token(token) => assert_eq!(token, expected, "{what}"),
+            Seen::Logits(logits) => {
+                assert_eq!(streams::largest(logits), expected, "{what}");
+                if at + 1 == stream.prompt {
+                    assert_close(logits, &case.logits, &what);
+                }
+            }
+        }
+        checked += 1;
+    });
+    assert!(checked > 30, "{checked}");
+}
+
 #[test]
-fn decoding_goes_on_where_the_cache_grows() {
+fn mixed_steps_equal_the_reference() {
+    for name in ["mistral-window-gqa-bf16", "qwen3-gqa-tied-bf16"] {
+        check_mixed_steps(&fixtures::named(name), 1);
+    }
+}
+
+/// Eight sequences, a token of each in a step, and 32.
+#[test]
+fn sequences_decode_together() {
     let fixture = fixtures::named("llama-gqa-long-bf16");
-    // The smallest cache is for 1280 tokens.
-    let prompt: Vec<_> = fixture.cases[3].prompt.iter().copied().cycle().take(960).collect();
-    let run = |options: &SessionOptions| {
-        let mut session = open(&fixture, options);
-        let mut tokens = vec![session.prefill(&prompt).unwrap().token];
-        let on_step = &mut |step: Step| {
-            tokens.push(step.token);
-            ControlFlow::Continue(())
-        };
-        let first = fixture.cases[0].prompt[0];
-        session.decode_greedy(first, 350, on_step).unwrap();
-        let mut logits = Vec::new();
-        session.read_logits(&mut logits).unwrap();
-        (tokens, logits)
-    };
-    let gpu = options(Precision::F32);
-    let cpu = SessionOptions { tuning: Tuning::default(), ..gpu.clone() };
-    let expected = run(&cpu);
-    // Which is never ahead of itself, and which has two steps in flight.
-    for device in ["local-sync", "local-task"] {
-        let (tokens, logits) = run(&SessionOptions { device: Some(device.into()), ..gpu.clone() });
-        assert_eq!(tokens, expected.0, "{device}");
-        for (a, b) in logits.iter().zip(&expected.1) {
-            assert!((a - b).abs() < 1e-3, "{device}: {a} is not {b}");
+    let mut engine = engine(&fixture, 80);
+    for together in [8, 32] {
+        let cases: Vec<_> = (0..together).map(|i| &fixture.cases[i % 3]).collect();
+        let mut sequences: Vec<_> = cases.iter().map(|_| engine.sequence()).collect();
+        for (case, sequence) in cases.iter().zip(&mut sequences) {
+            let run = Run { sequence, tokens: &case.prompt, want: Want::Token };
+            assert_eq!(engine.step(&mut [run]).unwrap(), [Output::Token(case.tokens[0])]);
+        }
+        for at in 0..16 {
+            let run = |(case, sequence)| {
+                let case: &&fixtures::Case = case;
+                Run { sequence, tokens: &case.tokens[at..=at], want: Want::Token }
+            };
+            let mut runs: Vec<_> = cases.iter().zip(&mut sequences).map(run).collect();
+            let outputs = engine.step(&mut runs).unwrap();
+            for (i, (case, output)) in cases.iter().zip(outputs).enumerate() {
+                let expected = Output::Token(case.tokens[at + 1]);
+                assert_eq!(output, expected, "sequence {i} of {together}, token {at}");
+            }
         }
     }
+}
+
+/// A fork shares pages until either writes: then the device copies one.
+#[test]
+fn forks_go_their_own_ways() {
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    let mut engine = engine(&fixture, 12);
+    let case = &fixture.cases[1];
+    let mut first = engine.sequence();
+    let run = Run { sequence: &mut first, tokens: &case.prompt, want: Want::Token };
+    engine.step(&mut [run]).unwrap();
+    let mut second = first.fork();
+    let other = [case.tokens[3], case.tokens[5]];
+    let runs = &mut [
+        Run { sequence: &mut first, tokens: &case.tokens[..8], want: Want::Token },
+        Run { sequence: &mut second, tokens: &other, want: Want::Logits },
+    ];
+    let outputs = engine.step(runs).unwrap();
+    assert_eq!(outputs[0], Output::Token(case.tokens[8]));
+    // Either writes in this step: each has a copy of its own.
+    assert_eq!(engine.statistics().copies, 2);
+    let mut alone = engine.sequence();
+    let whole = [&case.prompt[..], &other].concat();
+    let run = Run { sequence: &mut alone, tokens: &whole, want: Want::Logits };
+    let expected = engine.step(&mut [run]).unwrap();
+    let (Output::Logits(actual), Output::Logits(expected)) = (&outputs[1], &expected[0]) else {
+        panic!("logits were wanted");
+    };
+    assert_close(actual, expected, "the fork");
+}
+
+#[test]
+fn a_prefix_is_found_again() {
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    let mut engine = engine(&fixture, 12);
+    let case = &fixture.cases[3];
+    let mut first = engine.sequence();
+    for piece in case.prompt.chunks(200) {
+        engine
+            .step(&mut [Run { sequence: &mut first, tokens: piece, want: Want::Nothing }])
+            .unwrap();
+    }
+    drop(first);
+    let mut again = engine.sequence();
+    let held = engine.resume(&mut again, &case.prompt).unwrap();
+    assert_eq!(held, 256);
+    let run = Run { sequence: &mut again, tokens: &case.prompt[held..], want: Want::Token };
+    assert_eq!(engine.step(&mut [run]).unwrap(), [Output::Token(case.tokens[0])]);
+}
+
+/// Keys and values that are not numbers stay their sequence's own, also when its pages are another's.
+#[test]
+fn what_is_not_a_number_reaches_nobody_else() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let case = &fixture.cases[1];
+    let used = |id: &u32| case.prompt.contains(id) || case.tokens.contains(id);
+    let poisoned = (0..case.logits.len() as u32).find(|id| !used(id)).unwrap();
+    let folder = fixtures::with_embedding(&fixture, poisoned, f32::NAN);
+    let options = SessionOptions { weights_cache: false, ..options(Precision::Stored) };
+    let model = Model::open(folder.path(), &options).unwrap();
+    let mut some = EngineOptions::default();
+    some.kv_bytes = Some((4 * model.page_bytes()) as u64);
+    some.prefix_cache = false;
+    let mut engine = Engine::new(&model, &some).unwrap();
+
+    let (mut good, mut bad) = (engine.sequence(), engine.sequence());
+    let runs = &mut [
+        Run { sequence: &mut bad, tokens: &[poisoned; 70], want: Want::Nothing },
+        Run { sequence: &mut good, tokens: &case.prompt, want: Want::Token },
+    ];
+    assert_eq!(engine.step(runs).unwrap()[1], Output::Token(case.tokens[0]));
+    let run = Run { sequence: &mut bad, tokens: &case.prompt, want: Want::Token };
+    let error = engine.step(&mut [run]).unwrap_err().to_string();
+    assert!(error.contains("not numbers"), "{error}");
+    drop((good, bad));
+    let mut sequences: Vec<_> = (0..4).map(|_| engine.sequence()).collect();
+    let runs = sequences.iter_mut();
+    let runs = runs.map(|sequence| Run { sequence, tokens: &case.prompt, want: Want::Token });
+    let outputs = engine.step(&mut runs.collect::<Vec<_>>()).unwrap();
+    assert_eq!(outputs, vec![Output::Token(case.tokens[0]); 4]);
 }
 
 /// Compiles every graph of `config` for `architecture`.
@@ -117,7 +259,7 @@ fn compile(config: &ModelConfig, formats: &WeightFormats, architecture: &str, na
     let options = SessionOptions { cache_dir: Some(shared_cache()), ..SessionOptions::default() };
     let graphs = compile_ahead(config, formats, architecture, name, &options)
         .unwrap_or_else(|e| panic!("{name} for {architecture}: {e}"));
-    assert_eq!(graphs, 4, "the decode step and the prefills of 8, 64 and 256 rows");
+    assert_eq!(graphs, 7, "steps of 1, 8, 32 and 256 rows, heads of 1, 8 and 32");
 }
 
 fn compile_fixture(fixture: &Fixture, precision: Precision, architecture: &str) {
@@ -128,13 +270,10 @@ fn compile_fixture(fixture: &Fixture, precision: Precision, architecture: &str) 
     compile(&config, &formats, architecture, &fixture.name);
 }
 
-/// In every kind of precision, for every architecture; `cuda_code.rs` has every fixture.
+/// `cuda_code.rs` has every precision, and every fixture.
 #[test]
 fn models_compile_ahead_of_time() {
-    let fixture = fixtures::named(SOME[1]);
-    for precision in [Precision::F32, Precision::Int8, Precision::Int4] {
-        compile_fixture(&fixture, precision, ARCHITECTURES[0]);
-    }
+    let fixture = fixtures::named("llama-llama3-biases-mqa-f16");
     compile_fixture(&fixture, Precision::Stored, ARCHITECTURES[1]);
 }
 
@@ -155,8 +294,7 @@ fn an_architecture_that_the_compiler_does_not_know_is_refused() {
 #[test]
 fn a_copied_cache_needs_no_compiler() {
     let fixture = fixtures::named("llama-mha-f32");
-    let folder = tempfile::tempdir().unwrap();
-    let with = SessionOptions { cache_dir: Some(folder.path().into()), ..options(Precision::F32) };
+    let with = options(Precision::F32);
     let mut expected = open(&fixture, &with);
     let compiled = Arc::new(Mutex::new(BTreeSet::new()));
     let heard = compiled.clone();
@@ -169,13 +307,16 @@ fn a_copied_cache_needs_no_compiler() {
                 heard.lock().unwrap().insert(graph);
             }
         })),
+        // Whatever the cache has room for.
+        context: Some(100),
         ..with.clone()
     };
-    let error = Backend::Iree.open(&fixture.folder, &without).err().unwrap().to_string();
+    let error = xla_session::open(&fixture.folder, &without).err().unwrap().to_string();
     assert!(error.contains("no cache holds"), "{error}");
-    for entry in fs::read_dir(folder.path()).unwrap() {
+    for entry in fs::read_dir(shared_cache()).unwrap() {
         let path = entry.unwrap().path();
-        fs::copy(&path, Path::join(elsewhere.path(), path.file_name().unwrap())).unwrap();
+        // What another test is writing goes by other names until it is whole.
+        let _ = fs::copy(&path, Path::join(elsewhere.path(), path.file_name().unwrap()));
     }
     let mut session = open(&fixture, &without);
     let prompt = &fixture.cases[1].prompt;

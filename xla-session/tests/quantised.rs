@@ -15,9 +15,7 @@ use safetensors::tensor::TensorView;
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::kernels::Isa;
-use xla_session::{
-    Backend, InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning,
-};
+use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions, Tuning};
 
 /// `weights`, `[rows, columns]`, as `format` stores them.
 fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {
@@ -87,7 +85,7 @@ fn open(folder: &Path, precision: Precision, tuning: Tuning) -> Box<dyn Inferenc
         context: Some(512),
         ..Default::default()
     };
-    Backend::Iree.open(folder, &options).unwrap().session
+    xla_session::open(folder, &options).unwrap().session
 }
 
 /// With the kernels of CPUs.
@@ -117,17 +115,17 @@ fn error(actual: &[f32], expected: &[f32]) -> f32 {
     actual.iter().zip(expected).map(|(a, e)| (a - e).abs() / scale).fold(0.0, f32::max)
 }
 
-/// Compares kernels with the model of the rounded weights, whose activations are not rounded, as graphs
-/// for GPUs compute it: two programs that know nothing of each other. (One product is compared with the
-/// format's arithmetic in f64, to 3e-6, by the tests of the kernels.)
+/// Compares kernels of integers with those of f32 on the model of the rounded weights, whose activations
+/// are not rounded. (One product is compared with the format's arithmetic in f64, to 3e-6, by the tests
+/// of the kernels.)
 fn check(name: &str, precision: Precision) {
     /// Of the largest logit: what activations of 16 bits cost beyond rounded weights.
     const ACTIVATIONS: f32 = 5e-4;
     let fixture = fixtures::named(name);
-    let mut exact = open_graphs(&fixture.folder, Precision::F32);
+    let mut exact = open_kernels(&fixture.folder, Precision::F32, Isa::detect());
     let folder = tempfile::tempdir().unwrap();
     write_rounded(&fixture.folder, folder.path(), formats(precision, true));
-    let mut model = open_graphs(folder.path(), Precision::F32);
+    let mut model = open_kernels(folder.path(), Precision::F32, Isa::detect());
     let all = Isa::all_here().into_iter();
     let mut all: Vec<_> =
         all.map(|isa| (isa, open_kernels(&fixture.folder, precision, isa), 0f32)).collect();

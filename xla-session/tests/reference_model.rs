@@ -9,7 +9,7 @@ mod fixtures;
 use std::path::PathBuf;
 
 use fixtures::{Fixture, assert_same_tokens};
-use xla_session::{Backend, SessionOptions};
+use xla_session::SessionOptions;
 
 #[test]
 #[ignore = "needs a model in REFERENCE_MODEL"]
@@ -19,6 +19,6 @@ fn every_token_equals_the_reference() {
     let fixture = Fixture::read(PathBuf::from(folder));
     let context = fixture.cases.iter().map(|c| c.prompt.len() + c.tokens.len()).max();
     let options = SessionOptions { context, ..SessionOptions::default() };
-    let mut opened = Backend::Iree.open(&fixture.folder, &options).unwrap();
+    let mut opened = xla_session::open(&fixture.folder, &options).unwrap();
     assert_same_tokens(&fixture, opened.session.as_mut());
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
-use xla_session::{Backend, Precision, SessionOptions, Tuning, generate_greedy};
+use xla_session::{Precision, SessionOptions, Tuning, generate_greedy};
 
 /// `tests/smollm2.json`: what `tests/reference/smollm2.py` has recorded.
 #[derive(Deserialize)]
@@ -65,7 +65,7 @@ fn compare(options: &[SessionOptions]) {
     for options in options {
         let cache_dir = Some(target.join("compiled"));
         let options = SessionOptions { cache_dir, ..options.clone() };
-        let mut session = Backend::Iree.open(&folder, &options).unwrap().session;
+        let mut session = xla_session::open(&folder, &options).unwrap().session;
         for (case, Case { prompt, tokens }) in cases.iter().enumerate() {
             assert_eq!(tokens.len(), 64);
             session.reset();

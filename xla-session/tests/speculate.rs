@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fixtures::{SOME, assert_same_tokens};
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::{
-    Backend, DraftCounts, Drafter, FinishReason, GenerateOptions, Generation, InferenceSession,
+    DraftCounts, Drafter, FinishReason, GenerateOptions, Generation, InferenceSession,
     ModelDrafter, NgramDrafter, Precision, SessionOptions, Speculation, generate,
 };
 
@@ -17,7 +17,7 @@ fn open(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
     // Compiled graphs are shared by the tests of one build.
     let cache_dir = Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
     let options = SessionOptions { precision, cache_dir, ..SessionOptions::default() };
-    Backend::Iree.open(folder, &options).unwrap().session
+    xla_session::open(folder, &options).unwrap().session
 }
 
 fn tiny_tales() -> PathBuf {
@@ -125,7 +125,7 @@ fn eos_stop_length_and_context_end_inside_a_draft() {
 
     let context = case.prompt.len() + 13;
     let small = SessionOptions { context: Some(context), ..SessionOptions::default() };
-    let mut session = Backend::Iree.open(&fixture.folder, &small).unwrap().session;
+    let mut session = xla_session::open(&fixture.folder, &small).unwrap().session;
     let (found, held) = run(session.as_mut(), &case.prompt, options(), usize::MAX);
     assert_eq!(found.tokens, case.tokens[..14], "the last needs no room");
     assert_eq!((found.finish_reason, held), (FinishReason::Context, context));

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use fixtures::{Fixture, assert_same_tokens};
 use tempfile::TempDir;
 use xla_session::cache::{Cache, Kind};
-use xla_session::{Backend, Event, InferenceSession, LoadMode, Opened, Precision, SessionOptions};
+use xla_session::{Event, InferenceSession, LoadMode, Opened, Precision, SessionOptions};
 
 const FIXTURE: &str = "llama-llama3-tied-bf16";
 
@@ -25,7 +25,7 @@ fn cache(precision: Precision) -> TempDir {
         precision,
         ..SessionOptions::default()
     };
-    Backend::Iree.open(&fixture.folder, &options).unwrap();
+    xla_session::open(&fixture.folder, &options).unwrap();
     let folder = tempfile::tempdir().unwrap();
     for entry in Cache::open(shared).unwrap().entries().unwrap() {
         if entry.label.kind == Kind::Graph && entry.label.model == fixture.name {
@@ -90,7 +90,7 @@ fn open_anew(folder: &Path, options: &SessionOptions) -> (Opened, Said) {
         }
     };
     let options = SessionOptions { observer: Some(Arc::new(observer)), ..options.clone() };
-    let opened = Backend::Iree.open(folder, &options).unwrap();
+    let opened = xla_session::open(folder, &options).unwrap();
     let said = std::mem::take(&mut *said.lock().unwrap());
     (opened, said)
 }

@@ -6,12 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::ArgAction;
+use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 use xla_session::generate_greedy;
 
 use crate::engine::EngineArgs;
 use crate::model_source::Model;
 use crate::progress::Progress;
+use crate::quality::greedy;
 
 /// What to compare.
 #[derive(Debug, clap::Args)]
@@ -27,6 +29,11 @@ pub struct Args {
     /// Model folders with a reference.json
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
+
+    /// Sequences that run together, each with one of the prompts; several numbers one after the other
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    parallel: Vec<u16>,
 
     /// Print one JSON array instead of lines
     #[arg(long, action = ArgAction::SetTrue)]
@@ -56,9 +63,12 @@ struct Checked {
     cases: Vec<Compared>,
 }
 
-/// What came out for one prompt.
+/// What came out for one prompt; where it ran more than once, the least.
 #[derive(Debug, Serialize)]
 struct Compared {
+    /// Sequences that ran together.
+    parallel: usize,
+    /// Tokens of the prompt.
     prompt: usize,
     /// Tokens up to the first that differs.
     same: usize,
@@ -92,11 +102,34 @@ impl Args {
         let mut opened = self.engine.open(&model, &Progress::new(true))?;
         let session = &mut *opened.session;
         let mut cases = Vec::new();
-        for Case { prompt, tokens } in reference.cases {
-            session.reset();
-            let actual = generate_greedy(session, &prompt, tokens.len(), &[])?.tokens;
-            let same = actual.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
-            cases.push(Compared { prompt: prompt.len(), same, of: tokens.len() });
+        for &parallel in &self.parallel {
+            let parallel = usize::from(parallel);
+            let answers = if parallel == 1 {
+                let answer = |case: &Case| {
+                    session.reset();
+                    Ok(generate_greedy(session, &case.prompt, case.tokens.len(), &[])?.tokens)
+                };
+                reference.cases.iter().map(answer).collect::<Result<Vec<_>>>()?
+            } else {
+                let all = reference.cases.iter().cycle().take(parallel.max(reference.cases.len()));
+                let most = reference.cases.iter().map(|case| case.tokens.len()).max().unwrap_or(0);
+                let prompts: Vec<_> = all.map(|case| case.prompt.clone()).collect();
+                let mut answers = Vec::new();
+                for together in prompts.chunks(parallel) {
+                    let bar = ProgressBar::hidden();
+                    answers.extend(greedy::answers(&opened.model, together, most, &[], &bar)?);
+                }
+                answers
+            };
+            let of = |(i, case): (usize, &Case)| {
+                let again = answers.iter().skip(i).step_by(reference.cases.len());
+                let same = again.map(|answer| {
+                    answer.iter().zip(&case.tokens).take_while(|(a, b)| a == b).count()
+                });
+                let (prompt, of) = (case.prompt.len(), case.tokens.len());
+                Compared { parallel, prompt, same: same.min().unwrap_or(0), of }
+            };
+            cases.extend(reference.cases.iter().enumerate().map(of));
         }
         let device = session.capabilities().device.clone();
         Ok(Checked { model: model.name, device, precision: opened.precision.as_str(), cases })
@@ -105,8 +138,12 @@ impl Args {
 
 fn line(checked: &Checked) -> String {
     let cases = checked.cases.iter().map(|case| {
-        let Compared { prompt, same, of } = case;
-        format!("{same} of {of} tokens after {prompt}")
+        let Compared { parallel, prompt, same, of } = case;
+        let together = match parallel {
+            1 => String::new(),
+            _ => format!(" ({parallel} together)"),
+        };
+        format!("{same} of {of} tokens after {prompt}{together}")
     });
     format!(
         "{}, {}, {}: {}",

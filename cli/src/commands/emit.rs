@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
-use xla_session::emit::{self, KV_BLOCK, Target, WeightFormats};
+use xla_session::emit::{KV_BLOCK, WeightFormats};
 use xla_session::kernels::Isa;
 use xla_session::lower::cpu::{self, CpuTarget};
+use xla_session::lower::portable;
 use xla_session::{KvFormat, LoadMode, Precision};
 
 use crate::model_source::ModelArgs;
@@ -97,10 +98,9 @@ impl Args {
         if let Some(rows) = self.rows.iter().find(|&&rows| rows > capacity) {
             bail!("--rows {rows}: more than the context of {capacity} tokens");
         }
-        let target = Target::Portable { capacity };
-        let graphs: Vec<_> =
-            self.rows.iter().map(|&rows| emit::emit(&config, &formats, &target, rows)).collect();
-        emit::export(&self.folder, &config, &graphs, Some(capacity))?;
+        let graph = |&rows: &usize| portable::emit(&config, &formats, capacity, rows);
+        let graphs: Vec<_> = self.rows.iter().map(graph).collect();
+        portable::export(&self.folder, &config, &graphs, capacity)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -175,7 +175,7 @@ impl Args {
             surprise.add(&divergence::log_softmax(position), next);
         })?;
         let tokens = self.greedy_tokens as usize;
-        let answers = greedy::answers(&mut opened, &prompts, tokens, eos, &bar)?;
+        let answers = greedy::answers(&opened.model, &prompts, tokens, eos, &bar)?;
         bar.finish_and_clear();
         let perplexity = surprise.perplexity();
         Ok(Reference { source, contexts, prompts, logits, perplexity, answers, capabilities })
@@ -235,7 +235,7 @@ impl Args {
             tally.add(expected, position, next);
         })?;
         let tokens = self.greedy_tokens as usize;
-        let answers = greedy::answers(&mut opened, prompts, tokens, eos, &bar)?;
+        let answers = greedy::answers(&opened.model, prompts, tokens, eos, &bar)?;
         bar.finish_and_clear();
         Ok(Comparison {
             precision: precision.as_str(),

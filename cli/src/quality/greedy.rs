@@ -8,7 +8,7 @@ use serde::Serialize;
 use xla_session::batching::Request;
 use xla_session::kernels::KV_BLOCK;
 use xla_session::scheduler::SchedulerOptions;
-use xla_session::{Batcher, Engine, EngineOptions, Model, Opened, Result, generate_greedy};
+use xla_session::{Batcher, Engine, EngineOptions, Model, Result};
 
 /// How well the answers of a precision agree with float32's.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,33 +34,12 @@ impl Agreement {
     }
 }
 
-/// The most likely `tokens` after each of `prompts`, less where one of `eos` ends them: all at once
-/// where there are engines, which give the same.
+/// The most likely `tokens` after each of `prompts`, less where one of `eos` ends them: all at once.
 ///
 /// # Errors
 ///
 /// The engine's.
 pub fn answers(
-    opened: &mut Opened,
-    prompts: &[Vec<u32>],
-    tokens: usize,
-    eos: &[u32],
-    bar: &ProgressBar,
-) -> Result<Vec<Vec<u32>>> {
-    if let Some(model) = &opened.model {
-        return together(model, prompts, tokens, eos, bar);
-    }
-    let session = &mut *opened.session;
-    let answer = |prompt: &Vec<u32>| {
-        session.reset();
-        let generation = generate_greedy(session, prompt, tokens, eos)?;
-        bar.inc(tokens as u64);
-        Ok(generation.tokens)
-    };
-    prompts.iter().map(answer).collect()
-}
-
-fn together(
     model: &Model,
     prompts: &[Vec<u32>],
     tokens: usize,

@@ -1,9 +1,10 @@
 //! Many sequences on one model: [`Engine::step`] runs rows (tokens) of any of them at once.
 //!
 //! A [`Model`] is shared, a [`Sequence`] is cheap: its tokens, and a table of the pages that hold their
-//! keys and values. An [`Engine`] has the memory of the pages. Steps are
+//! keys and values. An [`Engine`] has the memory of the pages. On CPUs steps are
 //! batch-invariant: the bits of what follows a token depend on the tokens before it, and on nothing
-//! else that is in the step, on where a prompt was cut or whether its beginning came from the cache.
+//! else that is in the step, on where a prompt was cut or whether its beginning came from the cache. On
+//! GPUs the last bits of sums may differ.
 
 mod batch;
 mod executor;

@@ -130,8 +130,7 @@ impl InferenceSession for EngineSession {
             let message = "there are no logits before the first token has been run";
             return Err(Error::Unsupported(message.into()));
         };
-        // The last token once more, in a copy of the sequence: the same bits, and the sequence stays
-        // as it is, whatever happens.
+        // The last token once more, in a copy of the sequence, which stays as it is, whatever happens.
         let mut copy = self.sequence.fork();
         copy.truncate(before.len());
         let run = Run { sequence: &mut copy, tokens: &[token], want: Want::Logits };

@@ -11,9 +11,17 @@ use iree_rt::{Compiler, Module};
 use super::iree;
 use super::target::{Code, Machine};
 use crate::cache::{Cache, Found, Key, KeyParts, Kind, Label};
-use crate::emit::Graph;
 use crate::opening::{Event, SessionOptions};
 use crate::{Error, Result};
+
+/// A module as text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Graph<'a> {
+    /// What the cache calls it.
+    pub name: &'a str,
+    /// MLIR.
+    pub text: &'a str,
+}
 
 /// Compiles graphs for a machine.
 struct Compilation<'a> {
@@ -31,7 +39,7 @@ struct Compilation<'a> {
 ///
 /// No compiler, or a graph that it refuses.
 pub(super) fn modules(
-    graphs: &[Graph],
+    graphs: &[Graph<'_>],
     machine: &Machine,
     model: &str,
     options: &SessionOptions,
@@ -47,13 +55,13 @@ pub(super) fn modules(
 ///
 /// As [`modules`], and a cache that does not take them.
 pub(super) fn keep(
-    graphs: &[Graph],
+    graphs: &[Graph<'_>],
     machine: &Machine,
     model: &str,
     options: &SessionOptions,
 ) -> Result<usize> {
     let compilation = Compilation::new(machine, model, options);
-    let keep = |graph: &Graph| match &options.cache_dir {
+    let keep = |graph: &Graph<'_>| match &options.cache_dir {
         Some(folder) => compilation.found(folder, graph).map(drop),
         None => Ok(()),
     };
@@ -62,8 +70,8 @@ pub(super) fn keep(
 
 /// What `work` makes of each graph, on as many threads as there are cores.
 fn in_parallel<T: Send>(
-    graphs: &[Graph],
-    work: impl Fn(&Graph) -> Result<T> + Sync,
+    graphs: &[Graph<'_>],
+    work: impl Fn(&Graph<'_>) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(graphs.len());
     let next = AtomicUsize::new(0);
@@ -101,12 +109,12 @@ impl<'a> Compilation<'a> {
         Self { compiler, machine, model, options }
     }
 
-    fn module(&self, graph: &Graph) -> Result<Module> {
+    fn module(&self, graph: &Graph<'_>) -> Result<Module> {
         if let Some(folder) = &self.options.cache_dir {
             match self.kept(folder, graph) {
                 // A start does not fail for want of a cache.
                 Err(error @ Error::Cache { .. }) => {
-                    let (what, reason) = (graph.name.clone(), error.to_string());
+                    let (what, reason) = (graph.name.to_owned(), error.to_string());
                     self.options.notify(Event::NotKept { what, reason });
                 }
                 module => return module,
@@ -114,19 +122,19 @@ impl<'a> Compilation<'a> {
         }
         let bytes = self.compile(graph)?;
         // SAFETY: the compiler made the module for this machine just now, from a graph of ours, which
-        // only `Program` calls, with what the graph expects.
+        // only an executor calls, with what the graph expects.
         unsafe { Module::from_bytes(&bytes) }.map_err(loading(graph))
     }
 
     /// The module as a file of the cache, compiled now if it is not there.
-    fn kept(&self, folder: &Path, graph: &Graph) -> Result<Module> {
+    fn kept(&self, folder: &Path, graph: &Graph<'_>) -> Result<Module> {
         // Another process may clear the cache between the two steps: then once more.
         let mut tries = 0..2;
         loop {
             let path = self.found(folder, graph)?.path;
             // SAFETY: the cache holds what the compiler made for the machine code that this
             // machine runs; its checksum was just verified, and entries are replaced, never
-            // rewritten. Only `Program` calls it, with what the graph expects.
+            // rewritten. Only an executor calls it, with what the graph expects.
             match unsafe { Module::from_file(&path) } {
                 Err(error) if error.code() == iree_rt::Code::NotFound && tries.next().is_some() => {
                 }
@@ -137,11 +145,11 @@ impl<'a> Compilation<'a> {
 
     /// The entry of the cache, made now if it is not there. Without a compiler any compiler's
     /// counts, and any code that runs here.
-    fn found(&self, folder: &Path, graph: &Graph) -> Result<Found> {
+    fn found(&self, folder: &Path, graph: &Graph<'_>) -> Result<Found> {
         let cache = Cache::open(folder)?;
         let key = |code: &Code, compiler: &str| {
             Key::new(&KeyParts {
-                graph: &graph.text,
+                graph: graph.text,
                 flags: &code.flags.flags,
                 target: &code.name,
                 compiler,
@@ -164,23 +172,24 @@ impl<'a> Compilation<'a> {
         };
         let compiler = compiler.version().to_owned();
         let key = key(&codes[0], &compiler);
-        let (name, model) = (graph.name.clone(), self.model.to_owned());
+        let (name, model) = (graph.name.to_owned(), self.model.to_owned());
         let label = Label { name, model, compiler, ..Label::default() };
         cache.get_or_make(&key, &label, |writer| writer.write(&self.compile(graph)?))
     }
 
-    fn compile(&self, graph: &Graph) -> Result<Vec<u8>> {
+    fn compile(&self, graph: &Graph<'_>) -> Result<Vec<u8>> {
         let compiler = self.compiler.as_ref().map_err(|error| self.no_compiler(graph, error))?;
-        self.options.notify(Event::Compiling { graph: graph.name.clone() });
+        self.options.notify(Event::Compiling { graph: graph.name.to_owned() });
         let start = Instant::now();
         let bytes = compiler
-            .compile(&graph.text, &self.machine.codes[0].flags)
+            .compile(graph.text, &self.machine.codes[0].flags)
             .map_err(iree(format!("compiling the graph {}", graph.name)))?;
-        self.options.notify(Event::Compiled { graph: graph.name.clone(), took: start.elapsed() });
+        self.options
+            .notify(Event::Compiled { graph: graph.name.to_owned(), took: start.elapsed() });
         Ok(bytes)
     }
 
-    fn no_compiler(&self, graph: &Graph, error: &iree_rt::Error) -> Error {
+    fn no_compiler(&self, graph: &Graph<'_>, error: &iree_rt::Error) -> Error {
         let context = format!(
             "finding the IREE compiler for the graph {}, which no cache holds for {}",
             graph.name, self.machine.codes[0].name
@@ -189,7 +198,7 @@ impl<'a> Compilation<'a> {
     }
 }
 
-fn loading(graph: &Graph) -> impl FnOnce(iree_rt::Error) -> Error + use<> {
+fn loading(graph: &Graph<'_>) -> impl FnOnce(iree_rt::Error) -> Error + use<> {
     iree(format!("loading the compiled graph {}", graph.name))
 }
 
@@ -198,7 +207,8 @@ mod tests {
     use iree_rt::cuda::Target;
 
     use super::*;
-    use crate::emit::{self, CudaTiles, Format, WeightFormats};
+    use crate::emit::{Format, WeightFormats};
+    use crate::lower::cuda::{self, CudaTiles};
     use checkpoint::config::ModelConfig;
 
     #[test]
@@ -210,8 +220,8 @@ mod tests {
             SessionOptions { cache_dir: Some(folder.path().into()), ..SessionOptions::default() };
         let machine = Machine::cuda(&[Target::SM_80]);
         let formats = WeightFormats::all(Format::F32);
-        let target = emit::Target::Cuda(CudaTiles::new());
-        let graphs = [emit::emit(&config, &formats, &target, 1)];
+        let graph = cuda::head(&config, &formats, &CudaTiles::new(), 1);
+        let graphs = [Graph { name: &graph.name, text: &graph.text }];
         assert_eq!(keep(&graphs, &machine, "a", &here).unwrap(), 1);
 
         let there =

@@ -1,17 +1,18 @@
 //! Steps on CPUs.
 
-use checkpoint::config::{ModelConfig, RopeTables};
+use checkpoint::config::ModelConfig;
 use iree_rt::{
     Buffer, BufferView, Call, Device, ElementType, Memory, Module, Pending, Session, Value,
 };
 use kernels::{KV_BLOCK, KvFormat};
 
-use super::iree;
+use super::rope::Rope;
 use super::weights::Weights;
+use super::{RUNNING, iree, tokens_of};
 use crate::engine::{Batch, Entry, Executor, Loaded};
 use crate::lower::cpu::{Number, Place, Program, Source};
 use crate::pages::PageCopy;
-use crate::{Error, Profile, Result};
+use crate::{Profile, Result};
 
 /// A model on a CPU.
 pub(super) struct CpuModel {
@@ -79,8 +80,7 @@ struct CpuExecutor {
     cache: Vec<[Buffer; 2]>,
     half_page: usize,
     kv: KvFormat,
-    /// Angles of all positions so far.
-    rope: RopeTables,
+    rope: Rope,
     threads: usize,
 }
 
@@ -160,7 +160,7 @@ impl CpuExecutor {
             cache,
             half_page: model.half_page(),
             kv: model.kv,
-            rope: RopeTables { cos: Vec::new(), sin: Vec::new() },
+            rope: Rope::new(),
             threads: device.threads().unwrap_or(1),
         })
     }
@@ -184,19 +184,7 @@ impl CpuExecutor {
 
     /// Writes what the host knows of a step.
     fn prepare(&mut self, batch: &Batch) -> iree_rt::Result<()> {
-        let end = batch.positions.iter().max().map_or(0, |last| last + 1);
-        let half = self.config.head_dim / 2;
-        let known = self.rope.cos.len() / half;
-        if end > known {
-            let more = self.config.rope_tables(known..end.next_multiple_of(1024));
-            self.rope.cos.extend(more.cos);
-            self.rope.sin.extend(more.sin);
-        }
-        let angles = |table: &[f32]| -> Vec<f32> {
-            let row = |&position: &usize| &table[position * half..][..half];
-            batch.positions.iter().flat_map(row).copied().collect()
-        };
-        let (cos, sin) = (angles(&self.rope.cos), angles(&self.rope.sin));
+        let [cos, sin] = self.rope.angles(&self.config, &batch.positions);
         let tokens: Vec<_> = batch.tokens.iter().map(|&token| token as i32).collect();
         let slots: Vec<_> = batch.slots.iter().map(|&slot| slot as i32).collect();
 
@@ -259,27 +247,9 @@ impl CpuExecutor {
     fn picked(&self, rows: usize) -> Result<Vec<u32>> {
         let mut picked = vec![0i32; rows];
         self.read(self.places.picked, 0, &mut picked).map_err(iree("reading tokens"))?;
-        let vocab_size = self.config.vocab_size;
-        let token = |&token: &i32| {
-            let token = u32::try_from(token).ok().filter(|&token| (token as usize) < vocab_size);
-            token.ok_or_else(|| Error::Engine {
-                engine: "iree",
-                message: format!(
-                    "the logits are not numbers: the weights hold NaN or infinities{}",
-                    match self.kv {
-                        KvFormat::F32 => "",
-                        KvFormat::F16 =>
-                            ", or keys or values are too large for a KV cache in f16 (f32 holds them)",
-                    }
-                ),
-            })
-        };
-        picked.iter().map(token).collect()
+        tokens_of(&picked, &self.config, self.kv)
     }
 }
-
-/// What fails when a call does.
-const RUNNING: &str = "running the model";
 
 /// Room for so many numbers of pages.
 fn table(device: &Device, pages: usize) -> iree_rt::Result<BufferView> {

@@ -3,100 +3,94 @@
 mod ahead;
 mod compile;
 mod cpu;
+mod cuda;
 mod host;
-mod kv_cache;
-mod plan;
-mod program;
-mod session;
+mod rope;
 mod target;
 mod weights;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use checkpoint::Checkpoint;
 use checkpoint::config::ModelConfig;
-use iree_rt::{Device, DeviceOptions, Instance, Kernels};
-use kernels::Isa;
+use iree_rt::{Device, DeviceOptions, Instance, Kernels, Module};
+use kernels::{Isa, KvFormat};
 
 pub use self::ahead::compile_ahead;
-use self::program::Program;
-pub use self::session::XlaInferenceSession;
+use self::compile::Graph;
 use self::target::{Machine, Target};
+use self::weights::Weights;
 use crate::emit::builder::TensorType;
-use crate::emit::{
-    self, CudaTiles, ElementType, Graph, KV_BLOCK, Source, WeightFormats, WeightSpec,
-};
-use crate::engine::{EngineSession, Model};
+use crate::emit::{ElementType, WeightFormats, WeightSpec};
+use crate::engine::Model;
 use crate::lower;
-use crate::opening::{Opened, SessionOptions};
-use crate::{Capabilities, Error, Result};
+use crate::opening::SessionOptions;
+use crate::{Error, Result};
 
-/// Opens the model in `folder`; see [`Backend::open`](crate::Backend::open).
-pub(crate) fn open(folder: &Path, options: &SessionOptions) -> Result<Opened> {
-    let found = Found::new(folder, options)?;
-    if let Target::Cpu(_) = found.machine.target {
-        let model = of_cpu(found, options)?;
-        let (weights, precision) = (model.weights(), options.precision);
-        let (load, compile) = (model.load_time(), model.compile_time());
-        let session = Box::new(EngineSession::new(&model, options.context)?);
-        let model = Some(model);
-        return Ok(Opened { session, model, precision, weights, load, compile });
-    }
-    let Loaded { session, weights, load, compile } = Loaded::new(found, options)?;
-    let (session, precision) = (Box::new(session), options.precision);
-    Ok(Opened { session, model: None, precision, weights, load, compile })
-}
-
-/// Opens the model in `folder` for engines; see [`Model::open`].
+/// Opens the model in `folder`; see [`Model::open`].
 pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Model> {
-    of_cpu(Found::new(folder, options)?, options)
+    let found = Found::new(folder, options)?;
+    match &found.machine.target {
+        Target::Cpu(target) => {
+            let (config, formats) = (&found.config, &found.formats);
+            let program = lower::cpu::program(config, formats, target, MOST_ROWS, HEAD_ROWS);
+            let kv = target.kv_cache();
+            let graph = Graph { name: "model", text: &program.text };
+            let parts = Parts::new(&found, &[graph], &program.weights(), options)?;
+            let Parts { modules, weights, load, compile } = parts;
+            let module = modules.into_iter().next().expect("one for each graph");
+            let (bytes, Found { device, config, .. }) = (weights.bytes, found);
+            let model = cpu::CpuModel { device, config, program, module, weights, kv };
+            Ok(Model::new(model, bytes, load, compile))
+        }
+        Target::Cuda(tiles) => {
+            let graphs = lower::cuda::graphs(&found.config, &found.formats, tiles);
+            let texts: Vec<_> =
+                graphs.iter().map(|it| Graph { name: &it.name, text: &it.text }).collect();
+            let parts = Parts::new(&found, &texts, &lower::cuda::weights(&graphs), options)?;
+            let Parts { modules, weights, load, compile } = parts;
+            let graphs = graphs.into_iter().zip(modules).collect();
+            let (bytes, Found { device, config, .. }) = (weights.bytes, found);
+            let model = cuda::CudaModel { device, config, graphs, weights };
+            Ok(Model::new(model, bytes, load, compile))
+        }
+    }
 }
 
-fn of_cpu(found: Found, options: &SessionOptions) -> Result<Model> {
-    let Target::Cpu(target) = &found.machine.target else {
-        return Err(Error::Unsupported(format!(
-            "many sequences on `{}`: engines run on CPUs so far",
-            found.device.uri()
-        )));
-    };
-    let start = Instant::now();
-    let Found { config, formats, .. } = &found;
-    let program = lower::cpu::program(config, formats, target, MOST_ROWS, HEAD_ROWS);
-    let specs = program.weights();
-    let weights: usize = specs.iter().map(bytes_of).sum();
-    found.device.check_fits(weights as u64).map_err(iree("making room for the model"))?;
-    let graph = Graph {
-        name: "model".into(),
-        text: program.text.clone(),
-        rows: MOST_ROWS,
-        capacities: Vec::new(),
-        arguments: Vec::new(),
-        results: Vec::new(),
-    };
-    let modules = compile::modules(&[graph], &found.machine, &found.label, options)?;
-    let compile = start.elapsed();
-
-    let start = Instant::now();
-    let weights = weights::load(&found.device, &found.checkpoint, &specs, &found.label, options)?;
-    let module = modules.into_iter().next().expect("one for each graph");
-    let (bytes, kv) = (weights.bytes, target.kv_cache());
-    let Found { device, config, .. } = found;
-    let loaded = cpu::CpuModel { device, config, program, module, weights, kv };
-    Ok(Model::new(loaded, bytes, start.elapsed(), compile))
-}
-
-/// Most rows of a step, and of a call of the head.
+/// Most rows of a step on CPUs, and of a call of the head.
 const MOST_ROWS: usize = 256;
 const HEAD_ROWS: usize = 64;
 
-/// A session, and what [`Opened`] says of it.
-struct Loaded {
-    session: XlaInferenceSession,
-    weights: u64,
+/// What fails when a call does.
+const RUNNING: &str = "running the model";
+
+/// What a model is made of, and how long that took.
+struct Parts {
+    /// One for each graph.
+    modules: Vec<Module>,
+    weights: Weights,
     load: Duration,
     compile: Duration,
+}
+
+impl Parts {
+    fn new(
+        found: &Found,
+        graphs: &[Graph<'_>],
+        specs: &[WeightSpec],
+        options: &SessionOptions,
+    ) -> Result<Self> {
+        let Found { device, checkpoint, machine, label, .. } = found;
+        let start = Instant::now();
+        let bytes: usize = specs.iter().map(bytes_of).sum();
+        device.check_fits(bytes as u64).map_err(iree("making room for the model"))?;
+        let modules = compile::modules(graphs, machine, label, options)?;
+        let compile = start.elapsed();
+        let start = Instant::now();
+        let weights = weights::load(device, checkpoint, specs, label, options)?;
+        Ok(Self { modules, weights, load: start.elapsed(), compile })
+    }
 }
 
 /// A model that was found, and the device that it is for.
@@ -135,86 +129,23 @@ impl Found {
     }
 }
 
-impl Loaded {
-    fn new(found: Found, options: &SessionOptions) -> Result<Self> {
-        let Found { config, checkpoint, device, machine, formats, label } = found;
-        let context = options.context_of(&config)?;
-        let start = Instant::now();
-        let Target::Cuda(tiles) = &machine.target else { unreachable!("CPUs have engines") };
-        let graphs = graphs(&config, &formats, tiles);
-        device
-            .check_fits(bytes_needed(&graphs, &config, options))
-            .map_err(iree("making room for the model"))?;
-        let modules = compile::modules(&graphs, &machine, &label, options)?;
-        let compile = start.elapsed();
-
-        let start = Instant::now();
-        let specs = weights_of(&graphs);
-        let layer = cache_of(&graphs[0]);
-        let weights = weights::load(&device, &checkpoint, &specs, &label, options)?;
-        let mut programs = HashMap::new();
-        for (graph, module) in graphs.into_iter().zip(modules) {
-            let (rows, name) = (graph.rows, graph.name.clone());
-            let program = Program::new(&device, graph, module, &weights);
-            programs.insert(rows, program.map_err(iree(format!("loading the graph {name}")))?);
-        }
-        let load = start.elapsed();
-
-        let max = config.max_position_embeddings;
-        let capabilities = Capabilities::new("iree", device.uri(), config.vocab_size, context, max);
-        // `local-sync` works on the calling thread, which cannot be ahead of itself.
-        let by_itself = !device.is_local() || device.threads().is_some();
-        let ahead = if by_itself { 2 } else { 1 };
-        let session =
-            XlaInferenceSession::new(capabilities, config, programs, layer, &device, ahead)?;
-        Ok(Self { session, weights: weights.bytes, load, compile })
-    }
-}
-
-/// The graphs of a session: the decode step and every prefill chunk.
-fn graphs(config: &ModelConfig, formats: &WeightFormats, tiles: &CudaTiles) -> Vec<Graph> {
-    let target = emit::Target::Cuda(tiles.clone());
-    std::iter::once(1)
-        .chain(plan::ROWS)
-        .map(|rows| emit::emit(config, formats, &target, rows))
-        .collect()
-}
-
-/// Every weight that some of the graphs take, once.
-fn weights_of(graphs: &[Graph]) -> Vec<WeightSpec> {
-    let mut specs = Vec::new();
-    for argument in graphs.iter().flat_map(|graph| &graph.arguments) {
-        if let Source::Weight(spec) = &argument.source
-            && !specs.contains(spec)
-        {
-            specs.push(spec.clone());
-        }
-    }
-    specs
-}
-
-/// The keys and the values of a layer, as every graph takes them; the first extent is the number of
-/// blocks.
-fn cache_of(graph: &Graph) -> [TensorType; 2] {
-    [Source::Keys(0), Source::Values(0)].map(|source| {
-        let argument = graph.arguments.iter().find(|argument| argument.source == source);
-        argument.expect("a model has a layer").ty.clone()
-    })
-}
-
-/// Bytes of device memory for weights, and for the keys and values of the context that was asked
-/// for, or of one prefill chunk.
-fn bytes_needed(graphs: &[Graph], config: &ModelConfig, options: &SessionOptions) -> u64 {
-    let weights: usize = weights_of(graphs).iter().map(bytes_of).sum();
-    let chunk = graphs.iter().map(|graph| graph.rows).max().unwrap_or(1);
-    let tokens = options.context.map_or(chunk, |context| context + chunk);
-    let blocks = tokens.div_ceil(KV_BLOCK);
-    let capacities = graphs.iter().flat_map(|graph| &graph.capacities);
-    let blocks = capacities.copied().find(|&capacity| capacity >= blocks).unwrap_or(blocks);
-    let tokens = blocks * KV_BLOCK;
-    let [keys, _] = cache_of(&graphs[0]);
-    let token = 2 * config.num_key_value_heads * config.head_dim * keys.element.bytes();
-    (weights + tokens * token * config.num_hidden_layers) as u64
+/// The tokens that a head picked, as numbers of the vocabulary; `kv` is what the KV cache holds.
+fn tokens_of(picked: &[i32], config: &ModelConfig, kv: KvFormat) -> Result<Vec<u32>> {
+    let token = |&token: &i32| {
+        let token = u32::try_from(token).ok().filter(|&it| (it as usize) < config.vocab_size);
+        token.ok_or_else(|| Error::Engine {
+            engine: "iree",
+            message: format!(
+                "the logits are not numbers: the weights hold NaN or infinities{}",
+                match kv {
+                    KvFormat::F32 => "",
+                    KvFormat::F16 =>
+                        ", or keys or values are too large for a KV cache in f16 (f32 holds them)",
+                }
+            ),
+        })
+    };
+    picked.iter().map(token).collect()
 }
 
 /// Bytes of all planes of a weight, at most.

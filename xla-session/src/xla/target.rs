@@ -5,12 +5,13 @@ use iree_rt::{CompileOptions, Device};
 use kernels::Isa;
 
 use super::{host, iree};
-use crate::emit::CudaTiles;
 use crate::lower::cpu::CpuTarget;
+use crate::lower::cuda::CudaTiles;
 use crate::opening::SessionOptions;
 use crate::{Error, Result};
 
 /// Whose lowering a model takes.
+#[derive(Clone)]
 pub(super) enum Target {
     Cpu(CpuTarget),
     Cuda(CudaTiles),

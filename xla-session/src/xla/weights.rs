@@ -202,8 +202,9 @@ mod tests {
 
     use super::*;
     use crate::Precision;
-    use crate::emit::{CudaTiles, Format, Target, WeightFormats, emit};
+    use crate::emit::{Format, WeightFormats};
     use crate::lower::cpu::{CpuTarget, program};
+    use crate::lower::cuda::{self, CudaTiles};
     use checkpoint::config::ModelConfig;
     use kernels::quantise;
     use kernels::{Isa, LANES};
@@ -244,10 +245,7 @@ mod tests {
     /// The weights of a model, as its graphs take them.
     fn specs(config: &ModelConfig, formats: &WeightFormats, of: Of) -> Vec<WeightSpec> {
         match of {
-            Of::Gpus => {
-                let target = Target::Cuda(CudaTiles::portable());
-                super::super::weights_of(&[emit(config, formats, &target, 1)])
-            }
+            Of::Gpus => cuda::weights(&cuda::graphs(config, formats, &CudaTiles::portable())),
             Of::Cpus { compress, sketch } => {
                 let target = CpuTarget::new(Isa::Portable, 1)
                     .with_compression(compress)
@@ -406,23 +404,23 @@ mod tests {
             (
                 4,
                 Precision::Stored,
-                "e472c8598ce0e6ed99ddb4d0f12d1697424bb65e2bf99d88289ce63a2a2c9476",
+                "f4db5eae40719b7c7ab9a158107d45311b3d70a50a1b0c204b49b913871bbb71",
             ),
-            (4, Precision::F32, "e168991cda172ff6a7471283dc25864e7ebe40a7b67294f9b6ede19866ff69af"),
+            (4, Precision::F32, "22055efd38168c219edeb6ef75fb6d1b60b87dfa32baa7d19d2a6589a6fb3137"),
             (
                 4,
                 Precision::Bf16,
-                "46a107804282a2899baf83302f88c03e97c4648e1e710341d594ac5443151ad0",
+                "3932e9bdf9e17c6df5af9b03336404edc97271c50b8ec5d712b26f9b46b27133",
             ),
             (
                 4,
                 Precision::Int8,
-                "4d9ace872f669f2a832e47d30a36043730db2ba9c929beec926e3b308cef84cc",
+                "5fec54d9406c9b3e5ec4b19bd42c72441db103b4ebd8527ab3dd6c950b549fd5",
             ),
             (
                 4,
                 Precision::Int4,
-                "83d0881ca59230fb3a2624acb426d4080d564975ab58cbb3000581213fb930c8",
+                "0a5430f5e6fb08d9a304bf114e0e52095ee10b698d8160e45e32f725649feb92",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");

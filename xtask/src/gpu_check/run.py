@@ -31,11 +31,14 @@ LIMIT = 470  # seconds that a part may take
 SHAPES = {"1b": "Llama-3.2-1B", "8b": "Llama-3.1-8B"}
 PRECISIONS = ["stored", "int8", "int4"]
 PROMPT, GENERATE, DEPTH = 2048, 128, 2048
+TOGETHER = [1, 8, 32]
+TOGETHER_PROMPT = 256
 
 
 def parts(shapes):
     names = ["device", "tests", "exact", "copy"]
-    names += [f"speed-{shape}-{precision}" for shape in shapes for precision in PRECISIONS]
+    names += [f"{kind}-{shape}-{precision}" for kind in ("speed", "parallel")
+              for shape in shapes for precision in PRECISIONS]
     names += [f"{peer}-{shape}" for shape in shapes for peer in ("eager", "compiled")]
     return names + ["llama-1b", "table"]
 
@@ -123,20 +126,23 @@ class Check:
         return {"results": results, "exact": not any("ail" in it for it in results.values())}
 
     def part_exact(self, log):
-        """Every fixture in f32: the tokens of Hugging Face transformers, one by one."""
+        """Every fixture in f32: the tokens of Hugging Face transformers, of one sequence and of several
+        together."""
         folder = os.path.join(HERE, "fixtures")
         fixtures = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
         try:
-            output = self.llm(log, "check", "--json", "--precision", "f32", *fixtures)
+            output = self.llm(log, "check", "--json", "--precision", "f32", "--parallel",
+                              ",".join(map(str, TOGETHER)), *fixtures)
         except RuntimeError as error:
             output = getattr(error, "stdout", "")
             if not output:
                 raise
         checked = json.loads(output)
         cases = [(model, case) for model in checked for case in model["cases"]]
-        wrong = [f"{model['model']} after {case['prompt']}: {case['same']} of {case['of']}"
+        wrong = [f"{model['model']} after {case['prompt']}, {case['parallel']} together: "
+                 f"{case['same']} of {case['of']}"
                  for model, case in cases if case["same"] != case["of"]]
-        return {"models": len(checked), "cases": len(cases), "exact": not wrong, "wrong": wrong}
+        return {"models": len(checked), "cases": len(cases) // len(TOGETHER), "exact": not wrong, "wrong": wrong}
 
     def part_copy(self, log):
         """Bytes a second of copies within the GPU's memory, read and written counted."""
@@ -149,14 +155,15 @@ class Check:
         tiny = not self.on_cuda
         folder = os.path.join(HERE, "models", "tiny" if tiny else SHAPES[shape])
         prompt, generate, depth = (64, 8, 64) if tiny else (PROMPT, GENERATE, DEPTH)
+        context = ["--context", "512" if tiny else str(2 * (PROMPT + GENERATE + DEPTH))]
         output = self.llm(
-            log, "bench", "--json", "-m", folder, "--load-mode", "random",
+            log, "bench", "--json", "-m", folder, "--load-mode", "random", *context,
             "--precision", precision, "-p", f"256,{prompt}" if not tiny else str(prompt),
             "-n", str(generate), "-r", "3" if tiny else "5")
         [result] = json.loads(output)
         try:
             output = self.llm(
-                log, "bench", "--json", "-m", folder, "--load-mode", "random",
+                log, "bench", "--json", "-m", folder, "--load-mode", "random", *context,
                 "--precision", precision, "-p", "0", "-n", str(generate), "-d", str(depth),
                 "-r", "3")
             result["tests"] += json.loads(output)[0]["tests"]
@@ -164,6 +171,18 @@ class Check:
             result["at_depth"] = str(error)
         config = json.load(open(os.path.join(folder, "config.json")))
         result["bytes_per_token"] = bytes_per_token(config, precision)
+        return result
+
+    def parallel(self, log, shape, precision):
+        """Tokens a second in total, of sequences that decode together."""
+        tiny = not self.on_cuda
+        folder = os.path.join(HERE, "models", "tiny" if tiny else SHAPES[shape])
+        prompt, generate = (16, 8) if tiny else (TOGETHER_PROMPT, GENERATE)
+        output = self.llm(
+            log, "bench", "--json", "-m", folder, "--load-mode", "random",
+            "--precision", precision, "--parallel", ",".join(map(str, TOGETHER)),
+            "-p", str(prompt), "-n", str(generate), "-r", "3")
+        [result] = json.loads(output)
         return result
 
     def peer(self, log, kind, shape):
@@ -198,8 +217,8 @@ class Check:
         print(f"==> {part}", flush=True)
         with open(os.path.join(self.out, part + ".log"), "w") as log:
             try:
-                if kind == "speed":
-                    result = self.speed(log, *rest.split("-"))
+                if kind in ("speed", "parallel"):
+                    result = getattr(self, kind)(log, *rest.split("-"))
                 elif kind in ("eager", "compiled"):
                     result = self.peer(log, kind, rest)
                 else:
@@ -313,6 +332,14 @@ def rate(result, name, depth=0):
     return None
 
 
+def together(result, sequences):
+    """Tokens a second of so many sequences, in the JSON of `iree-llm bench --parallel`."""
+    for it in (result or {}).get("parallel", []):
+        if it["sequences"] == sequences:
+            return it["tokens_per_second_decode"]["median"]
+    return None
+
+
 def number(value, digits=1):
     return "–" if value is None else f"{value:,.{digits}f}"
 
@@ -335,7 +362,8 @@ def markdown(results, options):
     exact = results.get("exact", {})
     if "models" in exact:
         verdict = "every token is the reference's" if exact["exact"] else "; ".join(exact["wrong"])
-        lines.append(f"\nExactness, f32: {exact['models']} models, {exact['cases']} prompts: {verdict}.")
+        lines.append(f"\nExactness, f32, {', '.join(map(str, TOGETHER))} sequences together: "
+                     f"{exact['models']} models, {exact['cases']} prompts: {verdict}.")
     for name, verdict in results.get("tests", {}).get("results", {}).items():
         lines.append(f"\nTests `{name}`: {verdict}.")
     prompt, generate, depth = (PROMPT, GENERATE, DEPTH) if on_cuda else (64, 8, 64)
@@ -372,6 +400,14 @@ def markdown(results, options):
                 lines.append(f"{precision}: ready after {start['ready_s']:.1f} s (weights "
                              f"{start['load_s']:.1f} s), peak host memory {peak:.2f} GB, "
                              f"{start['compiled_graphs']} graphs compiled here.")
+    for shape in options.shapes:
+        lines.append(f"\n### {SHAPES[shape]}'s shape, sequences together, tokens a second in total\n")
+        lines.append("| | " + " | ".join(str(n) for n in TOGETHER) + " |")
+        lines.append("|---|" + "---|" * len(TOGETHER))
+        for precision in PRECISIONS:
+            result = results.get(f"parallel-{shape}-{precision}")
+            cells = [number(together(result, n)) for n in TOGETHER]
+            lines.append(f"| {precision} | " + " | ".join(cells) + " |")
     missing = [f"- {part}: {result['failed']}" for part, result in results.items()
                if "failed" in result]
     if missing:

@@ -2,19 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Builder, DYNAMIC, ElementType, Index, TensorType, Value, list};
-
-/// A dispatch that calls a kernel which the device was given.
-pub struct Kernel<'a> {
-    /// Its symbol.
-    pub symbol: &'a str,
-    /// What it reads.
-    pub inputs: &'a [&'a Value],
-    /// What it is told after them and the result; the number of the work item comes first.
-    pub scalars: &'a [Index],
-    /// How often it is called; calls run in any order and at the same time.
-    pub work_items: usize,
-}
+use super::{Builder, DYNAMIC, Index, TensorType, Value, list};
 
 /// A dispatch that calls a kernel which the device was given, on memory that it updates in place.
 pub struct Call<'a> {
@@ -30,53 +18,31 @@ pub struct Call<'a> {
     pub items: &'a Index,
 }
 
+/// Memory of a length that only the caller of a function knows: bytes outside of dispatches; inside, a
+/// tensor that reaches further than anybody will look.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    /// The SSA name, a `tensor<?xi8>`.
+    pub name: String,
+    /// The name of its length.
+    pub bytes: String,
+    /// What it is inside of dispatches.
+    pub ty: TensorType,
+}
+
 /// A dispatch that is being written.
 pub struct Workgroups {
     name: String,
     /// What it reads, inside.
     pub reads: Vec<Value>,
-    /// What it updates, inside.
-    pub updates: Vec<Value>,
-    /// The name, type and tensor of what each result is written to.
-    targets: Vec<(String, String, TensorType)>,
+    /// The name of the memory inside, and its access.
+    memory: (String, String),
+    ty: TensorType,
+    /// The name, type and tensor of what the result is written to; `None` where it is the memory.
+    target: Option<(String, String, TensorType)>,
 }
 
 impl Builder {
-    /// The `f32` tensor of `dims` that `kernel` writes, every element of it by one work item.
-    pub fn kernel(&mut self, kernel: &Kernel<'_>, dims: &[usize]) -> Value {
-        let ty = TensorType::new(dims, ElementType::F32);
-        let scalars: Vec<_> = kernel.scalars.iter().map(|index| self.materialise(index)).collect();
-        let names: Vec<_> = kernel.inputs.iter().map(|v| v.name.as_str()).collect();
-        let types: Vec<_> = kernel.inputs.iter().map(|v| v.ty.to_string()).collect();
-        let strides = vec!["[]"; kernel.inputs.len() + 1];
-        let mut text = format!(
-            "flow.dispatch.region -> ({ty}) {{
-      %into = tensor.empty() : {ty}
-      %item = flow.dispatch.workgroup.id[0] : index
-      %result = iree_codegen.ukernel.generic \"{}\" ins({} : {}) outs(%into : {ty}) (%item",
-            kernel.symbol,
-            names.join(", "),
-            types.join(", "),
-        );
-        for scalar in &scalars {
-            let _ = write!(text, ", {scalar}");
-        }
-        let _ = write!(
-            text,
-            " : index{}) strided_dims([{}]) -> {ty}
-      flow.return %result : {ty}
-    }} count() -> (index, index, index) {{
-      %items = arith.constant {} : index
-      %one = arith.constant 1 : index
-      flow.return %items, %one, %one : index, index, index
-    }}",
-            ", index".repeat(scalars.len()),
-            strides.join(", "),
-            kernel.work_items,
-        );
-        self.op(dims, ElementType::F32, text)
-    }
-
     /// Calls a kernel; returns what it updates, as it is then.
     pub fn call(&mut self, call: &Call<'_>) -> Vec<Value> {
         let Call { symbol, reads, updates, numbers, items } = *call;
@@ -181,80 +147,59 @@ impl Builder {
         updates.iter().enumerate().map(result).collect()
     }
 
-    /// One dispatch of what `body` makes: `into` with something inserted, each.
-    pub fn dispatch<const N: usize>(
-        &mut self,
-        into: [&Value; N],
-        body: impl FnOnce(&mut Self) -> [Value; N],
-    ) -> [Value; N] {
-        let types = into.map(|value| match value.dims().contains(&DYNAMIC) {
-            true => format!("{}{{{}}}", value.ty, self.extent(value)),
-            false => value.ty.to_string(),
-        });
-        let name = self.fresh();
-        let _ = writeln!(
-            self.text,
-            "    {name}:{N} = flow.dispatch.region -> ({}) {{",
-            types.join(", ")
-        );
-        let results = body(self);
-        let (names, types) = (
-            results.each_ref().map(|value| value.name.as_str()),
-            results.each_ref().map(|value| value.ty.to_string()),
-        );
-        let _ = writeln!(
-            self.text,
-            "      flow.return {} : {}\n    }}",
-            names.join(", "),
-            types.join(", ")
-        );
-        std::array::from_fn(|i| Value { name: format!("{name}#{i}"), ty: into[i].ty.clone() })
-    }
-
-    /// Begins a dispatch that reads from memory what its loops and slices depend on: unlike
-    /// [`dispatch`](Self::dispatch), out of which the compiler moves arithmetic on scalars, and the
-    /// load of a scalar with it, to the host. [`end_workgroups`](Self::end_workgroups) ends it; what
-    /// lies between sees nothing but the values inside. All extents are known.
-    pub fn begin_workgroups(
+    /// Begins a dispatch that reads `reads` and `memory` and makes a tensor;
+    /// [`end_reading`](Self::end_reading) ends it. What lies between sees nothing but the values inside.
+    /// Its loops may depend on what is in memory: out of dispatches of other forms the compiler moves
+    /// arithmetic on scalars, and the load of a scalar with it, to the host.
+    pub fn begin_reading(
         &mut self,
         reads: &[&Value],
-        updates: &[&Value],
-        makes: &[TensorType],
+        memory: &Memory,
+        makes: TensorType,
     ) -> Workgroups {
-        let count = updates.len() + makes.len();
+        self.begin_workgroups(reads, memory, Some(makes))
+    }
+
+    /// The same of a dispatch that updates `memory`; [`end_updating`](Self::end_updating) ends it.
+    pub fn begin_updating(&mut self, reads: &[&Value], memory: &Memory) -> Workgroups {
+        self.begin_workgroups(reads, memory, None)
+    }
+
+    fn begin_workgroups(
+        &mut self,
+        reads: &[&Value],
+        memory: &Memory,
+        makes: Option<TensorType>,
+    ) -> Workgroups {
         let name = self.fresh();
-        let mut operands: Vec<(String, &Value, String)> = Vec::new();
-        for (access, values) in [("readonly", reads), ("readwrite", updates)] {
-            for value in values {
-                operands.push((self.fresh(), value, tensor_access(access, &value.ty)));
-            }
-        }
-        let made: Vec<_> =
-            makes.iter().map(|ty| (self.fresh(), tensor_access("writeonly", ty))).collect();
-        let join = |items: Vec<String>| items.join(", ");
-        let results = join(
-            updates
-                .iter()
-                .map(|value| value.name.clone())
-                .chain(makes.iter().map(ToString::to_string))
-                .collect(),
-        );
+        let inside: Vec<_> = reads
+            .iter()
+            .map(|value| (self.fresh(), tensor_access("readonly", &value.ty)))
+            .collect();
+        let access = if makes.is_some() { "readonly" } else { "readwrite" };
+        let of_memory = (self.fresh(), tensor_access(access, &memory.ty));
+        let target = makes.map(|ty| (self.fresh(), tensor_access("writeonly", &ty), ty));
+        let Memory { name: outside, bytes, .. } = memory;
+        let result = match &target {
+            Some((_, _, ty)) => ty.to_string(),
+            None => format!("{outside}{{{bytes}}}"),
+        };
+        let arguments = inside.iter().chain([&of_memory]).map(|(name, ty)| (name, ty));
+        let arguments = arguments.chain(target.iter().map(|(name, ty, _)| (name, ty)));
         let _ = writeln!(
             self.text,
-            "    {name}:{count} = flow.dispatch.workgroups({}) : ({}) -> ({results}) =\n        \
-             ({}) {{",
-            join(operands.iter().map(|(_, value, _)| value.name.clone()).collect()),
-            join(operands.iter().map(|(_, value, _)| value.ty.to_string()).collect()),
+            "    {name} = flow.dispatch.workgroups({}) : ({}) -> ({result}) =\n        ({}) {{",
+            join(reads.iter().map(|value| value.name.clone()).chain([outside.clone()])),
             join(
-                operands
+                reads
                     .iter()
-                    .map(|(inside, _, ty)| format!("{inside}: {ty}"))
-                    .chain(made.iter().map(|(inside, ty)| format!("{inside}: {ty}")))
-                    .collect()
+                    .map(|value| value.ty.to_string())
+                    .chain([format!("tensor<?xi8>{{{bytes}}}")])
             ),
+            join(arguments.map(|(name, ty)| format!("{name}: {ty}"))),
         );
         let mut loaded = Vec::new();
-        for (inside, value, ty) in &operands {
+        for ((inside, ty), value) in inside.iter().zip(reads) {
             loaded.push(self.op(
                 value.dims(),
                 value.ty.element,
@@ -265,35 +210,77 @@ impl Builder {
                 ),
             ));
         }
-        let updated = loaded.split_off(reads.len());
-        let targets = operands
-            .into_iter()
-            .skip(reads.len())
-            .map(|(inside, value, ty)| (inside, ty, value.ty.clone()));
-        let made =
-            made.into_iter().zip(makes).map(|((inside, ty), made)| (inside, ty, made.clone()));
-        Workgroups { name, reads: loaded, updates: updated, targets: targets.chain(made).collect() }
+        Workgroups { name, reads: loaded, memory: of_memory, ty: memory.ty.clone(), target }
     }
 
-    /// Ends a dispatch whose results, the updated ones first, are `results` inside.
-    pub fn end_workgroups(&mut self, dispatch: Workgroups, results: &[Value]) -> Vec<Value> {
-        for (value, (target, access, _)) in results.iter().zip(&dispatch.targets) {
-            let _ = writeln!(
-                self.text,
-                "    iree_tensor_ext.dispatch.tensor.store {}, {target}, {} : {} -> {access}",
-                value.name,
-                whole(value.dims()),
-                value.ty,
-            );
-        }
-        self.text += "    flow.return
-    } count() -> (index, index, index) {
+    /// All of the memory of a dispatch.
+    pub fn memory_of(&mut self, dispatch: &Workgroups) -> Value {
+        let dims = &dispatch.ty.dims;
+        self.part_of_memory(dispatch, &vec![0; dims.len()], dims, dims)
+    }
+
+    /// A part of the memory of a dispatch, of extents `sizes` from `offsets` on; in the result, of
+    /// extents `dims`, some of one may be left out.
+    pub fn part_of_memory(
+        &mut self,
+        dispatch: &Workgroups,
+        offsets: &[usize],
+        sizes: &[usize],
+        dims: &[usize],
+    ) -> Value {
+        let (name, access) = &dispatch.memory;
+        let element = dispatch.ty.element;
+        self.op(
+            dims,
+            element,
+            format_args!(
+                "iree_tensor_ext.dispatch.tensor.load {name}, offsets = {}, sizes = {}, strides = \
+                 {} : {access} -> {}",
+                list(offsets),
+                list(sizes),
+                list(&vec![1; sizes.len()]),
+                TensorType::new(dims, element)
+            ),
+        )
+    }
+
+    /// Ends a dispatch that makes `result`.
+    ///
+    /// # Panics
+    ///
+    /// When it updates memory.
+    pub fn end_reading(&mut self, dispatch: Workgroups, result: &Value) -> Value {
+        let Workgroups { name, target, .. } = dispatch;
+        let (target, access, ty) = target.expect("the dispatch makes a tensor");
+        self.end_workgroups(result, &target, &access);
+        Value { name, ty }
+    }
+
+    /// Ends a dispatch that updates `memory` to `result`; returns it as it is then.
+    pub fn end_updating(
+        &mut self,
+        dispatch: Workgroups,
+        result: &Value,
+        memory: &Memory,
+    ) -> Memory {
+        let Workgroups { name, memory: (target, access), .. } = dispatch;
+        self.end_workgroups(result, &target, &access);
+        Memory { name, ..memory.clone() }
+    }
+
+    fn end_workgroups(&mut self, result: &Value, target: &str, access: &str) {
+        let _ = writeln!(
+            self.text,
+            "    iree_tensor_ext.dispatch.tensor.store {}, {target}, {} : {} -> {access}
+    flow.return
+    }} count() -> (index, index, index) {{
       %x, %y, %z = iree_tensor_ext.dispatch.workgroup_count_from_slice()
       flow.return %x, %y, %z : index, index, index
-    }\n";
-        let Workgroups { name, targets, .. } = dispatch;
-        let result = |(i, (_, _, ty))| Value { name: format!("{name}#{i}"), ty };
-        targets.into_iter().enumerate().map(result).collect()
+    }}",
+            result.name,
+            whole(result.dims()),
+            result.ty,
+        );
     }
 }
 

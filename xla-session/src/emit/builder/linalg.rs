@@ -31,11 +31,11 @@ pub struct Generic<'a> {
 }
 
 impl Builder {
-    /// The element of a tensor without dimensions.
-    pub fn element(&mut self, a: &Value) -> Value {
+    /// An element of a tensor of one dimension.
+    pub fn element_at(&mut self, a: &Value, index: &Index) -> Value {
+        let index = self.materialise(index);
         let Value { name, ty } = a;
-        let load = format_args!("tensor.extract {name}[] : {ty}");
-        self.op(&[], ty.element, load)
+        self.op(&[], ty.element, format_args!("tensor.extract {name}[{index}] : {ty}"))
     }
 
     /// The name of `bytes` bytes of a buffer, from `at` on.
@@ -59,12 +59,6 @@ impl Builder {
             Ok(value) => self.index_op(format_args!("arith.constant {value} : index")).0,
             Err(_) => index.0.clone(),
         }
-    }
-
-    /// One more than an index.
-    pub fn index_next(&mut self, index: &Index) -> Index {
-        let one = self.materialise(&1.into());
-        self.index_op(format_args!("arith.addi {}, {one} : index", index.0))
     }
 
     /// `index` times `by`.
@@ -100,22 +94,6 @@ impl Builder {
         Index(name)
     }
 
-    /// `scalar / by` as an index, where `scalar` is the name of an `i32` argument.
-    pub fn index_div(&mut self, scalar: &str, by: usize) -> Index {
-        self.index_arith("divui", scalar, by)
-    }
-
-    /// `scalar % by` as an index, where `scalar` is the name of an `i32` argument.
-    pub fn index_rem(&mut self, scalar: &str, by: usize) -> Index {
-        self.index_arith("remui", scalar, by)
-    }
-
-    fn index_arith(&mut self, op: &str, scalar: &str, by: usize) -> Index {
-        let by = self.index_op(format_args!("arith.constant {by} : i32"));
-        let it = self.index_op(format_args!("arith.{op} {scalar}, {} : i32", by.0));
-        self.index_op(format_args!("arith.index_cast {} : i32 to index", it.0))
-    }
-
     /// An `i32` argument as an index.
     pub fn index_cast(&mut self, scalar: &str) -> Index {
         self.index_op(format_args!("arith.index_cast {scalar} : i32 to index"))
@@ -123,17 +101,6 @@ impl Builder {
 
     /// `a` with `part` written at `offsets`.
     pub fn insert(&mut self, part: &Value, a: &Value, offsets: &[Index]) -> Value {
-        self.insert_as(part, part.dims(), a, offsets)
-    }
-
-    /// `a` with `part` written at `offsets`, of extents `dims` there: those of `part` and ones.
-    pub fn insert_as(
-        &mut self,
-        part: &Value,
-        dims: &[usize],
-        a: &Value,
-        offsets: &[Index],
-    ) -> Value {
         self.op(
             a.dims(),
             a.ty.element,
@@ -142,66 +109,8 @@ impl Builder {
                 part.name,
                 a.name,
                 indices(offsets),
-                window(dims),
+                window(part.dims()),
                 part.ty,
-                a.ty
-            ),
-        )
-    }
-
-    /// The first `n` along the first dimension of `a`, an extent that is known at run time; `dims`
-    /// are the others, where those of one may be left out.
-    pub fn first(&mut self, a: &Value, n: &Index, dims: &[usize]) -> Value {
-        let dims = [&[DYNAMIC], dims].concat();
-        let to = TensorType::new(&dims, a.ty.element);
-        let rank = a.dims().len();
-        let others: Vec<_> = a.dims()[1..].iter().map(|dim| format!(", {dim}")).collect();
-        self.op(
-            &dims,
-            a.ty.element,
-            format_args!(
-                "tensor.extract_slice {}{} [{}{}] {} : {} to {to}",
-                a.name,
-                list(&vec![0; rank]),
-                n.0,
-                others.concat(),
-                list(&vec![1; rank]),
-                a.ty
-            ),
-        )
-    }
-
-    /// The part of `a` of extents `dims` that starts at `offsets`.
-    pub fn extract(&mut self, a: &Value, offsets: &[Index], dims: &[usize]) -> Value {
-        let to = TensorType::new(dims, a.ty.element);
-        self.op(
-            dims,
-            a.ty.element,
-            format_args!(
-                "tensor.extract_slice {}{} {} : {} to {to}",
-                a.name,
-                indices(offsets),
-                window(dims),
-                a.ty
-            ),
-        )
-    }
-
-    /// `a` with its second and third dimension made one; the first may be dynamic.
-    pub fn join_middle(&mut self, a: &Value) -> Value {
-        let &[first, second, third, ref rest @ ..] = a.dims() else {
-            unreachable!("at least 3 dims")
-        };
-        let dims = [&[first, second * third], rest].concat();
-        let to = TensorType::new(&dims, a.ty.element);
-        let groups: Vec<_> = (3..3 + rest.len()).map(|dim| format!(", [{dim}]")).collect();
-        self.op(
-            &dims,
-            a.ty.element,
-            format_args!(
-                "tensor.collapse_shape {} [[0], [1, 2]{}] : {} into {to}",
-                a.name,
-                groups.concat(),
                 a.ty
             ),
         )
@@ -240,6 +149,13 @@ impl Builder {
             Some(like) => self.extent(like),
             None => String::new(),
         };
+        self.op(dims, element, format_args!("tensor.empty({extent}) : {ty}"))
+    }
+
+    /// An uninitialised tensor of these elements, whose one dynamic extent is `extent`.
+    pub fn empty_with(&mut self, element: ElementType, dims: &[usize], extent: &Index) -> Value {
+        let extent = self.materialise(extent);
+        let ty = TensorType::new(dims, element);
         self.op(dims, element, format_args!("tensor.empty({extent}) : {ty}"))
     }
 

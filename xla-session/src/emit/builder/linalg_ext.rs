@@ -18,7 +18,58 @@ pub struct Attention<'a> {
     pub attributes: &'a str,
 }
 
+/// Slices of the first dimension of a tensor, by their numbers.
+pub struct Gather<'a> {
+    /// What slices are taken of.
+    pub from: &'a Value,
+    /// Which ones, i32, of any shape.
+    pub indices: &'a Value,
+    /// What the result is written to: the extents of the indices, then those of a slice.
+    pub into: &'a Value,
+}
+
+/// Rows that are written to places of a tensor, each to one of its own.
+pub struct Scatter<'a> {
+    /// `[rows, ..]`, of which a row is what two numbers choose of the tensor.
+    pub new: &'a Value,
+    /// `[rows, 2]` of i32.
+    pub places: &'a Value,
+    /// The tensor.
+    pub into: &'a Value,
+}
+
 impl Builder {
+    /// What a gather makes.
+    pub fn gather(&mut self, gather: &Gather<'_>) -> Value {
+        let Gather { from, indices, into } = gather;
+        self.op(
+            into.dims(),
+            into.ty.element,
+            format_args!(
+                "iree_linalg_ext.gather dimension_map = [0] ins({}, {} : {}, {}) outs({} : {}) -> {}",
+                from.name, indices.name, from.ty, indices.ty, into.name, into.ty, into.ty
+            ),
+        )
+    }
+
+    /// The tensor after a scatter.
+    pub fn scatter(&mut self, scatter: &Scatter<'_>) -> Value {
+        let Scatter { new, places, into } = scatter;
+        let element = into.ty.element.as_str();
+        self.op(
+            into.dims(),
+            into.ty.element,
+            format_args!(
+                "iree_linalg_ext.scatter dimension_map = [0, 1] unique_indices(true) ins({}, {} : {}, \
+                 {}) outs({} : {}) {{
+    ^bb0(%new: {element}, %old: {element}):
+      iree_linalg_ext.yield %new : {element}
+    }} -> {}",
+                new.name, places.name, new.ty, places.ty, into.name, into.ty, into.ty
+            ),
+        )
+    }
+
     /// The attention of `dims`.
     pub fn attention(&mut self, attention: &Attention<'_>, dims: &[usize]) -> Value {
         let into = self.empty(dims, None);

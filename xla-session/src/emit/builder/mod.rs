@@ -8,9 +8,9 @@ mod stablehlo;
 
 use std::fmt::{self, Display, Write as _};
 
-pub use dispatch::{Call, Kernel, Workgroups};
+pub use dispatch::{Call, Memory, Workgroups};
 pub use linalg::{Generic, Index};
-pub use linalg_ext::Attention;
+pub use linalg_ext::{Attention, Gather, Scatter};
 pub use stablehlo::Combine;
 
 /// The element types that our graphs use, under MLIR's names.

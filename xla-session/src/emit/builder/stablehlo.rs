@@ -55,11 +55,6 @@ impl Builder {
         self.binary("divide", a, b)
     }
 
-    /// Elementwise remainder.
-    pub fn rem(&mut self, a: &Value, b: &Value) -> Value {
-        self.binary("remainder", a, b)
-    }
-
     /// Elementwise smaller one.
     pub fn min(&mut self, a: &Value, b: &Value) -> Value {
         self.binary("minimum", a, b)
@@ -73,6 +68,15 @@ impl Builder {
     /// A unary StableHLO operation: "rsqrt", "exponential", "negate", "logistic".
     pub fn unary(&mut self, name: &str, a: &Value) -> Value {
         self.op(a.dims(), a.ty.element, format_args!("stablehlo.{name} {} : {}", a.name, a.ty))
+    }
+
+    /// `a / (1 + exp(-a))`.
+    pub fn silu(&mut self, a: &Value) -> Value {
+        let one = self.splat_f32(1.0, a.dims());
+        let exp = self.unary("negate", a);
+        let exp = self.unary("exponential", &exp);
+        let below = self.add(&one, &exp);
+        self.div(a, &below)
     }
 
     /// Converts the elements.
@@ -314,30 +318,6 @@ impl Builder {
         )
     }
 
-    /// Rows of a packed `table`, `[blocks, width, lanes]`, at `indices`, `[n]` of i32.
-    pub fn gather_lanes(&mut self, table: &Value, indices: &Value) -> Value {
-        let (n, width, lanes) = (indices.dims()[0], table.dims()[1], table.dims()[2]);
-        let by = self.splat(lanes, &[n], ElementType::I32);
-        let block = self.div(indices, &by);
-        let lane = self.rem(indices, &by);
-        let block = self.reshape(&block, &[n, 1]);
-        let lane = self.reshape(&lane, &[n, 1]);
-        let indices = self.concat(&[block, lane], 1);
-        let dims = [n, width];
-        let to = TensorType::new(&dims, table.ty.element);
-        self.op(
-            &dims,
-            table.ty.element,
-            format_args!(
-                "\"stablehlo.gather\"({}, {}) <{{dimension_numbers = #stablehlo.gather<\
-                 offset_dims = [1], collapsed_slice_dims = [0, 2], start_index_map = [0, 2], \
-                 index_vector_dim = 1>, indices_are_sorted = false, \
-                 slice_sizes = array<i64: 1, {width}, 1>}}> : ({}, {}) -> {to}",
-                table.name, indices.name, table.ty, indices.ty
-            ),
-        )
-    }
-
     /// The part of `a` of extents `dims` that starts at `starts` (scalar `i32` tensors).
     pub fn dynamic_slice(&mut self, a: &Value, starts: &[Value], dims: &[usize]) -> Value {
         let names: Vec<_> = starts.iter().map(|v| v.name.as_str()).collect();
@@ -374,15 +354,6 @@ impl Builder {
                 types.join(", "),
                 a.ty
             ),
-        )
-    }
-
-    /// Keeps a producer from being fused into its consumer.
-    pub fn barrier(&mut self, a: &Value) -> Value {
-        self.op(
-            a.dims(),
-            a.ty.element,
-            format_args!("stablehlo.optimization_barrier {} : {}", a.name, a.ty),
         )
     }
 }

@@ -1,10 +1,8 @@
 //! Causal grouped-query attention over the KV cache.
 
-use kernels::KV_BLOCK;
-
-use super::builder::{Combine, Value};
+use super::Emitter;
 use super::kv_cache::Cache;
-use super::{ElementType, Emitter, Target};
+use crate::emit::builder::{Combine, ElementType, Value};
 
 /// What a masked score becomes: finite, so that a wholly masked block has a finite maximum and
 /// weighs nothing when blocks are combined.
@@ -22,9 +20,6 @@ impl Emitter<'_> {
     ) -> Value {
         let heads = self.config.num_attention_heads;
         let queries = self.b.slice(rotated, 1, 0, heads);
-        if let Target::Cuda(tiles) = self.target {
-            return self.attend_in_one(&queries, cache, window, tiles);
-        }
         let &[rows, _, width] = rotated.dims() else { unreachable!("heads have 3 dims") };
         let kv_heads = self.config.num_key_value_heads;
         let group = heads / kv_heads;
@@ -42,7 +37,8 @@ impl Emitter<'_> {
     fn attend(&mut self, q: &Value, cache: &Cache, window: Option<usize>, group: usize) -> Value {
         let scores = self.b.dot(q, &cache.keys, [&[0], &[0]], [&[2], &[2]]);
         let dims = scores.dims().to_vec();
-        let scale = self.b.splat_f32(self.scale(), &dims);
+        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
+        let scale = self.b.splat_f32(scale, &dims);
         let scores = self.b.mul(&scores, &scale);
         let key = self.b.iota(&dims, 2);
         let row = self.b.iota(&dims, 1);
@@ -68,35 +64,4 @@ impl Emitter<'_> {
         let sum = self.b.broadcast(&sum, mixed.dims(), &[0, 1]);
         self.b.div(&mixed, &sum)
     }
-
-    /// What a product of a query and a key is multiplied by.
-    pub(super) fn scale(&self) -> f32 {
-        1.0 / (self.config.head_dim as f32).sqrt()
-    }
-}
-
-/// Decides whether row `%r` of a call that starts at position `start`, an `i32`, sees key `%s` of
-/// block `%n`: `%seen`.
-pub(super) fn seen_body(start: &str, window: Option<usize>, group: usize) -> String {
-    let window = match window {
-        None => "%seen = arith.cmpi sle, %key, %query : i32".to_string(),
-        Some(window) => format!(
-            "%past = arith.cmpi sle, %key, %query : i32
-             %window = arith.constant {window} : i32
-             %oldest = arith.subi %query, %window : i32
-             %recent = arith.cmpi sgt, %key, %oldest : i32
-             %seen = arith.andi %past, %recent : i1"
-        ),
-    };
-    format!(
-        "%group = arith.constant {group} : index
-         %row = arith.divui %r, %group : index
-         %row32 = arith.index_cast %row : index to i32
-         %query = arith.addi {start}, %row32 : i32
-         %block = arith.constant {KV_BLOCK} : index
-         %first = arith.muli %n, %block : index
-         %token = arith.addi %first, %s : index
-         %key = arith.index_cast %token : index to i32
-         {window}"
-    )
 }

@@ -1,11 +1,9 @@
 //! Rotary position embeddings (Su et al., RoFormer), in Hugging Face's half-split form.
 
-use super::builder::Value;
-use super::graph::Source;
-use super::{ElementType, Emitter, Target};
+use super::{Emitter, Source};
+use crate::emit::builder::{ElementType, Value};
 
-/// Cosines and sines of the rows of this call, `[rows, head_dim / 2]` each; on GPUs those of all
-/// positions, `[positions, head_dim / 2]`.
+/// Cosines and sines of the rows of this call, `[rows, head_dim / 2]` each.
 pub(super) struct Angles {
     pub(super) cos: Value,
     pub(super) sin: Value,
@@ -16,24 +14,16 @@ impl Emitter<'_> {
     /// compiled cosines lose accuracy far from zero, where long contexts are.
     pub(super) fn angles(&mut self) -> Angles {
         let half = self.config.head_dim / 2;
-        let positions = self.positions();
         let mut read = |source| {
-            let table = self.argument(source, &[positions, half], ElementType::F32);
-            let dims = [self.rows, half];
-            match self.target {
-                Target::Cuda(_) => table,
-                Target::Portable { .. } => {
-                    let zero = self.b.splat(0, &[], ElementType::I32);
-                    let start = self.start.clone();
-                    self.b.dynamic_slice(&table, &[start, zero], &dims)
-                }
-            }
+            let table = self.argument(source, &[self.capacity, half], ElementType::F32);
+            let zero = self.b.splat(0, &[], ElementType::I32);
+            let start = self.start.clone();
+            self.b.dynamic_slice(&table, &[start, zero], &[self.rows, half])
         };
         Angles { cos: read(Source::RopeCos), sin: read(Source::RopeSin) }
     }
 
-    /// Rotates `x`, `[rows, heads, head_dim]`, for CPUs or portably: (a, b) becomes
-    /// (a cos - b sin, b cos + a sin).
+    /// Rotates `x`, `[rows, heads, head_dim]`: (a, b) becomes (a cos - b sin, b cos + a sin).
     pub(super) fn rope(&mut self, x: &Value, angles: &Angles) -> Value {
         let &[rows, heads, width] = x.dims() else { unreachable!("heads have 3 dims") };
         let dims = [rows, heads, 2, width / 2];

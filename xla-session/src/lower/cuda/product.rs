@@ -1,16 +1,17 @@
-//! Weights that lie row by row, `[rows, columns]` or `[rows, groups, 32]` where they are quantised,
+//! Products with weights that lie row by row, `[rows, columns]` or `[rows, groups, 32]` where they are quantised,
 //! as loop nests read them.
 
 use kernels::GROUP;
 
-use super::builder::{Generic, Value};
+use super::function::Function;
 use super::linear::Matrix;
-use super::{ElementType, Emitter, Format};
+use crate::emit::Format;
+use crate::emit::builder::{ElementType, Generic, Value};
 
-impl Emitter<'_> {
+impl Function<'_> {
     /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. The caller
     /// keeps indices within the table: the compiler checks none.
-    pub(super) fn gather_row_major(&mut self, table: &Matrix, indices: &Value) -> Value {
+    pub(super) fn gather(&mut self, table: &Matrix, indices: &Value) -> Value {
         let n = indices.dims()[0];
         let Some(scales) = &table.scales else {
             let rows = self.b.gather_rows(&table.weights, indices);

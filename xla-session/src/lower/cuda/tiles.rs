@@ -97,12 +97,19 @@ impl CudaTiles {
         })
     }
 
-    /// Of the argmax of `n` logits: the width of the rows that the first stage takes, whole warps,
-    /// and what the second takes a multiple of; with another number of partial results the compiler
-    /// gives it to a single thread.
-    pub(in crate::emit) fn argmax(&self, n: usize) -> (usize, usize) {
-        let widths = [256, 128, 64];
-        (widths.into_iter().find(|width| divides(*width, n)).unwrap_or(widths[0]), 128)
+    /// Of the argmax of `rows` rows of `n` logits: the width of the parts that the first stage takes,
+    /// and what the second takes a multiple of. Of one row they are whole warps: other numbers of
+    /// partial results the compiler gives to a single thread. Of several rows each has a thread, as
+    /// padding them would be copies.
+    pub(super) fn argmax(&self, rows: usize, n: usize) -> (usize, usize) {
+        const WIDEST: usize = 256;
+        match rows {
+            1 => {
+                let widths = [WIDEST, 128, 64];
+                (widths.into_iter().find(|width| divides(*width, n)).unwrap_or(WIDEST), 128)
+            }
+            _ => ((1..=WIDEST).rev().find(|width| divides(*width, n)).unwrap_or(1), 1),
+        }
     }
 
     fn grouped(&self, format: Format, rows: usize, columns: usize) -> Option<String> {
@@ -174,10 +181,12 @@ impl CudaTiles {
             return String::new();
         };
         let warps = block / TOKENS;
-        // One row: many workgroups, each of them some columns of one query. Many rows: there are
-        // enough, and all queries that share a key read it at once.
+        // One row: many workgroups, each of them some columns of one query. Some rows: all queries that
+        // share a key read it at once. Many rows: there are enough.
+        let part = if divides(16, width) { 16 } else { width };
         let (queries, results) = match rows {
-            1 => (1, if divides(16, width) { 16 } else { width }),
+            1 => (1, part),
+            2..=FEW => (group, part),
             _ => (group, width),
         };
         // The compiler drops loops of one step before it looks at the tiles.

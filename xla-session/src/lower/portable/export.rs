@@ -8,15 +8,15 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use serde::Serialize;
 
-use super::graph::{Graph, Layout, Source};
-use super::{DYNAMIC, TensorType};
+use super::{Argument, Graph, Source};
+use crate::emit::builder::TensorType;
 use crate::{Error, Result};
 
 /// Describes the graphs of a folder: `arguments.json`.
 #[derive(Serialize)]
 struct Description<'a> {
-    /// Tokens that the KV cache holds; null when a graph takes any number of blocks.
-    capacity: Option<usize>,
+    /// Tokens that the KV cache holds.
+    capacity: usize,
     graphs: Vec<GraphDescription<'a>>,
 }
 
@@ -32,22 +32,16 @@ struct GraphDescription<'a> {
 #[derive(Serialize)]
 struct ValueDescription {
     name: String,
-    /// Null where an extent is known only at run time.
-    shape: Vec<Option<usize>>,
+    shape: Vec<usize>,
     dtype: &'static str,
     /// Of arguments: "tokens", "start", "last", "rope_cos", "rope_sin", "keys.<layer>",
-    /// "values.<layer>", or the checkpoint's tensors, joined along their rows by "+"
-    /// (quantised weights have "scales of" them beside); where the caller gives the memory for
-    /// results, "memory for token", "memory for logits", "scratch memory".
+    /// "values.<layer>", or the checkpoint's tensors, joined along their rows by "+".
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
-    /// Rows that are interleaved, where the layout is not the checkpoint's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lanes: Option<usize>,
 }
 
 /// Writes `<name>.mlir` for each graph and `arguments.json`, which says where each argument comes
-/// from; with a `capacity` also `rope.safetensors`, the rotary tables of that many positions.
+/// from; and `rope.safetensors`, the rotary tables of `capacity` positions.
 ///
 /// # Errors
 ///
@@ -56,7 +50,7 @@ pub fn export(
     folder: &Path,
     config: &ModelConfig,
     graphs: &[Graph],
-    capacity: Option<usize>,
+    capacity: usize,
 ) -> Result<()> {
     fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let write = |name: &str, bytes: &[u8]| {
@@ -78,55 +72,36 @@ pub fn export(
     let description = Description { capacity, graphs: described };
     let json = serde_json::to_vec_pretty(&description).map_err(std::io::Error::from);
     write("arguments.json", &json.map_err(Error::io(folder))?)?;
-    if let Some(capacity) = capacity {
-        let tables = config.rope_tables(0..capacity);
-        let shape = vec![capacity, config.head_dim / 2];
-        let views = [("rope_cos", &tables.cos), ("rope_sin", &tables.sin)].map(|(name, table)| {
-            let bytes = bytemuck::cast_slice(table);
-            TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name, view))
-        });
-        let bytes = views
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()
-            .and_then(|views| safetensors::serialize(views, None))
-            .map_err(|e| Error::io(folder)(std::io::Error::other(e)))?;
-        write("rope.safetensors", &bytes)?;
-    }
-    Ok(())
+    let tables = config.rope_tables(0..capacity);
+    let shape = vec![capacity, config.head_dim / 2];
+    let views = [("rope_cos", &tables.cos), ("rope_sin", &tables.sin)].map(|(name, table)| {
+        let bytes = bytemuck::cast_slice(table);
+        TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name, view))
+    });
+    let bytes = views
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .and_then(|views| safetensors::serialize(views, None))
+        .map_err(|e| Error::io(folder)(std::io::Error::other(e)))?;
+    write("rope.safetensors", &bytes)
 }
 
 fn arguments(graph: &Graph) -> Vec<ValueDescription> {
-    let describe = |(i, argument): (usize, &super::Argument)| {
-        let mut lanes = None;
+    let describe = |(i, argument): (usize, &Argument)| {
         let source = match &argument.source {
             Source::Tokens => "tokens".into(),
-            Source::Start | Source::Position => "start".into(),
+            Source::Start => "start".into(),
             Source::Last => "last".into(),
             Source::RopeCos => "rope_cos".into(),
             Source::RopeSin => "rope_sin".into(),
             Source::Keys(layer) => format!("keys.{layer}"),
             Source::Values(layer) => format!("values.{layer}"),
             Source::Weight(spec) => {
-                if let Layout::Packed { lanes: rows } | Layout::Compressed { lanes: rows } =
-                    spec.layout
-                {
-                    lanes = Some(rows);
-                }
                 let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
-                let names = names.join("+");
-                match spec.layout {
-                    Layout::Sketch { .. } => format!("sketch of {names}"),
-                    _ => names,
-                }
+                names.join("+")
             }
-            Source::Beside(spec, plane) => {
-                let names: Vec<_> = spec.parts.iter().map(|(name, _)| name.as_str()).collect();
-                format!("plane {plane} of {}", names.join("+"))
-            }
-            Source::Result(i) => format!("memory for {}", result_name(*i)),
-            Source::Scratch | Source::Kept => "scratch memory".into(),
         };
-        ValueDescription { source: Some(source), lanes, ..value(format!("arg{i}"), &argument.ty) }
+        ValueDescription { source: Some(source), ..value(format!("arg{i}"), &argument.ty) }
     };
     graph.arguments.iter().enumerate().map(describe).collect()
 }
@@ -145,6 +120,5 @@ fn result_name(i: usize) -> String {
 }
 
 fn value(name: String, ty: &TensorType) -> ValueDescription {
-    let shape = ty.dims.iter().map(|&dim| (dim != DYNAMIC).then_some(dim)).collect();
-    ValueDescription { name, shape, dtype: ty.element.as_str(), source: None, lanes: None }
+    ValueDescription { name, shape: ty.dims.clone(), dtype: ty.element.as_str(), source: None }
 }

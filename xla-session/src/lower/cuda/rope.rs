@@ -1,25 +1,28 @@
-//! Rotary embeddings in the dispatch that needs them.
+//! Rotary embeddings (Su et al., RoFormer), in Hugging Face's half-split form, in the dispatch that
+//! needs them.
 
-use crate::emit::Emitter;
+use super::Source;
+use super::function::Function;
 use crate::emit::builder::{Generic, Value};
-use crate::emit::rope::Angles;
 
-impl Emitter<'_> {
+/// Cosines and sines of the rows.
+pub(super) struct Angles<'a> {
+    pub cos: &'a Value,
+    pub sin: &'a Value,
+}
+
+impl Function<'_> {
     /// The first `heads` heads of `x`, `[rows, heads or more, head_dim]`, rotated.
-    pub(in crate::emit) fn rotated_heads(
-        &mut self,
-        x: &Value,
-        heads: usize,
-        angles: &Angles,
-    ) -> Value {
+    pub fn rotated(&mut self, x: &Value, heads: usize) -> Value {
         let into = self.b.empty(&[self.rows, heads, self.config.head_dim], None);
+        let [cos, sin] = [Source::Cos, Source::Sin].map(|source| self.input(source));
         let body = format!(
             "%row = linalg.index 0 : index
              %head = linalg.index 1 : index
              %column = linalg.index 2 : index
              {}
              linalg.yield %rotated : f32",
-            self.rotation(x, angles, &self.start)
+            self.rotation(x, &Angles { cos: &cos, sin: &sin })
         );
         self.b.generic(
             &Generic { loops: "r,h,d", inputs: &[], result: "r,h,d", body: &body, config: None },
@@ -28,19 +31,9 @@ impl Emitter<'_> {
     }
 
     /// `%rotated`: the element (`%row`, `%head`, `%column`) of `x`, which is read with its partner
-    /// in the other half of the head. Angles are read here too: slices of their tables, and of `x`,
-    /// would be copies of their own. The first row is at position `start`.
-    pub(super) fn rotation(&self, x: &Value, angles: &Angles, start: &Value) -> String {
-        let Angles { cos, sin } = angles;
-        let start = match self.capacity {
-            None => format!("%start = arith.index_cast {} : i32 to index", start.name),
-            // In memory.
-            Some(_) => format!(
-                "%first = tensor.extract {}[] : {}
-                 %start = arith.index_cast %first : i32 to index",
-                start.name, start.ty
-            ),
-        };
+    /// in the other half of the head. Angles are read here too: slices of `x` would be copies of their
+    /// own.
+    pub fn rotation(&self, x: &Value, Angles { cos, sin }: &Angles<'_>) -> String {
         format!(
             "%half = arith.constant {half} : index
              %second = arith.cmpi uge, %column, %half : index
@@ -48,10 +41,8 @@ impl Emitter<'_> {
              %up = arith.addi %column, %half : index
              %angle = arith.select %second, %down, %column : index
              %partner = arith.select %second, %down, %up : index
-             {start}
-             %position = arith.addi %start, %row : index
-             %cos = tensor.extract {}[%position, %angle] : {}
-             %sin = tensor.extract {}[%position, %angle] : {}
+             %cos = tensor.extract {}[%row, %angle] : {}
+             %sin = tensor.extract {}[%row, %angle] : {}
              %this = tensor.extract {x}[%row, %head, %column] : {ty}
              %other = tensor.extract {x}[%row, %head, %partner] : {ty}
              %negative = arith.negf %sin : f32

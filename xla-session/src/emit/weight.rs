@@ -1,79 +1,9 @@
-//! What an emitted graph is: its text, and where each of its arguments comes from.
+//! Weights as graphs take them: which tensors of the checkpoint, in which layout.
 
 use kernels::quantise::SKETCH;
 use kernels::{Format, GROUP};
 
 use super::builder::{DYNAMIC, ElementType, TensorType};
-
-/// One function of one module, ready for a StableHLO compiler.
-#[derive(Debug, Clone)]
-pub struct Graph {
-    /// The function's name: "decode_step", "prefill_256".
-    pub name: String,
-    /// The MLIR module.
-    pub text: String,
-    /// Tokens of one call.
-    pub rows: usize,
-    /// Blocks of the KV caches that the module has a function for, `<name>_<blocks>` each, fewest
-    /// first; none where its one function takes any cache.
-    pub capacities: Vec<usize>,
-    /// The function's arguments, in order; where there are several, those of the one for the
-    /// largest caches.
-    pub arguments: Vec<Argument>,
-    /// The function's results, in order: the most likely next token `[1]`, the logits of the last
-    /// row `[vocab_size]`, then for each layer the keys and the
-    /// values.
-    pub results: Vec<TensorType>,
-}
-
-/// One argument of a graph.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Argument {
-    /// Its type; where [`Source::is_scalar`], IREE targets take a scalar.
-    pub ty: TensorType,
-    /// Where its value comes from.
-    pub source: Source,
-}
-
-/// Where an argument's value comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// The token ids of this call, `[rows]`; ids behind [`Last`](Self::Last) are padding.
-    Tokens,
-    /// The position of the first token in the context.
-    Start,
-    /// The same in the device's memory, a tensor without dimensions: what a reusable command buffer
-    /// takes in place of [`Start`](Self::Start).
-    Position,
-    /// The row whose next token is wanted: the last one that is not padding.
-    Last,
-    /// Cosines of the rotary angles, `[positions, head_dim / 2]`.
-    RopeCos,
-    /// Sines of the rotary angles, `[positions, head_dim / 2]`.
-    RopeSin,
-    /// The keys of a layer; updated in place on IREE targets.
-    Keys(usize),
-    /// The values of a layer; updated in place on IREE targets.
-    Values(usize),
-    /// A weight, in the layout that the target wants.
-    Weight(WeightSpec),
-    /// What lies beside a weight: the tensor of this number in its [planes](WeightSpec::planes).
-    Beside(WeightSpec, usize),
-    /// Memory for the result of this number; of graphs that take buffer views only.
-    Result(usize),
-    /// Memory for what lies between, bytes; of graphs that take buffer views only.
-    Scratch,
-    /// Memory for what dispatches leave to later ones in places that the graph chose, bytes; of
-    /// graphs with a reusable command buffer only.
-    Kept,
-}
-
-impl Source {
-    /// Whether it is a number of each call.
-    pub fn is_scalar(&self) -> bool {
-        matches!(self, Self::Start | Self::Last)
-    }
-}
 
 /// How a weight is made from the checkpoint's tensors. Graphs that name the same spec share one
 /// device buffer.

@@ -1,0 +1,87 @@
+//! How each matrix of a model is stored.
+
+use std::collections::BTreeMap;
+
+use checkpoint::architecture::Role;
+use checkpoint::config::ModelConfig;
+use checkpoint::{Checkpoint, Dtype};
+use kernels::Format;
+
+use crate::Precision;
+
+/// The formats of a model's matrices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightFormats {
+    /// The format of every matrix that is not an exception.
+    pub default: Format,
+    /// Matrices in another format, by tensor name.
+    pub exceptions: BTreeMap<String, Format>,
+}
+
+impl WeightFormats {
+    /// Those of `precision`. The token embedding and the output projection decide the most: beside
+    /// int4 they are int6, which is nearly as good as int8 there. In other precisions they are as
+    /// all matrices are.
+    pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
+        match precision {
+            Precision::Stored => Self::stored(config, checkpoint),
+            Precision::F32 => Self::all(Format::F32),
+            Precision::Bf16 => Self::all(Format::Bf16Rounded),
+            Precision::Int8 => Self::all(Format::Int8),
+            Precision::Int4 => {
+                let mut formats = Self::all(Format::Int4);
+                let matrices = config.architecture.parameters();
+                for it in matrices.filter(|it| matches!(it.role, Role::Embedding | Role::Output)) {
+                    formats.exceptions.insert(it.name.clone(), Format::Int6);
+                }
+                formats
+            }
+        }
+    }
+
+    /// As the checkpoint stores them.
+    fn stored(config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
+        let mut formats = Self::all(Format::F32);
+        for tensor in config.tensors() {
+            if let Some(dtype) = checkpoint.dtype(&tensor.name) {
+                formats.exceptions.insert(tensor.name.clone(), stored_format(dtype));
+            }
+        }
+        formats
+    }
+
+    /// Every matrix in this format.
+    pub fn all(format: Format) -> Self {
+        Self { default: format, exceptions: BTreeMap::new() }
+    }
+
+    /// The format of a matrix that joins `tensors`: theirs, or f32 when they differ.
+    pub(crate) fn of<'a>(&self, tensors: impl Iterator<Item = &'a str>) -> Format {
+        let mut formats =
+            tensors.map(|name| self.exceptions.get(name).copied().unwrap_or(self.default));
+        let first = formats.next().unwrap_or(self.default);
+        if formats.all(|it| it == first) { first } else { Format::F32 }
+    }
+}
+
+/// The format of weights that stay as they are.
+fn stored_format(dtype: Dtype) -> Format {
+    match dtype {
+        Dtype::F32 => Format::F32,
+        Dtype::F16 => Format::F16,
+        Dtype::BF16 => Format::Bf16,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_of_differing_types_is_widened() {
+        let mut formats = WeightFormats::all(Format::Bf16);
+        formats.exceptions.insert("k".into(), Format::F16);
+        assert_eq!(formats.of(["q", "v"].into_iter()), Format::Bf16);
+        assert_eq!(formats.of(["q", "k", "v"].into_iter()), Format::F32);
+    }
+}

@@ -1,0 +1,170 @@
+//! Attention over pages, as one dispatch.
+//!
+//! The pages of a row's sequence are gathered where they are read: the compiler tiles the gather with the
+//! attention, a page at a time, and loads through the table. All rows walk as many pages as the longest
+//! sequence of the step has, a number in memory; behind their own they find their last one again, masked.
+
+use kernels::KV_BLOCK;
+
+use super::Source;
+use super::function::Function;
+use super::tiles::AttentionShape;
+use crate::emit::builder::{
+    Attention, DYNAMIC, ElementType, Gather, Generic, Memory, TensorType, Value, literal,
+};
+
+impl Function<'_> {
+    /// Attends from `queries`, `[rows, heads, head_dim]`, to every token of the pages of the row's
+    /// sequence that is not later and, with a `window`, among the latest `window`; returns
+    /// `[rows, heads * head_dim]`.
+    pub fn attention(&mut self, queries: &Value, cache: &Memory, window: Option<usize>) -> Value {
+        let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
+        let kv_heads = self.config.num_key_value_heads;
+        let group = heads / kv_heads;
+        // Loops of one step are left out: nothing folds them inside a dispatch.
+        let some = |loops: &[(&'static str, usize)]| -> (String, Vec<usize>) {
+            let kept = loops.iter().filter(|(_, extent)| *extent > 1);
+            let (names, extents): (Vec<_>, Vec<_>) = kept.copied().unzip();
+            (names.join(","), extents)
+        };
+        let (r, h, g) = (("r", rows), ("h", kv_heads), ("g", group));
+        let (n, s) = (("n", DYNAMIC), ("s", KV_BLOCK));
+        let (result, dims) = some(&[r, h, g, ("e", width)]);
+        let (query, _) = some(&[r, h, g, ("d", width)]);
+        // Heads outermost, as the tiles have it.
+        let (loops, _) = some(&[h, r, g, ("e", width), ("d", width), n, s]);
+        let (key, of_pages) = some(&[r, n, s, h, ("d", width)]);
+        let (value, _) = some(&[r, n, s, h, ("e", width)]);
+        let (token, of_tokens) = some(&[r, n, s]);
+        let (page, of_tables) = some(&[r, n]);
+
+        let q = self.b.reshape(queries, &dims);
+        let [positions, tables, used, pages] =
+            [Source::Positions, Source::Tables, Source::Used, Source::Pages]
+                .map(|source| self.input(source));
+        let ty = TensorType::new(&dims, ElementType::F32);
+        let dispatch = self.b.begin_reading(&[&positions, &tables, &used, &pages, &q], cache, ty);
+        let [positions, tables, used, pages, q] = &dispatch.reads[..] else {
+            unreachable!("as many as outside")
+        };
+        let used = self.b.element_at(used, &0.into());
+        let used = self.b.index_cast(&used.name);
+        let row = |loops: &str| match rows {
+            1 => "arith.constant 0 : index".to_owned(),
+            _ => format!("linalg.index {} : index", at(loops, "r")),
+        };
+
+        let body = format!(
+            "%row = {}
+             %n = linalg.index {} : index
+             %query = tensor.extract {}[%row] : {}
+             %position = arith.index_cast %query : i32 to index
+             %block = arith.constant {KV_BLOCK} : index
+             %last = arith.divui %position, %block : index
+             %own = arith.minui %n, %last : index
+             %begin = tensor.extract {}[%row] : {}
+             %table = arith.index_cast %begin : i32 to index
+             %place = arith.addi %table, %own : index
+             %page = tensor.extract {}[%place] : {}
+             linalg.yield %page : i32",
+            row(&page),
+            at(&page, "n"),
+            positions.name,
+            positions.ty,
+            tables.name,
+            tables.ty,
+            pages.name,
+            pages.ty,
+        );
+        let nest = Generic { loops: &page, inputs: &[], result: &page, body: &body, config: None };
+        let into = self.b.empty_with(ElementType::I32, &of_tables, &used);
+        let numbers = self.b.generic(&nest, &into);
+
+        let seen = |loops: &str| {
+            format!(
+                "%row = {}
+                 %n = linalg.index {} : index
+                 %s = linalg.index {} : index
+                 %query = tensor.extract {}[%row] : {}
+                 {}",
+                row(loops),
+                at(loops, "n"),
+                at(loops, "s"),
+                positions.name,
+                positions.ty,
+                seen_body(window),
+            )
+        };
+        let body = format!("{}\nlinalg.yield %seen : i1", seen(&token));
+        let nest =
+            Generic { loops: &token, inputs: &[], result: &token, body: &body, config: None };
+        let into = self.b.empty_with(ElementType::I1, &of_tokens, &used);
+        let mask = self.b.generic(&nest, &into);
+
+        // What nobody has written, or somebody else, may be NaN, which masking does not keep out of
+        // the arithmetic.
+        let body = format!(
+            "{}
+             %zero = arith.constant 0.0 : f32
+             %own = arith.select %seen, %in0, %zero : f32
+             linalg.yield %own : f32",
+            seen(&key)
+        );
+        let [keys, values] = [0, kv_heads].map(|first| {
+            let (_, dims) = some(&[("p", cache.ty.dims[0]), s, h, ("d", width)]);
+            let offsets = [0, 0, first, 0];
+            let sizes = [cache.ty.dims[0], KV_BLOCK, kv_heads, width];
+            let half = self.b.part_of_memory(&dispatch, &offsets, &sizes, &dims);
+            let into = self.b.empty_with(ElementType::F32, &of_pages, &used);
+            let gathered = self.b.gather(&Gather { from: &half, indices: &numbers, into: &into });
+            let nest = Generic {
+                loops: &key,
+                inputs: &[(&gathered, &key)],
+                result: &key,
+                body: &body,
+                config: None,
+            };
+            self.b.generic(&nest, &into)
+        });
+        let shape = AttentionShape { rows, kv_heads, group, width, block: KV_BLOCK };
+        let scale = 1.0 / (width as f32).sqrt();
+        let mixed = self.b.attention(
+            &Attention {
+                loops: &loops,
+                inputs: [(q, &query), (&keys, &key), (&values, &value), (&mask, &token)],
+                result: &result,
+                scale: &literal(scale),
+                attributes: &self.tiles.attention(&shape),
+            },
+            &dims,
+        );
+        let mixed = self.b.end_reading(dispatch, &mixed);
+        self.b.reshape(&mixed, &[rows, heads * width])
+    }
+}
+
+/// The number of loop `name`.
+fn at(loops: &str, name: &str) -> usize {
+    loops.split(',').position(|it| it == name).expect("one of the loops")
+}
+
+/// Decides whether a query at position `%query`, an i32, sees token `%s` of page `%n`: `%seen`.
+fn seen_body(window: Option<usize>) -> String {
+    let seen = match window {
+        None => "%seen = arith.cmpi sle, %key, %query : i32".to_string(),
+        Some(window) => format!(
+            "%past = arith.cmpi sle, %key, %query : i32
+             %window = arith.constant {window} : i32
+             %oldest = arith.subi %query, %window : i32
+             %recent = arith.cmpi sgt, %key, %oldest : i32
+             %seen = arith.andi %past, %recent : i1"
+        ),
+    };
+    format!(
+        "%tokens = arith.constant {KV_BLOCK} : index
+         %before = arith.muli %n, %tokens : index
+         %token = arith.addi %before, %s : index
+         %key = arith.index_cast %token : index to i32
+         {seen}"
+    )
+}

@@ -1,0 +1,212 @@
+//! The function around an emitted body: what its caller sees, and where what it makes lies.
+
+use std::fmt::Write as _;
+
+use checkpoint::config::ModelConfig;
+use kernels::KV_BLOCK;
+
+use super::{Argument, CudaTiles, Graph, Inputs, Source};
+use crate::emit::builder::{Builder, DYNAMIC, ElementType, Index, Memory, TensorType, Value};
+use crate::emit::{WeightFormats, WeightSpec};
+
+/// A function while it is written.
+pub(super) struct Function<'a> {
+    pub config: &'a ModelConfig,
+    pub formats: &'a WeightFormats,
+    pub tiles: &'a CudaTiles,
+    pub rows: usize,
+    pub b: Builder,
+    arguments: Vec<Argument>,
+    inputs: Inputs,
+    /// What the function leaves: the name and type of each.
+    results: Vec<(String, String)>,
+    /// Bytes of [`Source::Kept`] in use; `None` where the compiler places what lies between.
+    kept: Option<usize>,
+}
+
+/// Where a value in [`Source::Kept`] begins: a multiple of this, bytes.
+const ALIGNMENT: usize = 256;
+
+/// Rows up to which a graph places what dispatches leave. More are prompts, where a command buffer
+/// that is made for the call costs little beside it; and places of every layer's own would take
+/// 0.6 GB for 256 rows of a 1B model.
+const PLACED: usize = 32;
+
+/// Pages that there can be: slots are 32-bit numbers. Inside a dispatch a cache has as many; how long it
+/// is only its caller knows.
+const PAGES: usize = i32::MAX as usize / KV_BLOCK;
+
+const VIEW: &str = "!hal.buffer_view";
+
+impl<'a> Function<'a> {
+    pub fn new(
+        config: &'a ModelConfig,
+        formats: &'a WeightFormats,
+        tiles: &'a CudaTiles,
+        rows: usize,
+    ) -> Self {
+        Self {
+            config,
+            formats,
+            tiles,
+            rows,
+            b: Builder::default(),
+            arguments: Vec::new(),
+            inputs: Inputs::new(config, rows),
+            results: Vec::new(),
+            kept: (rows <= PLACED).then_some(0),
+        }
+    }
+
+    /// An input of the step.
+    pub fn input(&mut self, source: Source) -> Value {
+        let ty = self.inputs.ty(&source).clone();
+        self.argument(source, ty)
+    }
+
+    /// A plane of a weight.
+    pub fn weight(&mut self, spec: &WeightSpec, plane: usize) -> Value {
+        let ty = spec.planes()[plane].clone();
+        self.argument(Source::Weight(spec.clone(), plane), ty)
+    }
+
+    /// The pages of a layer.
+    pub fn cache(&mut self, layer: usize) -> Memory {
+        let at = self.place(Source::Cache(layer), TensorType::new(&[DYNAMIC], ElementType::I8));
+        let &ModelConfig { num_key_value_heads: heads, head_dim: width, .. } = self.config;
+        let ty = TensorType::new(&[PAGES, KV_BLOCK, 2 * heads, width], ElementType::F32);
+        Memory { name: format!("%arg{at}"), bytes: "%cache_bytes".into(), ty }
+    }
+
+    /// The argument for `source`, added at first use.
+    pub fn argument(&mut self, source: Source, ty: TensorType) -> Value {
+        Value { name: format!("%arg{}", self.place(source, ty.clone())), ty }
+    }
+
+    fn place(&mut self, source: Source, ty: TensorType) -> usize {
+        self.arguments.iter().position(|it| it.source == source).unwrap_or_else(|| {
+            self.arguments.push(Argument { source, ty });
+            self.arguments.len() - 1
+        })
+    }
+
+    /// `value`, where a dispatch ends, in memory of its own. What the compiler places itself lies in
+    /// memory of a length that is known only at run time, and a command buffer that names it is made
+    /// anew for each call.
+    pub fn kept(&mut self, value: Value) -> Value {
+        match self.kept_memory(value.ty.bytes()) {
+            Some(memory) => self.stored(&value, &format!("{memory} : !hal.buffer")),
+            None => value,
+        }
+    }
+
+    /// `value`, in memory of the caller.
+    pub fn answered(&mut self, value: &Value, source: Source) -> Value {
+        let at = self.place(source, value.ty.clone());
+        let value = self.stored(value, &format!("%view{at} : {VIEW}"));
+        self.results.push((value.name.clone(), value.ty.to_string()));
+        value
+    }
+
+    /// A cache, as the function leaves it.
+    pub fn updated(&mut self, cache: &Memory) {
+        self.results.push((cache.name.clone(), "tensor<?xi8>".into()));
+    }
+
+    /// `parts`, one behind the other along `dim`; each a result of its own, that is written to its
+    /// place, where the graph chose it.
+    pub fn joined(&mut self, parts: &[Value], dim: usize) -> Value {
+        let mut ty = parts[0].ty.clone();
+        ty.dims[dim] = parts.iter().map(|part| part.dims()[dim]).sum();
+        let Some(memory) = self.kept_memory(ty.bytes()) else { return self.b.concat(parts, dim) };
+        let import = format!("hal.tensor.import wait(%wait) => {memory} : !hal.buffer -> {ty}");
+        let mut whole = self.b.op(&ty.dims, ty.element, import);
+        let mut at = 0;
+        for part in parts {
+            let mut offsets = vec![Index::from(0); ty.dims.len()];
+            offsets[dim] = at.into();
+            whole = self.b.insert(part, &whole, &offsets);
+            at += part.dims()[dim];
+        }
+        whole
+    }
+
+    fn stored(&mut self, value: &Value, memory: &str) -> Value {
+        let Value { name, ty } = value;
+        let place = format_args!("hal.tensor.alias wait(%wait) => {name} : {ty} to {memory}");
+        self.b.op(&ty.dims, ty.element, place)
+    }
+
+    /// The name of a buffer of `bytes` bytes.
+    fn kept_memory(&mut self, bytes: usize) -> Option<String> {
+        let at = self.kept?;
+        self.kept = Some((at + bytes).next_multiple_of(ALIGNMENT));
+        Some(self.b.part_of_buffer("%kept", at, bytes))
+    }
+
+    /// The graph. Its function has buffer views in its signature, with what IREE would add to one of
+    /// tensors written out: IREE adds it by calling the function from a wrapper, and that call copies
+    /// every argument, weights and cache too.
+    ///
+    /// How long a cache is comes from a global that does not change once the module is loaded: a
+    /// command buffer that names an extent of a call's argument is made anew for each call, and one
+    /// with that extent written out would be another graph for every size.
+    pub fn finish(mut self, name: String) -> Graph {
+        if let Some(bytes) = self.kept.filter(|bytes| *bytes > 0) {
+            self.place(Source::Kept, TensorType::new(&[bytes], ElementType::I8));
+        }
+        let mut arguments = Vec::new();
+        let mut imports = String::new();
+        for (i, Argument { source, ty }) in self.arguments.iter().enumerate() {
+            arguments.push(format!("%view{i}: {VIEW}"));
+            let _ = match source {
+                Source::Kept => writeln!(
+                    imports,
+                    "    %kept = hal.buffer_view.buffer<%view{i} : {VIEW}> : !hal.buffer"
+                ),
+                // Memory that is only written.
+                Source::Logits | Source::Picked => Ok(()),
+                Source::Hidden if ty.dims[0] == self.rows => Ok(()),
+                _ => {
+                    let extent = match ty.dims.contains(&DYNAMIC) {
+                        true => "{%cache_bytes}",
+                        false => "",
+                    };
+                    writeln!(
+                        imports,
+                        "    %arg{i} = hal.tensor.import wait(%wait) => %view{i} : {VIEW} -> \
+                         {ty}{extent}"
+                    )
+                }
+            };
+        }
+        arguments.extend(["%wait: !hal.fence".into(), "%signal: !hal.fence".into()]);
+        let list = |items: &mut dyn Iterator<Item = &str>| items.collect::<Vec<_>>().join(", ");
+        let (values, types) = (
+            list(&mut self.results.iter().map(|(name, _)| name.as_str())),
+            list(&mut self.results.iter().map(|(_, ty)| ty.as_str())),
+        );
+        let text = format!(
+            "module @model {{
+  util.global private @cache_bytes : index
+  util.func private @engine.cache_bytes() -> i64
+  util.initializer {{
+    %bytes = util.call @engine.cache_bytes() : () -> i64
+    %index = arith.index_cast %bytes : i64 to index
+    util.global.store %index, @cache_bytes : index
+    util.return
+  }}
+  util.func public @{name}({}) attributes \
+             {{iree.abi.stub, iree.reflection = {{iree.abi.model = \"coarse-fences\"}}}} {{
+    %cache_bytes = util.global.load @cache_bytes : index
+{imports}{}    %ready:{} = hal.tensor.barrier join({values} : {types}) => %signal : !hal.fence
+    util.return
+  }}
+}}\n",
+            arguments.join(", "),
+            self.b.text(),
+            self.results.len(),
+        );
+        Graph { name, text, rows: self.rows, arguments: self.arguments }
+    }
+}

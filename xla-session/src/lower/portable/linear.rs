@@ -1,0 +1,62 @@
+//! Linear layers.
+
+use checkpoint::architecture::{Linear, Parameter};
+
+use super::Emitter;
+use crate::emit::builder::{ElementType, Value};
+use crate::emit::{Format, Layout, WeightSpec};
+
+/// A weight matrix of the graph.
+pub(super) struct Matrix {
+    /// `[rows, columns]`.
+    pub weights: Value,
+    /// How it is stored, and what meets it.
+    pub format: Format,
+}
+
+impl Emitter<'_> {
+    /// Projections of `x`, `[rows, columns]`; their outputs side by side.
+    pub(super) fn linears(&mut self, x: &Value, group: &[&Linear]) -> Value {
+        let outputs: Vec<_> = group.iter().map(|linear| self.linear(x, linear)).collect();
+        self.b.concat(&outputs, 1)
+    }
+
+    /// One projection.
+    pub(super) fn linear(&mut self, x: &Value, linear: &Linear) -> Value {
+        let y = self.product(x, &linear.weight);
+        let Some(bias) = &linear.bias else { return y };
+        let bias = self.vector(bias);
+        let bias = self.b.broadcast(&bias, y.dims(), &[1]);
+        self.b.add(&y, &bias)
+    }
+
+    /// `x` times a weight.
+    pub(super) fn product(&mut self, x: &Value, weight: &Parameter) -> Value {
+        let Matrix { weights, format } = self.matrix(weight);
+        let x = match format {
+            Format::Bf16Rounded => self.b.reduce_precision(x, 8, 7),
+            _ => x.clone(),
+        };
+        let weights = self.b.convert(&weights, ElementType::F32);
+        self.b.dot(&x, &weights, [&[], &[]], [&[1], &[1]])
+    }
+
+    /// A weight matrix.
+    pub(super) fn matrix(&mut self, weight: &Parameter) -> Matrix {
+        let format = self.formats.of(std::iter::once(weight.name.as_str()));
+        let parts = vec![(weight.name.clone(), weight.shape[0])];
+        let columns = weight.shape[1];
+        let spec = WeightSpec { parts, columns, format: format.stored(), layout: Layout::Rows };
+        Matrix { weights: self.weight(spec), format }
+    }
+
+    /// A weight vector, widened to f32 on upload: norms and biases are small.
+    pub(super) fn vector(&mut self, parameter: &Parameter) -> Value {
+        self.weight(WeightSpec {
+            parts: vec![(parameter.name.clone(), parameter.shape[0])],
+            columns: 0,
+            format: Format::F32,
+            layout: Layout::Rows,
+        })
+    }
+}

@@ -1,0 +1,403 @@
+//! Steps on NVIDIA GPUs.
+
+use std::ops::Range;
+
+use checkpoint::config::ModelConfig;
+use iree_rt::{
+    Buffer, BufferView, Call, Device, ElementType, Memory, Module, NativeModule, Pending, Session,
+};
+use kernels::{KV_BLOCK, KvFormat};
+
+use super::rope::Rope;
+use super::weights::Weights;
+use super::{RUNNING, element_type, iree, tokens_of};
+use crate::engine::{Batch, Entry, Executor, Loaded};
+use crate::lower::cuda::{Argument, Graph, HEAD_ROWS, HIDDEN_ROWS, Inputs, STEP_ROWS, Source};
+use crate::pages::PageCopy;
+use crate::{Profile, Result};
+
+/// A model on a GPU.
+pub(super) struct CudaModel {
+    pub device: Device,
+    pub config: ModelConfig,
+    /// Steps, then heads, each with its module.
+    pub graphs: Vec<(Graph, Module)>,
+    pub weights: Weights,
+}
+
+impl CudaModel {
+    /// Bytes of a page of a layer.
+    fn layer_page(&self) -> usize {
+        let config = &self.config;
+        2 * config.num_key_value_heads * config.head_dim * KV_BLOCK * size_of::<f32>()
+    }
+}
+
+impl Loaded for CudaModel {
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn device(&self) -> String {
+        self.device.uri().to_owned()
+    }
+
+    fn most_rows(&self) -> usize {
+        STEP_ROWS[STEP_ROWS.len() - 1]
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.config.num_hidden_layers * self.layer_page()
+    }
+
+    fn executor(&self, pages: usize) -> Result<Box<dyn Executor>> {
+        let context = format!("making room for {pages} pages of the KV cache");
+        // One more, which belongs to nobody: rows that are padding are written there.
+        let all = pages + 1;
+        let bytes = (all * self.page_bytes()) as u64;
+        self.device.check_fits(bytes).map_err(iree(context.as_str()))?;
+        let layer = |_| Buffer::allocate(&self.device, all * self.layer_page());
+        let cache = (0..self.config.num_hidden_layers).map(layer).collect::<iree_rt::Result<_>>();
+        let cache = cache.map_err(iree(context.as_str()))?;
+        let executor = CudaExecutor::new(self, cache, pages);
+        Ok(Box::new(executor.map_err(iree("loading the compiled graphs"))?))
+    }
+}
+
+/// Loaded graphs, their memory and their pages.
+struct CudaExecutor {
+    device: Device,
+    config: ModelConfig,
+    /// By rows, as [`STEP_ROWS`].
+    steps: Vec<Step>,
+    /// By rows, as [`HEAD_ROWS`].
+    heads: Vec<Program>,
+    /// Inputs of a step, in the device's memory.
+    inputs: Buffer,
+    staged: Vec<u8>,
+    /// `[HIDDEN_ROWS, hidden_size]`
+    hidden: BufferView,
+    /// `[rows]` of the largest head, in memory of the host that the device sees.
+    wanted: Buffer,
+    picked: Buffer,
+    /// `[rows, vocab_size]` of the largest head.
+    logits: Buffer,
+    cache: Vec<Buffer>,
+    layer_page: usize,
+    /// The page of padding.
+    nobodys: usize,
+    rope: Rope,
+    /// Where in `hidden` each row of the last step is.
+    places: Vec<usize>,
+    /// The last call of the step in flight.
+    pending: Option<Pending>,
+}
+
+/// A graph with its weights and memory in place.
+struct Program {
+    session: Session,
+    call: Call,
+}
+
+/// The graph of a step.
+struct Step {
+    program: Program,
+    inputs: Inputs,
+    /// Where it takes the memory for the rows that it makes.
+    hidden: usize,
+}
+
+/// What all calls share.
+struct Shared<'a> {
+    model: &'a CudaModel,
+    cache: &'a [Buffer],
+    /// What lies between: one call runs at a time.
+    kept: Buffer,
+    inputs: &'a Buffer,
+    hidden: &'a BufferView,
+    wanted: &'a Buffer,
+    picked: &'a Buffer,
+    logits: &'a Buffer,
+}
+
+impl Shared<'_> {
+    fn load(
+        &self,
+        graph: &Graph,
+        module: &Module,
+        inputs: Option<&Inputs>,
+    ) -> iree_rt::Result<Program> {
+        let bytes = self.cache[0].byte_len() as i64;
+        let engine = NativeModule::new("engine").function("cache_bytes", move |()| Ok(bytes));
+        let session =
+            Session::builder(&self.model.device).native(engine).module(module.clone()).build()?;
+        let mut call = session.prepare(&session.function(&format!("model.{}", graph.name))?)?;
+        for (at, argument) in graph.arguments.iter().enumerate() {
+            let (source, ty) = (&argument.source, &argument.ty);
+            let view = |buffer: &Buffer, start: usize| {
+                let part = buffer.subspan(start..start + ty.bytes())?;
+                part.view(&ty.dims, element_type(ty.element))
+            };
+            let value = match source {
+                Source::Weight(spec, plane) => self.model.weights.plane(spec, *plane).clone(),
+                Source::Cache(layer) => {
+                    let pages = &self.cache[*layer];
+                    pages.view(&[pages.byte_len()], ElementType::I8)?
+                }
+                Source::Kept => view(&self.kept, 0)?,
+                Source::Wanted => view(self.wanted, 0)?,
+                Source::Picked => view(self.picked, 0)?,
+                Source::Logits => view(self.logits, 0)?,
+                // Of a step it is set before each call.
+                Source::Hidden => self.hidden.clone(),
+                input => {
+                    let places = inputs.map_or(&[][..], |inputs| &inputs.places);
+                    let place = places.iter().find(|(it, ..)| it == input).ok_or_else(|| {
+                        let message = format!("{} takes {input:?}", graph.name);
+                        iree_rt::Error::new(iree_rt::Code::Internal, message)
+                    })?;
+                    view(self.inputs, place.2)?
+                }
+            };
+            call.set(at, value)?;
+        }
+        Ok(Program { session, call })
+    }
+}
+
+impl CudaExecutor {
+    fn new(model: &CudaModel, cache: Vec<Buffer>, pages: usize) -> iree_rt::Result<Self> {
+        let (device, config) = (&model.device, &model.config);
+        let (steps, heads) = model.graphs.split_at(STEP_ROWS.len());
+        let layouts: Vec<_> =
+            steps.iter().map(|(graph, _)| Inputs::new(config, graph.rows)).collect();
+        let most = layouts.iter().map(|inputs| inputs.bytes).max().unwrap_or(0);
+        let inputs = Buffer::allocate(device, most)?;
+        let shape = [HIDDEN_ROWS, config.hidden_size];
+        let hidden = Buffer::allocate(device, HIDDEN_ROWS * config.hidden_size * size_of::<f32>())?
+            .view(&shape, ElementType::F32)?;
+        let rows = HEAD_ROWS[HEAD_ROWS.len() - 1];
+        let numbers = || Buffer::allocate_in(device, rows * size_of::<i32>(), Memory::Host);
+        let (wanted, picked) = (numbers()?, numbers()?);
+        let logits = Buffer::allocate(device, rows * config.vocab_size * size_of::<f32>())?;
+        let arguments = model.graphs.iter().flat_map(|(graph, _)| &graph.arguments);
+        let kept = arguments.filter(|it| it.source == Source::Kept).map(|it| it.ty.bytes()).max();
+        let shared = Shared {
+            model,
+            cache: &cache,
+            kept: Buffer::allocate(device, kept.unwrap_or(1))?,
+            inputs: &inputs,
+            hidden: &hidden,
+            wanted: &wanted,
+            picked: &picked,
+            logits: &logits,
+        };
+        let step = |((graph, module), inputs): (&(Graph, Module), Inputs)| {
+            let program = shared.load(graph, module, Some(&inputs))?;
+            let of_hidden = |it: &Argument| it.source == Source::Hidden;
+            let hidden = graph.arguments.iter().position(of_hidden).expect("what a step makes");
+            Ok(Step { program, inputs, hidden })
+        };
+        let steps = steps.iter().zip(layouts).map(step).collect::<iree_rt::Result<_>>()?;
+        let head = |(graph, module): &(Graph, Module)| shared.load(graph, module, None);
+        let heads = heads.iter().map(head).collect::<iree_rt::Result<_>>()?;
+        Ok(Self {
+            device: device.clone(),
+            config: config.clone(),
+            steps,
+            heads,
+            inputs,
+            staged: Vec::new(),
+            hidden,
+            wanted,
+            picked,
+            logits,
+            cache,
+            layer_page: model.layer_page(),
+            nobodys: pages,
+            rope: Rope::new(),
+            places: Vec::new(),
+            pending: None,
+        })
+    }
+
+    /// Starts a call of step `which` for `rows` of `batch`, which it leaves at `place` of the hidden rows.
+    fn start(
+        &mut self,
+        batch: &Batch,
+        rows: Range<usize>,
+        which: usize,
+        place: usize,
+    ) -> iree_rt::Result<Pending> {
+        self.stage(batch, rows, which);
+        // SAFETY: no call is in flight that was given this memory: `run` waits for each before the next.
+        unsafe { self.inputs.write_unchecked(0, &self.staged)? };
+        let width = self.config.hidden_size;
+        let row = width * size_of::<f32>();
+        let Step { program: Program { session, call }, hidden, .. } = &mut self.steps[which];
+        let end = place + STEP_ROWS[which];
+        let memory = self.hidden.buffer().subspan(place * row..end * row)?;
+        call.set(*hidden, memory.view(&[STEP_ROWS[which], width], ElementType::F32)?)?;
+        call.invoke_async(session, None)
+    }
+
+    /// Collects the inputs of such a call.
+    fn stage(&mut self, batch: &Batch, rows: Range<usize>, which: usize) {
+        let most = STEP_ROWS[which];
+        let padded = |values: &mut dyn Iterator<Item = usize>, padding: usize| -> Vec<i32> {
+            let mut all: Vec<_> = values.map(|value| value as i32).collect();
+            all.resize(most, padding as i32);
+            all
+        };
+        let tokens = batch.tokens[rows.clone()].iter().map(|&token| token as usize);
+        let tokens = padded(&mut { tokens }, 0);
+        let mut at = batch.positions[rows.clone()].to_vec();
+        let used = at.iter().max().map_or(1, |last| last / KV_BLOCK + 1) as i32;
+        at.resize(most, 0);
+        let positions = padded(&mut at.iter().copied(), 0);
+        let slots = padded(&mut batch.slots[rows.clone()].iter().copied(), self.nobodys * KV_BLOCK);
+        let (mut tables, mut pages) = (Vec::new(), Vec::new());
+        for &Entry { row, rows: of, start, table } in &batch.entries {
+            let these = row.max(rows.start)..(row + of).min(rows.end);
+            if let Some(last) = these.clone().next_back() {
+                tables.extend(these.map(|_| pages.len()));
+                let needed = (start + last - row) / KV_BLOCK + 1;
+                pages.extend(batch.tables[table..table + needed].iter().map(|&page| page as i32));
+            }
+        }
+        let tables = padded(&mut tables.into_iter(), 0);
+        let [cos, sin] = self.rope.angles(&self.config, &at);
+        self.staged.clear();
+        for (source, _, at) in &self.steps[which].inputs.places {
+            let bytes: &[u8] = match source {
+                Source::Tokens => bytemuck::cast_slice(&tokens),
+                Source::Positions => bytemuck::cast_slice(&positions),
+                Source::Slots => bytemuck::cast_slice(&slots),
+                Source::Tables => bytemuck::cast_slice(&tables),
+                Source::Used => bytemuck::bytes_of(&used),
+                Source::Cos => bytemuck::cast_slice(&cos),
+                Source::Sin => bytemuck::cast_slice(&sin),
+                _ => bytemuck::cast_slice(&pages),
+            };
+            self.staged.resize(*at, 0);
+            self.staged.extend(bytes);
+        }
+    }
+
+    /// Runs a head for rows of the last step, as many as it takes at most; returns their most likely
+    /// tokens.
+    fn head(&mut self, rows: &[usize]) -> Result<Vec<u32>> {
+        let which = HEAD_ROWS.iter().position(|&most| most >= rows.len()).unwrap_or(0);
+        let mut wanted: Vec<_> = rows.iter().map(|&row| self.places[row] as i32).collect();
+        wanted.resize(HEAD_ROWS[which], wanted[0]);
+        // SAFETY: the only calls that read this are heads, and each is waited for below.
+        let written = unsafe { self.wanted.write_unchecked(0, &wanted) };
+        let after = self.pending.as_ref().map(Pending::fence);
+        let Program { session, call } = &mut self.heads[which];
+        let started = written.and_then(|()| call.invoke_async(session, after));
+        let done = started.and_then(|mut head| head.wait(None));
+        // The step is done too, or has failed before the head did.
+        let step = self.finish();
+        step.and(done.map(drop).map_err(iree(RUNNING)))?;
+        let mut picked = vec![0i32; rows.len()];
+        let read = self.picked.read_into(0, bytemuck::cast_slice_mut(&mut picked));
+        read.map_err(iree("reading tokens"))?;
+        tokens_of(&picked, &self.config, KvFormat::F32)
+    }
+}
+
+/// Which graphs of a step run `rows` rows, one behind the other. Padding is computed too, but a pass over
+/// the weights costs about as much as eight rows: the last graph may be half empty, or the smallest
+/// that is not for one row.
+fn cut(mut rows: usize) -> Vec<usize> {
+    let mut calls = Vec::new();
+    while rows > 0 {
+        let holds = STEP_ROWS.iter().position(|&most| most >= rows);
+        let full = STEP_ROWS.iter().rposition(|&most| most <= rows).unwrap_or(0);
+        let which = holds.filter(|&it| it <= 1 || 2 * rows > STEP_ROWS[it]).unwrap_or(full);
+        calls.push(which);
+        rows = rows.saturating_sub(STEP_ROWS[which]);
+    }
+    calls
+}
+
+/// Rows of a call begin at a multiple of this in the hidden rows, so that views of them are aligned.
+const APART: usize = 16;
+
+impl Executor for CudaExecutor {
+    fn copy(&mut self, copy: PageCopy) -> Result<()> {
+        let [from, to] = [copy.from, copy.to].map(|page| page as usize * self.layer_page);
+        for layer in &self.cache {
+            // SAFETY: no call is in flight, and nobody reads a page that was just taken.
+            let copied = unsafe { layer.copy_from_unchecked(to, layer, from, self.layer_page) };
+            copied.map_err(iree("copying a page of the KV cache"))?;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, batch: &Batch) -> Result<()> {
+        self.places.clear();
+        let (mut row, mut place) = (0, 0);
+        for which in cut(batch.rows()) {
+            self.finish()?;
+            let rows = row..batch.rows().min(row + STEP_ROWS[which]);
+            row = rows.end;
+            self.places.extend((place..).take(rows.len()));
+            self.pending = Some(self.start(batch, rows, which, place).map_err(iree(RUNNING))?);
+            place = (place + STEP_ROWS[which]).next_multiple_of(APART);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        match self.pending.take() {
+            Some(mut step) => step.wait(None).map(drop).map_err(iree(RUNNING)),
+            None => Ok(()),
+        }
+    }
+
+    fn tokens(&mut self, rows: &[usize], tokens: &mut Vec<u32>) -> Result<()> {
+        for rows in rows.chunks(HEAD_ROWS[HEAD_ROWS.len() - 1]) {
+            tokens.extend(self.head(rows)?);
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self, rows: &[usize], logits: &mut Vec<f32>) -> Result<()> {
+        for rows in rows.chunks(HEAD_ROWS[HEAD_ROWS.len() - 1]) {
+            self.head(rows)?;
+            let at = logits.len();
+            logits.resize(at + rows.len() * self.config.vocab_size, 0.0);
+            let read = self.logits.read_into(0, bytemuck::cast_slice_mut(&mut logits[at..]));
+            read.map_err(iree("reading logits"))?;
+        }
+        Ok(())
+    }
+
+    fn take_profile(&mut self) -> Result<Profile> {
+        self.device.take_profile().map(Profile::from).map_err(iree("reading the profile"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_cut_into_few_calls_that_hold_them() {
+        let rows =
+            |of: usize| cut(of).into_iter().map(|which| STEP_ROWS[which]).collect::<Vec<_>>();
+        assert_eq!(rows(1), [1]);
+        assert_eq!(rows(2), [8]);
+        assert_eq!(rows(9), [8, 1]);
+        assert_eq!(rows(17), [32]);
+        assert_eq!(rows(100), [32, 32, 32, 8]);
+        assert_eq!(rows(129), [256]);
+        for of in 1..=256 {
+            let calls = rows(of);
+            assert!(calls.iter().sum::<usize>() >= of, "{of}: {calls:?}");
+            let held: usize = calls.iter().map(|rows| rows.next_multiple_of(APART)).sum();
+            assert!(held <= HIDDEN_ROWS, "{of}: {calls:?}");
+        }
+    }
+}
