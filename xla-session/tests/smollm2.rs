@@ -86,11 +86,6 @@ fn a_trained_model_gives_the_tokens_of_transformers() {
 }
 
 #[test]
-fn a_trained_model_gives_the_tokens_of_transformers_on_one_thread() {
-    compare(&[on("local-sync")]);
-}
-
-#[test]
 fn without_python_it_is_said_why_nothing_was_compared() {
     let nowhere = tempfile::tempdir().unwrap();
     let why = model("/no/python", &nowhere.path().join("model")).unwrap_err();
@@ -100,6 +95,12 @@ fn without_python_it_is_said_why_nothing_was_compared() {
 /// What `cargo xtask test --all` adds.
 mod long {
     use super::*;
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn a_trained_model_gives_the_tokens_of_transformers_on_one_thread() {
+        compare(&[on("local-sync")]);
+    }
 
     /// The checkpoint is f32: stored and f32 are the same graphs and weights, and have to stay so.
     #[test]
