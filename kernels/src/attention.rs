@@ -370,6 +370,3 @@ impl<V: Vector> Job<V> for Meet<'_> {
         }
     }
 }
-
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests;

@@ -66,9 +66,6 @@ mod nibbles;
 mod dispatch;
 mod isa;
 
-#[cfg(test)]
-mod tests;
-
 pub use argmax::{NOT_A_NUMBER, argmax};
 pub use attention::{Attention, AttentionKernel};
 pub use candidates::{Candidates, candidates};

@@ -177,14 +177,3 @@ impl Vector for Portable {
         unsafe { job.run() }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn every_half_is_widened_as_the_half_crate_does() {
-        for bits in 0..=u16::MAX {
-            let (ours, theirs) = (super::f16_to_f32(bits), half::f16::from_bits(bits).to_f32());
-            assert!(ours == theirs || ours.is_nan() && theirs.is_nan(), "{bits:#06x}: {ours}");
-        }
-    }
-}

@@ -15,9 +15,6 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
-#[cfg(test)]
-mod tests;
-
 pub use block::{compress, decompress, most_bytes};
 pub use rows::{Rows, compressed_row};
 

@@ -1,6 +1,14 @@
 //! Floats beside a sketch of them.
 
-use super::*;
+use half::bf16;
+use kernels::{
+    Candidates, Format, GROUP, Isa, LANES, Product, candidates, compressed_product_for,
+    product_for, quantise,
+};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::weights::{Weights, normal, random, rounded};
 
 const FORMATS: [Format; 4] = [Format::F32, Format::Bf16, Format::Bf16Rounded, Format::F16];
 
@@ -14,19 +22,11 @@ struct Sketched {
 
 impl Sketched {
     fn new(whole: Weights) -> Self {
-        let Weights { format, columns, .. } = whole;
-        let compressed = format.is_compressible(columns).then(|| {
-            let (mut bytes, mut index) = (Vec::new(), Vec::new());
-            for block in whole.bytes.chunks(format.block_bytes(columns)) {
-                index.push(bytes.len() as u64);
-                compress(format, block, columns, &mut bytes);
-            }
-            (bytes, index)
-        });
+        let compressed = whole.compressed();
         let (mut sketch, mut errors) = (Vec::new(), Vec::new());
         for rows in whole.rows.chunks(LANES) {
             let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
-            let mut block = vec![0xa5; quantise::SKETCH.block_bytes(columns)];
+            let mut block = vec![0xa5; quantise::SKETCH.block_bytes(whole.columns)];
             let mut of_block = [f32::NAN; LANES];
             quantise::sketch_block(&rows, &mut block, &mut of_block);
             sketch.extend(block);
@@ -145,6 +145,23 @@ impl Sketched {
         }
         share
     }
+}
+
+/// Compares all products with those that may be the largest: the others are negative infinity there,
+/// and less than the largest. How many there are.
+fn count_kept(all: &[f32], some: &[f32], what: &str) -> usize {
+    let most = all.iter().fold(f32::NEG_INFINITY, |most, y| most.max(*y));
+    let mut kept = 0;
+    for (row, (all, some)) in all.iter().zip(some).enumerate() {
+        if *some == f32::NEG_INFINITY && *all != *some {
+            assert!(*all < most, "{what}: row {row} of {all} is left out");
+        } else {
+            assert_eq!(all.to_bits(), some.to_bits(), "{what}: row {row}");
+            kept += 1;
+        }
+    }
+    assert!(kept > 0, "{what}");
+    kept
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! Batch invariance: a row has the same bits whatever other rows are multiplied with it.
 
-use super::*;
+use kernels::{Format, Isa, LANES, Product, compressed_product_for, product_for};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::weights::{Weights, random};
 
 /// Columns that fill groups, or do not, and of compressed blocks more than one piece; blocks that no
 /// tile divides.
@@ -118,14 +122,7 @@ fn a_row_has_its_bits_among_any_others() {
     for format in Format::ALL {
         for (columns, blocks) in SHAPES {
             let weights = weights(format, columns, blocks, &mut rng);
-            let compressed = format.is_compressible(columns).then(|| {
-                let (mut bytes, mut index) = (Vec::new(), Vec::new());
-                for block in weights.bytes.chunks(format.block_bytes(columns)) {
-                    index.push(bytes.len() as u64);
-                    compress(format, block, columns, &mut bytes);
-                }
-                (bytes, index)
-            });
+            let compressed = weights.compressed();
             let mut stored = Stored { weights, compressed };
             loop {
                 stored.check(40, &few, &mut rng);

@@ -1,13 +1,10 @@
+//! Attention over the blocks of a KV cache.
+
+use kernels::{Attention, Isa, KV_BLOCK, KvFormat, attention_for};
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 
-use super::*;
-use crate::{Isa, KvFormat, attention_for, avx2, avx512, portable};
-
-/// Uniform in -1.0..1.0.
-fn random(rng: &mut ChaCha8Rng) -> f32 {
-    rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0
-}
+use crate::weights::random;
 
 /// `values` as a cache of `format` stores them, and what is read there.
 fn stored(format: KvFormat, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
@@ -278,53 +275,72 @@ fn what_is_not_finite_is_not_hidden() {
     }
 }
 
-/// Exponentials of sixteen numbers after another.
-struct Exponentials<'a> {
-    of: &'a [f32],
-    to: *mut f32,
-}
+/// As many scores as fit beside one of 0.
+const SCORES: usize = KV_BLOCK - 1;
 
-impl<V: Vector> Job<V> for Exponentials<'_> {
-    #[inline(always)]
-    unsafe fn run(&self) {
-        for (i, chunk) in self.of.as_chunks::<LANES>().0.iter().enumerate() {
-            // SAFETY: `to` is as long as `of`.
-            unsafe { exp(V::load(chunk.as_ptr())).store(self.to.add(i * LANES)) };
-        }
+/// The weights of `scores`, which are not positive, as attention computes them, over that of 0.
+///
+/// `near` are numbers close to them. Each key has a column of the values, in which the first key takes
+/// away what is near: the rest is exact, and so is the first column, the share of a weight of 1.
+fn weights(isa: Isa, scores: &[f32; SCORES], near: &[f32; SCORES]) -> [f64; SCORES] {
+    let mut queries = [0f32; KV_BLOCK];
+    // Divided by the root of the width.
+    queries[0] = (KV_BLOCK as f32).sqrt();
+    let mut keys = [[0f32; KV_BLOCK]; KV_BLOCK];
+    keys[0][1..].copy_from_slice(scores);
+    let mut values = [[0f32; KV_BLOCK]; KV_BLOCK];
+    for (i, row) in values.iter_mut().enumerate() {
+        row[i] = 1.0;
     }
+    for (value, near) in values[0][1..].iter_mut().zip(near) {
+        *value = -near;
+    }
+    let mut output = [f32::NAN; KV_BLOCK];
+    let attention = Attention {
+        queries: queries.as_ptr(),
+        query_stride: KV_BLOCK,
+        keys: keys.as_ptr().cast(),
+        values: values.as_ptr().cast(),
+        page_stride: KV_BLOCK * KV_BLOCK,
+        pages: &0,
+        output: output.as_mut_ptr(),
+        output_stride: KV_BLOCK,
+        rows: 1,
+        used: 1,
+        start: SCORES,
+        window: 0,
+        group: 1,
+        width: KV_BLOCK,
+    };
+    // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+    unsafe { attention_for(KvFormat::F32, isa)(&attention) };
+    let [share, rest @ ..] = output.map(f64::from);
+    std::array::from_fn(|i| f64::from(near[i]) + rest[i] / share)
 }
 
 #[test]
 fn exponentials_are_right_to_the_last_bits() {
-    let numbers: Vec<f32> = (0..1 << 20).map(|i| -(i as f32) * (87.3 / (1 << 20) as f32)).collect();
-    for isa in Isa::all_here() {
-        let run = |of: &[f32]| {
-            let mut powers = vec![f32::NAN; of.len()];
-            let job = Exponentials { of, to: powers.as_mut_ptr() };
-            // SAFETY: this CPU has the instructions.
-            unsafe {
-                match isa {
-                    Isa::Portable => portable::Portable::enter(&job),
-                    Isa::Avx2 | Isa::AvxVnni => avx2::Avx2::<false>::enter(&job),
-                    _ => avx512::Avx512::<false>::enter(&job),
-                }
+    const STEP: f32 = 87.3 / (1 << 20) as f32;
+    for first in (0..1 << 20).step_by(SCORES) {
+        let numbers: [f32; SCORES] =
+            std::array::from_fn(|i| -((first + i).min(1 << 20) as f32) * STEP);
+        let expected = numbers.map(|x| f64::from(x).exp());
+        for isa in Isa::all_here() {
+            let powers = weights(isa, &numbers, &expected.map(|power| power as f32));
+            for ((x, power), expected) in numbers.iter().zip(powers).zip(expected) {
+                let error = (power - expected).abs() / expected;
+                // An ulp is 6e-8 to 1.2e-7 of a number.
+                assert!(error <= 1.3e-7, "{isa:?}: {x} is off by {error:e}");
             }
-            powers
-        };
-        let error = |(x, power): (&f32, &f32)| {
-            let expected = f64::from(*x).exp();
-            (f64::from(*power) - expected).abs() / expected
-        };
-        let powers = run(&numbers);
-        let worst = numbers.iter().zip(&powers).map(error).fold(0.0, f64::max);
-        // An ulp is 6e-8 to 1.2e-7 of a number.
-        assert!(worst <= 1.3e-7, "{isa:?}: off by {worst:e}");
-
-        let mut edges = [-0.0; LANES];
-        edges[..6].copy_from_slice(&[0.0, -88.0, -1000.0, MASKED, f32::NEG_INFINITY, f32::NAN]);
-        let powers = run(&edges);
-        assert_eq!(powers[..5], [1.0, 0.0, 0.0, 0.0, 0.0], "{isa:?}");
-        assert!(powers[5].is_nan(), "{isa:?}");
-        assert!(powers[6..].iter().all(|&power| power == 1.0), "{isa:?}");
+        }
+    }
+    let mut edges = [0.0; SCORES];
+    edges[..4].copy_from_slice(&[-88.0, -1000.0, -1e30, f32::NEG_INFINITY]);
+    let mut powers = [1.0; SCORES];
+    powers[..4].fill(0.0);
+    for isa in Isa::all_here() {
+        assert_eq!(weights(isa, &edges, &[0.0; SCORES]), powers, "{isa:?}");
+        let nan = weights(isa, &[f32::NAN; SCORES], &[0.0; SCORES]);
+        assert!(nan.iter().all(|weight| weight.is_nan()), "{isa:?}");
     }
 }

@@ -1,17 +1,22 @@
+//! Compressed blocks: all that comes back, and products with them.
+
+use kernels::{
+    Format, Isa, LANES, Product, Rows, compress, compressed_product_for, compressed_row,
+    decompress, most_bytes,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::block::HEADER;
-use super::*;
-use crate::{LANES, Product};
+use crate::weights::normal;
+
+/// Bytes that stored blocks are multiples of.
+const UNIT: usize = 64;
 
 const FORMATS: [Format; 3] = [Format::F32, Format::Bf16, Format::Bf16Rounded];
 
-/// Bell-shaped around 0: as weights are.
-fn normal(rng: &mut ChaCha8Rng) -> f32 {
-    let uniform = |rng: &mut ChaCha8Rng| (f64::from(rng.next_u32()) + 0.5) / 2f64.powi(32);
-    let (a, b) = (uniform(rng), uniform(rng));
-    (0.02 * (-2.0 * a.ln()).sqrt() * (b * std::f64::consts::TAU).cos()) as f32
+/// As weights are.
+fn weight(rng: &mut ChaCha8Rng) -> f32 {
+    0.01 * normal(rng)
 }
 
 /// A packed block of the weights that have these bits as f32, column by column.
@@ -26,10 +31,10 @@ fn packed(format: Format, bits: &[u32]) -> Vec<u8> {
 fn round_trip(format: Format, bits: &[u32]) -> f64 {
     let columns = bits.len() / LANES;
     let block = packed(format, bits);
-    let mut stored = vec![7; HEADER];
+    let mut stored = vec![7; UNIT];
     compress(format, &block, columns, &mut stored);
-    assert!(stored.len().is_multiple_of(HEADER));
-    let stored = &stored[HEADER..];
+    assert!(stored.len().is_multiple_of(UNIT));
+    let stored = &stored[UNIT..];
     assert!(stored.len() <= most_bytes(format, columns));
     let mut back = vec![0; block.len()];
     decompress(format, stored, columns, &mut back);
@@ -47,7 +52,7 @@ fn all_bits_come_back() {
         round_trip(format, &random);
         for columns in [8, 16, 24, 2048] {
             let mut bits: Vec<u32> =
-                (0..columns * LANES).map(|_| normal(&mut rng).to_bits()).collect();
+                (0..columns * LANES).map(|_| weight(&mut rng).to_bits()).collect();
             round_trip(format, &bits);
             // One lane far larger, one of subnormals, one without low halves.
             for column in bits.chunks_mut(LANES) {
@@ -70,7 +75,7 @@ fn all_bits_come_back() {
 #[test]
 fn weights_become_a_quarter_smaller() {
     let mut rng = ChaCha8Rng::seed_from_u64(2);
-    let bits: Vec<u32> = (0..2048 * LANES).map(|_| normal(&mut rng).to_bits()).collect();
+    let bits: Vec<u32> = (0..2048 * LANES).map(|_| weight(&mut rng).to_bits()).collect();
     let upper: Vec<u32> = bits.iter().map(|bits| bits & 0xffff_0000).collect();
     for (format, bits, size) in [
         (Format::Bf16, &bits, 12.0 / 16.0),
@@ -94,7 +99,7 @@ enum Like {
 }
 
 /// Blocks of compressed weights and what they stand for.
-struct Weights {
+struct Compressed {
     format: Format,
     columns: usize,
     stored: Vec<u8>,
@@ -103,14 +108,14 @@ struct Weights {
     rows: Vec<Vec<f32>>,
 }
 
-impl Weights {
+impl Compressed {
     fn new(format: Format, columns: usize, like: &[Like], rng: &mut ChaCha8Rng) -> Self {
         let mut all =
             Self { format, columns, stored: vec![1; 64], index: Vec::new(), rows: Vec::new() };
         for like in like {
             let bits: Vec<u32> = (0..columns * LANES)
                 .map(|_| {
-                    let weight = normal(rng);
+                    let weight = weight(rng);
                     let weight = match like {
                         Like::Weights => weight.to_bits(),
                         Like::Escaped if rng.next_u32().is_multiple_of(300) => {
@@ -137,7 +142,7 @@ impl Weights {
         const GUARD: f32 = 1234.5;
         let rounded = self.format == Format::Bf16Rounded;
         let x: Vec<f32> = (0..rows * self.columns)
-            .map(|_| normal(rng))
+            .map(|_| weight(rng))
             .map(|x| if rounded { half::bf16::from_f32(x).to_f32() } else { x })
             .collect();
         let bytes = packed(self.format_of_x(), &x.iter().map(|x| x.to_bits()).collect::<Vec<_>>());
@@ -199,7 +204,7 @@ fn products_match_f64() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     for format in FORMATS {
         for like in [[Weights; 9], [Escaped; 9], [NoLows; 9], [Random; 9]] {
-            let weights = self::Weights::new(format, 264, &like, &mut rng);
+            let weights = Compressed::new(format, 264, &like, &mut rng);
             for rows in 1..=20 {
                 weights.check(rows, rows, 0, &mut rng);
             }
@@ -207,13 +212,13 @@ fn products_match_f64() {
         let mixed = [Weights, Weights, Random, Escaped, NoLows, NoLows, Weights, Random, Escaped];
         for blocks in 1..=mixed.len() {
             for columns in [8, 2048] {
-                let weights = self::Weights::new(format, columns, &mixed[..blocks], &mut rng);
+                let weights = Compressed::new(format, columns, &mixed[..blocks], &mut rng);
                 for (rows, used) in [(1, 1), (4, 3), (8, 5), (9, 8), (40, 33)] {
                     weights.check(rows, used, 5, &mut rng);
                 }
             }
         }
-        self::Weights::new(format, 64, &mixed, &mut rng).check(300, 290, 16, &mut rng);
+        Compressed::new(format, 64, &mixed, &mut rng).check(300, 290, 16, &mut rng);
     }
 }
 
@@ -225,7 +230,7 @@ fn products_in_pieces_match_f64() {
     for format in FORMATS {
         for columns in [520, 1032] {
             let like = [Weights, Escaped, Random, NoLows, Weights];
-            let weights = self::Weights::new(format, columns, &like, &mut rng);
+            let weights = Compressed::new(format, columns, &like, &mut rng);
             weights.check(40, 33, 5, &mut rng);
             weights.check(300, 290, 16, &mut rng);
         }
@@ -236,7 +241,7 @@ fn products_in_pieces_match_f64() {
 fn activations_that_are_not_finite_are_not_hidden() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);
     for format in FORMATS {
-        let weights = Weights::new(format, 96, &[Like::Escaped], &mut rng);
+        let weights = Compressed::new(format, 96, &[Like::Escaped], &mut rng);
         for isa in Isa::all_here() {
             for rows in [1, 17] {
                 for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -260,6 +265,45 @@ fn activations_that_are_not_finite_are_not_hidden() {
                     let finite = y.iter().filter(|y| y.is_finite()).count();
                     assert_eq!(finite, (rows - 1) * LANES, "{isa:?} {format:?}: {value}");
                 }
+            }
+        }
+    }
+}
+
+/// Blocks of every kind, with escapes, and rows of each.
+#[test]
+fn a_row_is_the_row() {
+    const COLUMNS: usize = 24;
+    for format in [Format::F32, Format::Bf16] {
+        let weight = |block: usize, i: usize| -> u32 {
+            let bits = (i as u32).wrapping_mul(0x9e37_79b9).rotate_left(7);
+            let exponent = match block {
+                // Everywhere, so that this block is stored plain.
+                0 => bits >> 8 & 0xff,
+                _ if i == 100 => 3,
+                _ => 120 + bits % 7,
+            };
+            let low = if block == 1 || format != Format::F32 { 0 } else { bits & 0xffff };
+            bits & 0x807f_0000 | exponent << 23 | low
+        };
+        let (mut weights, mut index) = (Vec::new(), Vec::new());
+        for block in 0..3 {
+            let words = (0..COLUMNS * LANES).map(|i| weight(block, i));
+            let packed: Vec<u8> = match format {
+                Format::F32 => words.flat_map(u32::to_le_bytes).collect(),
+                _ => words.flat_map(|word| ((word >> 16) as u16).to_le_bytes()).collect(),
+            };
+            index.push(weights.len() as u64);
+            compress(format, &packed, COLUMNS, &mut weights);
+        }
+        let matrix = Rows { weights: weights.as_ptr(), index: index.as_ptr(), columns: COLUMNS };
+        for row in 0..3 * LANES {
+            let mut y = [0.0; COLUMNS];
+            // SAFETY: the matrix was made above.
+            unsafe { compressed_row(format, &matrix, row, y.as_mut_ptr()) };
+            for (column, y) in y.iter().enumerate() {
+                let bits = weight(row / LANES, column * LANES + row % LANES);
+                assert_eq!(y.to_bits(), bits, "{format:?} row {row} column {column}");
             }
         }
     }

@@ -1,0 +1,19 @@
+//! Kernels on every instruction set of this CPU, against f64 and against each other.
+
+mod weights;
+
+mod batch;
+mod products;
+mod quantise;
+mod sketch;
+
+mod compressed;
+
+mod attention;
+mod kv_cache;
+
+mod argmax;
+mod gate;
+mod gather;
+mod norm;
+mod rope;

@@ -1,0 +1,62 @@
+//! Norms, and rounding to bfloat16.
+
+use half::bf16;
+use kernels::{Isa, RmsNorm, rms_norm, round_to_bf16};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::weights::random;
+
+fn numbers(rng: &mut ChaCha8Rng, n: usize) -> Vec<f32> {
+    (0..n).map(|_| random(rng)).collect()
+}
+
+#[test]
+fn rows_of_any_length_match_f64() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for columns in [1, 5, 16, 50, 64, 96, 200, 2048] {
+        let (x, weight) = (numbers(&mut rng, columns), numbers(&mut rng, columns));
+        let epsilon = 1e-5;
+        let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / columns as f64;
+        let root = (mean + f64::from(epsilon)).sqrt();
+        for isa in Isa::all_here() {
+            let mut y = vec![f32::NAN; columns];
+            let of = RmsNorm {
+                x: x.as_ptr(),
+                weight: weight.as_ptr(),
+                y: y.as_mut_ptr(),
+                columns,
+                epsilon,
+            };
+            // SAFETY: this CPU has the instructions, and all are as long as stated.
+            unsafe { rms_norm(isa, &of) };
+            for ((&y, &x), &weight) in y.iter().zip(&x).zip(&weight) {
+                let expected = f64::from(x) / root * f64::from(weight);
+                let error = (f64::from(y) - expected).abs();
+                assert!(error <= 1e-6, "{isa:?} {columns}: {y}, not {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bfloat16_is_the_nearest_and_keeps_what_is_no_number() {
+    let mut numbers = numbers(&mut ChaCha8Rng::seed_from_u64(2), 1000);
+    numbers.extend([0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN_POSITIVE]);
+    // Halfway between two, above an even one and above an odd one.
+    numbers.extend([0x3f80_8000, 0x3f81_8000, 0x3f80_8001, 0x0000_8001].map(f32::from_bits));
+    numbers.extend([f32::NAN, f32::from_bits(0x7f80_0001), f32::from_bits(0xffff_ffff)]);
+    for isa in Isa::all_here() {
+        let mut rounded = vec![0; numbers.len()];
+        // SAFETY: this CPU has the instructions, and both are as long.
+        unsafe {
+            round_to_bf16(isa, numbers.as_ptr(), rounded.as_mut_ptr(), numbers.len());
+        }
+        for (&number, &rounded) in numbers.iter().zip(&rounded) {
+            let expected = bf16::from_f32(number);
+            let found = bf16::from_bits(rounded);
+            let same = found == expected && found.is_sign_negative() == number.is_sign_negative();
+            assert!(same || found.is_nan() && number.is_nan(), "{isa:?}: {number} {found}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Products with packed weights.
+
+use half::f16;
+use kernels::{Format, GROUP, Isa, LANES, Product, product_for};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use crate::weights::Weights;
+
+#[test]
+fn every_format_and_instruction_set_matches_f64() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    for format in Format::ALL {
+        for (columns, blocks) in [(1, 1), (32, 9), (40, 3), (100, 5), (577, 2), (2048, 1)] {
+            let weights = Weights::random(format, columns, blocks, &mut rng);
+            for (rows, used) in
+                [(1, 1), (2, 2), (3, 3), (8, 4), (8, 5), (6, 6), (8, 7), (8, 8), (32, 13)]
+            {
+                weights.check(rows, used, 0, &mut rng);
+            }
+        }
+        for blocks in 1..=9 {
+            let weights = Weights::random(format, 96, blocks, &mut rng);
+            weights.check(1, 1, 16, &mut rng);
+            weights.check(4, 3, 5, &mut rng);
+            weights.check(16, 10, 5, &mut rng);
+        }
+    }
+}
+
+#[test]
+fn more_rows_than_are_copied_at_once() {
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    for format in Format::ALL {
+        Weights::random(format, 300, 3, &mut rng).check(32, 30, 3, &mut rng);
+        Weights::random(format, 577, 1, &mut rng).check(100, 100, 0, &mut rng);
+        Weights::random(format, 33, 1, &mut rng).check(260, 257, 0, &mut rng);
+    }
+}
+
+/// No sum on the way to a result may overflow.
+#[test]
+fn the_largest_integers_fit() {
+    const COLUMNS: usize = GROUP;
+    // What rounds to the integers at the ends of the range, to the largest low byte of either
+    // sign beside a large high one, and to small ones; a group's last column sets its scale.
+    let integers = [32639.0, -32639.0, 32512.0 - 128.0, -32512.0 + 127.0, -32384.0, 128.0, 127.0];
+    for format in [Format::Int8, Format::Int6, Format::Int4] {
+        let (least, most) = match format {
+            Format::Int8 => (-127.0, 127.0),
+            Format::Int6 => (-32.0, 31.0),
+            _ => (-8.0, 7.0),
+        };
+        // The last column keeps the scale at 1.
+        let rows: Vec<Vec<f32>> = (0..LANES)
+            .map(|lane| {
+                let weight = |column| match lane {
+                    0 => least,
+                    1 => most,
+                    2 => [least, most][column % 2],
+                    3 => [least, most][column / 2 % 2],
+                    4 => [least, most][column / 4 % 2],
+                    _ => (column as f32 + lane as f32) % (most - least) + least,
+                };
+                let mut row: Vec<f32> = (0..COLUMNS).map(weight).collect();
+                row[COLUMNS - 1] = least;
+                row
+            })
+            .collect();
+        let weights = Weights::new(format, COLUMNS, rows.clone());
+        assert_eq!(weights.rows, rows, "{format:?}");
+        for rows in 1..=8 {
+            for first in integers {
+                for second in integers {
+                    let x: Vec<f32> = (0..rows * COLUMNS)
+                        .map(|i| match i % COLUMNS {
+                            31 => 32639.0_f32.copysign(first),
+                            column => [first, second][column % 2],
+                        })
+                        .collect();
+                    weights.check_with(&x, rows, rows, 0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_that_are_not_finite_are_not_hidden() {
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    for format in Format::ALL {
+        let weights = Weights::random(format, 100, 1, &mut rng);
+        for isa in Isa::all_here() {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut x = [1.0; 100];
+                x[70] = value;
+                let x = weights.bytes_of(&x, isa, 1);
+                let mut y = [0f32; LANES];
+                let product = Product {
+                    weights: weights.bytes.as_ptr(),
+                    index: std::ptr::null(),
+                    x: x.as_ptr(),
+                    y: y.as_mut_ptr(),
+                    rows: 1,
+                    used: 1,
+                    columns: 100,
+                    blocks: 1,
+                    stride: LANES,
+                };
+                // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+                unsafe { product_for(format, isa)(&product) };
+                assert!(y.iter().all(|y| !y.is_finite()), "{isa:?} {format:?}: {value} gave {y:?}");
+            }
+        }
+    }
+}
+
+/// Each is the only weight of a row.
+#[test]
+fn every_half_is_widened_as_the_half_crate_does() {
+    let halves: Vec<u16> = (0..=u16::MAX).collect();
+    let x = 1f32;
+    for isa in Isa::all_here() {
+        let mut y = vec![f32::NAN; halves.len()];
+        let product = Product {
+            weights: halves.as_ptr().cast(),
+            index: std::ptr::null(),
+            x: (&raw const x).cast(),
+            y: y.as_mut_ptr(),
+            rows: 1,
+            used: 1,
+            columns: 1,
+            blocks: halves.len() / LANES,
+            stride: halves.len(),
+        };
+        // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+        unsafe { product_for(Format::F16, isa)(&product) };
+        for (&bits, &ours) in halves.iter().zip(&y) {
+            let theirs = f16::from_bits(bits).to_f32();
+            let same = ours == theirs || ours.is_nan() && theirs.is_nan();
+            assert!(same, "{isa:?} {bits:#06x}: {ours}");
+        }
+    }
+}
