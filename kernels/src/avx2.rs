@@ -170,6 +170,26 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.cast());
+            let (low, high) = (_mm256_cvtepu8_epi32(bytes), _mm_unpackhi_epi64(bytes, bytes));
+            Self(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(high)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.cast());
+            let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm_unpackhi_epi64(bytes, bytes));
+            Self(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -201,15 +221,35 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn bits(from: *const u8, shift: usize, mask: i32) -> Self::Integers {
+    unsafe fn bits(from: *const u8, shift: isize, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let shift = _mm256_set1_epi32(shift as i32);
-            let mask = _mm256_set1_epi32(mask);
-            let low = _mm256_srlv_epi32(_mm256_loadu_si256(from.cast()), shift);
-            let high = _mm256_srlv_epi32(_mm256_loadu_si256(from.add(32).cast()), shift);
-            (_mm256_and_si256(low, mask), _mm256_and_si256(high, mask))
+            let by = _mm256_set1_epi32(shift.unsigned_abs() as i32);
+            let bits = |from: *const u8| {
+                let words = _mm256_loadu_si256(from.cast());
+                let shifted = match shift < 0 {
+                    true => _mm256_sllv_epi32(words, by),
+                    false => _mm256_srlv_epi32(words, by),
+                };
+                _mm256_and_si256(shifted, _mm256_set1_epi32(mask))
+            };
+            (bits(from), bits(from.add(32)))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i32(integers: Self::Integers, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            _mm256_storeu_si256(to.cast(), integers.0);
+            _mm256_storeu_si256(to.add(32).cast(), integers.1);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn subtract_pairs(pairs: Self::Integers, other: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { (_mm256_sub_epi16(pairs.0, other.0), _mm256_sub_epi16(pairs.1, other.1)) }
     }
 
     #[inline(always)]
@@ -246,11 +286,16 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
         }
     }
 
+    unsafe fn run_one<T: Tile<Self>>(tile: &T) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::enter(&Cut::<_, 4, 1>(tile)) }
+    }
+
     unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T) {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
-                1 => Self::enter(&Cut::<_, 4, 1>(tile)),
+                1 => Self::run_one(tile),
                 2 => Self::enter(&Cut::<_, 2, 2>(tile)),
                 3 => Self::enter(&Cut::<_, 2, 3>(tile)),
                 4 => Self::enter(&Cut::<_, 1, 4>(tile)),

@@ -154,6 +154,18 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) })
+    }
+
+    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -178,13 +190,29 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn bits(from: *const u8, shift: usize, mask: i32) -> __m512i {
+    unsafe fn bits(from: *const u8, shift: isize, mask: i32) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
             let words = _mm512_loadu_si512(from.cast());
-            let shifted = _mm512_srlv_epi32(words, _mm512_set1_epi32(shift as i32));
+            let by = _mm512_set1_epi32(shift.unsigned_abs() as i32);
+            let shifted = match shift < 0 {
+                true => _mm512_sllv_epi32(words, by),
+                false => _mm512_srlv_epi32(words, by),
+            };
             _mm512_and_si512(shifted, _mm512_set1_epi32(mask))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn store_i32(integers: __m512i, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_storeu_si512(to.cast(), integers) }
+    }
+
+    #[inline(always)]
+    unsafe fn subtract_pairs(pairs: __m512i, other: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_sub_epi16(pairs, other) }
     }
 
     #[inline(always)]
@@ -217,11 +245,16 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
         unsafe { _mm512_castps_si512(pin(_mm512_castsi512_ps(integers))) }
     }
 
+    unsafe fn run_one<T: Tile<Self>>(tile: &T) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::enter(&Cut::<_, 4, 1>(tile)) }
+    }
+
     unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T) {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
-                1 => Self::enter(&Cut::<_, 4, 1>(tile)),
+                1 => Self::run_one(tile),
                 2 => Self::enter(&Cut::<_, 4, 2>(tile)),
                 3 => Self::enter(&Cut::<_, 4, 3>(tile)),
                 4 => Self::enter(&Cut::<_, 4, 4>(tile)),

@@ -2,11 +2,15 @@
 
 use std::marker::PhantomData;
 
-use crate::integers::{Round, Rounded};
+use crate::integers::{Bits, Grouped, Integer};
+#[cfg(target_arch = "x86_64")]
+use crate::nibbles::{self, GroupedNibbles, Nibbles};
+use crate::rounded::{Round, Rounded};
+use crate::scales::{Nested, NestedHalves, Scale, ScaleAndMinimum, Scales};
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
-use crate::{avx2, avx512, nibbles};
-use crate::{floats, integers, portable, vector, walk};
+use crate::{avx2, avx512};
+use crate::{floats, portable, vector, walk};
 
 /// The fastest kernel for `format` on this CPU.
 pub fn product(format: Format) -> Kernel {
@@ -52,18 +56,25 @@ pub unsafe fn round_row(
     to: *mut u8,
 ) {
     fn round<F>(x: *const f32, columns: usize, to: *mut u8) -> Round<F> {
-        Round { x, columns, to: Rounded::new(to, columns), format: PhantomData }
+        Round { x, columns, to: Rounded::new(to, columns), integers: PhantomData }
     }
     // SAFETY: the caller's promise.
     unsafe {
         match format {
-            Format::Int8 => enter(isa, &round::<integers::Int8>(x, columns, to)),
-            Format::Int6 => enter(isa, &round::<integers::Int6>(x, columns, to)),
             #[cfg(target_arch = "x86_64")]
-            Format::Int4 if alone && !matches!(isa, Isa::Portable | Isa::Avx512) => {
-                enter(isa, &round::<nibbles::Nibbles>(x, columns, to));
+            Format::Int4 | Format::Q4_1 | Format::Q4K
+                if alone && !matches!(isa, Isa::Portable | Isa::Avx512) =>
+            {
+                enter(isa, &round::<Nibbles>(x, columns, to));
             }
-            Format::Int4 => enter(isa, &round::<integers::Int4>(x, columns, to)),
+            Format::Int8 => enter(isa, &round::<Bits<8>>(x, columns, to)),
+            Format::Int6 | Format::Q6K => enter(isa, &round::<Bits<6>>(x, columns, to)),
+            Format::Q5_0 | Format::Q5_1 | Format::Q5K => {
+                enter(isa, &round::<Bits<5>>(x, columns, to));
+            }
+            Format::Int4 | Format::Q4_1 | Format::Q4K => {
+                enter(isa, &round::<Bits<4>>(x, columns, to));
+            }
             floats => panic!("products with {floats:?} take floats"),
         }
     }
@@ -133,21 +144,34 @@ pub(crate) unsafe fn enter<J: vector::Job<portable::Portable>>(isa: Isa, job: &J
 /// As [`kernel_of`], where instructions of `I` multiply bytes; [`round_row`] knows which do.
 #[cfg(target_arch = "x86_64")]
 fn bytes_of<F: vector::Vector, I: nibbles::Bytes>(format: Format) -> Kernel {
+    use walk::one_row_or_decoded as decoded;
     match format {
-        Format::Int4 => walk::one_row_or_more::<I, nibbles::Nibbles, integers::Int4>,
+        Format::Int4 => walk::one_row_or_more::<I, GroupedNibbles<Scale>, Grouped<Bits<4>, Scale>>,
+        Format::Q4_1 => decoded::<I, GroupedNibbles<ScaleAndMinimum>, Bits<4>, ScaleAndMinimum>,
+        Format::Q4K => decoded::<I, GroupedNibbles<Nested>, Bits<4>, Nested>,
         other => kernel_of::<F, I>(other),
     }
 }
 
 /// Floats in the instructions of `F`, integers in those of `I`.
 fn kernel_of<F: vector::Vector, I: vector::Vector>(format: Format) -> Kernel {
+    /// One row meets integers as they are stored.
+    fn decoded<V: vector::Vector, I: Integer, S: Scales>() -> Kernel {
+        walk::one_row_or_decoded::<V, Grouped<I, S>, I, S>
+    }
     match format {
         Format::F32 => walk::floats::<F, floats::F32>,
         Format::Bf16 => walk::floats::<F, floats::Bf16>,
         Format::Bf16Rounded => walk::widened_bf16::<F>,
         Format::F16 => walk::floats::<F, floats::F16>,
-        Format::Int8 => walk::integers::<I, integers::Int8>,
-        Format::Int6 => walk::integers::<I, integers::Int6>,
-        Format::Int4 => walk::integers::<I, integers::Int4>,
+        Format::Int8 => walk::integers::<I, Grouped<Bits<8>, Scale>>,
+        Format::Int6 => walk::integers::<I, Grouped<Bits<6>, Scale>>,
+        Format::Int4 => walk::integers::<I, Grouped<Bits<4>, Scale>>,
+        Format::Q4_1 => decoded::<I, Bits<4>, ScaleAndMinimum>(),
+        Format::Q5_0 => decoded::<I, Bits<5>, Scale>(),
+        Format::Q5_1 => decoded::<I, Bits<5>, ScaleAndMinimum>(),
+        Format::Q4K => decoded::<I, Bits<4>, Nested>(),
+        Format::Q5K => decoded::<I, Bits<5>, Nested>(),
+        Format::Q6K => decoded::<I, Bits<6>, NestedHalves>(),
     }
 }

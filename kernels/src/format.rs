@@ -8,7 +8,7 @@ pub const LANES: usize = 16;
 /// Columns of a row that share a scale, where weights are integers.
 pub const GROUP: usize = 32;
 
-/// Bytes of the scales of a group of a block, behind its weights.
+/// Bytes of an f16 of each row of a block: of the scales of a group of ours, behind its weights.
 pub(crate) const SCALES: usize = LANES * size_of::<f16>();
 
 /// How packed weights are stored, and what meets them. `blocks` counts [`LANES`] output rows each;
@@ -24,18 +24,68 @@ pub enum Format {
     /// `[blocks, columns, 16]` IEEE half.
     F16,
     /// `[blocks, groups]` of 32 columns and their scales, as
-    /// [`pack_block`](crate::quantise::pack_block) has them.
+    /// [`pack_block`](crate::quantise::pack_block) has them: ggml's Q8_0 in another order.
     Int8,
     /// As [`Format::Int8`], of six bits.
     Int6,
-    /// As [`Format::Int8`], of four bits.
+    /// As [`Format::Int8`], of four bits: ggml's Q4_0 in another order.
     Int4,
+    /// ggml's Q4_1 in another order, as [`pack_rows`](crate::ggml::pack_rows) has it.
+    Q4_1,
+    /// As [`Format::Q4_1`], ggml's Q5_0.
+    Q5_0,
+    /// As [`Format::Q4_1`], ggml's Q5_1.
+    Q5_1,
+    /// As [`Format::Q4_1`], ggml's Q4_K: columns fill super-blocks of 256.
+    Q4K,
+    /// As [`Format::Q4K`], ggml's Q5_K.
+    Q5K,
+    /// As [`Format::Q4K`], ggml's Q6_K.
+    Q6K,
+}
+
+/// How the integers of a format lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Integers {
+    pub bits: usize,
+    /// Groups that have a head in common, and its bytes.
+    pub together: usize,
+    pub head: usize,
+    /// Bytes of scales behind the weights of a group.
+    pub scales: usize,
+    /// Whether weights have minima; integers count from zero then, and from the middle otherwise.
+    pub minima: bool,
+}
+
+impl Integers {
+    /// Bytes of the weights of a group of a block.
+    pub fn weights(self) -> usize {
+        GROUP * LANES * self.bits / 8
+    }
+
+    /// Bytes of a group of a block, its weights and their scales.
+    pub fn group(self) -> usize {
+        self.weights() + self.scales
+    }
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 7] =
-        [Self::F32, Self::Bf16, Self::Bf16Rounded, Self::F16, Self::Int8, Self::Int6, Self::Int4];
+    pub const ALL: [Self; 13] = [
+        Self::F32,
+        Self::Bf16,
+        Self::Bf16Rounded,
+        Self::F16,
+        Self::Int8,
+        Self::Int6,
+        Self::Int4,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
 
     /// The name in symbols and files.
     pub fn as_str(self) -> &'static str {
@@ -47,6 +97,12 @@ impl Format {
             Self::Int8 => "int8",
             Self::Int6 => "int6",
             Self::Int4 => "int4",
+            Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
+            Self::Q4K => "q4_k",
+            Self::Q5K => "q5_k",
+            Self::Q6K => "q6_k",
         }
     }
 
@@ -60,7 +116,7 @@ impl Format {
 
     /// Whether weights are integers with scales.
     pub fn is_quantised(self) -> bool {
-        matches!(self, Self::Int8 | Self::Int6 | Self::Int4)
+        self.integers().is_some()
     }
 
     /// Whether matrices of so many columns can be [compressed](crate::compress).
@@ -69,22 +125,43 @@ impl Format {
     }
 
     /// Bytes of the weights of one block.
+    ///
+    /// # Panics
+    ///
+    /// When columns do not fill super-blocks, of formats that have them.
     pub fn block_bytes(self, columns: usize) -> usize {
-        match self {
-            Self::F32 => columns * LANES * 4,
-            Self::Bf16 | Self::Bf16Rounded | Self::F16 => columns * LANES * 2,
-            Self::Int8 | Self::Int6 | Self::Int4 => columns.div_ceil(GROUP) * self.group_bytes(),
+        match self.integers() {
+            Some(integers) => {
+                let groups = columns.div_ceil(GROUP);
+                let Integers { together, head, .. } = integers;
+                assert!(
+                    together == 1 || columns.is_multiple_of(together * GROUP),
+                    "{columns} columns of {self:?}"
+                );
+                groups / together * head + groups * integers.group()
+            }
+            None if self == Self::F32 => columns * LANES * 4,
+            None => columns * LANES * 2,
         }
     }
 
-    /// Bytes of a group of a block, its weights and their scales: none for float formats.
-    pub fn group_bytes(self) -> usize {
-        let bits = match self {
-            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => return 0,
-            Self::Int8 => 8,
-            Self::Int6 => 6,
-            Self::Int4 => 4,
-        };
-        GROUP * LANES * bits / 8 + SCALES
+    /// How its integers lie; none where weights are floats.
+    pub(crate) fn integers(self) -> Option<Integers> {
+        let plain = |bits| Integers { bits, together: 1, head: 0, scales: SCALES, minima: false };
+        let with_minima = |bits| Integers { scales: 2 * SCALES, minima: true, ..plain(bits) };
+        let scales = 2 * LANES;
+        let nested = |bits| Integers { bits, together: 8, head: 2 * SCALES, scales, minima: true };
+        Some(match self {
+            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => return None,
+            Self::Int8 => plain(8),
+            Self::Int6 => plain(6),
+            Self::Int4 => plain(4),
+            Self::Q4_1 => with_minima(4),
+            Self::Q5_0 => plain(5),
+            Self::Q5_1 => with_minima(5),
+            Self::Q4K => nested(4),
+            Self::Q5K => nested(5),
+            Self::Q6K => Integers { head: SCALES, minima: false, ..nested(6) },
+        })
     }
 }

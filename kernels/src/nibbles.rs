@@ -1,4 +1,4 @@
-//! Int4 beside one row: bytes instead of pairs.
+//! Integers of four bits beside one row: bytes instead of pairs.
 //!
 //! One row has the speed of memory only if little is done with each weight. Activations of 16 bits
 //! are `256 * high + low`, both of them signed bytes, and there are instructions that multiply four
@@ -6,14 +6,19 @@
 //! the same integers.
 
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
-use super::integers::{Group, PAIRS, Rounding, WORD};
+use super::integers::{Bits, Group, Integer, PAIRS, Rounding, WORD};
+use super::scales::Scales;
 use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
 use crate::format::GROUP;
 
-/// [`Int4`](super::integers::Int4) in bytes, for which AVX2 is enough.
+/// Four [`Bits`] as bytes, for which AVX2 is enough.
 pub(super) struct Nibbles;
+
+/// [`Nibbles`] with scales.
+pub(super) struct GroupedNibbles<S>(PhantomData<S>);
 
 /// A vector whose lanes are four bytes too. Its methods are `#[inline(always)]`.
 pub(super) trait Bytes: Vector {
@@ -46,8 +51,6 @@ pub(super) trait Bytes: Vector {
 }
 
 impl Rounding for Nibbles {
-    const OFFSET: i32 = 8;
-
     /// Of each eight columns four words: the high bytes of the even ones and of the odd ones, and
     /// their low bytes.
     #[inline(always)]
@@ -76,17 +79,21 @@ impl Rounding for Nibbles {
     }
 }
 
-impl<V: Bytes> Group<V> for Nibbles {
-    const BYTES: usize = 4 * WORD;
+impl<V: Bytes, S: Scales> Group<V> for GroupedNibbles<S> {
+    const BYTES: usize = Bits::<4>::GROUP_BYTES;
+    const OFFSET: i32 = if S::MINIMA { 0 } else { Bits::<4>::MIDDLE };
+    type Scales = S;
 
+    /// All of the group: halves have no scales of their own.
     #[inline(always)]
-    unsafe fn add<const R: usize, const M: usize>(
+    unsafe fn add<const R: usize, const M: usize, const PART: usize>(
         sums: &mut [[V::Integers; M]; R],
         weights: *const u8,
         apart: usize,
         x: *const u32,
         stride: usize,
     ) {
+        const { assert!(S::PARTS == 1) };
         if V::ALL_BLOCKS {
             // SAFETY: the caller's promise.
             return unsafe { add::<V, R, M>(sums, weights, apart, x, stride) };

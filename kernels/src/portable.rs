@@ -106,6 +106,18 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { map(from, |byte: u8| f32::from(byte)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { map(from, |byte: i8| f32::from(byte)) }
+    }
+
+    #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
 
     #[inline(always)]
@@ -126,10 +138,27 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    unsafe fn bits(from: *const u8, shift: usize, mask: i32) -> Self::Integers {
+    unsafe fn bits(from: *const u8, shift: isize, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
         let words = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
-        words.map(|word| (word >> shift) as i32 & mask)
+        let by = shift.unsigned_abs();
+        words.map(|word| if shift < 0 { word << by } else { word >> by } as i32 & mask)
+    }
+
+    #[inline(always)]
+    unsafe fn store_i32(integers: Self::Integers, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<Self::Integers>().write_unaligned(integers) }
+    }
+
+    #[inline(always)]
+    unsafe fn subtract_pairs(pairs: Self::Integers, other: Self::Integers) -> Self::Integers {
+        std::array::from_fn(|lane| {
+            let (pair, other) = (pairs[lane], other[lane]);
+            let low = (pair as i16).wrapping_sub(other as i16);
+            let high = ((pair >> 16) as i16).wrapping_sub((other >> 16) as i16);
+            i32::from(low) & 0xffff | i32::from(high) << 16
+        })
     }
 
     #[inline(always)]
@@ -161,11 +190,16 @@ impl Vector for Portable {
         integers
     }
 
+    unsafe fn run_one<T: Tile<Self>>(tile: &T) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::enter(&Cut::<_, 2, 1>(tile)) }
+    }
+
     unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T) {
         // SAFETY: the caller's promise.
         unsafe {
             match rows {
-                1 => Self::enter(&Cut::<_, 2, 1>(tile)),
+                1 => Self::run_one(tile),
                 2 => Self::enter(&Cut::<_, 1, 2>(tile)),
                 _ => Self::enter(&Cut::<_, 1, 3>(tile)),
             }

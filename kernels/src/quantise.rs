@@ -15,7 +15,8 @@ use half::f16;
 
 pub use sketch::{SKETCH, sketch_block};
 
-use crate::format::{Format, GROUP, LANES, SCALES};
+use crate::format::{Format, GROUP, Integers, LANES, SCALES};
+pub use crate::ggml::unpack_row;
 
 /// A group of each row of a block: `[columns, rows]`.
 type Columns = [[f32; LANES]; GROUP];
@@ -50,37 +51,12 @@ pub fn pack_block(format: Format, rows: &[&[f32]], block: &mut [u8]) {
         _ => panic!("{format:?} weights are not quantised"),
     };
     assert_eq!(block.len(), format.block_bytes(columns), "bytes of a block");
-    for (number, group) in block.chunks_exact_mut(format.group_bytes()).enumerate() {
-        let (values, stored) = group.split_at_mut(format.group_bytes() - SCALES);
+    let group_bytes = format.integers().map_or(1, Integers::group);
+    for (number, group) in block.chunks_exact_mut(group_bytes).enumerate() {
+        let (values, stored) = group.split_at_mut(group_bytes - SCALES);
         let scales = pack(&transpose(rows, number), values);
         for (stored, scale) in stored.as_chunks_mut().0.iter_mut().zip(scales) {
             *stored = scale.to_le_bytes();
-        }
-    }
-}
-
-/// Row `lane` of what [`pack_block`] stored, as f32.
-///
-/// # Panics
-///
-/// As [`pack_block`], and when `lane` is none.
-pub fn unpack_row(format: Format, block: &[u8], lane: usize, row: &mut [f32]) {
-    assert!(lane < LANES, "row {lane} of a block of {LANES}");
-    assert_eq!(block.len(), format.block_bytes(row.len()), "bytes of a block");
-    let integer = match format {
-        Format::Int8 => {
-            |values: &[u8], lane, column| i32::from(values[column * LANES + lane] as i8)
-        }
-        Format::Int6 => word_integer::<6>,
-        Format::Int4 => word_integer::<4>,
-        _ => panic!("{format:?} weights are not quantised"),
-    };
-    let groups = block.chunks_exact(format.group_bytes());
-    for (group, row) in groups.zip(row.chunks_mut(GROUP)) {
-        let (values, scales) = group.split_at(format.group_bytes() - SCALES);
-        let scale = f16::from_le_bytes(scales.as_chunks().0[lane]).to_f32();
-        for (column, weight) in row.iter_mut().enumerate() {
-            *weight = integer(values, lane, column) as f32 * scale;
         }
     }
 }
@@ -121,14 +97,37 @@ fn pack_words<const BITS: usize>(columns: &Columns, values: &mut [u8]) -> [f16; 
     scales
 }
 
-/// What [`pack_words`] stored of one weight.
-fn word_integer<const BITS: usize>(values: &[u8], lane: usize, column: usize) -> i32 {
-    let words = values.as_chunks().0;
-    let mut q = 0;
-    for Bits { word, at, of, mask } in places::<BITS>(column) {
-        q |= (u32::from_le_bytes(words[word * LANES + lane]) >> at & mask) << of;
+/// Puts `value`, of `bits` bits, into the weights of a group of a block, where there are zeros.
+pub(crate) fn place(bits: usize, weights: &mut [u8], lane: usize, column: usize, value: u32) {
+    if bits == 8 {
+        weights[column * LANES + lane] = value as u8;
+        return;
     }
-    q as i32 - half(BITS)
+    for Bits { word, at, of, mask } in places_of(bits, column) {
+        let bytes = &mut weights.as_chunks_mut().0[word * LANES + lane];
+        *bytes = (u32::from_le_bytes(*bytes) | (value >> of & mask) << at).to_le_bytes();
+    }
+}
+
+/// What [`place`] put there.
+pub(crate) fn placed(bits: usize, weights: &[u8], lane: usize, column: usize) -> u32 {
+    if bits == 8 {
+        return weights[column * LANES + lane].into();
+    }
+    let mut value = 0;
+    for Bits { word, at, of, mask } in places_of(bits, column) {
+        let word = u32::from_le_bytes(weights.as_chunks().0[word * LANES + lane]);
+        value |= (word >> at & mask) << of;
+    }
+    value
+}
+
+fn places_of(bits: usize, column: usize) -> [Bits; 2] {
+    match bits {
+        4 => places::<4>(column),
+        5 => places::<5>(column),
+        _ => places::<6>(column),
+    }
 }
 
 /// Some bits of an integer: those of `mask` from its bit `of` on, from bit `at` of a word on.
@@ -147,6 +146,11 @@ const fn places<const BITS: usize>(column: usize) -> [Bits; 2] {
     let none = bits(0, 0, 0, 0);
     if BITS == 4 {
         return [bits(column / 8, 4 * (column % 8), 0, 15), none];
+    }
+    if BITS == 5 {
+        let (word, column) = (column / 8, column % 8);
+        let fifth = bits(4, 4 * word + column % 4 + 16 * (column / 4), 4, 1);
+        return [bits(word, 4 * column, 0, 15), fifth];
     }
     let (pair, half) = (column / 2, 16 * (column % 2));
     if pair < 12 {

@@ -6,7 +6,7 @@
 /// # Safety
 ///
 /// Every method needs a CPU with the instruction set, and pointers valid for the elements named.
-/// All but the last two are `#[inline(always)]`, to be compiled with the instruction set enabled
+/// All but the last three are `#[inline(always)]`, to be compiled with the instruction set enabled
 /// in [`enter`](Vector::enter).
 pub(super) trait Vector: Copy {
     /// Sixteen i32, or sixteen pairs of i16.
@@ -29,6 +29,8 @@ pub(super) trait Vector: Copy {
     unsafe fn power_of_two(self) -> Self;
     unsafe fn load_bf16(from: *const u8) -> Self;
     unsafe fn load_f16(from: *const u8) -> Self;
+    unsafe fn load_u8(from: *const u8) -> Self;
+    unsafe fn load_i8(from: *const u8) -> Self;
     unsafe fn prefetch(at: *const u8);
     /// The same value, which the compiler must have here before it does anything that follows.
     /// Loads that it moves ahead would take the registers that hold sums.
@@ -37,9 +39,12 @@ pub(super) trait Vector: Copy {
     unsafe fn splat_i32(value: i32) -> Self::Integers;
     /// Two columns of sixteen i8, one after the other, as sixteen pairs.
     unsafe fn pairs_i8(from: *const u8) -> Self::Integers;
-    /// The bits `mask` of sixteen u32 that were shifted right by `shift`, which is a constant after
-    /// inlining.
-    unsafe fn bits(from: *const u8, shift: usize, mask: i32) -> Self::Integers;
+    /// The bits `mask` of sixteen u32 that were shifted right by `shift`, or left where it is negative; it
+    /// is a constant after inlining.
+    unsafe fn bits(from: *const u8, shift: isize, mask: i32) -> Self::Integers;
+    unsafe fn store_i32(integers: Self::Integers, to: *mut u8);
+    /// Each i16 less that of `other`.
+    unsafe fn subtract_pairs(pairs: Self::Integers, other: Self::Integers) -> Self::Integers;
     unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     /// Adds to each sum both products of its two pairs.
     unsafe fn add_products(
@@ -51,7 +56,9 @@ pub(super) trait Vector: Copy {
     /// As [`pin`](Vector::pin).
     unsafe fn pin_i32(integers: Self::Integers) -> Self::Integers;
 
-    /// Runs a tile of `rows` rows, `1..=ROWS`, with as many blocks at a time as the registers hold.
+    /// Runs a tile of one row, with as many blocks at a time as the registers hold.
+    unsafe fn run_one<T: Tile<Self>>(tile: &T);
+    /// As [`run_one`](Vector::run_one), of `rows` rows, `1..=ROWS`.
     unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T);
     /// Runs `job` with the instruction set enabled.
     unsafe fn enter<J: Job<Self>>(job: &J);

@@ -5,8 +5,11 @@
 use super::avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
 use super::avx512_bf16::Bf16Pairs;
+use super::decoded;
 use super::floats::{Bf16, Float, FloatTile, Widen};
-use super::integers::{Group, IntegerTile, SUM_WORDS};
+use super::integer_tile::{IntegerTile, SUM_WORDS};
+use super::integers::{Group, Integer};
+use super::scales::Scales;
 use super::scratch::with_scratch;
 use super::tile::Parts;
 use super::vector::Vector;
@@ -113,10 +116,41 @@ pub(super) unsafe fn one_row_or_more<V: Vector, One: Group<V>, More: Group<V>>(p
     // SAFETY: the caller's promise.
     unsafe {
         if p.used == 1 {
-            integers::<V, One>(p);
+            one_row::<V, One>(p);
         } else {
             integers::<V, More>(p);
         }
+    }
+}
+
+/// The kernel of one vector and format of integers that several rows meet decoded.
+///
+/// # Safety
+///
+/// As for [`Kernel`](super::Kernel).
+pub(super) unsafe fn one_row_or_decoded<V: Vector, One: Group<V>, I: Integer, S: Scales>(
+    p: &Product,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if p.used == 1 {
+            one_row::<V, One>(p);
+        } else {
+            decoded::several::<V, I, S>(p);
+        }
+    }
+}
+
+/// As [`integers`], of one row.
+///
+/// # Safety
+///
+/// As for [`Kernel`](super::Kernel), and one row is used.
+unsafe fn one_row<V: Vector, F: Group<V>>(p: &Product) {
+    // SAFETY: the caller's promise; there is as much scratch.
+    unsafe {
+        clear_padding(p);
+        with_scratch(SUM_WORDS, |sums| V::run_one(&IntegerTile::<F>::new::<V>(p, sums)));
     }
 }
 

@@ -4,7 +4,7 @@
 use half::f16;
 
 use super::{Bits, half, pack_block, places, transpose};
-use crate::format::{Format, LANES, SCALES};
+use crate::format::{Format, GROUP, LANES, SCALES};
 
 /// The format of sketches. Measured by arithmetic on Gaussian weights of 2048 columns: with four bits
 /// nearly every row may have the largest product, with six one in 2000.
@@ -31,7 +31,7 @@ pub fn sketch_block(rows: &[&[f32]], block: &mut [u8], errors: &mut [f32; LANES]
     pack_block(SKETCH, rows, block);
     // Of each row, all rows at a time: sums of squares.
     let [mut weights, mut sketched, mut lacks] = [[0.0; LANES]; 3];
-    for (number, group) in block.chunks_exact(SKETCH.group_bytes()).enumerate() {
+    for (number, group) in block.chunks_exact(SKETCH.block_bytes(GROUP)).enumerate() {
         let (values, scales) = group.split_at(group.len() - SCALES);
         let mut of_lanes = [0.0; LANES];
         for (to, scale) in of_lanes.iter_mut().zip(scales.as_chunks().0) {

@@ -4,6 +4,7 @@ use kernels::{Format, Isa, LANES, Product, compressed_product_for, product_for};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use crate::ggml::is_only_ggmls;
 use crate::weights::{Weights, random};
 
 /// Columns that fill groups, or do not, and of compressed blocks more than one piece; blocks that no
@@ -103,6 +104,9 @@ impl Stored {
 /// Weights of which some have exponents of their own, and in every third block most: these are stored
 /// plain where others are compressed.
 fn weights(format: Format, columns: usize, blocks: usize, rng: &mut ChaCha8Rng) -> Weights {
+    if is_only_ggmls(format) {
+        return Weights::random(format, columns, blocks, rng);
+    }
     let mut rows = Vec::new();
     for row in 0..blocks * LANES {
         let often = if row / LANES % 3 == 2 { 1 } else { 200 };

@@ -15,5 +15,6 @@ mod kv_cache;
 mod argmax;
 mod gate;
 mod gather;
+mod ggml;
 mod norm;
 mod rope;

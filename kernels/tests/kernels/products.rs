@@ -92,7 +92,7 @@ fn activations_that_are_not_finite_are_not_hidden() {
         let weights = Weights::random(format, 100, 1, &mut rng);
         for isa in Isa::all_here() {
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-                let mut x = [1.0; 100];
+                let mut x = vec![1.0; weights.columns];
                 x[70] = value;
                 let x = weights.bytes_of(&x, isa, 1);
                 let mut y = [0f32; LANES];
@@ -103,7 +103,7 @@ fn activations_that_are_not_finite_are_not_hidden() {
                     y: y.as_mut_ptr(),
                     rows: 1,
                     used: 1,
-                    columns: 100,
+                    columns: weights.columns,
                     blocks: 1,
                     stride: LANES,
                 };

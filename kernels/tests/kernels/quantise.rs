@@ -21,7 +21,7 @@ fn round_trip(format: Format, rows: &[Vec<f32>]) -> (Vec<Vec<f32>>, Vec<f16>) {
     for (lane, row) in restored.iter_mut().enumerate() {
         unpack_row(format, &block, lane, row);
     }
-    let groups = block.chunks_exact(format.group_bytes());
+    let groups = block.chunks_exact(format.block_bytes(GROUP));
     let scales = groups.flat_map(|group| group[group.len() - 2 * LANES..].as_chunks().0);
     (restored, scales.map(|scale| f16::from_le_bytes(*scale)).collect())
 }

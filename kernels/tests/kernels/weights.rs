@@ -7,6 +7,8 @@ use kernels::{
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::Rng;
 
+use crate::ggml;
+
 /// Uniform in -1.0..1.0.
 pub fn random(rng: &mut ChaCha8Rng) -> f32 {
     rng.next_u32() as f32 / (1_u64 << 31) as f32 - 1.0
@@ -40,7 +42,11 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// Of so many columns, or a few more where they have to fill blocks.
     pub fn random(format: Format, columns: usize, blocks: usize, rng: &mut ChaCha8Rng) -> Self {
+        if ggml::is_only_ggmls(format) {
+            return ggml::random(format, columns, blocks, rng);
+        }
         let rows = (0..blocks * LANES)
             .map(|_| {
                 let size = 0.01 + random(rng).abs();
@@ -76,7 +82,7 @@ impl Weights {
                         }
                     }
                 }
-                Format::Int8 | Format::Int6 | Format::Int4 => {
+                _ => {
                     let mut packed = vec![0; format.block_bytes(columns)];
                     let given: Vec<&[f32]> = block.iter().map(Vec::as_slice).collect();
                     quantise::pack_block(format, &given, &mut packed);
@@ -125,7 +131,7 @@ impl Weights {
             let round = |x: &f32| f64::from((x * (LARGEST / largest)).round_ties_even()) * scale;
             let exact = |x: &f32| f64::from(*x);
             match self.format {
-                Format::Int8 | Format::Int6 | Format::Int4 => group.iter().map(round).collect(),
+                format if format.is_quantised() => group.iter().map(round).collect(),
                 Format::Bf16Rounded => group.iter().map(|&x| bf16::from_f32(x).into()).collect(),
                 _ => group.iter().map(exact).collect(),
             }

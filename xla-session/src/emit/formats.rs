@@ -64,6 +64,17 @@ impl WeightFormats {
     }
 }
 
+/// What lies row by row in the place of a format that only blocks have: eight bits for the six that lie
+/// in words of several lanes, f32 for what is as files have it.
+pub(crate) fn in_rows(format: Format) -> Format {
+    match format {
+        Format::Int6 => Format::Int8,
+        Format::Int8 | Format::Int4 => format,
+        blocks if blocks.is_quantised() => Format::F32,
+        floats => floats,
+    }
+}
+
 /// The format of weights that stay as they are.
 fn stored_format(dtype: Dtype) -> Format {
     match dtype {

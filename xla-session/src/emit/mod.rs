@@ -8,5 +8,6 @@ mod weight;
 
 pub use builder::ElementType;
 pub use formats::WeightFormats;
+pub(crate) use formats::in_rows;
 pub use kernels::{Format, KV_BLOCK, KvFormat};
 pub use weight::{Layout, WeightSpec};

@@ -126,7 +126,7 @@ impl WeightSpec {
             (Format::F32, _) => ElementType::F32,
             (Format::F16, _) => ElementType::F16,
             (Format::Bf16 | Format::Bf16Rounded, _) => ElementType::Bf16,
-            (Format::Int8 | Format::Int6 | Format::Int4, _) => ElementType::I8,
+            _ => ElementType::I8,
         }
     }
 }

@@ -157,6 +157,20 @@ impl Steps<'_> {
         self.update(|b| call.call(b, &format!("compressed_product_{name}"), &items));
     }
 
+    /// The runs of `group` that are one matrix: of one format, or all, which are widened then, where the
+    /// outputs of a run do not fill blocks.
+    fn alike<'l, 'p>(&self, group: &'l [&'p Linear]) -> Vec<&'l [&'p Linear]> {
+        let format = |linear: &Linear| self.format_of([&linear.weight]);
+        let runs: Vec<_> = group.chunk_by(|a, b| format(a) == format(b)).collect();
+        let fills = |run: &&[&Linear]| {
+            run.iter().map(|linear| linear.outputs()).sum::<usize>().is_multiple_of(LANES)
+        };
+        match runs[..runs.len() - 1].iter().all(fills) {
+            true => runs,
+            false => vec![group],
+        }
+    }
+
     /// Where `rows` rows of `columns` at `x` are once they are rounded, until the next are.
     fn rounded(&mut self, format: Format, rows: &Index, x: Place, columns: usize) -> Place {
         let to = self.workspace.rounded;
@@ -173,8 +187,8 @@ impl Steps<'_> {
         to
     }
 
-    /// Projections that read the same rows, in one pass over them: their outputs lie side by side in
-    /// `y`. They are added to `add`, biases too.
+    /// Projections that read the same rows: their outputs lie side by side in `y`. They are added to
+    /// `add`, biases too. Neighbours of one format are one pass over the rows.
     pub(super) fn linears(
         &mut self,
         group: &[&Linear],
@@ -182,10 +196,15 @@ impl Steps<'_> {
         y: Place,
         add: Option<Place>,
     ) {
-        let weights = group.iter().map(|linear| &linear.weight);
-        let matrix = self.matrix(weights, Layout::Packed { lanes: LANES });
         let rows = self.rows.clone();
-        self.product(&matrix, &rows, x, y, add);
+        let mut before = 0;
+        for alike in self.alike(group) {
+            let weights = alike.iter().map(|linear| &linear.weight);
+            let matrix = self.matrix(weights, Layout::Packed { lanes: LANES });
+            let behind = |place: Place| Place { at: place.at + before * size_of::<f32>(), ..place };
+            self.product(&matrix, &rows, x, behind(y), add.map(behind));
+            before += matrix.rows;
+        }
         let to = add.unwrap_or(y);
         let mut before = 0;
         // Not all of a group need have one: neighbours that do are added by one call.

@@ -8,7 +8,7 @@ use super::function::Function;
 use super::product::Columns;
 use super::tiles::FEW;
 use crate::emit::builder::{ElementType, Generic, Value};
-use crate::emit::{Format, Layout, WeightSpec};
+use crate::emit::{Format, Layout, WeightSpec, in_rows};
 
 /// A weight matrix of the graph.
 pub(super) struct Matrix {
@@ -82,11 +82,7 @@ impl Function<'_> {
 
     /// A weight matrix joined from `parts`, which have as many columns.
     pub fn matrix<const N: usize>(&mut self, parts: [&Parameter; N]) -> Matrix {
-        let format = match self.formats.of(parts.iter().map(|part| part.name.as_str())) {
-            // Six bits lie in words of several lanes; row by row eight take their place.
-            Format::Int6 => Format::Int8,
-            format => format,
-        };
+        let format = in_rows(self.formats.of(parts.iter().map(|part| part.name.as_str())));
         let columns = parts[0].shape[1];
         let parts = parts.iter().map(|part| (part.name.clone(), part.shape[0])).collect();
         let spec = WeightSpec { parts, columns, format: format.stored(), layout: Layout::Rows };

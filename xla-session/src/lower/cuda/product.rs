@@ -105,7 +105,7 @@ impl Function<'_> {
         let widen = match matrix.format {
             Format::F32 => return format!("%in{at}"),
             Format::F16 | Format::Bf16 | Format::Bf16Rounded => "extf",
-            Format::Int8 | Format::Int6 | Format::Int4 => "sitofp",
+            _ => "sitofp",
         };
         *body += &format!("%wide{number} = arith.{widen} %in{at} : {element} to f32\n");
         let Some(scales) = &matrix.scales else { return format!("%wide{number}") };

@@ -4,7 +4,7 @@ use checkpoint::architecture::{Linear, Parameter};
 
 use super::Emitter;
 use crate::emit::builder::{ElementType, Value};
-use crate::emit::{Format, Layout, WeightSpec};
+use crate::emit::{Format, Layout, WeightSpec, in_rows};
 
 /// A weight matrix of the graph.
 pub(super) struct Matrix {
@@ -43,7 +43,7 @@ impl Emitter<'_> {
 
     /// A weight matrix.
     pub(super) fn matrix(&mut self, weight: &Parameter) -> Matrix {
-        let format = self.formats.of(std::iter::once(weight.name.as_str()));
+        let format = in_rows(self.formats.of(std::iter::once(weight.name.as_str())));
         let parts = vec![(weight.name.clone(), weight.shape[0])];
         let columns = weight.shape[1];
         let spec = WeightSpec { parts, columns, format: format.stored(), layout: Layout::Rows };
