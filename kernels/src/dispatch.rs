@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::integers::{Bits, Grouped, Integer};
+use crate::integers::{Bits, Group, Grouped, Integer};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
@@ -19,6 +19,9 @@ pub fn product(format: Format) -> Kernel {
 
 /// The kernel for `format` in the instructions of `isa`, whether or not this CPU has them.
 pub fn product_for(format: Format, isa: Isa) -> Kernel {
+    if let Some(kernel) = ggml_kernel(format, isa) {
+        return kernel;
+    }
     match isa {
         Isa::Portable => kernel_of::<portable::Portable, portable::Portable>(format),
         #[cfg(target_arch = "x86_64")]
@@ -62,9 +65,11 @@ pub unsafe fn round_row(
     unsafe {
         match format {
             #[cfg(target_arch = "x86_64")]
-            Format::Int4 | Format::Q4_1 | Format::Q4K
-                if alone && !matches!(isa, Isa::Portable | Isa::Avx512) =>
-            {
+            Format::Int4 if alone && !matches!(isa, Isa::Portable | Isa::Avx512) => {
+                enter(isa, &round::<Nibbles>(x, columns, to));
+            }
+            #[cfg(target_arch = "x86_64")]
+            Format::Q4_1 | Format::Q4K if alone && isa != Isa::Portable => {
                 enter(isa, &round::<Nibbles>(x, columns, to));
             }
             Format::Int8 => enter(isa, &round::<Bits<8>>(x, columns, to)),
@@ -144,21 +149,14 @@ pub(crate) unsafe fn enter<J: vector::Job<portable::Portable>>(isa: Isa, job: &J
 /// As [`kernel_of`], where instructions of `I` multiply bytes; [`round_row`] knows which do.
 #[cfg(target_arch = "x86_64")]
 fn bytes_of<F: vector::Vector, I: nibbles::Bytes>(format: Format) -> Kernel {
-    use walk::one_row_or_decoded as decoded;
     match format {
         Format::Int4 => walk::one_row_or_more::<I, GroupedNibbles<Scale>, Grouped<Bits<4>, Scale>>,
-        Format::Q4_1 => decoded::<I, GroupedNibbles<ScaleAndMinimum>, Bits<4>, ScaleAndMinimum>,
-        Format::Q4K => decoded::<I, GroupedNibbles<Nested>, Bits<4>, Nested>,
         other => kernel_of::<F, I>(other),
     }
 }
 
 /// Floats in the instructions of `F`, integers in those of `I`.
 fn kernel_of<F: vector::Vector, I: vector::Vector>(format: Format) -> Kernel {
-    /// One row meets integers as they are stored.
-    fn decoded<V: vector::Vector, I: Integer, S: Scales>() -> Kernel {
-        walk::one_row_or_decoded::<V, Grouped<I, S>, I, S>
-    }
     match format {
         Format::F32 => walk::floats::<F, floats::F32>,
         Format::Bf16 => walk::floats::<F, floats::Bf16>,
@@ -167,11 +165,54 @@ fn kernel_of<F: vector::Vector, I: vector::Vector>(format: Format) -> Kernel {
         Format::Int8 => walk::integers::<I, Grouped<Bits<8>, Scale>>,
         Format::Int6 => walk::integers::<I, Grouped<Bits<6>, Scale>>,
         Format::Int4 => walk::integers::<I, Grouped<Bits<4>, Scale>>,
-        Format::Q4_1 => decoded::<I, Bits<4>, ScaleAndMinimum>(),
-        Format::Q5_0 => decoded::<I, Bits<5>, Scale>(),
-        Format::Q5_1 => decoded::<I, Bits<5>, ScaleAndMinimum>(),
-        Format::Q4K => decoded::<I, Bits<4>, Nested>(),
-        Format::Q5K => decoded::<I, Bits<5>, Nested>(),
-        Format::Q6K => decoded::<I, Bits<6>, NestedHalves>(),
+        Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q4K | Format::Q5K | Format::Q6K => {
+            unreachable!("`ggml_kernel` has {format:?}")
+        }
     }
+}
+
+/// The kernel for what only ggml has, if `format` is of that. Those of AVX2 serve what has a little more
+/// too: compiling them once for each takes minutes.
+fn ggml_kernel(format: Format, isa: Isa) -> Option<Kernel> {
+    match isa {
+        Isa::Portable => ggml_kernel_of::<
+            portable::Portable,
+            Grouped<Bits<4>, ScaleAndMinimum>,
+            Grouped<Bits<4>, Nested>,
+        >(format),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => {
+            ggml_kernel_of::<avx2::Avx2, GroupedNibbles<ScaleAndMinimum>, GroupedNibbles<Nested>>(
+                format,
+            )
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni | Isa::Avx512Bf16 => ggml_kernel_of::<
+            avx512::Avx512<true>,
+            GroupedNibbles<ScaleAndMinimum>,
+            GroupedNibbles<Nested>,
+        >(format),
+    }
+}
+
+/// As [`ggml_kernel`]: in the instructions of `V`, with `One` and `OneNested` for one row of four bits.
+fn ggml_kernel_of<V, One, OneNested>(format: Format) -> Option<Kernel>
+where
+    V: vector::Vector,
+    One: Group<V>,
+    OneNested: Group<V>,
+{
+    /// One row meets integers as they are stored.
+    fn decoded<V: vector::Vector, I: Integer, S: Scales>() -> Kernel {
+        walk::one_row_or_decoded::<V, Grouped<I, S>, I, S>
+    }
+    Some(match format {
+        Format::Q4_1 => walk::one_row_or_decoded::<V, One, Bits<4>, ScaleAndMinimum>,
+        Format::Q5_0 => decoded::<V, Bits<5>, Scale>(),
+        Format::Q5_1 => decoded::<V, Bits<5>, ScaleAndMinimum>(),
+        Format::Q4K => walk::one_row_or_decoded::<V, OneNested, Bits<4>, Nested>,
+        Format::Q5K => decoded::<V, Bits<5>, Nested>(),
+        Format::Q6K => decoded::<V, Bits<6>, NestedHalves>(),
+        _ => return None,
+    })
 }
