@@ -16,11 +16,11 @@ pub fn of_iree_rt() -> Result<Vec<String>> {
     Ok(features.cloned().collect())
 }
 
-/// The lints for none of them, each of them alone, and all; and for what of the tests is left with
-/// the fewest that run.
-pub fn clippy(cargo: impl Fn(&[&str]) -> Command) -> Result<()> {
+/// The lints for none of them, with `each` for each of them alone, and for all; and for what of the tests
+/// is left with the fewest that run.
+pub fn clippy(cargo: impl Fn(&[&str]) -> Command, each: bool) -> Result<()> {
     let features = of_iree_rt()?;
-    let alone = features.iter().map(String::as_str);
+    let alone = features.iter().map(String::as_str).filter(|_| each);
     let all = features.join(",");
     let clippy = |features: &str, rest: &[&str]| {
         let package = ["clippy", "--package=iree-rt", "--no-default-features", "--features"];
