@@ -19,6 +19,8 @@ use crate::format::{Format, GROUP, LANES, SCALES};
 
 /// A group of each row of a block: `[columns, rows]`.
 type Columns = [[f32; LANES]; GROUP];
+/// What a group becomes: `[columns, rows]`.
+type Integers = [[i32; LANES]; GROUP];
 
 /// Quantises up to [`LANES`] rows, all of the same length, to a block of `format`; missing rows and
 /// columns become zeros.
@@ -43,16 +45,64 @@ pub fn pack_block(format: Format, rows: &[&[f32]], block: &mut [u8]) {
     let columns = rows.first().map_or(0, |row| row.len());
     assert!(rows.len() <= LANES, "{} rows in a block of {LANES}", rows.len());
     assert!(rows.iter().all(|row| row.len() == columns), "rows of different lengths");
-    let pack = match format {
-        Format::Int8 => pack_bytes,
-        Format::Int6 => pack_words::<6>,
-        Format::Int4 => pack_words::<4>,
+    let round = match format {
+        Format::Int8 => round_bytes,
+        Format::Int6 => round_words::<6>,
+        Format::Int4 => round_words::<4>,
         _ => panic!("{format:?} weights are not quantised"),
     };
+    place_block(format, columns, block, |group| round(&transpose(rows, group)));
+}
+
+/// A group that is quantised already: its integers, and the scale that makes weights of them.
+pub type QuantisedGroup = ([i8; GROUP], f16);
+
+/// As [`pack_block`], of rows that are quantised already: these very integers and scales.
+///
+/// # Panics
+///
+/// As [`pack_block`], and when an integer is none of the format.
+pub fn pack_quantised_block(format: Format, rows: &[Vec<QuantisedGroup>], block: &mut [u8]) {
+    let groups = rows.first().map_or(0, Vec::len);
+    assert!(rows.len() <= LANES, "{} rows in a block of {LANES}", rows.len());
+    assert!(rows.iter().all(|row| row.len() == groups), "rows of different lengths");
+    let half = match format {
+        Format::Int8 => half(8),
+        Format::Int6 => half(6),
+        Format::Int4 => half(4),
+        _ => panic!("{format:?} weights are not quantised"),
+    };
+    place_block(format, groups * GROUP, block, |group| {
+        let (mut integers, mut scales) = ([[0; LANES]; GROUP], [f16::ZERO; LANES]);
+        for (lane, row) in rows.iter().enumerate() {
+            let (of_row, scale) = &row[group];
+            scales[lane] = *scale;
+            for (column, q) in integers.iter_mut().zip(of_row) {
+                column[lane] = i32::from(*q);
+                assert!((-half..half).contains(&column[lane]), "{q} is no integer of {format:?}");
+            }
+        }
+        (integers, scales)
+    });
+}
+
+/// Writes the groups of a block, of which `group` gives integers and scales.
+fn place_block(
+    format: Format,
+    columns: usize,
+    block: &mut [u8],
+    quantised: impl Fn(usize) -> (Integers, [f16; LANES]),
+) {
     assert_eq!(block.len(), format.block_bytes(columns), "bytes of a block");
+    let place = match format {
+        Format::Int6 => place_words::<6>,
+        Format::Int4 => place_words::<4>,
+        _ => place_bytes,
+    };
     for (number, group) in block.chunks_exact_mut(format.group_bytes()).enumerate() {
         let (values, stored) = group.split_at_mut(format.group_bytes() - SCALES);
-        let scales = pack(&transpose(rows, number), values);
+        let (integers, scales) = quantised(number);
+        place(&integers, values);
         for (stored, scale) in stored.as_chunks_mut().0.iter_mut().zip(scales) {
             *stored = scale.to_le_bytes();
         }
@@ -85,43 +135,56 @@ pub fn unpack_row(format: Format, block: &[u8], lane: usize, row: &mut [f32]) {
     }
 }
 
-/// Quantises a group of a block to int8; returns its scales.
-fn pack_bytes(columns: &Columns, values: &mut [u8]) -> [f16; LANES] {
+/// Quantises a group of a block to int8.
+fn round_bytes(columns: &Columns) -> (Integers, [f16; LANES]) {
     let (scales, inverses) = scales(int8_scales(columns), INT8_LEAST);
-    for (values, column) in values.as_chunks_mut::<LANES>().0.iter_mut().zip(columns) {
-        for lane in 0..LANES {
-            values[lane] = round(column[lane] * inverses[lane], -127, 127) as u8;
-        }
-    }
-    scales
+    (rounded(columns, &inverses, -127, 127), scales)
 }
 
-/// Quantises a group of a block to integers of `BITS` bits, 4 or 6, in as many words of each lane;
-/// returns its scales.
-fn pack_words<const BITS: usize>(columns: &Columns, values: &mut [u8]) -> [f16; LANES] {
+/// Quantises a group of a block to integers of `BITS` bits, 4 or 6.
+fn round_words<const BITS: usize>(columns: &Columns) -> (Integers, [f16; LANES]) {
     let half = half(BITS);
     let wanted = best_scales::<BITS>(columns);
     let (scales, inverses) = scales(wanted, half as f32 / (half as f32 + 0.5));
-    let mut words = [[0_u32; LANES]; BITS];
-    for (number, column) in columns.iter().enumerate() {
-        let mut integers = [0; LANES];
+    (rounded(columns, &inverses, -half, half - 1), scales)
+}
+
+fn rounded(columns: &Columns, inverses: &[f32; LANES], low: i32, high: i32) -> Integers {
+    let mut integers = [[0; LANES]; GROUP];
+    for (integers, column) in integers.iter_mut().zip(columns) {
         for lane in 0..LANES {
-            let q = round(column[lane] * inverses[lane], -half, half - 1) + half;
-            integers[lane] = q as u32;
+            integers[lane] = round(column[lane] * inverses[lane], low, high);
         }
+    }
+    integers
+}
+
+/// Writes a group of int8.
+fn place_bytes(integers: &Integers, values: &mut [u8]) {
+    for (values, integers) in values.as_chunks_mut::<LANES>().0.iter_mut().zip(integers) {
+        for lane in 0..LANES {
+            values[lane] = integers[lane] as u8;
+        }
+    }
+}
+
+/// Writes a group of integers of `BITS` bits, 4 or 6, in as many words of each lane.
+fn place_words<const BITS: usize>(integers: &Integers, values: &mut [u8]) {
+    let mut words = [[0_u32; LANES]; BITS];
+    for (number, integers) in integers.iter().enumerate() {
         for Bits { word, at, of, mask } in places::<BITS>(number) {
             for lane in 0..LANES {
-                words[word][lane] |= (integers[lane] >> of & mask) << at;
+                let q = (integers[lane] + half(BITS)) as u32;
+                words[word][lane] |= (q >> of & mask) << at;
             }
         }
     }
     for (bytes, word) in values.as_chunks_mut().0.iter_mut().zip(words.as_flattened()) {
         *bytes = word.to_le_bytes();
     }
-    scales
 }
 
-/// What [`pack_words`] stored of one weight.
+/// What [`place_words`] stored of one weight.
 fn word_integer<const BITS: usize>(values: &[u8], lane: usize, column: usize) -> i32 {
     let words = values.as_chunks().0;
     let mut q = 0;
@@ -200,6 +263,36 @@ pub fn pack_int4_row(row: &[f32], values: &mut [u8], scales: &mut [f16]) {
         }
         scales
     });
+}
+
+/// As [`pack_int8_row`], of a row that is quantised already.
+///
+/// # Panics
+///
+/// As [`pack_int8_row`].
+pub fn pack_quantised_int8_row(row: &[QuantisedGroup], values: &mut [u8], scales: &mut [f16]) {
+    let values = values.as_chunks_mut::<GROUP>().0;
+    assert_eq!((values.len(), scales.len()), (row.len(), row.len()), "groups");
+    for (((integers, scale), values), stored) in row.iter().zip(values).zip(scales) {
+        *values = integers.map(|q| q as u8);
+        *stored = *scale;
+    }
+}
+
+/// As [`pack_int4_row`], of a row that is quantised already.
+///
+/// # Panics
+///
+/// As [`pack_int8_row`].
+pub fn pack_quantised_int4_row(row: &[QuantisedGroup], values: &mut [u8], scales: &mut [f16]) {
+    let values = values.as_chunks_mut::<{ GROUP / 2 }>().0;
+    assert_eq!((values.len(), scales.len()), (row.len(), row.len()), "groups");
+    for (((integers, scale), values), stored) in row.iter().zip(values).zip(scales) {
+        for (byte, [low, high]) in values.iter_mut().zip(integers.as_chunks().0) {
+            *byte = *low as u8 & 15 | (*high as u8) << 4;
+        }
+        *stored = *scale;
+    }
 }
 
 /// Hands `pack` the groups of a row, up to [`LANES`] at a time, as [`Columns`] of which each lane is

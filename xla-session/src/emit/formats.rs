@@ -70,6 +70,21 @@ fn stored_format(dtype: Dtype) -> Format {
         Dtype::F32 => Format::F32,
         Dtype::F16 => Format::F16,
         Dtype::BF16 => Format::Bf16,
+        // The file's integers and scales as they are.
+        Dtype::Q8_0 => Format::Int8,
+        Dtype::Q4_0 => Format::Int4,
+        // The file's values, widened.
+        Dtype::Q4_1
+        | Dtype::Q5_0
+        | Dtype::Q5_1
+        | Dtype::Q2K
+        | Dtype::Q3K
+        | Dtype::Q4K
+        | Dtype::Q5K
+        | Dtype::Q6K
+        | Dtype::Iq4Nl
+        | Dtype::Iq4Xs
+        | Dtype::Mxfp4 => Format::F32,
     }
 }
 

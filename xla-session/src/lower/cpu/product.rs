@@ -173,6 +173,17 @@ impl Steps<'_> {
         to
     }
 
+    /// What of `group` is multiplied as one matrix: all, or each alone where they are stored in different
+    /// formats, which one matrix would have to widen.
+    ///
+    /// Blocks of outputs must not reach into those of the next projection.
+    fn together<'g, 'l>(&self, group: &'g [&'l Linear]) -> Vec<&'g [&'l Linear]> {
+        let format = |linear: &Linear| self.format_of([&linear.weight]);
+        let alike = group.iter().all(|linear| format(linear) == format(group[0]));
+        let whole = group.iter().rev().skip(1).all(|it| it.outputs().is_multiple_of(LANES));
+        if alike || !whole { vec![group] } else { group.chunks(1).collect() }
+    }
+
     /// Projections that read the same rows, in one pass over them: their outputs lie side by side in
     /// `y`. They are added to `add`, biases too.
     pub(super) fn linears(
@@ -182,10 +193,15 @@ impl Steps<'_> {
         y: Place,
         add: Option<Place>,
     ) {
-        let weights = group.iter().map(|linear| &linear.weight);
-        let matrix = self.matrix(weights, Layout::Packed { lanes: LANES });
         let rows = self.rows.clone();
-        self.product(&matrix, &rows, x, y, add);
+        let mut first = 0;
+        for joined in self.together(group) {
+            let weights = joined.iter().map(|linear| &linear.weight);
+            let matrix = self.matrix(weights, Layout::Packed { lanes: LANES });
+            let at = |place: Place| Place { at: place.at + first * size_of::<f32>(), ..place };
+            self.product(&matrix, &rows, x, at(y), add.map(at));
+            first += matrix.rows;
+        }
         let to = add.unwrap_or(y);
         let mut before = 0;
         // Not all of a group need have one: neighbours that do are added by one call.

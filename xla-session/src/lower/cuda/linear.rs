@@ -1,7 +1,7 @@
 //! Linear layers, with row-major weights: `[rows, columns]`, or `[rows, groups, 32]` where they are
 //! quantised.
 
-use checkpoint::architecture::{Linear, Norm, Parameter};
+use checkpoint::architecture::{Linear, Norm, Parameter, Role};
 use kernels::GROUP;
 
 use super::function::Function;
@@ -85,6 +85,8 @@ impl Function<'_> {
         let format = match self.formats.of(parts.iter().map(|part| part.name.as_str())) {
             // Six bits lie in words of several lanes; row by row eight take their place.
             Format::Int6 => Format::Int8,
+            // Nibbles are not gathered.
+            Format::Int4 if parts[0].role == Role::Embedding => Format::F32,
             format => format,
         };
         let columns = parts[0].shape[1];
