@@ -1,4 +1,4 @@
-//! Weights on disk: safetensors, one file or shards with an index.
+//! Weights on disk: safetensors, one file or shards with an index, or GGUF, one file or its parts.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,17 @@ use crate::config::ModelConfig;
 use crate::file::WeightFile;
 use crate::header::Entry;
 use crate::random::Random;
-use crate::{Dtype, Error, LoadMode, Result, Tensor, layout};
+use crate::{Dtype, Error, LoadMode, Result, Tensor, gguf, layout};
 
 /// The weights of one model: every tensor's place, checked against the files' sizes on opening.
 ///
 /// It may be shared between threads; tensors are read independently of each other.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// The single file, or the index of the shards.
+    /// The single file, the first one of its parts, or the index of the shards.
     source: PathBuf,
+    /// What tensors are called in messages, and which types they may have.
+    gguf: bool,
     files: Vec<WeightFile>,
     tensors: BTreeMap<String, (usize, Entry)>,
 }
@@ -29,7 +31,7 @@ pub struct Checkpoint {
 pub struct Listed<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its element type as the file spells it: "BF16". Any safetensors type may appear here.
+    /// Its element type as the file spells it: "BF16". Any type of the format may appear here.
     pub dtype: &'a str,
     /// Its shape.
     pub shape: &'a [usize],
@@ -62,8 +64,9 @@ impl FileStamp {
 }
 
 impl Checkpoint {
-    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` lists, in
-    /// `folder`; with [`LoadMode::Random`] none of them.
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` lists, in the
+    /// folder `model`; or the GGUF file that `model` is or has, with all of its parts, whose tensors
+    /// get Hugging Face's names. With [`LoadMode::Random`] none of them.
     ///
     /// Headers are read and checked here (sizes, offsets, element types); the weights themselves
     /// only when a tensor is asked for.
@@ -72,13 +75,37 @@ impl Checkpoint {
     ///
     /// [`Error::Checkpoint`] names the file and, where there is one, the tensor: nothing to open,
     /// a truncated or damaged file, a missing shard, an index that does not fit its shards.
-    pub fn open(folder: &Path, mode: LoadMode) -> Result<Self> {
+    pub fn open(model: &Path, mode: LoadMode) -> Result<Self> {
         if mode == LoadMode::Random {
-            let source = folder.join("config.json");
-            let (file, headers) = WeightFile::random(source.clone(), Random::new(folder)?)?;
+            let source = model.join("config.json");
+            let (file, headers) = WeightFile::random(source.clone(), Random::new(model)?)?;
             let tensors = headers.into_iter().map(|(name, entry)| (name, (0, entry))).collect();
-            return Ok(Self { source, files: vec![file], tensors });
+            return Ok(Self { source, gguf: false, files: vec![file], tensors });
         }
+        match gguf::Set::find(model)? {
+            Some(set) => Self::of_gguf(set, mode),
+            None => Self::of_safetensors(model, mode),
+        }
+    }
+
+    fn of_gguf(set: gguf::Set, mode: LoadMode) -> Result<Self> {
+        let mut files = Vec::with_capacity(set.files.len());
+        let mut tensors = BTreeMap::new();
+        for (number, gguf::Part { path, file, digest, tensors: own }) in
+            set.files.into_iter().enumerate()
+        {
+            for (name, entry) in own {
+                if tensors.insert(name.clone(), (number, entry)).is_some() {
+                    let message = format!("tensor `{}` is there twice", shown(true, &name));
+                    return Err(Error::Checkpoint { path, message });
+                }
+            }
+            files.push(WeightFile::new(path, file, digest, mode)?);
+        }
+        Ok(Self { source: set.source, gguf: true, files, tensors })
+    }
+
+    fn of_safetensors(folder: &Path, mode: LoadMode) -> Result<Self> {
         let layout = layout::find(folder)?;
         let mut files = Vec::with_capacity(layout.files.len());
         let mut headers = Vec::with_capacity(layout.files.len());
@@ -110,10 +137,10 @@ impl Checkpoint {
                 }
             }
         }
-        Ok(Self { source: layout.source, files, tensors })
+        Ok(Self { source: layout.source, gguf: false, files, tensors })
     }
 
-    /// The tensor called `name`, which must be of `shape` and float32, float16 or bfloat16.
+    /// The tensor called `name`, which must be of `shape` and a [`Dtype`].
     ///
     /// Mapped files are not read before the bytes are touched; with [`LoadMode::Read`] this reads
     /// the tensor into memory of its own.
@@ -173,7 +200,7 @@ impl Checkpoint {
 
     /// The element type of the tensor called `name`; `None` when there is none, or of another type.
     pub fn dtype(&self, name: &str) -> Option<Dtype> {
-        Dtype::from_safetensors(self.tensors.get(name)?.1.dtype)
+        self.tensors.get(name)?.1.dtype
     }
 
     /// Every tensor, by name.
@@ -202,31 +229,39 @@ impl Checkpoint {
             return Err(self.missing(name));
         };
         let file = &self.files[*file];
+        let name = shown(self.gguf, name);
         let wrong = |message| Error::Checkpoint { path: file.path.clone(), message };
         if entry.shape != shape {
             return Err(wrong(format!(
-                "tensor `{name}` has shape {:?}, but config.json makes it {shape:?}: the two are \
-                 not of the same model",
+                "tensor `{name}` has shape {:?}, but the model's configuration makes it \
+                 {shape:?}: the two are not of the same model",
                 entry.shape
             )));
         }
-        let dtype = Dtype::from_safetensors(entry.dtype).ok_or_else(|| {
+        let dtype = entry.dtype.ok_or_else(|| {
+            let supported = if self.gguf { gguf::supported() } else { "F32, F16 and BF16".into() };
             wrong(format!(
-                "tensor `{name}` has element type {}: supported are F32, F16 and BF16; use a \
-                 checkpoint that is not quantised",
+                "tensor `{name}` has element type {}: supported are {supported}; use a checkpoint \
+                 of one of them",
                 entry.dtype_name
             ))
         })?;
+        if shape.len() < 2 && dtype.block().0 > 1 {
+            return Err(wrong(format!(
+                "tensor `{name}` is a vector of element type {}: vectors may be F32, F16 and BF16",
+                entry.dtype_name
+            )));
+        }
         Ok((file, entry, dtype))
     }
 
     fn missing(&self, name: &str) -> Error {
-        let mut message = format!("tensor `{name}` is missing");
+        let mut message = format!("tensor `{}` is missing", shown(self.gguf, name));
         let close = self.close_names(name);
         if !close.is_empty() {
             message += &format!("; the nearest names are {}", close.join(", "));
         }
-        if name == "lm_head.weight" {
+        if name == "lm_head.weight" && !self.gguf {
             message += "; if the model's output projection is its embedding, config.json must \
                         have \"tie_word_embeddings\": true";
         }
@@ -248,6 +283,15 @@ impl Checkpoint {
             .filter(|(likeness, _)| *likeness > 0.7)
             .collect();
         close.sort_by(|a, b| b.0.total_cmp(&a.0));
-        close.into_iter().take(3).map(|(_, known)| format!("`{known}`")).collect()
+        close
+            .into_iter()
+            .take(3)
+            .map(|(_, known)| format!("`{}`", shown(self.gguf, known)))
+            .collect()
     }
+}
+
+/// What a tensor is called in its file.
+fn shown(gguf: bool, name: &str) -> String {
+    gguf.then(|| gguf::stored_name(name)).flatten().unwrap_or_else(|| name.to_owned())
 }

@@ -1,4 +1,5 @@
-//! What a model is: `config.json` and `generation_config.json` in Hugging Face layout.
+//! What a model is: `config.json` and `generation_config.json` in Hugging Face layout, or the keys of a
+//! GGUF file.
 
 mod parse;
 mod rope;
@@ -10,7 +11,7 @@ use crate::families::Family;
 
 /// How rotary frequencies are stretched beyond the trained context; exhaustive, so that an engine answers
 /// for each.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
     /// Not at all (`rope_type` "default").
     None,
@@ -30,6 +31,9 @@ pub enum RopeScaling {
         /// `original_max_position_embeddings`, in tokens.
         original_max_position_embeddings: usize,
     },
+    /// Each frequency divided by a number of its own, `[head_dim / 2]`: how GGUF files have
+    /// Llama 3.1's.
+    Divided(Vec<f32>),
 }
 
 /// A causal language model's shape and options, under Hugging Face's names.

@@ -1,6 +1,6 @@
 //! The crate's one error type.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::LoadMode;
 
@@ -16,7 +16,7 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// `config.json` or `generation_config.json` is missing a key, malformed or unsupported.
+    /// `config.json`, `generation_config.json` or a GGUF file is missing a key, malformed or unsupported.
     #[error("{path}: {message}", path = path.display())]
     Config {
         /// The configuration file.
@@ -24,10 +24,10 @@ pub enum Error {
         /// The key and what is wrong with it.
         message: String,
     },
-    /// The checkpoint (safetensors file, shard or index) is damaged or does not fit the model.
+    /// The checkpoint (safetensors or GGUF file, shard or index) is damaged or does not fit the model.
     #[error("{path}: {message}", path = path.display())]
     Checkpoint {
-        /// The safetensors file or index.
+        /// The weight file or index.
         path: PathBuf,
         /// The tensor and what is wrong with it.
         message: String,
@@ -47,6 +47,17 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// A file that ends before the length it had when it was opened is a damaged checkpoint, not a
+    /// fault of the disk.
+    pub(crate) fn shortened(path: &Path, e: std::io::Error) -> Self {
+        if e.kind() == std::io::ErrorKind::UnexpectedEof {
+            let message = "the file became shorter while it was read; is something writing to it?";
+            Self::Checkpoint { path: path.into(), message: message.into() }
+        } else {
+            Self::io(path)(e)
+        }
+    }
+
     /// Wraps an I/O error with the path it happened on.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();

@@ -1,4 +1,4 @@
-//! One open safetensors file, mapped or read.
+//! One open weight file, mapped or read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ enum Access {
 }
 
 impl WeightFile {
-    /// Opens the file at `path` and reads its header.
+    /// Opens the safetensors file at `path` and reads its header.
     pub fn open(path: PathBuf, mode: LoadMode) -> Result<(Self, BTreeMap<String, Entry>)> {
         let mut file = File::open(&path).map_err(Error::io(&path))?;
         let metadata = file.metadata().map_err(Error::io(&path))?;
@@ -44,13 +44,19 @@ impl WeightFile {
         let json = read_header(&mut file, &path, bytes)?;
         let wrong = |message| Error::Checkpoint { path: path.clone(), message };
         let tensors = header::parse(&json, bytes).map_err(wrong)?;
+        let header = format!("{:x}", Sha256::digest(&json));
+        Ok((Self::new(path, file, header, mode)?, tensors))
+    }
+
+    /// The file at `path`, whose header has been read and has this digest.
+    pub fn new(path: PathBuf, file: File, header: String, mode: LoadMode) -> Result<Self> {
+        let metadata = file.metadata().map_err(Error::io(&path))?;
+        let (bytes, modified) = (metadata.len(), metadata.modified().ok());
         let access = match mode {
             LoadMode::Mmap => Access::Mapped(map(&file, bytes).map_err(Error::io(&path))?),
             LoadMode::Read | LoadMode::Random => Access::Read(Mutex::new(file)),
         };
-        let modified = metadata.modified().ok();
-        let header = format!("{:x}", Sha256::digest(&json));
-        Ok((Self { path, bytes, modified, header, access }, tensors))
+        Ok(Self { path, bytes, modified, header, access })
     }
 
     /// Made-up weights, that belong to the configuration at `path`.
@@ -77,11 +83,12 @@ impl WeightFile {
                 let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 file.seek(SeekFrom::Start(entry.start))
                     .and_then(|_| file.read_exact(&mut bytes))
-                    .map_err(|e| shortened(&self.path, e))?;
+                    .map_err(|e| Error::shortened(&self.path, e))?;
                 (Cow::Owned(bytes), None)
             }
         };
-        Ok(Tensor { dtype, shape: &entry.shape, path: &self.path, bytes, map })
+        let Entry { shape, rows, .. } = entry;
+        Ok(Tensor { dtype, shape, rows: *rows, path: &self.path, bytes, map })
     }
 
     pub fn stamp(&self) -> FileStamp {
@@ -103,22 +110,11 @@ fn read_header(file: &mut File, path: &Path, bytes: u64) -> Result<Vec<u8>> {
         )));
     }
     let mut first = [0; header::LENGTH_BYTES as usize];
-    file.read_exact(&mut first).map_err(|e| shortened(path, e))?;
+    file.read_exact(&mut first).map_err(|e| Error::shortened(path, e))?;
     let length = header::length(first, bytes).map_err(wrong)?;
     let mut json = vec![0; length as usize];
-    file.read_exact(&mut json).map_err(|e| shortened(path, e))?;
+    file.read_exact(&mut json).map_err(|e| Error::shortened(path, e))?;
     Ok(json)
-}
-
-/// A file that ends before the length it had when it was opened is a damaged checkpoint, not a
-/// fault of the disk.
-fn shortened(path: &Path, e: std::io::Error) -> Error {
-    if e.kind() == std::io::ErrorKind::UnexpectedEof {
-        let message = "the file became shorter while it was read; is something writing to it?";
-        Error::Checkpoint { path: path.into(), message: message.into() }
-    } else {
-        Error::io(path)(e)
-    }
 }
 
 fn map(file: &File, bytes: u64) -> std::io::Result<Mmap> {

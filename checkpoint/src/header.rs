@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use safetensors::tensor::TensorInfo;
 use serde_json::{Map, Value};
 
+use crate::Dtype;
+use crate::tensor::RowOrder;
+
 /// Bytes before the header.
 pub(crate) const LENGTH_BYTES: u64 = 8;
 /// The longest header that is read; the limit of the format's own reader.
@@ -16,12 +19,15 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// One tensor's type, shape and place in its file.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    pub dtype: safetensors::Dtype,
+    /// `None` where weights may not have it.
+    pub dtype: Option<Dtype>,
     pub dtype_name: String,
     pub shape: Vec<usize>,
     /// First byte and end, from the start of the file.
     pub start: u64,
     pub end: u64,
+    /// The order of its rows.
+    pub rows: RowOrder,
 }
 
 impl Entry {
@@ -97,11 +103,12 @@ pub(crate) fn parse(header: &[u8], file_bytes: u64) -> Result<BTreeMap<String, E
         }
         expected = end;
         let entry = Entry {
-            dtype: info.dtype,
+            dtype: Dtype::from_safetensors(info.dtype),
             dtype_name,
             shape: info.shape,
             start: data_start + start,
             end: data_start + end,
+            rows: RowOrder::Stored,
         };
         tensors.insert(name, entry);
     }

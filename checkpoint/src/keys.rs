@@ -1,5 +1,6 @@
 //! Reading a JSON object key by key, with errors that name the file, the key and the value.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -34,6 +35,8 @@ pub(crate) struct Keys<'a> {
     /// The object's own place in the file: "" or "rope_scaling.".
     pub prefix: &'a str,
     pub map: &'a Map<String, Value>,
+    /// What the file calls keys, by their full names, where it is not as they are called here.
+    pub names: Option<&'a BTreeMap<String, String>>,
 }
 
 impl<'a> Keys<'a> {
@@ -44,7 +47,9 @@ impl<'a> Keys<'a> {
     /// "`key` is value: must", as an error about this file.
     pub fn refuse(&self, key: &str, must: impl std::fmt::Display) -> Error {
         let value = self.map.get(key).map_or_else(|| "absent".into(), shown);
-        self.error(format!("`{}{key}` is {value}: {must}", self.prefix))
+        let ours = format!("{}{key}", self.prefix);
+        let key = self.names.and_then(|names| names.get(&ours)).unwrap_or(&ours);
+        self.error(format!("`{key}` is {value}: {must}"))
     }
 
     pub fn error(&self, message: String) -> Error {

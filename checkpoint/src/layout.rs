@@ -10,7 +10,7 @@ use crate::{Error, Result};
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Where a model's weights are.
+/// Where a model's safetensors are.
 pub(crate) struct Layout {
     /// The single file, or the index.
     pub source: PathBuf,
@@ -25,7 +25,12 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The weight files in `folder`, all of them present.
+/// Whether there are safetensors in `folder`: a single file, or an index.
+pub(crate) fn has_safetensors(folder: &Path) -> bool {
+    [SINGLE, INDEX].iter().any(|name| folder.join(name).is_file())
+}
+
+/// The safetensors in `folder`, all of them present.
 pub(crate) fn find(folder: &Path) -> Result<Layout> {
     let single = folder.join(SINGLE);
     if single.is_file() {
@@ -92,13 +97,13 @@ fn nothing_found(folder: &Path) -> String {
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| {
-            [".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"]
+            [".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx"]
                 .iter()
                 .any(|end| name.ends_with(end))
         })
         .collect();
     found.sort_unstable();
-    let mut message = format!("neither {SINGLE} nor {INDEX} is here");
+    let mut message = format!("neither {SINGLE} nor {INDEX} nor a GGUF file is here");
     if found.is_empty() {
         message += ": download the model's weights";
         return message;

@@ -1,14 +1,17 @@
-//! Models on disk, in Hugging Face layout.
+//! Models on disk, in Hugging Face layout or as GGUF.
 //!
 //! The modules in reading order: what a model computes, as parts with their parameters
-//! ([`architecture`]), how each family composes them ([`families`]), what a model's configuration says
-//! in all ([`config`]), how its files are read ([`LoadMode`]), and its weights as named tensors
+//! ([`architecture`]), how each family composes them ([`families`]), what GGUF files say ([`gguf`]),
+//! what a model's configuration says in all ([`config`]), how its files are read ([`LoadMode`]), and its weights as named tensors
 //! ([`Checkpoint`], [`Tensor`]).
 
+mod dtype;
 mod keys;
 
 pub mod architecture;
 pub mod families;
+
+pub mod gguf;
 
 pub mod config;
 
@@ -24,6 +27,7 @@ mod tensor;
 mod error;
 
 pub use checkpoint::{Checkpoint, FileStamp, Listed};
+pub use dtype::Dtype;
 pub use error::{Error, Result};
 pub use load_mode::LoadMode;
-pub use tensor::{Dtype, Tensor};
+pub use tensor::Tensor;

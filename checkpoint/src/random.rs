@@ -5,13 +5,13 @@ use std::path::Path;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use safetensors::Dtype;
 use sha2::{Digest, Sha256};
 
 use crate::architecture::{Parameter, Role};
 use crate::config::ModelConfig;
 use crate::header::Entry;
-use crate::{Error, Result};
+use crate::tensor::RowOrder;
+use crate::{Dtype, Error, Result};
 
 /// Of projections and embeddings: uniform with the standard deviation of `initializer_range`.
 const LARGEST: f32 = 0.02 * 1.732_050_8;
@@ -42,7 +42,7 @@ impl Random {
             Some("float16") => Dtype::F16,
             _ => Dtype::BF16,
         };
-        let size = dtype.bitsize() / 8;
+        let size = dtype.bytes_of(1);
         let largest = config.tensors().map(Parameter::elements).max().unwrap_or(0) * size;
         // Norms multiply by one; they come first.
         let norms = config.tensors().filter(|it| it.role == Role::Norm);
@@ -61,7 +61,8 @@ impl Random {
             let (start, end) = (start as u64, end as u64);
             let dtype_name = format!("{dtype:?}");
             let Parameter { name, shape, .. } = parameter.clone();
-            (name, Entry { dtype, dtype_name, shape, start, end })
+            let (dtype, rows) = (Some(dtype), RowOrder::Stored);
+            (name, Entry { dtype, dtype_name, shape, start, end, rows })
         });
         let tensors = tensors.collect();
         let digest = format!("random 1 {:x}", Sha256::digest(&text));

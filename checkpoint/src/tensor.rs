@@ -4,54 +4,19 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::path::Path;
 
+use half::f16;
 use half::slice::HalfFloatSliceExt;
 use memmap2::Mmap;
 
-/// The element types that weights may have: whoever packs them answers for each, so that the list is
-/// exhaustive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Dtype {
-    /// IEEE single precision.
-    F32,
-    /// IEEE half precision.
-    F16,
-    /// The upper half of single precision.
-    BF16,
-}
-
-impl Dtype {
-    pub(crate) fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
-        match dtype {
-            safetensors::Dtype::F32 => Some(Self::F32),
-            safetensors::Dtype::F16 => Some(Self::F16),
-            safetensors::Dtype::BF16 => Some(Self::BF16),
-            _ => None,
-        }
-    }
-
-    /// Bytes of one element.
-    pub fn size(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::BF16 => 2,
-        }
-    }
-
-    /// The name in MLIR: "bf16".
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::BF16 => "bf16",
-        }
-    }
-}
+use crate::Dtype;
+use crate::gguf::blocks;
 
 /// A tensor of a [`Checkpoint`](crate::Checkpoint).
 #[derive(Debug)]
 pub struct Tensor<'a> {
     pub(crate) dtype: Dtype,
     pub(crate) shape: &'a [usize],
+    pub(crate) rows: RowOrder,
     pub(crate) path: &'a Path,
     pub(crate) bytes: Cow<'a, [u8]>,
     /// The mapping and the offset in it, if the file is mapped.
@@ -74,25 +39,63 @@ impl Tensor<'_> {
         self.path
     }
 
-    /// Its elements, little-endian, row-major; not necessarily aligned to their size.
+    /// Its elements as the file has them, little-endian; not necessarily aligned to their size. Where a
+    /// row lies, [`row`](Self::row) says.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Number of elements.
     pub fn elements(&self) -> usize {
-        self.bytes.len() / self.dtype.size()
+        self.shape.iter().product()
     }
 
-    /// Converts the elements `range` (row-major order) to float32; every value is exact.
+    /// The elements of row `row`, counted as the file has them: a file may have rows in another order.
+    /// A row of a vector is one element.
+    pub fn row(&self, row: usize) -> Range<usize> {
+        let columns: usize = self.shape.iter().skip(1).product();
+        let row = self.rows.place(row);
+        row * columns..(row + 1) * columns
+    }
+
+    /// The bytes of elements that are whole blocks.
     ///
     /// # Panics
     ///
-    /// When `range` is outside the tensor or not as long as `out`.
+    /// When `elements` are outside the tensor or begin or end within a block.
+    pub fn bytes_of(&self, elements: Range<usize>) -> &[u8] {
+        let (of_block, _) = self.dtype.block();
+        assert!(
+            elements.start.is_multiple_of(of_block) && elements.end.is_multiple_of(of_block),
+            "elements {elements:?} are no whole blocks of {of_block}"
+        );
+        &self.bytes[self.dtype.bytes_of(elements.start)..self.dtype.bytes_of(elements.end)]
+    }
+
+    /// Of [`Dtype::Q4_0`] and [`Dtype::Q8_0`] the integers of each block and their scale, whose products
+    /// the weights are.
+    ///
+    /// # Panics
+    ///
+    /// When the tensor is of another type, or as [`bytes_of`](Self::bytes_of).
+    pub fn integers(&self, elements: Range<usize>) -> Vec<([i8; 32], f16)> {
+        let bytes = self.bytes_of(elements);
+        match self.dtype {
+            Dtype::Q4_0 => bytes.as_chunks().0.iter().map(blocks::q4_0_integers).collect(),
+            Dtype::Q8_0 => bytes.as_chunks().0.iter().map(blocks::q8_0_integers).collect(),
+            other => panic!("weights of {other:?} are no integers with a scale"),
+        }
+    }
+
+    /// Converts elements, counted as the file has them, to float32; every value of floats is exact,
+    /// and of blocks what the format's own library makes of them.
+    ///
+    /// # Panics
+    ///
+    /// When `range` is outside the tensor or not as long as `out`, or begins or ends within a block.
     pub fn to_f32_row(&self, range: Range<usize>, out: &mut [f32]) {
         assert_eq!(range.len(), out.len(), "range and output differ in length");
-        let size = self.dtype.size();
-        let bytes = &self.bytes[range.start * size..range.end * size];
+        let bytes = self.bytes_of(range);
         match self.dtype {
             Dtype::F32 => {
                 let (values, _) = bytes.as_chunks();
@@ -107,13 +110,21 @@ impl Tensor<'_> {
                 }
             }
             Dtype::F16 => f16_to_f32(bytes, out),
+            blocked => blocks::decode(blocked, bytes, out),
         }
     }
 
-    /// The whole tensor as float32.
+    /// The whole tensor as float32, row by row.
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.elements()];
-        self.to_f32_row(0..self.elements(), &mut out);
+        if self.rows == RowOrder::Stored {
+            self.to_f32_row(0..out.len(), &mut out);
+            return out;
+        }
+        let rows = self.shape.first().copied().unwrap_or(0);
+        for (row, out) in out.chunks_exact_mut(self.row(0).len().max(1)).take(rows).enumerate() {
+            self.to_f32_row(self.row(row), out);
+        }
         out
     }
 
@@ -151,6 +162,32 @@ impl Tensor<'_> {
         }
         #[cfg(not(target_os = "linux"))]
         let _ = length;
+    }
+}
+
+/// In which order a file has a tensor's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowOrder {
+    /// The first row first.
+    Stored,
+    /// Of each head, so many rows wide, those that turn by one angle beside each other: rows
+    /// `j` and `width / 2 + j` are in places `2 j` and `2 j + 1`.
+    Pairs {
+        /// Rows of a head, even.
+        width: usize,
+    },
+}
+
+impl RowOrder {
+    /// The place of row `row`.
+    fn place(self, row: usize) -> usize {
+        match self {
+            Self::Stored => row,
+            Self::Pairs { width } => {
+                let (head, of_head) = (row / width, row % width);
+                head * width + of_head % (width / 2) * 2 + of_head / (width / 2)
+            }
+        }
     }
 }
 

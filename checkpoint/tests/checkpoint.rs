@@ -219,10 +219,10 @@ fn refuses_folders_without_weights() {
     let folder = TempDir::new().unwrap();
     let here = folder.path().to_str().unwrap().to_owned();
     refused(&folder, &here, &["neither model.safetensors nor", "download the model's weights"]);
-    write(&folder, "model.gguf", "");
-    refused(&folder, &here, &["found model.gguf", "not read"]);
+    write(&folder, "model.onnx", "");
+    refused(&folder, &here, &["found model.onnx", "not read"]);
     write(&folder, "pytorch_model.bin", "");
-    refused(&folder, &here, &["model.gguf, pytorch_model.bin", "save_pretrained"]);
+    refused(&folder, &here, &["model.onnx, pytorch_model.bin", "save_pretrained"]);
     write(&folder, "consolidated.safetensors", "");
     refused(&folder, &here, &["consolidated.safetensors", "rename"]);
 

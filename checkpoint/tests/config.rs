@@ -123,7 +123,7 @@ fn reads_every_key_of_a_llama() {
     assert_eq!(config.head_dim, 10);
     assert_eq!(config.max_position_embeddings, 256);
     assert_eq!(config.rms_norm_eps, 1e-5);
-    assert_eq!((config.rope_theta, config.rope_scaling), (500_000.0, RopeScaling::None));
+    assert_eq!((config.rope_theta, &config.rope_scaling), (500_000.0, &RopeScaling::None));
     assert!(config.tie_word_embeddings);
     assert_eq!(biases(&config), [true; 3]);
     assert!(!qk_norm(&config));
@@ -204,7 +204,7 @@ fn reads_rope_in_both_forms() {
     for key in ["type", "rope_type"] {
         let scaling = with(llama3.clone(), json!({key: "llama3"}));
         let config = good(with(llama(), json!({"rope_scaling": scaling})));
-        assert_eq!((config.rope_theta, config.rope_scaling), (500_000.0, expected));
+        assert_eq!((config.rope_theta, config.rope_scaling), (500_000.0, expected.clone()));
     }
     let parameters = with(llama3.clone(), json!({"rope_type": "llama3", "rope_theta": 7000}));
     let mut newer = with(llama(), json!({"rope_parameters": parameters, "dtype": "float32"}));

@@ -12,8 +12,9 @@ use crate::progress::Progress;
 /// Which model.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// A folder in Hugging Face layout, a name in `models/`, or a Hugging Face id
-    /// (`owner/name`, `owner/name@revision`) [default: the first whole model in `models/`]
+    /// A folder in Hugging Face layout or with a GGUF file, such a file, a name in `models/`, or a
+    /// Hugging Face id (`owner/name`, `owner/name@revision`) [default: the first whole model in
+    /// `models/`]
     ///
     /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
     /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere.
@@ -26,7 +27,7 @@ pub struct ModelArgs {
 pub struct Model {
     /// What it is called in reports: as it was asked for.
     pub name: String,
-    /// Its folder.
+    /// Its folder, or its GGUF file.
     pub folder: PathBuf,
 }
 
@@ -88,7 +89,13 @@ fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
         return Ok(Source::Folder(path.to_owned()));
     }
     if path.is_file() {
-        bail!("{name}: is a file; give the model's folder (config.json, *.safetensors, …)");
+        if path.extension().is_some_and(|end| end == "gguf") {
+            return Ok(Source::Folder(path.to_owned()));
+        }
+        bail!(
+            "{name}: is a file; give a .gguf file or the model's folder (config.json, \
+             *.safetensors, …)"
+        );
     }
     let is_word = !name.is_empty() && !name.contains(['/', '\\']) && !name.starts_with('.');
     if is_word && let Some(folder) = shelves.iter().map(|it| it.join(name)).find(|it| it.is_dir()) {
@@ -198,6 +205,9 @@ mod tests {
         }
         let error = found("tails").unwrap_err().to_string();
         assert!(error.contains("tails") && error.contains("tales"), "{error}");
+        let gguf = folder.join("tales.gguf");
+        std::fs::write(&gguf, "").unwrap();
+        assert_eq!(found(gguf.to_str().unwrap()).unwrap(), Source::Folder(gguf));
         let error = found(folder.join("config.json").to_str().unwrap()).unwrap_err().to_string();
         assert!(error.contains("is a file"), "{error}");
     }

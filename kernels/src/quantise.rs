@@ -206,6 +206,39 @@ pub fn pack_int4_row(row: &[f32], values: &mut [u8], scales: &mut [f16]) {
     });
 }
 
+/// A group that is quantised already: its integers, and the scale that makes weights of them.
+pub type QuantisedGroup = ([i8; GROUP], f16);
+
+/// As [`pack_int8_row`], of a row that is quantised already.
+///
+/// # Panics
+///
+/// As [`pack_int8_row`].
+pub fn pack_quantised_int8_row(row: &[QuantisedGroup], values: &mut [u8], scales: &mut [f16]) {
+    let values = values.as_chunks_mut::<GROUP>().0;
+    assert_eq!((values.len(), scales.len()), (row.len(), row.len()), "groups");
+    for (((integers, scale), values), stored) in row.iter().zip(values).zip(scales) {
+        *values = integers.map(|q| q as u8);
+        *stored = *scale;
+    }
+}
+
+/// As [`pack_int4_row`], of a row that is quantised already.
+///
+/// # Panics
+///
+/// As [`pack_int8_row`].
+pub fn pack_quantised_int4_row(row: &[QuantisedGroup], values: &mut [u8], scales: &mut [f16]) {
+    let values = values.as_chunks_mut::<{ GROUP / 2 }>().0;
+    assert_eq!((values.len(), scales.len()), (row.len(), row.len()), "groups");
+    for (((integers, scale), values), stored) in row.iter().zip(values).zip(scales) {
+        for (byte, [low, high]) in values.iter_mut().zip(integers.as_chunks().0) {
+            *byte = *low as u8 & 15 | (*high as u8) << 4;
+        }
+        *stored = *scale;
+    }
+}
+
 /// Hands `pack` the groups of a row, up to [`LANES`] at a time, as [`Columns`] of which each lane is
 /// one group, with the scales and values that they become.
 fn row_groups<T>(

@@ -6,38 +6,74 @@ use serde_json::Map;
 
 use super::{ModelConfig, RopeScaling};
 use crate::families::{Family, Sizes, limit};
+use crate::gguf;
 use crate::keys::{Keys, read_object, shown};
 use crate::{Error, Result};
 
 impl ModelConfig {
-    /// Reads `config.json` and, if there is one, `generation_config.json` in `folder`.
+    /// Reads what `model` says of itself: `config.json` and, if there is one,
+    /// `generation_config.json` of a folder in Hugging Face layout, or the keys of a GGUF file, which
+    /// `model` is or has.
     ///
-    /// Absent keys take the defaults of the family's configuration class in Hugging Face
-    /// transformers. Both the older form (`rope_theta`, `rope_scaling`) and the newer one
+    /// Absent keys of `config.json` take the defaults of the family's configuration class in Hugging
+    /// Face transformers. Both the older form (`rope_theta`, `rope_scaling`) and the newer one
     /// (`rope_parameters`) are understood.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] names the file, the key, its value and what is supported;
-    /// [`Error::Io`] when a file cannot be read.
-    pub fn from_dir(folder: &Path) -> Result<Self> {
-        let path = folder.join("config.json");
+    /// [`Error::Io`] when a file cannot be read; of GGUF files also what
+    /// [`Checkpoint::open`](crate::Checkpoint::open) says.
+    pub fn from_dir(model: &Path) -> Result<Self> {
+        if let Some(set) = gguf::Set::find(model)? {
+            return of_gguf(&set);
+        }
+        let path = model.join("config.json");
         let Some(config) = read_object(&path)? else {
-            let message = if folder.is_dir() {
+            let message = if model.is_dir() {
                 "not found: a model folder holds config.json, *.safetensors and tokenizer.json \
-                 (Hugging Face layout)"
+                 (Hugging Face layout), or a GGUF file"
             } else {
                 "the folder does not exist: check the model's path"
             };
             return Err(Error::Config { path, message: message.into() });
         };
-        let generation_path = folder.join("generation_config.json");
+        let generation_path = model.join("generation_config.json");
         let generation = read_object(&generation_path)?.unwrap_or_default();
         parse(
-            &Keys { path: &path, prefix: "", map: &config },
-            &Keys { path: &generation_path, prefix: "", map: &generation },
+            &Keys { path: &path, prefix: "", map: &config, names: None },
+            &Keys { path: &generation_path, prefix: "", map: &generation, names: None },
         )
     }
+}
+
+fn of_gguf(set: &gguf::Set) -> Result<ModelConfig> {
+    let gguf::HuggingFace { config, names, rope_factors } = gguf::hugging_face(set)?;
+    let (path, names) = (&set.source, Some(&names));
+    let nothing = Map::new();
+    let mut config = parse(
+        &Keys { path, prefix: "", map: &config, names },
+        &Keys { path, prefix: "", map: &nothing, names },
+    )?;
+    let Some(factors) = rope_factors else { return Ok(config) };
+    let wrong = |message: String| Error::Checkpoint { path: path.clone(), message };
+    if factors.len() != config.head_dim / 2 {
+        return Err(wrong(format!(
+            "tensor `rope_freqs.weight` has {} divisors, but heads of {} have {} frequencies",
+            factors.len(),
+            config.head_dim,
+            config.head_dim / 2
+        )));
+    }
+    if config.rope_scaling != RopeScaling::None {
+        return Err(wrong(
+            "it has both a scaling of rotary frequencies (`rope.scaling.type`) and divisors of them \
+             (tensor `rope_freqs.weight`), which is not supported"
+                .into(),
+        ));
+    }
+    config.rope_scaling = RopeScaling::Divided(factors);
+    Ok(config)
 }
 
 fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
@@ -134,12 +170,13 @@ fn rope(
     partial(config)?;
     let outer_theta = config.positive("rope_theta")?;
     let empty = Map::new();
-    let mut keys = Keys { path: config.path, prefix: "", map: &empty };
+    let names = config.names;
+    let mut keys = Keys { path: config.path, prefix: "", map: &empty, names };
     for (key, prefix) in
         [("rope_parameters", "rope_parameters."), ("rope_scaling", "rope_scaling.")]
     {
         if let Some(map) = config.object(key)?.filter(|map| !map.is_empty()) {
-            keys = Keys { path: config.path, prefix, map };
+            keys = Keys { path: config.path, prefix, map, names };
         }
     }
     if let Some((layer_type, _)) = keys.map.iter().find(|(_, value)| value.is_object()) {

@@ -26,10 +26,11 @@ impl ModelConfig {
             let exponent = i as f32 / dim;
             1.0 / (base.powf(f64::from(exponent)) as f32)
         });
-        match self.rope_scaling {
+        match &self.rope_scaling {
             RopeScaling::None => plain.collect(),
-            RopeScaling::Linear { factor } => plain.map(|f| f / factor as f32).collect(),
-            RopeScaling::Llama3 {
+            RopeScaling::Linear { factor } => plain.map(|f| f / *factor as f32).collect(),
+            RopeScaling::Divided(by) => plain.zip(by).map(|(f, by)| f / by).collect(),
+            &RopeScaling::Llama3 {
                 factor,
                 low_freq_factor,
                 high_freq_factor,

@@ -23,10 +23,11 @@ Examples:
   iree-llm inspect                            the small model in the repository
   iree-llm inspect ./Llama-3.2-1B             a model folder: sizes, options, files
   iree-llm inspect ./Llama-3.2-1B --tensors   and every tensor
+  iree-llm inspect model.gguf                 a GGUF file: the model, and the types of its tensors
   iree-llm inspect model.safetensors          the tensors of one file
   iree-llm inspect add.vmfb                   a compiled module's functions and signatures")]
 pub struct Args {
-    /// A model (folder, name or Hugging Face id), a .safetensors file or a .vmfb file
+    /// A model (folder, .gguf file, name or Hugging Face id), a .safetensors file or a .vmfb file
     /// [default: the first whole model in `models/`]
     #[arg(value_name = "MODEL|FILE")]
     what: Option<String>,
@@ -42,6 +43,8 @@ impl Args {
         // Whole, then out: a reader that stops early is no error of the inspection.
         let mut out = Vec::new();
         let file = self.what.as_ref().map(PathBuf::from).filter(|path| path.is_file());
+        // Of GGUF files the whole model is shown: they say what it is.
+        let file = file.filter(|path| path.extension().is_none_or(|end| end != "gguf"));
         match file {
             Some(path) => match path.extension().and_then(|it| it.to_str()) {
                 Some("safetensors") => {
@@ -134,8 +137,9 @@ fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
         format!(
             "theta {}, {}",
             config.rope_theta,
-            match config.rope_scaling {
+            match &config.rope_scaling {
                 RopeScaling::None => "not scaled".to_owned(),
+                RopeScaling::Divided(_) => "divided by the file's factors".to_owned(),
                 RopeScaling::Linear { factor } => format!("linear, factor {factor}"),
                 RopeScaling::Llama3 { factor, original_max_position_embeddings, .. } => {
                     format!(

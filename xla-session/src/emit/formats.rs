@@ -76,11 +76,22 @@ pub(crate) fn in_rows(format: Format) -> Format {
 }
 
 /// The format of weights that stay as they are.
-fn stored_format(dtype: Dtype) -> Format {
+pub(crate) fn stored_format(dtype: Dtype) -> Format {
     match dtype {
         Dtype::F32 => Format::F32,
         Dtype::F16 => Format::F16,
         Dtype::BF16 => Format::Bf16,
+        // The file's integers and scales as they are.
+        Dtype::Q8_0 => Format::Int8,
+        Dtype::Q4_0 => Format::Int4,
+        Dtype::Q4_1 => Format::Q4_1,
+        Dtype::Q5_0 => Format::Q5_0,
+        Dtype::Q5_1 => Format::Q5_1,
+        Dtype::Q4K => Format::Q4K,
+        Dtype::Q5K => Format::Q5K,
+        Dtype::Q6K => Format::Q6K,
+        // The file's values, widened.
+        Dtype::Q2K | Dtype::Q3K | Dtype::Iq4Nl | Dtype::Iq4Xs | Dtype::Mxfp4 => Format::F32,
     }
 }
 

@@ -9,5 +9,7 @@ mod weight;
 pub use builder::ElementType;
 pub use formats::WeightFormats;
 pub(crate) use formats::in_rows;
+#[cfg(feature = "iree")]
+pub(crate) use formats::stored_format;
 pub use kernels::{Format, KV_BLOCK, KvFormat};
 pub use weight::{Layout, WeightSpec};

@@ -1,7 +1,7 @@
 //! Linear layers, with row-major weights: `[rows, columns]`, or `[rows, groups, 32]` where they are
 //! quantised.
 
-use checkpoint::architecture::{Linear, Norm, Parameter};
+use checkpoint::architecture::{Linear, Norm, Parameter, Role};
 use kernels::GROUP;
 
 use super::function::Function;
@@ -82,7 +82,11 @@ impl Function<'_> {
 
     /// A weight matrix joined from `parts`, which have as many columns.
     pub fn matrix<const N: usize>(&mut self, parts: [&Parameter; N]) -> Matrix {
-        let format = in_rows(self.formats.of(parts.iter().map(|part| part.name.as_str())));
+        let format = match in_rows(self.formats.of(parts.iter().map(|part| part.name.as_str()))) {
+            // Nibbles are not gathered.
+            Format::Int4 if parts[0].role == Role::Embedding => Format::F32,
+            format => format,
+        };
         let columns = parts[0].shape[1];
         let parts = parts.iter().map(|part| (part.name.clone(), part.shape[0])).collect();
         let spec = WeightSpec { parts, columns, format: format.stored(), layout: Layout::Rows };

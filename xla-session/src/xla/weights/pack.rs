@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::image::{self, ALIGNMENT, Image, Plane, Planes};
 use crate::Result;
 use crate::emit::builder::TensorType;
-use crate::emit::{Format, Layout, WeightSpec};
+use crate::emit::{Format, Layout, WeightSpec, stored_format};
 use crate::opening::{Event, SessionOptions};
 
 /// Bytes that are packed at a time, on all threads. The pages they came from are given back then:
@@ -40,7 +40,8 @@ pub(super) fn pack(
         let columns = spec.columns.max(1);
         spec.parts.iter().map(move |(name, rows)| (name, rows, columns))
     }) {
-        progress.total += (rows * columns * checkpoint.dtype(name).map_or(0, Dtype::size)) as u64;
+        let bytes = checkpoint.dtype(name).map_or(0, |dtype| dtype.bytes_of(rows * columns));
+        progress.total += bytes as u64;
     }
     let mut end = 0;
     let mut planes = Planes::with_capacity(image.specs.len());
@@ -175,10 +176,9 @@ impl<'a> Source<'a> {
     }
 
     fn row(&self, mut row: usize) -> Option<Row<'_>> {
-        let columns = self.spec.columns.max(1);
         for ((_, rows), tensor) in self.spec.parts.iter().zip(&self.tensors) {
             if row < *rows {
-                return Some(Row { tensor, elements: row * columns..(row + 1) * columns });
+                return Some(Row { tensor, elements: tensor.row(row) });
             }
             row -= rows;
         }
@@ -228,7 +228,8 @@ impl<'a> Source<'a> {
         blocks.into_par_iter().map_init(Vec::new, compress).collect()
     }
 
-    /// Gives back the pages of `blocks`; returns their bytes.
+    /// Gives back the pages of `blocks`; returns their bytes. Where a file has rows in another order,
+    /// some are needed again soon, and come back.
     fn release(&self, blocks: Range<usize>) -> u64 {
         let rows = self.rows(blocks);
         let (mut before, mut bytes) = (0, 0);
@@ -263,11 +264,20 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
             });
         }
         (Format::F16 | Format::Bf16, [out]) => interleave::<2>(&stored(rows), out, lanes),
+        (_, [out]) if is_stored_so(format, rows) => {
+            let columns = rows.first().map_or(0, |row| row.elements.len());
+            kernels::ggml::pack_rows(format, columns, &stored(rows), out);
+        }
         (Format::Int8 | Format::Int6 | Format::Int4, [out]) => {
             widened(rows, |rows| quantise::pack_block(format, rows, out));
         }
         (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
     }
+}
+
+/// Whether the checkpoint has `rows` as integers of `format`: they are not rounded again.
+fn is_stored_so(format: Format, rows: &[Row<'_>]) -> bool {
+    format.is_quantised() && rows.iter().all(|row| stored_format(row.tensor.dtype()) == format)
 }
 
 /// Packs one block into a sketch of what its weights become in `format`, and its errors.
@@ -304,6 +314,14 @@ fn pack_row(format: Format, row: &Row<'_>, planes: &mut [&mut [u8]]) {
             rounded.convert_from_f32_slice(rows[0]);
         }),
         (Format::F16 | Format::Bf16, [out]) => out.copy_from_slice(stored(row)[0]),
+        (_, [values, scales]) if is_stored_so(format, row) => {
+            let groups = row[0].tensor.integers(row[0].elements.clone());
+            let scales = bytemuck::cast_slice_mut(scales);
+            match format {
+                Format::Int8 => quantise::pack_quantised_int8_row(&groups, values, scales),
+                _ => quantise::pack_quantised_int4_row(&groups, values, scales),
+            }
+        }
         (Format::Int8, [values, scales]) => one(quantise::pack_int8_row, values, scales),
         (Format::Int4, [values, scales]) => one(quantise::pack_int4_row, values, scales),
         (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
@@ -322,11 +340,7 @@ fn widened(rows: &[Row<'_>], pack: impl FnOnce(&[&[f32]])) {
 
 /// The bytes of rows whose elements are stored as the checkpoint has them.
 fn stored<'a>(rows: &'a [Row<'_>]) -> Vec<&'a [u8]> {
-    let bytes = |Row { tensor, elements }: &'a Row<'_>| {
-        let size = tensor.dtype().size();
-        &tensor.bytes()[elements.start * size..elements.end * size]
-    };
-    rows.iter().map(bytes).collect()
+    rows.iter().map(|Row { tensor, elements }| tensor.bytes_of(elements.clone())).collect()
 }
 
 /// Writes element `k` of row `lane` to element `k * lanes + lane` of `out`; elements of `N` bytes.

@@ -1,0 +1,259 @@
+//! A file's keys as `config.json` would have them.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
+
+use serde_json::{Map, Value as Json, json};
+
+use super::metadata::{Metadata, Value};
+use super::set::Set;
+use crate::{Dtype, Error, Result};
+
+/// Architectures, and what Hugging Face calls them.
+const ARCHITECTURES: [(&str, &str); 3] =
+    [("llama", "llama"), ("qwen2", "qwen2"), ("qwen3", "qwen3")];
+
+/// Divisors of the rotary frequencies, one for each: Llama 3.1's scaling comes so.
+const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+/// A configuration under Hugging Face's names.
+pub(crate) struct HuggingFace {
+    pub config: Map<String, Json>,
+    /// The key of the file that each key of the configuration comes from.
+    pub names: BTreeMap<String, String>,
+    pub rope_factors: Option<Vec<f32>>,
+}
+
+/// What `set` says, for the parser of `config.json`.
+pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
+    let wrong = |message: String| Error::Config { path: set.source.clone(), message };
+    let metadata = &set.metadata;
+    let architecture = metadata
+        .text("general.architecture")
+        .ok_or_else(|| wrong("`general.architecture` is missing: the file is damaged".into()))?;
+    let Some((_, family)) = ARCHITECTURES.into_iter().find(|(name, _)| *name == architecture)
+    else {
+        let known: Vec<_> = ARCHITECTURES.iter().map(|(name, _)| *name).collect();
+        return Err(wrong(format!(
+            "architecture `{architecture}` (`general.architecture`) is not supported; supported are \
+             {}",
+            known.join(", ")
+        )));
+    };
+    let mut keys = Keys { metadata, architecture, config: Map::new(), names: BTreeMap::new() };
+    keys.put("model_type", "general.architecture", Some(json!(family)));
+
+    for (ours, theirs) in [
+        ("hidden_size", "embedding_length"),
+        ("intermediate_size", "feed_forward_length"),
+        ("num_hidden_layers", "block_count"),
+        ("num_attention_heads", "attention.head_count"),
+        ("max_position_embeddings", "context_length"),
+        ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    ] {
+        if !keys.copy(ours, theirs) {
+            return Err(wrong(format!(
+                "`{architecture}.{theirs}` is missing: the file is damaged; convert the model again"
+            )));
+        }
+    }
+    let heads = keys.config["num_attention_heads"].clone();
+    if !keys.copy("num_key_value_heads", "attention.head_count_kv") {
+        keys.put("num_key_value_heads", "attention.head_count", Some(heads.clone()));
+    }
+    let key_length = keys.own("attention.key_length");
+    if let (Some(key), Some(value)) = (&key_length, keys.own("attention.value_length"))
+        && *key != value
+    {
+        return Err(wrong(format!(
+            "`{architecture}.attention.key_length` is {key} and \
+             `{architecture}.attention.value_length` {value}: keys and values of different widths \
+             are not supported"
+        )));
+    }
+    let width = keys.config["hidden_size"].as_u64();
+    let evenly = width.zip(heads.as_u64()).and_then(|(width, heads)| {
+        let head = width.checked_div(heads)?;
+        (head * heads == width).then_some(head)
+    });
+    let head_dim = key_length.or(evenly.map(Json::from));
+    let rotated = keys.own("rope.dimension_count");
+    if let (Some(rotated), Some(head_dim)) =
+        (rotated.and_then(|it| it.as_u64()), head_dim.as_ref().and_then(Json::as_u64))
+        && rotated != head_dim
+    {
+        return Err(wrong(format!(
+            "`{architecture}.rope.dimension_count` is {rotated}, but a head has {head_dim} \
+             dimensions: rotating only some of them is not supported"
+        )));
+    }
+    if let Some(head_dim) = head_dim {
+        keys.put("head_dim", "attention.key_length", Some(head_dim));
+    }
+    if let Some(experts) = metadata.unsigned(&format!("{architecture}.expert_count"))
+        && experts > 0
+    {
+        return Err(wrong(format!(
+            "`{architecture}.expert_count` is {experts}: models with experts are not supported"
+        )));
+    }
+    if !keys.copy("rope_theta", "rope.freq_base") {
+        keys.put("rope_theta", "rope.freq_base", Some(json!(10_000.0)));
+    }
+    keys.scaling();
+    match architecture {
+        // Mistral's files say llama; of those two families it is the one with a window.
+        "llama" if keys.own("attention.sliding_window").is_some() => {
+            keys.copy("sliding_window", "attention.sliding_window");
+            keys.put("model_type", "general.architecture", Some(json!("mistral")));
+        }
+        _ if keys.own("attention.sliding_window").is_some() => {
+            return Err(wrong(format!(
+                "`{architecture}.attention.sliding_window` is set, but not in which layers: windows \
+                 of this architecture are not supported"
+            )));
+        }
+        _ => {}
+    }
+
+    let tensor = |name: &str| {
+        let mut all = set.files.iter().flat_map(|part| &part.tensors);
+        all.find(|(it, _)| it == name).map(|(_, entry)| entry)
+    };
+    let tokens = "tokenizer.ggml.tokens";
+    let vocabulary = match tensor("model.embed_tokens.weight") {
+        Some(entry) => Some(entry.shape[0]),
+        None => metadata.texts(tokens).map(|texts| texts.len()),
+    };
+    keys.put_named("vocab_size", tokens, Json::from(vocabulary));
+    let has = |name| Json::from(tensor(name).is_some());
+    keys.put_named(
+        "attention_bias",
+        "blk.0.attn_q.bias",
+        has("model.layers.0.self_attn.q_proj.bias"),
+    );
+    keys.put_named("mlp_bias", "blk.0.ffn_up.bias", has("model.layers.0.mlp.up_proj.bias"));
+    keys.put_named(
+        "tie_word_embeddings",
+        "output.weight",
+        Json::from(tensor("lm_head.weight").is_none()),
+    );
+
+    let id = |name: &str| metadata.get(&format!("tokenizer.ggml.{name}_token_id")).map(json_of);
+    keys.put_named("bos_token_id", "tokenizer.ggml.bos_token_id", id("bos").unwrap_or_default());
+    // Each ends a turn: of all text, of an answer, of a message to a tool.
+    let mut ends: Vec<Json> = ["eos", "eot", "eom"].into_iter().filter_map(id).collect();
+    ends.dedup();
+    keys.put_named("eos_token_id", "tokenizer.ggml.eos_token_id", Json::from(ends));
+
+    let Keys { config, names, .. } = keys;
+    let rope_factors = rope_factors(set)?;
+    Ok(HuggingFace { config, names, rope_factors })
+}
+
+struct Keys<'a> {
+    metadata: &'a Metadata,
+    architecture: &'a str,
+    config: Map<String, Json>,
+    names: BTreeMap<String, String>,
+}
+
+impl Keys<'_> {
+    /// The value of a key of the architecture.
+    fn own(&self, key: &str) -> Option<Json> {
+        self.metadata.get(&format!("{}.{key}", self.architecture)).map(json_of)
+    }
+
+    /// Copies the value of a key of the architecture; whether there is one.
+    fn copy(&mut self, ours: &str, theirs: &str) -> bool {
+        let value = self.own(theirs);
+        let there = value.is_some();
+        self.put(ours, theirs, value);
+        there
+    }
+
+    fn put(&mut self, ours: &str, theirs: &str, value: Option<Json>) {
+        let Some(value) = value else { return };
+        let name = match theirs {
+            "general.architecture" => theirs.to_owned(),
+            key => format!("{}.{key}", self.architecture),
+        };
+        self.put_named(ours, &name, value);
+    }
+
+    fn put_named(&mut self, ours: &str, theirs: &str, value: Json) {
+        self.names.insert(ours.to_owned(), theirs.to_owned());
+        self.config.insert(ours.to_owned(), value);
+    }
+
+    /// `rope_scaling`, or the one factor of older files.
+    fn scaling(&mut self) {
+        let factor = self.own("rope.scaling.factor");
+        let older = self.own("rope.scale_linear").filter(|factor| factor.as_f64() != Some(1.0));
+        let (kind, factor) = match (self.own("rope.scaling.type"), factor, older) {
+            (None, None, Some(older)) => (json!("linear"), Some(older)),
+            (Some(kind), factor, _) if kind == "none" => (json!("default"), factor),
+            (Some(kind), factor, _) => (kind, factor),
+            _ => return,
+        };
+        self.config.insert("rope_scaling".into(), json!({"rope_type": kind, "factor": factor}));
+        for (ours, theirs) in [("rope_type", "type"), ("factor", "factor")] {
+            let theirs = format!("{}.rope.scaling.{theirs}", self.architecture);
+            self.names.insert(format!("rope_scaling.{ours}"), theirs);
+        }
+    }
+}
+
+fn json_of(value: &Value) -> Json {
+    match value {
+        Value::Integer(value) => match (u64::try_from(*value), i64::try_from(*value)) {
+            (Ok(value), _) => json!(value),
+            (_, Ok(value)) => json!(value),
+            _ => Json::Null,
+        },
+        Value::Float(value) => json!(decimal(*value)),
+        Value::Boolean(value) => json!(value),
+        Value::Text(text) => json!(text),
+        Value::Integers(values) => json!(values),
+        Value::Floats(values) => json!(values),
+        Value::Booleans(values) => json!(values),
+        Value::Texts(texts) => texts.iter().collect(),
+    }
+}
+
+/// The shortest decimal that single precision rounds to the same number: what `config.json` had before
+/// the number was stored so.
+fn decimal(value: f64) -> f64 {
+    let single = value as f32;
+    if f64::from(single) != value {
+        return value;
+    }
+    single.to_string().parse().unwrap_or(value)
+}
+
+fn rope_factors(set: &Set) -> Result<Option<Vec<f32>>> {
+    for part in &set.files {
+        let Some((_, entry)) = part.tensors.iter().find(|(name, _)| name == ROPE_FACTORS) else {
+            continue;
+        };
+        let wrong = |message: &str| Error::Checkpoint {
+            path: part.path.clone(),
+            message: format!("tensor `{ROPE_FACTORS}` {message}"),
+        };
+        if entry.dtype != Some(Dtype::F32) || entry.shape.len() != 1 || entry.bytes() > 1 << 20 {
+            return Err(wrong("is no small vector of F32: the file is damaged"));
+        }
+        let mut bytes = vec![0; entry.bytes() as usize];
+        let mut file = &part.file;
+        file.seek(SeekFrom::Start(entry.start))
+            .and_then(|_| file.read_exact(&mut bytes))
+            .map_err(|e| Error::shortened(&part.path, e))?;
+        let factors: Vec<f32> =
+            bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        if factors.iter().any(|factor| !factor.is_finite() || *factor <= 0.0) {
+            return Err(wrong("has a divisor that is not above 0: the file is damaged"));
+        }
+        return Ok(Some(factors));
+    }
+    Ok(None)
+}

@@ -1,0 +1,25 @@
+//! GGUF: one file, or parts of one, with a model's weights and all that is said of it.
+//!
+//! The modules in reading order: bytes that are counted before they are read (`reader`), what is said
+//! of a model ([`Metadata`]), the types of tensors (`types`) and their [`blocks`], the header of a file
+//! (`header`), the files of a model (`set`), and what Hugging Face calls its tensors (`names`) and keys
+//! (`keys`).
+
+mod reader;
+
+mod metadata;
+
+pub(crate) mod blocks;
+mod types;
+
+mod header;
+mod set;
+
+mod keys;
+mod names;
+
+pub(crate) use keys::{HuggingFace, hugging_face};
+pub use metadata::{Metadata, Strings, Value};
+pub(crate) use names::stored_name;
+pub(crate) use set::{Part, Set};
+pub(crate) use types::supported;

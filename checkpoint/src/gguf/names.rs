@@ -1,0 +1,87 @@
+//! What tensors are called: in GGUF files, and by Hugging Face.
+
+/// Outside of layers.
+const MODEL: [(&str, &str); 3] =
+    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+
+/// Within a layer, `blk.0` here and `model.layers.0` there.
+const LAYER: [(&str, &str); 11] = [
+    ("attn_norm", "input_layernorm"),
+    ("attn_q", "self_attn.q_proj"),
+    ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"),
+    ("attn_output", "self_attn.o_proj"),
+    ("attn_q_norm", "self_attn.q_norm"),
+    ("attn_k_norm", "self_attn.k_norm"),
+    ("ffn_norm", "post_attention_layernorm"),
+    ("ffn_gate", "mlp.gate_proj"),
+    ("ffn_up", "mlp.up_proj"),
+    ("ffn_down", "mlp.down_proj"),
+];
+
+/// Hugging Face's name of the tensor that a file calls `name`; `None` where it has none.
+pub(super) fn hugging_face_name(name: &str) -> Option<String> {
+    let (stem, end) = parameter(name)?;
+    match stem.strip_prefix("blk.") {
+        None => {
+            let (_, there) = MODEL.into_iter().find(|(here, _)| *here == stem)?;
+            Some(format!("{there}.{end}"))
+        }
+        Some(rest) => {
+            let (layer, part) = layer(rest)?;
+            let (_, there) = LAYER.into_iter().find(|(here, _)| *here == part)?;
+            Some(format!("model.layers.{layer}.{there}.{end}"))
+        }
+    }
+}
+
+/// What a file calls the tensor with Hugging Face's name `name`.
+pub(crate) fn stored_name(name: &str) -> Option<String> {
+    let (stem, end) = parameter(name)?;
+    match stem.strip_prefix("model.layers.") {
+        None => {
+            let (here, _) = MODEL.into_iter().find(|(_, there)| *there == stem)?;
+            Some(format!("{here}.{end}"))
+        }
+        Some(rest) => {
+            let (layer, part) = layer(rest)?;
+            let (here, _) = LAYER.into_iter().find(|(_, there)| *there == part)?;
+            Some(format!("blk.{layer}.{here}.{end}"))
+        }
+    }
+}
+
+/// A module's name, and "weight" or "bias".
+fn parameter(name: &str) -> Option<(&str, &str)> {
+    name.rsplit_once('.').filter(|(_, end)| matches!(*end, "weight" | "bias"))
+}
+
+/// The number of a layer, and its part.
+fn layer(rest: &str) -> Option<(usize, &str)> {
+    let (number, part) = rest.split_once('.')?;
+    let layer: usize = number.parse().ok()?;
+    // No other spelling of the same number: two tensors would have one name.
+    (layer.to_string() == number).then_some((layer, part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_other_and_back() {
+        for (here, there) in [
+            ("token_embd.weight", "model.embed_tokens.weight"),
+            ("output.weight", "lm_head.weight"),
+            ("blk.12.attn_q.bias", "model.layers.12.self_attn.q_proj.bias"),
+            ("blk.0.attn_q_norm.weight", "model.layers.0.self_attn.q_norm.weight"),
+            ("blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
+        ] {
+            assert_eq!(hugging_face_name(here).as_deref(), Some(there));
+            assert_eq!(stored_name(there).as_deref(), Some(here));
+        }
+        for other in ["rope_freqs.weight", "blk.0.attn_sinks.weight", "blk.00.attn_q.weight", "x"] {
+            assert_eq!(hugging_face_name(other), None);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The files of a model: one, or parts whose names end in `-00001-of-00003.gguf`.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::header::Header;
+use super::metadata::Metadata;
+use super::names::hugging_face_name;
+use crate::header::Entry;
+use crate::tensor::RowOrder;
+use crate::{Error, Result, layout};
+
+/// A model's files, each with its tensors under Hugging Face's names where it has one for them.
+pub(crate) struct Set {
+    /// The first file.
+    pub source: PathBuf,
+    pub metadata: Metadata,
+    pub files: Vec<Part>,
+}
+
+/// One file of a set.
+pub(crate) struct Part {
+    pub path: PathBuf,
+    pub file: File,
+    pub digest: String,
+    pub tensors: Vec<(String, Entry)>,
+}
+
+impl Set {
+    /// The files of `model`: one of them, or the folder that has them and no safetensors; `None` where
+    /// it is a folder without any.
+    pub fn find(model: &Path) -> Result<Option<Self>> {
+        if model.is_file() {
+            return Self::open(model).map(Some);
+        }
+        if layout::has_safetensors(model) {
+            return Ok(None);
+        }
+        in_folder(model)?.map(|path| Self::open(&path)).transpose()
+    }
+
+    /// The file at `path`, and all others that it is a part of.
+    pub fn open(path: &Path) -> Result<Self> {
+        let paths = parts(path)?;
+        let mut metadata = None;
+        let mut files = Vec::with_capacity(paths.len());
+        let mut tensors = 0;
+        for (number, path) in paths.iter().enumerate() {
+            let file = File::open(path).map_err(Error::io(path))?;
+            let bytes = file.metadata().map_err(Error::io(path))?.len();
+            let header = Header::read(&file, path, bytes)?;
+            tensors += header.tensors.len() as u64;
+            let wrong = |message| Error::Checkpoint { path: path.clone(), message };
+            let split = |key| header.metadata.unsigned(key);
+            let count = split("split.count").unwrap_or(1).max(1);
+            if count != paths.len() as u64 {
+                return Err(wrong(format!(
+                    "`split.count` says that it is one of {count} files, but its name that it is one \
+                     of {}: the parts of a model are called NAME-00001-of-{count:05}.gguf and so on",
+                    paths.len()
+                )));
+            }
+            if count > 1 && split("split.no") != Some(number as u64) {
+                return Err(wrong(format!(
+                    "`split.no` is {}, but by its name it is {number}: it is of another model, or \
+                     was renamed",
+                    split("split.no").map_or("absent".into(), |no| no.to_string())
+                )));
+            }
+            let architecture = "general.architecture";
+            let first = metadata.get_or_insert_with(|| header.metadata.clone());
+            let own = header.metadata.text(architecture);
+            if own.is_some() && own != first.text(architecture) {
+                return Err(wrong(format!(
+                    "`{architecture}` differs from that of {}: it is of another model",
+                    paths[0].display()
+                )));
+            }
+            let orders = RowOrders::of(first);
+            let mut own = Vec::with_capacity(header.tensors.len());
+            for (name, mut entry) in header.tensors {
+                entry.rows = orders.order(&name, &entry).map_err(wrong)?;
+                own.push((hugging_face_name(&name).unwrap_or(name), entry));
+            }
+            let (path, digest) = (path.clone(), header.digest);
+            files.push(Part { path, file, digest, tensors: own });
+        }
+        let metadata = metadata.unwrap_or_default();
+        let source = paths[0].clone();
+        match metadata.unsigned("split.tensors.count") {
+            Some(count) if paths.len() > 1 && count != tensors => Err(Error::Checkpoint {
+                path: source,
+                message: format!(
+                    "`split.tensors.count` is {count}, but its {} files have {tensors} tensors: one \
+                     of them is of another model",
+                    paths.len()
+                ),
+            }),
+            _ => Ok(Self { source, metadata, files }),
+        }
+    }
+}
+
+/// Whose rows lie in [pairs](RowOrder::Pairs): the converter of Llama's checkpoints reorders queries and
+/// keys.
+struct RowOrders {
+    query_heads: Option<u64>,
+    key_heads: Option<u64>,
+}
+
+impl RowOrders {
+    fn of(metadata: &Metadata) -> Self {
+        if metadata.text("general.architecture") != Some("llama") {
+            return Self { query_heads: None, key_heads: None };
+        }
+        let query_heads = metadata.unsigned("llama.attention.head_count");
+        let key_heads = metadata.unsigned("llama.attention.head_count_kv").or(query_heads);
+        Self { query_heads, key_heads }
+    }
+
+    fn order(&self, name: &str, entry: &Entry) -> Result<RowOrder, String> {
+        let is = |part: &str| {
+            let end = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+            end.is_some_and(|(_, end)| {
+                end.strip_prefix(part).is_some_and(|end| matches!(end, ".weight" | ".bias"))
+            })
+        };
+        let (heads, key) = match () {
+            () if is("attn_q") => (self.query_heads, "llama.attention.head_count"),
+            () if is("attn_k") => (self.key_heads, "llama.attention.head_count_kv"),
+            () => return Ok(RowOrder::Stored),
+        };
+        let Some(heads) = heads else { return Ok(RowOrder::Stored) };
+        let rows = entry.shape[0] as u64;
+        match rows.checked_div(heads) {
+            Some(width) if width > 0 && width % 2 == 0 && width * heads == rows => {
+                Ok(RowOrder::Pairs { width: width as usize })
+            }
+            _ => Err(format!(
+                "tensor `{name}` has {rows} rows, which are not {heads} heads (`{key}`) of an even \
+                 width: the file is damaged"
+            )),
+        }
+    }
+}
+
+/// The only GGUF file of `folder`, the first one of its parts; `None` where there is none.
+///
+/// # Errors
+///
+/// There are several.
+fn in_folder(folder: &Path) -> Result<Option<PathBuf>> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(None) };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".gguf") && folder.join(name).is_file())
+        .collect();
+    names.sort_unstable();
+    // Parts of one model stand beside each other.
+    names.dedup_by(|a, b| match (Numbered::parse(a), Numbered::parse(b)) {
+        (Some(a), Some(b)) => (a.stem, a.count) == (b.stem, b.count),
+        _ => false,
+    });
+    match &names[..] {
+        [] => Ok(None),
+        [name] => Ok(Some(folder.join(name))),
+        several => Err(Error::Checkpoint {
+            path: folder.into(),
+            message: format!(
+                "several GGUF files are here: give the path of one of them ({})",
+                several.join(", ")
+            ),
+        }),
+    }
+}
+
+/// The name of a part of a model.
+struct Numbered<'a> {
+    stem: &'a str,
+    count: usize,
+}
+
+impl<'a> Numbered<'a> {
+    fn parse(name: &'a str) -> Option<Self> {
+        let number = |text: &str| -> Option<usize> {
+            let digits = text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|_| digits)
+        };
+        let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        let (stem, part) = rest.rsplit_once('-')?;
+        let (part, count) = (number(part)?, number(count)?);
+        (1..=count).contains(&part).then_some(Self { stem, count })
+    }
+}
+
+/// All files of the model that the one at `path` belongs to, in order.
+fn parts(path: &Path) -> Result<Vec<PathBuf>> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let Some(Numbered { stem, count }) = Numbered::parse(name) else {
+        return Ok(vec![path.to_owned()]);
+    };
+    let all: Vec<PathBuf> = (1..=count)
+        .map(|number| path.with_file_name(format!("{stem}-{number:05}-of-{count:05}.gguf")))
+        .collect();
+    let missing = all.iter().filter(|path| !path.is_file());
+    match missing.clone().next() {
+        None => Ok(all),
+        Some(first) => Err(Error::Checkpoint {
+            path: first.clone(),
+            message: format!(
+                "this part of the model is missing ({} of {count} are): finish the download",
+                missing.count()
+            ),
+        }),
+    }
+}
