@@ -1,0 +1,44 @@
+//! WordPiece, of BERT and the embedding models after it.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use super::{Special, Vocabulary, sentencepiece, vocab};
+
+/// Before pieces that go on with a word.
+pub(super) const PREFIX: &str = "##";
+
+/// GGUF marks pieces that begin a word, and Hugging Face those that go on with one.
+pub(super) fn text(text: &str) -> Cow<'_, str> {
+    if text.starts_with('[') && text.ends_with(']') && text.len() > 2 {
+        return text.into();
+    }
+    match text.strip_prefix(sentencepiece::SPACE) {
+        Some(begin) if !begin.is_empty() => begin.into(),
+        _ => format!("{PREFIX}{text}").into(),
+    }
+}
+
+pub(super) fn normalizer(vocabulary: &Vocabulary) -> Value {
+    json!({
+        "type": "BertNormalizer",
+        "clean_text": true,
+        "handle_chinese_chars": true,
+        "strip_accents": vocabulary.strip_accents,
+        "lowercase": vocabulary.lowercase.unwrap_or(true),
+    })
+}
+
+pub(super) fn model(vocabulary: &Vocabulary, texts: &[Cow<'_, str>]) -> Result<Value, String> {
+    let unknown = vocabulary.id(Special::Unknown);
+    let unknown = unknown.ok_or("the key tokenizer.ggml.unknown_token_id is missing")?;
+    Ok(json!({
+        "type": "WordPiece",
+        "unk_token": texts[unknown as usize],
+        "continuing_subword_prefix": PREFIX,
+        // As every BERT has it; a longer word is unknown.
+        "max_input_chars_per_word": 100,
+        "vocab": vocab(texts),
+    }))
+}
