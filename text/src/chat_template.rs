@@ -64,8 +64,8 @@ pub struct ChatTemplate {
 const TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// Steps of a template before it counts as one that never ends: seconds. A long conversation takes a
-/// thousandth of that.
+/// Steps of a template before it counts as one that never ends: seconds. A long conversation takes
+/// a thousandth of that.
 const FUEL: u64 = 50_000_000;
 
 impl ChatTemplate {
@@ -115,7 +115,8 @@ impl ChatTemplate {
             .transpose()
     }
 
-    /// The template that `vocabulary`, which is from the file `source`, has; `None` when it has none.
+    /// The template that `vocabulary`, which is from the file `source`, has; `None` when it has
+    /// none.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Text in, tokens out, and text again while tokens come.
 //!
 //! The modules in reading order: what a model file says of its tokens ([`Vocabulary`]), a model's
-//! tokenizer ([`Tokenizer`]), the text of tokens as they are generated ([`Detokenizer`]), up to a stop
-//! string ([`StopStrings`]), both together ([`TextStream`]); a conversation as the text that the model
-//! was trained on ([`ChatTemplate`]), and which of its tokens a model has already seen
+//! tokenizer ([`Tokenizer`]), the text of tokens as they are generated ([`Detokenizer`]), up to a
+//! stop string ([`StopStrings`]), both together ([`TextStream`]); a conversation as the text that
+//! the model was trained on ([`ChatTemplate`]), and which of its tokens a model has already seen
 //! ([`Transcript`]).
 
 mod vocabulary;

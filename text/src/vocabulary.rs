@@ -1,9 +1,9 @@
 //! What a model file says of its tokens, and the tokenizer that it means.
 //!
-//! GGUF has a model's vocabulary under keys that begin with `tokenizer.`, and names the algorithms that
-//! cut text into it. [`Vocabulary`] holds these values; what they mean is written down as a Hugging
-//! Face `tokenizer.json`, which the crate `tokenizers` runs. `docs/tokenizers.md` lists what is
-//! supported and what was compared.
+//! GGUF has a model's vocabulary under keys that begin with `tokenizer.`, and names the algorithms
+//! that cut text into it. [`Vocabulary`] holds these values; what they mean is written down as a
+//! Hugging Face `tokenizer.json`, which the crate `tokenizers` runs. `docs/tokenizers.md` lists
+//! what is supported and what was compared.
 
 mod byte_level;
 mod sentencepiece;
@@ -33,9 +33,11 @@ pub struct Vocabulary {
     pub tokens: Vec<String>,
     /// `tokenizer.ggml.scores`: of each token; empty where the file has none.
     pub scores: Vec<f32>,
-    /// `tokenizer.ggml.token_type`: of each token; empty where the file has none, all are normal then.
+    /// `tokenizer.ggml.token_type`: of each token; empty where the file has none, all are normal
+    /// then.
     pub types: Vec<TokenType>,
-    /// `tokenizer.ggml.merges`: pairs of tokens with a space between them, the first is merged first.
+    /// `tokenizer.ggml.merges`: pairs of tokens with a space between them, the first is merged
+    /// first.
     pub merges: Vec<String>,
     /// `tokenizer.ggml.bos_token_id`.
     pub bos: Option<u32>,

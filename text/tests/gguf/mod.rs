@@ -1,7 +1,7 @@
 //! The metadata of a GGUF file, as far as tokenizers are concerned.
 //!
-//! It is for files that are known, by their hash: what is damaged panics. Programs read GGUF with the
-//! crate `checkpoint`.
+//! It is for files that are known, by their hash: what is damaged panics. Programs read GGUF with
+//! the crate `checkpoint`.
 
 use std::path::Path;
 
