@@ -39,10 +39,20 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// As [`Vocabulary::tokenizer_json`].
+    /// The algorithm is unknown, or a value is missing or contradicts another one.
     pub fn from_vocabulary(vocabulary: &Vocabulary, source: &Path) -> Result<Self> {
-        let json = vocabulary.tokenizer_json(source)?;
-        Self::load(source, || serde_json::from_value(json).map_err(|e| e.to_string()))
+        Self::load(source, || vocabulary.build())
+    }
+
+    /// The text of a `tokenizer.json` that means the same.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn to_json(&self) -> Result<String> {
+        catch(|| self.tokenizer.to_string(false))
+            .and_then(|json| json.map_err(|e| e.to_string()))
+            .map_err(|e| self.error(format!("cannot write the tokenizer: {e}")))
     }
 
     fn load(

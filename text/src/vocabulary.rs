@@ -1,9 +1,9 @@
 //! What a model file says of its tokens, and the tokenizer that it means.
 //!
 //! GGUF has a model's vocabulary under keys that begin with `tokenizer.`, and names the algorithms
-//! that cut text into it. [`Vocabulary`] holds these values; what they mean is written down as a
-//! Hugging Face `tokenizer.json`, which the crate `tokenizers` runs. `docs/tokenizers.md` lists
-//! what is supported and what was compared.
+//! that cut text into it. [`Vocabulary`] holds these values; what they mean is put together of the
+//! parts of the crate `tokenizers`, so that it can be written as a Hugging Face `tokenizer.json`
+//! too. `docs/tokenizers.md` lists what is supported and what was compared.
 
 mod byte_level;
 mod sentencepiece;
@@ -12,11 +12,14 @@ mod word_piece;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokenizers::models::bpe::{BPE, BpeBuilder, Merges, Vocab};
+use tokenizers::{
+    AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+};
 
-use crate::{Error, Result};
 use byte_level::PreTokenizer;
 use special::Special;
 
@@ -128,25 +131,17 @@ enum Kind {
 const OF_CHARACTERS: [&str; 3] = ["gemma4", "granite-embed-multi-311m", "sarvam-moe"];
 
 impl Vocabulary {
-    /// The Hugging Face `tokenizer.json` that means the same; errors name `source`.
-    ///
-    /// # Errors
-    ///
-    /// The algorithm is unknown, or a value is missing or contradicts another one.
-    pub fn tokenizer_json(&self, source: &Path) -> Result<Value> {
-        self.json().map_err(|message| Error::Tokenizer { path: source.to_owned(), message })
-    }
-
-    fn json(&self) -> Result<Value, String> {
+    /// The tokenizer that this means; an error says which key is wrong.
+    pub(crate) fn build(&self) -> Result<tokenizers::Tokenizer, String> {
         let kind = self.kind()?;
         self.check_lengths()?;
         let texts = self.texts(kind);
         check_unique(&texts)?;
-        let (normalizer, pre_tokenizer, model, decoder) = match kind {
+        let (model, normalizer, pre_tokenizer, decoder) = match kind {
             Kind::ByteLevel(pre) => (
+                byte_level::model(self, &texts, pre)?,
                 pre.normalizer(),
                 pre.json(),
-                byte_level::model(self, &texts, pre)?,
                 byte_level::decoder(),
             ),
             Kind::Merges | Kind::Scores | Kind::Unigram => {
@@ -157,26 +152,23 @@ impl Vocabulary {
                     _ => sentencepiece::unigram(self, &texts)?,
                 };
                 let normalizer = sentencepiece::normalizer(self, prefix);
-                (normalizer, Value::Null, model, sentencepiece::decoder(prefix))
+                (model, normalizer, Value::Null, sentencepiece::decoder(prefix))
             }
             Kind::WordPiece => (
+                word_piece::model(self, &texts)?,
                 word_piece::normalizer(self),
                 json!({"type": "BertPreTokenizer"}),
-                word_piece::model(self, &texts)?,
                 json!({"type": "WordPiece", "prefix": word_piece::PREFIX, "cleanup": true}),
             ),
         };
-        Ok(json!({
-            "version": "1.0",
-            "truncation": null,
-            "padding": null,
-            "added_tokens": self.added_tokens(&texts),
-            "normalizer": normalizer,
-            "pre_tokenizer": pre_tokenizer,
-            "post_processor": self.post_processor(kind, &texts)?,
-            "decoder": decoder,
-            "model": model,
-        }))
+        let mut tokenizer = tokenizers::Tokenizer::new(model);
+        tokenizer.with_normalizer(part::<NormalizerWrapper>(normalizer)?);
+        tokenizer.with_pre_tokenizer(part::<PreTokenizerWrapper>(pre_tokenizer)?);
+        let around = self.post_processor(kind, &texts)?;
+        tokenizer.with_post_processor(part::<PostProcessorWrapper>(around)?);
+        tokenizer.with_decoder(part::<DecoderWrapper>(decoder)?);
+        tokenizer.add_tokens(&self.added_tokens(&texts));
+        Ok(tokenizer)
     }
 
     fn kind(&self) -> Result<Kind, String> {
@@ -238,7 +230,7 @@ impl Vocabulary {
         Ok(())
     }
 
-    /// The texts of all ids as `tokenizer.json` has them.
+    /// The texts of all ids as Hugging Face has them.
     fn texts(&self, kind: Kind) -> Vec<Cow<'_, str>> {
         let texts = self.tokens.iter().enumerate();
         texts
@@ -262,7 +254,7 @@ impl Vocabulary {
     }
 
     /// Tokens that are cut out of the text before anything else.
-    fn added_tokens(&self, texts: &[Cow<'_, str>]) -> Vec<Value> {
+    fn added_tokens(&self, texts: &[Cow<'_, str>]) -> Vec<AddedToken> {
         // Some files call them normal; what does not look like a marker is text all the same.
         let ends = [self.id(Special::Bos), self.id(Special::Eos), self.eot, self.eom];
         let marks = |text: &str| {
@@ -279,15 +271,8 @@ impl Vocabulary {
                 || (marks(text) && ends.iter().flatten().any(|&end| end as usize == id));
             if special || kind == TokenType::UserDefined {
                 let strips = phi && !["<unk>", "<s>", "<|endoftext|>"].contains(&&**text);
-                added.push(json!({
-                    "id": id,
-                    "content": text,
-                    "single_word": false,
-                    "lstrip": false,
-                    "rstrip": strips,
-                    "normalized": false,
-                    "special": special,
-                }));
+                let token = AddedToken::from(text.clone(), special);
+                added.push(token.rstrip(strips).normalized(false));
             }
         }
         added
@@ -360,14 +345,23 @@ fn check_unique(texts: &[Cow<'_, str>]) -> Result<(), String> {
     Ok(())
 }
 
-/// `texts` with their ids, as the models of `tokenizer.json` have them.
-fn vocab(texts: &[Cow<'_, str>]) -> Value {
-    let pairs = texts.iter().zip(0u32..);
-    Value::Object(pairs.map(|(text, id)| (text.clone().into_owned(), id.into())).collect())
+/// A part as `tokenizer.json` has it; null is none.
+fn part<T: DeserializeOwned>(json: Value) -> Result<Option<T>, String> {
+    serde_json::from_value(json).map_err(|error| error.to_string())
+}
+
+/// `texts` with their ids.
+fn vocab(texts: &[Cow<'_, str>]) -> Vocab {
+    texts.iter().zip(0..).map(|(text, id)| (text.clone().into_owned(), id)).collect()
+}
+
+/// BPE of `texts` that merges `merges`, the first of them first.
+fn bpe(texts: &[Cow<'_, str>], merges: Merges) -> BpeBuilder {
+    BPE::builder().vocab_and_merges(vocab(texts), merges)
 }
 
 /// The pairs that `merges` lists, of tokens that there are.
-fn merges(listed: &[String], texts: &[Cow<'_, str>]) -> Result<Vec<Value>, String> {
+fn merges(listed: &[String], texts: &[Cow<'_, str>]) -> Result<Merges, String> {
     let known: HashSet<&str> = texts.iter().map(|text| &**text).collect();
     let mut pairs = Vec::with_capacity(listed.len());
     for (at, merge) in listed.iter().enumerate() {
@@ -385,7 +379,7 @@ fn merges(listed: &[String], texts: &[Cow<'_, str>]) -> Result<Vec<Value>, Strin
                 ));
             }
         }
-        pairs.push(json!([left, right]));
+        pairs.push((left.to_owned(), right.to_owned()));
     }
     Ok(pairs)
 }

@@ -360,6 +360,24 @@ fn what_contradicts_itself_is_named() {
     assert_eq!(tokenizer(&vocabulary).encode("the", false).unwrap(), [257]);
 }
 
+#[test]
+fn what_is_written_as_json_is_the_same_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "<s>ab abc the 12  é running <|user|> <|end|>";
+    let all = [byte_level("llama-bpe"), sentencepiece(), listed(), unigram(), word_piece()];
+    for vocabulary in all {
+        let tokenizer = tokenizer(&vocabulary);
+        let json = tokenizer.to_json().unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), json).unwrap();
+        let read = Tokenizer::require(folder.path()).unwrap();
+        for special in [false, true] {
+            let ids = tokenizer.encode(text, special).unwrap();
+            assert_eq!(read.encode(text, special).unwrap(), ids);
+            assert_eq!(read.decode(&ids).unwrap(), tokenizer.decode(&ids).unwrap());
+        }
+    }
+}
+
 /// Texts of all characters, and of those that the vocabularies have pieces of.
 fn texts() -> impl Strategy<Value = String> {
     let some = prop::sample::select("abcthe12 \n\r\t'<|>.é中\u{301}🦊".chars().collect::<Vec<_>>());

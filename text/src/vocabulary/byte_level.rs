@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
+use tokenizers::ModelWrapper;
 
-use super::{Vocabulary, merges, vocab};
+use super::{Vocabulary, bpe, merges};
 
 /// How text is cut into pieces.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,22 +64,12 @@ pub(super) fn model(
     vocabulary: &Vocabulary,
     texts: &[Cow<'_, str>],
     pre: &PreTokenizer,
-) -> Result<Value, String> {
+) -> Result<ModelWrapper, String> {
     if vocabulary.merges.is_empty() {
         return Err("the key tokenizer.ggml.merges is missing or empty".into());
     }
-    Ok(json!({
-        "type": "BPE",
-        "dropout": null,
-        "unk_token": null,
-        "continuing_subword_prefix": null,
-        "end_of_word_suffix": null,
-        "fuse_unk": false,
-        "byte_fallback": false,
-        "ignore_merges": pre.whole,
-        "vocab": vocab(texts),
-        "merges": merges(&vocabulary.merges, texts)?,
-    }))
+    let model = bpe(texts, merges(&vocabulary.merges, texts)?).ignore_merges(pre.whole);
+    model.build().map(Into::into).map_err(|error| error.to_string())
 }
 
 const PLAIN: PreTokenizer =

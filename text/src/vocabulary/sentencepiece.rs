@@ -18,8 +18,11 @@ use std::collections::HashSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tokenizers::ModelWrapper;
+use tokenizers::models::bpe::Merges;
+use tokenizers::models::unigram::Unigram;
 
-use super::{Special, TokenType, Vocabulary, merges, vocab};
+use super::{Special, TokenType, Vocabulary, bpe, merges};
 
 /// What stands for a space.
 pub(super) const SPACE: char = '▁';
@@ -62,13 +65,19 @@ pub(super) fn decoder(prefix: bool) -> Value {
 }
 
 /// BPE whose merges the file lists.
-pub(super) fn listed(vocabulary: &Vocabulary, texts: &[Cow<'_, str>]) -> Result<Value, String> {
-    Ok(bpe(vocabulary, texts, merges(&vocabulary.merges, texts)?))
+pub(super) fn listed(
+    vocabulary: &Vocabulary,
+    texts: &[Cow<'_, str>],
+) -> Result<ModelWrapper, String> {
+    characters(vocabulary, texts, merges(&vocabulary.merges, texts)?)
 }
 
 /// BPE that makes the piece with the highest score first: every way to make a piece of two others,
 /// in the order of their scores.
-pub(super) fn scored(vocabulary: &Vocabulary, texts: &[Cow<'_, str>]) -> Result<Value, String> {
+pub(super) fn scored(
+    vocabulary: &Vocabulary,
+    texts: &[Cow<'_, str>],
+) -> Result<ModelWrapper, String> {
     check_scores(vocabulary)?;
     let normal = |id: usize| vocabulary.token_type(id) == TokenType::Normal;
     let pieces = || texts.iter().enumerate().filter(|&(id, _)| normal(id));
@@ -88,35 +97,32 @@ pub(super) fn scored(vocabulary: &Vocabulary, texts: &[Cow<'_, str>]) -> Result<
     }
     // The sort is stable: by id in the end. Longer left parts first is what transformers does too.
     ways.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.len().cmp(&a.1.len())));
-    let merges = ways.into_iter().map(|(_, left, right)| json!([left, right])).collect();
-    Ok(bpe(vocabulary, texts, merges))
+    let merges = ways.into_iter().map(|(_, left, right)| (left.to_owned(), right.to_owned()));
+    characters(vocabulary, texts, merges.collect())
 }
 
-fn bpe(vocabulary: &Vocabulary, texts: &[Cow<'_, str>], merges: Vec<Value>) -> Value {
-    json!({
-        "type": "BPE",
-        "dropout": null,
-        "unk_token": vocabulary.id(Special::Unknown).map(|id| &texts[id as usize]),
-        "continuing_subword_prefix": null,
-        "end_of_word_suffix": null,
-        "fuse_unk": true,
-        "byte_fallback": has_bytes(vocabulary),
-        "ignore_merges": false,
-        "vocab": vocab(texts),
-        "merges": merges,
-    })
+fn characters(
+    vocabulary: &Vocabulary,
+    texts: &[Cow<'_, str>],
+    merges: Merges,
+) -> Result<ModelWrapper, String> {
+    let mut model = bpe(texts, merges).fuse_unk(true).byte_fallback(has_bytes(vocabulary));
+    if let Some(unknown) = vocabulary.id(Special::Unknown) {
+        model = model.unk_token(texts[unknown as usize].to_string());
+    }
+    model.build().map(Into::into).map_err(|error| error.to_string())
 }
 
-pub(super) fn unigram(vocabulary: &Vocabulary, texts: &[Cow<'_, str>]) -> Result<Value, String> {
+pub(super) fn unigram(
+    vocabulary: &Vocabulary,
+    texts: &[Cow<'_, str>],
+) -> Result<ModelWrapper, String> {
     check_scores(vocabulary)?;
     let pieces = texts.iter().zip(&vocabulary.scores);
-    let pieces: Vec<_> = pieces.map(|(text, score)| json!([text, score])).collect();
-    Ok(json!({
-        "type": "Unigram",
-        "unk_id": vocabulary.id(Special::Unknown),
-        "vocab": pieces,
-        "byte_fallback": has_bytes(vocabulary),
-    }))
+    let pieces = pieces.map(|(text, &score)| (text.to_string(), f64::from(score))).collect();
+    let unknown = vocabulary.id(Special::Unknown).map(|id| id as usize);
+    let model = Unigram::from(pieces, unknown, has_bytes(vocabulary));
+    model.map(Into::into).map_err(|error| error.to_string())
 }
 
 fn check_scores(vocabulary: &Vocabulary) -> Result<(), String> {

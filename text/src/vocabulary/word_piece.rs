@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
+use tokenizers::ModelWrapper;
+use tokenizers::models::wordpiece::WordPiece;
 
 use super::{Special, Vocabulary, sentencepiece, vocab};
 
@@ -30,15 +32,18 @@ pub(super) fn normalizer(vocabulary: &Vocabulary) -> Value {
     })
 }
 
-pub(super) fn model(vocabulary: &Vocabulary, texts: &[Cow<'_, str>]) -> Result<Value, String> {
+pub(super) fn model(
+    vocabulary: &Vocabulary,
+    texts: &[Cow<'_, str>],
+) -> Result<ModelWrapper, String> {
     let unknown = vocabulary.id(Special::Unknown);
     let unknown = unknown.ok_or("the key tokenizer.ggml.unknown_token_id is missing")?;
-    Ok(json!({
-        "type": "WordPiece",
-        "unk_token": texts[unknown as usize],
-        "continuing_subword_prefix": PREFIX,
+    let model = WordPiece::builder()
+        .vocab(vocab(texts))
+        .unk_token(texts[unknown as usize].to_string())
+        .continuing_subword_prefix(PREFIX.into())
         // As every BERT has it; a longer word is unknown.
-        "max_input_chars_per_word": 100,
-        "vocab": vocab(texts),
-    }))
+        .max_input_chars_per_word(100)
+        .build();
+    model.map(Into::into).map_err(|error| error.to_string())
 }
