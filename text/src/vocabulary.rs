@@ -11,13 +11,13 @@ mod special;
 mod word_piece;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokenizers::models::bpe::{BPE, BpeBuilder, Merges, Vocab};
 use tokenizers::{
-    AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper,
+    PreTokenizerWrapper,
 };
 
 use byte_level::PreTokenizer;
@@ -136,10 +136,10 @@ impl Vocabulary {
         let kind = self.kind()?;
         self.check_lengths()?;
         let texts = self.texts(kind);
-        check_unique(&texts)?;
+        let vocab = vocab(&texts)?;
         let (model, normalizer, pre_tokenizer, decoder) = match kind {
             Kind::ByteLevel(pre) => (
-                byte_level::model(self, &texts, pre)?,
+                byte_level::model(self, vocab, pre)?,
                 pre.normalizer(),
                 pre.json(),
                 byte_level::decoder(),
@@ -147,15 +147,15 @@ impl Vocabulary {
             Kind::Merges | Kind::Scores | Kind::Unigram => {
                 let prefix = self.add_space_prefix.unwrap_or(kind != Kind::Merges);
                 let model = match kind {
-                    Kind::Merges => sentencepiece::listed(self, &texts)?,
-                    Kind::Scores => sentencepiece::scored(self, &texts)?,
+                    Kind::Merges => sentencepiece::listed(self, &texts, vocab)?,
+                    Kind::Scores => sentencepiece::scored(self, &texts, vocab)?,
                     _ => sentencepiece::unigram(self, &texts)?,
                 };
                 let normalizer = sentencepiece::normalizer(self, prefix);
                 (model, normalizer, Value::Null, sentencepiece::decoder(prefix))
             }
             Kind::WordPiece => (
-                word_piece::model(self, &texts)?,
+                word_piece::model(self, &texts, vocab)?,
                 word_piece::normalizer(self),
                 json!({"type": "BertPreTokenizer"}),
                 json!({"type": "WordPiece", "prefix": word_piece::PREFIX, "cleanup": true}),
@@ -333,36 +333,36 @@ fn shown(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// A text that two ids have would be one of them only.
-fn check_unique(texts: &[Cow<'_, str>]) -> Result<(), String> {
-    let mut ids = HashMap::with_capacity(texts.len());
-    for (id, text) in texts.iter().enumerate() {
-        if let Some(other) = ids.insert(&**text, id) {
-            let text = shown(text);
-            return Err(format!("tokenizer.ggml.tokens: {other} and {id} are both `{text}`"));
-        }
-    }
-    Ok(())
-}
-
 /// A part as `tokenizer.json` has it; null is none.
 fn part<T: DeserializeOwned>(json: Value) -> Result<Option<T>, String> {
     serde_json::from_value(json).map_err(|error| error.to_string())
 }
 
-/// `texts` with their ids.
-fn vocab(texts: &[Cow<'_, str>]) -> Vocab {
-    texts.iter().zip(0..).map(|(text, id)| (text.clone().into_owned(), id)).collect()
+/// `texts` with their ids; of a text that two ids have there would be one only.
+fn vocab(texts: &[Cow<'_, str>]) -> Result<Vocab, String> {
+    let mut ids = Vocab::with_capacity(texts.len());
+    for (text, id) in texts.iter().zip(0..) {
+        if let Some(other) = ids.insert(text.clone().into_owned(), id) {
+            let text = shown(text);
+            return Err(format!("tokenizer.ggml.tokens: {other} and {id} are both `{text}`"));
+        }
+    }
+    Ok(ids)
 }
 
-/// BPE of `texts` that merges `merges`, the first of them first.
-fn bpe(texts: &[Cow<'_, str>], merges: Merges) -> BpeBuilder {
-    BPE::builder().vocab_and_merges(vocab(texts), merges)
+/// BPE that merges `merges`, the first of them first, with what else `set` sets.
+fn bpe(
+    vocab: Vocab,
+    merges: Merges,
+    set: impl FnOnce(BpeBuilder) -> BpeBuilder,
+) -> Result<ModelWrapper, String> {
+    let model = set(BPE::builder().vocab_and_merges(vocab, merges)).build();
+    // It names a token that a merge has and the vocabulary has not.
+    model.map(Into::into).map_err(|e| format!("tokenizer.ggml.merges: {}", shown(&e.to_string())))
 }
 
-/// The pairs that `merges` lists, of tokens that there are.
-fn merges(listed: &[String], texts: &[Cow<'_, str>]) -> Result<Merges, String> {
-    let known: HashSet<&str> = texts.iter().map(|text| &**text).collect();
+/// The pairs that `tokenizer.ggml.merges` lists.
+fn merges(listed: &[String]) -> Result<Merges, String> {
     let mut pairs = Vec::with_capacity(listed.len());
     for (at, merge) in listed.iter().enumerate() {
         // A token may begin with a space, but is not empty.
@@ -371,14 +371,6 @@ fn merges(listed: &[String], texts: &[Cow<'_, str>]) -> Result<Merges, String> {
             let merge = shown(merge);
             return Err(format!("tokenizer.ggml.merges: {at} is `{merge}`, which is no pair"));
         };
-        for part in [left, right, &[left, right].concat()] {
-            if !known.contains(part) {
-                let (merge, part) = (shown(merge), shown(part));
-                return Err(format!(
-                    "tokenizer.ggml.merges: {at} is `{merge}`, and `{part}` is no token"
-                ));
-            }
-        }
         pairs.push((left.to_owned(), right.to_owned()));
     }
     Ok(pairs)

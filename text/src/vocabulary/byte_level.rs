@@ -3,10 +3,9 @@
 //! GGUF names the expressions (`tokenizer.ggml.pre`) and does not hold them. They are those of the
 //! models' own tokenizers, as far as these are known, else those of llama.cpp.
 
-use std::borrow::Cow;
-
 use serde_json::{Value, json};
 use tokenizers::ModelWrapper;
+use tokenizers::models::bpe::Vocab;
 
 use super::{Vocabulary, bpe, merges};
 
@@ -62,14 +61,13 @@ pub(super) fn decoder() -> Value {
 
 pub(super) fn model(
     vocabulary: &Vocabulary,
-    texts: &[Cow<'_, str>],
+    vocab: Vocab,
     pre: &PreTokenizer,
 ) -> Result<ModelWrapper, String> {
     if vocabulary.merges.is_empty() {
         return Err("the key tokenizer.ggml.merges is missing or empty".into());
     }
-    let model = bpe(texts, merges(&vocabulary.merges, texts)?).ignore_merges(pre.whole);
-    model.build().map(Into::into).map_err(|error| error.to_string())
+    bpe(vocab, merges(&vocabulary.merges)?, |model| model.ignore_merges(pre.whole))
 }
 
 const PLAIN: PreTokenizer =

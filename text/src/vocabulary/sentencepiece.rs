@@ -19,7 +19,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokenizers::ModelWrapper;
-use tokenizers::models::bpe::Merges;
+use tokenizers::models::bpe::{Merges, Vocab};
 use tokenizers::models::unigram::Unigram;
 
 use super::{Special, TokenType, Vocabulary, bpe, merges};
@@ -68,8 +68,9 @@ pub(super) fn decoder(prefix: bool) -> Value {
 pub(super) fn listed(
     vocabulary: &Vocabulary,
     texts: &[Cow<'_, str>],
+    vocab: Vocab,
 ) -> Result<ModelWrapper, String> {
-    characters(vocabulary, texts, merges(&vocabulary.merges, texts)?)
+    characters(vocabulary, texts, vocab, merges(&vocabulary.merges)?)
 }
 
 /// BPE that makes the piece with the highest score first: every way to make a piece of two others,
@@ -77,6 +78,7 @@ pub(super) fn listed(
 pub(super) fn scored(
     vocabulary: &Vocabulary,
     texts: &[Cow<'_, str>],
+    vocab: Vocab,
 ) -> Result<ModelWrapper, String> {
     check_scores(vocabulary)?;
     let normal = |id: usize| vocabulary.token_type(id) == TokenType::Normal;
@@ -98,19 +100,22 @@ pub(super) fn scored(
     // The sort is stable: by id in the end. Longer left parts first is what transformers does too.
     ways.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.len().cmp(&a.1.len())));
     let merges = ways.into_iter().map(|(_, left, right)| (left.to_owned(), right.to_owned()));
-    characters(vocabulary, texts, merges.collect())
+    characters(vocabulary, texts, vocab, merges.collect())
 }
 
 fn characters(
     vocabulary: &Vocabulary,
     texts: &[Cow<'_, str>],
+    vocab: Vocab,
     merges: Merges,
 ) -> Result<ModelWrapper, String> {
-    let mut model = bpe(texts, merges).fuse_unk(true).byte_fallback(has_bytes(vocabulary));
-    if let Some(unknown) = vocabulary.id(Special::Unknown) {
-        model = model.unk_token(texts[unknown as usize].to_string());
-    }
-    model.build().map(Into::into).map_err(|error| error.to_string())
+    bpe(vocab, merges, |model| {
+        let model = model.fuse_unk(true).byte_fallback(has_bytes(vocabulary));
+        match vocabulary.id(Special::Unknown) {
+            Some(id) => model.unk_token(texts[id as usize].to_string()),
+            None => model,
+        }
+    })
 }
 
 pub(super) fn unigram(

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use tokenizers::ModelWrapper;
+use tokenizers::models::bpe::Vocab;
 use tokenizers::models::wordpiece::WordPiece;
 
-use super::{Special, Vocabulary, sentencepiece, vocab};
+use super::{Special, Vocabulary, sentencepiece};
 
 /// Before pieces that go on with a word.
 pub(super) const PREFIX: &str = "##";
@@ -35,11 +36,12 @@ pub(super) fn normalizer(vocabulary: &Vocabulary) -> Value {
 pub(super) fn model(
     vocabulary: &Vocabulary,
     texts: &[Cow<'_, str>],
+    vocab: Vocab,
 ) -> Result<ModelWrapper, String> {
     let unknown = vocabulary.id(Special::Unknown);
     let unknown = unknown.ok_or("the key tokenizer.ggml.unknown_token_id is missing")?;
     let model = WordPiece::builder()
-        .vocab(vocab(texts))
+        .vocab(vocab)
         .unk_token(texts[unknown as usize].to_string())
         .continuing_subword_prefix(PREFIX.into())
         // As every BERT has it; a longer word is unknown.
