@@ -47,7 +47,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Go on with a prompt
+    /// Answer a prompt, or go on with it
     Generate(Box<commands::generate::Args>),
     /// Talk to a model
     Chat(Box<commands::chat::Args>),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use text::{ChatTemplate, Tokenizer};
 
@@ -46,17 +46,27 @@ impl Model {
         })
     }
 
+    /// Its chat template; `None` when it has none.
+    ///
+    /// # Errors
+    ///
+    /// It has a damaged one.
+    pub fn find_chat_template(&self) -> Result<Option<ChatTemplate>> {
+        ChatTemplate::from_dir(&self.folder).map_err(without_template)
+    }
+
     /// Its chat template.
     ///
     /// # Errors
     ///
     /// It has none, or a damaged one.
     pub fn chat_template(&self) -> Result<ChatTemplate> {
-        ChatTemplate::require(&self.folder).map_err(|error| match error {
-            text::Error::NoChatTemplate { .. } => anyhow!("{error}: use `generate --raw`"),
-            other => other.into(),
-        })
+        ChatTemplate::require(&self.folder).map_err(without_template)
     }
+}
+
+fn without_template(error: text::Error) -> Error {
+    anyhow!("{error}: use `generate --raw`")
 }
 
 impl ModelArgs {

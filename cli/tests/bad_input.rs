@@ -97,8 +97,11 @@ fn prompts_that_cannot_be_used() {
     let message = fails(1, &["generate", "-m", folder, "-p", "x", "--stop", ""]);
     assert!(message.contains("--stop"), "{message}");
 
-    let no_template = folder.to_owned() + "/tokenizer_config.json";
-    fs::write(no_template, "{}").unwrap();
+    let config = folder.to_owned() + "/tokenizer_config.json";
+    fs::write(&config, r#"{"chat_template": "{% if %}"}"#).unwrap();
+    let message = fails(1, &["generate", "-m", folder, "-p", "x"]);
+    assert!(message.contains("chat template: ") && message.contains("--raw"), "{message}");
+    fs::write(config, "{}").unwrap();
     let message = fails(1, &["generate", "-m", folder, "--chat", "-p", "x"]);
     assert!(message.contains("chat template") && message.contains("--raw"), "{message}");
     let message = fails(1, &["chat", "-m", folder]);

@@ -91,7 +91,7 @@ fn json_has_exactly_these_fields() {
 fn stdout_is_the_text_and_stderr_the_rest() {
     let model = model();
     let folder = model.path().to_str().unwrap();
-    let flags = ["generate", "-m", folder, "-p", "the fox", "-n", "12", "--ignore-eos"];
+    let flags = ["generate", "-m", folder, "--raw", "-p", "the fox", "-n", "12", "--ignore-eos"];
     let report = json(&[&flags[..], &["--json"]].concat());
     let run = program(&flags).assert().success();
     let output = run.get_output();
@@ -123,9 +123,41 @@ fn prompts_come_from_a_file_or_a_pipe() {
         let run = program(&[&flags[..], more].concat()).write_stdin("the fox\n").assert();
         assert_eq!(String::from_utf8_lossy(&run.success().get_output().stdout), given);
     }
-    // Nothing given: a story, its beginning included.
-    let story = succeeds(&flags);
+    // Nothing given: a story, and where it is gone on with, its beginning included.
+    let asked = succeeds(&[&flags[..], &["-p", "Tell me a story."]].concat());
+    assert_eq!(succeeds(&flags), asked);
+    let story = succeeds(&[&flags[..], &["--raw"]].concat());
     assert!(story.starts_with("Once upon a time"), "{story}");
+}
+
+#[test]
+fn a_prompt_goes_through_the_chat_template_where_there_is_one() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let flags = ["generate", "-m", folder, "-p", "Who?", "-n", "4", "--ignore-eos", "--json"];
+    let prompt = |more: &[&str]| json(&[&flags[..], more].concat())["prompt_tokens"].clone();
+    let (answered, raw) = (prompt(&[]), prompt(&["--raw"]));
+    assert_eq!(answered, prompt(&["--chat"]));
+    assert_eq!(answered[1], support::fixture::TURN);
+    assert_eq!(raw.as_array().unwrap().len(), 1 + "Who?".len());
+    assert_eq!(prompt(&["--raw", "--chat"]), answered, "the last one counts");
+    assert_eq!(prompt(&["--chat", "--raw"]), raw);
+
+    let echo = ["generate", "-m", folder, "-p", "Who?", "-n", "1", "--echo", "-q"];
+    assert!(succeeds(&echo).starts_with("Who?\n\n"));
+
+    std::fs::write(model.path().join("tokenizer_config.json"), "{}").unwrap();
+    assert_eq!(prompt(&[]), raw);
+}
+
+#[test]
+fn the_model_of_this_repository_answers_and_goes_on() {
+    let tales = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
+    let flags = ["generate", "-m", tales, "-q", "-n", "30"];
+    let answer = succeeds(&[&flags[..], &["-p", "Tell me a story about a fox."]].concat());
+    assert!(answer.contains("fox"), "{answer}");
+    let story = succeeds(&[&flags[..], &["--raw", "-p", "The little fox"]].concat());
+    assert!(story.trim().len() > 30, "{story}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn answer<'a>(answers: &'a [Value], id: &Value) -> &'a Value {
 
 /// The text that a prompt alone gets.
 fn alone(flags: &[&str]) -> (Value, Value, usize) {
-    let line = ["generate", "-m", TALES, "-q", "--json", "--kv-cache", "f32"];
+    let line = ["generate", "-m", TALES, "-q", "--json", "--kv-cache", "f32", "--raw"];
     let report = support::json(&[&line[..], flags].concat());
     let tokens = report["tokens"].as_array().unwrap().len();
     (report["text"].clone(), report["finish_reason"].clone(), tokens)
@@ -48,7 +48,7 @@ fn every_prompt_gets_the_answer_that_it_gets_alone() {
     // A blank line is no prompt, and has a number.
     std::fs::write(&input, format!("\n{text}")).unwrap();
     let [input, output] = [&input, &output].map(|it| it.to_str().unwrap());
-    let line = ["generate", "-m", TALES, "--kv-cache", "f32", "-n", "24"];
+    let line = ["generate", "-m", TALES, "--kv-cache", "f32", "-n", "24", "--raw"];
     let files = ["--prompts", input, "--output", output];
     let run = program(&[&line[..], &files].concat()).assert().success();
     let messages = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
@@ -131,6 +131,30 @@ fn lines_that_cannot_be_answered_are_named_and_the_others_run() {
     for (id, tokens) in [(json!(1), 5), (json!("chat"), 5), (json!("large"), 200)] {
         assert_eq!(answer(&answers, &id)["tokens"], tokens, "{id}");
     }
+}
+
+#[test]
+fn prompts_go_through_the_chat_template_where_there_is_one() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let line = ["generate", "-m", folder, "-n", "9", "--ignore-eos", "--prompts", "-", "-q"];
+    let input = [
+        json!({"id": "prompt", "prompt": "Who?"}).to_string(),
+        json!({"id": "chat", "messages": [{"role": "user", "content": "Who?"}]}).to_string(),
+    ];
+    let texts = |more: &[&str]| {
+        let run = program(&[&line[..], more].concat()).write_stdin(input.join("\n")).assert();
+        let answers = lines(&run.success().get_output().stdout);
+        ["prompt", "chat"].map(|id| answer(&answers, &id.into())["text"].clone())
+    };
+    let [prompt, chat] = texts(&[]);
+    assert_eq!(prompt, chat);
+    let [raw, same] = texts(&["--raw"]);
+    assert_eq!(same, chat, "messages are a conversation anyway");
+    assert_ne!(raw, chat);
+    std::fs::write(model.path().join("tokenizer_config.json"), "{}").unwrap();
+    let run = program(&line).write_stdin(input[0].as_str()).assert().success();
+    assert_eq!(lines(&run.get_output().stdout)[0]["text"], raw);
 }
 
 #[test]

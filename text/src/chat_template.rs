@@ -14,7 +14,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 use serde::Serialize;
 
-use crate::{Error, Result};
+use crate::{Error, Result, Vocabulary};
 
 /// One turn of a conversation in words; turns with more than words are JSON objects in the form of
 /// transformers (`tool_calls`, content in parts).
@@ -64,6 +64,10 @@ pub struct ChatTemplate {
 const TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
+/// Steps of a template before it counts as one that never ends: seconds. A long conversation takes
+/// a thousandth of that.
+const FUEL: u64 = 50_000_000;
+
 impl ChatTemplate {
     /// The template of the model in `folder`: `chat_template.jinja`, else the one in
     /// `tokenizer_config.json`; `None` when there is neither.
@@ -111,6 +115,20 @@ impl ChatTemplate {
             .transpose()
     }
 
+    /// The template that `vocabulary`, which is from the file `source`, has; `None` when it has
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be parsed.
+    pub fn from_vocabulary(vocabulary: &Vocabulary, source: &Path) -> Result<Option<Self>> {
+        let template = vocabulary.chat_template.clone();
+        let path = source.to_owned();
+        template
+            .map(|template| Self::new(template, vocabulary.special_texts(), path, Zoned::now))
+            .transpose()
+    }
+
     /// The template of the model in `folder`.
     ///
     /// # Errors
@@ -135,6 +153,7 @@ impl ChatTemplate {
                 .replace(&format!("{{% {tag} %}}"), "{# #}")
         });
         let mut environment = Environment::new();
+        environment.set_fuel(Some(FUEL));
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment

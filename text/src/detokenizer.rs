@@ -33,7 +33,13 @@ impl<'a> Detokenizer<'a> {
     /// The tokenizer fails.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
-        let (text, complete) = self.pending()?;
+        let text = self.pending()?;
+        if text.is_empty() {
+            // A special token, or a first space: no part of the character that may follow.
+            self.shown = self.ids.len();
+            return Ok(text);
+        }
+        let complete = !text.ends_with(char::REPLACEMENT_CHARACTER);
         if !complete && self.ids.len() - self.shown < LONGEST_CHARACTER {
             return Ok(String::new());
         }
@@ -48,10 +54,10 @@ impl<'a> Detokenizer<'a> {
     ///
     /// The tokenizer fails.
     pub fn finish(self) -> Result<String> {
-        Ok(self.pending()?.0)
+        self.pending()
     }
 
-    fn pending(&self) -> Result<(String, bool)> {
+    fn pending(&self) -> Result<String> {
         let before = self.tokenizer.decode(&self.ids[self.start..self.shown])?;
         let all = self.tokenizer.decode(&self.ids[self.start..])?;
         let new = match all.strip_prefix(&before) {
@@ -62,6 +68,6 @@ impl<'a> Detokenizer<'a> {
                 &all[common.map(|(c, _)| c.len_utf8()).sum()..]
             }
         };
-        Ok((new.to_owned(), !new.is_empty() && !new.ends_with(char::REPLACEMENT_CHARACTER)))
+        Ok(new.to_owned())
     }
 }

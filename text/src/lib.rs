@@ -1,9 +1,12 @@
 //! Text in, tokens out, and text again while tokens come.
 //!
-//! The modules in reading order: a model's tokenizer ([`Tokenizer`]), the text of tokens as they are
-//! generated ([`Detokenizer`]), up to a stop string ([`StopStrings`]), both together
-//! ([`TextStream`]); a conversation as the text that the model was trained on ([`ChatTemplate`]), and
-//! which of its tokens a model has already seen ([`Transcript`]).
+//! The modules in reading order: what a model file says of its tokens ([`Vocabulary`]), a model's
+//! tokenizer ([`Tokenizer`]), the text of tokens as they are generated ([`Detokenizer`]), up to a
+//! stop string ([`StopStrings`]), both together ([`TextStream`]); a conversation as the text that
+//! the model was trained on ([`ChatTemplate`]), and which of its tokens a model has already seen
+//! ([`Transcript`]).
+
+mod vocabulary;
 
 mod tokenizer;
 
@@ -24,3 +27,4 @@ pub use stop_strings::StopStrings;
 pub use stream::TextStream;
 pub use tokenizer::Tokenizer;
 pub use transcript::Transcript;
+pub use vocabulary::{TokenType, Vocabulary};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 // The library takes some damaged files and tokens for its own mistakes.
 use crate::panics::catch;
-use crate::{Detokenizer, Error, Result};
+use crate::{Detokenizer, Error, Result, Vocabulary};
 
 /// A model's tokenizer.
 pub struct Tokenizer {
@@ -31,10 +31,37 @@ impl Tokenizer {
         if !path.exists() {
             return Ok(None);
         }
-        let loaded = catch(|| tokenizers::Tokenizer::from_file(&path).map_err(|e| e.to_string()))
-            .and_then(|loaded| loaded);
-        match loaded {
-            Ok(tokenizer) => Ok(Some(Self { tokenizer, path })),
+        Self::load(&path, || tokenizers::Tokenizer::from_file(&path).map_err(|e| e.to_string()))
+            .map(Some)
+    }
+
+    /// The tokenizer that `vocabulary` means, which is from the file `source`.
+    ///
+    /// # Errors
+    ///
+    /// The algorithm is unknown, or a value is missing or contradicts another one.
+    pub fn from_vocabulary(vocabulary: &Vocabulary, source: &Path) -> Result<Self> {
+        Self::load(source, || vocabulary.build())
+    }
+
+    /// The text of a `tokenizer.json` that means the same.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn to_json(&self) -> Result<String> {
+        catch(|| self.tokenizer.to_string(false))
+            .and_then(|json| json.map_err(|e| e.to_string()))
+            .map_err(|e| self.error(format!("cannot write the tokenizer: {e}")))
+    }
+
+    fn load(
+        path: &Path,
+        load: impl FnOnce() -> Result<tokenizers::Tokenizer, String>,
+    ) -> Result<Self> {
+        let path = path.to_owned();
+        match catch(load).and_then(|loaded| loaded) {
+            Ok(tokenizer) => Ok(Self { tokenizer, path }),
             Err(e) => {
                 let message = format!("not a usable tokenizer: {e}");
                 Err(Error::Tokenizer { path, message })

@@ -55,6 +55,14 @@ fn a_character_may_begin_in_the_prompt() {
 }
 
 #[test]
+fn a_character_of_four_tokens_may_follow_one_that_shows_nothing() {
+    let (_folder, tokenizer) = tokenizer();
+    let ids = tokenizer.encode("<|turn|>🦊", false).unwrap();
+    assert_eq!(ids.len(), 5);
+    assert_eq!(stream(&tokenizer, &[], &ids), ["", "", "", "", "🦊", ""]);
+}
+
+#[test]
 fn a_space_before_the_first_new_word_is_kept() {
     // As sentencepiece models do: the first word's space is not shown.
     let metaspace = serde_json::json!({

@@ -12,7 +12,8 @@ pub fn run(flags: &flags::Demo) -> Result<()> {
     if flags.network.offline {
         command.arg("--offline");
     }
-    command.args(["--", "generate", "--echo", "--prompt", &flags.prompt]).args(&flags.generate);
+    command.args(["--", "generate", "--raw", "--echo", "--prompt", &flags.prompt]);
+    command.args(&flags.generate);
     // Paths among the arguments are relative to the user's folder.
     command.current_dir(std::env::current_dir()?);
     workspace::run(&mut command)

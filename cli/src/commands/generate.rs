@@ -1,4 +1,4 @@
-//! `iree-llm generate`: go on with a prompt.
+//! `iree-llm generate`: answer a prompt, or go on with it.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use text::{Message, RenderOptions, StopStrings, Tokenizer};
+use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
 use xla_session::config::ModelConfig;
 use xla_session::scheduler::SchedulerOptions;
 use xla_session::{Batcher, GenerateOptions};
@@ -34,12 +34,12 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// Text to go on with; `-` reads stdin, as does a pipe when no prompt is given
-    /// [default: the beginning of a story]
+    /// What to say to the model, or with --raw and to models without a chat template the text to go
+    /// on with; `-` reads stdin, as does a pipe when no prompt is given [default: a story]
     #[arg(short, long, value_name = "TEXT", group = "input", allow_hyphen_values = true)]
     prompt: Option<String>,
 
-    /// File with the text to go on with (without its last line's end, as with stdin)
+    /// File with the prompt (without its last line's end, as with stdin)
     #[arg(long, value_name = "FILE", group = "input")]
     prompt_file: Option<PathBuf>,
 
@@ -49,9 +49,10 @@ pub struct Args {
     prompt_tokens: Option<Vec<u32>>,
 
     /// File of many prompts, answered together; `-` reads stdin. Each line is a JSON object with
-    /// "prompt" or "messages" (through the chat template), and if they are to differ from the flags
-    /// "max_tokens", "temperature", "top_p", "top_k", "seed", "stop". The answers are JSON lines
-    /// too, in the order in which they are done, with the "id" of the line, or its number
+    /// "prompt" or "messages" (always through the chat template), and if they are to differ from
+    /// the flags "max_tokens", "temperature", "top_p", "top_k", "seed", "stop". The answers are
+    /// JSON lines too, in the order in which they are done, with the "id" of the line, or its
+    /// number
     #[arg(long, value_name = "FILE", group = "input", conflicts_with = "echo")]
     prompts: Option<PathBuf>,
 
@@ -66,11 +67,13 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(1..))]
     kv_memory: Option<u64>,
 
-    /// Take the prompt as a user's message and let the model answer, by its chat template
+    /// Take the prompt as a user's message and let the model answer, by its chat template (the
+    /// default where it has one)
     #[arg(long, overrides_with = "raw")]
     chat: bool,
 
-    /// Take the prompt as it is (the default)
+    /// Take the prompt as it is, and go on with it (the default where the model has no chat
+    /// template)
     #[arg(long, overrides_with = "chat")]
     raw: bool,
 
@@ -117,13 +120,13 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   iree-llm generate                                       a story from the small model
-  iree-llm generate -p 'One day' -n 100 --temp 0.8 --seed 7
-  iree-llm generate -m ./Llama-3.2-1B-Instruct --chat -p 'Why is the sky blue?'
-  iree-llm generate -m Qwen/Qwen2.5-0.5B --prompt-file in.txt > out.txt
-  git diff | iree-llm generate -m ./model --chat --system 'Review this change.'
+  iree-llm generate --raw -p 'One day' -n 100 --temp 0.8 --seed 7
+  iree-llm generate -m ./Llama-3.2-1B-Instruct -p 'Why is the sky blue?'
+  iree-llm generate -m Qwen/Qwen2.5-0.5B --raw --prompt-file in.txt > out.txt
+  git diff | iree-llm generate -m ./model --system 'Review this change.'
   iree-llm generate -m ./model --prompt-tokens 5,17,23 --json | jq .tokens
   iree-llm generate -m ./model --prompts questions.jsonl --output answers.jsonl
-  iree-llm generate -m ./Qwen2.5-7B --draft-model ./Qwen2.5-1.5B -p 'Rust is'
+  iree-llm generate -m ./Qwen2.5-7B --draft-model ./Qwen2.5-1.5B --raw -p 'Rust is'
   echo '{\"id\": 7, \"prompt\": \"One day\"}' | iree-llm generate --prompts -
 
 stdout carries the generated text alone (or the JSON object); all else goes to stderr.
@@ -243,10 +246,12 @@ impl Args {
         let model = self.model.locate(progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = model.tokenizer()?;
+        let template = self.template(&model)?;
         let defaults = Defaults {
             tokenizer: &tokenizer,
-            template: model.chat_template(),
-            chat: self.chat || self.system.is_some(),
+            chat: template.is_some(),
+            // A line with messages says for itself that it needs one.
+            template: template.map_or_else(|| model.chat_template(), Ok),
             system: self.system.clone(),
             max_tokens: self.max_tokens,
             stop: self.stop.clone(),
@@ -285,6 +290,17 @@ impl Args {
         Ok(Box::new(File::create(&self.output).with_context(name)?))
     }
 
+    /// What makes a message of a prompt; `None` where it is taken as it is.
+    fn template(&self, model: &Model) -> Result<Option<ChatTemplate>> {
+        if self.raw {
+            return Ok(None);
+        }
+        if self.chat || self.system.is_some() {
+            return model.chat_template().map(Some);
+        }
+        model.find_chat_template()
+    }
+
     fn prompt(
         &self,
         input: Option<String>,
@@ -295,8 +311,7 @@ impl Args {
             return Ok(Prompt { tokens: tokens.clone(), echo: None });
         }
         let tokenizer = tokenizer.context("a text prompt needs a tokenizer")?;
-        if self.chat || self.system.is_some() {
-            let template = model.chat_template()?;
+        if let Some(template) = self.template(model)? {
             let question = input.unwrap_or_else(|| QUESTION.to_owned());
             let system = self.system.iter().map(|text| Message::new("system", text));
             let messages: Vec<_> = system.chain([Message::new("user", &question)]).collect();
