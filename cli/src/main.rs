@@ -18,6 +18,7 @@ mod model_source;
 mod progress;
 mod prompts;
 mod quality;
+mod registry;
 mod report;
 #[cfg(feature = "iree")]
 mod run;
@@ -25,6 +26,7 @@ mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
 mod speculation;
+mod vocabulary;
 
 #[cfg(test)]
 #[path = "../tests/fixture/mod.rs"]
@@ -63,6 +65,8 @@ enum Command {
     Emit(commands::emit::Args),
     /// Look into a model folder, a safetensors file or a compiled module
     Inspect(commands::inspect::Args),
+    /// Bring a model before it is needed
+    Pull(commands::pull::Args),
     /// List what a model can run on
     Devices(commands::devices::Args),
     /// Check what running a model needs, and say what to do
@@ -101,6 +105,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Compile(args) => args.run(),
         Command::Emit(args) => args.run(),
         Command::Inspect(args) => args.run(),
+        Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Doctor(args) => args.run(),
         Command::Cache(args) => args.run(),

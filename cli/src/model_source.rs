@@ -8,13 +8,15 @@ use text::{ChatTemplate, Tokenizer};
 
 use crate::hub::{Hub, ModelId};
 use crate::progress::Progress;
+use crate::registry::SMOLLM2;
+use crate::vocabulary;
 
 /// Which model.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
-    /// A folder in Hugging Face layout or with a GGUF file, such a file, a name in `models/`, or a
-    /// Hugging Face id (`owner/name`, `owner/name@revision`) [default: the first whole model in
-    /// `models/`]
+    /// A folder in Hugging Face layout or with a GGUF file, such a file, `smollm2`, a name in
+    /// `models/`, or a Hugging Face id (`owner/name`, `owner/name@revision`) [default: smollm2 once
+    /// `iree-llm pull smollm2` has brought it, else the small model in `models/`]
     ///
     /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
     /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere.
@@ -32,17 +34,27 @@ pub struct Model {
 }
 
 impl Model {
+    /// Its tokenizer; `None` when it has none.
+    ///
+    /// # Errors
+    ///
+    /// It has a damaged one, or one of an unknown kind.
+    pub fn find_tokenizer(&self) -> Result<Option<Tokenizer>> {
+        Ok(match vocabulary::of_model(&self.folder)? {
+            Some(vocabulary) => Some(Tokenizer::from_vocabulary(&vocabulary, &self.folder)?),
+            None => Tokenizer::from_dir(&self.folder)?,
+        })
+    }
+
     /// Its tokenizer.
     ///
     /// # Errors
     ///
-    /// It has none, or a damaged one.
+    /// As [`find_tokenizer`](Self::find_tokenizer), or it has none.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
-        Tokenizer::require(&self.folder).map_err(|error| match error {
-            text::Error::NoTokenizer { .. } => {
-                anyhow!("{error}, or give token ids with `generate --prompt-tokens`")
-            }
-            other => other.into(),
+        self.find_tokenizer()?.ok_or_else(|| {
+            let error = text::Error::NoTokenizer { path: self.folder.join("tokenizer.json") };
+            anyhow!("{error}, or give token ids with `generate --prompt-tokens`")
         })
     }
 
@@ -52,7 +64,11 @@ impl Model {
     ///
     /// It has a damaged one.
     pub fn find_chat_template(&self) -> Result<Option<ChatTemplate>> {
-        ChatTemplate::from_dir(&self.folder).map_err(without_template)
+        match vocabulary::of_model(&self.folder)? {
+            Some(vocabulary) => ChatTemplate::from_vocabulary(&vocabulary, &self.folder),
+            None => ChatTemplate::from_dir(&self.folder),
+        }
+        .map_err(without_template)
     }
 
     /// Its chat template.
@@ -61,7 +77,9 @@ impl Model {
     ///
     /// It has none, or a damaged one.
     pub fn chat_template(&self) -> Result<ChatTemplate> {
-        ChatTemplate::require(&self.folder).map_err(without_template)
+        self.find_chat_template()?.ok_or_else(|| {
+            without_template(text::Error::NoChatTemplate { folder: self.folder.clone() })
+        })
     }
 }
 
@@ -76,7 +94,10 @@ impl ModelArgs {
     ///
     /// There is no such folder, name or id, or it cannot be fetched.
     pub fn locate(&self, progress: &Progress) -> Result<Model> {
-        let Some(name) = &self.model else { return default_model(&shelves()) };
+        let Some(name) = &self.model else { return default() };
+        if name == SMOLLM2.name && !Path::new(name).exists() {
+            return Ok(Model { name: name.clone(), folder: SMOLLM2.pull()? });
+        }
         match parse(name, &shelves())? {
             Source::Folder(folder) => Ok(Model { name: name.clone(), folder }),
             Source::Hub(id) => {
@@ -175,13 +196,17 @@ fn missing(folder: &Path) -> Option<&'static str> {
     (!weights).then_some("model.safetensors")
 }
 
-/// The model that commands use when none is given.
+/// The model that commands use when none is given: the trained one, once it was pulled, or the first
+/// that lies with the program.
 ///
 /// # Errors
 ///
 /// There is none; the message says what was looked at.
 pub fn default() -> Result<Model> {
-    default_model(&shelves())
+    match SMOLLM2.pulled() {
+        Some(folder) => Ok(Model { name: SMOLLM2.name.into(), folder }),
+        None => default_model(&shelves()),
+    }
 }
 
 #[cfg(test)]

@@ -6,13 +6,14 @@ use support::{model, program, succeeds};
 use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
 use xla_session::checkpoint::FileStamp;
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "generate",
     "chat",
     "bench",
     "quality",
     "emit",
     "inspect",
+    "pull",
     "devices",
     "doctor",
     "cache",
@@ -210,5 +211,31 @@ fn doctor_is_content_with_a_good_build() {
     let text = succeeds(&["doctor"]);
     for check in ["runtime", "compiler", "driver", "addition", "cpu", "cache"] {
         assert!(text.contains(&format!("ok       {check}")), "{text}");
+    }
+}
+
+/// A file of its size is the pulled model to everything but who reads it, and says so.
+#[test]
+fn the_default_is_the_model_that_was_pulled() {
+    let cache = tempfile::tempdir().unwrap();
+    let before = support::program(&["inspect"]).env("IREE_LLM_CACHE_DIR", cache.path()).assert();
+    before.success().stdout(predicates::str::contains("tiny-tales"));
+    let pulled = cache.path().join("models/SmolLM2-135M-Instruct.Q4_1.gguf");
+    std::fs::create_dir(pulled.parent().unwrap()).unwrap();
+    std::fs::File::create(&pulled).unwrap().set_len(98_362_432).unwrap();
+    for arguments in [&["inspect"][..], &["inspect", "smollm2"]] {
+        let after = support::program(arguments).env("IREE_LLM_CACHE_DIR", cache.path()).assert();
+        after.failure().stderr(predicates::str::contains(pulled.to_str().unwrap()));
+    }
+    let pull =
+        support::program(&["pull", "smollm2"]).env("IREE_LLM_CACHE_DIR", cache.path()).assert();
+    pull.success().stdout(format!("{}\n", pulled.display()));
+}
+
+#[test]
+fn what_cannot_be_pulled_is_told_what_can() {
+    let error = support::fails(1, &["pull", "no such model"]);
+    for part in ["no such model", "smollm2", "owner/name"] {
+        assert!(error.contains(part), "{part}: {error}");
     }
 }

@@ -86,9 +86,10 @@ pub struct Bindgen {
 
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// What the text begins with.
-    #[arg(short, long, default_value = "Once upon a time")]
-    pub prompt: String,
+    /// What is asked, or what the text begins with where the model has no chat template [default: a
+    /// question].
+    #[arg(short, long)]
+    pub prompt: Option<String>,
     #[command(flatten)]
     pub network: Network,
     /// More arguments for `iree-llm generate`.

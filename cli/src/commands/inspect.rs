@@ -7,13 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
-use text::{ChatTemplate, Tokenizer};
 use xla_session::LoadMode;
 use xla_session::checkpoint::architecture::Layer;
 use xla_session::checkpoint::{Checkpoint, Listed};
 use xla_session::config::{ModelConfig, RopeScaling};
 
-use crate::model_source::ModelArgs;
+use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
 
 /// What to look into.
@@ -57,7 +56,7 @@ impl Args {
             },
             None => {
                 let model = ModelArgs { model: self.what }.locate(&Progress::new(false))?;
-                self::model(&mut out, &model.folder, self.tensors)?;
+                self::model(&mut out, &model, self.tensors)?;
             }
         }
         std::io::stdout().write_all(&out)?;
@@ -65,7 +64,8 @@ impl Args {
     }
 }
 
-fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
+fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
+    let folder = &model.folder;
     let mut config = ModelConfig::from_dir(folder)?;
     let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
     config.tie_word_embeddings = checkpoint.is_tied(&config)?;
@@ -150,8 +150,8 @@ fn model(out: &mut Vec<u8>, folder: &Path, list: bool) -> Result<()> {
         ),
     )?;
     line("bos, eos", format!("{:?}, {:?}", config.bos_token_id, config.eos_token_ids))?;
-    line("tokenizer", presence(Tokenizer::from_dir(folder)?.is_some()))?;
-    line("chat", presence(ChatTemplate::from_dir(folder)?.is_some()))?;
+    line("tokenizer", presence(model.find_tokenizer()?.is_some()))?;
+    line("chat", presence(model.find_chat_template()?.is_some()))?;
     line("weights", {
         let mut dtypes: Vec<_> = checkpoint.tensors().map(|it| it.dtype).collect();
         dtypes.sort_unstable();

