@@ -1,4 +1,5 @@
 //! GGUF files for tests, right and wrong ones.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 /// A file while it is made.
 pub struct Gguf {

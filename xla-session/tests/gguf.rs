@@ -1,0 +1,197 @@
+//! GGUF files: the tokens of the same weights in safetensors, and integers that are not rounded again.
+#![cfg(feature = "iree")]
+
+mod fixtures;
+#[path = "../../checkpoint/tests/writer/mod.rs"]
+mod writer;
+
+use std::fs;
+use std::path::Path;
+
+use half::f16;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use writer::{Gguf, f32_value, text, u32_value};
+use xla_session::checkpoint::{Checkpoint, Dtype as Stored};
+use xla_session::config::ModelConfig;
+use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions};
+
+/// What llama.cpp's converter calls a tensor.
+fn name_of(name: &str) -> String {
+    let Some(rest) = name.strip_prefix("model.layers.") else {
+        return match name {
+            "model.embed_tokens.weight" => "token_embd.weight",
+            "model.norm.weight" => "output_norm.weight",
+            "lm_head.weight" => "output.weight",
+            other => panic!("{other}"),
+        }
+        .into();
+    };
+    let (layer, part) = rest.split_once('.').unwrap();
+    let (part, end) = part.rsplit_once('.').unwrap();
+    let part = match part {
+        "input_layernorm" => "attn_norm",
+        "self_attn.q_proj" => "attn_q",
+        "self_attn.k_proj" => "attn_k",
+        "self_attn.v_proj" => "attn_v",
+        "self_attn.o_proj" => "attn_output",
+        "post_attention_layernorm" => "ffn_norm",
+        "mlp.gate_proj" => "ffn_gate",
+        "mlp.up_proj" => "ffn_up",
+        "mlp.down_proj" => "ffn_down",
+        other => panic!("{other}"),
+    };
+    format!("blk.{layer}.{part}.{end}")
+}
+
+/// Rows of heads as that converter orders them: `[heads, 2, half]` becomes `[heads, half, 2]`.
+fn permuted(values: &[f32], columns: usize, heads: usize) -> Vec<f32> {
+    let rows: Vec<&[f32]> = values.chunks(columns).collect();
+    let width = rows.len() / heads;
+    let from = |head: usize, i: usize| head * width + i % 2 * (width / 2) + i / 2;
+    let order = (0..heads).flat_map(|head| (0..width).map(move |i| from(head, i)));
+    order.flat_map(|row| rows[row].iter().copied()).collect()
+}
+
+/// Rounds to Q8_0 or Q4_0; its number and bytes.
+fn blocks(dtype: Stored, values: &[f32]) -> (u32, Vec<u8>) {
+    let mut bytes = Vec::new();
+    for block in values.chunks(32) {
+        let largest = block.iter().fold(0f32, |most, value| most.max(value.abs()));
+        let levels = if dtype == Stored::Q8_0 { 127.0 } else { 7.0 };
+        let scale = f16::from_f32(largest / levels);
+        bytes.extend(scale.to_le_bytes());
+        let q = |value: f32| (value / scale.to_f32()).round().clamp(-levels, levels) as i8;
+        match dtype {
+            Stored::Q8_0 => bytes.extend(block.iter().map(|value| q(*value) as u8)),
+            _ => bytes.extend(
+                (0..16).map(|i| (q(block[i]) + 8) as u8 | ((q(block[16 + i]) + 8) as u8) << 4),
+            ),
+        }
+    }
+    (if dtype == Stored::Q8_0 { 8 } else { 2 }, bytes)
+}
+
+/// Writes the Llama in `folder` as `to`, every matrix in the type that `of` says.
+fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
+    let config = ModelConfig::from_dir(folder).unwrap();
+    let checkpoint = Checkpoint::open(folder, LoadMode::Mmap).unwrap();
+    let mut file = Gguf::new(3);
+    file.key("general.architecture", text("llama"));
+    for (key, value) in [
+        ("block_count", config.num_hidden_layers),
+        ("embedding_length", config.hidden_size),
+        ("feed_forward_length", config.intermediate_size),
+        ("attention.head_count", config.num_attention_heads),
+        ("attention.head_count_kv", config.num_key_value_heads),
+        ("attention.key_length", config.head_dim),
+        ("attention.value_length", config.head_dim),
+        ("context_length", config.max_position_embeddings),
+    ] {
+        file.key(&format!("llama.{key}"), u32_value(value as u32));
+    }
+    let epsilon = f32_value(config.rms_norm_eps as f32);
+    file.key("llama.attention.layer_norm_rms_epsilon", epsilon);
+    file.key("llama.rope.freq_base", f32_value(config.rope_theta as f32));
+    let mut at = 0;
+    for parameter in config.tensors() {
+        let mut values = checkpoint.get(parameter).unwrap().to_f32();
+        let columns = parameter.shape.get(1).copied().unwrap_or(1);
+        if parameter.name.contains("q_proj") {
+            values = permuted(&values, columns, config.num_attention_heads);
+        } else if parameter.name.contains("k_proj") {
+            values = permuted(&values, columns, config.num_key_value_heads);
+        }
+        let dtype = if parameter.shape.len() > 1 { of(&parameter.name) } else { Stored::F32 };
+        let (kind, bytes) = match dtype {
+            Stored::F32 => (0, values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+            dtype => blocks(dtype, &values),
+        };
+        let dimensions: Vec<u64> = parameter.shape.iter().rev().map(|n| *n as u64).collect();
+        file.described(&name_of(&parameter.name), &dimensions, kind, at, &bytes);
+        at = (at + bytes.len() as u64).next_multiple_of(32);
+    }
+    fs::write(to, file.bytes()).unwrap();
+}
+
+/// Writes the values of the GGUF file `from` as safetensors, beside the configuration in `folder`.
+fn widen(from: &Path, folder: &Path, to: &Path) {
+    fs::copy(folder.join("config.json"), to.join("config.json")).unwrap();
+    let config = ModelConfig::from_dir(from).unwrap();
+    let checkpoint = Checkpoint::open(from, LoadMode::Mmap).unwrap();
+    let tensors: Vec<_> = config
+        .tensors()
+        .map(|it| {
+            let values = checkpoint.get(it).unwrap().to_f32();
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            (it.name.clone(), it.shape.clone(), bytes)
+        })
+        .collect();
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        (name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+    });
+    safetensors::serialize_to_file(views, None, &to.join("model.safetensors")).unwrap();
+}
+
+fn open(model: &Path, precision: Precision) -> Box<dyn InferenceSession> {
+    let options = SessionOptions {
+        precision,
+        kv_cache: Some(KvFormat::F32),
+        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        weights_cache: false,
+        context: Some(512),
+        ..Default::default()
+    };
+    xla_session::open(model, &options).unwrap().session
+}
+
+#[test]
+fn floats_give_the_tokens_of_the_same_weights_in_safetensors() {
+    for name in ["llama-mha-f32", "llama-gqa-long-bf16"] {
+        let fixture = fixtures::named(name);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.gguf");
+        convert(&fixture.folder, &file, |_| Stored::F32);
+        fixtures::assert_same_tokens(&fixture, &mut *open(&file, Precision::Stored));
+        fixtures::assert_same_tokens(&fixture, &mut *open(folder.path(), Precision::F32));
+    }
+}
+
+/// Types that differ between queries, keys and values, and between gate and up, too.
+#[test]
+fn integers_are_multiplied_as_they_are_in_the_file() {
+    /// Of the largest logit: what activations of 16 bits cost.
+    const ACTIVATIONS: f32 = 5e-4;
+    let fixture = fixtures::named("llama-gqa-long-bf16");
+    let mixed = |name: &str| match name {
+        name if name.contains("q_proj") || name.contains("up_proj") => Stored::Q8_0,
+        name if name.contains("k_proj") || name.contains("down_proj") => Stored::Q4_0,
+        name if name.contains("lm_head") => Stored::Q8_0,
+        _ => Stored::F32,
+    };
+    for of in
+        [&|_: &str| Stored::Q8_0, &|_: &str| Stored::Q4_0, &mixed] as [&dyn Fn(&str) -> Stored; 3]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.gguf");
+        convert(&fixture.folder, &file, of);
+        let wide = tempfile::tempdir().unwrap();
+        widen(&file, &fixture.folder, wide.path());
+        let mut stored = open(&file, Precision::Stored);
+        let mut exact = open(wide.path(), Precision::F32);
+        for case in &fixture.cases {
+            let [actual, expected] = [&mut stored, &mut exact].map(|session| {
+                session.reset();
+                session.prefill(&case.prompt).unwrap();
+                let mut logits = Vec::new();
+                session.read_logits(&mut logits).unwrap();
+                logits
+            });
+            let scale = expected.iter().fold(0f32, |most, it| most.max(it.abs()));
+            for (actual, expected) in actual.iter().zip(&expected) {
+                let off = (actual - expected).abs() / scale;
+                assert!(off < ACTIVATIONS, "{} tokens: off by {off}", case.prompt.len());
+            }
+        }
+    }
+}
