@@ -9,6 +9,8 @@ use std::fs;
 use std::path::Path;
 
 use half::f16;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use writer::{Gguf, f32_value, text, u32_value};
@@ -53,6 +55,40 @@ fn permuted(values: &[f32], columns: usize, heads: usize) -> Vec<f32> {
     order.flat_map(|row| rows[row].iter().copied()).collect()
 }
 
+/// Types that weights are not rounded to here: blocks of any bits, but scales (f16, by their place) that
+/// make small numbers. With the type's number, its columns and bytes.
+const ANY_BITS: [(Stored, u32, usize, usize, &[(usize, f32)]); 11] = [
+    (Stored::Q4_1, 3, 32, 20, &[(0, 4e-3), (2, -3e-2)]),
+    (Stored::Q5_0, 6, 32, 22, &[(0, 3e-3)]),
+    (Stored::Q5_1, 7, 32, 24, &[(0, 3e-3), (2, -4.5e-2)]),
+    (Stored::Q2K, 10, 256, 84, &[(80, 1e-3), (82, 1e-3)]),
+    (Stored::Q3K, 11, 256, 110, &[(108, 1e-3)]),
+    (Stored::Q4K, 12, 256, 144, &[(0, 4e-5), (2, 3e-4)]),
+    (Stored::Q5K, 13, 256, 176, &[(0, 2e-5), (2, 3e-4)]),
+    (Stored::Q6K, 14, 256, 210, &[(208, 1e-5)]),
+    (Stored::Iq4Nl, 20, 32, 18, &[(0, 3e-4)]),
+    (Stored::Iq4Xs, 23, 256, 136, &[(0, 1e-5)]),
+    (Stored::Mxfp4, 39, 32, 17, &[]),
+];
+
+/// Any bits, of as many weights.
+fn any_bits(dtype: Stored, weights: usize, random: &mut ChaCha8Rng) -> (u32, Vec<u8>) {
+    let found = ANY_BITS.iter().find(|(known, ..)| *known == dtype);
+    let &(_, number, columns, bytes, scales) = found.unwrap();
+    let mut all = vec![0; weights / columns * bytes];
+    random.fill_bytes(&mut all);
+    for block in all.chunks_mut(bytes) {
+        for &(at, scale) in scales {
+            block[at..at + 2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+        }
+        if dtype == Stored::Mxfp4 {
+            // A power of two, 2^-7.
+            block[0] = 120;
+        }
+    }
+    (number, all)
+}
+
 /// Rounds to Q8_0 or Q4_0; its number and bytes.
 fn blocks(dtype: Stored, values: &[f32]) -> (u32, Vec<u8>) {
     let mut bytes = Vec::new();
@@ -75,7 +111,10 @@ fn blocks(dtype: Stored, values: &[f32]) -> (u32, Vec<u8>) {
 /// Writes the Llama in `folder` as `to`, every matrix in the type that `of` says.
 fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
     let config = ModelConfig::from_dir(folder).unwrap();
-    let checkpoint = Checkpoint::open(folder, LoadMode::Mmap).unwrap();
+    let made = folder.join("model.safetensors").exists();
+    let mode = if made { LoadMode::Mmap } else { LoadMode::Random };
+    let checkpoint = Checkpoint::open(folder, mode).unwrap();
+    let mut random = ChaCha8Rng::seed_from_u64(9);
     let mut file = Gguf::new(3);
     file.key("general.architecture", text("llama"));
     for (key, value) in [
@@ -105,7 +144,8 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         let dtype = if parameter.shape.len() > 1 { of(&parameter.name) } else { Stored::F32 };
         let (kind, bytes) = match dtype {
             Stored::F32 => (0, values.iter().flat_map(|value| value.to_le_bytes()).collect()),
-            dtype => blocks(dtype, &values),
+            Stored::Q8_0 | Stored::Q4_0 => blocks(dtype, &values),
+            dtype => any_bits(dtype, values.len(), &mut random),
         };
         let dimensions: Vec<u64> = parameter.shape.iter().rev().map(|n| *n as u64).collect();
         file.described(&name_of(&parameter.name), &dimensions, kind, at, &bytes);
@@ -160,8 +200,6 @@ fn floats_give_the_tokens_of_the_same_weights_in_safetensors() {
 /// Types that differ between queries, keys and values, and between gate and up, too.
 #[test]
 fn integers_are_multiplied_as_they_are_in_the_file() {
-    /// Of the largest logit: what activations of 16 bits cost.
-    const ACTIVATIONS: f32 = 5e-4;
     let fixture = fixtures::named("llama-gqa-long-bf16");
     let mixed = |name: &str| match name {
         name if name.contains("q_proj") || name.contains("up_proj") => Stored::Q8_0,
@@ -177,12 +215,65 @@ fn integers_are_multiplied_as_they_are_in_the_file() {
         convert(&fixture.folder, &file, of);
         let wide = tempfile::tempdir().unwrap();
         widen(&file, &fixture.folder, wide.path());
-        let mut stored = open(&file, Precision::Stored);
-        let mut exact = open(wide.path(), Precision::F32);
-        for case in &fixture.cases {
+        let prompts: Vec<&[u32]> = fixture.cases.iter().map(|case| &case.prompt[..]).collect();
+        assert_same_logits(&file, wide.path(), &prompts);
+    }
+}
+
+/// A mix as llama.cpp's Q4_K_M, others of all types that are multiplied as they are, and types that are
+/// widened.
+#[test]
+fn every_type_gives_the_logits_of_its_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = r#"{"model_type": "llama", "vocab_size": 320, "hidden_size": 256,
+        "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 512, "tie_word_embeddings": true}"#;
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    type Types = &'static [(&'static str, Stored)];
+    let mixes: [(Stored, Types); 3] = [
+        (Stored::Q4K, &[("v_proj", Stored::Q6K), ("down", Stored::Q6K), ("embed", Stored::Q6K)]),
+        (Stored::Q5K, &[("k_proj", Stored::Q5_0), ("gate", Stored::Q5_1), ("embed", Stored::Q8_0)]),
+        (
+            Stored::Q4_1,
+            &[
+                ("q_proj", Stored::Q2K),
+                ("o_proj", Stored::Q3K),
+                ("up", Stored::Iq4Nl),
+                ("gate", Stored::Mxfp4),
+                ("down", Stored::Iq4Xs),
+            ],
+        ),
+    ];
+    let tokens: Vec<u32> = (0..90).map(|i| i * 37 % 320).collect();
+    for (most, others) in mixes {
+        let of = |name: &str| {
+            others.iter().find(|(part, _)| name.contains(part)).map_or(most, |(_, dtype)| *dtype)
+        };
+        let file = folder.path().join("model.gguf");
+        convert(folder.path(), &file, of);
+        let wide = tempfile::tempdir().unwrap();
+        widen(&file, folder.path(), wide.path());
+        // Alone, and in steps of many rows.
+        assert_same_logits(&file, wide.path(), &[&tokens[..1], &tokens[..7], &tokens]);
+    }
+}
+
+/// Compares the logits behind prompts with those of the values in float32, and those of single tokens
+/// behind them.
+fn assert_same_logits(file: &Path, wide: &Path, prompts: &[&[u32]]) {
+    /// Of the largest logit: what activations of 16 bits cost.
+    const ACTIVATIONS: f32 = 5e-4;
+    let mut stored = open(file, Precision::Stored);
+    let mut exact = open(wide, Precision::F32);
+    for prompt in prompts {
+        for single in [false, true] {
             let [actual, expected] = [&mut stored, &mut exact].map(|session| {
-                session.reset();
-                session.prefill(&case.prompt).unwrap();
+                if single {
+                    session.decode_step(prompt[0]).unwrap();
+                } else {
+                    session.reset();
+                    session.prefill(prompt).unwrap();
+                }
                 let mut logits = Vec::new();
                 session.read_logits(&mut logits).unwrap();
                 logits
@@ -190,7 +281,7 @@ fn integers_are_multiplied_as_they_are_in_the_file() {
             let scale = expected.iter().fold(0f32, |most, it| most.max(it.abs()));
             for (actual, expected) in actual.iter().zip(&expected) {
                 let off = (actual - expected).abs() / scale;
-                assert!(off < ACTIVATIONS, "{} tokens: off by {off}", case.prompt.len());
+                assert!(off < ACTIVATIONS, "{} tokens: off by {off}", prompt.len());
             }
         }
     }
