@@ -1,7 +1,7 @@
 //! GGUF: one file, or parts of one, with a model's weights and all that is said of it.
 //!
 //! The modules in reading order: bytes that are counted before they are read (`reader`), what is said
-//! of a model ([`Metadata`]), the types of tensors (`types`) and their [`blocks`], the header of a file
+//! of a model ([`Metadata`]), the types of tensors (`types`) and their `blocks`, the header of a file
 //! (`header`), the files of a model (`set`), and what Hugging Face calls its tensors (`names`) and keys
 //! (`keys`).
 
