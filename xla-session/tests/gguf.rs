@@ -55,9 +55,12 @@ fn permuted(values: &[f32], columns: usize, heads: usize) -> Vec<f32> {
     order.flat_map(|row| rows[row].iter().copied()).collect()
 }
 
+/// f16 of a block: where they are, and their values.
+type Scales = &'static [(usize, f32)];
+
 /// Types that weights are not rounded to here: blocks of any bits, but scales (f16, by their place) that
 /// make small numbers. With the type's number, its columns and bytes.
-const ANY_BITS: [(Stored, u32, usize, usize, &[(usize, f32)]); 11] = [
+const ANY_BITS: [(Stored, u32, usize, usize, Scales); 11] = [
     (Stored::Q4_1, 3, 32, 20, &[(0, 4e-3), (2, -3e-2)]),
     (Stored::Q5_0, 6, 32, 22, &[(0, 3e-3)]),
     (Stored::Q5_1, 7, 32, 24, &[(0, 3e-3), (2, -4.5e-2)]),
