@@ -1,5 +1,6 @@
 //! Models from the Hugging Face hub, kept in the cache that other programs share.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -23,27 +24,124 @@ const SMALL_FILES: [&str; 5] = [
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
 
-/// A model on the hub: `owner/name` or `owner/name@revision`.
+/// A model on the hub: `owner/name`, of GGUF files one by its type, `owner/name:Q4_K_M`, or by its name,
+/// `owner/name/file.gguf`; each may have a revision, `owner/name@revision`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
     name: String,
     revision: String,
+    wanted: Wanted,
+}
+
+/// What of a repository is the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wanted {
+    /// Its safetensors, or its GGUF file where it has no other.
+    Whatever,
+    /// The GGUF file of this type.
+    Type(String),
+    /// This GGUF file.
+    File(String),
 }
 
 impl ModelId {
     /// The id that `text` is, if it has the form of one.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, revision) = text.split_once('@').unwrap_or((text, "main"));
-        let (owner, model) = name.split_once('/')?;
+        let (owner, rest) = name.split_once('/')?;
+        let (model, wanted) = match (rest.split_once('/'), rest.split_once(':')) {
+            (Some((model, file)), _) => (model, Wanted::File(file.into())),
+            (_, Some((model, kind))) => (model, Wanted::Type(kind.into())),
+            _ => (rest, Wanted::Whatever),
+        };
         let word = |part: &str| {
             part.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
                 && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         };
+        let wanted_fits = match &wanted {
+            Wanted::Whatever => true,
+            Wanted::Type(kind) => word(kind),
+            Wanted::File(file) => file.ends_with(".gguf") && file.split('/').all(word),
+        };
         let revision_fits = !revision.is_empty()
             && !revision.split('/').any(|part| part.is_empty() || part.starts_with('.'));
-        (word(owner) && word(model) && revision_fits)
-            .then(|| Self { name: name.into(), revision: revision.into() })
+        (word(owner) && word(model) && wanted_fits && revision_fits).then(|| Self {
+            name: format!("{owner}/{model}"),
+            revision: revision.into(),
+            wanted,
+        })
     }
+
+    /// Which of a repository's `files` are the model, all parts of one GGUF; `None` where it lies in
+    /// safetensors.
+    fn gguf<'f>(&self, files: &[&'f str]) -> Result<Option<Vec<&'f str>>> {
+        let mut models: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for file in files.iter().filter(|file| file.ends_with(".gguf") && !is_projector(file)) {
+            models.entry(whole(file)).or_default().push(file);
+        }
+        let list = || models.values().map(|parts| parts[0]).collect::<Vec<_>>().join(", ");
+        let found = match &self.wanted {
+            Wanted::Whatever if files.contains(&SINGLE) || files.contains(&INDEX) => {
+                return Ok(None);
+            }
+            Wanted::Whatever if models.is_empty() => return Ok(None),
+            Wanted::Whatever if models.len() == 1 => models.first_key_value(),
+            // As llama.cpp does.
+            Wanted::Whatever => models.iter().find(|(name, _)| is_of_type(name, "Q4_K_M")),
+            Wanted::Type(kind) => {
+                let mut found = models.iter().filter(|(name, _)| is_of_type(name, kind));
+                let first = found.next();
+                if let (Some((_, a)), Some((_, b))) = (first, found.next()) {
+                    bail!(
+                        "{}: {} and {} are both {kind}: give one, `{}/{}`",
+                        self.name,
+                        a[0],
+                        b[0],
+                        self.name,
+                        a[0]
+                    );
+                }
+                first
+            }
+            Wanted::File(file) => models.get_key_value(&whole(file)),
+        };
+        match found {
+            Some((_, parts)) => {
+                let mut parts = parts.clone();
+                parts.sort_unstable();
+                Ok(Some(parts))
+            }
+            None if models.is_empty() => bail!("{}: the repository has no GGUF file", self.name),
+            None => bail!(
+                "{}: which GGUF? Give one by its type (`{}:Q4_K_M`) or its name (`{}/FILE.gguf`) of: {}",
+                self.name,
+                self.name,
+                self.name,
+                list()
+            ),
+        }
+    }
+}
+
+/// The name of a file without the number of its part: `a-00001-of-00003.gguf` is a part of `a.gguf`.
+fn whole(file: &str) -> String {
+    let stem = file.strip_suffix(".gguf").unwrap_or(file);
+    let digits = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+    let part = stem.rsplit_once("-of-").filter(|(_, count)| digits(count));
+    let name = part.and_then(|(rest, _)| rest.rsplit_once('-').filter(|(_, part)| digits(part)));
+    format!("{}.gguf", name.map_or(stem, |(name, _)| name))
+}
+
+/// Whether a file's name says that it is of a type: `a-Q4_K_M.gguf` is of Q4_K_M, and not of Q4_K.
+fn is_of_type(file: &str, kind: &str) -> bool {
+    let stem = file.strip_suffix(".gguf").unwrap_or(file).to_lowercase();
+    let kind = kind.to_lowercase();
+    stem.strip_suffix(&kind).is_some_and(|before| !before.ends_with(|c: char| c.is_alphanumeric()))
+}
+
+/// Whether a GGUF holds no language model, but what makes images to its tokens.
+fn is_projector(file: &str) -> bool {
+    file.rsplit('/').next().is_some_and(|name| name.starts_with("mmproj"))
 }
 
 /// How the hub is reached and where its files are kept.
@@ -89,19 +187,25 @@ impl Hub {
         Ok(Self { endpoint, cache: Cache::new(cache), token, offline })
     }
 
-    /// The folder of `id`'s files, fetched unless the cache holds all of them.
+    /// The folder of `id`'s files, or its GGUF file, fetched unless the cache holds all of it.
     ///
     /// # Errors
     ///
     /// No such model, no access, no network, no room, or damaged files.
     pub fn fetch(&self, id: &ModelId, progress: &Progress) -> Result<PathBuf> {
         let repo = Repo::with_revision(id.name.clone(), RepoType::Model, id.revision.clone());
-        let cached = self.snapshot(&repo);
-        if let Some(folder) = &cached
-            && is_runnable(folder)
-            && (self.offline || folder.join("tokenizer.json").exists())
-        {
-            return Ok(folder.clone());
+        let cached = self.snapshot(id);
+        if let Some(folder) = &cached {
+            // Which file of several is meant, the hub's list says.
+            if (self.offline || id.wanted != Wanted::Whatever)
+                && let Some(file) = cached_gguf(id, folder)
+            {
+                return Ok(file);
+            }
+            let whole = self.offline || folder.join("tokenizer.json").exists();
+            if id.wanted == Wanted::Whatever && is_runnable(folder) && whole {
+                return Ok(folder.clone());
+            }
         }
         ensure!(
             !self.offline,
@@ -112,7 +216,8 @@ impl Hub {
         );
         match self.download(id, &repo, progress) {
             Err(Failure { unreachable: true, error }) => {
-                match cached.filter(|it| is_runnable(it)) {
+                let gguf = cached.as_deref().and_then(|folder| cached_gguf(id, folder));
+                match gguf.or(cached.filter(|it| is_runnable(it))) {
                     Some(folder) => {
                         progress.say(&format!("{error:#}; going on with the files in the cache"));
                         Ok(folder)
@@ -124,10 +229,11 @@ impl Hub {
         }
     }
 
-    fn snapshot(&self, repo: &Repo) -> Option<PathBuf> {
-        let cache = self.cache.repo(repo.clone());
-        let config = cache.get("config.json")?;
-        Some(config.parent()?.to_owned())
+    /// The folder of the commit that the cache has of `id`'s revision.
+    fn snapshot(&self, id: &ModelId) -> Option<PathBuf> {
+        let folder = self.cache.path().join(format!("models--{}", id.name.replace('/', "--")));
+        let commit = fs::read_to_string(folder.join("refs").join(&id.revision)).ok()?;
+        Some(folder.join("snapshots").join(commit.trim())).filter(|folder| folder.is_dir())
     }
 
     fn download(&self, id: &ModelId, repo: &Repo, progress: &Progress) -> Result<PathBuf, Failure> {
@@ -146,11 +252,24 @@ impl Hub {
         // Every file from one commit, whatever is pushed meanwhile.
         let pinned = Repo::with_revision(id.name.clone(), RepoType::Model, info.sha.clone());
         let folder = self.cache.repo(pinned.clone()).pointer_path(&info.sha);
-        let has = |name: &str| info.siblings.iter().any(|file| file.rfilename == name);
+        let files: Vec<&str> = info.siblings.iter().map(|file| file.rfilename.as_str()).collect();
+        let has = |name: &str| files.contains(&name);
+        let transfer = Transfer { hub: self, id, api: &api, pinned: &pinned, folder: &folder };
+        let cache = self.cache.repo(repo.clone());
+        let refer = || {
+            let created = cache.create_ref(&info.sha);
+            created.with_context(|| self.cache.path().display().to_string())
+        };
+        if let Some(parts) = id.gguf(&files)? {
+            for part in &parts {
+                transfer.file(part, progress)?;
+            }
+            refer()?;
+            return Ok(folder.join(parts[0]));
+        }
         if !has("config.json") {
             return Err(anyhow!("{}: the repository has no config.json", id.name).into());
         }
-        let transfer = Transfer { hub: self, id, api: &api, pinned: &pinned, folder: &folder };
         for name in SMALL_FILES.into_iter().filter(|name| has(name)) {
             transfer.file(name, progress)?;
         }
@@ -165,8 +284,7 @@ impl Hub {
             let error = anyhow!("{}: the repository has neither {SINGLE} nor {INDEX}", id.name);
             return Err(error.into());
         }
-        let cache = self.cache.repo(repo.clone());
-        cache.create_ref(&info.sha).with_context(|| self.cache.path().display().to_string())?;
+        refer()?;
         Ok(folder)
     }
 
@@ -298,6 +416,26 @@ fn check(blob: &Path, size: u64) -> Result<()> {
     Ok(())
 }
 
+/// The GGUF file in a snapshot that `id` means, or its first part, if all are there.
+fn cached_gguf(id: &ModelId, snapshot: &Path) -> Option<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![snapshot.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().ok()?.flatten().map(|entry| entry.path()) {
+            match entry.is_dir() {
+                true => folders.push(entry),
+                false => files.push(entry.strip_prefix(snapshot).ok()?.to_str()?.to_owned()),
+            }
+        }
+    }
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let parts = id.gguf(&files).ok()??;
+    let count = parts[0]
+        .rsplit_once("-of-")
+        .map_or(1, |(_, rest)| rest.trim_end_matches(".gguf").parse::<usize>().unwrap_or(1));
+    (parts.len() == count).then(|| snapshot.join(parts[0]))
+}
+
 /// Whether a snapshot holds a configuration and all weights.
 fn is_runnable(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).exists();
@@ -349,9 +487,46 @@ mod tests {
         assert_eq!((id.name.as_str(), id.revision.as_str()), ("meta-llama/Llama-3.2-1B", "main"));
         let id = ModelId::parse("a/b@refs/pr/3").unwrap();
         assert_eq!(id.revision, "refs/pr/3");
+        let id = ModelId::parse("a/b:Q4_K_M@v1").unwrap();
+        assert_eq!((id.name.as_str(), id.revision.as_str()), ("a/b", "v1"));
+        assert_eq!(id.wanted, Wanted::Type("Q4_K_M".into()));
+        let id = ModelId::parse("a/b/sub/c.gguf").unwrap();
+        assert_eq!((id.name.as_str(), id.wanted), ("a/b", Wanted::File("sub/c.gguf".into())));
+        for text in ["a/b:", "a/b:x y", "a/b/../c.gguf", "a/b//c.gguf", "a/b/c.bin"] {
+            assert_eq!(ModelId::parse(text), None, "{text}");
+        }
         for text in ["gpt2", "./a/b", "a/b/c", "a b/c", "a/b@", "a/b@../x", "/a", "a/", "../a"] {
             assert_eq!(ModelId::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_gguf_is_found_by_its_type_or_its_name() {
+        let files = [
+            "README.md",
+            "mmproj-f16.gguf",
+            "m-Q4_K_S.gguf",
+            "m-Q4_K_M.gguf",
+            "m-q8_0-00002-of-00002.gguf",
+            "m-q8_0-00001-of-00002.gguf",
+        ];
+        let find = |id: &str| ModelId::parse(id).unwrap().gguf(&files);
+        assert_eq!(find("a/b").unwrap().unwrap(), ["m-Q4_K_M.gguf"]);
+        assert_eq!(find("a/b:q4_k_s").unwrap().unwrap(), ["m-Q4_K_S.gguf"]);
+        let both = ["m-q8_0-00001-of-00002.gguf", "m-q8_0-00002-of-00002.gguf"];
+        assert_eq!(find("a/b:Q8_0").unwrap().unwrap(), both);
+        assert_eq!(find("a/b/m-q8_0-00002-of-00002.gguf").unwrap().unwrap(), both);
+        for id in ["a/b:Q4_K", "a/b:8_0", "a/b/other.gguf"] {
+            let error = find(id).unwrap_err().to_string();
+            assert!(error.contains("m-Q4_K_M.gguf") && error.contains("a/b:Q4_K_M"), "{error}");
+        }
+        let floats = ["m-Q4_K_M.gguf", SINGLE];
+        assert_eq!(ModelId::parse("a/b").unwrap().gguf(&floats).unwrap(), None);
+        let error = ModelId::parse("a/b:Q4_0").unwrap().gguf(&[SINGLE]).unwrap_err().to_string();
+        assert!(error.contains("no GGUF file"), "{error}");
+        let twice = ["m-Q4_0.gguf", "n-Q4_0.gguf"];
+        let error = ModelId::parse("a/b:Q4_0").unwrap().gguf(&twice).unwrap_err().to_string();
+        assert!(error.contains("m-Q4_0.gguf") && error.contains("n-Q4_0.gguf"), "{error}");
     }
 
     #[test]

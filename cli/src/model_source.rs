@@ -15,8 +15,9 @@ use crate::vocabulary;
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
     /// A folder in Hugging Face layout or with a GGUF file, such a file, `smollm2`, a name in
-    /// `models/`, or a Hugging Face id (`owner/name`, `owner/name@revision`) [default: smollm2 once
-    /// `iree-llm pull smollm2` has brought it, else the small model in `models/`]
+    /// `models/`, or a Hugging Face id (`owner/name`, `owner/name@revision`; of GGUF files
+    /// `owner/name:Q4_K_M`, `owner/name/file.gguf`) [default: smollm2 once `iree-llm pull smollm2`
+    /// has brought it, else the small model in `models/`]
     ///
     /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
     /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere.

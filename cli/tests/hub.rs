@@ -285,3 +285,39 @@ fn a_broken_transfer_is_resumed() {
         }
     }
 }
+
+/// What is in them is not asked here: only which is fetched, and that it is fetched once.
+#[test]
+fn a_gguf_file_is_fetched_by_its_type() {
+    let files =
+        ["model-Q4_0.gguf", "model-Q8_0-00001-of-00002.gguf", "model-Q8_0-00002-of-00002.gguf"];
+    let hub =
+        Hub::with(files.iter().map(|name| (name.to_string(), name.as_bytes().to_vec())).collect());
+    let home = tempfile::tempdir().unwrap();
+    let pull = |id: &str| {
+        let mut command = program(&["pull", id]);
+        command.env("HF_ENDPOINT", &hub.address).env("HF_HOME", home.path());
+        command
+    };
+    for (id, first, fetched) in [
+        ("some/model:q4_0", files[0], 1),
+        ("some/model:Q8_0", files[1], 2),
+        ("some/model/model-Q4_0.gguf", files[0], 0),
+    ] {
+        let out = pull(id).assert().success().get_output().stdout.clone();
+        let path = PathBuf::from(String::from_utf8(out).unwrap().trim());
+        assert_eq!(path.file_name().unwrap(), first);
+        assert_eq!(std::fs::read(&path).unwrap(), first.as_bytes());
+        let asked = hub.requests();
+        let names: std::collections::BTreeSet<_> =
+            asked.iter().filter(|path| path.contains(".gguf")).collect();
+        assert_eq!(names.len(), fetched, "{id}: {asked:?}");
+        let offline = pull(id).env("HF_HUB_OFFLINE", "1").assert().success();
+        offline.stdout(format!("{}\n", path.display()));
+    }
+    let error =
+        String::from_utf8(pull("some/model:Q5_K_M").assert().failure().get_output().stderr.clone());
+    let error = error.unwrap();
+    assert!(error.contains("which GGUF?") && error.contains(files[0]), "{error}");
+    assert!(error.contains("some/model:Q4_K_M"), "{error}");
+}

