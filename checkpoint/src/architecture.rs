@@ -5,12 +5,12 @@
 //! [`Architecture::parameters`], so that a parameter is named once, where its part is made.
 //!
 //! Parts have what some family of today needs. What a next one brings goes into the part that it
-//! changes: an offset into [`Norm`], norms behind attention and MLP into [`Layer`], a scale, a cap of
-//! scores or a rope of its own into [`Attention`]; an [`Mlp`] of experts makes [`Layer::mlp`] an enum,
-//! and projections that lie in one tensor make [`Parameter`] say which of its rows are meant.
+//! changes.
 
 use std::fmt::Display;
 use std::iter::once;
+
+pub use crate::rope::{Rope, RopeScaling, RopeTables};
 
 /// A decoder: the order of its fields is that in which a token meets them.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +18,10 @@ use std::iter::once;
 pub struct Architecture {
     /// A row for each token, `[vocab_size, hidden_size]`.
     pub embedding: Parameter,
+    /// What its rows are multiplied with; 1 leaves them.
+    pub embedding_scale: f32,
+    /// The ways in which layers rotate queries and keys; at least one.
+    pub ropes: Vec<Rope>,
     /// At least one.
     pub layers: Vec<Layer>,
     /// Of the residual stream behind the last layer.
@@ -26,32 +30,50 @@ pub struct Architecture {
     /// [`tie_word_embeddings`](crate::config::ModelConfig::tie_word_embeddings) holds the embedding is
     /// in its place, and a checkpoint need not have it.
     pub output: Parameter,
+    /// What becomes of that projection.
+    pub logits: Logits,
 }
 
-/// `x += attention(input_norm(x)); x += mlp(mlp_norm(x))`.
+/// What logits are: `cap * tanh(scale * product / cap)`, or `scale * product` without a cap. Neither
+/// changes which one is the largest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Logits {
+    /// Above 0; 1 leaves them.
+    pub scale: f32,
+    /// What they stay below.
+    pub cap: Option<f32>,
+}
+
+/// `x += s * attention_norm(attention(input_norm(x))); x += s * output_norm(mlp(mlp_norm(x)))`, where
+/// `s` is `residual_scale`, and a norm that is not there changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     /// Before attention.
-    pub input_norm: Norm,
+    pub input_norm: Option<Norm>,
     /// Mixes rows of a sequence.
     pub attention: Attention,
+    /// Behind attention.
+    pub attention_norm: Option<Norm>,
     /// Before the MLP.
-    pub mlp_norm: Norm,
+    pub mlp_norm: Option<Norm>,
     /// Changes each row by itself.
     pub mlp: Mlp,
+    /// Behind the MLP.
+    pub output_norm: Option<Norm>,
+    /// What both are multiplied with where they are added; 1 leaves them.
+    pub residual_scale: f32,
 }
 
-/// Causal attention with rotary embeddings, scores scaled by `1 / sqrt(head_dim)`.
+/// Causal attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
-    /// `[heads * head_dim, hidden_size]`.
-    pub query: Linear,
-    /// `[kv_heads * head_dim, hidden_size]`.
-    pub key: Linear,
-    /// `[kv_heads * head_dim, hidden_size]`.
-    pub value: Linear,
+    /// To queries, keys and values, whose outputs lie side by side, `(heads + 2 * kv_heads) * head_dim`
+    /// in all: three projections, or one.
+    pub qkv: Vec<Linear>,
     /// Of queries and keys, before they are rotated.
     pub qk_norm: Option<QkNorm>,
+    /// Which of [`Architecture::ropes`] rotates queries and keys; `None` leaves them.
+    pub rope: Option<usize>,
     /// `[hidden_size, heads * head_dim]`.
     pub output: Linear,
     /// Query heads.
@@ -60,26 +82,30 @@ pub struct Attention {
     pub kv_heads: usize,
     /// Width of one head; even.
     pub head_dim: usize,
+    /// What products of queries and keys are multiplied with.
+    pub scale: f32,
+    /// What these stay below: they become `cap * tanh(score / cap)`.
+    pub cap: Option<f32>,
     /// How many of the latest tokens a row sees, itself included; `None` is all of them.
     pub window: Option<usize>,
 }
 
-/// Norms of each head by itself, `[head_dim]`.
+/// Norms of queries and keys: of each head by itself, `[head_dim]`, or of all heads of a row together,
+/// `[heads * head_dim]` and `[kv_heads * head_dim]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QkNorm {
-    /// Of each query head.
+    /// Of queries.
     pub query: Norm,
-    /// Of each key head.
+    /// Of keys.
     pub key: Norm,
 }
 
 /// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mlp {
-    /// `[intermediate_size, hidden_size]`.
-    pub gate: Linear,
-    /// `[intermediate_size, hidden_size]`.
-    pub up: Linear,
+    /// To gate and up, whose outputs lie side by side, `2 * intermediate_size` in all: two projections,
+    /// or one.
+    pub gate_up: Vec<Linear>,
     /// `[hidden_size, intermediate_size]`.
     pub down: Linear,
     /// Of the gate.
@@ -91,13 +117,17 @@ pub struct Mlp {
 pub enum Activation {
     /// `x / (1 + exp(-x))`.
     Silu,
+    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`, PyTorch's GELU by `tanh`.
+    GeluTanh,
 }
 
-/// An RMS norm.
+/// An RMS norm: `x / rms(x) * (offset + weight)`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Norm {
     /// `[width]`.
     pub weight: Parameter,
+    /// What is added to the weight: 0, or 1.
+    pub offset: f32,
     /// What keeps the root from zero.
     pub epsilon: f64,
 }
@@ -168,7 +198,8 @@ impl Module {
 
     /// The norm called `name`.
     pub fn norm(&self, name: &str, width: usize, epsilon: f64) -> Norm {
-        Norm { weight: self.at(name).parameter("weight", &[width], Role::Norm), epsilon }
+        let weight = self.at(name).parameter("weight", &[width], Role::Norm);
+        Norm { weight, offset: 0.0, epsilon }
     }
 
     /// The projection called `name` from `inputs` to `outputs`.
@@ -192,28 +223,32 @@ impl Architecture {
 
 impl Layer {
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let Self { input_norm, attention, mlp_norm, mlp } = self;
-        once(&input_norm.weight)
+        let Self { input_norm, attention, attention_norm, mlp_norm, mlp, output_norm, .. } = self;
+        norm(input_norm)
             .chain(attention.parameters())
-            .chain(once(&mlp_norm.weight))
+            .chain(norm(attention_norm))
+            .chain(norm(mlp_norm))
             .chain(mlp.parameters())
+            .chain(norm(output_norm))
     }
+}
+
+/// The parameter of a norm that may not be there.
+fn norm(norm: &Option<Norm>) -> impl Iterator<Item = &Parameter> {
+    norm.iter().map(|norm| &norm.weight)
 }
 
 impl Attention {
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         let norms = self.qk_norm.iter().flat_map(|it| [&it.query.weight, &it.key.weight]);
-        [&self.query, &self.key, &self.value]
-            .into_iter()
-            .flat_map(Linear::parameters)
-            .chain(norms)
-            .chain(self.output.parameters())
+        let qkv = self.qkv.iter().flat_map(Linear::parameters);
+        qkv.chain(norms).chain(self.output.parameters())
     }
 }
 
 impl Mlp {
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        [&self.gate, &self.up, &self.down].into_iter().flat_map(Linear::parameters)
+        self.gate_up.iter().chain([&self.down]).flat_map(Linear::parameters)
     }
 }
 

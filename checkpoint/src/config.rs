@@ -2,39 +2,9 @@
 //! GGUF file.
 
 mod parse;
-mod rope;
 
-pub use rope::RopeTables;
-
-use crate::architecture::{Architecture, Parameter, Role};
+use crate::architecture::{Architecture, Parameter, Role, Rope, RopeScaling};
 use crate::families::Family;
-
-/// How rotary frequencies are stretched beyond the trained context; exhaustive, so that an engine answers
-/// for each.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RopeScaling {
-    /// Not at all (`rope_type` "default").
-    None,
-    /// Every frequency divided by `factor` (`rope_type` "linear").
-    Linear {
-        /// The divisor.
-        factor: f64,
-    },
-    /// Llama 3.1's: long wavelengths divided, short ones kept, a ramp between.
-    Llama3 {
-        /// The divisor of long wavelengths.
-        factor: f64,
-        /// `low_freq_factor`.
-        low_freq_factor: f64,
-        /// `high_freq_factor`.
-        high_freq_factor: f64,
-        /// `original_max_position_embeddings`, in tokens.
-        original_max_position_embeddings: usize,
-    },
-    /// Each frequency divided by a number of its own, `[head_dim / 2]`: how GGUF files have
-    /// Llama 3.1's.
-    Divided(Vec<f32>),
-}
 
 /// A causal language model's shape and options, under Hugging Face's names.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,10 +30,6 @@ pub struct ModelConfig {
     pub max_position_embeddings: usize,
     /// Epsilon of every RMS norm.
     pub rms_norm_eps: f64,
-    /// Base of the rotary frequencies.
-    pub rope_theta: f64,
-    /// Their scaling.
-    pub rope_scaling: RopeScaling,
     /// Whether the output projection is the embedding matrix.
     pub tie_word_embeddings: bool,
     /// What it computes, and with which parameters.
@@ -87,6 +53,29 @@ impl ModelConfig {
     pub fn tensors(&self) -> impl Iterator<Item = &Parameter> {
         let tied = self.tie_word_embeddings;
         self.architecture.parameters().filter(move |it| !(tied && it.role == Role::Output))
+    }
+
+    /// The same for `tokens` at most, or for as many as the model was made for. A model that rotates
+    /// otherwise beyond its original context ([`RopeScaling::LongRope`]) is one of that context unless
+    /// more tokens are asked for.
+    #[must_use]
+    pub fn with_context(mut self, tokens: Option<usize>) -> Self {
+        for rope in &mut self.architecture.ropes {
+            if let RopeScaling::LongRope { original_max_position_embeddings: original, .. } =
+                rope.scaling
+                && tokens.is_none_or(|tokens| tokens <= original)
+            {
+                self.max_position_embeddings = self.max_position_embeddings.min(original);
+            }
+            rope.positions = self.max_position_embeddings;
+        }
+        self
+    }
+
+    /// How queries and keys are rotated, by the layers that see everything where others have a way of
+    /// their own.
+    pub fn rope(&self) -> &Rope {
+        &self.architecture.ropes[0]
     }
 
     /// Number of parameters.

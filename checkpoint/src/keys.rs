@@ -91,6 +91,26 @@ impl<'a> Keys<'a> {
         })
     }
 
+    /// A list of positive, finite numbers.
+    pub fn positives(&self, key: &str) -> Result<Option<Vec<f64>>> {
+        self.typed(key, "a list of positive numbers", |value| {
+            let number = |value: &Value| value.as_f64().filter(|x| x.is_finite() && *x > 0.0);
+            value.as_array()?.iter().map(number).collect()
+        })
+    }
+
+    /// A list of which each entry is 0 or 1.
+    pub fn flags(&self, key: &str) -> Result<Option<Vec<bool>>> {
+        self.typed(key, "a list of 0 and 1", |value| {
+            let flag = |value: &Value| match value.as_u64()? {
+                0 => Some(false),
+                1 => Some(true),
+                _ => None,
+            };
+            value.as_array()?.iter().map(flag).collect()
+        })
+    }
+
     /// An integer between 1 and `max`.
     pub fn size(&self, key: &str, max: usize) -> Result<Option<usize>> {
         self.typed(key, &format!("an integer between 1 and {max}"), |value| {

@@ -7,6 +7,7 @@
 
 mod dtype;
 mod keys;
+mod rope;
 
 pub mod architecture;
 pub mod families;

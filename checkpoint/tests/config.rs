@@ -3,8 +3,9 @@
 use std::fs;
 
 use checkpoint::Error;
+use checkpoint::architecture::RopeScaling;
 use checkpoint::architecture::{Attention, Layer, Linear, Parameter};
-use checkpoint::config::{ModelConfig, RopeScaling};
+use checkpoint::config::ModelConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -71,8 +72,12 @@ fn biases(config: &ModelConfig) -> [bool; 3] {
         with > 0
     };
     let of = |Layer { attention, mlp, .. }: &Layer| {
-        let Attention { query, key, value, output, .. } = attention;
-        [has(&[query, key, value]), has(&[output]), has(&[&mlp.gate, &mlp.up, &mlp.down])]
+        let Attention { qkv, output, .. } = attention;
+        [
+            has(&[&qkv[0], &qkv[1], &qkv[2]]),
+            has(&[output]),
+            has(&[&mlp.gate_up[0], &mlp.gate_up[1], &mlp.down]),
+        ]
     };
     let layers = &config.architecture.layers;
     assert!(layers.iter().all(|layer| of(layer) == of(&layers[0])));
@@ -123,7 +128,7 @@ fn reads_every_key_of_a_llama() {
     assert_eq!(config.head_dim, 10);
     assert_eq!(config.max_position_embeddings, 256);
     assert_eq!(config.rms_norm_eps, 1e-5);
-    assert_eq!((config.rope_theta, &config.rope_scaling), (500_000.0, &RopeScaling::None));
+    assert_eq!((config.rope().theta, &config.rope().scaling), (500_000.0, &RopeScaling::None));
     assert!(config.tie_word_embeddings);
     assert_eq!(biases(&config), [true; 3]);
     assert!(!qk_norm(&config));
@@ -143,7 +148,7 @@ fn absent_keys_take_the_family_defaults() {
         (32, 32, 128)
     );
     assert_eq!((llama.max_position_embeddings, llama.rms_norm_eps), (2048, 1e-6));
-    assert_eq!((llama.rope_theta, llama.num_hidden_layers), (10_000.0, 32));
+    assert_eq!((llama.rope().theta, llama.num_hidden_layers), (10_000.0, 32));
     assert!(!llama.tie_word_embeddings);
     assert_eq!(biases(&llama), [false; 3]);
     assert_eq!((llama.bos_token_id, llama.eos_token_ids), (Some(1), vec![2]));
@@ -204,19 +209,19 @@ fn reads_rope_in_both_forms() {
     for key in ["type", "rope_type"] {
         let scaling = with(llama3.clone(), json!({key: "llama3"}));
         let config = good(with(llama(), json!({"rope_scaling": scaling})));
-        assert_eq!((config.rope_theta, config.rope_scaling), (500_000.0, expected.clone()));
+        assert_eq!((config.rope().theta, &config.rope().scaling), (500_000.0, &expected));
     }
     let parameters = with(llama3.clone(), json!({"rope_type": "llama3", "rope_theta": 7000}));
     let mut newer = with(llama(), json!({"rope_parameters": parameters, "dtype": "float32"}));
     newer.as_object_mut().unwrap().remove("rope_theta");
     let config = good(newer);
-    assert_eq!((config.rope_theta, config.rope_scaling), (7000.0, expected));
+    assert_eq!((config.rope().theta, &config.rope().scaling), (7000.0, &expected));
 
     let linear = json!({"rope_scaling": {"type": "linear", "factor": 2}});
-    assert_eq!(good(with(llama(), linear)).rope_scaling, RopeScaling::Linear { factor: 2.0 });
+    assert_eq!(good(with(llama(), linear)).rope().scaling, RopeScaling::Linear { factor: 2.0 });
     let plain = json!({"rope_parameters": {"rope_type": "default", "rope_theta": 123.0}});
     let config = good(with(llama(), plain));
-    assert_eq!((config.rope_theta, config.rope_scaling), (123.0, RopeScaling::None));
+    assert_eq!((config.rope().theta, &config.rope().scaling), (123.0, &RopeScaling::None));
 
     // As transformers does: the older key wins where both are, and the context length stands in
     // for the original one.
@@ -225,13 +230,13 @@ fn reads_rope_in_both_forms() {
         "rope_parameters": {"rope_type": "default", "rope_theta": 9.0},
     });
     let config = good(with(llama(), both));
-    assert_eq!(config.rope_scaling, RopeScaling::Linear { factor: 3.0 });
-    assert_eq!(config.rope_theta, 500_000.0);
+    assert_eq!(config.rope().scaling, RopeScaling::Linear { factor: 3.0 });
+    assert_eq!(config.rope().theta, 500_000.0);
     let mut short = with(llama3, json!({"rope_type": "llama3"}));
     short.as_object_mut().unwrap().remove("original_max_position_embeddings");
     let config = good(with(llama(), json!({"rope_scaling": short})));
     assert!(matches!(
-        config.rope_scaling,
+        config.rope().scaling,
         RopeScaling::Llama3 { original_max_position_embeddings: 256, .. }
     ));
 }
@@ -316,28 +321,44 @@ fn refuses_unknown_families() {
 #[test]
 fn refuses_unsupported_options() {
     let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
-    case(json!({"hidden_act": "gelu"}), &["`hidden_act` is \"gelu\"", "supported is \"silu\""]);
+    case(json!({"hidden_act": "gelu"}), &["`hidden_act` is \"gelu\"", "supported are \"silu\""]);
     case(
         json!({"quantization_config": {"quant_method": "gptq", "bits": 4}}),
         &["`quantization_config`", "\"gptq\"", "not supported"],
     );
-    for rope_type in ["yarn", "dynamic", "longrope", "mrope"] {
+    for rope_type in ["dynamic", "mrope"] {
         case(
             json!({"rope_scaling": {"rope_type": rope_type, "factor": 4.0}}),
             &[
                 &format!("`rope_scaling.rope_type` is \"{rope_type}\""),
-                "\"default\", \"linear\", \"llama3\"",
+                "\"default\", \"linear\", \"llama3\", \"yarn\"",
             ],
         );
     }
     case(
-        json!({"rope_parameters": {"type": "yarn", "factor": 4.0}}),
-        &["`rope_parameters.type` is \"yarn\""],
+        json!({"rope_parameters": {"type": "ntk", "factor": 4.0}}),
+        &["`rope_parameters.type` is \"ntk\""],
     );
     case(json!({"partial_rotary_factor": 0.5}), &["`partial_rotary_factor` is 0.5"]);
     case(
         json!({"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}),
         &["`rope_parameters.full_attention`", "differ between layers"],
+    );
+    case(
+        json!({"rope_scaling": {"type": "longrope", "long_factor": [1, 2, 3, 4]}}),
+        &["`rope_scaling.short_factor` is absent", "list of numbers"],
+    );
+    case(
+        json!({"rope_scaling": {"type": "longrope", "short_factor": [1, 2], "long_factor": [1]}}),
+        &["`rope_scaling.short_factor` has 2 numbers", "`rope_scaling.long_factor` 1"],
+    );
+    case(
+        json!({"rope_scaling": {"type": "longrope", "short_factor": [1, 2, 3, 4, 5]}}),
+        &["`rope_scaling.short_factor` has 5 numbers", "heads of 8 have 4 frequencies"],
+    );
+    case(
+        json!({"rope_scaling": {"type": "yarn", "factor": -1}}),
+        &["`rope_scaling.factor` is -1", "positive"],
     );
     case(json!({"rope_scaling": {"type": "linear"}}), &["`rope_scaling.factor` is absent"]);
     case(
@@ -345,6 +366,67 @@ fn refuses_unsupported_options() {
                                 "high_freq_factor": 4}}),
         &["`rope_scaling.high_freq_factor` is 4", "above `low_freq_factor`, 4"],
     );
+}
+
+#[test]
+fn refuses_what_a_family_does_not_have() {
+    let of = |model_type: &str, changes: Value| {
+        let base = with(llama(), json!({"model_type": model_type, "architectures": null}));
+        with(base, changes)
+    };
+    for (model_type, changes, parts) in [
+        (
+            "gemma3_text",
+            json!({"attn_logit_softcapping": 50.0}),
+            &["`attn_logit_softcapping` is 50.0", "null"][..],
+        ),
+        (
+            "gemma3_text",
+            json!({"rope_parameters": {"rope_type": "default", "rope_theta": 1.0}}),
+            &["`rope_parameters`", "\"full_attention\""],
+        ),
+        (
+            "gemma2",
+            json!({"use_bidirectional_attention": true}),
+            &["`use_bidirectional_attention` is true"],
+        ),
+        ("gemma2", json!({"hidden_activation": "relu"}), &["`hidden_activation` is \"relu\""]),
+        ("smollm3", json!({"no_rope_layers": [1, 0]}), &["`no_rope_layers` has 2 entries for 3"]),
+        ("smollm3", json!({"no_rope_layers": [1, 0, 2]}), &["`no_rope_layers`", "0 and 1"]),
+        (
+            "phi3",
+            json!({"partial_rotary_factor": 0.5, "rope_scaling": {"type": "longrope",
+                   "short_factor": [1, 1, 1], "long_factor": [1, 1, 1]}}),
+            &["`rope_scaling.short_factor` has 3 numbers", "4 dimensions", "2 frequencies"],
+        ),
+        ("glm4", json!({"partial_rotary_factor": 0.4}), &["`partial_rotary_factor`", "even part"]),
+        ("granite", json!({"residual_multiplier": 0}), &["`residual_multiplier` is 0"]),
+        ("olmo3", json!({"layer_types": ["full_attention"]}), &["`layer_types` has 1 entries"]),
+    ] {
+        refused(of(model_type, changes), parts);
+    }
+}
+
+/// The context decides which of two lists of divisors there is.
+#[test]
+fn long_contexts_are_asked_for() {
+    let phi = with(
+        llama(),
+        json!({"model_type": "phi3", "architectures": null, "max_position_embeddings": 1024,
+               "rope_scaling": {"type": "longrope", "short_factor": [1, 1, 1, 1],
+                                "long_factor": [2, 2, 2, 2],
+                                "original_max_position_embeddings": 128}}),
+    );
+    let config = good(phi);
+    let of = |tokens| {
+        let config = config.clone().with_context(tokens);
+        (config.max_position_embeddings, config.rope().inv_freq()[0])
+    };
+    assert_eq!(of(None), (128, 1.0));
+    assert_eq!(of(Some(128)), (128, 1.0));
+    assert_eq!(of(Some(129)), (1024, 0.5));
+    let llama = good(llama());
+    assert_eq!(llama.clone().with_context(Some(7)), llama);
 }
 
 #[test]

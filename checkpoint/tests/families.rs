@@ -76,18 +76,31 @@ fn parameters_come_in_the_order_of_the_model() {
                         _ => panic!("{name}"),
                     };
                 };
+                // Each with the names that families give it. Of two norms around the MLP the first one is
+                // called after attention where there is none behind attention.
+                let norms = &config.architecture.layers[0];
+                let [behind_attention, before_mlp] =
+                    [&norms.attention_norm, &norms.mlp_norm].map(|norm| {
+                        let name = norm.as_ref().map_or("", |norm| &norm.weight.name);
+                        name.rsplit('.').nth(1).unwrap_or("none").to_owned()
+                    });
                 let order = [
                     "input_layernorm",
                     "self_attn.q_proj",
                     "self_attn.k_proj",
                     "self_attn.v_proj",
+                    "self_attn.qkv_proj",
                     "self_attn.q_norm",
                     "self_attn.k_norm",
                     "self_attn.o_proj",
-                    "post_attention_layernorm",
+                    &behind_attention,
+                    &before_mlp,
                     "mlp.gate_proj",
                     "mlp.up_proj",
+                    "mlp.gate_up_proj",
                     "mlp.down_proj",
+                    "post_feedforward_layernorm",
+                    "post_mlp_layernorm",
                 ];
                 let part = order.iter().position(|it| part.starts_with(it));
                 (layer.parse::<usize>().unwrap() + 1, part.expect(name))

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use checkpoint::config::{ModelConfig, RopeScaling};
+use checkpoint::architecture::RopeScaling;
+use checkpoint::config::ModelConfig;
 use checkpoint::gguf::{Metadata, Value};
 use checkpoint::{Checkpoint, Dtype, Error, LoadMode};
 use tempfile::TempDir;
@@ -157,7 +158,7 @@ fn a_llama_is_read_under_hugging_faces_names() {
     assert_eq!(config.family.model_type(), "llama");
     assert_eq!((config.vocab_size, config.hidden_size, config.head_dim), (5, 8, 4));
     assert_eq!((config.num_attention_heads, config.num_key_value_heads), (2, 1));
-    assert_eq!((config.rms_norm_eps, config.rope_theta), (1e-5, 10_000.0));
+    assert_eq!((config.rms_norm_eps, config.rope().theta), (1e-5, 10_000.0));
     assert_eq!((config.bos_token_id, &config.eos_token_ids[..]), (Some(1), &[2, 4][..]));
     assert!(config.tie_word_embeddings);
 
@@ -230,9 +231,9 @@ fn rope_factors_divide_the_frequencies() {
     let mut file = llama();
     file.f32("rope_freqs.weight", &[2], &[1.0, 8.0]);
     let config = ModelConfig::from_dir(folder(&file.bytes()).path()).unwrap();
-    assert_eq!(config.rope_scaling, RopeScaling::Divided(vec![1.0, 8.0]));
-    let plain = ModelConfig::from_dir(folder(&llama().bytes()).path()).unwrap().inv_freq();
-    assert_eq!(config.inv_freq(), [plain[0], plain[1] / 8.0]);
+    assert_eq!(config.rope().scaling, RopeScaling::Divided(vec![1.0, 8.0]));
+    let plain = ModelConfig::from_dir(folder(&llama().bytes()).path()).unwrap().rope().inv_freq();
+    assert_eq!(config.rope().inv_freq(), [plain[0], plain[1] / 8.0]);
 }
 
 #[test]

@@ -12,8 +12,8 @@ fuzz_target!(|text: &str| {
         std::fs::write(folder.path().join("generation_config.json"), generation).unwrap();
     }
     let Ok(config) = ModelConfig::from_dir(folder.path()) else { return };
-    std::hint::black_box((config.parameter_count(), config.inv_freq()));
+    std::hint::black_box((config.parameter_count(), config.rope().inv_freq()));
     if config.head_dim <= 1 << 8 {
-        std::hint::black_box(config.rope_tables(0..2));
+        std::hint::black_box(config.rope().tables(0..2));
     }
 });

@@ -332,6 +332,8 @@ fn attend(
                 window: 0,
                 group: GROUP,
                 width: WIDTH,
+                scale: 0.125,
+                cap: 0.0,
             };
             // SAFETY: this CPU has the instructions, and each buffer holds at least the shape
             // stated, with `output` this thread's own; a mapping and all offsets are aligned.

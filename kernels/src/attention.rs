@@ -11,6 +11,7 @@ pub(crate) use exp::exp;
 
 use std::marker::PhantomData;
 
+use super::cap::cap;
 use super::floats::Float;
 use super::scratch::with_scratch;
 use super::vector::{Job, Vector};
@@ -54,6 +55,10 @@ pub struct Attention {
     pub group: usize,
     /// Elements of a query, a key and a value.
     pub width: usize,
+    /// What products of queries and keys are multiplied with.
+    pub scale: f32,
+    /// What these stay below then, on both sides: `cap * tanh(score / cap)`; 0 for no limit.
+    pub cap: f32,
 }
 
 /// Attention in the instructions of one instruction set, over a cache of one format.
@@ -210,14 +215,13 @@ impl<V: Vector> Job<V> for Begin<'_> {
     #[inline(always)]
     unsafe fn run(&self) {
         let Self { a, state } = self;
-        let scale = 1.0 / (a.width as f32).sqrt();
         let row = a.group * a.width;
         // SAFETY: the rows in use, and scratch for their queries.
         unsafe {
             for r in 0..a.used {
                 let (from, to) = (a.queries.add(r * a.query_stride), state.queries.add(r * row));
                 for i in 0..row {
-                    *to.add(i) = *from.add(i) * scale;
+                    *to.add(i) = *from.add(i) * a.scale;
                 }
             }
             for query in 0..a.used * a.group {
@@ -338,6 +342,10 @@ impl<V: Vector> Job<V> for Meet<'_> {
                 if seen.is_empty() {
                     weights.add(all.start).write_bytes(0, all.len());
                     continue;
+                }
+                if a.cap > 0.0 {
+                    let scores = std::slice::from_raw_parts_mut(weights, KV_BLOCK);
+                    cap::<V>(&mut scores[all.clone()], a.cap);
                 }
                 for key in (all.start..seen.start).chain(seen.end..all.end) {
                     *weights.add(key) = MASKED;

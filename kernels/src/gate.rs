@@ -1,4 +1,4 @@
-//! The gate of an MLP: `silu(gate) * up` (Shazeer, GLU variants).
+//! The gate of an MLP: `activation(gate) * up` (Shazeer, GLU variants).
 
 use crate::attention::exp;
 use crate::dispatch::enter;
@@ -6,9 +6,20 @@ use crate::dispatch::enter;
 use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
+/// What a gate goes through: itself times a sigmoid of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// GELU by `tanh`: `x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3))`.
+    GeluTanh,
+}
+
 /// Some elements of a row.
 #[derive(Clone, Copy, Debug)]
-pub struct SiluGate {
+pub struct Gate {
+    /// Of the gate.
+    pub activation: Activation,
     /// `[len]`
     pub gate: *const f32,
     /// `[len]`
@@ -19,29 +30,43 @@ pub struct SiluGate {
     pub len: usize,
 }
 
-/// Writes `gate / (1 + exp(-gate)) * up`, each element by itself.
+/// Writes `activation(gate) * up`, each element by itself.
 ///
 /// # Safety
 ///
 /// The CPU has `isa`, every pointer is valid for `len` elements, and nothing else accesses `y` during
 /// the call.
-pub unsafe fn silu_gate(isa: Isa, of: &SiluGate) {
+pub unsafe fn gate(isa: Isa, of: &Gate) {
     // SAFETY: the caller's promise.
     unsafe { enter(isa, of) }
 }
 
-impl<V: Vector> Job<V> for SiluGate {
+/// `sqrt(2 / pi)`, and how much of the cube there is beside `x`.
+const ROOT: f32 = 0.797_884_6;
+const CUBIC: f32 = 0.044_715;
+
+impl<V: Vector> Job<V> for Gate {
     #[inline(always)]
     unsafe fn run(&self) {
-        let Self { gate, up, y, len } = *self;
+        let Self { activation, gate, up, y, len } = *self;
         // SAFETY: the caller's promise.
         unsafe {
             let gate = std::slice::from_raw_parts(gate, len);
             let up = std::slice::from_raw_parts(up, len);
             let y = std::slice::from_raw_parts_mut(y, len);
             // Loops that LLVM takes many elements of at once.
-            for (y, gate) in y.iter_mut().zip(gate) {
-                *y = -gate.abs();
+            match activation {
+                Activation::Silu => {
+                    for (y, x) in y.iter_mut().zip(gate) {
+                        *y = -x.abs();
+                    }
+                }
+                Activation::GeluTanh => {
+                    for (y, x) in y.iter_mut().zip(gate) {
+                        let inner = x + CUBIC * (x * x * x);
+                        *y = -(2.0 * ROOT * inner).abs();
+                    }
+                }
             }
             let (vectors, rest) = y.as_chunks_mut::<LANES>();
             for powers in vectors {

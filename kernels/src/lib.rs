@@ -37,6 +37,7 @@ pub mod quantise;
 mod argmax;
 mod attention;
 mod candidates;
+mod cap;
 mod compressed;
 mod decoded;
 mod floats;
@@ -74,13 +75,14 @@ mod isa;
 pub use argmax::{NOT_A_NUMBER, argmax};
 pub use attention::{Attention, AttentionKernel};
 pub use candidates::{Candidates, candidates};
+pub use cap::{Scale, scale};
 pub use compressed::{
     Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,
     most_bytes,
 };
 pub use dispatch::{attention, attention_for, product, product_for, round_row};
 pub use format::{Format, GROUP, LANES};
-pub use gate::{SiluGate, silu_gate};
+pub use gate::{Activation, Gate, gate};
 pub use gather::{packed_row, stored_row};
 pub use isa::Isa;
 pub use kv_cache::{KV_BLOCK, KvFormat, UnknownKvFormat};

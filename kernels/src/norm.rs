@@ -5,7 +5,7 @@ use crate::dispatch::enter;
 use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
-/// One row that is normed: `y[i] = x[i] / sqrt(mean(x²) + epsilon) * weight[i]`.
+/// One row that is normed: `y[i] = x[i] / sqrt(mean(x²) + epsilon) * (offset + weight[i])`.
 ///
 /// The squares are added up in one order, whatever the other rows are.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,10 @@ pub struct RmsNorm {
     pub columns: usize,
     /// What keeps the root from zero.
     pub epsilon: f32,
+    /// What is added to each weight.
+    pub offset: f32,
+    /// Whether it is added to what `y` holds, and does not take its place.
+    pub add: bool,
 }
 
 /// Norms a row.
@@ -39,7 +43,7 @@ const SUMS: usize = 4;
 impl<V: Vector> Job<V> for RmsNorm {
     #[inline(always)]
     unsafe fn run(&self) {
-        let Self { x, weight, y, columns, epsilon } = *self;
+        let Self { x, weight, y, columns, epsilon, offset, add } = *self;
         let whole = columns / (SUMS * LANES) * (SUMS * LANES);
         // SAFETY: the caller's promise: elements of the row.
         unsafe {
@@ -63,8 +67,15 @@ impl<V: Vector> Job<V> for RmsNorm {
                 sum += x * x;
             }
             let factor = 1.0 / (sum / columns as f32 + epsilon).sqrt();
-            for at in 0..columns {
-                *y.add(at) = *x.add(at) * factor * *weight.add(at);
+            let normed = |at| *x.add(at) * factor * (offset + *weight.add(at));
+            if add {
+                for at in 0..columns {
+                    *y.add(at) += normed(at);
+                }
+            } else {
+                for at in 0..columns {
+                    *y.add(at) = normed(at);
+                }
             }
         }
     }

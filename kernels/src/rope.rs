@@ -12,10 +12,14 @@ use crate::{Isa, KV_BLOCK, KvFormat};
 pub struct RotateAppend {
     /// `[heads + 2 * kv_heads, width]`: queries, keys, values. Queries and keys are rotated in place.
     pub row: *mut f32,
-    /// Cosines of the row's position, `[width / 2]`.
+    /// Cosines of the row's position, `[rotated / 2]`.
     pub cos: *const f32,
-    /// Sines of the row's position, `[width / 2]`.
+    /// Sines of the row's position, `[rotated / 2]`.
     pub sin: *const f32,
+    /// How many elements of a head are rotated, its first ones; even, or 0.
+    pub rotated: usize,
+    /// Whether a pair is two neighbours, and not one of the first half of these and one of the second.
+    pub interleaved: bool,
     /// Query heads.
     pub heads: usize,
     /// Key and value heads.
@@ -63,15 +67,20 @@ impl<V: Vector> Job<V> for RotateAppend {
 impl RotateAppend {
     #[inline(always)]
     unsafe fn rotate(&self, head: *mut f32) {
-        let half = self.width / 2;
-        // SAFETY: a head of the row, and an angle for each pair of it.
-        unsafe {
-            for i in 0..half {
+        let half = self.rotated / 2;
+        let turn = |i: usize, first: usize, second: usize| {
+            // SAFETY: two elements of a head of the row, and the angle of their pair.
+            unsafe {
                 let (cos, sin) = (*self.cos.add(i), *self.sin.add(i));
-                let (a, b) = (*head.add(i), *head.add(half + i));
-                *head.add(i) = a * cos - b * sin;
-                *head.add(half + i) = b * cos + a * sin;
+                let (a, b) = (*head.add(first), *head.add(second));
+                *head.add(first) = a * cos - b * sin;
+                *head.add(second) = b * cos + a * sin;
             }
+        };
+        if self.interleaved {
+            (0..half).for_each(|i| turn(i, 2 * i, 2 * i + 1));
+        } else {
+            (0..half).for_each(|i| turn(i, i, half + i));
         }
     }
 

@@ -55,7 +55,7 @@ impl Model {
 
     /// Rotates each head of `x`, at `position`.
     fn rope(&self, x: &[f64], position: usize) -> Vec<f64> {
-        let tables = self.config.rope_tables(position..position + 1);
+        let tables = self.config.rope().tables(position..position + 1);
         let half = self.config.head_dim / 2;
         let rotate = |head: &[f64]| -> Vec<f64> {
             let turned = |i: usize| {

@@ -42,10 +42,17 @@ fn open(fixture: &Fixture, options: &SessionOptions) -> Box<dyn InferenceSession
     xla_session::open(&fixture.folder, options).unwrap().session
 }
 
-/// Biases and one head of keys, a window, norms of queries and keys with tied weights.
+/// Biases and one head of keys, a window, norms of queries and keys with tied weights, capped scores and
+/// norms on both sides, pairs of neighbours of half a head.
 #[test]
 fn every_token_equals_the_reference_as_stored() {
-    for name in ["llama-llama3-biases-mqa-f16", "mistral-window-gqa-bf16", "qwen3-gqa-tied-bf16"] {
+    for name in [
+        "llama-llama3-biases-mqa-f16",
+        "mistral-window-gqa-bf16",
+        "qwen3-gqa-tied-bf16",
+        "gemma2-gqa-tied-bf16",
+        "glm4-gqa-biases-bf16",
+    ] {
         let fixture = fixtures::named(name);
         assert_same_tokens(&fixture, open(&fixture, &options(Precision::Stored)).as_mut());
     }

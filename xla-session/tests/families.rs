@@ -36,7 +36,7 @@ fn a_bias_of_some_projections_alone_is_added_at_their_columns() {
     let (all, unchanged) = biases(&config, &checkpoint);
     assert_eq!(all, [vec!["q_proj", "k_proj", "v_proj"], vec!["o_proj"]]);
 
-    config.architecture.layers[0].attention.key.bias = None;
+    config.architecture.layers[0].attention.qkv[1].bias = None;
     let (some, program) = biases(&config, &checkpoint);
     assert_eq!(some, [["q_proj"], ["v_proj"], ["o_proj"]]);
     let before = (config.num_attention_heads + config.num_key_value_heads) * config.head_dim;

@@ -134,7 +134,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
     }
     let epsilon = f32_value(config.rms_norm_eps as f32);
     file.key("llama.attention.layer_norm_rms_epsilon", epsilon);
-    file.key("llama.rope.freq_base", f32_value(config.rope_theta as f32));
+    file.key("llama.rope.freq_base", f32_value(config.rope().theta as f32));
     let mut at = 0;
     for parameter in config.tensors() {
         let mut values = checkpoint.get(parameter).unwrap().to_f32();

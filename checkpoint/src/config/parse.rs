@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde_json::Map;
 
-use super::{ModelConfig, RopeScaling};
-use crate::families::{Family, Sizes, limit};
+use super::ModelConfig;
+use crate::architecture::RopeScaling;
+use crate::families::{Family, Sizes};
 use crate::gguf;
 use crate::keys::{Keys, read_object, shown};
 use crate::{Error, Result};
@@ -57,22 +58,23 @@ fn of_gguf(set: &gguf::Set) -> Result<ModelConfig> {
     )?;
     let Some(factors) = rope_factors else { return Ok(config) };
     let wrong = |message: String| Error::Checkpoint { path: path.clone(), message };
-    if factors.len() != config.head_dim / 2 {
+    let rope = &mut config.architecture.ropes[0];
+    if factors.len() != rope.width / 2 {
         return Err(wrong(format!(
             "tensor `rope_freqs.weight` has {} divisors, but heads of {} have {} frequencies",
             factors.len(),
-            config.head_dim,
-            config.head_dim / 2
+            rope.width,
+            rope.width / 2
         )));
     }
-    if config.rope_scaling != RopeScaling::None {
+    if rope.scaling != RopeScaling::None {
         return Err(wrong(
             "it has both a scaling of rotary frequencies (`rope.scaling.type`) and divisors of them \
              (tensor `rope_freqs.weight`), which is not supported"
                 .into(),
         ));
     }
-    config.rope_scaling = RopeScaling::Divided(factors);
+    rope.scaling = RopeScaling::Divided(factors);
     Ok(config)
 }
 
@@ -88,16 +90,14 @@ fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
     }
     let sizes = Sizes::read(config, defaults)?;
     let architecture = (family.architecture)(config, &sizes)?;
-    let (rope_theta, rope_scaling) =
-        rope(config, defaults.rope_theta, sizes.max_position_embeddings)?;
 
-    let ids = |key, default: Option<u32>| -> Result<Vec<u32>> {
+    let ids = |key, default: &[u32]| -> Result<Vec<u32>> {
         let mut ids = match generation.token_ids(key)? {
             Some(ids) => ids,
             None => match config.token_ids(key)? {
                 Some(ids) => ids,
                 None if config.map.contains_key(key) => Vec::new(),
-                None => default.into_iter().collect(),
+                None => default.to_vec(),
             },
         };
         ids.retain(|id| (*id as usize) < sizes.vocab_size);
@@ -115,14 +115,12 @@ fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
         head_dim: sizes.head_dim,
         max_position_embeddings: sizes.max_position_embeddings,
         rms_norm_eps: sizes.rms_norm_eps,
-        rope_theta,
-        rope_scaling,
         tie_word_embeddings: config
             .boolean("tie_word_embeddings")?
             .unwrap_or(defaults.tie_word_embeddings),
         architecture,
-        eos_token_ids: ids("eos_token_id", defaults.eos_token_id)?,
-        bos_token_id: ids("bos_token_id", defaults.bos_token_id)?.first().copied(),
+        eos_token_ids: ids("eos_token_id", defaults.eos_token_ids)?,
+        bos_token_id: ids("bos_token_id", defaults.bos_token_id.as_slice())?.first().copied(),
     })
 }
 
@@ -154,66 +152,4 @@ fn family(config: &Keys) -> Result<&'static Family> {
             known()
         ))),
     }
-}
-
-/// Base and scaling of the rotary frequencies, from `rope_scaling` (older; it wins when both are
-/// there) or `rope_parameters` (newer).
-fn rope(
-    config: &Keys,
-    default_theta: f64,
-    max_position_embeddings: usize,
-) -> Result<(f64, RopeScaling)> {
-    let partial = |keys: &Keys| match keys.positive("partial_rotary_factor")? {
-        None | Some(1.0) => Ok(()),
-        Some(_) => Err(keys.refuse("partial_rotary_factor", "supported is 1.0")),
-    };
-    partial(config)?;
-    let outer_theta = config.positive("rope_theta")?;
-    let empty = Map::new();
-    let names = config.names;
-    let mut keys = Keys { path: config.path, prefix: "", map: &empty, names };
-    for (key, prefix) in
-        [("rope_parameters", "rope_parameters."), ("rope_scaling", "rope_scaling.")]
-    {
-        if let Some(map) = config.object(key)?.filter(|map| !map.is_empty()) {
-            keys = Keys { path: config.path, prefix, map, names };
-        }
-    }
-    if let Some((layer_type, _)) = keys.map.iter().find(|(_, value)| value.is_object()) {
-        return Err(keys
-            .refuse(layer_type, "rotary parameters that differ between layers are not supported"));
-    }
-    partial(&keys)?;
-    let theta = keys.positive("rope_theta")?.or(outer_theta).unwrap_or(default_theta);
-
-    let required = |key| {
-        keys.positive(key)?.ok_or_else(|| keys.refuse(key, "this rope type needs a number here"))
-    };
-    let type_key = if keys.value("rope_type").is_some() { "rope_type" } else { "type" };
-    let scaling = match keys.string(type_key)? {
-        None | Some("default") => RopeScaling::None,
-        Some("linear") => RopeScaling::Linear { factor: required("factor")? },
-        Some("llama3") => {
-            let low_freq_factor = required("low_freq_factor")?;
-            let high_freq_factor = required("high_freq_factor")?;
-            if high_freq_factor <= low_freq_factor {
-                return Err(keys.refuse(
-                    "high_freq_factor",
-                    format_args!("it must be above `low_freq_factor`, {low_freq_factor}"),
-                ));
-            }
-            RopeScaling::Llama3 {
-                factor: required("factor")?,
-                low_freq_factor,
-                high_freq_factor,
-                original_max_position_embeddings: keys
-                    .size("original_max_position_embeddings", limit::POSITIONS)?
-                    .unwrap_or(max_position_embeddings),
-            }
-        }
-        Some(_) => {
-            return Err(keys.refuse(type_key, "supported are \"default\", \"linear\", \"llama3\""));
-        }
-    };
-    Ok((theta, scaling))
 }

@@ -3,10 +3,21 @@
 //!
 //! To add one, write its file and put it into [`Family::ALL`].
 
+mod gemma2;
+mod gemma3;
+mod glm4;
+mod granite;
 mod llama;
 mod mistral;
+mod olmo2;
+mod olmo3;
+mod phi3;
 mod qwen2;
 mod qwen3;
+mod smollm3;
+
+mod parts;
+mod rope;
 mod sizes;
 mod window;
 
@@ -43,13 +54,25 @@ pub(crate) struct Defaults {
     pub rope_theta: f64,
     pub tie_word_embeddings: bool,
     pub bos_token_id: Option<u32>,
-    pub eos_token_id: Option<u32>,
+    pub eos_token_ids: &'static [u32],
 }
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 4] =
-        [&llama::FAMILY, &mistral::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
+    pub const ALL: [&'static Self; 12] = [
+        &llama::FAMILY,
+        &mistral::FAMILY,
+        &qwen2::FAMILY,
+        &qwen3::FAMILY,
+        &gemma2::FAMILY,
+        &gemma3::FAMILY,
+        &phi3::FAMILY,
+        &smollm3::FAMILY,
+        &olmo2::FAMILY,
+        &olmo3::FAMILY,
+        &granite::FAMILY,
+        &glm4::FAMILY,
+    ];
 
     /// The Hugging Face `model_type`: "llama".
     pub fn model_type(&self) -> &'static str {
@@ -75,11 +98,13 @@ impl std::fmt::Debug for Family {
 }
 
 impl Activation {
-    /// The activation that `hidden_act` names.
-    fn read(keys: &Keys) -> Result<Self> {
-        match keys.string("hidden_act")? {
-            None | Some("silu" | "swish") => Ok(Self::Silu),
-            Some(_) => Err(keys.refuse("hidden_act", "supported is \"silu\"")),
+    /// The activation that `key` names, else `default`.
+    fn read(keys: &Keys, key: &str, default: Self) -> Result<Self> {
+        match keys.string(key)? {
+            None => Ok(default),
+            Some("silu" | "swish") => Ok(Self::Silu),
+            Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Self::GeluTanh),
+            Some(_) => Err(keys.refuse(key, "supported are \"silu\" and \"gelu_pytorch_tanh\"")),
         }
     }
 }

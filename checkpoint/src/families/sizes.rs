@@ -28,6 +28,8 @@ pub(crate) struct Sizes {
     pub head_dim: usize,
     pub max_position_embeddings: usize,
     pub rms_norm_eps: f64,
+    /// Where the configuration has none.
+    pub rope_theta: f64,
 }
 
 impl Sizes {
@@ -61,6 +63,7 @@ impl Sizes {
                 defaults.max_position_embeddings,
             )?,
             rms_norm_eps: config.positive("rms_norm_eps")?.unwrap_or(defaults.rms_norm_eps),
+            rope_theta: defaults.rope_theta,
         })
     }
 

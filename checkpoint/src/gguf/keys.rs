@@ -13,6 +13,10 @@ use crate::{Dtype, Error, Result};
 const ARCHITECTURES: [(&str, &str); 3] =
     [("llama", "llama"), ("qwen2", "qwen2"), ("qwen3", "qwen3")];
 
+/// A key of a configuration that only this program makes: norms are the file's weights alone, to which
+/// its converter has added what the family adds.
+pub(crate) const NORMS_ARE_WHOLE: &str = "norms_are_whole";
+
 /// Divisors of the rotary frequencies, one for each: Llama 3.1's scaling comes so.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 

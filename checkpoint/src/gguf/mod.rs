@@ -18,7 +18,7 @@ mod set;
 mod keys;
 mod names;
 
-pub(crate) use keys::{HuggingFace, hugging_face};
+pub(crate) use keys::{HuggingFace, NORMS_ARE_WHOLE, hugging_face};
 pub use metadata::{Metadata, Strings, Value};
 pub(crate) use names::stored_name;
 pub(crate) use set::{Part, Set};

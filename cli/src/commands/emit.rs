@@ -67,7 +67,7 @@ impl Args {
     /// Writes.
     pub fn run(self) -> Result<ExitCode> {
         let model = self.model.locate(&Progress::new(false))?;
-        let mut config = ModelConfig::from_dir(&model.folder)?;
+        let mut config = ModelConfig::from_dir(&model.folder)?.with_context(self.context);
         let checkpoint = Checkpoint::open(&model.folder, LoadMode::Mmap)?;
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;
         checkpoint.check(&config)?;

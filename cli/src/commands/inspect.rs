@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 use xla_session::LoadMode;
 use xla_session::checkpoint::architecture::Layer;
+use xla_session::checkpoint::architecture::RopeScaling;
 use xla_session::checkpoint::{Checkpoint, Listed};
-use xla_session::config::{ModelConfig, RopeScaling};
+use xla_session::config::ModelConfig;
 
 use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
@@ -103,7 +104,7 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
     )?;
     line("biases", {
         let Layer { attention, mlp, .. } = first;
-        let all = [("q/k/v", &attention.query), ("o", &attention.output), ("mlp", &mlp.down)];
+        let all = [("q/k/v", &attention.qkv[0]), ("o", &attention.output), ("mlp", &mlp.down)];
         let present = all.into_iter().filter(|(_, linear)| linear.bias.is_some());
         let present: Vec<_> = present.map(|(name, _)| name).collect();
         if present.is_empty() { "none".into() } else { present.join(", ") }
@@ -132,20 +133,17 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
             None => format!("{} tokens", config.max_position_embeddings),
         }
     })?;
+    let rope = config.rope();
     line(
         "rope",
         format!(
-            "theta {}, {}",
-            config.rope_theta,
-            match &config.rope_scaling {
-                RopeScaling::None => "not scaled".to_owned(),
-                RopeScaling::Divided(_) => "divided by the file's factors".to_owned(),
-                RopeScaling::Linear { factor } => format!("linear, factor {factor}"),
-                RopeScaling::Llama3 { factor, original_max_position_embeddings, .. } => {
-                    format!(
-                        "llama3, factor {factor} over {original_max_position_embeddings} tokens"
-                    )
-                }
+            "theta {}, {}{}",
+            rope.theta,
+            scaling(&rope.scaling),
+            match rope.width {
+                width if width < config.head_dim =>
+                    format!(", {width} of {} dimensions", config.head_dim),
+                _ => String::new(),
             }
         ),
     )?;
@@ -170,6 +168,23 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
         tensors(out, &listed)?;
     }
     Ok(())
+}
+
+fn scaling(scaling: &RopeScaling) -> String {
+    match scaling {
+        RopeScaling::None => "not scaled".to_owned(),
+        RopeScaling::Divided(_) => "divided by the file's factors".to_owned(),
+        RopeScaling::Linear { factor } => format!("linear, factor {factor}"),
+        RopeScaling::Llama3 { factor, original_max_position_embeddings: original, .. } => {
+            format!("llama3, factor {factor} over {original} tokens")
+        }
+        RopeScaling::Yarn { factor, original_max_position_embeddings: original, .. } => {
+            format!("yarn, factor {factor} over {original} tokens")
+        }
+        RopeScaling::LongRope { original_max_position_embeddings: original, .. } => {
+            format!("longrope, other factors beyond {original} tokens (--context asks for more)")
+        }
+    }
 }
 
 fn presence(present: bool) -> String {

@@ -31,6 +31,9 @@ struct Case {
     window: usize,
     /// Factor of the queries: scores far apart.
     size: f32,
+    /// What products are multiplied with; 0 for one over the root of the width.
+    scale: f32,
+    cap: f32,
 }
 
 const PLAIN: Case = Case {
@@ -43,6 +46,8 @@ const PLAIN: Case = Case {
     start: 0,
     window: 0,
     size: 1.0,
+    scale: 0.0,
+    cap: 0.0,
 };
 
 impl Case {
@@ -55,7 +60,9 @@ impl Case {
 
     fn check_format(self, format: KvFormat, rng: &mut ChaCha8Rng) {
         const GUARD: f32 = 1234.5;
-        let Self { kv_heads, head, group, width, rows, used, start, window, size } = self;
+        let Self { kv_heads, head, group, width, rows, used, start, window, size, scale, cap } =
+            self;
+        let scale = if scale == 0.0 { 1.0 / (width as f32).sqrt() } else { scale };
         let heads = kv_heads * group;
         let (query_stride, output_stride) = (heads * width + 3, heads * width);
         let queries: Vec<_> = (0..rows * query_stride).map(|_| size * random(rng)).collect();
@@ -106,6 +113,8 @@ impl Case {
                 window,
                 group,
                 width,
+                scale,
+                cap,
             };
             // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
             unsafe { attention_for(format, isa)(&attention) };
@@ -128,7 +137,9 @@ impl Case {
                     let score = |token: usize| -> f64 {
                         let key = |i| f64::from(keys[key_at(head, token, i)]);
                         let product = |i: usize| f64::from(query[i]) * key(i);
-                        (0..width).map(product).sum::<f64>() / (width as f64).sqrt()
+                        let score = (0..width).map(product).sum::<f64>() * f64::from(scale);
+                        let cap = f64::from(cap);
+                        if cap == 0.0 { score } else { cap * (score / cap).tanh() }
                     };
                     let scores: Vec<_> = (from..end).map(score).collect();
                     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -195,6 +206,16 @@ fn scores_far_apart_match_f64() {
 }
 
 #[test]
+fn scaled_and_capped_scores_match_f64() {
+    let mut rng = ChaCha8Rng::seed_from_u64(6);
+    for (scale, cap) in [(0.3, 0.0), (0.0625, 50.0), (1.0, 50.0), (0.5, 2.0)] {
+        Case { scale, cap, start: 300, ..PLAIN }.check(&mut rng);
+        Case { scale, cap, rows: 8, used: 7, start: 100, window: 90, width: 24, ..PLAIN }
+            .check(&mut rng);
+    }
+}
+
+#[test]
 fn rows_that_are_all_padding_are_cleared() {
     Case { rows: 8, used: 0, start: 64, ..PLAIN }.check(&mut ChaCha8Rng::seed_from_u64(5));
 }
@@ -224,6 +245,8 @@ fn halves_of_any_size_are_widened() {
                 window: 0,
                 group: 1,
                 width: 16,
+                scale: 0.25,
+                cap: 0.0,
             };
             // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
             unsafe { attention_for(KvFormat::F16, isa)(&attention) };
@@ -264,6 +287,8 @@ fn what_is_not_finite_is_not_hidden() {
                 window: 0,
                 group: 1,
                 width: 64,
+                scale: 0.125,
+                cap: 0.0,
             };
             // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
             unsafe { attention_for(format, isa)(&attention) };
@@ -284,8 +309,7 @@ const SCORES: usize = KV_BLOCK - 1;
 /// away what is near: the rest is exact, and so is the first column, the share of a weight of 1.
 fn weights(isa: Isa, scores: &[f32; SCORES], near: &[f32; SCORES]) -> [f64; SCORES] {
     let mut queries = [0f32; KV_BLOCK];
-    // Divided by the root of the width.
-    queries[0] = (KV_BLOCK as f32).sqrt();
+    queries[0] = 1.0;
     let mut keys = [[0f32; KV_BLOCK]; KV_BLOCK];
     keys[0][1..].copy_from_slice(scores);
     let mut values = [[0f32; KV_BLOCK]; KV_BLOCK];
@@ -311,6 +335,8 @@ fn weights(isa: Isa, scores: &[f32; SCORES], near: &[f32; SCORES]) -> [f64; SCOR
         window: 0,
         group: 1,
         width: KV_BLOCK,
+        scale: 1.0,
+        cap: 0.0,
     };
     // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
     unsafe { attention_for(KvFormat::F32, isa)(&attention) };

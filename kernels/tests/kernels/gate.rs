@@ -1,24 +1,42 @@
-//! The gate of an MLP.
+//! The gate of an MLP, and numbers with a limit.
 
-use kernels::{Isa, SiluGate, silu_gate};
+use kernels::{Activation, Gate, Isa, Scale, gate as run, scale};
+
+const ALL: [Activation; 2] = [Activation::Silu, Activation::GeluTanh];
 
 #[test]
 fn gates_of_any_size_match_f64() {
     let mut gate: Vec<f32> = (-2000..2000).map(|i| i as f32 * 0.01).collect();
     gate.extend([-1e30, -200.0, -88.5, 88.5, 200.0, 1e30, -0.0, 0.0]);
     for isa in Isa::all_here() {
-        for len in [gate.len(), 1, 5, 16, 17] {
+        for (activation, len) in
+            ALL.into_iter().flat_map(|it| [gate.len(), 1, 5, 16, 17].map(|len| (it, len)))
+        {
             let from = gate.len() - len;
             let (gate, up) = (&gate[from..], vec![-1.5; len]);
             let mut y = vec![f32::NAN; len];
-            let of = SiluGate { gate: gate.as_ptr(), up: up.as_ptr(), y: y.as_mut_ptr(), len };
+            let (gate_at, up, y_at) = (gate.as_ptr(), up.as_ptr(), y.as_mut_ptr());
+            let of = Gate { activation, gate: gate_at, up, y: y_at, len };
             // SAFETY: this CPU has the instructions, and all are as long.
-            unsafe { silu_gate(isa, &of) };
+            unsafe { run(isa, &of) };
             for (&gate, &y) in gate.iter().zip(&y) {
                 let x = f64::from(gate);
-                let expected = x / (1.0 + (-x).exp()) * -1.5;
+                let root = (2.0 / std::f64::consts::PI).sqrt();
+                let (activated, most) = match activation {
+                    Activation::Silu => (x / (1.0 + (-x).exp()), 3e-7),
+                    // The power of what is rounded, where it is large.
+                    Activation::GeluTanh => {
+                        let inner = root * (x + 0.044715 * x * x * x);
+                        (x / (1.0 + (-2.0 * inner).exp()), 1e-5)
+                    }
+                };
+                let expected = activated * -1.5;
                 let error = (f64::from(y) - expected).abs();
-                assert!(error <= 3e-7 * expected.abs() + 1e-35, "{isa:?} {gate}: {y} {expected}");
+                let small = if activation == Activation::Silu { 1e-35 } else { 2e-7 };
+                assert!(
+                    error <= most * expected.abs() + small,
+                    "{isa:?} {activation:?} {gate}: {y} {expected}"
+                );
             }
         }
     }
@@ -28,11 +46,36 @@ fn gates_of_any_size_match_f64() {
 fn what_is_not_a_number_is_not_hidden() {
     for isa in Isa::all_here() {
         for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::INFINITY, 1.0)] {
-            let mut y = 0.0;
-            let of = SiluGate { gate: &gate, up: &up, y: &mut y, len: 1 };
-            // SAFETY: this CPU has the instructions, and all are one element.
-            unsafe { silu_gate(isa, &of) };
-            assert!(!y.is_finite(), "{isa:?}: {gate} {up} gave {y}");
+            for activation in ALL {
+                let mut y = 0.0;
+                let of = Gate { activation, gate: &gate, up: &up, y: &mut y, len: 1 };
+                // SAFETY: this CPU has the instructions, and all are one element.
+                unsafe { run(isa, &of) };
+                assert!(!y.is_finite(), "{isa:?}: {gate} {up} gave {y}");
+            }
+        }
+    }
+}
+
+#[test]
+fn scaled_and_capped_numbers_match_f64() {
+    let numbers: Vec<f32> = (-3000..3000).map(|i| i as f32 * 0.03).chain([0.0, 1e30]).collect();
+    for isa in Isa::all_here() {
+        for (factor, cap) in [(1.0, 0.0), (0.125, 0.0), (1.0, 30.0), (4.0, 30.0)] {
+            for len in [numbers.len(), 1, 17] {
+                let from = &numbers[numbers.len() - len..];
+                let mut x = from.to_vec();
+                // SAFETY: this CPU has the instructions, and there are as many.
+                unsafe { scale(isa, &Scale { x: x.as_mut_ptr(), len, factor, cap }) };
+                for (&from, &x) in from.iter().zip(&x) {
+                    let scaled = f64::from(from) * f64::from(factor);
+                    let limit = f64::from(cap);
+                    let expected =
+                        if cap == 0.0 { scaled } else { limit * (scaled / limit).tanh() };
+                    let error = (f64::from(x) - expected).abs();
+                    assert!(error <= 3e-7 * expected.abs().max(limit), "{isa:?} {from}: {x}");
+                }
+            }
         }
     }
 }

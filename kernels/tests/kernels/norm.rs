@@ -19,19 +19,26 @@ fn rows_of_any_length_match_f64() {
         let epsilon = 1e-5;
         let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / columns as f64;
         let root = (mean + f64::from(epsilon)).sqrt();
-        for isa in Isa::all_here() {
-            let mut y = vec![f32::NAN; columns];
+        let ways = [(0.0, false), (1.0, false), (1.0, true)];
+        for (isa, (offset, add)) in
+            Isa::all_here().into_iter().flat_map(|isa| ways.map(|way| (isa, way)))
+        {
+            let mut y = vec![if add { 2.0 } else { f32::NAN }; columns];
             let of = RmsNorm {
                 x: x.as_ptr(),
                 weight: weight.as_ptr(),
                 y: y.as_mut_ptr(),
                 columns,
                 epsilon,
+                offset,
+                add,
             };
             // SAFETY: this CPU has the instructions, and all are as long as stated.
             unsafe { rms_norm(isa, &of) };
             for ((&y, &x), &weight) in y.iter().zip(&x).zip(&weight) {
-                let expected = f64::from(x) / root * f64::from(weight);
+                let before = if add { 2.0 } else { 0.0 };
+                let weight = f64::from(offset) + f64::from(weight);
+                let expected = before + f64::from(x) / root * weight;
                 let error = (f64::from(y) - expected).abs();
                 assert!(error <= 1e-6, "{isa:?} {columns}: {y}, not {expected}");
             }

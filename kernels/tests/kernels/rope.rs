@@ -6,10 +6,18 @@ use kernels::{Isa, KV_BLOCK, KvFormat, RotateAppend, rotate_append};
 #[test]
 fn a_row_is_rotated_and_goes_to_its_slot() {
     const OTHER: f32 = 7.0;
-    for (heads, kv_heads, width, slot) in [(4, 2, 16, 0), (3, 1, 6, 63), (2, 2, 50, 17)] {
+    for (heads, kv_heads, width, slot, turned, interleaved) in [
+        (4, 2, 16, 0, 16, false),
+        (3, 1, 6, 63, 6, false),
+        (2, 2, 50, 17, 50, false),
+        (4, 2, 16, 5, 8, false),
+        (3, 1, 20, 3, 14, true),
+        (2, 1, 12, 9, 12, true),
+        (2, 1, 12, 9, 0, false),
+    ] {
         let len = (heads + 2 * kv_heads) * width;
         let row: Vec<f32> = (0..len).map(|i| (i as f32 * 0.37).sin()).collect();
-        let angles: Vec<f64> = (0..width / 2).map(|i| 3.0 / (1.0 + i as f64)).collect();
+        let angles: Vec<f64> = (0..turned / 2).map(|i| 3.0 / (1.0 + i as f64)).collect();
         let [cos, sin] =
             [f64::cos, f64::sin].map(|f| angles.iter().map(|&a| f(a) as f32).collect::<Vec<f32>>());
         for isa in Isa::all_here() {
@@ -20,6 +28,8 @@ fn a_row_is_rotated_and_goes_to_its_slot() {
                 row: rotated.as_mut_ptr(),
                 cos: cos.as_ptr(),
                 sin: sin.as_ptr(),
+                rotated: turned,
+                interleaved,
                 heads,
                 kv_heads,
                 width,
@@ -30,17 +40,20 @@ fn a_row_is_rotated_and_goes_to_its_slot() {
             };
             // SAFETY: this CPU has the instructions, and all are as long as stated.
             unsafe { rotate_append(isa, &of) };
-            let half = width / 2;
+            let half = turned / 2;
             for head in 0..heads + kv_heads {
                 for (i, angle) in angles.iter().enumerate() {
-                    let [a, b] = [i, half + i].map(|i| f64::from(row[head * width + i]));
+                    let pair = if interleaved { [2 * i, 2 * i + 1] } else { [i, half + i] };
+                    let [a, b] = pair.map(|i| f64::from(row[head * width + i]));
                     let (sin, cos) = angle.sin_cos();
                     let expected = [a * cos - b * sin, b * cos + a * sin];
-                    let found = [i, half + i].map(|i| f64::from(rotated[head * width + i]));
+                    let found = pair.map(|i| f64::from(rotated[head * width + i]));
                     for (found, expected) in found.into_iter().zip(expected) {
                         assert!((found - expected).abs() < 1e-6, "{isa:?}: {found} {expected}");
                     }
                 }
+                let rest = head * width + turned..(head + 1) * width;
+                assert_eq!(rotated[rest.clone()], row[rest], "{isa:?}: the rest of a head");
             }
             for (page, transposed) in [(&keys, true), (&values, false)] {
                 let first = if transposed { heads } else { heads + kv_heads } * width;

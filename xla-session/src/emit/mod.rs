@@ -3,7 +3,7 @@
 
 pub mod builder;
 mod formats;
-mod norm;
+mod parts;
 mod weight;
 
 pub use builder::ElementType;

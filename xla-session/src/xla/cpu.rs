@@ -6,7 +6,7 @@ use iree_rt::{
 };
 use kernels::{KV_BLOCK, KvFormat};
 
-use super::rope::Rope;
+use super::rope::Angles;
 use super::weights::Weights;
 use super::{RUNNING, iree, tokens_of};
 use crate::engine::{Batch, Entry, Executor, Loaded};
@@ -80,7 +80,7 @@ struct CpuExecutor {
     cache: Vec<[Buffer; 2]>,
     half_page: usize,
     kv: KvFormat,
-    rope: Rope,
+    angles: Angles,
     threads: usize,
 }
 
@@ -160,7 +160,7 @@ impl CpuExecutor {
             cache,
             half_page: model.half_page(),
             kv: model.kv,
-            rope: Rope::new(),
+            angles: Angles::new(&model.config),
             threads: device.threads().unwrap_or(1),
         })
     }
@@ -184,7 +184,7 @@ impl CpuExecutor {
 
     /// Writes what the host knows of a step.
     fn prepare(&mut self, batch: &Batch) -> iree_rt::Result<()> {
-        let [cos, sin] = self.rope.angles(&self.config, &batch.positions);
+        let angles = self.angles.of(&batch.positions);
         let tokens: Vec<_> = batch.tokens.iter().map(|&token| token as i32).collect();
         let slots: Vec<_> = batch.slots.iter().map(|&slot| slot as i32).collect();
 
@@ -202,8 +202,11 @@ impl CpuExecutor {
         };
         put(places.tokens, bytemuck::cast_slice(&tokens));
         put(places.slots, bytemuck::cast_slice(&slots));
-        put(places.cos, bytemuck::cast_slice(&cos));
-        put(places.sin, bytemuck::cast_slice(&sin));
+        for (places, angles) in places.angles.iter().zip(&angles) {
+            for (place, angles) in places.iter().zip(angles) {
+                put(*place, bytemuck::cast_slice(angles));
+            }
+        }
         put(places.entries, bytemuck::cast_slice(&written));
         // SAFETY: no call is in flight.
         unsafe { self.memory.write_unchecked(0, &self.inputs)? };

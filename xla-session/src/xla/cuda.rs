@@ -8,7 +8,7 @@ use iree_rt::{
 };
 use kernels::{KV_BLOCK, KvFormat};
 
-use super::rope::Rope;
+use super::rope::Angles;
 use super::weights::Weights;
 use super::{RUNNING, element_type, iree, tokens_of};
 use crate::engine::{Batch, Entry, Executor, Loaded};
@@ -86,7 +86,7 @@ struct CudaExecutor {
     layer_page: usize,
     /// The page of padding.
     nobodys: usize,
-    rope: Rope,
+    angles: Angles,
     /// Where in `hidden` each row of the last step is.
     places: Vec<usize>,
     /// The last call of the step in flight.
@@ -215,7 +215,7 @@ impl CudaExecutor {
             cache,
             layer_page: model.layer_page(),
             nobodys: pages,
-            rope: Rope::new(),
+            angles: Angles::new(&model.config),
             places: Vec::new(),
             pending: None,
         })
@@ -266,7 +266,7 @@ impl CudaExecutor {
             }
         }
         let tables = padded(&mut tables.into_iter(), 0);
-        let [cos, sin] = self.rope.angles(&self.config, &at);
+        let angles = self.angles.of(&at);
         self.staged.clear();
         for (source, _, at) in &self.steps[which].inputs.places {
             let bytes: &[u8] = match source {
@@ -275,8 +275,8 @@ impl CudaExecutor {
                 Source::Slots => bytemuck::cast_slice(&slots),
                 Source::Tables => bytemuck::cast_slice(&tables),
                 Source::Used => bytemuck::bytes_of(&used),
-                Source::Cos => bytemuck::cast_slice(&cos),
-                Source::Sin => bytemuck::cast_slice(&sin),
+                Source::Cos(rope) => bytemuck::cast_slice(&angles[*rope][0]),
+                Source::Sin(rope) => bytemuck::cast_slice(&angles[*rope][1]),
                 _ => bytemuck::cast_slice(&pages),
             };
             self.staged.resize(*at, 0);

@@ -106,7 +106,7 @@ struct Found {
 
 impl Found {
     fn new(folder: &Path, options: &SessionOptions) -> Result<Self> {
-        let mut config = ModelConfig::from_dir(folder)?;
+        let mut config = ModelConfig::from_dir(folder)?.with_context(options.context);
         let checkpoint = Checkpoint::open(folder, options.load_mode)?;
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;
         checkpoint.check(&config)?;

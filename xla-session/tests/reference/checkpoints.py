@@ -29,19 +29,20 @@ def tensor_shapes(folder):
             yield name, tuple(tensor.shape)
 
 
-def random_tensor(rng, name, shape, residual_gain, embedding_scale):
+def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
     """Weights that keep activations near unit scale and make every part of the model matter.
 
     `residual_gain` scales the two projections that write to the residual stream,
     `embedding_scale` what is there at first. Where the embeddings are tied, too much of the
-    latter makes a model that only repeats its input; the wider the model, the sooner.
+    latter makes a model that only repeats its input; the wider the model, the sooner. Weights of
+    norms are around `norm`.
     """
     values = rng.standard_normal(shape, dtype=np.float32)
     if name.endswith("bias"):
         return 0.3 * values
     if "norm" in name:
         # Sharper attention: with plain unit norms it is so even that texts run into loops.
-        return (1.5 if "q_norm" in name or "k_norm" in name else 1.0) + 0.2 * values
+        return (0.5 if "q_norm" in name or "k_norm" in name else 0.0) + norm + 0.2 * values
     if "embed_tokens" in name:
         return embedding_scale * values
     gain = residual_gain if "o_proj" in name or "down_proj" in name else 1.5
@@ -49,12 +50,14 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale):
     return values
 
 
-def write_weights(folder, dtype, seed, residual_gain, embedding_scale=1.0, shards=1):
+def write_weights(
+    folder, dtype, seed, residual_gain, embedding_scale=1.0, shards=1, norm=1.0
+):
     """Writes `model.safetensors`, or `shards` files with an index."""
     rng = np.random.default_rng(seed)
     tensors = {}
     for name, shape in tensor_shapes(folder):
-        values = random_tensor(rng, name, shape, residual_gain, embedding_scale)
+        values = random_tensor(rng, name, shape, residual_gain, embedding_scale, norm)
         tensors[name] = torch.from_numpy(values).to(DTYPES[dtype])
     if shards == 1:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -24,24 +24,33 @@ class Fixture:
     rope_type: str
     shards: int = 1
     residual_gain: float = 3.0
+    embedding_scale: float = 1.0
+    #: What norms are around; 0 where the model adds 1 to their weights.
+    norm: float = 1.0
     generation_config: dict = field(default_factory=lambda: {"bos_token_id": 1, "eos_token_id": 2})
 
     def check_loaded(self, model):
         """Fails when transformers read another model than the one that was meant."""
-        rope = model.config.rope_parameters
+        rope, meant = model.config.rope_parameters, self.config.get("rope_parameters", {})
+        if "full_attention" in rope:
+            rope, meant = rope["full_attention"], meant.get("full_attention", {})
         assert rope["rope_type"] == self.rope_type, rope
-        theta = self.config.get("rope_theta") or self.config["rope_parameters"]["rope_theta"]
+        theta = self.config.get("rope_theta") or meant["rope_theta"]
         assert rope["rope_theta"] == theta, rope
-        biased = model.model.layers[0].self_attn.q_proj.bias is not None
-        meant = self.config.get("attention_bias", False) or self.config["model_type"] == "qwen2"
-        assert biased == meant
+        attention = model.model.layers[0].self_attn
+        if hasattr(attention, "q_proj"):
+            biased = attention.q_proj.bias is not None
+            always = self.config["model_type"] in ("qwen2", "qwen2_moe")
+            assert biased == (self.config.get("attention_bias", False) or always)
 
 
-def base(architecture, vocab, hidden, intermediate, layers, heads, kv_heads, head_dim=None):
+def base(
+    architecture, vocab, hidden, intermediate, layers, heads, kv_heads, head_dim=None, kind=None
+):
     """The keys that all families share; `head_dim` is left out when it is hidden / heads."""
     config = {
         "architectures": [f"{architecture}ForCausalLM"],
-        "model_type": architecture.lower(),
+        "model_type": kind or architecture.lower(),
         "vocab_size": vocab,
         "hidden_size": hidden,
         "intermediate_size": intermediate,
@@ -242,6 +251,364 @@ FIXTURES = {
             attention_bias=False,
         ),
         "float16",
+        "default",
+    ),
+    # The older form of ropes and layers: the pattern alone, and two bases.
+    "gemma2-gqa-tied-bf16": Fixture(
+        older(
+            base("Gemma2", 211, 44, 70, 3, 4, 2, 14),
+            "bfloat16",
+            tie_word_embeddings=True,
+            hidden_activation="gelu_pytorch_tanh",
+            query_pre_attn_scalar=20,
+            sliding_window=40,
+            attn_logit_softcapping=5.0,
+            final_logit_softcapping=8.0,
+        ),
+        "bfloat16",
+        "default",
+        embedding_scale=0.03,
+        norm=0.0,
+    ),
+    "gemma2-mqa-uncapped-f16": Fixture(
+        newer(
+            base("Gemma2", 223, 36, 53, 2, 3, 1, 16),
+            "float16",
+            20000.0,
+            tie_word_embeddings=True,
+            query_pre_attn_scalar=16,
+            sliding_window=33,
+            attn_logit_softcapping=None,
+            final_logit_softcapping=None,
+            attention_bias=True,
+            layer_types=["full_attention", "sliding_attention"],
+        ),
+        "float16",
+        "default",
+        embedding_scale=0.03,
+        norm=0.0,
+    ),
+    "gemma2-mha-f32": Fixture(
+        newer(
+            base("Gemma2", 199, 36, 47, 2, 3, 3, 12),
+            "float32",
+            tie_word_embeddings=True,
+            query_pre_attn_scalar=10,
+            sliding_window=4096,
+            attn_logit_softcapping=6.0,
+            final_logit_softcapping=30.0,
+        ),
+        "float32",
+        "default",
+        embedding_scale=0.03,
+        norm=0.0,
+    ),
+    "gemma3-older-gqa-bf16": Fixture(
+        older(
+            base("Gemma3", 227, 40, 66, 4, 4, 2, 12, "gemma3_text"),
+            "bfloat16",
+            1000000.0,
+            {"rope_type": "linear", "factor": 8.0},
+            tie_word_embeddings=True,
+            hidden_activation="gelu_pytorch_tanh",
+            query_pre_attn_scalar=12,
+            rope_local_base_freq=10000.0,
+            sliding_window=32,
+            sliding_window_pattern=3,
+        ),
+        "bfloat16",
+        "linear",
+        embedding_scale=0.03,
+        norm=0.0,
+    ),
+    "gemma3-newer-mqa-f16": Fixture(
+        base("Gemma3", 219, 36, 51, 3, 3, 1, 18, "gemma3_text")
+        | {
+            "dtype": "float16",
+            "tie_word_embeddings": True,
+            "query_pre_attn_scalar": 18,
+            "sliding_window": 45,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 50000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+            },
+        },
+        "float16",
+        "default",
+        embedding_scale=0.03,
+        norm=0.0,
+    ),
+    "gemma3-capped-mha-f32": Fixture(
+        older(
+            base("Gemma3", 193, 32, 45, 2, 4, 4, 8, "gemma3_text"),
+            "float32",
+            1000000.0,
+            tie_word_embeddings=True,
+            query_pre_attn_scalar=8,
+            rope_local_base_freq=20000.0,
+            sliding_window=37,
+            sliding_window_pattern=2,
+            final_logit_softcapping=9.0,
+        ),
+        "float32",
+        "default",
+        embedding_scale=0.03,
+        norm=0.0,
+    ),
+    "phi3-mha-window-bf16": Fixture(
+        older(
+            base("Phi3", 229, 48, 70, 2, 4, 4) | {"original_max_position_embeddings": 512},
+            "bfloat16",
+            tie_word_embeddings=False,
+            sliding_window=41,
+            pad_token_id=0,
+        ),
+        "bfloat16",
+        "default",
+    ),
+    # As Phi-4-mini: part of a head, and tied. What comes before the original context is rotated by the
+    # short factors.
+    "phi3-longrope-partial-gqa-f16": Fixture(
+        older(
+            base("Phi3", 233, 64, 90, 2, 4, 2)
+            | {"max_position_embeddings": 2048, "original_max_position_embeddings": 512},
+            "float16",
+            10000.0,
+            {
+                "type": "longrope",
+                "short_factor": [1.0, 1.1, 1.25, 1.5, 2.0, 3.0],
+                "long_factor": [1.0, 2.0, 3.0, 5.0, 8.0, 13.0],
+            },
+            tie_word_embeddings=True,
+            partial_rotary_factor=0.75,
+            pad_token_id=0,
+        ),
+        "float16",
+        "longrope",
+    ),
+    # The newer form.
+    "phi3-longrope-mqa-f32": Fixture(
+        newer(
+            base("Phi3", 197, 36, 47, 2, 3, 1)
+            | {"max_position_embeddings": 4096, "original_max_position_embeddings": 512},
+            "float32",
+            10000.0,
+            {
+                "rope_type": "longrope",
+                "short_factor": [1.0, 1.5, 2.0, 2.5, 3.0, 4.0],
+                "long_factor": [1.5, 2.0, 3.0, 5.0, 8.0, 13.0],
+            },
+            tie_word_embeddings=False,
+            pad_token_id=0,
+        ),
+        "float32",
+        "longrope",
+    ),
+    "smollm3-gqa-tied-bf16": Fixture(
+        newer(
+            base("SmolLM3", 241, 48, 66, 4, 4, 2),
+            "bfloat16",
+            5000000.0,
+            tie_word_embeddings=True,
+            pad_token_id=0,
+        ),
+        "bfloat16",
+        "default",
+    ),
+    "smollm3-yarn-biases-f16": Fixture(
+        newer(
+            base("SmolLM3", 203, 42, 59, 3, 3, 1),
+            "float16",
+            10000.0,
+            {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+            tie_word_embeddings=False,
+            attention_bias=True,
+            mlp_bias=True,
+            no_rope_layers=[1, 0, 1],
+            pad_token_id=0,
+        ),
+        "float16",
+        "yarn",
+    ),
+    "smollm3-window-mha-f32": Fixture(
+        newer(
+            base("SmolLM3", 191, 30, 47, 3, 3, 3),
+            "float32",
+            tie_word_embeddings=False,
+            no_rope_layer_interval=2,
+            use_sliding_window=True,
+            sliding_window=35,
+            pad_token_id=0,
+        ),
+        "float32",
+        "default",
+    ),
+    "olmo2-gqa-bf16": Fixture(
+        newer(
+            base("Olmo2", 239, 48, 66, 2, 4, 2),
+            "bfloat16",
+            500000.0,
+            tie_word_embeddings=False,
+            pad_token_id=0,
+        ),
+        "bfloat16",
+        "default",
+    ),
+    "olmo2-mha-tied-f16": Fixture(
+        older(
+            base("Olmo2", 217, 42, 59, 3, 3, 3),
+            "float16",
+            tie_word_embeddings=True,
+            pad_token_id=0,
+        ),
+        "float16",
+        "default",
+        embedding_scale=0.2,
+    ),
+    "olmo2-bias-mqa-f32": Fixture(
+        newer(
+            base("Olmo2", 181, 40, 45, 2, 5, 1),
+            "float32",
+            tie_word_embeddings=False,
+            attention_bias=True,
+            pad_token_id=0,
+        ),
+        "float32",
+        "default",
+    ),
+    "olmo3-yarn-gqa-bf16": Fixture(
+        older(
+            base("Olmo3", 251, 48, 66, 4, 4, 2),
+            "bfloat16",
+            500000.0,
+            {
+                "rope_type": "yarn",
+                "factor": 8.0,
+                "original_max_position_embeddings": 64,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "attention_factor": 1.2079441541679836,
+            },
+            tie_word_embeddings=False,
+            sliding_window=40,
+            pad_token_id=0,
+        ),
+        "bfloat16",
+        "yarn",
+    ),
+    "olmo3-tied-mha-f16": Fixture(
+        older(
+            base("Olmo3", 207, 36, 53, 2, 3, 3),
+            "float16",
+            500000.0,
+            tie_word_embeddings=True,
+            sliding_window=50,
+            layer_types=["full_attention", "sliding_attention"],
+            pad_token_id=0,
+        ),
+        "float16",
+        "default",
+        embedding_scale=0.2,
+    ),
+    "olmo3-bases-mqa-f32": Fixture(
+        base("Olmo3", 187, 40, 45, 2, 4, 1)
+        | {
+            "dtype": "float32",
+            "tie_word_embeddings": False,
+            "attention_bias": True,
+            "sliding_window": 33,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "pad_token_id": 0,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 50000.0},
+                "sliding_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0},
+            },
+        },
+        "float32",
+        "default",
+    ),
+    "granite-gqa-tied-bf16": Fixture(
+        older(
+            base("Granite", 263, 48, 66, 3, 4, 2),
+            "bfloat16",
+            tie_word_embeddings=True,
+            embedding_multiplier=12.0,
+            attention_multiplier=0.2,
+            residual_multiplier=0.22,
+            logits_scaling=8.0,
+        ),
+        "bfloat16",
+        "default",
+        residual_gain=8.0,
+        embedding_scale=0.03,
+    ),
+    "granite-biases-mqa-f16": Fixture(
+        newer(
+            base("Granite", 209, 42, 59, 2, 3, 1),
+            "float16",
+            tie_word_embeddings=False,
+            attention_bias=True,
+            mlp_bias=True,
+            embedding_multiplier=3.0,
+            attention_multiplier=0.3,
+            residual_multiplier=0.5,
+            logits_scaling=3.0,
+        ),
+        "float16",
+        "default",
+        embedding_scale=0.1,
+    ),
+    "granite-mha-f32": Fixture(
+        newer(
+            base("Granite", 183, 32, 45, 2, 4, 4),
+            "float32",
+            tie_word_embeddings=False,
+            attention_multiplier=0.35,
+            residual_multiplier=1.4,
+        ),
+        "float32",
+        "default",
+    ),
+    "glm4-gqa-biases-bf16": Fixture(
+        newer(
+            base("Glm4", 257, 48, 66, 3, 4, 2, 12),
+            "bfloat16",
+            tie_word_embeddings=False,
+            attention_bias=True,
+            partial_rotary_factor=0.5,
+            pad_token_id=0,
+        ),
+        "bfloat16",
+        "default",
+    ),
+    "glm4-tied-mqa-f16": Fixture(
+        older(
+            base("Glm4", 213, 42, 59, 2, 3, 1, 16),
+            "float16",
+            tie_word_embeddings=True,
+            attention_bias=False,
+            partial_rotary_factor=0.5,
+            pad_token_id=0,
+        ),
+        "float16",
+        "default",
+        embedding_scale=0.2,
+    ),
+    "glm4-whole-heads-mha-f32": Fixture(
+        older(
+            base("Glm4", 189, 30, 45, 2, 3, 3, 10),
+            "float32",
+            tie_word_embeddings=False,
+            attention_bias=False,
+            partial_rotary_factor=1.0,
+            pad_token_id=0,
+        ),
+        "float32",
         "default",
     ),
 }

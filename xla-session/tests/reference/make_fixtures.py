@@ -43,7 +43,15 @@ def make(name, folder, seed):
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", fixture.config)
     write_json(folder / "generation_config.json", fixture.generation_config)
-    write_weights(folder, fixture.dtype, seed, fixture.residual_gain, shards=fixture.shards)
+    write_weights(
+        folder,
+        fixture.dtype,
+        seed,
+        fixture.residual_gain,
+        fixture.embedding_scale,
+        fixture.shards,
+        fixture.norm,
+    )
 
     greedy = Greedy(load(folder))
     fixture.check_loaded(greedy.model)

@@ -14,6 +14,8 @@ pub struct Attention<'a> {
     pub result: &'a str,
     /// What scores are multiplied by, an MLIR literal.
     pub scale: &'a str,
+    /// What they stay below then, as `cap * tanh(score / cap)`.
+    pub cap: Option<f32>,
     /// Attributes, as MLIR writes them in braces; empty for the compiler's own tiles.
     pub attributes: &'a str,
 }
@@ -91,7 +93,7 @@ impl Builder {
             "\"iree_linalg_ext.attention\"({}, {}, {}, {}, {}, {}) <{{indexing_maps = [{}], \
              operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1>}}> ({{
     ^bb0(%score: f32):
-      iree_linalg_ext.yield %score : f32
+      {}
     }}){attributes} : ({}, {}, {}, f32, {}, {}) -> {}",
             q.name,
             k.name,
@@ -100,6 +102,18 @@ impl Builder {
             seen.name,
             into.name,
             maps.join(", "),
+            match attention.cap {
+                None => "iree_linalg_ext.yield %score : f32".to_owned(),
+                // Powers of the softmax are those of two: scores come here times the logarithm.
+                Some(cap) => format!(
+                    "%cap = arith.constant {} : f32
+      %share = arith.divf %score, %cap : f32
+      %bent = math.tanh %share : f32
+      %capped = arith.mulf %bent, %cap : f32
+      iree_linalg_ext.yield %capped : f32",
+                    super::literal(cap * std::f32::consts::LOG2_E)
+                ),
+            },
             q.ty,
             k.ty,
             v.ty,

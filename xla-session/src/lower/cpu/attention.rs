@@ -6,19 +6,21 @@ use checkpoint::architecture::{Attention, QkNorm};
 use kernels::KvFormat;
 
 use super::abi::kernel_abi;
-use super::norm::epsilon;
+use super::norm::bits;
+#[cfg(feature = "iree")]
+use super::norm::number;
 use super::step::Steps;
 #[cfg(feature = "iree")]
 use super::workspace::ENTRY;
 use crate::emit::Format;
 
 kernel_abi! {
-    /// A work item norms the queries and keys of one row, each head by itself.
+    /// A work item norms the queries and keys of one row, in runs of as many as their norms are wide.
     HeadNorm {
         reads {
-            /// `[width]` of f32.
+            /// `[query_width]` of f32.
             queries,
-            /// `[width]` of f32.
+            /// `[key_width]` of f32.
             keys,
         }
         updates {
@@ -28,11 +30,15 @@ kernel_abi! {
             /// `[rows, stride]` of f32: queries, keys, values.
             qkv,
             stride,
-            heads,
-            kv_heads,
-            width,
+            /// Of all queries of a row, and of all keys.
+            query_columns,
+            key_columns,
+            query_width,
+            key_width,
             /// The bits of an f32.
             epsilon,
+            /// The bits of an f32.
+            offset,
         }
     }
 }
@@ -55,10 +61,14 @@ kernel_abi! {
             heads,
             kv_heads,
             width,
-            /// `[rows, width / 2]` of f32.
+            /// `[rows, rotated / 2]` of f32.
             cos,
-            /// `[rows, width / 2]` of f32.
+            /// `[rows, rotated / 2]` of f32.
             sin,
+            /// Elements of a head that are rotated.
+            rotated,
+            /// Whether neighbours are a pair.
+            interleaved,
             /// `[rows]` of i32.
             slots,
         }
@@ -87,6 +97,9 @@ kernel_abi! {
             heads,
             kv_heads,
             width,
+            /// What scores are multiplied with, and what they stay below or 0: the bits of an f32.
+            scale,
+            cap,
             /// Latest keys that a row sees, or 0: all.
             window,
             /// How many entries there are, and where.
@@ -106,6 +119,7 @@ impl Steps<'_> {
     pub(super) fn qk_norm(&mut self, norm: &QkNorm, attention: &Attention) {
         let QkNorm { query, key } = norm;
         debug_assert_eq!(query.epsilon, key.epsilon, "the kernel takes one");
+        debug_assert_eq!(query.offset, key.offset, "the kernel takes one");
         let [queries, keys] = [query, key].map(|norm| self.vector([&norm.weight]));
         let qkv = self.workspace.qkv;
         let memory = self.memory.clone();
@@ -115,10 +129,12 @@ impl Steps<'_> {
             memory: &memory,
             qkv: qkv.at.into(),
             stride: qkv.stride.into(),
-            heads: attention.heads.into(),
-            kv_heads: attention.kv_heads.into(),
-            width: attention.head_dim.into(),
-            epsilon: epsilon(query).into(),
+            query_columns: (attention.heads * attention.head_dim).into(),
+            key_columns: (attention.kv_heads * attention.head_dim).into(),
+            query_width: query.width().into(),
+            key_width: key.width().into(),
+            epsilon: bits(query.epsilon as f32).into(),
+            offset: bits(query.offset).into(),
         };
         let rows = self.rows.clone();
         self.update(|b| call.call(b, "head_norm", &rows));
@@ -127,7 +143,11 @@ impl Steps<'_> {
     /// Rotates the queries and keys of all rows, and adds their keys and values to the cache; then the
     /// queries attend, as products with weights of `format` take what they mix.
     pub(super) fn attend(&mut self, layer: usize, attention: &Attention, format: Format) {
-        let &Attention { heads, kv_heads, head_dim: width, window, .. } = attention;
+        let &Attention { heads, kv_heads, head_dim: width, window, scale, cap, .. } = attention;
+        let rope = attention.rope.map(|at| (at, &self.config.architecture.ropes[at]));
+        let (at, rotated, interleaved) =
+            rope.map_or((0, 0, false), |(at, rope)| (at, rope.width, rope.interleaved));
+        let [cos, sin] = self.workspace.angles[at];
         let [keys, values] = self.pages(layer);
         let places = self.workspace.clone();
         let qkv = places.qkv;
@@ -143,8 +163,10 @@ impl Steps<'_> {
             heads: heads.into(),
             kv_heads: kv_heads.into(),
             width: width.into(),
-            cos: places.cos.at.into(),
-            sin: places.sin.at.into(),
+            cos: cos.at.into(),
+            sin: sin.at.into(),
+            rotated: rotated.into(),
+            interleaved: usize::from(interleaved).into(),
             slots: places.slots.at.into(),
         };
         let items = self.b.index_ceil_div(&rows, TOGETHER);
@@ -167,6 +189,8 @@ impl Steps<'_> {
             heads: heads.into(),
             kv_heads: kv_heads.into(),
             width: width.into(),
+            scale: bits(scale).into(),
+            cap: bits(cap.unwrap_or(0.0)).into(),
             window: window.unwrap_or(0).into(),
             entries: self.entries.clone(),
             entries_at: places.entries.at.into(),
@@ -181,19 +205,25 @@ impl Steps<'_> {
 pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
     let norm = move |item: usize, of: HeadNorm<*mut u8, usize>| {
         let row = of.memory.wrapping_add(of.qkv).cast::<f32>().wrapping_add(item * of.stride);
-        for head in 0..of.heads + of.kv_heads {
-            let x = row.wrapping_add(head * of.width);
-            let weight = if head < of.heads { of.queries } else { of.keys };
-            let norm = kernels::RmsNorm {
-                x,
-                weight: weight.cast(),
-                y: x,
-                columns: of.width,
-                epsilon: f32::from_bits(of.epsilon as u32),
-            };
-            // SAFETY: the graph has a place for all rows of a step, with these heads, and a weight
-            // for each column of one; an item has its row to itself; `isa` is here.
-            unsafe { kernels::rms_norm(isa, &norm) };
+        let queries = (row, of.query_columns, of.query_width, of.queries);
+        let keys = (row.wrapping_add(of.query_columns), of.key_columns, of.key_width, of.keys);
+        for (first, all, columns, weight) in [queries, keys] {
+            for at in (0..all).step_by(columns) {
+                let x = first.wrapping_add(at);
+                let norm = kernels::RmsNorm {
+                    x,
+                    weight: weight.cast(),
+                    y: x,
+                    columns,
+                    epsilon: number(of.epsilon),
+                    offset: number(of.offset),
+                    add: false,
+                };
+                // SAFETY: the graph has a place for the queries and keys of all rows of a step, and a
+                // weight for each column of a norm, which divides them; an item has its row to itself;
+                // `isa` is here.
+                unsafe { kernels::rms_norm(isa, &norm) };
+            }
         }
     };
     all = all.with("head_norm", HeadNorm::kernel(norm));
@@ -217,13 +247,15 @@ fn append(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
             unsafe {
                 let slot = *at(of.slots).cast::<i32>().add(row) as usize;
                 let page = slot / kernels::KV_BLOCK * page_bytes;
-                let angle = |place: usize| at(place).cast::<f32>().add(row * of.width / 2);
+                let angle = |place: usize| at(place).cast::<f32>().add(row * of.rotated / 2);
                 kernels::rotate_append(
                     isa,
                     &kernels::RotateAppend {
                         row: at(of.qkv).cast::<f32>().add(row * of.stride),
                         cos: angle(of.cos),
                         sin: angle(of.sin),
+                        rotated: of.rotated,
+                        interleaved: of.interleaved > 0,
                         heads: of.heads,
                         kv_heads: of.kv_heads,
                         width: of.width,
@@ -276,6 +308,8 @@ fn attend(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
                 window: of.window,
                 group,
                 width: of.width,
+                scale: number(of.scale),
+                cap: number(of.cap),
             });
             if of.narrow > 0 {
                 let narrow = at(of.narrow - 1).cast::<u16>().add(to);

@@ -32,9 +32,7 @@ const PART: usize = 2048;
 impl Steps<'_> {
     /// Gates all rows of `columns` columns, as products with weights of `format` take them.
     pub(super) fn gate(&mut self, activation: Activation, columns: usize, format: Format) {
-        let symbol = match activation {
-            Activation::Silu => "gate",
-        };
+        let symbol = symbol(activation);
         let (from, to) = (self.workspace.gate_up, self.workspace.gated);
         let memory = self.memory.clone();
         let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
@@ -52,26 +50,37 @@ impl Steps<'_> {
     }
 }
 
+fn symbol(activation: Activation) -> &'static str {
+    match activation {
+        Activation::Silu => "gate_silu",
+        Activation::GeluTanh => "gate_gelu_tanh",
+    }
+}
+
 #[cfg(feature = "iree")]
 pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
-    let run = move |item: usize, of: Gate<*mut u8, usize>| {
-        let parts = of.columns.div_ceil(PART);
-        let (row, first) = (item / parts, item % parts * PART);
-        let len = PART.min(of.columns - first);
-        let at = |place: usize| of.memory.wrapping_add(place);
-        // SAFETY: the graph has these places for all rows of a step, and no two work items write the
-        // same part of a row; `isa` is here.
-        unsafe {
-            let gate = at(of.from).cast::<f32>().add(row * of.stride + first);
-            let to = row * of.columns + first;
-            let y = at(of.to).cast::<f32>().add(to);
-            let of_part = kernels::SiluGate { gate, up: gate.add(of.columns), y, len };
-            kernels::silu_gate(isa, &of_part);
-            if of.narrow > 0 {
-                let narrow = at(of.narrow - 1).cast::<u16>().add(to);
-                kernels::round_to_bf16(isa, y, narrow, len);
-            }
+    let kernel = |activation| Gate::kernel(move |item, of| run(isa, activation, item, of));
+    all.with(symbol(Activation::Silu), kernel(kernels::Activation::Silu))
+        .with(symbol(Activation::GeluTanh), kernel(kernels::Activation::GeluTanh))
+}
+
+#[cfg(feature = "iree")]
+fn run(isa: kernels::Isa, activation: kernels::Activation, item: usize, of: Gate<*mut u8, usize>) {
+    let parts = of.columns.div_ceil(PART);
+    let (row, first) = (item / parts, item % parts * PART);
+    let len = PART.min(of.columns - first);
+    let at = |place: usize| of.memory.wrapping_add(place);
+    // SAFETY: the graph has these places for all rows of a step, and no two work items write the
+    // same part of a row; `isa` is here.
+    unsafe {
+        let gate = at(of.from).cast::<f32>().add(row * of.stride + first);
+        let to = row * of.columns + first;
+        let y = at(of.to).cast::<f32>().add(to);
+        let up = gate.add(of.columns);
+        kernels::gate(isa, &kernels::Gate { activation, gate, up, y, len });
+        if of.narrow > 0 {
+            let narrow = at(of.narrow - 1).cast::<u16>().add(to);
+            kernels::round_to_bf16(isa, y, narrow, len);
         }
-    };
-    all.with("gate", Gate::kernel(run))
+    }
 }

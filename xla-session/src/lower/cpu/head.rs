@@ -1,5 +1,6 @@
 //! The head: from the residual stream of some rows to their logits, or to the most likely token.
 
+use checkpoint::architecture;
 use kernels::LANES;
 
 use super::abi::kernel_abi;
@@ -88,6 +89,8 @@ impl Steps<'_> {
         self.norm_wanted(output.format);
         self.product(&output, &rows, places.last, places.logits, None);
         self.pick(places.logits, places.picked, &rows);
+        let architecture::Logits { scale, cap } = self.config.architecture.logits;
+        self.scale(places.logits, output.rows, scale, cap);
     }
 
     /// The most likely token of one wanted row, by a sketch of the output projection where there is

@@ -20,6 +20,7 @@ mod head;
 mod norm;
 mod product;
 mod program;
+mod scale;
 mod step;
 mod target;
 mod workspace;
@@ -37,5 +38,6 @@ pub(crate) fn kernels(isa: kernels::Isa) -> iree_rt::Kernels {
     let all = product::kernels(all, isa);
     let all = attention::kernels(all, isa);
     let all = gate::kernels(all, isa);
+    let all = scale::kernels(all, isa);
     head::kernels(all, isa)
 }

@@ -1,4 +1,4 @@
-//! RMS norms of rows.
+//! RMS norms of rows, and rows where there is none.
 
 use checkpoint::architecture;
 
@@ -25,13 +25,39 @@ kernel_abi! {
             stride,
             /// Which rows: the place of their numbers, i32, plus 1; or 0: all, in order.
             which,
-            /// `[rows, columns]` of f32.
+            /// `[rows, to_stride]` of f32.
             to,
-            /// The same in bfloat16, plus 1; `to` is rounded to it then. Or 0.
+            to_stride,
+            /// `[rows, columns]` in bfloat16, plus 1; `to` is rounded to it then. Or 0.
             narrow,
             columns,
             /// The bits of an f32.
             epsilon,
+            /// What is added to the weight: the bits of an f32.
+            offset,
+            /// Whether it is added to what is there.
+            add,
+        }
+    }
+}
+
+kernel_abi! {
+    /// A work item copies [`TOGETHER`] rows.
+    Copy {
+        reads {}
+        updates {
+            memory,
+        }
+        numbers {
+            rows,
+            /// `[rows, stride]` of f32.
+            from,
+            stride,
+            /// `[rows, columns]` of f32.
+            to,
+            /// As of [`Norm`].
+            narrow,
+            columns,
         }
     }
 }
@@ -46,13 +72,52 @@ impl Steps<'_> {
         &mut self,
         norm: &architecture::Norm,
         rows: &Index,
-        (from, which): (Place, Option<Place>),
+        from: (Place, Option<Place>),
         to: [Place; 2],
         format: Format,
     ) {
-        let weight = self.vector([&norm.weight]);
+        let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
+        self.norm_to(norm, rows, from, (to[0], narrow), false);
+    }
+
+    /// Norms all rows of `from` and adds them to those at `to`.
+    pub(super) fn add_normed(&mut self, norm: &architecture::Norm, from: Place, to: Place) {
+        let rows = self.rows.clone();
+        self.norm_to(norm, &rows, (from, None), (to, 0), true);
+    }
+
+    /// All rows of the residual stream, normed if there is a norm, as products with weights of `format`
+    /// take them.
+    pub(super) fn normed(&mut self, norm: Option<&architecture::Norm>, format: Format) {
+        let (rows, from, to) = (self.rows.clone(), self.workspace.x, self.workspace.normed);
+        if let Some(norm) = norm {
+            return self.norm(norm, &rows, (from, None), to, format);
+        }
         let memory = self.memory.clone();
         let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
+        let call = Copy {
+            memory: &memory,
+            rows: rows.clone(),
+            from: from.at.into(),
+            stride: from.stride.into(),
+            to: to[0].at.into(),
+            narrow: narrow.into(),
+            columns: to[0].stride.into(),
+        };
+        let items = self.b.index_ceil_div(&rows, TOGETHER);
+        self.update(|b| call.call(b, "copy", &items));
+    }
+
+    fn norm_to(
+        &mut self,
+        norm: &architecture::Norm,
+        rows: &Index,
+        (from, which): (Place, Option<Place>),
+        (to, narrow): (Place, usize),
+        add: bool,
+    ) {
+        let weight = self.vector([&norm.weight]);
+        let memory = self.memory.clone();
         let call = Norm {
             weight: &weight,
             memory: &memory,
@@ -60,10 +125,13 @@ impl Steps<'_> {
             from: from.at.into(),
             stride: from.stride.into(),
             which: which.map_or(0, |which| which.at + 1).into(),
-            to: to[0].at.into(),
+            to: to.at.into(),
+            to_stride: to.stride.into(),
             narrow: narrow.into(),
             columns: norm.width().into(),
-            epsilon: epsilon(norm).into(),
+            epsilon: bits(norm.epsilon as f32).into(),
+            offset: bits(norm.offset).into(),
+            add: usize::from(add).into(),
         };
         let items = self.b.index_ceil_div(rows, TOGETHER);
         self.update(|b| call.call(b, "norm", &items));
@@ -80,9 +148,15 @@ impl Steps<'_> {
     }
 }
 
-/// What keeps the root of `norm` from zero: the bits of an f32, as kernels take it.
-pub(super) fn epsilon(norm: &architecture::Norm) -> usize {
-    (norm.epsilon as f32).to_bits() as usize
+/// A number as kernels take it.
+pub(super) fn bits(number: f32) -> usize {
+    number.to_bits() as usize
+}
+
+/// The number that [`bits`] wrote.
+#[cfg(feature = "iree")]
+pub(super) fn number(bits: usize) -> f32 {
+    f32::from_bits(bits as u32)
 }
 
 #[cfg(feature = "iree")]
@@ -97,7 +171,7 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
                     0 => row,
                     which => *at(which - 1).cast::<i32>().add(row) as usize,
                 };
-                let to = at(of.to).cast::<f32>().add(row * of.columns);
+                let to = at(of.to).cast::<f32>().add(row * of.to_stride);
                 kernels::rms_norm(
                     isa,
                     &kernels::RmsNorm {
@@ -105,18 +179,55 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
                         weight: of.weight.cast(),
                         y: to,
                         columns: of.columns,
-                        epsilon: f32::from_bits(of.epsilon as u32),
+                        epsilon: number(of.epsilon),
+                        offset: number(of.offset),
+                        add: of.add > 0,
                     },
                 );
                 if of.narrow > 0 {
-                    let narrow = at(of.narrow - 1).cast::<u16>().add(row * of.columns);
-                    kernels::round_to_bf16(isa, to, narrow, of.columns);
-                    for i in 0..of.columns {
-                        *to.add(i) = f32::from_bits(u32::from(*narrow.add(i)) << 16);
-                    }
+                    narrowed(isa, to, at(of.narrow - 1).cast::<u16>(), row, of.columns);
                 }
             }
         }
     };
-    all.with("norm", Norm::kernel(run))
+    let copy = move |item: usize, of: Copy<*mut u8, usize>| {
+        let at = |place: usize| of.memory.wrapping_add(place);
+        for row in item * TOGETHER..of.rows.min((item + 1) * TOGETHER) {
+            // SAFETY: the graph has these places for all rows of a step, and no two work items write
+            // the same row; `isa` is here.
+            unsafe {
+                let from = at(of.from).cast::<f32>().add(row * of.stride);
+                let to = at(of.to).cast::<f32>().add(row * of.columns);
+                to.copy_from_nonoverlapping(from, of.columns);
+                if of.narrow > 0 {
+                    narrowed(isa, to, at(of.narrow - 1).cast::<u16>(), row, of.columns);
+                }
+            }
+        }
+    };
+    all.with("norm", Norm::kernel(run)).with("copy", Copy::kernel(copy))
+}
+
+/// Rounds what `row` is at `row_at`, and writes it as bfloat16 to its row of `narrow` too.
+///
+/// # Safety
+///
+/// There are as many columns at `row_at` and in the row of `narrow`, which nothing else accesses; `isa` is
+/// here.
+#[cfg(feature = "iree")]
+unsafe fn narrowed(
+    isa: kernels::Isa,
+    row_at: *mut f32,
+    narrow: *mut u16,
+    row: usize,
+    columns: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let narrow = narrow.add(row * columns);
+        kernels::round_to_bf16(isa, row_at, narrow, columns);
+        for i in 0..columns {
+            *row_at.add(i) = f32::from_bits(u32::from(*narrow.add(i)) << 16);
+        }
+    }
 }

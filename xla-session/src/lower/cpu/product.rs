@@ -4,6 +4,9 @@ use checkpoint::architecture::Linear;
 use kernels::LANES;
 
 use super::abi::kernel_abi;
+use super::norm::bits;
+#[cfg(feature = "iree")]
+use super::norm::number;
 use super::step::{Matrix, Steps};
 use super::workspace::Place;
 use crate::emit::builder::Index;
@@ -33,6 +36,8 @@ kernel_abi! {
             run,
             /// What results are added to as well, as `y`, plus 1; or 0.
             add,
+            /// What they are multiplied with there: the bits of an f32.
+            scale,
         }
     }
 }
@@ -57,6 +62,7 @@ kernel_abi! {
             blocks,
             run,
             add,
+            scale,
         }
     }
 }
@@ -94,6 +100,8 @@ kernel_abi! {
             to,
             stride,
             columns,
+            /// What it is multiplied with: the bits of an f32.
+            scale,
         }
     }
 }
@@ -102,14 +110,14 @@ kernel_abi! {
 const TOGETHER: usize = 4;
 
 impl Steps<'_> {
-    /// Multiplies `rows` rows at `x` with `matrix`, to `y`, and adds that to `add`.
+    /// Multiplies `rows` rows at `x` with `matrix`, to `y`, and adds that times a number to `add`.
     pub(super) fn product(
         &mut self,
         matrix: &Matrix,
         rows: &Index,
         x: [Place; 2],
         y: Place,
-        add: Option<Place>,
+        add: Option<(Place, f32)>,
     ) {
         let x = match matrix.format {
             Format::Bf16Rounded => x[1],
@@ -118,10 +126,12 @@ impl Steps<'_> {
         };
         let blocks = matrix.rows.div_ceil(LANES);
         let run = self.target.run(blocks);
-        debug_assert!(y.stride >= blocks * LANES && add.is_none_or(|add| add.stride == y.stride));
-        let add = add.map_or(0, |add| add.at + 1);
-        let numbers = [x.at, y.at, y.stride, matrix.columns, blocks, run, add];
-        let [x, y, stride, columns, blocks_of, run_of, add] = numbers.map(Index::from);
+        debug_assert!(
+            y.stride >= blocks * LANES && add.is_none_or(|(add, _)| add.stride == y.stride)
+        );
+        let (add, scale) = add.map_or((0, 0), |(add, scale)| (add.at + 1, bits(scale)));
+        let numbers = [x.at, y.at, y.stride, matrix.columns, blocks, run, add, scale];
+        let [x, y, stride, columns, blocks_of, run_of, add, scale] = numbers.map(Index::from);
         let (rows, blocks_of) = (rows.clone(), blocks_of);
         let items = blocks.div_ceil(run).into();
         let memory = self.memory.clone();
@@ -138,6 +148,7 @@ impl Steps<'_> {
                 blocks: blocks_of,
                 run: run_of,
                 add,
+                scale,
             };
             return self.update(|b| call.call(b, &format!("product_{name}"), &items));
         };
@@ -153,6 +164,7 @@ impl Steps<'_> {
             blocks: blocks_of,
             run: run_of,
             add,
+            scale,
         };
         self.update(|b| call.call(b, &format!("compressed_product_{name}"), &items));
     }
@@ -187,14 +199,14 @@ impl Steps<'_> {
         to
     }
 
-    /// Projections that read the same rows: their outputs lie side by side in `y`. They are added to
-    /// `add`, biases too. Neighbours of one format are one pass over the rows.
+    /// Projections that read the same rows: their outputs lie side by side in `y`, with biases; or they are
+    /// added to `add` times a number, biases too. Neighbours of one format are one pass over the rows.
     pub(super) fn linears(
         &mut self,
         group: &[&Linear],
         x: [Place; 2],
         y: Place,
-        add: Option<Place>,
+        add: Option<(Place, f32)>,
     ) {
         let rows = self.rows.clone();
         let mut before = 0;
@@ -202,10 +214,11 @@ impl Steps<'_> {
             let weights = alike.iter().map(|linear| &linear.weight);
             let matrix = self.matrix(weights, Layout::Packed { lanes: LANES });
             let behind = |place: Place| Place { at: place.at + before * size_of::<f32>(), ..place };
-            self.product(&matrix, &rows, x, behind(y), add.map(behind));
+            let add = add.map(|(place, scale)| (behind(place), scale));
+            self.product(&matrix, &rows, x, behind(y), add);
             before += matrix.rows;
         }
-        let to = add.unwrap_or(y);
+        let (to, scale) = add.unwrap_or((y, 1.0));
         let mut before = 0;
         // Not all of a group need have one: neighbours that do are added by one call.
         for some in group.chunk_by(|a, b| a.bias.is_some() == b.bias.is_some()) {
@@ -220,6 +233,7 @@ impl Steps<'_> {
                     to: (to.at + before * size_of::<f32>()).into(),
                     stride: to.stride.into(),
                     columns: columns.into(),
+                    scale: bits(scale).into(),
                 };
                 self.update(|b| call.call(b, "bias", &rows));
             }
@@ -260,11 +274,12 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         unsafe {
             kernel(&product);
             if of.add > 0 {
+                let scale = number(of.scale);
                 let sum = at(of.add - 1).cast::<f32>().wrapping_add(first * LANES);
                 for row in 0..of.rows {
                     let (y, sum) = (y.add(row * of.stride), sum.add(row * of.stride));
                     for i in 0..blocks * LANES {
-                        *sum.add(i) += *y.add(i);
+                        *sum.add(i) += scale * *y.add(i);
                     }
                 }
             }
@@ -309,6 +324,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
                     blocks,
                     run: each,
                     add,
+                    scale,
                 } = of;
                 let of = Product {
                     weights,
@@ -321,6 +337,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
                     blocks,
                     run: each,
                     add,
+                    scale,
                 };
                 let first = item * each;
                 let index = offsets.cast::<u64>().wrapping_add(first);
@@ -336,7 +353,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         // SAFETY: the graph has a place for all rows of a step, and a bias for each column.
         unsafe {
             for i in 0..of.columns {
-                *to.add(i) += *of.bias.cast::<f32>().add(i);
+                *to.add(i) += number(of.scale) * *of.bias.cast::<f32>().add(i);
             }
         }
     };

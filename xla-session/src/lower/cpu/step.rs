@@ -1,11 +1,11 @@
 //! The functions of a model while they are written: the decoder over the rows of a step, and the head.
 
-use checkpoint::architecture::{Attention, Layer, Mlp, Parameter};
+use checkpoint::architecture::{Attention, Layer, Linear, Mlp, Norm, Parameter};
 use checkpoint::config::ModelConfig;
 
 use super::program::{Argument, Number, Source};
 use super::target::CpuTarget;
-use super::workspace::Workspace;
+use super::workspace::{Place, Workspace};
 use crate::emit::builder::{Builder, DYNAMIC, ElementType, Index, TensorType, Value};
 use crate::emit::{Format, Layout, WeightFormats, WeightSpec};
 
@@ -72,30 +72,40 @@ impl<'a> Steps<'a> {
         self.entries = self.number(Number::Entries);
         self.attention_items = self.number(Number::AttentionItems);
         self.share = self.number(Number::Share);
-        let rows = self.rows.clone();
         self.embed();
+        self.scale(places.x, config.hidden_size, config.architecture.embedding_scale, None);
         for (index, layer) in config.architecture.layers.iter().enumerate() {
-            let Layer { input_norm, attention, mlp_norm, mlp } = layer;
-            let Attention { query, key, value, qk_norm, output, .. } = attention;
-            let Mlp { gate, up, down, activation } = mlp;
-            let x = (places.x, None);
+            let Layer { input_norm, attention, attention_norm, mlp_norm, mlp, .. } = layer;
+            let Attention { qkv, qk_norm, output, .. } = attention;
+            let Mlp { gate_up, down, activation } = mlp;
+            let residual = |norm| (norm, layer.residual_scale);
 
-            let format = self.format_of([&query.weight, &key.weight, &value.weight]);
-            self.norm(input_norm, &rows, x, places.normed, format);
-            self.linears(&[query, key, value], places.normed, places.qkv, None);
+            self.normed(input_norm.as_ref(), self.format_of(weights(qkv)));
+            self.linears(&qkv.iter().collect::<Vec<_>>(), places.normed, places.qkv, None);
             if let Some(norm) = qk_norm {
                 self.qk_norm(norm, attention);
             }
-            let format = self.format_of([&output.weight]);
-            self.attend(index, attention, format);
-            self.linears(&[output], places.mixed, places.sum, Some(places.x));
+            self.attend(index, attention, self.format_of([&output.weight]));
+            self.add(output, places.mixed, residual(attention_norm.as_ref()));
 
-            let format = self.format_of([&gate.weight, &up.weight]);
-            self.norm(mlp_norm, &rows, x, places.normed, format);
-            self.linears(&[gate, up], places.normed, places.gate_up, None);
-            let format = self.format_of([&down.weight]);
-            self.gate(*activation, down.inputs(), format);
-            self.linears(&[down], places.gated, places.sum, Some(places.x));
+            self.normed(mlp_norm.as_ref(), self.format_of(weights(gate_up)));
+            self.linears(&gate_up.iter().collect::<Vec<_>>(), places.normed, places.gate_up, None);
+            self.gate(*activation, down.inputs(), self.format_of([&down.weight]));
+            self.add(down, places.gated, residual(layer.output_norm.as_ref()));
+        }
+    }
+
+    /// Adds a projection of all rows at `x`, normed if there is a norm, times a number, to the residual
+    /// stream.
+    fn add(&mut self, linear: &Linear, x: [Place; 2], (norm, scale): (Option<&Norm>, f32)) {
+        let (sum, stream) = (self.workspace.sum, self.workspace.x);
+        match norm {
+            None => self.linears(&[linear], x, sum, Some((stream, scale))),
+            Some(norm) => {
+                debug_assert_eq!(scale, 1.0, "no family has both");
+                self.linears(&[linear], x, sum, None);
+                self.add_normed(norm, sum, stream);
+            }
         }
     }
 
@@ -178,4 +188,9 @@ fn joined<'p>(parts: impl IntoIterator<Item = &'p Parameter>) -> (Vec<(String, u
         (part.name.clone(), part.shape[0])
     };
     (parts.into_iter().map(part).collect(), columns)
+}
+
+/// The weights of `linears`.
+fn weights(linears: &[Linear]) -> impl Iterator<Item = &Parameter> {
+    linears.iter().map(|linear| &linear.weight)
 }

@@ -24,10 +24,8 @@ pub struct Workspace {
     pub tokens: Place,
     /// The slot of each row in the KV cache, i32: its page times 64, and its place there.
     pub slots: Place,
-    /// Cosines of each row's position, `[rows, head_dim / 2]` of f32.
-    pub cos: Place,
-    /// Sines of it.
-    pub sin: Place,
+    /// For each way to rotate: cosines of each row's position, `[rows, width / 2]` of f32, and sines.
+    pub angles: Vec<[Place; 2]>,
     /// What attention is cut into, `ENTRY` numbers of i32 each.
     pub entries: Place,
     /// The rows that the head is for, i32.
@@ -87,14 +85,14 @@ impl Workspace {
         let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
         let (width, hidden) = (config.head_dim, config.hidden_size);
         let wide = config.intermediate_size;
+        let ropes = config.architecture.ropes.iter();
         let widest = hidden.max(heads * width).max(wide);
         Self {
             rows,
             head_rows,
             tokens: place(rows, 1, 4),
             slots: place(rows, 1, 4),
-            cos: place(rows, width / 2, 4),
-            sin: place(rows, width / 2, 4),
+            angles: ropes.map(|rope| [0; 2].map(|_| place(rows, rope.width / 2, 4))).collect(),
             entries: place(rows, ENTRY, 4),
             wanted: place(head_rows, 1, 4),
             picked: place(head_rows, 1, 4),

@@ -4,6 +4,7 @@
 //! attention, a page at a time, and loads through the table. All rows walk as many pages as the longest
 //! sequence of the step has, a number in memory; behind their own they find their last one again, masked.
 
+use checkpoint::architecture;
 use kernels::KV_BLOCK;
 
 use super::Source;
@@ -15,9 +16,14 @@ use crate::emit::builder::{
 
 impl Function<'_> {
     /// Attends from `queries`, `[rows, heads, head_dim]`, to every token of the pages of the row's
-    /// sequence that is not later and, with a `window`, among the latest `window`; returns
+    /// sequence that is not later and, with a window, among the latest; returns
     /// `[rows, heads * head_dim]`.
-    pub fn attention(&mut self, queries: &Value, cache: &Memory, window: Option<usize>) -> Value {
+    pub fn attention(
+        &mut self,
+        queries: &Value,
+        cache: &Memory,
+        &architecture::Attention { window, scale, cap, .. }: &architecture::Attention,
+    ) -> Value {
         let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
         let kv_heads = self.config.num_key_value_heads;
         let group = heads / kv_heads;
@@ -127,13 +133,13 @@ impl Function<'_> {
             self.b.generic(&nest, &into)
         });
         let shape = AttentionShape { rows, kv_heads, group, width, block: KV_BLOCK };
-        let scale = 1.0 / (width as f32).sqrt();
         let mixed = self.b.attention(
             &Attention {
                 loops: &loops,
                 inputs: [(q, &query), (&keys, &key), (&values, &value), (&mask, &token)],
                 result: &result,
                 scale: &literal(scale),
+                cap,
                 attributes: &self.tiles.attention(&shape),
             },
             &dims,

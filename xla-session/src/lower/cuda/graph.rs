@@ -40,10 +40,10 @@ pub enum Source {
     Tables,
     /// Pages of the longest sequence of the step, `[1]`.
     Used,
-    /// Cosines of each row's rotary angles, `[rows, head_dim / 2]`.
-    Cos,
-    /// Sines of them, `[rows, head_dim / 2]`.
-    Sin,
+    /// Cosines of each row's rotary angles, `[rows, width / 2]`, of one of the model's ropes.
+    Cos(usize),
+    /// Sines of them, `[rows, width / 2]`.
+    Sin(usize),
     /// The numbers of the pages of all sequences of the step, one table behind the other.
     Pages,
     /// The pages of a layer, `[pages, 64, 2 * kv_heads, head_dim]` of f32 as bytes: of each token its

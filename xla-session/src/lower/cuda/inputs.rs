@@ -21,26 +21,28 @@ const ALIGNMENT: usize = 64;
 impl Inputs {
     /// Of a step of `rows` rows.
     pub fn new(config: &ModelConfig, rows: usize) -> Self {
-        let half = config.head_dim / 2;
         let pages = config.max_position_embeddings.div_ceil(KV_BLOCK);
         let (f32, i32) = (ElementType::F32, ElementType::I32);
         let mut bytes = 0;
-        let places = [
+        let ropes = config.architecture.ropes.iter().enumerate().flat_map(|(at, rope)| {
+            let ty = TensorType::new(&[rows, rope.width / 2], f32);
+            [(Source::Cos(at), ty.clone()), (Source::Sin(at), ty)]
+        });
+        let before = [
             (Source::Tokens, TensorType::new(&[rows], i32)),
             (Source::Positions, TensorType::new(&[rows], i32)),
             (Source::Slots, TensorType::new(&[rows], i32)),
             (Source::Tables, TensorType::new(&[rows], i32)),
             (Source::Used, TensorType::new(&[1], i32)),
-            (Source::Cos, TensorType::new(&[rows, half], f32)),
-            (Source::Sin, TensorType::new(&[rows, half], f32)),
-            (Source::Pages, TensorType::new(&[rows * pages], i32)),
-        ]
-        .map(|(source, ty)| {
+        ];
+        let pages = (Source::Pages, TensorType::new(&[rows * pages], i32));
+        let place = |(source, ty): (Source, TensorType)| {
             let at = bytes;
             bytes = (at + ty.bytes()).next_multiple_of(ALIGNMENT);
             (source, ty, at)
-        });
-        Self { places: places.into(), bytes }
+        };
+        let places = before.into_iter().chain(ropes).chain([pages]).map(place).collect();
+        Self { places, bytes }
     }
 
     /// The type of an input.

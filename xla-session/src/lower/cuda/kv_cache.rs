@@ -11,15 +11,24 @@ impl Function<'_> {
     /// Writes to the slot of each row the keys behind the queries of `both`,
     /// `[rows, heads + kv_heads or more, head_dim]`, rotated, and the values behind both in `qkv`,
     /// `[rows, heads + 2 * kv_heads, head_dim]`, in one dispatch.
-    pub fn append(&mut self, cache: &Memory, both: &Value, qkv: &Value) -> Memory {
+    pub fn append(
+        &mut self,
+        cache: &Memory,
+        both: &Value,
+        qkv: &Value,
+        rope: Option<usize>,
+    ) -> Memory {
         let &[rows, heads, width] = qkv.dims() else { unreachable!("heads have 3 dims") };
         let kv_heads = self.config.num_key_value_heads;
+        // A layer that does not rotate reads the angles of one that does, and nothing of them.
+        let at = rope.unwrap_or(0);
         let [slots, cos, sin] =
-            [Source::Slots, Source::Cos, Source::Sin].map(|source| self.input(source));
+            [Source::Slots, Source::Cos(at), Source::Sin(at)].map(|source| self.input(source));
         let dispatch = self.b.begin_updating(&[&slots, &cos, &sin, both, qkv], cache);
         let [slots, cos, sin, both, qkv] = &dispatch.reads[..] else {
             unreachable!("as many as outside")
         };
+        let angles = Angles { rope: &self.config.architecture.ropes[at], cos, sin };
         let body = format!(
             "%row = linalg.index 0 : index
              %h = linalg.index 1 : index
@@ -36,7 +45,7 @@ impl Function<'_> {
              linalg.yield %new : f32",
             heads - 2 * kv_heads,
             both.dims()[1] - 1,
-            self.rotation(both, &Angles { cos, sin }),
+            self.rotation(both, rope.map(|_| &angles)),
             qkv.name,
             qkv.ty,
         );

@@ -7,7 +7,7 @@ use kernels::GROUP;
 use super::function::Function;
 use super::product::Columns;
 use super::tiles::FEW;
-use crate::emit::builder::{ElementType, Generic, Value};
+use crate::emit::builder::{ElementType, Generic, Value, literal};
 use crate::emit::{Format, Layout, WeightSpec, in_rows};
 
 /// A weight matrix of the graph.
@@ -24,32 +24,37 @@ pub(super) struct Matrix {
 impl Function<'_> {
     /// One projection of `x`, `[rows, columns]`.
     pub fn linear(&mut self, x: &Value, linear: &Linear) -> Value {
-        let matrix = self.matrix([&linear.weight]);
+        let matrix = self.matrix(&[&linear.weight]);
         let y = self.products(x, None, &[matrix]).remove(0);
         self.biased(y, &[linear])
     }
 
-    /// Projections of `x`, RMS-normed with `norm`, by weights that are joined to one matrix; their
+    /// Projections of `x`, RMS-normed with `norm` if there is one, by weights that are joined to one matrix; their
     /// outputs side by side, without biases.
-    pub fn normed_product<const N: usize>(
+    pub fn normed_product(
         &mut self,
         x: &Value,
-        norm: &Norm,
-        weights: [&Parameter; N],
+        norm: Option<&Norm>,
+        weights: &[&Parameter],
     ) -> Value {
         let matrix = self.matrix(weights);
-        self.products(x, Some(norm), &[matrix]).remove(0)
+        self.products(x, norm, &[matrix]).remove(0)
     }
 
-    /// Two projections of as many outputs of `x`, RMS-normed with `norm`, each by itself; of one row
+    /// Two projections of as many outputs of `x`, RMS-normed with `norm` if there is one, each by itself; of one row
     /// in one dispatch, where both matrices have one format.
-    pub fn normed_pair(&mut self, x: &Value, norm: &Norm, pair: [&Linear; 2]) -> [Value; 2] {
-        let [first, second] = pair.map(|linear| self.matrix([&linear.weight]));
+    pub fn normed_pair(
+        &mut self,
+        x: &Value,
+        norm: Option<&Norm>,
+        pair: [&Linear; 2],
+    ) -> [Value; 2] {
+        let [first, second] = pair.map(|linear| self.matrix(&[&linear.weight]));
         let products = if self.rows == 1 && first.format != second.format {
-            let one = |matrix| self.products(x, Some(norm), &[matrix]).remove(0);
+            let one = |matrix| self.products(x, norm, &[matrix]).remove(0);
             [first, second].map(one)
         } else {
-            let [first, second] = &self.products(x, Some(norm), &[first, second])[..] else {
+            let [first, second] = &self.products(x, norm, &[first, second])[..] else {
                 unreachable!("as many as matrices")
             };
             [first.clone(), second.clone()]
@@ -81,7 +86,7 @@ impl Function<'_> {
     }
 
     /// A weight matrix joined from `parts`, which have as many columns.
-    pub fn matrix<const N: usize>(&mut self, parts: [&Parameter; N]) -> Matrix {
+    pub fn matrix(&mut self, parts: &[&Parameter]) -> Matrix {
         let format = match in_rows(self.formats.of(parts.iter().map(|part| part.name.as_str()))) {
             // Nibbles are not gathered.
             Format::Int4 if parts[0].role == Role::Embedding => Format::F32,
@@ -134,7 +139,15 @@ impl Function<'_> {
             Some(norm) => {
                 let weight = self.vector(&norm.weight);
                 inputs.push((self.columns(&weight, shape), shape.activations));
-                body += "%normed = arith.mulf %in0, %in1 : f32\n";
+                body += &match norm.offset {
+                    0.0 => "%normed = arith.mulf %in0, %in1 : f32\n".to_owned(),
+                    offset => format!(
+                        "%offset = arith.constant {} : f32
+                         %scale = arith.addf %offset, %in1 : f32
+                         %normed = arith.mulf %in0, %scale : f32\n",
+                        literal(offset)
+                    ),
+                };
                 "%normed"
             }
             None => "%in0",

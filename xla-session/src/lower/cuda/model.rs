@@ -1,21 +1,25 @@
 //! The decoder over the rows of a step, and the head over rows that are wanted.
 
-use checkpoint::architecture::{Activation, Attention, Layer, Mlp, Norm, QkNorm};
+use checkpoint::architecture::{self, Attention, Layer, Mlp, Norm, QkNorm};
 
 use super::function::Function;
 use super::{HIDDEN_ROWS, Source};
-use crate::emit::builder::{Combine, ElementType, Generic, TensorType, Value};
+use crate::emit::builder::{Combine, ElementType, Generic, TensorType, Value, literal};
 
 impl Function<'_> {
     /// From the tokens of a step to the residual stream behind the last layer.
     pub fn body(&mut self) {
         let mut x = self.embed();
         for (index, layer) in self.config.architecture.layers.iter().enumerate() {
-            let Layer { input_norm, attention, mlp_norm, mlp } = layer;
-            let h = self.self_attention(index, attention, &x, input_norm);
+            let Layer { attention_norm, mlp_norm, mlp, output_norm, residual_scale, .. } = layer;
+            let h = self.self_attention(index, &layer.attention, &x, layer.input_norm.as_ref());
+            let h = self.normed_behind(h, attention_norm.as_ref());
+            let h = self.b.scaled(&h, *residual_scale);
             x = self.b.add(&x, &h);
             x = self.kept(x);
-            let h = self.mlp(mlp, &x, mlp_norm);
+            let h = self.mlp(mlp, &x, mlp_norm.as_ref());
+            let h = self.normed_behind(h, output_norm.as_ref());
+            let h = self.b.scaled(&h, *residual_scale);
             x = self.b.add(&x, &h);
             if index + 1 < self.config.architecture.layers.len() {
                 x = self.kept(x);
@@ -34,36 +38,41 @@ impl Function<'_> {
         let wanted = self.argument(Source::Wanted, wanted);
         let x = self.b.gather_rows(&x, &wanted);
         let x = self.kept(x);
-        let logits = self.normed_product(&x, &config.architecture.norm, [config.output()]);
+        let architecture = &config.architecture;
+        let logits = self.normed_product(&x, Some(&architecture.norm), &[config.output()]);
+        let architecture::Logits { scale, cap } = architecture.logits;
+        let logits = self.b.scaled(&logits, scale);
+        let logits = self.b.capped(&logits, cap);
         let logits = self.answered(&logits, Source::Logits);
         let picked = self.argmax(&logits);
         self.answered(&picked, Source::Picked);
     }
 
-    /// Of `x`, RMS-normed with `norm`.
+    /// Of `x`, RMS-normed with `norm` if there is one.
     fn self_attention(
         &mut self,
         layer: usize,
         attention: &Attention,
         x: &Value,
-        norm: &Norm,
+        norm: Option<&Norm>,
     ) -> Value {
-        let Attention { query, key, value, qk_norm, output, window, .. } = attention;
+        let Attention { qk_norm, output, rope, .. } = attention;
         let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
         let (rows, both) = (self.rows, heads + kv_heads);
-        let group = [query, key, value];
-        let qkv = self.normed_product(x, norm, group.map(|it| &it.weight));
+        let group: Vec<_> = attention.qkv.iter().collect();
+        let weights: Vec<_> = group.iter().map(|linear| &linear.weight).collect();
+        let qkv = self.normed_product(x, norm, &weights);
         let qkv = self.biased(qkv, &group);
         let qkv = self.kept(qkv);
         let qkv = self.b.reshape(&qkv, &[rows, both + kv_heads, width]);
         let normed = qk_norm.as_ref().map(|norms| self.normed_heads(&qkv, heads, norms));
         let normed = normed.as_ref().unwrap_or(&qkv);
-        let queries = self.rotated(normed, heads);
+        let queries = self.rotated(normed, heads, *rope);
         let queries = self.kept(queries);
         let cache = self.cache(layer);
-        let cache = self.append(&cache, normed, &qkv);
+        let cache = self.append(&cache, normed, &qkv, *rope);
         self.updated(&cache);
-        let mixed = self.attention(&queries, &cache, *window);
+        let mixed = self.attention(&queries, &cache, attention);
         let mixed = self.kept(mixed);
         self.linear(&mixed, output)
     }
@@ -73,6 +82,9 @@ impl Function<'_> {
     /// would be a copy.
     fn normed_heads(&mut self, x: &Value, heads: usize, norms: &QkNorm) -> Value {
         let &[rows, all, width] = x.dims() else { unreachable!("heads have 3 dims") };
+        if norms.query.width() != width {
+            return self.jointly_normed_heads(x, heads, norms);
+        }
         let [query, key] = [&norms.query, &norms.key].map(|norm| self.vector(&norm.weight));
         let square = self.b.mul(x, x);
         let sum = self.b.reduce(&square, &[2], Combine::Add);
@@ -81,11 +93,14 @@ impl Function<'_> {
         let eps = self.b.splat_f32(norms.query.epsilon as f32, &[rows, all]);
         let mean = self.b.add(&mean, &eps);
         let factor = self.b.unary("rsqrt", &mean);
+        let offset = literal(norms.query.offset);
         let body = format!(
             "%head = linalg.index 1 : index
              %queries = arith.constant {heads} : index
              %is_query = arith.cmpi ult, %head, %queries : index
-             %weight = arith.select %is_query, %in2, %in3 : f32
+             %own = arith.select %is_query, %in2, %in3 : f32
+             %offset = arith.constant {offset} : f32
+             %weight = arith.addf %offset, %own : f32
              %scaled = arith.mulf %in0, %in1 : f32
              %normed = arith.mulf %scaled, %weight : f32
              linalg.yield %normed : f32"
@@ -102,27 +117,62 @@ impl Function<'_> {
         self.kept(normed)
     }
 
-    /// The MLP of `x`, RMS-normed with `norm`.
-    fn mlp(&mut self, mlp: &Mlp, x: &Value, norm: &Norm) -> Value {
-        let Mlp { gate, up, down, activation: Activation::Silu } = mlp;
-        let [gate, up] = self.normed_pair(x, norm, [gate, up]);
-        let silu = self.b.silu(&gate);
-        let h = self.b.mul(&silu, &up);
+    /// The queries of `x` normed all together, and its keys: `[rows, queries and keys, head_dim]`.
+    fn jointly_normed_heads(&mut self, x: &Value, heads: usize, norms: &QkNorm) -> Value {
+        let &[rows, _, width] = x.dims() else { unreachable!("heads have 3 dims") };
+        let parts = [(&norms.query, 0), (&norms.key, heads)].map(|(norm, before)| {
+            let heads = norm.width() / width;
+            let part = self.b.slice(x, 1, before, before + heads);
+            let part = self.b.reshape(&part, &[rows, heads * width]);
+            let part = self.norm(&part, norm);
+            let part = self.kept(part);
+            self.b.reshape(&part, &[rows, heads, width])
+        });
+        self.joined(&parts, 1)
+    }
+
+    /// The MLP of `x`, RMS-normed with `norm` if there is one.
+    fn mlp(&mut self, mlp: &Mlp, x: &Value, norm: Option<&Norm>) -> Value {
+        let Mlp { gate_up, down, activation } = mlp;
+        let wide = down.inputs();
+        let [gate, up] = match &gate_up[..] {
+            [gate, up] => self.normed_pair(x, norm, [gate, up]),
+            fused => {
+                let fused: Vec<_> = fused.iter().collect();
+                let weights: Vec<_> = fused.iter().map(|linear| &linear.weight).collect();
+                let both = self.normed_product(x, norm, &weights);
+                let both = self.biased(both, &fused);
+                let both = self.kept(both);
+                [0, wide].map(|at| self.b.slice(&both, 1, at, at + wide))
+            }
+        };
+        let gate = self.b.activated(&gate, *activation);
+        let h = self.b.mul(&gate, &up);
         let h = self.kept(h);
         self.linear(&h, down)
+    }
+
+    /// What attention or the MLP gave, RMS-normed with `norm` if there is one.
+    fn normed_behind(&mut self, h: Value, norm: Option<&Norm>) -> Value {
+        let Some(norm) = norm else { return h };
+        let h = self.kept(h);
+        let h = self.norm(&h, norm);
+        self.kept(h)
     }
 
     /// `x`, RMS-normed over its last dimension.
     pub fn norm(&mut self, x: &Value, norm: &Norm) -> Value {
         let weight = self.vector(&norm.weight);
-        self.b.rms_norm(x, &weight, norm.epsilon)
+        self.b.rms_norm(x, &weight, norm)
     }
 
     /// The embeddings of the tokens, `[rows, hidden_size]`.
     fn embed(&mut self) -> Value {
         let tokens = self.input(Source::Tokens);
-        let table = self.matrix([&self.config.architecture.embedding]);
+        let architecture = &self.config.architecture;
+        let table = self.matrix(&[&architecture.embedding]);
         let x = self.gather(&table, &tokens);
+        let x = self.b.scaled(&x, architecture.embedding_scale);
         self.kept(x)
     }
 }

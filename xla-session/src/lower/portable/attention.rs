@@ -1,5 +1,7 @@
 //! Causal grouped-query attention over the KV cache.
 
+use checkpoint::architecture;
+
 use super::Emitter;
 use super::kv_cache::Cache;
 use crate::emit::builder::{Combine, ElementType, Value};
@@ -10,13 +12,13 @@ const MASKED: f32 = -1e30;
 
 impl Emitter<'_> {
     /// Attends from the queries of `rotated`, `[rows, heads, head_dim]` and more heads behind them,
-    /// to every token of the cache that is not later and, with a `window`, among the latest
-    /// `window`; returns `[rows, heads * head_dim]`.
+    /// to every token of the cache that is not later and, with a window, among the latest; returns
+    /// `[rows, heads * head_dim]`.
     pub(super) fn attention(
         &mut self,
         rotated: &Value,
         cache: &Cache,
-        window: Option<usize>,
+        attention: &architecture::Attention,
     ) -> Value {
         let heads = self.config.num_attention_heads;
         let queries = self.b.slice(rotated, 1, 0, heads);
@@ -27,19 +29,24 @@ impl Emitter<'_> {
         let queries = self.b.reshape(&queries, &[rows, kv_heads, group, width]);
         let queries = self.b.transpose(&queries, &[1, 0, 2, 3]);
         let queries = self.b.reshape(&queries, &[kv_heads, rows * group, width]);
-        let mixed = self.attend(&queries, cache, window, group);
+        let mixed = self.attend(&queries, cache, attention, group);
         let mixed = self.b.reshape(&mixed, &[kv_heads, rows, group, width]);
         let mixed = self.b.transpose(&mixed, &[1, 0, 2, 3]);
         self.b.reshape(&mixed, &[rows, heads * width])
     }
 
     /// The textbook form, over the whole capacity.
-    fn attend(&mut self, q: &Value, cache: &Cache, window: Option<usize>, group: usize) -> Value {
+    fn attend(
+        &mut self,
+        q: &Value,
+        cache: &Cache,
+        &architecture::Attention { window, scale, cap, .. }: &architecture::Attention,
+        group: usize,
+    ) -> Value {
         let scores = self.b.dot(q, &cache.keys, [&[0], &[0]], [&[2], &[2]]);
         let dims = scores.dims().to_vec();
-        let scale = 1.0 / (self.config.head_dim as f32).sqrt();
-        let scale = self.b.splat_f32(scale, &dims);
-        let scores = self.b.mul(&scores, &scale);
+        let scores = self.b.scaled(&scores, scale);
+        let scores = self.b.capped(&scores, cap);
         let key = self.b.iota(&dims, 2);
         let row = self.b.iota(&dims, 1);
         let by = self.b.splat(group, &dims, ElementType::I32);

@@ -34,8 +34,8 @@ struct ValueDescription {
     name: String,
     shape: Vec<usize>,
     dtype: &'static str,
-    /// Of arguments: "tokens", "start", "last", "rope_cos", "rope_sin", "keys.<layer>",
-    /// "values.<layer>", or the checkpoint's tensors, joined along their rows by "+".
+    /// Of arguments: "tokens", "start", "last", "rope_cos", "rope_sin", of models that
+    /// rotate in several ways "rope_cos.<n>", "rope_sin.<n>" too, "keys.<layer>", "values.<layer>", or the checkpoint's tensors, joined along their rows by "+".
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
 }
@@ -72,14 +72,17 @@ pub fn export(
     let description = Description { capacity, graphs: described };
     let json = serde_json::to_vec_pretty(&description).map_err(std::io::Error::from);
     write("arguments.json", &json.map_err(Error::io(folder))?)?;
-    let tables = config.rope_tables(0..capacity);
-    let shape = vec![capacity, config.head_dim / 2];
-    let views = [("rope_cos", &tables.cos), ("rope_sin", &tables.sin)].map(|(name, table)| {
-        let bytes = bytemuck::cast_slice(table);
-        TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name, view))
+    let ropes = &config.architecture.ropes;
+    let tables: Vec<_> = ropes.iter().map(|rope| rope.tables(0..capacity)).collect();
+    let views = tables.iter().enumerate().flat_map(|(at, tables)| {
+        let shape = [capacity, ropes[at].width / 2];
+        [("rope_cos", &tables.cos), ("rope_sin", &tables.sin)].map(|(name, table)| {
+            let bytes = bytemuck::cast_slice(table);
+            let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes);
+            view.map(|view| (rope_name(name, at), view))
+        })
     });
     let bytes = views
-        .into_iter()
         .collect::<Result<Vec<_>, _>>()
         .and_then(|views| safetensors::serialize(views, None))
         .map_err(|e| Error::io(folder)(std::io::Error::other(e)))?;
@@ -92,8 +95,8 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
             Source::Tokens => "tokens".into(),
             Source::Start => "start".into(),
             Source::Last => "last".into(),
-            Source::RopeCos => "rope_cos".into(),
-            Source::RopeSin => "rope_sin".into(),
+            Source::RopeCos(at) => rope_name("rope_cos", *at),
+            Source::RopeSin(at) => rope_name("rope_sin", *at),
             Source::Keys(layer) => format!("keys.{layer}"),
             Source::Values(layer) => format!("values.{layer}"),
             Source::Weight(spec) => {
@@ -104,6 +107,11 @@ fn arguments(graph: &Graph) -> Vec<ValueDescription> {
         ValueDescription { source: Some(source), ..value(format!("arg{i}"), &argument.ty) }
     };
     graph.arguments.iter().enumerate().map(describe).collect()
+}
+
+/// The first rope's table has a plain name.
+fn rope_name(table: &str, at: usize) -> String {
+    if at == 0 { table.into() } else { format!("{table}.{at}") }
 }
 
 fn results(graph: &Graph) -> Vec<ValueDescription> {

@@ -37,10 +37,10 @@ pub enum Source {
     Start,
     /// The row whose next token is wanted: the last one that is not padding.
     Last,
-    /// Cosines of the rotary angles, `[capacity, head_dim / 2]`.
-    RopeCos,
-    /// Sines of the rotary angles, `[capacity, head_dim / 2]`.
-    RopeSin,
+    /// Cosines of the rotary angles, `[capacity, width / 2]`, of one of the model's ropes.
+    RopeCos(usize),
+    /// Sines of the rotary angles, `[capacity, width / 2]`, of one of the model's ropes.
+    RopeSin(usize),
     /// The keys of a layer, `[kv_heads, capacity, head_dim]`.
     Keys(usize),
     /// The values of a layer, as the keys.

@@ -16,9 +16,12 @@ pub(super) struct Matrix {
 
 impl Emitter<'_> {
     /// Projections of `x`, `[rows, columns]`; their outputs side by side.
-    pub(super) fn linears(&mut self, x: &Value, group: &[&Linear]) -> Value {
+    pub(super) fn linears(&mut self, x: &Value, group: &[Linear]) -> Value {
         let outputs: Vec<_> = group.iter().map(|linear| self.linear(x, linear)).collect();
-        self.b.concat(&outputs, 1)
+        match &outputs[..] {
+            [one] => one.clone(),
+            several => self.b.concat(several, 1),
+        }
     }
 
     /// One projection.

@@ -1,6 +1,6 @@
 //! The decoder.
 
-use checkpoint::architecture::{Activation, Attention, Mlp, Norm};
+use checkpoint::architecture::{self, Attention, Mlp, Norm};
 
 use super::kv_cache::Cache;
 use super::rope::Angles;
@@ -16,12 +16,16 @@ impl Emitter<'_> {
         let mut caches = Vec::new();
         let mut x = self.embed();
         for (index, layer) in config.architecture.layers.iter().enumerate() {
-            let h = self.norm(&x, &layer.input_norm);
+            let h = self.normed(&x, layer.input_norm.as_ref());
             let (h, cache) = self.self_attention(index, &layer.attention, &h, &angles);
             caches.extend([cache.keys, cache.values]);
+            let h = self.normed(&h, layer.attention_norm.as_ref());
+            let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
-            let h = self.norm(&x, &layer.mlp_norm);
+            let h = self.normed(&x, layer.mlp_norm.as_ref());
             let h = self.mlp(&layer.mlp, &h);
+            let h = self.normed(&h, layer.output_norm.as_ref());
+            let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
         }
         let logits = self.last_logits(&x);
@@ -36,40 +40,48 @@ impl Emitter<'_> {
         layer: usize,
         attention: &Attention,
         x: &Value,
-        angles: &Angles,
+        angles: &[Angles],
     ) -> (Value, Cache) {
-        let Attention { query, key, value, qk_norm, output, window, .. } = attention;
+        let Attention { qkv, qk_norm, output, .. } = attention;
         let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
         let rows = self.rows;
-        let qkv = self.linears(x, &[query, key, value]);
+        let qkv = self.linears(x, qkv);
         let normed = qk_norm.as_ref().map(|norm| {
-            let both = self.b.slice(&qkv, 1, 0, (heads + kv_heads) * width);
-            let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
-            let parts = [(&norm.query, 0, heads), (&norm.key, heads, heads + kv_heads)].map(
-                |(norm, low, high)| {
-                    let part = self.b.slice(&both, 1, low, high);
-                    self.norm(&part, norm)
+            let parts = [(&norm.query, 0, heads), (&norm.key, heads, kv_heads)].map(
+                |(norm, before, heads)| {
+                    let part = self.b.slice(&qkv, 1, before * width, (before + heads) * width);
+                    let norms = heads * width / norm.width();
+                    let part = self.b.reshape(&part, &[rows, norms, norm.width()]);
+                    let part = self.norm(&part, norm);
+                    self.b.reshape(&part, &[rows, heads, width])
                 },
             );
             self.b.concat(&parts, 1)
         });
-        let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), angles);
-        let mixed = self.attention(&queries, &cache, *window);
+        let rope = attention.rope.map(|at| &angles[at]);
+        let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), rope);
+        let mixed = self.attention(&queries, &cache, attention);
         (self.linear(&mixed, output), cache)
     }
 
     fn mlp(&mut self, mlp: &Mlp, x: &Value) -> Value {
-        let Mlp { gate, up, down, activation: Activation::Silu } = mlp;
-        let gate = self.linear(x, gate);
-        let up = self.linear(x, up);
-        let silu = self.b.silu(&gate);
-        let h = self.b.mul(&silu, &up);
+        let Mlp { gate_up, down, activation } = mlp;
+        let wide = down.inputs();
+        let both = self.linears(x, gate_up);
+        let gate = self.b.slice(&both, 1, 0, wide);
+        let up = self.b.slice(&both, 1, wide, 2 * wide);
+        let gate = self.b.activated(&gate, *activation);
+        let h = self.b.mul(&gate, &up);
         self.linear(&h, down)
+    }
+
+    fn normed(&mut self, x: &Value, norm: Option<&Norm>) -> Value {
+        norm.map_or_else(|| x.clone(), |norm| self.norm(x, norm))
     }
 
     fn norm(&mut self, x: &Value, norm: &Norm) -> Value {
         let weight = self.vector(&norm.weight);
-        self.b.rms_norm(x, &weight, self.config.rms_norm_eps)
+        self.b.rms_norm(x, &weight, norm)
     }
 
     /// The embeddings of this call's tokens, `[rows, hidden_size]`.
@@ -77,7 +89,8 @@ impl Emitter<'_> {
         let tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
         let table = self.matrix(&self.config.architecture.embedding);
         let rows = self.b.gather_rows(&table.weights, &tokens);
-        self.b.convert(&rows, ElementType::F32)
+        let rows = self.b.convert(&rows, ElementType::F32);
+        self.b.scaled(&rows, self.config.architecture.embedding_scale)
     }
 
     /// The logits of the wanted row, `[vocab_size]`.
@@ -92,6 +105,9 @@ impl Emitter<'_> {
         };
         let row = self.norm(&row, &config.architecture.norm);
         let logits = self.product(&row, config.output());
+        let architecture::Logits { scale, cap } = config.architecture.logits;
+        let logits = self.b.scaled(&logits, scale);
+        let logits = self.b.capped(&logits, cap);
         self.b.reshape(&logits, &[config.vocab_size])
     }
 }

@@ -1,0 +1,46 @@
+//! Granite 3 and 4, the dense ones (`modeling_granite.py`): as Llama, with multipliers of embeddings,
+//! scores, logits and of what is added to the residual stream.
+
+use super::{Defaults, Family, Sizes};
+use crate::Result;
+use crate::architecture::{Activation, Architecture, Attention, Layer, Logits};
+use crate::keys::Keys;
+
+pub(super) static FAMILY: Family = Family {
+    model_type: "granite",
+    class: "GraniteForCausalLM",
+    // `configuration_granite.py` in transformers 5.
+    defaults: Defaults {
+        vocab_size: 32_000,
+        hidden_size: 4096,
+        intermediate_size: 11_008,
+        num_hidden_layers: 32,
+        num_attention_heads: 32,
+        num_key_value_heads: None,
+        head_dim: None,
+        max_position_embeddings: 2048,
+        rms_norm_eps: 1e-6,
+        rope_theta: 10_000.0,
+        tie_word_embeddings: false,
+        bos_token_id: Some(1),
+        eos_token_ids: &[2],
+    },
+    architecture,
+};
+
+fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
+    let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
+    let attention_bias = keys.boolean("attention_bias")?.unwrap_or(false);
+    let mlp_bias = keys.boolean("mlp_bias")?.unwrap_or(false);
+    let multiplier = |key| Ok::<_, crate::Error>(keys.positive(key)?.unwrap_or(1.0) as f32);
+    let scale = multiplier("attention_multiplier")?;
+    let residual_scale = multiplier("residual_multiplier")?;
+    let embedding_scale = multiplier("embedding_multiplier")?;
+    let logits = Logits { scale: 1.0 / multiplier("logits_scaling")?, cap: None };
+    let architecture = sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {
+        let attention = Attention { scale, ..sizes.attention(layer, [attention_bias; 2]) };
+        let mlp = sizes.mlp(layer, mlp_bias, activation);
+        Layer { residual_scale, ..sizes.layer(layer, attention, mlp) }
+    });
+    Ok(Architecture { embedding_scale, logits, ..architecture })
+}

@@ -1,0 +1,119 @@
+//! Parts as most families have them, under the names that most give them; a family changes what is its
+//! own.
+
+use super::Sizes;
+use crate::architecture::{
+    Activation, Architecture, Attention, Layer, Logits, Mlp, Module, Norm, QkNorm,
+};
+use crate::rope::Rope;
+
+impl Sizes {
+    /// Width of all queries of a row.
+    pub fn query_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of all keys of a row, and of its values.
+    pub fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// A norm as wide as the residual stream.
+    pub fn norm(&self, module: &Module, name: &str) -> Norm {
+        module.norm(name, self.hidden_size, self.rms_norm_eps)
+    }
+
+    /// `module.self_attn`: three projections, which have a bias or not, and one behind, which has one or
+    /// not; the first rope, all keys, scores over the root of the head's width.
+    pub fn attention(&self, module: &Module, [bias, output_bias]: [bool; 2]) -> Attention {
+        let module = module.at("self_attn");
+        let (queries, keys, hidden) = (self.query_width(), self.kv_width(), self.hidden_size);
+        Attention {
+            qkv: vec![
+                module.linear("q_proj", [queries, hidden], bias),
+                module.linear("k_proj", [keys, hidden], bias),
+                module.linear("v_proj", [keys, hidden], bias),
+            ],
+            qk_norm: None,
+            rope: Some(0),
+            output: module.linear("o_proj", [hidden, queries], output_bias),
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            scale: 1.0 / (self.head_dim as f32).sqrt(),
+            cap: None,
+            window: None,
+        }
+    }
+
+    /// Norms of each head's queries and keys: `module.self_attn.{q,k}_norm`.
+    pub fn qk_norm(&self, module: &Module) -> QkNorm {
+        let module = module.at("self_attn");
+        let norm = |name| module.norm(name, self.head_dim, self.rms_norm_eps);
+        QkNorm { query: norm("q_norm"), key: norm("k_norm") }
+    }
+
+    /// Norms of all queries and of all keys of a row: `module.self_attn.{q,k}_norm`.
+    pub fn joint_qk_norm(&self, module: &Module) -> QkNorm {
+        let module = module.at("self_attn");
+        let norm = |name, width| module.norm(name, width, self.rms_norm_eps);
+        QkNorm { query: norm("q_norm", self.query_width()), key: norm("k_norm", self.kv_width()) }
+    }
+
+    /// `module.mlp`: three projections, with biases or without.
+    pub fn mlp(&self, module: &Module, bias: bool, activation: Activation) -> Mlp {
+        let module = module.at("mlp");
+        let (wide, hidden) = (self.intermediate_size, self.hidden_size);
+        Mlp {
+            gate_up: vec![
+                module.linear("gate_proj", [wide, hidden], bias),
+                module.linear("up_proj", [wide, hidden], bias),
+            ],
+            down: module.linear("down_proj", [hidden, wide], bias),
+            activation,
+        }
+    }
+
+    /// `module.mlp` whose gate and up are one projection.
+    pub fn fused_mlp(&self, module: &Module, activation: Activation) -> Mlp {
+        let module = module.at("mlp");
+        let (wide, hidden) = (self.intermediate_size, self.hidden_size);
+        Mlp {
+            gate_up: vec![module.linear("gate_up_proj", [2 * wide, hidden], false)],
+            down: module.linear("down_proj", [hidden, wide], false),
+            activation,
+        }
+    }
+
+    /// Norms before attention and before the MLP.
+    pub fn layer(&self, module: &Module, attention: Attention, mlp: Mlp) -> Layer {
+        Layer {
+            input_norm: Some(self.norm(module, "input_layernorm")),
+            attention,
+            attention_norm: None,
+            mlp_norm: Some(self.norm(module, "post_attention_layernorm")),
+            mlp,
+            output_norm: None,
+            residual_scale: 1.0,
+        }
+    }
+
+    /// A model of layers that `layer` makes of their modules and numbers.
+    pub fn decoder(
+        &self,
+        ropes: Vec<Rope>,
+        layer: impl Fn(&Module, usize) -> Layer,
+    ) -> Architecture {
+        let model = Module::new("model");
+        let layers = model.at("layers");
+        Architecture {
+            embedding: model.at("embed_tokens").embedding(self.vocab_size, self.hidden_size),
+            embedding_scale: 1.0,
+            ropes,
+            layers: (0..self.layers).map(|index| layer(&layers.at(index), index)).collect(),
+            norm: self.norm(&model, "norm"),
+            output: Module::new("lm_head").output(self.vocab_size, self.hidden_size),
+            logits: Logits { scale: 1.0, cap: None },
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! How rotary embeddings are said in `config.json`: as `rope_theta` and `rope_scaling` (older; it wins
+//! when both are there), or as `rope_parameters` (newer).
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::{Sizes, limit};
+use crate::Result;
+use crate::keys::Keys;
+use crate::rope::{Rope, RopeScaling};
+
+const OBJECTS: [(&str, &str); 2] =
+    [("rope_parameters", "rope_parameters."), ("rope_scaling", "rope_scaling.")];
+
+impl Sizes {
+    /// The rope of all layers, of whole heads.
+    pub fn rope(&self, config: &Keys) -> Result<Rope> {
+        for keys in [config, &flat(config)?] {
+            if keys.positive("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
+                return Err(keys.refuse("partial_rotary_factor", "supported is 1.0"));
+            }
+        }
+        self.partial_rope(config, 1.0)
+    }
+
+    /// The rope of all layers, of that part of each head that `partial_rotary_factor` says.
+    pub fn partial_rope(&self, config: &Keys, default: f64) -> Result<Rope> {
+        let keys = flat(config)?;
+        let outer = config.positive("partial_rotary_factor")?;
+        let factor = keys.positive("partial_rotary_factor")?.or(outer).unwrap_or(default);
+        let width = (self.head_dim as f64 * factor) as usize;
+        if !width.is_multiple_of(2) || !(2..=self.head_dim).contains(&width) {
+            return Err(keys.refuse(
+                "partial_rotary_factor",
+                format_args!("of a head of {} an even part has to be rotated", self.head_dim),
+            ));
+        }
+        let theta = config.positive("rope_theta")?.unwrap_or(self.rope_theta);
+        Ok(Rope { width, ..self.whole_rope(config, &keys, theta)? })
+    }
+
+    /// The ropes of layers that see everything, and of those with a window: `rope_parameters` has an
+    /// object for each; in the older form `rope_scaling` is for the former, and the base of the latter
+    /// is under `local_key`, by default `local`.
+    pub fn ropes_by_window(&self, config: &Keys, local_key: &str, local: f64) -> Result<Vec<Rope>> {
+        let nested = config.object("rope_parameters")?.filter(|it| !it.is_empty());
+        let global = config.positive("rope_theta")?.unwrap_or(self.rope_theta);
+        let local = config.positive(local_key)?.unwrap_or(local);
+        let nothing = Map::new();
+        let of = |map, prefix| Keys { path: config.path, prefix, map, names: config.names };
+        let Some(nested) = nested else {
+            let scaling = config.object("rope_scaling")?.unwrap_or(&nothing);
+            let full = self.whole_rope(config, &of(scaling, "rope_scaling."), global)?;
+            return Ok(vec![full, self.whole_rope(config, &of(&nothing, ""), local)?]);
+        };
+        let keys = of(nested, "rope_parameters.");
+        let read = |key, prefix, theta| {
+            let map = keys.object(key)?.unwrap_or(&nothing);
+            self.whole_rope(config, &of(map, prefix), theta)
+        };
+        if nested.keys().any(|key| !["full_attention", "sliding_attention"].contains(&&**key)) {
+            return Err(config.refuse(
+                "rope_parameters",
+                "this family has an object for \"full_attention\" and one for \"sliding_attention\"",
+            ));
+        }
+        Ok(vec![
+            read("full_attention", "rope_parameters.full_attention.", global)?,
+            read("sliding_attention", "rope_parameters.sliding_attention.", local)?,
+        ])
+    }
+
+    /// What `keys` say of whole heads.
+    fn whole_rope(&self, config: &Keys, keys: &Keys, theta: f64) -> Result<Rope> {
+        let Self { head_dim, max_position_embeddings: positions, .. } = *self;
+        let theta = keys.positive("rope_theta")?.unwrap_or(theta);
+        let scaling = scaling(config, keys, self)?;
+        Ok(Rope { theta, scaling, width: head_dim, interleaved: false, positions })
+    }
+}
+
+/// The object that says how all layers rotate; empty where there is none.
+fn flat<'a>(config: &Keys<'a>) -> Result<Keys<'a>> {
+    static NOTHING: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+    let mut keys = Keys { path: config.path, prefix: "", map: &NOTHING, names: config.names };
+    for (key, prefix) in OBJECTS {
+        if let Some(map) = config.object(key)?.filter(|map| !map.is_empty()) {
+            keys = Keys { prefix, map, ..keys };
+        }
+    }
+    match keys.map.iter().find(|(_, value)| value.is_object()) {
+        None => Ok(keys),
+        Some((layer_type, _)) => Err(keys
+            .refuse(layer_type, "rotary parameters that differ between layers are not supported")),
+    }
+}
+
+fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
+    let required = |key| {
+        keys.positive(key)?.ok_or_else(|| keys.refuse(key, "this rope type needs a number here"))
+    };
+    let positions = sizes.max_position_embeddings;
+    let original = || {
+        let key = "original_max_position_embeddings";
+        // Where both say it, transformers takes the outer one.
+        let outer = config.size(key, limit::POSITIONS)?;
+        Ok::<_, crate::Error>(outer.or(keys.size(key, limit::POSITIONS)?).unwrap_or(positions))
+    };
+    let stretched = |original| positions as f64 / original as f64;
+    let type_key = if keys.value("rope_type").is_some() { "rope_type" } else { "type" };
+    Ok(match keys.string(type_key)? {
+        None | Some("default") => RopeScaling::None,
+        Some("linear") => RopeScaling::Linear { factor: required("factor")? },
+        Some("llama3") => {
+            let low_freq_factor = required("low_freq_factor")?;
+            let high_freq_factor = required("high_freq_factor")?;
+            if high_freq_factor <= low_freq_factor {
+                return Err(keys.refuse(
+                    "high_freq_factor",
+                    format_args!("it must be above `low_freq_factor`, {low_freq_factor}"),
+                ));
+            }
+            RopeScaling::Llama3 {
+                factor: required("factor")?,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position_embeddings: keys
+                    .size("original_max_position_embeddings", limit::POSITIONS)?
+                    .unwrap_or(positions),
+            }
+        }
+        Some("yarn") => {
+            let original = original()?;
+            let factor = keys.positive("factor")?.unwrap_or_else(|| stretched(original));
+            let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+            let attention_factor = match (
+                keys.positive("attention_factor")?,
+                keys.positive("mscale")?,
+                keys.positive("mscale_all_dim")?,
+            ) {
+                (Some(factor), ..) => factor,
+                (None, Some(by), Some(all)) => scale(by) / scale(all),
+                _ => scale(1.0),
+            };
+            RopeScaling::Yarn {
+                factor,
+                beta_fast: keys.positive("beta_fast")?.unwrap_or(32.0),
+                beta_slow: keys.positive("beta_slow")?.unwrap_or(1.0),
+                truncate: keys.boolean("truncate")?.unwrap_or(true),
+                attention_factor,
+                original_max_position_embeddings: original,
+            }
+        }
+        Some("longrope" | "su") => {
+            let original = original()?;
+            let factor = keys.positive("factor")?.unwrap_or_else(|| stretched(original));
+            let attention_factor = keys.positive("attention_factor")?.unwrap_or_else(|| {
+                let more = factor.ln() / (original as f64).ln();
+                if factor <= 1.0 { 1.0 } else { (1.0 + more).sqrt() }
+            });
+            let divisors = |key| {
+                let divisors = keys.positives(key)?.unwrap_or_default();
+                match divisors.len() {
+                    0 => Err(keys.refuse(key, "this rope type needs a list of numbers here")),
+                    n if n > sizes.head_dim / 2 => Err(keys.error(format!(
+                        "`{}{key}` has {n} numbers, but heads of {} have {} frequencies",
+                        keys.prefix,
+                        sizes.head_dim,
+                        sizes.head_dim / 2
+                    ))),
+                    _ => Ok(divisors.into_iter().map(|it| it as f32).collect::<Vec<_>>()),
+                }
+            };
+            let (short_factor, long_factor) = (divisors("short_factor")?, divisors("long_factor")?);
+            if short_factor.len() != long_factor.len() {
+                return Err(keys.error(format!(
+                    "`{0}short_factor` has {1} numbers and `{0}long_factor` {2}",
+                    keys.prefix,
+                    short_factor.len(),
+                    long_factor.len()
+                )));
+            }
+            RopeScaling::LongRope {
+                short_factor,
+                long_factor,
+                attention_factor,
+                original_max_position_embeddings: original,
+            }
+        }
+        Some(_) => {
+            return Err(keys.refuse(
+                type_key,
+                "supported are \"default\", \"linear\", \"llama3\", \"yarn\" and \"longrope\"",
+            ));
+        }
+    })
+}
