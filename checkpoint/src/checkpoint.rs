@@ -22,6 +22,8 @@ pub struct Checkpoint {
     source: PathBuf,
     /// What tensors are called in messages, and which types they may have.
     gguf: bool,
+    /// Of a GGUF file, where it is a known one.
+    architecture: Option<&'static gguf::Architecture>,
     files: Vec<WeightFile>,
     tensors: BTreeMap<String, (usize, Entry)>,
 }
@@ -80,7 +82,13 @@ impl Checkpoint {
             let source = model.join("config.json");
             let (file, headers) = WeightFile::random(source.clone(), Random::new(model)?)?;
             let tensors = headers.into_iter().map(|(name, entry)| (name, (0, entry))).collect();
-            return Ok(Self { source, gguf: false, files: vec![file], tensors });
+            return Ok(Self {
+                source,
+                gguf: false,
+                architecture: None,
+                files: vec![file],
+                tensors,
+            });
         }
         match gguf::Set::find(model)? {
             Some(set) => Self::of_gguf(set, mode),
@@ -89,6 +97,7 @@ impl Checkpoint {
     }
 
     fn of_gguf(set: gguf::Set, mode: LoadMode) -> Result<Self> {
+        let architecture = set.architecture;
         let mut files = Vec::with_capacity(set.files.len());
         let mut tensors = BTreeMap::new();
         for (number, gguf::Part { path, file, digest, tensors: own }) in
@@ -96,13 +105,13 @@ impl Checkpoint {
         {
             for (name, entry) in own {
                 if tensors.insert(name.clone(), (number, entry)).is_some() {
-                    let message = format!("tensor `{}` is there twice", shown(true, &name));
+                    let message = format!("tensor `{}` is there twice", shown(architecture, &name));
                     return Err(Error::Checkpoint { path, message });
                 }
             }
             files.push(WeightFile::new(path, file, digest, mode)?);
         }
-        Ok(Self { source: set.source, gguf: true, files, tensors })
+        Ok(Self { source: set.source, gguf: true, architecture, files, tensors })
     }
 
     fn of_safetensors(folder: &Path, mode: LoadMode) -> Result<Self> {
@@ -137,7 +146,7 @@ impl Checkpoint {
                 }
             }
         }
-        Ok(Self { source: layout.source, gguf: false, files, tensors })
+        Ok(Self { source: layout.source, gguf: false, architecture: None, files, tensors })
     }
 
     /// The tensor called `name`, which must be of `shape` and a [`Dtype`].
@@ -229,7 +238,7 @@ impl Checkpoint {
             return Err(self.missing(name));
         };
         let file = &self.files[*file];
-        let name = shown(self.gguf, name);
+        let name = shown(self.architecture, name);
         let wrong = |message| Error::Checkpoint { path: file.path.clone(), message };
         if entry.shape != shape {
             return Err(wrong(format!(
@@ -256,7 +265,7 @@ impl Checkpoint {
     }
 
     fn missing(&self, name: &str) -> Error {
-        let mut message = format!("tensor `{}` is missing", shown(self.gguf, name));
+        let mut message = format!("tensor `{}` is missing", shown(self.architecture, name));
         let close = self.close_names(name);
         if !close.is_empty() {
             message += &format!("; the nearest names are {}", close.join(", "));
@@ -286,12 +295,12 @@ impl Checkpoint {
         close
             .into_iter()
             .take(3)
-            .map(|(_, known)| format!("`{}`", shown(self.gguf, known)))
+            .map(|(_, known)| format!("`{}`", shown(self.architecture, known)))
             .collect()
     }
 }
 
 /// What a tensor is called in its file.
-fn shown(gguf: bool, name: &str) -> String {
-    gguf.then(|| gguf::stored_name(name)).flatten().unwrap_or_else(|| name.to_owned())
+fn shown(gguf: Option<&gguf::Architecture>, name: &str) -> String {
+    gguf.and_then(|of| gguf::stored_name(name, of)).unwrap_or_else(|| name.to_owned())
 }

@@ -204,8 +204,15 @@ fn errors_name_what_the_file_has() {
         &["`llama.block_count` is \"two\": expected an integer"],
     );
     says(
-        &error(&|file| file.key("llama.rope.scaling.type", text("yarn"))),
-        &["`llama.rope.scaling.type` is \"yarn\""],
+        &error(&|file| file.key("llama.rope.scaling.type", text("ntk"))),
+        &["`llama.rope.scaling.type` is \"ntk\""],
+    );
+    says(
+        &error(&|file| {
+            file.key("llama.rope.scaling.type", text("yarn"));
+            file.key("llama.rope.scaling.attn_factor", f32_value(0.5));
+        }),
+        &["`llama.rope.scaling.attn_factor` is 0.5", "supported is 1"],
     );
     says(
         &error(&|file| file.set("llama.rope.dimension_count", u32_value(2))),

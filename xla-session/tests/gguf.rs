@@ -13,13 +13,14 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use writer::{Gguf, f32_value, text, u32_value};
+use writer::{Gguf, booleans, f32_value, text, u32_value};
+use xla_session::checkpoint::architecture::{Architecture, Role, RopeScaling};
 use xla_session::checkpoint::{Checkpoint, Dtype as Stored};
 use xla_session::config::ModelConfig;
 use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions};
 
 /// What llama.cpp's converter calls a tensor.
-fn name_of(name: &str) -> String {
+fn name_of(architecture: &str, name: &str) -> String {
     let Some(rest) = name.strip_prefix("model.layers.") else {
         return match name {
             "model.embed_tokens.weight" => "token_embd.weight",
@@ -31,17 +32,28 @@ fn name_of(name: &str) -> String {
     };
     let (layer, part) = rest.split_once('.').unwrap();
     let (part, end) = part.rsplit_once('.').unwrap();
-    let part = match part {
-        "input_layernorm" => "attn_norm",
-        "self_attn.q_proj" => "attn_q",
-        "self_attn.k_proj" => "attn_k",
-        "self_attn.v_proj" => "attn_v",
-        "self_attn.o_proj" => "attn_output",
-        "post_attention_layernorm" => "ffn_norm",
-        "mlp.gate_proj" => "ffn_gate",
-        "mlp.up_proj" => "ffn_up",
-        "mlp.down_proj" => "ffn_down",
-        other => panic!("{other}"),
+    let part = match (architecture, part) {
+        ("gemma2" | "gemma3", "pre_feedforward_layernorm") => "ffn_norm",
+        ("gemma2" | "gemma3" | "olmo2", "post_attention_layernorm") => "post_attention_norm",
+        ("gemma2" | "gemma3" | "olmo2", "post_feedforward_layernorm") => "post_ffw_norm",
+        ("glm4", "post_self_attn_layernorm") => "post_attention_norm",
+        ("glm4", "post_mlp_layernorm") => "post_ffw_norm",
+        ("glm4" | "phi3", "mlp.gate_up_proj") => "ffn_up",
+        ("phi3", "self_attn.qkv_proj") => "attn_qkv",
+        ("olmo2" | "gemma3", "self_attn.q_norm") => "attn_q_norm",
+        ("olmo2" | "gemma3", "self_attn.k_norm") => "attn_k_norm",
+        (_, part) => match part {
+            "input_layernorm" => "attn_norm",
+            "self_attn.q_proj" => "attn_q",
+            "self_attn.k_proj" => "attn_k",
+            "self_attn.v_proj" => "attn_v",
+            "self_attn.o_proj" => "attn_output",
+            "post_attention_layernorm" => "ffn_norm",
+            "mlp.gate_proj" => "ffn_gate",
+            "mlp.up_proj" => "ffn_up",
+            "mlp.down_proj" => "ffn_down",
+            other => panic!("{other}"),
+        },
     };
     format!("blk.{layer}.{part}.{end}")
 }
@@ -111,7 +123,68 @@ fn blocks(dtype: Stored, values: &[f32]) -> (u32, Vec<u8>) {
     (if dtype == Stored::Q8_0 { 8 } else { 2 }, bytes)
 }
 
-/// Writes the Llama in `folder` as `to`, every matrix in the type that `of` says.
+/// What that converter calls the family, and the keys that only it has.
+fn architecture(config: &ModelConfig) -> (&'static str, Vec<(&'static str, (u32, Vec<u8>))>) {
+    let Architecture { ropes, layers, logits, embedding_scale, .. } = &config.architecture;
+    let first = &layers[0];
+    let scaling = &ropes[0].scaling;
+    let mut keys = Vec::new();
+    let mut key = |key, value| keys.push((key, value));
+    let name = match config.family.model_type() {
+        "gemma3_text" => "gemma3",
+        "olmo3" => "olmo2",
+        other => other,
+    };
+    match name {
+        "gemma2" | "gemma3" => {
+            if let Some(cap) = first.attention.cap {
+                key("attn_logit_softcapping", f32_value(cap));
+            }
+            if let Some(cap) = logits.cap {
+                key("final_logit_softcapping", f32_value(cap));
+            }
+            if let Some(rope) = ropes.get(1) {
+                key("rope.freq_base_swa", f32_value(rope.theta as f32));
+            }
+        }
+        "granite" => {
+            key("attention.scale", f32_value(first.attention.scale));
+            key("embedding_scale", f32_value(*embedding_scale));
+            key("residual_scale", f32_value(first.residual_scale));
+            key("logit_scale", f32_value(1.0 / logits.scale));
+        }
+        "glm4" | "phi3" => key("rope.dimension_count", u32_value(ropes[0].width as u32)),
+        _ => {}
+    }
+    if let Some(window) = layers.iter().find_map(|layer| layer.attention.window) {
+        key("attention.sliding_window", u32_value(window as u32));
+        if matches!(name, "olmo2" | "gemma3") {
+            let sliding = layers.iter().map(|layer| u8::from(layer.attention.window.is_some()));
+            key("attention.sliding_window_pattern", booleans(&sliding.collect::<Vec<_>>()));
+        }
+    }
+    match scaling {
+        RopeScaling::LongRope { attention_factor, original_max_position_embeddings, .. } => {
+            let original = u32_value(*original_max_position_embeddings as u32);
+            key("rope.scaling.original_context_length", original);
+            key("rope.scaling.attn_factor", f32_value(*attention_factor as f32));
+        }
+        RopeScaling::Yarn { factor, original_max_position_embeddings, .. } => {
+            key("rope.scaling.type", text("yarn"));
+            key("rope.scaling.factor", f32_value(*factor as f32));
+            let original = u32_value(*original_max_position_embeddings as u32);
+            key("rope.scaling.original_context_length", original);
+        }
+        RopeScaling::Linear { factor } => {
+            key("rope.scaling.type", text("linear"));
+            key("rope.scaling.factor", f32_value(*factor as f32));
+        }
+        _ => {}
+    }
+    (name, keys)
+}
+
+/// Writes the model in `folder` as `to`, every matrix in the type that `of` says.
 fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
     let config = ModelConfig::from_dir(folder).unwrap();
     let made = folder.join("model.safetensors").exists();
@@ -119,7 +192,11 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
     let checkpoint = Checkpoint::open(folder, mode).unwrap();
     let mut random = ChaCha8Rng::seed_from_u64(9);
     let mut file = Gguf::new(3);
-    file.key("general.architecture", text("llama"));
+    let (architecture, own) = architecture(&config);
+    file.key("general.architecture", text(architecture));
+    for (key, value) in own {
+        file.key(&format!("{architecture}.{key}"), value);
+    }
     for (key, value) in [
         ("block_count", config.num_hidden_layers),
         ("embedding_length", config.hidden_size),
@@ -130,19 +207,32 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         ("attention.value_length", config.head_dim),
         ("context_length", config.max_position_embeddings),
     ] {
-        file.key(&format!("llama.{key}"), u32_value(value as u32));
+        file.key(&format!("{architecture}.{key}"), u32_value(value as u32));
     }
     let epsilon = f32_value(config.rms_norm_eps as f32);
-    file.key("llama.attention.layer_norm_rms_epsilon", epsilon);
-    file.key("llama.rope.freq_base", f32_value(config.rope().theta as f32));
+    file.key(&format!("{architecture}.attention.layer_norm_rms_epsilon"), epsilon);
+    let theta = f32_value(config.rope().theta as f32);
+    file.key(&format!("{architecture}.rope.freq_base"), theta);
+    let pairs = matches!(architecture, "llama" | "smollm3" | "granite");
     let mut at = 0;
+    if let RopeScaling::LongRope { short_factor, long_factor, .. } = &config.rope().scaling {
+        for (name, factors) in [("short", short_factor), ("long", long_factor)] {
+            let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+            let name = format!("rope_factors_{name}.weight");
+            file.described(&name, &[factors.len() as u64], 0, at, &bytes);
+            at = (at + bytes.len() as u64).next_multiple_of(32);
+        }
+    }
     for parameter in config.tensors() {
         let mut values = checkpoint.get(parameter).unwrap().to_f32();
         let columns = parameter.shape.get(1).copied().unwrap_or(1);
-        if parameter.name.contains("q_proj") {
+        if pairs && parameter.name.contains("q_proj") {
             values = permuted(&values, columns, config.num_attention_heads);
-        } else if parameter.name.contains("k_proj") {
+        } else if pairs && parameter.name.contains("k_proj") {
             values = permuted(&values, columns, config.num_key_value_heads);
+        }
+        if architecture.starts_with("gemma") && parameter.role == Role::Norm {
+            values.iter_mut().for_each(|weight| *weight += 1.0);
         }
         let dtype = if parameter.shape.len() > 1 { of(&parameter.name) } else { Stored::F32 };
         let (kind, bytes) = match dtype {
@@ -151,7 +241,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             dtype => any_bits(dtype, values.len(), &mut random),
         };
         let dimensions: Vec<u64> = parameter.shape.iter().rev().map(|n| *n as u64).collect();
-        file.described(&name_of(&parameter.name), &dimensions, kind, at, &bytes);
+        file.described(&name_of(architecture, &parameter.name), &dimensions, kind, at, &bytes);
         at = (at + bytes.len() as u64).next_multiple_of(32);
     }
     fs::write(to, file.bytes()).unwrap();
@@ -197,6 +287,27 @@ fn floats_give_the_tokens_of_the_same_weights_in_safetensors() {
         convert(&fixture.folder, &file, |_| Stored::F32);
         fixtures::assert_same_tokens(&fixture, &mut *open(&file, Precision::Stored));
         fixtures::assert_same_tokens(&fixture, &mut *open(folder.path(), Precision::F32));
+    }
+}
+
+/// One of each architecture, of those whose options its files can say.
+#[test]
+fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
+    for name in [
+        "gemma2-mha-f32",
+        "gemma3-newer-mqa-f16",
+        "phi3-longrope-partial-gqa-f16",
+        "smollm3-gqa-tied-bf16",
+        "olmo2-mha-tied-f16",
+        "olmo3-tied-mha-f16",
+        "granite-gqa-tied-bf16",
+        "glm4-gqa-biases-bf16",
+    ] {
+        let fixture = fixtures::named(name);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.gguf");
+        convert(&fixture.folder, &file, |_| Stored::F32);
+        fixtures::assert_same_tokens(&fixture, &mut *open(&file, Precision::Stored));
     }
 }
 

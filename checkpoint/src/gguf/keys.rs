@@ -5,13 +5,10 @@ use std::io::{Read, Seek, SeekFrom};
 
 use serde_json::{Map, Value as Json, json};
 
+use super::architectures::Architecture;
 use super::metadata::{Metadata, Value};
 use super::set::Set;
 use crate::{Dtype, Error, Result};
-
-/// Architectures, and what Hugging Face calls them.
-const ARCHITECTURES: [(&str, &str); 3] =
-    [("llama", "llama"), ("qwen2", "qwen2"), ("qwen3", "qwen3")];
 
 /// A key of a configuration that only this program makes: norms are the file's weights alone, to which
 /// its converter has added what the family adds.
@@ -32,20 +29,19 @@ pub(crate) struct HuggingFace {
 pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     let wrong = |message: String| Error::Config { path: set.source.clone(), message };
     let metadata = &set.metadata;
-    let architecture = metadata
+    let name = metadata
         .text("general.architecture")
         .ok_or_else(|| wrong("`general.architecture` is missing: the file is damaged".into()))?;
-    let Some((_, family)) = ARCHITECTURES.into_iter().find(|(name, _)| *name == architecture)
-    else {
-        let known: Vec<_> = ARCHITECTURES.iter().map(|(name, _)| *name).collect();
+    let Some(own) = Architecture::find(name) else {
         return Err(wrong(format!(
-            "architecture `{architecture}` (`general.architecture`) is not supported; supported are \
-             {}",
-            known.join(", ")
+            "architecture `{name}` (`general.architecture`) is not supported; supported are {}",
+            Architecture::names()
         )));
     };
-    let mut keys = Keys { metadata, architecture, config: Map::new(), names: BTreeMap::new() };
-    keys.put("model_type", "general.architecture", Some(json!(family)));
+    let architecture = own.name;
+    let (config, names) = (Map::new(), BTreeMap::new());
+    let mut keys = Keys { metadata, set, architecture, config, names };
+    keys.put("model_type", "general.architecture", Some(json!(own.model_type)));
 
     for (ours, theirs) in [
         ("hidden_size", "embedding_length"),
@@ -81,16 +77,6 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         (head * heads == width).then_some(head)
     });
     let head_dim = key_length.or(evenly.map(Json::from));
-    let rotated = keys.own("rope.dimension_count");
-    if let (Some(rotated), Some(head_dim)) =
-        (rotated.and_then(|it| it.as_u64()), head_dim.as_ref().and_then(Json::as_u64))
-        && rotated != head_dim
-    {
-        return Err(wrong(format!(
-            "`{architecture}.rope.dimension_count` is {rotated}, but a head has {head_dim} \
-             dimensions: rotating only some of them is not supported"
-        )));
-    }
     if let Some(head_dim) = head_dim {
         keys.put("head_dim", "attention.key_length", Some(head_dim));
     }
@@ -104,20 +90,18 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     if !keys.copy("rope_theta", "rope.freq_base") {
         keys.put("rope_theta", "rope.freq_base", Some(json!(10_000.0)));
     }
-    keys.scaling();
-    match architecture {
-        // Mistral's files say llama; of those two families it is the one with a window.
-        "llama" if keys.own("attention.sliding_window").is_some() => {
-            keys.copy("sliding_window", "attention.sliding_window");
-            keys.put("model_type", "general.architecture", Some(json!("mistral")));
-        }
-        _ if keys.own("attention.sliding_window").is_some() => {
-            return Err(wrong(format!(
-                "`{architecture}.attention.sliding_window` is set, but not in which layers: windows \
-                 of this architecture are not supported"
-            )));
-        }
-        _ => {}
+    keys.scaling().map_err(wrong)?;
+    (own.keys)(&mut keys).map_err(wrong)?;
+    if let (Some(rotated), Some(head_dim), false) = (
+        keys.own("rope.dimension_count").and_then(|it| it.as_u64()),
+        keys.config.get("head_dim").and_then(Json::as_u64),
+        keys.config.contains_key("partial_rotary_factor"),
+    ) && rotated != head_dim
+    {
+        return Err(wrong(format!(
+            "`{architecture}.rope.dimension_count` is {rotated}, but a head has {head_dim} \
+             dimensions: this architecture rotates all of them"
+        )));
     }
 
     let tensor = |name: &str| {
@@ -151,32 +135,34 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     keys.put_named("eos_token_id", "tokenizer.ggml.eos_token_id", Json::from(ends));
 
     let Keys { config, names, .. } = keys;
-    let rope_factors = rope_factors(set)?;
+    let rope_factors = vector(set, ROPE_FACTORS)?;
     Ok(HuggingFace { config, names, rope_factors })
 }
 
-struct Keys<'a> {
+/// A configuration while it is made.
+pub(super) struct Keys<'a> {
     metadata: &'a Metadata,
-    architecture: &'a str,
-    config: Map<String, Json>,
-    names: BTreeMap<String, String>,
+    set: &'a Set,
+    pub architecture: &'a str,
+    pub config: Map<String, Json>,
+    pub names: BTreeMap<String, String>,
 }
 
 impl Keys<'_> {
     /// The value of a key of the architecture.
-    fn own(&self, key: &str) -> Option<Json> {
+    pub fn own(&self, key: &str) -> Option<Json> {
         self.metadata.get(&format!("{}.{key}", self.architecture)).map(json_of)
     }
 
     /// Copies the value of a key of the architecture; whether there is one.
-    fn copy(&mut self, ours: &str, theirs: &str) -> bool {
+    pub fn copy(&mut self, ours: &str, theirs: &str) -> bool {
         let value = self.own(theirs);
         let there = value.is_some();
         self.put(ours, theirs, value);
         there
     }
 
-    fn put(&mut self, ours: &str, theirs: &str, value: Option<Json>) {
+    pub fn put(&mut self, ours: &str, theirs: &str, value: Option<Json>) {
         let Some(value) = value else { return };
         let name = match theirs {
             "general.architecture" => theirs.to_owned(),
@@ -190,21 +176,60 @@ impl Keys<'_> {
         self.config.insert(ours.to_owned(), value);
     }
 
+    /// The small vector of f32 called `tensor`; `None` where there is none.
+    pub fn vector(&self, tensor: &str) -> Result<Option<Vec<f32>>, String> {
+        vector(self.set, tensor).map_err(|error| error.to_string())
+    }
+
+    /// How much of each head is rotated.
+    pub fn partial_rotation(&mut self) {
+        let rotated = self.own("rope.dimension_count").and_then(|it| it.as_f64());
+        let head_dim = self.config.get("head_dim").and_then(Json::as_f64);
+        let factor = rotated.zip(head_dim).map_or(1.0, |(rotated, head_dim)| rotated / head_dim);
+        self.put("partial_rotary_factor", "rope.dimension_count", Some(json!(factor)));
+    }
+
+    /// What `rope_scaling` says.
+    pub fn scaling_object(&mut self) -> &mut Map<String, Json> {
+        let scaling = self.config.entry("rope_scaling").or_insert_with(|| json!({}));
+        scaling.as_object_mut().expect("only made here")
+    }
+
     /// `rope_scaling`, or the one factor of older files.
-    fn scaling(&mut self) {
+    fn scaling(&mut self) -> Result<(), String> {
         let factor = self.own("rope.scaling.factor");
         let older = self.own("rope.scale_linear").filter(|factor| factor.as_f64() != Some(1.0));
         let (kind, factor) = match (self.own("rope.scaling.type"), factor, older) {
             (None, None, Some(older)) => (json!("linear"), Some(older)),
             (Some(kind), factor, _) if kind == "none" => (json!("default"), factor),
             (Some(kind), factor, _) => (kind, factor),
-            _ => return,
+            _ => return Ok(()),
         };
-        self.config.insert("rope_scaling".into(), json!({"rope_type": kind, "factor": factor}));
-        for (ours, theirs) in [("rope_type", "type"), ("factor", "factor")] {
+        if kind == "yarn"
+            && let Some(more) = self.own("rope.scaling.attn_factor")
+            && more.as_f64() != Some(1.0)
+        {
+            return Err(format!(
+                "`{}.rope.scaling.attn_factor` is {more} beside \"yarn\": supported is 1, as programs \
+                 differ in what it means",
+                self.architecture
+            ));
+        }
+        let mut said = vec![("rope_type", "type", Some(kind)), ("factor", "factor", factor)];
+        for (ours, theirs) in [
+            ("original_max_position_embeddings", "original_context_length"),
+            ("beta_fast", "yarn_beta_fast"),
+            ("beta_slow", "yarn_beta_slow"),
+        ] {
+            said.push((ours, theirs, self.own(&format!("rope.scaling.{theirs}"))));
+        }
+        for (ours, theirs, value) in said {
+            let Some(value) = value else { continue };
+            self.scaling_object().insert(ours.into(), value);
             let theirs = format!("{}.rope.scaling.{theirs}", self.architecture);
             self.names.insert(format!("rope_scaling.{ours}"), theirs);
         }
+        Ok(())
     }
 }
 
@@ -235,14 +260,15 @@ fn decimal(value: f64) -> f64 {
     single.to_string().parse().unwrap_or(value)
 }
 
-fn rope_factors(set: &Set) -> Result<Option<Vec<f32>>> {
+/// The small vector of positive f32 called `name`; `None` where there is none.
+fn vector(set: &Set, tensor: &str) -> Result<Option<Vec<f32>>> {
     for part in &set.files {
-        let Some((_, entry)) = part.tensors.iter().find(|(name, _)| name == ROPE_FACTORS) else {
+        let Some((_, entry)) = part.tensors.iter().find(|(name, _)| name == tensor) else {
             continue;
         };
         let wrong = |message: &str| Error::Checkpoint {
             path: part.path.clone(),
-            message: format!("tensor `{ROPE_FACTORS}` {message}"),
+            message: format!("tensor `{tensor}` {message}"),
         };
         if entry.dtype != Some(Dtype::F32) || entry.shape.len() != 1 || entry.bytes() > 1 << 20 {
             return Err(wrong("is no small vector of F32: the file is damaged"));

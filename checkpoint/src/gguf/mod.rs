@@ -2,8 +2,8 @@
 //!
 //! The modules in reading order: bytes that are counted before they are read (`reader`), what is said
 //! of a model ([`Metadata`]), the types of tensors (`types`) and their `blocks`, the header of a file
-//! (`header`), the files of a model (`set`), and what Hugging Face calls its tensors (`names`) and keys
-//! (`keys`).
+//! (`header`), the files of a model (`set`), which `architectures` there are, and what Hugging Face calls
+//! their tensors (`names`) and keys (`keys`).
 
 mod reader;
 
@@ -15,9 +15,11 @@ mod types;
 mod header;
 mod set;
 
+mod architectures;
 mod keys;
 mod names;
 
+pub(crate) use architectures::Architecture;
 pub(crate) use keys::{HuggingFace, NORMS_ARE_WHOLE, hugging_face};
 pub use metadata::{Metadata, Strings, Value};
 pub(crate) use names::stored_name;

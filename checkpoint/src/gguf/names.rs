@@ -1,10 +1,12 @@
 //! What tensors are called: in GGUF files, and by Hugging Face.
 
+use super::architectures::Architecture;
+
 /// Outside of layers.
 const MODEL: [(&str, &str); 3] =
     [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
 
-/// Within a layer, `blk.0` here and `model.layers.0` there.
+/// Within a layer, `blk.0` here and `model.layers.0` there, where an architecture has no name of its own.
 const LAYER: [(&str, &str); 11] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
@@ -20,7 +22,7 @@ const LAYER: [(&str, &str); 11] = [
 ];
 
 /// Hugging Face's name of the tensor that a file calls `name`; `None` where it has none.
-pub(super) fn hugging_face_name(name: &str) -> Option<String> {
+pub(super) fn hugging_face_name(name: &str, of: &Architecture) -> Option<String> {
     let (stem, end) = parameter(name)?;
     match stem.strip_prefix("blk.") {
         None => {
@@ -29,14 +31,14 @@ pub(super) fn hugging_face_name(name: &str) -> Option<String> {
         }
         Some(rest) => {
             let (layer, part) = layer(rest)?;
-            let (_, there) = LAYER.into_iter().find(|(here, _)| *here == part)?;
+            let (_, there) = parts(of).find(|(here, _)| *here == part)?;
             Some(format!("model.layers.{layer}.{there}.{end}"))
         }
     }
 }
 
 /// What a file calls the tensor with Hugging Face's name `name`.
-pub(crate) fn stored_name(name: &str) -> Option<String> {
+pub(crate) fn stored_name(name: &str, of: &Architecture) -> Option<String> {
     let (stem, end) = parameter(name)?;
     match stem.strip_prefix("model.layers.") {
         None => {
@@ -45,10 +47,18 @@ pub(crate) fn stored_name(name: &str) -> Option<String> {
         }
         Some(rest) => {
             let (layer, part) = layer(rest)?;
-            let (here, _) = LAYER.into_iter().find(|(_, there)| *there == part)?;
+            let (here, _) = parts(of).find(|(_, there)| *there == part)?;
             Some(format!("blk.{layer}.{here}.{end}"))
         }
     }
+}
+
+/// The names of a layer's parts, those of the architecture first.
+fn parts(of: &Architecture) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let general = LAYER.into_iter();
+    // What has a name of its own has no other one.
+    let general = general.filter(|(here, _)| !of.parts.iter().any(|(own, _)| own == here));
+    of.parts.iter().copied().chain(general)
 }
 
 /// A module's name, and "weight" or "bias".
@@ -70,6 +80,21 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_other_and_back() {
+        let of = |name| Architecture::find(name).unwrap();
+        let llama = of("llama");
+        for (architecture, here, there) in [
+            ("gemma3", "ffn_norm", "pre_feedforward_layernorm"),
+            ("gemma3", "post_attention_norm", "post_attention_layernorm"),
+            ("olmo2", "post_ffw_norm", "post_feedforward_layernorm"),
+            ("glm4", "post_attention_norm", "post_self_attn_layernorm"),
+            ("glm4", "ffn_norm", "post_attention_layernorm"),
+            ("phi3", "ffn_up", "mlp.gate_up_proj"),
+        ] {
+            let (here, there) =
+                (format!("blk.3.{here}.weight"), format!("model.layers.3.{there}.weight"));
+            assert_eq!(hugging_face_name(&here, of(architecture)).unwrap(), there);
+            assert_eq!(stored_name(&there, of(architecture)).unwrap(), here);
+        }
         for (here, there) in [
             ("token_embd.weight", "model.embed_tokens.weight"),
             ("output.weight", "lm_head.weight"),
@@ -77,11 +102,11 @@ mod tests {
             ("blk.0.attn_q_norm.weight", "model.layers.0.self_attn.q_norm.weight"),
             ("blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight"),
         ] {
-            assert_eq!(hugging_face_name(here).as_deref(), Some(there));
-            assert_eq!(stored_name(there).as_deref(), Some(here));
+            assert_eq!(hugging_face_name(here, llama).as_deref(), Some(there));
+            assert_eq!(stored_name(there, llama).as_deref(), Some(here));
         }
         for other in ["rope_freqs.weight", "blk.0.attn_sinks.weight", "blk.00.attn_q.weight", "x"] {
-            assert_eq!(hugging_face_name(other), None);
+            assert_eq!(hugging_face_name(other, llama), None);
         }
     }
 }

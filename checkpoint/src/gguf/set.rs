@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use super::architectures::Architecture;
 use super::header::Header;
 use super::metadata::Metadata;
 use super::names::hugging_face_name;
@@ -15,6 +16,8 @@ pub(crate) struct Set {
     /// The first file.
     pub source: PathBuf,
     pub metadata: Metadata,
+    /// Where it is a known one.
+    pub architecture: Option<&'static Architecture>,
     pub files: Vec<Part>,
 }
 
@@ -67,12 +70,11 @@ impl Set {
                     split("split.no").map_or("absent".into(), |no| no.to_string())
                 )));
             }
-            let architecture = "general.architecture";
             let first = metadata.get_or_insert_with(|| header.metadata.clone());
-            let own = header.metadata.text(architecture);
-            if own.is_some() && own != first.text(architecture) {
+            let own = header.metadata.text(ARCHITECTURE);
+            if own.is_some() && own != first.text(ARCHITECTURE) {
                 return Err(wrong(format!(
-                    "`{architecture}` differs from that of {}: it is of another model",
+                    "`{ARCHITECTURE}` differs from that of {}: it is of another model",
                     paths[0].display()
                 )));
             }
@@ -80,7 +82,8 @@ impl Set {
             let mut own = Vec::with_capacity(header.tensors.len());
             for (name, mut entry) in header.tensors {
                 entry.rows = orders.order(&name, &entry).map_err(wrong)?;
-                own.push((hugging_face_name(&name).unwrap_or(name), entry));
+                let known = architecture(first).and_then(|it| hugging_face_name(&name, it));
+                own.push((known.unwrap_or(name), entry));
             }
             let (path, digest) = (path.clone(), header.digest);
             files.push(Part { path, file, digest, tensors: own });
@@ -96,26 +99,35 @@ impl Set {
                     paths.len()
                 ),
             }),
-            _ => Ok(Self { source, metadata, files }),
+            _ => Ok(Self { source, architecture: architecture(&metadata), metadata, files }),
         }
     }
+}
+
+const ARCHITECTURE: &str = "general.architecture";
+
+/// The one that a file says, where it is known.
+fn architecture(metadata: &Metadata) -> Option<&'static Architecture> {
+    metadata.text(ARCHITECTURE).and_then(Architecture::find)
 }
 
 /// Whose rows lie in [pairs](RowOrder::Pairs): the converter of Llama's checkpoints reorders queries and
 /// keys.
 struct RowOrders {
+    name: &'static str,
     query_heads: Option<u64>,
     key_heads: Option<u64>,
 }
 
 impl RowOrders {
     fn of(metadata: &Metadata) -> Self {
-        if metadata.text("general.architecture") != Some("llama") {
-            return Self { query_heads: None, key_heads: None };
-        }
-        let query_heads = metadata.unsigned("llama.attention.head_count");
-        let key_heads = metadata.unsigned("llama.attention.head_count_kv").or(query_heads);
-        Self { query_heads, key_heads }
+        let Some(of) = architecture(metadata).filter(|of| of.pairs) else {
+            return Self { name: "", query_heads: None, key_heads: None };
+        };
+        let heads = |key: &str| metadata.unsigned(&format!("{}.attention.{key}", of.name));
+        let query_heads = heads("head_count");
+        let key_heads = heads("head_count_kv").or(query_heads);
+        Self { name: of.name, query_heads, key_heads }
     }
 
     fn order(&self, name: &str, entry: &Entry) -> Result<RowOrder, String> {
@@ -126,8 +138,8 @@ impl RowOrders {
             })
         };
         let (heads, key) = match () {
-            () if is("attn_q") => (self.query_heads, "llama.attention.head_count"),
-            () if is("attn_k") => (self.key_heads, "llama.attention.head_count_kv"),
+            () if is("attn_q") => (self.query_heads, "head_count"),
+            () if is("attn_k") => (self.key_heads, "head_count_kv"),
             () => return Ok(RowOrder::Stored),
         };
         let Some(heads) = heads else { return Ok(RowOrder::Stored) };
@@ -137,8 +149,9 @@ impl RowOrders {
                 Ok(RowOrder::Pairs { width: width as usize })
             }
             _ => Err(format!(
-                "tensor `{name}` has {rows} rows, which are not {heads} heads (`{key}`) of an even \
-                 width: the file is damaged"
+                "tensor `{name}` has {rows} rows, which are not {heads} heads \
+                 (`{}.attention.{key}`) of an even width: the file is damaged",
+                self.name
             )),
         }
     }

@@ -33,6 +33,11 @@ pub fn f32_value(value: f32) -> (u32, Vec<u8>) {
     (6, value.to_le_bytes().to_vec())
 }
 
+/// An array of booleans.
+pub fn booleans(values: &[u8]) -> (u32, Vec<u8>) {
+    (9, [&7_u32.to_le_bytes()[..], &(values.len() as u64).to_le_bytes(), values].concat())
+}
+
 /// An array of one value.
 pub fn array((kind, bytes): (u32, Vec<u8>)) -> (u32, Vec<u8>) {
     (9, [kind.to_le_bytes().to_vec(), 1_u64.to_le_bytes().to_vec(), bytes].concat())

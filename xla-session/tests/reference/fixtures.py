@@ -293,7 +293,7 @@ FIXTURES = {
             base("Gemma2", 199, 36, 47, 2, 3, 3, 12),
             "float32",
             tie_word_embeddings=True,
-            query_pre_attn_scalar=10,
+            query_pre_attn_scalar=12,
             sliding_window=4096,
             attn_logit_softcapping=6.0,
             final_logit_softcapping=30.0,

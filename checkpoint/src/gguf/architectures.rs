@@ -1,0 +1,223 @@
+//! The architectures of GGUF files (`general.architecture`), each with what is its own: Hugging Face's name of
+//! it, how its converter changes weights, what it calls parts of a layer, and which keys only it has.
+
+use serde_json::{Value as Json, json};
+
+use super::keys::{Keys, NORMS_ARE_WHOLE};
+
+/// An architecture.
+#[derive(Debug)]
+pub(crate) struct Architecture {
+    /// Its name in files.
+    pub name: &'static str,
+    /// Hugging Face's `model_type`; some are told apart by keys.
+    pub model_type: &'static str,
+    /// Whether its converter reorders the rows of queries and keys, for a rotation of neighbours.
+    pub pairs: bool,
+    /// Parts of a layer that are not called as most are: in the file, and by Hugging Face.
+    pub parts: &'static [(&'static str, &'static str)],
+    /// Reads what it alone has, or says what is wrong.
+    pub(super) keys: fn(&mut Keys) -> Result<(), String>,
+}
+
+const NORMS_AROUND: [(&str, &str); 3] = [
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+];
+
+const ALL: [Architecture; 10] = [
+    Architecture { name: "llama", model_type: "llama", pairs: true, parts: &[], keys: llama },
+    Architecture { name: "qwen2", model_type: "qwen2", pairs: false, parts: &[], keys: no_window },
+    Architecture { name: "qwen3", model_type: "qwen3", pairs: false, parts: &[], keys: no_window },
+    Architecture {
+        name: "gemma2",
+        model_type: "gemma2",
+        pairs: false,
+        parts: &NORMS_AROUND,
+        keys: gemma2,
+    },
+    Architecture {
+        name: "gemma3",
+        model_type: "gemma3_text",
+        pairs: false,
+        parts: &NORMS_AROUND,
+        keys: gemma3,
+    },
+    Architecture {
+        name: "phi3",
+        model_type: "phi3",
+        pairs: false,
+        parts: &[("attn_qkv", "self_attn.qkv_proj"), ("ffn_up", "mlp.gate_up_proj")],
+        keys: phi3,
+    },
+    Architecture {
+        name: "smollm3",
+        model_type: "smollm3",
+        pairs: true,
+        parts: &[],
+        keys: no_window,
+    },
+    Architecture {
+        name: "olmo2",
+        model_type: "olmo2",
+        pairs: false,
+        parts: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("post_ffw_norm", "post_feedforward_layernorm"),
+        ],
+        keys: olmo2,
+    },
+    Architecture { name: "granite", model_type: "granite", pairs: true, parts: &[], keys: granite },
+    Architecture {
+        name: "glm4",
+        model_type: "glm4",
+        pairs: false,
+        parts: &[
+            ("post_attention_norm", "post_self_attn_layernorm"),
+            ("post_ffw_norm", "post_mlp_layernorm"),
+            ("ffn_up", "mlp.gate_up_proj"),
+        ],
+        keys: glm4,
+    },
+];
+
+impl Architecture {
+    /// The one that files call `name`.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        ALL.iter().find(|it| it.name == name)
+    }
+
+    /// The names of all, for people.
+    pub fn names() -> String {
+        ALL.map(|it| it.name).join(", ")
+    }
+}
+
+/// Windows in layers that the file does not tell.
+fn no_window(keys: &mut Keys) -> Result<(), String> {
+    match keys.own("attention.sliding_window") {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "`{}.attention.sliding_window` is set, but not in which layers: windows of this \
+             architecture are not supported",
+            keys.architecture
+        )),
+    }
+}
+
+fn llama(keys: &mut Keys) -> Result<(), String> {
+    // Mistral's files say llama; of those two families it is the one with a window.
+    if keys.copy("sliding_window", "attention.sliding_window") {
+        keys.put("model_type", "general.architecture", Some(json!("mistral")));
+    }
+    Ok(())
+}
+
+/// What scores are divided by the root of: the width of a head, but for the largest models, whose
+/// number of layers llama.cpp knows them by.
+fn gemma(keys: &mut Keys, layers_of_27b: u64) {
+    let number = |key: &str| keys.config.get(key).and_then(Json::as_u64);
+    let per_head = match (number("hidden_size"), number("num_attention_heads")) {
+        (Some(width), Some(heads)) => width.checked_div(heads),
+        _ => None,
+    };
+    let width = match number("num_hidden_layers") {
+        Some(layers) if layers == layers_of_27b => per_head,
+        _ => number("head_dim"),
+    };
+    keys.put("query_pre_attn_scalar", "attention.key_length", width.map(Json::from));
+    keys.config.insert(NORMS_ARE_WHOLE.into(), json!(true));
+    keys.copy("sliding_window", "attention.sliding_window");
+    keys.copy("final_logit_softcapping", "final_logit_softcapping");
+}
+
+fn gemma2(keys: &mut Keys) -> Result<(), String> {
+    gemma(keys, 46);
+    keys.copy("attn_logit_softcapping", "attn_logit_softcapping");
+    Ok(())
+}
+
+fn gemma3(keys: &mut Keys) -> Result<(), String> {
+    gemma(keys, 62);
+    window_pattern(keys);
+    keys.copy("rope_local_base_freq", "rope.freq_base_swa");
+    if keys.own("rope.freq_base").is_none() {
+        keys.put("rope_theta", "rope.freq_base", Some(json!(1_000_000.0)));
+    }
+    Ok(())
+}
+
+fn phi3(keys: &mut Keys) -> Result<(), String> {
+    keys.partial_rotation();
+    keys.copy("sliding_window", "attention.sliding_window");
+    let original = "rope.scaling.original_context_length";
+    keys.copy("original_max_position_embeddings", original);
+    let mut factors = |ours: &str, tensor: &str| {
+        let values = keys.vector(tensor)?;
+        if let Some(values) = &values {
+            keys.names.insert(format!("rope_scaling.{ours}"), tensor.to_owned());
+            keys.scaling_object().insert(ours.to_owned(), json!(values));
+        }
+        Ok::<_, String>(values.is_some())
+    };
+    let long = factors("long_factor", "rope_factors_long.weight")?;
+    let short = factors("short_factor", "rope_factors_short.weight")?;
+    if long || short {
+        let factor = keys.own("rope.scaling.attn_factor");
+        let scaling = keys.scaling_object();
+        scaling.insert("rope_type".into(), json!("longrope"));
+        if let Some(factor) = factor {
+            scaling.insert("attention_factor".into(), factor);
+        }
+    }
+    Ok(())
+}
+
+/// OLMo 3's files say olmo2, and have windows.
+fn olmo2(keys: &mut Keys) -> Result<(), String> {
+    if !keys.copy("sliding_window", "attention.sliding_window") {
+        return Ok(());
+    }
+    keys.put("model_type", "general.architecture", Some(json!("olmo3")));
+    window_pattern(keys);
+    Ok(())
+}
+
+/// Which layers have a window: one answer for each, or a number, of which every such layer has none.
+fn window_pattern(keys: &mut Keys) {
+    const KEY: &str = "attention.sliding_window_pattern";
+    match keys.own(KEY) {
+        Some(Json::Array(pattern)) => {
+            let kind = |sliding: &Json| match sliding {
+                Json::Bool(true) => "sliding_attention",
+                _ => "full_attention",
+            };
+            let types: Vec<_> = pattern.iter().map(kind).collect();
+            keys.put("layer_types", KEY, Some(json!(types)));
+        }
+        number => keys.put("sliding_window_pattern", KEY, number),
+    }
+}
+
+fn granite(keys: &mut Keys) -> Result<(), String> {
+    for (ours, theirs) in [
+        ("attention_multiplier", "attention.scale"),
+        ("embedding_multiplier", "embedding_scale"),
+        ("residual_multiplier", "residual_scale"),
+        ("logits_scaling", "logit_scale"),
+    ] {
+        if !keys.copy(ours, theirs) {
+            return Err(format!(
+                "`{}.{theirs}` is missing: the file is damaged; convert the model again",
+                keys.architecture
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn glm4(keys: &mut Keys) -> Result<(), String> {
+    keys.partial_rotation();
+    Ok(())
+}
