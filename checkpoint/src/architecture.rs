@@ -57,7 +57,7 @@ pub struct Layer {
     /// Before the MLP.
     pub mlp_norm: Option<Norm>,
     /// Changes each row by itself.
-    pub mlp: Mlp,
+    pub mlp: FeedForward,
     /// Behind the MLP.
     pub output_norm: Option<Norm>,
     /// What both are multiplied with where they are added; 1 leaves them.
@@ -98,6 +98,40 @@ pub struct QkNorm {
     pub query: Norm,
     /// Of keys.
     pub key: Norm,
+}
+
+/// What changes each row by itself; exhaustive, so that every lowering answers for each.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeedForward {
+    /// One MLP.
+    Mlp(Mlp),
+    /// Some of many.
+    Experts(Experts),
+}
+
+/// A mixture of experts (Shazeer et al.): of the router's softmax the `top_k` largest shares say which
+/// experts a row goes through, and with which weights they are added up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experts {
+    /// `[experts, hidden_size]`.
+    pub router: Linear,
+    /// All alike, gate and up two projections each; hidden size and width are multiples of 16.
+    pub experts: Vec<Mlp>,
+    /// Experts of a row.
+    pub top_k: usize,
+    /// Whether the shares of a row's experts are divided by their sum.
+    pub normalised: bool,
+    /// One that every row goes through.
+    pub shared: Option<SharedExpert>,
+}
+
+/// An expert of all rows, times the sigmoid of a product.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharedExpert {
+    /// The expert.
+    pub mlp: Mlp,
+    /// `[1, hidden_size]`.
+    pub gate: Linear,
 }
 
 /// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants).
@@ -161,6 +195,8 @@ pub enum Role {
     Norm,
     /// A matrix between embedding and output.
     Matrix,
+    /// A small matrix that decides: it is never rounded.
+    Router,
     /// Is added to what a matrix gave.
     Bias,
     /// The matrix that gives logits.
@@ -200,6 +236,12 @@ impl Module {
     pub fn norm(&self, name: &str, width: usize, epsilon: f64) -> Norm {
         let weight = self.at(name).parameter("weight", &[width], Role::Norm);
         Norm { weight, offset: 0.0, epsilon }
+    }
+
+    /// The projection called `name` that decides where rows go.
+    pub fn router(&self, name: &str, [outputs, inputs]: [usize; 2]) -> Linear {
+        let weight = self.at(name).parameter("weight", &[outputs, inputs], Role::Router);
+        Linear { weight, bias: None }
     }
 
     /// The projection called `name` from `inputs` to `outputs`.
@@ -243,6 +285,31 @@ impl Attention {
         let norms = self.qk_norm.iter().flat_map(|it| [&it.query.weight, &it.key.weight]);
         let qkv = self.qkv.iter().flat_map(Linear::parameters);
         qkv.chain(norms).chain(self.output.parameters())
+    }
+}
+
+impl FeedForward {
+    fn parameters(&self) -> Box<dyn Iterator<Item = &Parameter> + '_> {
+        match self {
+            Self::Mlp(mlp) => Box::new(mlp.parameters()),
+            Self::Experts(Experts { router, experts, shared, .. }) => {
+                let shared =
+                    shared.iter().flat_map(|it| it.mlp.parameters().chain(it.gate.parameters()));
+                let experts = experts.iter().flat_map(Mlp::parameters);
+                Box::new(router.parameters().chain(experts).chain(shared))
+            }
+        }
+    }
+
+    /// Widths of the MLPs that every row goes through, and of those that some do.
+    pub fn widths(&self) -> [usize; 2] {
+        match self {
+            Self::Mlp(mlp) => [mlp.down.inputs(), 0],
+            Self::Experts(Experts { experts, shared, .. }) => {
+                let shared = shared.as_ref().map_or(0, |shared| shared.mlp.down.inputs());
+                [shared, experts.first().map_or(0, |mlp| mlp.down.inputs())]
+            }
+        }
     }
 }
 

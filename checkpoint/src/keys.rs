@@ -99,6 +99,14 @@ impl<'a> Keys<'a> {
         })
     }
 
+    /// A list of integers that are not negative.
+    pub fn numbers(&self, key: &str) -> Result<Option<Vec<usize>>> {
+        self.typed(key, "a list of integers", |value| {
+            let number = |value: &Value| usize::try_from(value.as_u64()?).ok();
+            value.as_array()?.iter().map(number).collect()
+        })
+    }
+
     /// A list of which each entry is 0 or 1.
     pub fn flags(&self, key: &str) -> Result<Option<Vec<bool>>> {
         self.typed(key, "a list of 0 and 1", |value| {

@@ -4,7 +4,9 @@
 use super::window::alternating;
 use super::{Defaults, Family, Sizes};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, Attention, Layer, Logits, Mlp, Module};
+use crate::architecture::{
+    Activation, Architecture, Attention, FeedForward, Layer, Logits, Module,
+};
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -53,7 +55,12 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
 }
 
 /// A layer of norms on both sides of attention and of the MLP.
-pub(super) fn around(sizes: &Sizes, layer: &Module, attention: Attention, mlp: Mlp) -> Layer {
+pub(super) fn around(
+    sizes: &Sizes,
+    layer: &Module,
+    attention: Attention,
+    mlp: FeedForward,
+) -> Layer {
     let norm = |name| Some(sizes.norm(layer, name));
     Layer {
         attention_norm: norm("post_attention_layernorm"),

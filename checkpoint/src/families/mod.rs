@@ -9,13 +9,17 @@ mod glm4;
 mod granite;
 mod llama;
 mod mistral;
+mod mixtral;
 mod olmo2;
 mod olmo3;
 mod phi3;
 mod qwen2;
+mod qwen2_moe;
 mod qwen3;
+mod qwen3_moe;
 mod smollm3;
 
+mod experts;
 mod parts;
 mod rope;
 mod sizes;
@@ -59,7 +63,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 12] = [
+    pub const ALL: [&'static Self; 15] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &qwen2::FAMILY,
@@ -72,6 +76,9 @@ impl Family {
         &olmo3::FAMILY,
         &granite::FAMILY,
         &glm4::FAMILY,
+        &mixtral::FAMILY,
+        &qwen2_moe::FAMILY,
+        &qwen3_moe::FAMILY,
     ];
 
     /// The Hugging Face `model_type`: "llama".

@@ -3,7 +3,7 @@
 
 use super::{Defaults, Family, Sizes};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, Attention, Layer, Mlp, Module};
+use crate::architecture::{Activation, Architecture, Attention, FeedForward, Layer, Module};
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -39,7 +39,12 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
 }
 
 /// A layer of norms behind attention and behind the MLP.
-pub(super) fn behind(sizes: &Sizes, layer: &Module, attention: Attention, mlp: Mlp) -> Layer {
+pub(super) fn behind(
+    sizes: &Sizes,
+    layer: &Module,
+    attention: Attention,
+    mlp: FeedForward,
+) -> Layer {
     Layer {
         input_norm: None,
         attention_norm: Some(sizes.norm(layer, "post_attention_layernorm")),

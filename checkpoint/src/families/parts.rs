@@ -3,7 +3,7 @@
 
 use super::Sizes;
 use crate::architecture::{
-    Activation, Architecture, Attention, Layer, Logits, Mlp, Module, Norm, QkNorm,
+    Activation, Architecture, Attention, FeedForward, Layer, Logits, Mlp, Module, Norm, QkNorm,
 };
 use crate::rope::Rope;
 
@@ -61,32 +61,42 @@ impl Sizes {
     }
 
     /// `module.mlp`: three projections, with biases or without.
-    pub fn mlp(&self, module: &Module, bias: bool, activation: Activation) -> Mlp {
-        let module = module.at("mlp");
-        let (wide, hidden) = (self.intermediate_size, self.hidden_size);
+    pub fn mlp(&self, module: &Module, bias: bool, activation: Activation) -> FeedForward {
+        let names = ["gate_proj", "up_proj", "down_proj"];
+        let (module, wide) = (module.at("mlp"), self.intermediate_size);
+        FeedForward::Mlp(self.mlp_of(&module, names, wide, bias, activation))
+    }
+
+    /// An MLP of this width, whose projections are called as `names` says: to gate, to up, and back.
+    pub fn mlp_of(
+        &self,
+        module: &Module,
+        [gate, up, down]: [&str; 3],
+        wide: usize,
+        bias: bool,
+        activation: Activation,
+    ) -> Mlp {
+        let hidden = self.hidden_size;
         Mlp {
-            gate_up: vec![
-                module.linear("gate_proj", [wide, hidden], bias),
-                module.linear("up_proj", [wide, hidden], bias),
-            ],
-            down: module.linear("down_proj", [hidden, wide], bias),
+            gate_up: [gate, up].map(|name| module.linear(name, [wide, hidden], bias)).into(),
+            down: module.linear(down, [hidden, wide], bias),
             activation,
         }
     }
 
     /// `module.mlp` whose gate and up are one projection.
-    pub fn fused_mlp(&self, module: &Module, activation: Activation) -> Mlp {
+    pub fn fused_mlp(&self, module: &Module, activation: Activation) -> FeedForward {
         let module = module.at("mlp");
         let (wide, hidden) = (self.intermediate_size, self.hidden_size);
-        Mlp {
+        FeedForward::Mlp(Mlp {
             gate_up: vec![module.linear("gate_up_proj", [2 * wide, hidden], false)],
             down: module.linear("down_proj", [hidden, wide], false),
             activation,
-        }
+        })
     }
 
     /// Norms before attention and before the MLP.
-    pub fn layer(&self, module: &Module, attention: Attention, mlp: Mlp) -> Layer {
+    pub fn layer(&self, module: &Module, attention: Attention, mlp: FeedForward) -> Layer {
         Layer {
             input_norm: Some(self.norm(module, "input_layernorm")),
             attention,

@@ -11,6 +11,7 @@ pub(crate) mod limit {
     pub const WIDTH: usize = 1 << 20;
     pub const LAYERS: usize = 1 << 12;
     pub const HEADS: usize = 1 << 12;
+    pub const EXPERTS: usize = 1 << 10;
     pub const HEAD_DIM: usize = 1 << 12;
     pub const POSITIONS: usize = 1 << 28;
 }

@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 use xla_session::LoadMode;
-use xla_session::checkpoint::architecture::Layer;
-use xla_session::checkpoint::architecture::RopeScaling;
+use xla_session::checkpoint::architecture::{Experts, FeedForward, Layer, RopeScaling};
 use xla_session::checkpoint::{Checkpoint, Listed};
 use xla_session::config::ModelConfig;
 
@@ -102,8 +101,28 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
             if first.attention.qk_norm.is_some() { ", q and k normed" } else { "" },
         ),
     )?;
+    let experts = layers.iter().find_map(|layer| match &layer.mlp {
+        FeedForward::Experts(experts) => Some(experts),
+        FeedForward::Mlp(_) => None,
+    });
+    if let Some(Experts { experts, top_k, shared, .. }) = experts {
+        let with = layers.iter().filter(|it| matches!(it.mlp, FeedForward::Experts(_))).count();
+        line(
+            "experts",
+            format!(
+                "{} of width {} in {with} layers, {top_k} of them for each token{}",
+                experts.len(),
+                experts[0].down.inputs(),
+                if shared.is_some() { ", and one for all" } else { "" },
+            ),
+        )?;
+    }
     line("biases", {
         let Layer { attention, mlp, .. } = first;
+        let mlp = match mlp {
+            FeedForward::Mlp(mlp) => mlp,
+            FeedForward::Experts(experts) => &experts.experts[0],
+        };
         let all = [("q/k/v", &attention.qkv[0]), ("o", &attention.output), ("mlp", &mlp.down)];
         let present = all.into_iter().filter(|(_, linear)| linear.bias.is_some());
         let present: Vec<_> = present.map(|(name, _)| name).collect();

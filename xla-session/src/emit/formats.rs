@@ -21,22 +21,27 @@ pub struct WeightFormats {
 impl WeightFormats {
     /// Those of `precision`. The token embedding and the output projection decide the most: beside
     /// int4 they are int6, which is nearly as good as int8 there. In other precisions they are as
-    /// all matrices are.
+    /// all matrices are. What decides where rows go is never rounded.
     pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
-        match precision {
-            Precision::Stored => Self::stored(config, checkpoint),
-            Precision::F32 => Self::all(Format::F32),
-            Precision::Bf16 => Self::all(Format::Bf16Rounded),
-            Precision::Int8 => Self::all(Format::Int8),
-            Precision::Int4 => {
-                let mut formats = Self::all(Format::Int4);
-                let matrices = config.architecture.parameters();
-                for it in matrices.filter(|it| matches!(it.role, Role::Embedding | Role::Output)) {
-                    formats.exceptions.insert(it.name.clone(), Format::Int6);
-                }
-                formats
+        let (default, embeddings) = match precision {
+            Precision::Stored => return Self::stored(config, checkpoint),
+            Precision::F32 => return Self::all(Format::F32),
+            Precision::Bf16 => (Format::Bf16Rounded, None),
+            Precision::Int8 => (Format::Int8, None),
+            Precision::Int4 => (Format::Int4, Some(Format::Int6)),
+        };
+        let mut formats = Self::all(default);
+        for parameter in config.architecture.parameters() {
+            let format = match parameter.role {
+                Role::Router => Some(Format::F32),
+                Role::Embedding | Role::Output => embeddings,
+                Role::Norm | Role::Matrix | Role::Bias => None,
+            };
+            if let Some(format) = format {
+                formats.exceptions.insert(parameter.name.clone(), format);
             }
         }
+        formats
     }
 
     /// As the checkpoint stores them.

@@ -35,6 +35,7 @@ pub fn compile_ahead(
     let target = architecture.parse().map_err(iree("choosing what to compile for"))?;
     let machine = Machine::cuda(&[target]);
     let Target::Cuda(tiles) = &machine.target else { unreachable!("made for a GPU") };
+    lower::cuda::supports(config).map_err(Error::Unsupported)?;
     let graphs = lower::cuda::graphs(config, formats, tiles);
     let graphs: Vec<_> =
         graphs.iter().map(|it| compile::Graph { name: &it.name, text: &it.text }).collect();

@@ -45,6 +45,7 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
             Ok(Model::new(model, bytes, load, compile))
         }
         Target::Cuda(tiles) => {
+            lower::cuda::supports(&found.config).map_err(Error::Unsupported)?;
             let graphs = lower::cuda::graphs(&found.config, &found.formats, tiles);
             let texts: Vec<_> =
                 graphs.iter().map(|it| Graph { name: &it.name, text: &it.text }).collect();

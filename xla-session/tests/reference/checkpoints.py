@@ -26,7 +26,24 @@ def tensor_shapes(folder):
         model = AutoModelForCausalLM.from_config(config)
     for name, tensor in model.state_dict().items():
         if not (config.tie_word_embeddings and name == "lm_head.weight"):
-            yield name, tuple(tensor.shape)
+            yield from as_stored(config, name, tuple(tensor.shape))
+
+
+def as_stored(config, name, shape):
+    """Experts are one tensor in the model, and in checkpoints one for each."""
+    module, _, part = name.partition(".experts.")
+    names = {"gate_up_proj": ["gate_proj", "up_proj"], "down_proj": ["down_proj"]}
+    if config.model_type == "mixtral":
+        module = module.replace(".mlp", ".block_sparse_moe")
+        name = name.replace(".mlp.", ".block_sparse_moe.")
+        names = {"gate_up_proj": ["w1", "w3"], "down_proj": ["w2"]}
+    if not part:
+        yield name, shape
+        return
+    experts, rows, columns = shape
+    for expert in range(experts):
+        for each in names[part]:
+            yield f"{module}.experts.{expert}.{each}.weight", (rows // len(names[part]), columns)
 
 
 def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
@@ -45,7 +62,11 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
         return (0.5 if "q_norm" in name or "k_norm" in name else 0.0) + norm + 0.2 * values
     if "embed_tokens" in name:
         return embedding_scale * values
-    gain = residual_gain if "o_proj" in name or "down_proj" in name else 1.5
+    writes = ("o_proj", "down_proj", ".w2.")
+    gain = residual_gain if any(part in name for part in writes) else 1.5
+    if name.endswith("gate.weight"):
+        # Routers: experts that are chosen clearly.
+        gain = 3.0
     values *= gain / math.sqrt(shape[-1])
     return values
 

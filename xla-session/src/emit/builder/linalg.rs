@@ -81,6 +81,13 @@ impl Builder {
         self.index_op(format_args!("arith.minsi {}, {many} : index", some.0))
     }
 
+    /// The smaller one of an index and a number.
+    pub fn index_min(&mut self, index: &Index, most: usize) -> Index {
+        let most = self.materialise(&most.into());
+        let index = self.materialise(index);
+        self.index_op(format_args!("arith.minsi {index}, {most} : index"))
+    }
+
     /// 1 if `index` is 0, else 0; of indices that are not negative.
     pub fn index_is_zero(&mut self, index: &Index) -> Index {
         let one = self.materialise(&1.into());

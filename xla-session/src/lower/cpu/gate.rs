@@ -4,7 +4,9 @@ use checkpoint::architecture::Activation;
 
 use super::abi::kernel_abi;
 use super::step::Steps;
+use super::workspace::Place;
 use crate::emit::Format;
+use crate::emit::builder::Index;
 
 kernel_abi! {
     /// A work item takes [`PART`] elements of a row.
@@ -30,10 +32,18 @@ kernel_abi! {
 const PART: usize = 2048;
 
 impl Steps<'_> {
-    /// Gates all rows of `columns` columns, as products with weights of `format` take them.
-    pub(super) fn gate(&mut self, activation: Activation, columns: usize, format: Format) {
+    /// Gates `rows` rows of `columns` columns at `from`, up behind them, as products with weights of
+    /// `format` take them.
+    pub(super) fn gate(
+        &mut self,
+        activation: Activation,
+        rows: &Index,
+        from: Place,
+        to: [Place; 2],
+        columns: usize,
+        format: Format,
+    ) {
         let symbol = symbol(activation);
-        let (from, to) = (self.workspace.gate_up, self.workspace.gated);
         let memory = self.memory.clone();
         let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
         let call = Gate {
@@ -44,8 +54,7 @@ impl Steps<'_> {
             narrow: narrow.into(),
             columns: columns.into(),
         };
-        let rows = self.rows.clone();
-        let items = self.b.index_mul(&rows, columns.div_ceil(PART));
+        let items = self.b.index_mul(rows, columns.div_ceil(PART));
         self.update(|b| call.call(b, symbol, &items));
     }
 }

@@ -15,6 +15,7 @@
 mod abi;
 mod attention;
 mod embed;
+mod experts;
 mod gate;
 mod head;
 mod norm;
@@ -38,6 +39,7 @@ pub(crate) fn kernels(isa: kernels::Isa) -> iree_rt::Kernels {
     let all = product::kernels(all, isa);
     let all = attention::kernels(all, isa);
     let all = gate::kernels(all, isa);
+    let all = experts::kernels(all, isa);
     let all = scale::kernels(all, isa);
     head::kernels(all, isa)
 }

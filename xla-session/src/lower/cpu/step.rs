@@ -1,6 +1,6 @@
 //! The functions of a model while they are written: the decoder over the rows of a step, and the head.
 
-use checkpoint::architecture::{Attention, Layer, Linear, Mlp, Norm, Parameter};
+use checkpoint::architecture::{Attention, FeedForward, Layer, Linear, Mlp, Norm, Parameter};
 use checkpoint::config::ModelConfig;
 
 use super::program::{Argument, Number, Source};
@@ -12,7 +12,7 @@ use crate::emit::{Format, Layout, WeightFormats, WeightSpec};
 /// A function of a step.
 pub(super) struct Steps<'a> {
     pub config: &'a ModelConfig,
-    formats: &'a WeightFormats,
+    pub formats: &'a WeightFormats,
     pub target: &'a CpuTarget,
     pub workspace: &'a Workspace,
     pub b: Builder,
@@ -75,10 +75,10 @@ impl<'a> Steps<'a> {
         self.embed();
         self.scale(places.x, config.hidden_size, config.architecture.embedding_scale, None);
         for (index, layer) in config.architecture.layers.iter().enumerate() {
-            let Layer { input_norm, attention, attention_norm, mlp_norm, mlp, .. } = layer;
+            let Layer { input_norm, attention, attention_norm, mlp_norm, mlp, output_norm, .. } =
+                layer;
             let Attention { qkv, qk_norm, output, .. } = attention;
-            let Mlp { gate_up, down, activation } = mlp;
-            let residual = |norm| (norm, layer.residual_scale);
+            let scale = layer.residual_scale;
 
             self.normed(input_norm.as_ref(), self.format_of(weights(qkv)));
             self.linears(&qkv.iter().collect::<Vec<_>>(), places.normed, places.qkv, None);
@@ -86,12 +86,40 @@ impl<'a> Steps<'a> {
                 self.qk_norm(norm, attention);
             }
             self.attend(index, attention, self.format_of([&output.weight]));
-            self.add(output, places.mixed, residual(attention_norm.as_ref()));
+            self.add(output, places.mixed, (attention_norm.as_ref(), scale));
 
-            self.normed(mlp_norm.as_ref(), self.format_of(weights(gate_up)));
-            self.linears(&gate_up.iter().collect::<Vec<_>>(), places.normed, places.gate_up, None);
-            self.gate(*activation, down.inputs(), self.format_of([&down.weight]));
-            self.add(down, places.gated, residual(layer.output_norm.as_ref()));
+            match mlp {
+                FeedForward::Mlp(mlp) => {
+                    self.normed(mlp_norm.as_ref(), self.format_of(weights(&mlp.gate_up)));
+                    let residual = (output_norm.as_ref(), scale);
+                    self.mlp_of_all(mlp, places.sum, Some(residual));
+                }
+                FeedForward::Experts(experts) => {
+                    debug_assert!(output_norm.is_none(), "no family has both");
+                    self.normed(mlp_norm.as_ref(), self.experts_format(experts));
+                    self.experts(experts, scale);
+                }
+            }
+        }
+    }
+
+    /// What an MLP makes of all rows, which are normed: added to the residual stream as `residual` says,
+    /// or at `to`.
+    pub(super) fn mlp_of_all(
+        &mut self,
+        mlp: &Mlp,
+        to: Place,
+        residual: Option<(Option<&Norm>, f32)>,
+    ) {
+        let Mlp { gate_up, down, activation } = mlp;
+        let places = self.workspace.clone();
+        let (rows, gated) = (self.rows.clone(), places.gated);
+        self.linears(&gate_up.iter().collect::<Vec<_>>(), places.normed, places.gate_up, None);
+        let format = self.format_of([&down.weight]);
+        self.gate(*activation, &rows, places.gate_up, gated, down.inputs(), format);
+        match residual {
+            Some(residual) => self.add(down, gated, residual),
+            None => self.linears(&[down], gated, to, None),
         }
     }
 

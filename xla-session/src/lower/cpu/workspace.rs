@@ -1,5 +1,6 @@
 //! Where everything of a step lies that is neither a weight nor a key nor a value.
 
+use checkpoint::architecture::FeedForward;
 use checkpoint::config::ModelConfig;
 use kernels::LANES;
 
@@ -49,6 +50,9 @@ pub struct Workspace {
     /// What meets weights that are integers, bytes.
     pub rounded: Place,
 
+    /// Of models with experts.
+    pub experts: Option<ExpertPlaces>,
+
     /// Wanted rows normed, as `normed`.
     pub last: [Place; 2],
     /// Logits by a sketch, of one row.
@@ -62,6 +66,41 @@ pub struct Workspace {
 
     /// Bytes in all.
     pub bytes: usize,
+}
+
+/// Where rows that go to experts lie: each once for each expert that it chose, its places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpertPlaces {
+    /// What the router gives, `[rows, experts]`.
+    pub logits: Place,
+    /// The experts of each row, i32.
+    pub chosen: Place,
+    /// Their weights.
+    pub shares: Place,
+    /// Where the places of each expert begin, i32, and where the last ones end.
+    pub begins: Place,
+    /// How many experts have rows, i32, and which.
+    pub active: Place,
+    /// The row of each place, i32.
+    pub origins: Place,
+    /// The expert of each place, i32.
+    pub owners: Place,
+    /// The places of each row, i32.
+    pub slots: Place,
+    /// Rows normed, as [`Workspace::normed`].
+    pub x: [Place; 2],
+    /// Gate, and beside it up.
+    pub gate_up: Place,
+    /// What the gate left, as `x`.
+    pub gated: [Place; 2],
+    /// What experts made.
+    pub out: Place,
+    /// What meets weights that are integers, bytes.
+    pub rounded: Place,
+    /// What the shared expert made.
+    pub shared: Place,
+    /// What says how much of it.
+    pub shared_gate: Place,
 }
 
 /// Numbers of an entry of [`Workspace::entries`]: the first row, how many, the position of the first
@@ -84,7 +123,14 @@ impl Workspace {
         let blocks = |columns: usize| columns.next_multiple_of(LANES);
         let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
         let (width, hidden) = (config.head_dim, config.hidden_size);
-        let wide = config.intermediate_size;
+        let layers = &config.architecture.layers;
+        let widths = layers.iter().map(|layer| layer.mlp.widths());
+        let [wide, of_experts] =
+            widths.fold([0; 2], |most, now| [most[0].max(now[0]), most[1].max(now[1])]);
+        let experts = layers.iter().find_map(|layer| match &layer.mlp {
+            FeedForward::Experts(experts) => Some(experts),
+            FeedForward::Mlp(_) => None,
+        });
         let ropes = config.architecture.ropes.iter();
         let widest = hidden.max(heads * width).max(wide);
         Self {
@@ -105,6 +151,26 @@ impl Workspace {
             gate_up: place(rows, blocks(2 * wide), 4),
             gated: [place(rows, wide, 4), place(rows, wide, 2)],
             rounded: place(rows, kernels::rounded_bytes(widest), 1),
+            experts: experts.map(|of| {
+                let (all, places) = (of.experts.len(), rows * of.top_k);
+                ExpertPlaces {
+                    logits: place(rows, blocks(all), 4),
+                    chosen: place(rows, of.top_k, 4),
+                    shares: place(rows, of.top_k, 4),
+                    begins: place(1, all + 1, 4),
+                    active: place(1, all + 1, 4),
+                    origins: place(places, 1, 4),
+                    owners: place(places, 1, 4),
+                    slots: place(rows, of.top_k, 4),
+                    x: [place(places, hidden, 4), place(places, hidden, 2)],
+                    gate_up: place(places, 2 * of_experts, 4),
+                    gated: [place(places, of_experts, 4), place(places, of_experts, 2)],
+                    out: place(places, hidden, 4),
+                    rounded: place(places, kernels::rounded_bytes(hidden.max(of_experts)), 1),
+                    shared: place(rows, blocks(hidden), 4),
+                    shared_gate: place(rows, LANES, 4),
+                }
+            }),
             last: [place(head_rows, hidden, 4), place(head_rows, hidden, 2)],
             sketched: place(1, blocks(config.vocab_size), 4),
             logits: place(head_rows, blocks(config.vocab_size), 4),

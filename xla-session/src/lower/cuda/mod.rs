@@ -26,6 +26,7 @@ pub use self::graph::{Argument, Graph, Source};
 pub use self::inputs::Inputs;
 pub use self::tiles::CudaTiles;
 
+use checkpoint::architecture::FeedForward;
 use checkpoint::config::ModelConfig;
 
 use self::function::Function;
@@ -40,7 +41,20 @@ pub const HEAD_ROWS: [usize; 3] = [1, 8, 32];
 /// Rows of [`Source::Hidden`] that a head can choose from.
 pub const HIDDEN_ROWS: usize = 512;
 
-/// Every graph of a model.
+/// Whether there are graphs of a model, else why not.
+pub fn supports(config: &ModelConfig) -> Result<(), String> {
+    let mut layers = config.architecture.layers.iter();
+    if layers.any(|layer| matches!(layer.mlp, FeedForward::Experts(_))) {
+        return Err(format!(
+            "models with experts ({}) run on CPUs only for now: leave out the device, or take \
+             local-task",
+            config.family.model_type()
+        ));
+    }
+    Ok(())
+}
+
+/// Every graph of a model, which has to be one that [`supports`] says there are.
 pub fn graphs(config: &ModelConfig, formats: &WeightFormats, tiles: &CudaTiles) -> Vec<Graph> {
     let steps = STEP_ROWS.map(|rows| step(config, formats, tiles, rows));
     let heads = HEAD_ROWS.map(|rows| head(config, formats, tiles, rows));

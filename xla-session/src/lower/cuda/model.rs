@@ -1,6 +1,6 @@
 //! The decoder over the rows of a step, and the head over rows that are wanted.
 
-use checkpoint::architecture::{self, Attention, Layer, Mlp, Norm, QkNorm};
+use checkpoint::architecture::{self, Attention, FeedForward, Layer, Mlp, Norm, QkNorm};
 
 use super::function::Function;
 use super::{HIDDEN_ROWS, Source};
@@ -17,6 +17,7 @@ impl Function<'_> {
             let h = self.b.scaled(&h, *residual_scale);
             x = self.b.add(&x, &h);
             x = self.kept(x);
+            let FeedForward::Mlp(mlp) = mlp else { unreachable!("`supports` was asked") };
             let h = self.mlp(mlp, &x, mlp_norm.as_ref());
             let h = self.normed_behind(h, output_norm.as_ref());
             let h = self.b.scaled(&h, *residual_scale);

@@ -26,29 +26,34 @@ impl Emitter<'_> {
 
     /// One projection.
     pub(super) fn linear(&mut self, x: &Value, linear: &Linear) -> Value {
-        let y = self.product(x, &linear.weight);
+        let y = self.product(x, &[&linear.weight]);
         let Some(bias) = &linear.bias else { return y };
         let bias = self.vector(bias);
         let bias = self.b.broadcast(&bias, y.dims(), &[1]);
         self.b.add(&y, &bias)
     }
 
-    /// `x` times a weight.
-    pub(super) fn product(&mut self, x: &Value, weight: &Parameter) -> Value {
-        let Matrix { weights, format } = self.matrix(weight);
-        let x = match format {
-            Format::Bf16Rounded => self.b.reduce_precision(x, 8, 7),
-            _ => x.clone(),
-        };
+    /// `x` times a weight that joins `parts`.
+    pub(super) fn product(&mut self, x: &Value, parts: &[&Parameter]) -> Value {
+        let Matrix { weights, format } = self.matrix(parts);
+        let x = self.rounded(x, format);
         let weights = self.b.convert(&weights, ElementType::F32);
         self.b.dot(&x, &weights, [&[], &[]], [&[1], &[1]])
     }
 
-    /// A weight matrix.
-    pub(super) fn matrix(&mut self, weight: &Parameter) -> Matrix {
-        let format = in_rows(self.formats.of(std::iter::once(weight.name.as_str())));
-        let parts = vec![(weight.name.clone(), weight.shape[0])];
-        let columns = weight.shape[1];
+    /// `x`, as it meets weights of `format`.
+    pub(super) fn rounded(&mut self, x: &Value, format: Format) -> Value {
+        match format {
+            Format::Bf16Rounded => self.b.reduce_precision(x, 8, 7),
+            _ => x.clone(),
+        }
+    }
+
+    /// A weight matrix that joins `parts`, which have as many columns.
+    pub(super) fn matrix(&mut self, parts: &[&Parameter]) -> Matrix {
+        let format = in_rows(self.formats.of(parts.iter().map(|part| part.name.as_str())));
+        let columns = parts[0].shape[1];
+        let parts = parts.iter().map(|part| (part.name.clone(), part.shape[0])).collect();
         let spec = WeightSpec { parts, columns, format: format.stored(), layout: Layout::Rows };
         Matrix { weights: self.weight(spec), format }
     }

@@ -3,6 +3,7 @@
 
 mod argmax;
 mod attention;
+mod experts;
 mod export;
 mod graph;
 mod kv_cache;

@@ -1,6 +1,6 @@
 //! The decoder.
 
-use checkpoint::architecture::{self, Attention, Mlp, Norm};
+use checkpoint::architecture::{self, Attention, FeedForward, Mlp, Norm};
 
 use super::kv_cache::Cache;
 use super::rope::Angles;
@@ -23,7 +23,10 @@ impl Emitter<'_> {
             let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
             let h = self.normed(&x, layer.mlp_norm.as_ref());
-            let h = self.mlp(&layer.mlp, &h);
+            let h = match &layer.mlp {
+                FeedForward::Mlp(mlp) => self.mlp(mlp, &h),
+                FeedForward::Experts(experts) => self.experts(experts, &h),
+            };
             let h = self.normed(&h, layer.output_norm.as_ref());
             let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
@@ -64,7 +67,7 @@ impl Emitter<'_> {
         (self.linear(&mixed, output), cache)
     }
 
-    fn mlp(&mut self, mlp: &Mlp, x: &Value) -> Value {
+    pub(super) fn mlp(&mut self, mlp: &Mlp, x: &Value) -> Value {
         let Mlp { gate_up, down, activation } = mlp;
         let wide = down.inputs();
         let both = self.linears(x, gate_up);
@@ -87,7 +90,7 @@ impl Emitter<'_> {
     /// The embeddings of this call's tokens, `[rows, hidden_size]`.
     fn embed(&mut self) -> Value {
         let tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
-        let table = self.matrix(&self.config.architecture.embedding);
+        let table = self.matrix(&[&self.config.architecture.embedding]);
         let rows = self.b.gather_rows(&table.weights, &tokens);
         let rows = self.b.convert(&rows, ElementType::F32);
         self.b.scaled(&rows, self.config.architecture.embedding_scale)
@@ -104,7 +107,7 @@ impl Emitter<'_> {
             self.b.dynamic_slice(x, &[last, zero], &[1, config.hidden_size])
         };
         let row = self.norm(&row, &config.architecture.norm);
-        let logits = self.product(&row, config.output());
+        let logits = self.product(&row, &[config.output()]);
         let architecture::Logits { scale, cap } = config.architecture.logits;
         let logits = self.b.scaled(&logits, scale);
         let logits = self.b.capped(&logits, cap);

@@ -1,0 +1,82 @@
+//! Mixtures of experts, as every expert of every row: plain StableHLO has fixed shapes.
+
+use checkpoint::architecture::{Experts, Linear, Mlp, Parameter};
+
+use super::Emitter;
+use crate::emit::builder::{Combine, ElementType, Value};
+
+impl Emitter<'_> {
+    /// What the experts make of `x`, `[rows, hidden_size]`; those that a row did not choose weigh nothing.
+    pub(super) fn experts(&mut self, mixture: &Experts, x: &Value) -> Value {
+        let Experts { router, experts, shared, .. } = mixture;
+        let (rows, all) = (x.dims()[0], experts.len());
+        let (hidden, wide) = (self.config.hidden_size, experts[0].down.inputs());
+        let logits = self.linear(x, router);
+        let shares = self.shares(&logits, mixture);
+
+        let projection = |which: usize| -> Vec<&Parameter> {
+            fn linear(mlp: &Mlp, which: usize) -> &Linear {
+                if which < 2 { &mlp.gate_up[which] } else { &mlp.down }
+            }
+            experts.iter().map(|mlp| &linear(mlp, which).weight).collect()
+        };
+        let [gate, up] = [0, 1].map(|which| {
+            let y = self.product(x, &projection(which));
+            self.b.reshape(&y, &[rows, all, wide])
+        });
+        let gate = self.b.activated(&gate, experts[0].activation);
+        let h = self.b.mul(&gate, &up);
+        let down = self.matrix(&projection(2));
+        let h = self.rounded(&h, down.format);
+        let weights = self.b.convert(&down.weights, ElementType::F32);
+        let weights = self.b.reshape(&weights, &[all, hidden, wide]);
+        let out = self.b.dot(&h, &weights, [&[1], &[0]], [&[2], &[2]]);
+        let shares = self.b.broadcast(&shares, out.dims(), &[1, 0]);
+        let out = self.b.mul(&out, &shares);
+        let out = self.b.reduce(&out, &[0], Combine::Add);
+
+        let Some(shared) = shared else { return out };
+        let of_all = self.mlp(&shared.mlp, x);
+        let gate = self.linear(x, &shared.gate);
+        let gate = self.b.unary("logistic", &gate);
+        let gate = self.b.reshape(&gate, &[rows]);
+        let gate = self.b.broadcast(&gate, of_all.dims(), &[0]);
+        let of_all = self.b.mul(&of_all, &gate);
+        self.b.add(&out, &of_all)
+    }
+
+    /// How much each expert weighs in each row, `[rows, experts]`: the largest shares of a softmax, of
+    /// equal ones the first.
+    fn shares(&mut self, logits: &Value, mixture: &Experts) -> Value {
+        let dims = logits.dims().to_vec();
+        let max = self.b.reduce(logits, &[1], Combine::Max);
+        let max = self.b.broadcast(&max, &dims, &[0]);
+        let less = self.b.sub(logits, &max);
+        let powers = self.b.unary("exponential", &less);
+        let shares = self.share_out(&powers);
+
+        let pairs = [dims[0], dims[1], dims[1]];
+        let this = self.b.broadcast(&shares, &pairs, &[0, 1]);
+        let other = self.b.broadcast(&shares, &pairs, &[0, 2]);
+        let larger = self.b.compare("GT", &other, &this);
+        let equal = self.b.compare("EQ", &other, &this);
+        let (this, other) = (self.b.iota(&pairs, 1), self.b.iota(&pairs, 2));
+        let earlier = self.b.compare("LT", &other, &this);
+        let earlier = self.b.and(&equal, &earlier);
+        let [larger, earlier] = [larger, earlier].map(|it| self.b.convert(&it, ElementType::F32));
+        let before = self.b.add(&larger, &earlier);
+        let rank = self.b.reduce(&before, &[2], Combine::Add);
+        let top_k = self.b.splat_f32(mixture.top_k as f32, &dims);
+        let chosen = self.b.compare("LT", &rank, &top_k);
+        let zero = self.b.splat_f32(0.0, &dims);
+        let shares = self.b.select(&chosen, &shares, &zero);
+        if mixture.normalised { self.share_out(&shares) } else { shares }
+    }
+
+    /// Each row of `x` divided by its sum.
+    fn share_out(&mut self, x: &Value) -> Value {
+        let sum = self.b.reduce(x, &[1], Combine::Add);
+        let sum = self.b.broadcast(&sum, x.dims(), &[0]);
+        self.b.div(x, &sum)
+    }
+}
