@@ -4,7 +4,7 @@ use std::fs;
 
 use checkpoint::Error;
 use checkpoint::architecture::RopeScaling;
-use checkpoint::architecture::{Attention, Layer, Linear, Parameter};
+use checkpoint::architecture::{Attention, FeedForward, Layer, Linear, Parameter};
 use checkpoint::config::ModelConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -73,6 +73,7 @@ fn biases(config: &ModelConfig) -> [bool; 3] {
     };
     let of = |Layer { attention, mlp, .. }: &Layer| {
         let Attention { qkv, output, .. } = attention;
+        let FeedForward::Mlp(mlp) = mlp else { panic!("experts") };
         [
             has(&[&qkv[0], &qkv[1], &qkv[2]]),
             has(&[output]),
@@ -400,6 +401,19 @@ fn refuses_what_a_family_does_not_have() {
             &["`rope_scaling.short_factor` has 3 numbers", "4 dimensions", "2 frequencies"],
         ),
         ("glm4", json!({"partial_rotary_factor": 0.4}), &["`partial_rotary_factor`", "even part"]),
+        (
+            "qwen3_moe",
+            json!({"num_experts": 4, "num_experts_per_tok": 5, "moe_intermediate_size": 16}),
+            &["`num_experts_per_tok` is 5", "4 experts (`num_experts`)"],
+        ),
+        (
+            "qwen3_moe",
+            json!({"moe_intermediate_size": 24}),
+            &["`moe_intermediate_size` is 24", "multiples of 16"],
+        ),
+        ("qwen2_moe", json!({"use_sliding_window": true}), &["`use_sliding_window` is true"]),
+        ("qwen2_moe", json!({"mlp_only_layers": [-1]}), &["`mlp_only_layers`", "integers"]),
+        ("mixtral", json!({"num_local_experts": 4096}), &["`num_local_experts` is 4096", "1024"]),
         ("granite", json!({"residual_multiplier": 0}), &["`residual_multiplier` is 0"]),
         ("olmo3", json!({"layer_types": ["full_attention"]}), &["`layer_types` has 1 entries"]),
     ] {

@@ -48,6 +48,8 @@ fn roles_are_what_names_say() {
                 "lm_head.weight" => (Role::Output, 2),
                 it if it.ends_with(".bias") => (Role::Bias, 1),
                 it if it.ends_with("norm.weight") => (Role::Norm, 1),
+                it if it.ends_with("gate.weight") => (Role::Router, 2),
+                it if it.contains(".block_sparse_moe.experts.") => (Role::Matrix, 2),
                 it if it.ends_with("_proj.weight") => (Role::Matrix, 2),
                 _ => panic!("{name}: {tensor}"),
             };
@@ -99,6 +101,12 @@ fn parameters_come_in_the_order_of_the_model() {
                     "mlp.up_proj",
                     "mlp.gate_up_proj",
                     "mlp.down_proj",
+                    "mlp.gate.",
+                    "block_sparse_moe.gate.",
+                    "mlp.experts",
+                    "block_sparse_moe.experts",
+                    "mlp.shared_expert.",
+                    "mlp.shared_expert_gate.",
                     "post_feedforward_layernorm",
                     "post_mlp_layernorm",
                 ];

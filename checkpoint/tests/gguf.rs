@@ -218,13 +218,30 @@ fn errors_name_what_the_file_has() {
         &error(&|file| file.set("llama.rope.dimension_count", u32_value(2))),
         &["`llama.rope.dimension_count` is 2", "4 dimensions"],
     );
-    says(&error(&|file| file.key("llama.expert_count", u32_value(8))), &["experts"]);
+    says(
+        &error(&|file| file.key("llama.expert_count", u32_value(8))),
+        &["`llama.expert_used_count` is missing"],
+    );
+    says(
+        &error(&|file| {
+            file.key("llama.expert_count", u32_value(8));
+            file.key("llama.expert_used_count", u32_value(9));
+        }),
+        &["`llama.expert_used_count` is 9", "8 experts"],
+    );
     says(&error(&|file| file.f32("rope_freqs.weight", &[3], &[1.0; 3])), &["3 divisors", "2"]);
     says(&error(&|file| file.f32("rope_freqs.weight", &[2], &[1.0, 0.0])), &["not above 0"]);
 
     let mut file = llama();
     file.set("llama.attention.head_count", u32_value(3));
     refused(&file.bytes(), &["blk.0.attn_q.weight", "8 rows", "llama.attention.head_count"]);
+
+    let mut file = llama();
+    file.f32("blk.0.ffn_up_exps.weight", &[8, 16], &[0.0; 128]);
+    refused(&file.bytes(), &["blk.0.ffn_up_exps.weight", "2 dimensions", "three"]);
+    let mut file = llama();
+    file.f32("blk.0.ffn_up_exps.weight", &[2000, 1, 1], &[0.0; 2000]);
+    refused(&file.bytes(), &["blk.0.ffn_up_exps.weight", "2000 experts", "1024"]);
 
     let config = ModelConfig::from_dir(folder(&llama().bytes()).path()).unwrap();
     let mut file = llama();

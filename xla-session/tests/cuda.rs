@@ -71,7 +71,7 @@ mod long {
     #[test]
     #[ignore = "long: cargo xtask test --all"]
     fn every_token_of_every_fixture_equals_the_reference() {
-        for fixture in fixtures::all() {
+        for fixture in fixtures::of_gpus() {
             for precision in [Precision::Stored, Precision::F32] {
                 assert_same_tokens(&fixture, open(&fixture, &options(precision)).as_mut());
             }
@@ -81,12 +81,20 @@ mod long {
     #[test]
     #[ignore = "long: cargo xtask test --all"]
     fn mixed_steps_of_every_fixture_equal_the_reference() {
-        for fixture in fixtures::all() {
+        for fixture in fixtures::of_gpus() {
             for seed in 0..4 {
                 check_mixed_steps(&fixture, seed);
             }
         }
     }
+}
+
+#[test]
+fn experts_are_refused_and_it_is_said_what_runs_them() {
+    let fixture = fixtures::named("qwen3-moe-gqa-bf16");
+    let error = xla_session::open(&fixture.folder, &options(Precision::Stored)).err().unwrap();
+    let message = error.to_string();
+    assert!(message.contains("qwen3_moe") && message.contains("local-task"), "{message}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod fixtures;
 #[path = "../../checkpoint/tests/writer/mod.rs"]
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -14,7 +15,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use writer::{Gguf, booleans, f32_value, text, u32_value};
-use xla_session::checkpoint::architecture::{Architecture, Role, RopeScaling};
+use xla_session::checkpoint::architecture::{
+    Architecture, Experts, FeedForward, Mlp, Role, RopeScaling,
+};
 use xla_session::checkpoint::{Checkpoint, Dtype as Stored};
 use xla_session::config::ModelConfig;
 use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions};
@@ -42,6 +45,19 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("phi3", "self_attn.qkv_proj") => "attn_qkv",
         ("olmo2" | "gemma3", "self_attn.q_norm") => "attn_q_norm",
         ("olmo2" | "gemma3", "self_attn.k_norm") => "attn_k_norm",
+        ("llama", "block_sparse_moe.gate") | (_, "mlp.gate") => "ffn_gate_inp",
+        ("llama", "block_sparse_moe.experts.*.w1") => "ffn_gate_exps",
+        ("llama", "block_sparse_moe.experts.*.w2") => "ffn_down_exps",
+        ("llama", "block_sparse_moe.experts.*.w3") => "ffn_up_exps",
+        (_, "mlp.experts.*.gate_proj") => "ffn_gate_exps",
+        (_, "mlp.experts.*.up_proj") => "ffn_up_exps",
+        (_, "mlp.experts.*.down_proj") => "ffn_down_exps",
+        (_, "mlp.shared_expert_gate") => "ffn_gate_inp_shexp",
+        (_, "mlp.shared_expert.gate_proj") => "ffn_gate_shexp",
+        (_, "mlp.shared_expert.up_proj") => "ffn_up_shexp",
+        (_, "mlp.shared_expert.down_proj") => "ffn_down_shexp",
+        ("qwen3moe", "self_attn.q_norm") => "attn_q_norm",
+        ("qwen3moe", "self_attn.k_norm") => "attn_k_norm",
         (_, part) => match part {
             "input_layernorm" => "attn_norm",
             "self_attn.q_proj" => "attn_q",
@@ -133,6 +149,9 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<(&'static str, (u32,
     let name = match config.family.model_type() {
         "gemma3_text" => "gemma3",
         "olmo3" => "olmo2",
+        "mixtral" => "llama",
+        "qwen2_moe" => "qwen2moe",
+        "qwen3_moe" => "qwen3moe",
         other => other,
     };
     match name {
@@ -155,6 +174,15 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<(&'static str, (u32,
         }
         "glm4" | "phi3" => key("rope.dimension_count", u32_value(ropes[0].width as u32)),
         _ => {}
+    }
+    if let FeedForward::Experts(Experts { experts, top_k, shared, .. }) = &layers[0].mlp {
+        let width = |mlp: &Mlp| u32_value(mlp.down.inputs() as u32);
+        key("expert_count", u32_value(experts.len() as u32));
+        key("expert_used_count", u32_value(*top_k as u32));
+        key("expert_feed_forward_length", width(&experts[0]));
+        if let Some(shared) = shared {
+            key("expert_shared_feed_forward_length", width(&shared.mlp));
+        }
     }
     if let Some(window) = layers.iter().find_map(|layer| layer.attention.window) {
         key("attention.sliding_window", u32_value(window as u32));
@@ -223,6 +251,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             at = (at + bytes.len() as u64).next_multiple_of(32);
         }
     }
+    let mut stacks: BTreeMap<String, (Vec<u64>, Vec<u8>)> = BTreeMap::new();
     for parameter in config.tensors() {
         let mut values = checkpoint.get(parameter).unwrap().to_f32();
         let columns = parameter.shape.get(1).copied().unwrap_or(1);
@@ -240,8 +269,23 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             Stored::Q8_0 | Stored::Q4_0 => blocks(dtype, &values),
             dtype => any_bits(dtype, values.len(), &mut random),
         };
-        let dimensions: Vec<u64> = parameter.shape.iter().rev().map(|n| *n as u64).collect();
+        let mut dimensions: Vec<u64> = parameter.shape.iter().rev().map(|n| *n as u64).collect();
+        if let Some((before, rest)) = parameter.name.split_once(".experts.") {
+            // One tensor of all experts, in their order.
+            let (_, part) = rest.split_once('.').unwrap();
+            let name = name_of(architecture, &format!("{before}.experts.*.{part}"));
+            dimensions.push(0);
+            let (dimensions, all) = stacks.entry(name).or_insert((dimensions, Vec::new()));
+            dimensions[2] += 1;
+            assert_eq!(kind, 0, "experts are in F32 here");
+            all.extend(bytes);
+            continue;
+        }
         file.described(&name_of(architecture, &parameter.name), &dimensions, kind, at, &bytes);
+        at = (at + bytes.len() as u64).next_multiple_of(32);
+    }
+    for (name, (dimensions, bytes)) in stacks {
+        file.described(&name, &dimensions, 0, at, &bytes);
         at = (at + bytes.len() as u64).next_multiple_of(32);
     }
     fs::write(to, file.bytes()).unwrap();
@@ -302,6 +346,9 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "olmo3-tied-mha-f16",
         "granite-gqa-tied-bf16",
         "glm4-gqa-biases-bf16",
+        "mixtral-gqa-bf16",
+        "qwen2-moe-mqa-f32",
+        "qwen3-moe-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
         let folder = tempfile::tempdir().unwrap();

@@ -19,7 +19,12 @@ const SEED: u64 = 1717;
 
 /// Matrices of whole vectors, whose floats are compressed; a window and odd widths; biases, norms of
 /// queries and keys, the other types of weights.
-const SOME: [&str; 3] = ["llama-gqa-long-bf16", "qwen3-layer-types-bf16", "gemma2-gqa-tied-bf16"];
+const SOME: [&str; 4] = [
+    "llama-gqa-long-bf16",
+    "qwen3-layer-types-bf16",
+    "gemma2-gqa-tied-bf16",
+    "qwen2-moe-shared-gqa-bf16",
+];
 
 /// Where a model runs: the device and its threads.
 type Place = (&'static str, Option<usize>);

@@ -22,10 +22,10 @@ impl Routing {
     /// Checks what was read: `experts` under `key`, `width` under `width_key`.
     pub fn check(&self, keys: &Keys, sizes: &Sizes, key: &str, width_key: &str) -> Result<()> {
         if self.top_k > self.experts {
-            return Err(keys.error(format!(
-                "`num_experts_per_tok` is {}: there are {} experts (`{key}`)",
-                self.top_k, self.experts
-            )));
+            return Err(keys.refuse(
+                "num_experts_per_tok",
+                format_args!("there are {} experts (`{key}`)", self.experts),
+            ));
         }
         for (key, value) in [(width_key, self.width), ("hidden_size", sizes.hidden_size)] {
             if !value.is_multiple_of(WHOLE) {

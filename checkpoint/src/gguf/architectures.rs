@@ -26,10 +26,35 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 10] = [
-    Architecture { name: "llama", model_type: "llama", pairs: true, parts: &[], keys: llama },
+const ALL: [Architecture; 12] = [
+    Architecture {
+        name: "llama",
+        model_type: "llama",
+        pairs: true,
+        parts: &[
+            ("ffn_gate_inp", "block_sparse_moe.gate"),
+            ("ffn_gate_exps", "block_sparse_moe.experts.*.w1"),
+            ("ffn_up_exps", "block_sparse_moe.experts.*.w3"),
+            ("ffn_down_exps", "block_sparse_moe.experts.*.w2"),
+        ],
+        keys: llama,
+    },
     Architecture { name: "qwen2", model_type: "qwen2", pairs: false, parts: &[], keys: no_window },
     Architecture { name: "qwen3", model_type: "qwen3", pairs: false, parts: &[], keys: no_window },
+    Architecture {
+        name: "qwen2moe",
+        model_type: "qwen2_moe",
+        pairs: false,
+        parts: &[],
+        keys: qwen2_moe,
+    },
+    Architecture {
+        name: "qwen3moe",
+        model_type: "qwen3_moe",
+        pairs: false,
+        parts: &[],
+        keys: qwen3_moe,
+    },
     Architecture {
         name: "gemma2",
         model_type: "gemma2",
@@ -111,6 +136,31 @@ fn llama(keys: &mut Keys) -> Result<(), String> {
     if keys.copy("sliding_window", "attention.sliding_window") {
         keys.put("model_type", "general.architecture", Some(json!("mistral")));
     }
+    // So do Mixtral's, which have experts.
+    if keys.own("expert_count").is_some_and(|count| count != 0) {
+        keys.put("model_type", "general.architecture", Some(json!("mixtral")));
+        keys.required("num_local_experts", "expert_count")?;
+        keys.required("num_experts_per_tok", "expert_used_count")?;
+    }
+    Ok(())
+}
+
+fn qwen_experts(keys: &mut Keys) -> Result<(), String> {
+    no_window(keys)?;
+    keys.required("num_experts", "expert_count")?;
+    keys.required("num_experts_per_tok", "expert_used_count")?;
+    keys.required("moe_intermediate_size", "expert_feed_forward_length")
+}
+
+fn qwen2_moe(keys: &mut Keys) -> Result<(), String> {
+    qwen_experts(keys)?;
+    keys.config.insert("norm_topk_prob".into(), json!(false));
+    keys.required("shared_expert_intermediate_size", "expert_shared_feed_forward_length")
+}
+
+fn qwen3_moe(keys: &mut Keys) -> Result<(), String> {
+    qwen_experts(keys)?;
+    keys.config.insert("norm_topk_prob".into(), json!(true));
     Ok(())
 }
 
@@ -207,12 +257,7 @@ fn granite(keys: &mut Keys) -> Result<(), String> {
         ("residual_multiplier", "residual_scale"),
         ("logits_scaling", "logit_scale"),
     ] {
-        if !keys.copy(ours, theirs) {
-            return Err(format!(
-                "`{}.{theirs}` is missing: the file is damaged; convert the model again",
-                keys.architecture
-            ));
-        }
+        keys.required(ours, theirs)?;
     }
     Ok(())
 }

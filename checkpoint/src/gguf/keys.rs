@@ -51,11 +51,7 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         ("max_position_embeddings", "context_length"),
         ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     ] {
-        if !keys.copy(ours, theirs) {
-            return Err(wrong(format!(
-                "`{architecture}.{theirs}` is missing: the file is damaged; convert the model again"
-            )));
-        }
+        keys.required(ours, theirs).map_err(wrong)?;
     }
     let heads = keys.config["num_attention_heads"].clone();
     if !keys.copy("num_key_value_heads", "attention.head_count_kv") {
@@ -80,18 +76,19 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     if let Some(head_dim) = head_dim {
         keys.put("head_dim", "attention.key_length", Some(head_dim));
     }
-    if let Some(experts) = metadata.unsigned(&format!("{architecture}.expert_count"))
-        && experts > 0
-    {
-        return Err(wrong(format!(
-            "`{architecture}.expert_count` is {experts}: models with experts are not supported"
-        )));
-    }
     if !keys.copy("rope_theta", "rope.freq_base") {
         keys.put("rope_theta", "rope.freq_base", Some(json!(10_000.0)));
     }
     keys.scaling().map_err(wrong)?;
     (own.keys)(&mut keys).map_err(wrong)?;
+    if let Some(experts) = metadata.unsigned(&format!("{architecture}.expert_count"))
+        && experts > 0
+        && !keys.config.contains_key("num_experts_per_tok")
+    {
+        return Err(wrong(format!(
+            "`{architecture}.expert_count` is {experts}: experts of this architecture are not supported"
+        )));
+    }
     if let (Some(rotated), Some(head_dim), false) = (
         keys.own("rope.dimension_count").and_then(|it| it.as_u64()),
         keys.config.get("head_dim").and_then(Json::as_u64),
@@ -160,6 +157,17 @@ impl Keys<'_> {
         let there = value.is_some();
         self.put(ours, theirs, value);
         there
+    }
+
+    /// Copies the value of a key of the architecture, or says that there is none.
+    pub fn required(&mut self, ours: &str, theirs: &str) -> Result<(), String> {
+        match self.copy(ours, theirs) {
+            true => Ok(()),
+            false => Err(format!(
+                "`{}.{theirs}` is missing: the file is damaged; convert the model again",
+                self.architecture
+            )),
+        }
     }
 
     pub fn put(&mut self, ours: &str, theirs: &str, value: Option<Json>) {

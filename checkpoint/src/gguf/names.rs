@@ -7,7 +7,7 @@ const MODEL: [(&str, &str); 3] =
     [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
 
 /// Within a layer, `blk.0` here and `model.layers.0` there, where an architecture has no name of its own.
-const LAYER: [(&str, &str); 11] = [
+const LAYER: [(&str, &str); 19] = [
     ("attn_norm", "input_layernorm"),
     ("attn_q", "self_attn.q_proj"),
     ("attn_k", "self_attn.k_proj"),
@@ -19,7 +19,18 @@ const LAYER: [(&str, &str); 11] = [
     ("ffn_gate", "mlp.gate_proj"),
     ("ffn_up", "mlp.up_proj"),
     ("ffn_down", "mlp.down_proj"),
+    ("ffn_gate_inp", "mlp.gate"),
+    ("ffn_gate_exps", "mlp.experts.*.gate_proj"),
+    ("ffn_up_exps", "mlp.experts.*.up_proj"),
+    ("ffn_down_exps", "mlp.experts.*.down_proj"),
+    ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
+    ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
+    ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
+    ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
 ];
+
+/// Stands for the number of each expert in the name of a tensor that holds all of them.
+pub(super) const EACH: &str = "*";
 
 /// Hugging Face's name of the tensor that a file calls `name`; `None` where it has none.
 pub(super) fn hugging_face_name(name: &str, of: &Architecture) -> Option<String> {
@@ -47,6 +58,7 @@ pub(crate) fn stored_name(name: &str, of: &Architecture) -> Option<String> {
         }
         Some(rest) => {
             let (layer, part) = layer(rest)?;
+            let part = of_all_experts(part);
             let (here, _) = parts(of).find(|(_, there)| *there == part)?;
             Some(format!("blk.{layer}.{here}.{end}"))
         }
@@ -59,6 +71,17 @@ fn parts(of: &Architecture) -> impl Iterator<Item = (&'static str, &'static str)
     // What has a name of its own has no other one.
     let general = general.filter(|(here, _)| !of.parts.iter().any(|(own, _)| own == here));
     of.parts.iter().copied().chain(general)
+}
+
+/// The name of a part, with [`EACH`] in the place of an expert's number.
+fn of_all_experts(part: &str) -> String {
+    const EXPERTS: &str = "experts.";
+    let found = part.split_once(EXPERTS).and_then(|(before, rest)| {
+        let (number, part) = rest.split_once('.')?;
+        number.parse::<usize>().ok()?;
+        Some(format!("{before}{EXPERTS}{EACH}.{part}"))
+    });
+    found.unwrap_or_else(|| part.to_owned())
 }
 
 /// A module's name, and "weight" or "bias".
@@ -89,11 +112,15 @@ mod tests {
             ("glm4", "post_attention_norm", "post_self_attn_layernorm"),
             ("glm4", "ffn_norm", "post_attention_layernorm"),
             ("phi3", "ffn_up", "mlp.gate_up_proj"),
+            ("qwen3moe", "ffn_up_exps", "mlp.experts.*.up_proj"),
+            ("llama", "ffn_down_exps", "block_sparse_moe.experts.*.w2"),
         ] {
             let (here, there) =
                 (format!("blk.3.{here}.weight"), format!("model.layers.3.{there}.weight"));
             assert_eq!(hugging_face_name(&here, of(architecture)).unwrap(), there);
             assert_eq!(stored_name(&there, of(architecture)).unwrap(), here);
+            let seventh = there.replace(EACH, "7");
+            assert_eq!(stored_name(&seventh, of(architecture)).unwrap(), here);
         }
         for (here, there) in [
             ("token_embd.weight", "model.embed_tokens.weight"),

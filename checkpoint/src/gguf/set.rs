@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::architectures::Architecture;
 use super::header::Header;
 use super::metadata::Metadata;
-use super::names::hugging_face_name;
+use super::names::{EACH, hugging_face_name};
 use crate::header::Entry;
 use crate::tensor::RowOrder;
 use crate::{Error, Result, layout};
@@ -83,7 +83,19 @@ impl Set {
             for (name, mut entry) in header.tensors {
                 entry.rows = orders.order(&name, &entry).map_err(wrong)?;
                 let known = architecture(first).and_then(|it| hugging_face_name(&name, it));
-                own.push((known.unwrap_or(name), entry));
+                match known {
+                    None => own.push((name, entry)),
+                    Some(known) if known.contains(EACH) => {
+                        own.extend(experts(&name, &known, &entry).map_err(wrong)?);
+                    }
+                    Some(known) => {
+                        // What is one row is stored as a vector by some converters.
+                        if known.ends_with("shared_expert_gate.weight") && entry.shape.len() == 1 {
+                            entry.shape.insert(0, 1);
+                        }
+                        own.push((known, entry));
+                    }
+                }
             }
             let (path, digest) = (path.clone(), header.digest);
             files.push(Part { path, file, digest, tensors: own });
@@ -109,6 +121,31 @@ const ARCHITECTURE: &str = "general.architecture";
 /// The one that a file says, where it is known.
 fn architecture(metadata: &Metadata) -> Option<&'static Architecture> {
     metadata.text(ARCHITECTURE).and_then(Architecture::find)
+}
+
+/// Most experts of a layer: far above any published model.
+const MAX_EXPERTS: usize = 1 << 10;
+
+/// The tensors of which `entry` holds one for each expert: its first dimension.
+fn experts(name: &str, known: &str, entry: &Entry) -> Result<Vec<(String, Entry)>, String> {
+    let &[count, rows, columns] = &entry.shape[..] else {
+        return Err(format!(
+            "tensor `{name}` has {} dimensions, but that of all experts has three: the file is damaged",
+            entry.shape.len()
+        ));
+    };
+    if count > MAX_EXPERTS {
+        return Err(format!("tensor `{name}` is of {count} experts: supported are {MAX_EXPERTS}"));
+    }
+    // Rows are whole blocks, so that experts are too.
+    let bytes = entry.bytes() / count as u64;
+    let of = |expert: usize| {
+        let start = entry.start + expert as u64 * bytes;
+        let entry =
+            Entry { shape: vec![rows, columns], start, end: start + bytes, ..entry.clone() };
+        (known.replace(EACH, &expert.to_string()), entry)
+    };
+    Ok((0..count).map(of).collect())
 }
 
 /// Whose rows lie in [pairs](RowOrder::Pairs): the converter of Llama's checkpoints reorders queries and

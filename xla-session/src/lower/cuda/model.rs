@@ -125,6 +125,7 @@ impl Function<'_> {
             let heads = norm.width() / width;
             let part = self.b.slice(x, 1, before, before + heads);
             let part = self.b.reshape(&part, &[rows, heads * width]);
+            let part = self.kept(part);
             let part = self.norm(&part, norm);
             let part = self.kept(part);
             self.b.reshape(&part, &[rows, heads, width])
