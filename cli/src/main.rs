@@ -1,4 +1,4 @@
-//! `iree-llm`: Llama-family models, compiled with IREE, from the command line.
+//! `iree-llm`: language models, compiled with IREE, from the command line.
 
 use std::io;
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ mod vocabulary;
 #[path = "../tests/fixture/mod.rs"]
 mod fixture;
 
-/// Runs Llama, Mistral and Qwen models, compiled with IREE for this machine
+/// Runs Llama, Qwen, Gemma, Phi and other language models, compiled with IREE for this machine
 #[derive(Debug, Parser)]
 #[command(name = "iree-llm", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
