@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Architecture, Parameter};
 use crate::config::ModelConfig;
+use crate::encodings::{Encoded, Encoding, Parts, Quantisation};
 use crate::file::WeightFile;
 use crate::header::Entry;
+use crate::keys::{Keys, read_object};
 use crate::random::Random;
 use crate::{Dtype, Error, LoadMode, Result, Tensor, gguf, layout};
 
@@ -24,6 +26,8 @@ pub struct Checkpoint {
     gguf: bool,
     /// Of a GGUF file, where it is a known one.
     architecture: Option<&'static gguf::Architecture>,
+    /// What the folder's configuration says of quantised matrices.
+    quantisation: Option<Quantisation>,
     files: Vec<WeightFile>,
     tensors: BTreeMap<String, (usize, Entry)>,
 }
@@ -76,7 +80,8 @@ impl Checkpoint {
     /// # Errors
     ///
     /// [`Error::Checkpoint`] names the file and, where there is one, the tensor: nothing to open,
-    /// a truncated or damaged file, a missing shard, an index that does not fit its shards.
+    /// a truncated or damaged file, a missing shard, an index that does not fit its shards;
+    /// [`Error::Config`] when `config.json` asks for quantised weights that are not supported.
     pub fn open(model: &Path, mode: LoadMode) -> Result<Self> {
         if mode == LoadMode::Random {
             let source = model.join("config.json");
@@ -86,6 +91,7 @@ impl Checkpoint {
                 source,
                 gguf: false,
                 architecture: None,
+                quantisation: None,
                 files: vec![file],
                 tensors,
             });
@@ -111,7 +117,14 @@ impl Checkpoint {
             }
             files.push(WeightFile::new(path, file, digest, mode)?);
         }
-        Ok(Self { source: set.source, gguf: true, architecture, files, tensors })
+        Ok(Self {
+            source: set.source,
+            gguf: true,
+            architecture,
+            quantisation: None,
+            files,
+            tensors,
+        })
     }
 
     fn of_safetensors(folder: &Path, mode: LoadMode) -> Result<Self> {
@@ -146,10 +159,25 @@ impl Checkpoint {
                 }
             }
         }
-        Ok(Self { source: layout.source, gguf: false, architecture: None, files, tensors })
+        let config = folder.join("config.json");
+        let quantisation = match read_object(&config)? {
+            Some(map) => {
+                Quantisation::read(&Keys { path: &config, prefix: "", map: &map, names: None })?
+            }
+            None => None,
+        };
+        Ok(Self {
+            source: layout.source,
+            gguf: false,
+            architecture: None,
+            quantisation,
+            files,
+            tensors,
+        })
     }
 
-    /// The tensor called `name`, which must be of `shape` and a [`Dtype`].
+    /// The tensor called `name`, which must be of `shape` and a [`Dtype`], or a quantised matrix of a
+    /// folder whose configuration says how: several tensors, whose values are f32.
     ///
     /// Mapped files are not read before the bytes are touched; with [`LoadMode::Read`] this reads
     /// the tensor into memory of its own.
@@ -157,8 +185,11 @@ impl Checkpoint {
     /// # Errors
     ///
     /// [`Error::Checkpoint`] when the tensor is missing, of another shape or element type, or its
-    /// file cannot be read any more.
+    /// file cannot be read any more; of a quantised matrix, any of its tensors.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>> {
+        if let Some(encoded) = self.encoded(name, shape)? {
+            return self.decoded(encoded);
+        }
         let (file, entry, dtype) = self.locate(name, shape)?;
         file.tensor(entry, dtype)
     }
@@ -180,6 +211,9 @@ impl Checkpoint {
     /// As [`tensor`](Self::tensor), for the first one that is wrong.
     pub fn check(&self, config: &ModelConfig) -> Result<u64> {
         config.tensors().try_fold(0, |bytes, parameter| {
+            if let Some(encoded) = self.encoded(&parameter.name, &parameter.shape)? {
+                return Ok(bytes + encoded.bytes());
+            }
             let (_, entry, _) = self.locate(&parameter.name, &parameter.shape)?;
             Ok(bytes + entry.bytes())
         })
@@ -196,23 +230,52 @@ impl Checkpoint {
     /// As [`tensor`](Self::tensor).
     pub fn is_tied(&self, config: &ModelConfig) -> Result<bool> {
         let Architecture { embedding, output, .. } = &config.architecture;
-        if !config.tie_word_embeddings || !self.tensors.contains_key(&output.name) {
+        let own = self.tensors.contains_key(&output.name)
+            || self.encoded(&output.name, &output.shape)?.is_some();
+        if !config.tie_word_embeddings || !own {
             return Ok(config.tie_word_embeddings);
         }
         let embedding = self.get(embedding)?;
         let head = self.get(output)?;
-        let tied = embedding.dtype() == head.dtype() && embedding.bytes() == head.bytes();
+        let tied = embedding.is_same(&head);
         head.release(0..head.bytes().len());
         embedding.release(0..embedding.bytes().len());
         Ok(tied)
     }
 
-    /// The element type of the tensor called `name`; `None` when there is none, or of another type.
+    /// The element type of the tensor called `name`; `None` when there is none, or of another type, as
+    /// quantised matrices of folders are.
     pub fn dtype(&self, name: &str) -> Option<Dtype> {
         self.tensors.get(name)?.1.dtype
     }
 
-    /// Every tensor, by name.
+    /// Bytes of the tensor called `name`, of a quantised matrix those of its numbers; 0 when there is
+    /// none.
+    pub fn bytes(&self, name: &str) -> u64 {
+        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let packed = ["qweight", "weight_packed"].map(|part| format!("{module}.{part}"));
+        let mut names = std::iter::once(name).chain(packed.iter().map(String::as_str));
+        let found = names.find_map(|name| self.tensors.get(name));
+        found.map_or(0, |(_, entry)| entry.bytes())
+    }
+
+    /// How a folder's quantised matrices are encoded, and how many of `config` are so: each encoding
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// As [`tensor`](Self::tensor).
+    pub fn encodings(&self, config: &ModelConfig) -> Result<BTreeMap<Encoding, usize>> {
+        let mut found = BTreeMap::new();
+        for parameter in config.tensors() {
+            if let Some(encoded) = self.encoded(&parameter.name, &parameter.shape)? {
+                *found.entry(encoded.encoding).or_default() += 1;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Every tensor of the files, by name.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = Listed<'_>> {
         self.tensors.iter().map(|(name, (file, entry))| Listed {
             name,
@@ -231,6 +294,36 @@ impl Checkpoint {
     /// The weight files, in the order of their names, as they were when they were opened.
     pub fn files(&self) -> impl ExactSizeIterator<Item = FileStamp> {
         self.files.iter().map(WeightFile::stamp)
+    }
+
+    /// The quantised matrix called `name`, if it is one.
+    fn encoded(&self, name: &str, shape: &[usize]) -> Result<Option<Encoded>> {
+        let (Some(quantisation), &[rows, columns]) = (&self.quantisation, shape) else {
+            return Ok(None);
+        };
+        let Some(module) = name.strip_suffix(".weight") else { return Ok(None) };
+        let files = self.files.iter().map(|file| file.path.as_path()).collect();
+        let parts = Parts { tensors: &self.tensors, files, source: &self.source };
+        quantisation.find(&parts, module, [rows, columns])
+    }
+
+    /// That matrix, with the bytes of its tensors.
+    fn decoded(&self, encoded: Encoded) -> Result<Tensor<'_>> {
+        let Encoded { shape, parts, values, .. } = encoded;
+        let first = &self.files[parts[0].file];
+        let mut bytes = Vec::with_capacity(parts.len());
+        for part in &parts {
+            bytes.push(self.files[part.file].bytes(&part.entry)?);
+        }
+        let order = match values.order {
+            Some(order) => values.groups_of(&bytes[order].bytes, shape[1]).map_err(|what| {
+                let part = &parts[order];
+                let message = format!("tensor `{}` {what}", part.name);
+                Error::Checkpoint { path: self.files[part.file].path.clone(), message }
+            })?,
+            None => None,
+        };
+        Ok(Tensor::decoded(&first.path, shape, bytes, values, order))
     }
 
     fn locate(&self, name: &str, shape: &[usize]) -> Result<(&WeightFile, &Entry, Dtype)> {
@@ -266,6 +359,11 @@ impl Checkpoint {
 
     fn missing(&self, name: &str) -> Error {
         let mut message = format!("tensor `{}` is missing", shown(self.architecture, name));
+        if self.quantisation.is_none() && self.bytes(name) > 0 {
+            message += ", but it is there quantised: config.json must say how, with a key \
+                        `quantization_config`";
+            return Error::Checkpoint { path: self.source.clone(), message };
+        }
         let close = self.close_names(name);
         if !close.is_empty() {
             message += &format!("; the nearest names are {}", close.join(", "));

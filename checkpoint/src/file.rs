@@ -13,13 +13,14 @@ use sha2::{Digest, Sha256};
 
 use crate::header::{self, Entry};
 use crate::random::Random;
+use crate::tensor::Stored;
 use crate::{Dtype, Error, FileStamp, LoadMode, Result, Tensor};
 
 /// A weight file whose header has been read.
 #[derive(Debug)]
 pub(crate) struct WeightFile {
     pub path: PathBuf,
-    bytes: u64,
+    size: u64,
     modified: Option<SystemTime>,
     /// SHA-256 of the header.
     header: String,
@@ -56,7 +57,7 @@ impl WeightFile {
             LoadMode::Mmap => Access::Mapped(map(&file, bytes).map_err(Error::io(&path))?),
             LoadMode::Read | LoadMode::Random => Access::Read(Mutex::new(file)),
         };
-        Ok(Self { path, bytes, modified, header, access })
+        Ok(Self { path, size: bytes, modified, header, access })
     }
 
     /// Made-up weights, that belong to the configuration at `path`.
@@ -64,19 +65,28 @@ impl WeightFile {
         let metadata = std::fs::metadata(&path).map_err(Error::io(&path))?;
         let Random { tensors, bytes: memory, digest: header } = random;
         let (bytes, modified) = (metadata.len(), metadata.modified().ok());
-        Ok((Self { path, bytes, modified, header, access: Access::Memory(memory) }, tensors))
+        let access = Access::Memory(memory);
+        Ok((Self { path, size: bytes, modified, header, access }, tensors))
     }
 
     /// The tensor at `entry`.
     pub fn tensor<'a>(&'a self, entry: &'a Entry, dtype: Dtype) -> Result<Tensor<'a>> {
-        let (bytes, map) = match &self.access {
+        let stored = self.bytes(entry)?;
+        Ok(Tensor::stored(&self.path, dtype, &entry.shape, entry.rows, stored))
+    }
+
+    /// The bytes at `entry`.
+    pub fn bytes(&self, entry: &Entry) -> Result<Stored<'_>> {
+        Ok(match &self.access {
             // The header was checked against the length that is mapped.
             Access::Mapped(map) => {
-                let range = entry.start as usize..entry.end as usize;
-                (Cow::Borrowed(&map[range]), Some((map, entry.start as usize)))
+                let start = entry.start as usize;
+                let bytes = Cow::Borrowed(&map[start..entry.end as usize]);
+                Stored { bytes, map: Some((map, start)) }
             }
             Access::Memory(bytes) => {
-                (Cow::Borrowed(&bytes[entry.start as usize..entry.end as usize]), None)
+                let bytes = Cow::Borrowed(&bytes[entry.start as usize..entry.end as usize]);
+                Stored { bytes, map: None }
             }
             Access::Read(file) => {
                 let mut bytes = vec![0; entry.bytes() as usize];
@@ -84,17 +94,15 @@ impl WeightFile {
                 file.seek(SeekFrom::Start(entry.start))
                     .and_then(|_| file.read_exact(&mut bytes))
                     .map_err(|e| Error::shortened(&self.path, e))?;
-                (Cow::Owned(bytes), None)
+                Stored { bytes: Cow::Owned(bytes), map: None }
             }
-        };
-        let Entry { shape, rows, .. } = entry;
-        Ok(Tensor { dtype, shape, rows: *rows, path: &self.path, bytes, map })
+        })
     }
 
     pub fn stamp(&self) -> FileStamp {
         FileStamp {
             path: self.path.clone(),
-            bytes: self.bytes,
+            bytes: self.size,
             modified: self.modified,
             header: self.header.clone(),
         }

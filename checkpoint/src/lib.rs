@@ -2,8 +2,8 @@
 //!
 //! The modules in reading order: what a model computes, as parts with their parameters
 //! ([`architecture`]), how each family composes them ([`families`]), what GGUF files say ([`gguf`]),
-//! what a model's configuration says in all ([`config`]), how its files are read ([`LoadMode`]), and its weights as named tensors
-//! ([`Checkpoint`], [`Tensor`]).
+//! what a model's configuration says in all ([`config`]), how its files are read ([`LoadMode`]), how quantised
+//! folders encode matrices ([`Encoding`]), and its weights as named tensors ([`Checkpoint`], [`Tensor`]).
 
 mod dtype;
 mod keys;
@@ -18,6 +18,8 @@ pub mod config;
 
 mod load_mode;
 
+mod encodings;
+
 mod checkpoint;
 mod file;
 mod header;
@@ -29,6 +31,7 @@ mod error;
 
 pub use checkpoint::{Checkpoint, FileStamp, Listed};
 pub use dtype::Dtype;
+pub use encodings::Encoding;
 pub use error::{Error, Result};
 pub use load_mode::LoadMode;
 pub use tensor::Tensor;

@@ -9,29 +9,76 @@ use half::slice::HalfFloatSliceExt;
 use memmap2::Mmap;
 
 use crate::Dtype;
+use crate::encodings::Values;
 use crate::gguf::blocks;
 
 /// A tensor of a [`Checkpoint`](crate::Checkpoint).
 #[derive(Debug)]
 pub struct Tensor<'a> {
-    pub(crate) dtype: Dtype,
-    pub(crate) shape: &'a [usize],
-    pub(crate) rows: RowOrder,
-    pub(crate) path: &'a Path,
-    pub(crate) bytes: Cow<'a, [u8]>,
+    dtype: Dtype,
+    shape: Cow<'a, [usize]>,
+    rows: RowOrder,
+    path: &'a Path,
+    /// Its elements; of a quantised matrix of a folder its numbers.
+    stored: Stored<'a>,
+    encoded: Option<Decoded<'a>>,
+}
+
+/// Bytes of a file.
+#[derive(Debug)]
+pub(crate) struct Stored<'a> {
+    pub bytes: Cow<'a, [u8]>,
     /// The mapping and the offset in it, if the file is mapped.
-    pub(crate) map: Option<(&'a Mmap, usize)>,
+    pub map: Option<(&'a Mmap, usize)>,
+}
+
+/// What makes values of the numbers of a quantised matrix.
+#[derive(Debug)]
+struct Decoded<'a> {
+    values: Values,
+    /// The tensors behind the first.
+    others: Vec<Stored<'a>>,
+    /// The group of each column, where they are not in order.
+    order: Option<Vec<u32>>,
+}
+
+impl<'a> Tensor<'a> {
+    /// A tensor as its file has it.
+    pub(crate) fn stored(
+        path: &'a Path,
+        dtype: Dtype,
+        shape: &'a [usize],
+        rows: RowOrder,
+        stored: Stored<'a>,
+    ) -> Self {
+        Self { dtype, shape: shape.into(), rows, path, stored, encoded: None }
+    }
+
+    /// A quantised matrix, whose first tensor is in the file `path`.
+    pub(crate) fn decoded(
+        path: &'a Path,
+        shape: [usize; 2],
+        mut parts: Vec<Stored<'a>>,
+        values: Values,
+        order: Option<Vec<u32>>,
+    ) -> Self {
+        let others = parts.split_off(1);
+        let stored = parts.remove(0);
+        let encoded = Some(Decoded { values, others, order });
+        let (dtype, rows) = (Dtype::F32, RowOrder::Stored);
+        Self { dtype, shape: shape.to_vec().into(), rows, path, stored, encoded }
+    }
 }
 
 impl Tensor<'_> {
-    /// Its element type.
+    /// Its element type; of a quantised matrix of a folder, the type of its values, f32.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
 
     /// Its shape.
     pub fn shape(&self) -> &[usize] {
-        self.shape
+        &self.shape
     }
 
     /// The file it is in.
@@ -40,9 +87,20 @@ impl Tensor<'_> {
     }
 
     /// Its elements as the file has them, little-endian; not necessarily aligned to their size. Where a
-    /// row lies, [`row`](Self::row) says.
+    /// row lies, [`row`](Self::row) says. Of a quantised matrix of a folder these are its numbers.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.stored.bytes
+    }
+
+    /// Whether type and bytes are those of `other`.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.dtype == other.dtype && self.parts().eq(other.parts())
+    }
+
+    /// The bytes of each of its tensors.
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let others = self.encoded.iter().flat_map(|it| &it.others);
+        std::iter::once(&self.stored).chain(others).map(|stored| &*stored.bytes)
     }
 
     /// Number of elements.
@@ -62,14 +120,16 @@ impl Tensor<'_> {
     ///
     /// # Panics
     ///
-    /// When `elements` are outside the tensor or begin or end within a block.
+    /// When `elements` are outside the tensor or begin or end within a block, or it is a quantised
+    /// matrix of a folder.
     pub fn bytes_of(&self, elements: Range<usize>) -> &[u8] {
+        assert!(self.encoded.is_none(), "values of a quantised matrix lie nowhere");
         let (of_block, _) = self.dtype.block();
         assert!(
             elements.start.is_multiple_of(of_block) && elements.end.is_multiple_of(of_block),
             "elements {elements:?} are no whole blocks of {of_block}"
         );
-        &self.bytes[self.dtype.bytes_of(elements.start)..self.dtype.bytes_of(elements.end)]
+        &self.stored.bytes[self.dtype.bytes_of(elements.start)..self.dtype.bytes_of(elements.end)]
     }
 
     /// Of [`Dtype::Q4_0`] and [`Dtype::Q8_0`] the integers of each block and their scale, whose products
@@ -95,6 +155,9 @@ impl Tensor<'_> {
     /// When `range` is outside the tensor or not as long as `out`, or begins or ends within a block.
     pub fn to_f32_row(&self, range: Range<usize>, out: &mut [f32]) {
         assert_eq!(range.len(), out.len(), "range and output differ in length");
+        if let Some(encoded) = &self.encoded {
+            return encoded.decode(&self.stored, self.shape[1], range, out);
+        }
         let bytes = self.bytes_of(range);
         match self.dtype {
             Dtype::F32 => {
@@ -131,9 +194,9 @@ impl Tensor<'_> {
     /// Asks the system to read the tensor ahead, if its file is mapped.
     pub fn prefetch(&self) {
         #[cfg(unix)]
-        if let Some((map, offset)) = self.map {
+        if let Some((map, offset)) = self.stored.map {
             // Advice only: without it the pages come when they are touched.
-            let _ = map.advise_range(memmap2::Advice::WillNeed, offset, self.bytes.len());
+            let _ = map.advise_range(memmap2::Advice::WillNeed, offset, self.bytes().len());
         }
     }
 
@@ -144,9 +207,9 @@ impl Tensor<'_> {
     ///
     /// When `bytes` is outside the tensor.
     pub fn release(&self, bytes: Range<usize>) {
-        let length = self.bytes[bytes.clone()].len();
+        let length = self.stored.bytes[bytes.clone()].len();
         #[cfg(target_os = "linux")]
-        if let Some((map, offset)) = self.map
+        if let Some((map, offset)) = self.stored.map
             && length > 0
         {
             // SAFETY: the mapping is file-backed, private and never written, so dropped pages come
@@ -162,6 +225,22 @@ impl Tensor<'_> {
         }
         #[cfg(not(target_os = "linux"))]
         let _ = length;
+    }
+}
+
+impl Decoded<'_> {
+    /// Writes the values of `elements`, row by row.
+    fn decode(&self, numbers: &Stored, columns: usize, elements: Range<usize>, out: &mut [f32]) {
+        let parts: Vec<&[u8]> =
+            std::iter::once(numbers).chain(&self.others).map(|stored| &*stored.bytes).collect();
+        let (mut at, mut out) = (elements.start, out);
+        while at < elements.end {
+            let (row, first) = (at / columns, at % columns);
+            let end = columns.min(first + elements.end - at);
+            let (now, rest) = out.split_at_mut(end - first);
+            self.values.decode(&parts, self.order.as_deref(), row, first..end, now);
+            (at, out) = (at + end - first, rest);
+        }
     }
 }
 

@@ -320,13 +320,64 @@ fn refuses_unknown_families() {
 }
 
 #[test]
+fn refuses_unsupported_quantisation() {
+    let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
+    case(
+        json!({"quantization_config": {"quant_method": "bitsandbytes"}}),
+        &["`quantization_config.quant_method`", "\"bitsandbytes\"", "gptq, awq"],
+    );
+    case(json!({"quantization_config": 4}), &["`quantization_config`", "an object"]);
+    case(
+        json!({"quantization_config": {"quant_method": "gptq", "bits": 3}}),
+        &["`quantization_config.bits` is 3", "2, 4 and 8"],
+    );
+    case(
+        json!({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 0}}),
+        &["`quantization_config.group_size` is 0"],
+    );
+    case(
+        json!({"quantization_config": {"quant_method": "gptq", "bits": 4, "dynamic": {"-:a": {}}}}),
+        &["`quantization_config.dynamic`"],
+    );
+    case(
+        json!({"quantization_config": {"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}}),
+        &["`quantization_config.checkpoint_format`", "\"marlin\"", "gptq_v2"],
+    );
+    case(
+        json!({"quantization_config": {"quant_method": "awq", "bits": 8}}),
+        &["`quantization_config.bits` is 8", "supported is 4"],
+    );
+    case(
+        json!({"quantization_config": {"quant_method": "awq", "version": "gemv"}}),
+        &["`quantization_config.version`", "\"gemv\"", "gemm"],
+    );
+    case(
+        json!({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}}),
+        &["`quantization_config.weight_block_size` is [128]"],
+    );
+    case(
+        json!({"quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}}),
+        &["`quantization_config.format`", "nvfp4", "pack-quantized"],
+    );
+    case(
+        json!({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 3}}}}}),
+        &["`quantization_config.config_groups.a.weights.num_bits` is 3"],
+    );
+    case(
+        json!({"quantization": {"bits": 7}}),
+        &["`quantization.bits` is 7", "2, 3, 4, 5, 6 and 8"],
+    );
+    case(json!({"quantization": {"bits": 4, "mode": "mxfp4"}}), &["`quantization.mode`", "affine"]);
+    case(
+        json!({"quantization": {"bits": 4, "lm_head": {"group_size": 48}}}),
+        &["`quantization.lm_head.group_size` is 48"],
+    );
+}
+
+#[test]
 fn refuses_unsupported_options() {
     let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
     case(json!({"hidden_act": "gelu"}), &["`hidden_act` is \"gelu\"", "supported are \"silu\""]);
-    case(
-        json!({"quantization_config": {"quant_method": "gptq", "bits": 4}}),
-        &["`quantization_config`", "\"gptq\"", "not supported"],
-    );
     for rope_type in ["dynamic", "mrope"] {
         case(
             json!({"rope_scaling": {"rope_type": rope_type, "factor": 4.0}}),

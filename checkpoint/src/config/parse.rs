@@ -6,9 +6,10 @@ use serde_json::Map;
 
 use super::ModelConfig;
 use crate::architecture::RopeScaling;
+use crate::encodings::Quantisation;
 use crate::families::{Family, Sizes};
 use crate::gguf;
-use crate::keys::{Keys, read_object, shown};
+use crate::keys::{Keys, read_object};
 use crate::{Error, Result};
 
 impl ModelConfig {
@@ -81,13 +82,8 @@ fn of_gguf(set: &gguf::Set) -> Result<ModelConfig> {
 fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
     let family = family(config)?;
     let defaults = &family.defaults;
-    if let Some(quantization) = config.object("quantization_config")? {
-        let method = quantization.get("quant_method").map_or_else(|| "unnamed".into(), shown);
-        return Err(config.error(format!(
-            "`quantization_config` asks for quantised weights (quant_method {method}), which are \
-             not supported: use the original bf16, f16 or f32 checkpoint"
-        )));
-    }
+    // Refused here already, before any file of weights is there.
+    Quantisation::read(config)?;
     let sizes = Sizes::read(config, defaults)?;
     let architecture = (family.architecture)(config, &sizes)?;
 

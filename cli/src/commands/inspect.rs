@@ -181,6 +181,9 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
             checkpoint.files().len()
         )
     })?;
+    for (encoding, matrices) in checkpoint.encodings(&config)? {
+        writeln!(out, "{:<12} {encoding} ({matrices} matrices)", "quantised")?;
+    }
     if list {
         writeln!(out)?;
         let listed: Vec<_> = checkpoint.tensors().map(Row::from).collect();

@@ -36,12 +36,8 @@ pub(super) fn pack(
     out: &mut impl Output,
 ) -> Result<Planes> {
     let mut progress = Progress { options, bytes: 0, total: 0 };
-    for (name, rows, columns) in image.specs.iter().flat_map(|spec| {
-        let columns = spec.columns.max(1);
-        spec.parts.iter().map(move |(name, rows)| (name, rows, columns))
-    }) {
-        let bytes = checkpoint.dtype(name).map_or(0, |dtype| dtype.bytes_of(rows * columns));
-        progress.total += bytes as u64;
+    for (name, _) in image.specs.iter().flat_map(|spec| &spec.parts) {
+        progress.total += checkpoint.bytes(name);
     }
     let mut end = 0;
     let mut planes = Planes::with_capacity(image.specs.len());

@@ -1,0 +1,169 @@
+//! A matrix that lies in several tensors, and its values.
+
+use std::fmt;
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use super::codes::Codes;
+use crate::Dtype;
+use crate::header::Entry;
+
+/// What a quantised matrix is, as people call it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Encoding {
+    /// Who made it: "GPTQ".
+    pub method: &'static str,
+    /// Its numbers: "int4".
+    pub kind: String,
+    /// Which of them share a scale: "groups of 128".
+    pub scales: String,
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, kind, scales } = self;
+        write!(f, "{method} {kind}, {scales}")
+    }
+}
+
+/// A matrix whose tensors have been found and fit each other.
+#[derive(Debug, Clone)]
+pub(crate) struct Encoded {
+    pub encoding: Encoding,
+    /// Rows and columns.
+    pub shape: [usize; 2],
+    /// The file and place of each tensor: the integers, the scales, and what `values` needs beside
+    /// them.
+    pub parts: Vec<Part>,
+    pub values: Values,
+}
+
+/// A tensor of a matrix.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub name: String,
+    pub file: usize,
+    pub entry: Entry,
+}
+
+/// How the values of a matrix come out of its tensors, which are numbered as in [`Encoded::parts`].
+#[derive(Debug, Clone)]
+pub(crate) struct Values {
+    /// The numbers, in tensor 0.
+    pub codes: Codes,
+    /// The scales, in tensor 1.
+    pub scales: Scales,
+    pub offset: Offset,
+    /// Consecutive columns that share a scale.
+    pub group: usize,
+    /// The tensor that says which group a column is of, where it is not in their order.
+    pub order: Option<usize>,
+}
+
+/// Where the scale of a row and a group lies.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scales {
+    pub dtype: Dtype,
+    /// Rows that share one.
+    pub rows: usize,
+    /// Numbers from one row, and from one group, to the next.
+    pub strides: [usize; 2],
+}
+
+/// What beside a scale makes a value of a number `q`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Offset {
+    /// `scale * (q - middle)`, for a middle that all have.
+    Middle(f32),
+    /// `scale * (q - zero)`: where the zeros of each row (counted as columns here) and group lie, in which
+    /// tensor, and what they lack.
+    Zeros { part: usize, codes: Codes, add: f32 },
+    /// `scale * q + minimum`, minima lying as scales do.
+    Minima { part: usize },
+}
+
+impl Encoded {
+    /// Size of all its tensors.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.entry.bytes()).sum()
+    }
+}
+
+impl Scales {
+    /// One for each row and group, lying so.
+    pub fn by_row(dtype: Dtype, groups: usize) -> Self {
+        Self { dtype, rows: 1, strides: [groups, 1] }
+    }
+
+    fn at(self, bytes: &[u8], row: usize, group: usize) -> f32 {
+        let number = row / self.rows * self.strides[0] + group * self.strides[1];
+        let half = || bytes.as_chunks().0[number];
+        match self.dtype {
+            Dtype::F16 => f16::from_le_bytes(half()).to_f32(),
+            Dtype::BF16 => bf16::from_le_bytes(half()).to_f32(),
+            _ => f32::from_le_bytes(bytes.as_chunks().0[number]),
+        }
+    }
+}
+
+impl Values {
+    /// The group of each of `columns` columns, if `bytes` do not have them in order; what is wrong with
+    /// them.
+    pub fn groups_of(&self, bytes: &[u8], columns: usize) -> Result<Option<Vec<u32>>, String> {
+        let groups = columns.div_ceil(self.group);
+        let order: Vec<u32> =
+            bytes.as_chunks().0.iter().map(|it| u32::from_le_bytes(*it)).collect();
+        if let Some(column) = order.iter().position(|group| *group as usize >= groups) {
+            return Err(format!(
+                "has group {} for column {column}, but there are {groups}: the file is damaged; \
+                 download it again",
+                order[column] as i32
+            ));
+        }
+        let in_order = order.iter().enumerate().all(|(i, group)| *group as usize == i / self.group);
+        Ok((!in_order).then_some(order))
+    }
+
+    /// Writes the values of `columns` of row `row`; `order` is the group of each column of the matrix, where
+    /// they are not in order.
+    pub fn decode(
+        &self,
+        parts: &[&[u8]],
+        order: Option<&[u32]>,
+        row: usize,
+        columns: Range<usize>,
+        out: &mut [f32],
+    ) {
+        let bits = self.codes.bits;
+        let mut known = None;
+        // Scale, and what is taken off before or added behind it.
+        let mut of_group = (0.0, 0.0, 0.0);
+        for (column, out) in columns.zip(out) {
+            let group = match order {
+                Some(order) => order[column] as usize,
+                None => column / self.group,
+            };
+            if known != Some(group) {
+                known = Some(group);
+                let scale = self.scales.at(parts[1], row, group);
+                of_group = match self.offset {
+                    Offset::Middle(middle) => (scale, middle, 0.0),
+                    Offset::Zeros { part, codes, add } => {
+                        let mut zero = codes.at(parts[part], group, row) + add;
+                        // One less than zero is the largest number.
+                        if add > 0.0 && zero == (1u32 << bits) as f32 {
+                            zero = 0.0;
+                        }
+                        (scale, zero, 0.0)
+                    }
+                    Offset::Minima { part } => {
+                        (scale, 0.0, self.scales.at(parts[part], row, group))
+                    }
+                };
+            }
+            let (scale, zero, minimum) = of_group;
+            *out = scale * (self.codes.at(parts[0], row, column) - zero) + minimum;
+        }
+    }
+}

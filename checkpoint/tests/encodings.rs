@@ -1,0 +1,164 @@
+//! Quantised folders that are damaged, or not what their configuration says. What good ones say is
+//! compared where models are run.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use checkpoint::{Checkpoint, Error, LoadMode};
+use half::f16;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Rows and columns of the matrix `m.weight`.
+const SHAPE: [usize; 2] = [16, 64];
+
+type Parts = BTreeMap<&'static str, (Dtype, Vec<usize>, Vec<u8>)>;
+
+/// Zeros of this shape.
+fn part(dtype: Dtype, shape: &[usize]) -> (Dtype, Vec<usize>, Vec<u8>) {
+    let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+    (dtype, shape.to_vec(), vec![0; bytes])
+}
+
+fn folder(config: &Value, parts: &Parts) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let views: Vec<_> = parts
+        .iter()
+        .map(|(name, (dtype, shape, bytes))| {
+            (*name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        })
+        .collect();
+    safetensors::serialize_to_file(views, None, &folder.path().join("model.safetensors")).unwrap();
+    folder
+}
+
+/// What opening the matrix says, in both ways to load.
+fn refused(config: &Value, parts: &Parts, expected: &[&str]) {
+    let folder = folder(config, parts);
+    for mode in [LoadMode::Mmap, LoadMode::Read] {
+        let checkpoint = Checkpoint::open(folder.path(), mode).unwrap();
+        let error = checkpoint.tensor("m.weight", &SHAPE).unwrap_err();
+        assert!(matches!(error, Error::Checkpoint { .. }), "{error:?}");
+        let text = error.to_string();
+        for part in [".safetensors", "`m"].iter().chain(expected) {
+            assert!(text.contains(part), "{text}: expected {part}");
+        }
+    }
+}
+
+fn gptq() -> (Value, Parts) {
+    let config = json!({"quantization_config":
+        {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true}});
+    let parts = [
+        ("m.qweight", part(Dtype::I32, &[8, 16])),
+        ("m.qzeros", part(Dtype::I32, &[2, 2])),
+        ("m.scales", part(Dtype::F16, &[2, 16])),
+        ("m.g_idx", part(Dtype::I32, &[64])),
+    ];
+    (config, parts.into())
+}
+
+#[test]
+fn a_tensor_that_is_missing_or_of_another_kind_is_named() {
+    let (config, parts) = gptq();
+    for name in ["m.qzeros", "m.scales"] {
+        let mut without = parts.clone();
+        without.remove(name);
+        refused(&config, &without, &[name, "missing"]);
+        let mut other = parts.clone();
+        other.insert(name, part(Dtype::F16, &[2, 3]));
+        refused(&config, &other, &[name]);
+        other.insert(name, part(Dtype::U8, &parts[name].1));
+        refused(&config, &other, &[name, "U8", "expected"]);
+    }
+    let mut other = parts.clone();
+    other.insert("m.qweight", part(Dtype::I32, &[16, 16]));
+    refused(&config, &other, &["m.qweight", "[16, 16]", "[8, 16]"]);
+
+    let mut without = parts.clone();
+    without.remove("m.qweight");
+    refused(&config, &without, &["m.weight", "missing"]);
+    // Bits of another file.
+    let eight = json!({"quantization_config": {"quant_method": "gptq", "bits": 8}});
+    refused(&eight, &parts, &["m.qweight", "[16, 16]"]);
+    refused(&json!({}), &parts, &["quantised", "`quantization_config`"]);
+}
+
+#[test]
+fn groups_that_are_not_there_are_refused() {
+    let (config, mut parts) = gptq();
+    for group in [2i32, -1, i32::MIN] {
+        parts.get_mut("m.g_idx").unwrap().2[4 * 5..][..4].copy_from_slice(&group.to_le_bytes());
+        refused(&config, &parts, &["m.g_idx", &group.to_string(), "column 5"]);
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_refused() {
+    let mlx = |config: Value, weight: usize, groups: usize, expected: &[&str]| {
+        let parts = [
+            ("m.weight", part(Dtype::U32, &[16, weight])),
+            ("m.scales", part(Dtype::F16, &[16, groups])),
+            ("m.biases", part(Dtype::F16, &[16, groups])),
+        ];
+        refused(&json!({"quantization": config}), &parts.into(), expected);
+    };
+    mlx(json!({"bits": 4, "group_size": 32}), 6, 2, &["m.weight", "[16, 6]", "[16, 8]"]);
+    mlx(json!({"bits": 6, "group_size": 32}), 12, 1, &["m.scales", "[16, 1]", "[16, 2]"]);
+    mlx(json!({"bits": 4, "group_size": 96}), 8, 2, &["m.weight", "64 columns", "96"]);
+    let own = json!({"bits": 4, "group_size": 32, "m": {"bits": 5}});
+    mlx(own, 8, 2, &["m.weight", "[16, 8]", "[16, 10]"]);
+
+    let blocks = [
+        ("m.weight", part(Dtype::F8_E4M3, &SHAPE)),
+        ("m.weight_scale_inv", part(Dtype::F32, &[1, 2])),
+    ];
+    let fp8 = |more: Value| {
+        let mut config = json!({"quant_method": "fp8"});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"quantization_config": config})
+    };
+    let config = fp8(json!({"weight_block_size": [128, 128]}));
+    refused(&config, &blocks.clone().into(), &["m.weight_scale_inv", "[1, 2]", "[1, 1]"]);
+    refused(&fp8(json!({})), &blocks.into(), &["m.weight_scale_inv", "weight_block_size"]);
+}
+
+#[test]
+fn one_scale_and_scales_of_rows_are_applied() {
+    for (scale, expected) in
+        [(vec![], [-3.0, -3.0]), (vec![1], [-3.0, -3.0]), (vec![16, 1], [-3.0, 1.5])]
+    {
+        let mut weight = part(Dtype::F8_E4M3, &SHAPE);
+        weight.2[1] = 0xc4;
+        weight.2[65] = 0xc4;
+        let mut scales = part(Dtype::F16, &scale);
+        let values = [1.0f32, -0.5].map(|it| f16::from_f32(it).to_le_bytes()).concat();
+        let end = values.len().min(scales.2.len());
+        scales.2[..end].copy_from_slice(&values[..end]);
+        let parts: Parts = [("m.weight", weight), ("m.weight_scale", scales)].into();
+        let config = json!({"quantization_config": {"quant_method": "fp8"}});
+        let folder = folder(&config, &parts);
+        let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+        let values = checkpoint.tensor("m.weight", &SHAPE).unwrap().to_f32();
+        assert_eq!([values[1], values[65]], expected, "{scale:?}");
+    }
+}
+
+/// Zeros of the first version are stored less one; a zero of -1, all bits set, is 0.
+#[test]
+fn zeros_of_gptq_are_of_its_version() {
+    let (mut config, mut parts) = gptq();
+    let one = f16::from_f32(1.0).to_le_bytes();
+    parts.get_mut("m.scales").unwrap().2.as_chunks_mut().0.fill(one);
+    parts.get_mut("m.qzeros").unwrap().2[0] = 0xf7;
+    for (format, expected) in [("gptq", [-8.0, 0.0]), ("gptq_v2", [-7.0, -15.0])] {
+        config["quantization_config"]["checkpoint_format"] = json!(format);
+        let folder = folder(&config, &parts);
+        let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+        let values = checkpoint.tensor("m.weight", &SHAPE).unwrap().to_f32();
+        assert_eq!([values[0], values[64]], expected, "{format}");
+    }
+}
