@@ -106,7 +106,7 @@ pub enum FeedForward {
     /// One MLP.
     Mlp(Mlp),
     /// Some of many.
-    Experts(Experts),
+    Experts(Box<Experts>),
 }
 
 /// A mixture of experts (Shazeer et al.): of the router's softmax the `top_k` largest shares say which
@@ -292,7 +292,8 @@ impl FeedForward {
     fn parameters(&self) -> Box<dyn Iterator<Item = &Parameter> + '_> {
         match self {
             Self::Mlp(mlp) => Box::new(mlp.parameters()),
-            Self::Experts(Experts { router, experts, shared, .. }) => {
+            Self::Experts(experts) => {
+                let Experts { router, experts, shared, .. } = &**experts;
                 let shared =
                     shared.iter().flat_map(|it| it.mlp.parameters().chain(it.gate.parameters()));
                 let experts = experts.iter().flat_map(Mlp::parameters);
@@ -305,7 +306,8 @@ impl FeedForward {
     pub fn widths(&self) -> [usize; 2] {
         match self {
             Self::Mlp(mlp) => [mlp.down.inputs(), 0],
-            Self::Experts(Experts { experts, shared, .. }) => {
+            Self::Experts(experts) => {
+                let Experts { experts, shared, .. } = &**experts;
                 let shared = shared.as_ref().map_or(0, |shared| shared.mlp.down.inputs());
                 [shared, experts.first().map_or(0, |mlp| mlp.down.inputs())]
             }

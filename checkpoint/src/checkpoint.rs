@@ -159,6 +159,7 @@ impl Checkpoint {
                 }
             }
         }
+        let tensors = tensors.into_iter().map(|(name, it)| (of_text_model(name), it)).collect();
         let config = folder.join("config.json");
         let quantisation = match read_object(&config)? {
             Some(map) => {
@@ -395,6 +396,18 @@ impl Checkpoint {
             .take(3)
             .map(|(_, known)| format!("`{}`", shown(self.architecture, known)))
             .collect()
+    }
+}
+
+/// What a tensor is called in a model of text alone: where there are images too, the text model's are in a
+/// module of their own.
+fn of_text_model(name: String) -> String {
+    if let Some(name) = name.strip_prefix("language_model.") {
+        return name.to_owned();
+    }
+    match name.strip_prefix("model.language_model.") {
+        Some(rest) => format!("model.{rest}"),
+        None => name,
     }
 }
 

@@ -117,3 +117,30 @@ fn parameters_come_in_the_order_of_the_model() {
         assert!(places.is_sorted(), "{name}: {places:?}");
     }
 }
+
+/// Gemma 3 from 4B on reads images: its text model is a part of it.
+#[test]
+fn the_text_model_of_one_that_reads_images_is_found() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../xla-session/tests/fixtures/gemma3-older-gqa-bf16");
+    let text: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(fixture.join("config.json")).unwrap()).unwrap();
+    let expected = ModelConfig::from_dir(&fixture).unwrap();
+    let tensors = std::fs::read(fixture.join("model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&tensors).unwrap();
+    for prefix in ["language_model.model.", "model.language_model."] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = serde_json::json!({
+            "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+            "text_config": text, "vision_config": {"hidden_size": 1152},
+        });
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        let name = |name: &str| format!("{prefix}{}", name.strip_prefix("model.").unwrap());
+        let renamed = tensors.iter().map(|(old, view)| (name(old), view));
+        let path = folder.path().join("model.safetensors");
+        safetensors::serialize_to_file(renamed, None, &path).unwrap();
+        let config = ModelConfig::from_dir(folder.path()).unwrap();
+        assert_eq!(config.architecture, expected.architecture);
+        Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap().check(&config).unwrap();
+    }
+}

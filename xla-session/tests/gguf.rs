@@ -139,8 +139,11 @@ fn blocks(dtype: Stored, values: &[f32]) -> (u32, Vec<u8>) {
     (if dtype == Stored::Q8_0 { 8 } else { 2 }, bytes)
 }
 
+/// A key of an architecture, with its type's number and its bytes.
+type OwnKey = (&'static str, (u32, Vec<u8>));
+
 /// What that converter calls the family, and the keys that only it has.
-fn architecture(config: &ModelConfig) -> (&'static str, Vec<(&'static str, (u32, Vec<u8>))>) {
+fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
     let Architecture { ropes, layers, logits, embedding_scale, .. } = &config.architecture;
     let first = &layers[0];
     let scaling = &ropes[0].scaling;
@@ -175,7 +178,8 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<(&'static str, (u32,
         "glm4" | "phi3" => key("rope.dimension_count", u32_value(ropes[0].width as u32)),
         _ => {}
     }
-    if let FeedForward::Experts(Experts { experts, top_k, shared, .. }) = &layers[0].mlp {
+    if let FeedForward::Experts(experts) = &layers[0].mlp {
+        let Experts { experts, top_k, shared, .. } = &**experts;
         let width = |mlp: &Mlp| u32_value(mlp.down.inputs() as u32);
         key("expert_count", u32_value(experts.len() as u32));
         key("expert_used_count", u32_value(*top_k as u32));

@@ -12,6 +12,9 @@ use crate::gguf;
 use crate::keys::{Keys, read_object};
 use crate::{Error, Result};
 
+/// A model that reads images too: its text model has a configuration of its own within.
+const WITH_IMAGES: &str = "gemma3";
+
 impl ModelConfig {
     /// Reads what `model` says of itself: `config.json` and, if there is one,
     /// `generation_config.json` of a folder in Hugging Face layout, or the keys of a GGUF file, which
@@ -42,10 +45,13 @@ impl ModelConfig {
         };
         let generation_path = model.join("generation_config.json");
         let generation = read_object(&generation_path)?.unwrap_or_default();
-        parse(
-            &Keys { path: &path, prefix: "", map: &config, names: None },
-            &Keys { path: &generation_path, prefix: "", map: &generation, names: None },
-        )
+        let mut keys = Keys { path: &path, prefix: "", map: &config, names: None };
+        if keys.string("model_type")? == Some(WITH_IMAGES)
+            && let Some(map) = keys.object("text_config")?
+        {
+            keys = Keys { prefix: "text_config.", map, ..keys };
+        }
+        parse(&keys, &Keys { path: &generation_path, prefix: "", map: &generation, names: None })
     }
 }
 

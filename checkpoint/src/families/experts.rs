@@ -116,6 +116,6 @@ impl QwenExperts {
             gate: module.router("shared_expert_gate", [1, sizes.hidden_size]),
         });
         let experts = routing.experts(sizes, &module, "gate", NAMES, *activation);
-        FeedForward::Experts(Experts { shared, ..experts })
+        FeedForward::Experts(Box::new(Experts { shared, ..experts }))
     }
 }

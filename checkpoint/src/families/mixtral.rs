@@ -43,6 +43,6 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
         let names = ["w1", "w3", "w2"];
         let module = layer.at("block_sparse_moe");
         let experts = routing.experts(sizes, &module, "gate", names, activation);
-        sizes.layer(layer, attention, FeedForward::Experts(experts))
+        sizes.layer(layer, attention, FeedForward::Experts(Box::new(experts)))
     }))
 }

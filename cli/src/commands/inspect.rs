@@ -102,7 +102,7 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
         ),
     )?;
     let experts = layers.iter().find_map(|layer| match &layer.mlp {
-        FeedForward::Experts(experts) => Some(experts),
+        FeedForward::Experts(experts) => Some(&**experts),
         FeedForward::Mlp(_) => None,
     });
     if let Some(Experts { experts, top_k, shared, .. }) = experts {

@@ -3,8 +3,9 @@
     pip install -r requirements.txt -r requirements-quantised.txt
     python make_quantised.py           # make them again, all or those named
 
-MLX's and compressed-tensors' are packed and dequantised by these libraries; AutoGPTQ, AutoAWQ and
-DeepSeek's code want GPUs, so that their formulas stand here. Tokens are those of transformers with the
+MLX's are packed and dequantised by its library, and compressed-tensors' integers dequantised by theirs, those
+of four bits packed too. AutoGPTQ, AutoAWQ and DeepSeek's code want GPUs: their formulas stand here, and that of
+floats of eight bits. Tokens are those of transformers with the
 dequantised weights in float32. `reference.json` has the SHA-256 of each matrix' values too.
 """
 

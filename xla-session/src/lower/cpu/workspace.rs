@@ -128,7 +128,7 @@ impl Workspace {
         let [wide, of_experts] =
             widths.fold([0; 2], |most, now| [most[0].max(now[0]), most[1].max(now[1])]);
         let experts = layers.iter().find_map(|layer| match &layer.mlp {
-            FeedForward::Experts(experts) => Some(experts),
+            FeedForward::Experts(experts) => Some(&**experts),
             FeedForward::Mlp(_) => None,
         });
         let ropes = config.architecture.ropes.iter();
