@@ -77,7 +77,6 @@ impl Settings {
             frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
             logit_bias: logit_bias(fields, model)?,
             seed: seed(fields)?,
-            ..plain
         };
         let stops = fields.take::<OneOrMany<String>>("stop")?;
         let stops = stops.map(OneOrMany::into_vec).unwrap_or_default();
