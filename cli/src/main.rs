@@ -45,6 +45,7 @@ Examples:
   iree-llm generate                                  a story from the small model
   iree-llm generate -m ./Llama-3.2-1B -p 'The sea'   go on with a text
   iree-llm chat -m Qwen/Qwen2.5-0.5B-Instruct        talk to a model from the Hugging Face hub
+  iree-llm serve -m ./Llama-3.2-1B-Instruct          answer OpenAI's clients on port 8080
   iree-llm doctor                                    what is ready here, and what to do if not";
 
 #[derive(Debug, Subcommand)]
@@ -53,6 +54,8 @@ enum Command {
     Generate(Box<commands::generate::Args>),
     /// Talk to a model
     Chat(Box<commands::chat::Args>),
+    /// Serve models by HTTP, to OpenAI's clients and others
+    Serve(Box<commands::serve::Args>),
     /// Measure how fast a model runs here
     Bench(Box<commands::bench::Args>),
     /// Measure how far int8 and int4 are from float32
@@ -95,10 +98,14 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode> {
-    interrupt::install()?;
+    // A server ends by itself, and not in the middle of answers.
+    if !matches!(cli.command, Command::Serve(_)) {
+        interrupt::install()?;
+    }
     match cli.command {
         Command::Generate(args) => args.run(),
         Command::Chat(args) => args.run(),
+        Command::Serve(args) => args.run(),
         Command::Bench(args) => args.run(),
         Command::Quality(args) => args.run(),
         Command::Check(args) => args.run(),

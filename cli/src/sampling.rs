@@ -107,7 +107,7 @@ mod tests {
 
     fn sampler(flags: &[&str]) -> Option<SamplerOptions> {
         let flags = Flags::try_parse_from([&[""], flags].concat()).unwrap();
-        flags.sampling.sampler().unwrap().map(|sampler| *sampler.options())
+        flags.sampling.sampler().unwrap().map(|sampler| sampler.options().clone())
     }
 
     #[test]

@@ -7,12 +7,14 @@
 //! A request gets the tokens that it gets alone ([`generate`](crate::generate())), whatever else
 //! runs: on CPUs steps are [batch-invariant](crate::engine), and a sampler sees its own request only.
 
+mod likelihood;
 mod request;
 mod sequences;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+pub use self::likelihood::Likelihood;
 use self::request::Job;
 pub use self::request::{Ended, Request, Timings};
 use self::sequences::Sequences;
@@ -29,6 +31,16 @@ pub struct Batcher {
     jobs: HashMap<RequestId, Job>,
     steps: u64,
     rows: u64,
+}
+
+/// A token of an answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Token {
+    /// What was chosen.
+    pub id: u32,
+    /// How likely it was, where the request [asks](Request::likelihood) for that.
+    pub likelihood: Option<Likelihood>,
 }
 
 /// Counts of a [`Batcher`].
@@ -75,10 +87,10 @@ impl Batcher {
     /// An empty prompt, a token out of range, a prompt longer than the context, or
     /// [`RequestTooLarge`](Error::RequestTooLarge) when its prompt and longest answer would not fit
     /// the KV cache if it were alone.
-    pub fn submit(&mut self, request: Request) -> Result<RequestId> {
+    pub fn submit(&mut self, mut request: Request) -> Result<RequestId> {
         let config = self.engine.model().config();
         let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
-        let Request { prompt, max_tokens, eos, sampler, priority } = request;
+        let (prompt, priority) = (std::mem::take(&mut request.prompt), request.priority);
         if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab_size) {
             return Err(Error::TokenOutOfRange { token, vocab_size });
         }
@@ -87,8 +99,8 @@ impl Batcher {
         let Some(room) = (context + 1).checked_sub(needed).filter(|&room| room > 0) else {
             return Err(Error::ContextFull { needed, context, max });
         };
-        let max_new_tokens = max_tokens.min(room);
-        let job = Job::new(prompt.len(), max_tokens, eos, sampler);
+        let max_new_tokens = request.max_tokens.min(room);
+        let job = Job::new(prompt.len(), request);
         let id = self.scheduler.add(scheduler::Request { prompt, max_new_tokens, priority })?;
         self.jobs.insert(id, job);
         Ok(id)
@@ -109,7 +121,7 @@ impl Batcher {
     /// again. Whoever sees it fail again and again cancels requests.
     pub fn advance(
         &mut self,
-        on_token: &mut dyn FnMut(RequestId, u32) -> ControlFlow<()>,
+        on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Result<Vec<(RequestId, Ended)>> {
         let Self { engine, scheduler, jobs, .. } = self;
         let Plan { runs, preempted } = scheduler.schedule(&mut Sequences { engine, jobs });
@@ -122,10 +134,10 @@ impl Batcher {
             .iter()
             .map(|run| {
                 let job = of_requests.remove(&run.request).expect("it was submitted");
-                let want = match (run.wanted, &job.sampler) {
-                    (false, _) => Want::Nothing,
-                    (true, None) => Want::Token,
-                    (true, Some(_)) => Want::Logits,
+                let want = match run.wanted {
+                    false => Want::Nothing,
+                    true if job.sampler.is_none() && job.likelihood.is_none() => Want::Token,
+                    true => Want::Logits,
                 };
                 let sequence = job.sequence.as_mut().expect("the scheduler has started it");
                 Run { sequence, tokens: &run.tokens, want }
@@ -179,21 +191,21 @@ impl Batcher {
         &mut self,
         run: &scheduler::Run,
         output: Output,
-        on_token: &mut dyn FnMut(RequestId, u32) -> ControlFlow<()>,
+        on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Option<FinishReason> {
         let job = self.jobs.get_mut(&run.request)?;
         let token = match output {
-            Output::Token(token) => Some(token),
-            Output::Logits(mut logits) => {
-                let tokens = self.scheduler.tokens(run.request)?;
-                let (prompt, answer) = tokens.split_at(job.prompt);
-                job.sampler.as_mut().map(|it| it.sample(&mut logits, prompt, answer))
+            Output::Token(id) => Some(Token { id, likelihood: None }),
+            Output::Logits(logits) => {
+                let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
+                Some(job.choose(logits, prompt, answer))
             }
             _ => None,
         };
-        let state = self.scheduler.completed(run, token.as_slice());
+        let id = token.as_ref().map(|it| it.id);
+        let state = self.scheduler.completed(run, id.as_slice());
         if let Some(token) = token {
-            if job.eos.contains(&token) {
+            if job.eos.contains(&token.id) {
                 return Some(FinishReason::Eos);
             }
             job.took_token();

@@ -108,10 +108,11 @@ pub fn generate(
     let mut answer = Answer::new(before, *max_tokens, eos, &mut on_token);
     let (greedy, mut logits) = (sampler.is_none(), Vec::new());
     // Appends tokens, and chooses the one that follows them.
-    let mut choose = |session: &mut dyn InferenceSession, new: &[u32], all: &[u32]| {
+    let mut choose = |session: &mut dyn InferenceSession, new: &[u32], answer: &Answer| {
         let Some(sampler) = sampler else { return Ok(session.prefill(new)?.token) };
         session.logits(new, &mut logits)?;
-        Ok::<_, Error>(sampler.sample(&mut logits, all, &[]))
+        let (prompt, generated) = answer.split();
+        Ok::<_, Error>(sampler.sample(&mut logits, prompt, generated))
     };
 
     let mut timings = Timings { prefill_tokens: prompt.len(), ..Timings::default() };
@@ -120,7 +121,7 @@ pub fn generate(
     let mut token = loop {
         let (now, later) = rest.split_at(PIECE.min(rest.len()));
         if later.is_empty() {
-            break choose(session, now, answer.tokens())?;
+            break choose(session, now, &answer)?;
         }
         session.prefill(now)?;
         rest = later;
@@ -142,7 +143,7 @@ pub fn generate(
             session.decode_greedy(token, most, &mut |step| answer.step(step.token))?;
         } else {
             for _ in 0..most {
-                token = choose(session, &[token], answer.tokens())?;
+                token = choose(session, &[token], &answer)?;
                 if answer.step(token).is_break() {
                     break;
                 }

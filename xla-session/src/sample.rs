@@ -1,4 +1,7 @@
 //! Choosing a token from logits.
+//!
+//! A choice is a function of the logits, the tokens so far, the options and the seed: chance is drawn
+//! by (seed, position), so that what was drawn before, in which step and beside whom, changes nothing.
 
 use std::cmp::Ordering;
 
@@ -10,7 +13,7 @@ use crate::{Error, Result};
 /// How to choose among the likely tokens; the names and meanings are llama.cpp's.
 ///
 /// The default is plain sampling: the model's own distribution, nothing cut off.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SamplerOptions {
     /// Flattens (above 1) or sharpens (below 1) the distribution; 0 takes the most likely token.
     pub temperature: f32,
@@ -25,6 +28,13 @@ pub struct SamplerOptions {
     pub repeat_penalty: f32,
     /// How many of the latest tokens (prompt and answer) count as recent.
     pub repeat_last_n: usize,
+    /// Taken from the logit of every token that the answer has, as in OpenAI's API; 0 takes nothing.
+    pub presence_penalty: f32,
+    /// Taken from the logit of a token as often as the answer has it, as in OpenAI's API; 0 takes
+    /// nothing.
+    pub frequency_penalty: f32,
+    /// Added to the logits of these tokens, before all else; minus infinity forbids one.
+    pub logit_bias: Vec<(u32, f32)>,
     /// Equal seeds give equal choices.
     pub seed: u64,
 }
@@ -38,6 +48,9 @@ impl Default for SamplerOptions {
             min_p: 0.0,
             repeat_penalty: 1.0,
             repeat_last_n: 64,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
             seed: 0,
         }
     }
@@ -59,18 +72,37 @@ impl SamplerOptions {
         let p = self.min_p;
         number("min-p", p, (0.0..=1.0).contains(&p), "between 0 (off) and 1")?;
         let r = self.repeat_penalty;
-        number("repeat penalty", r, r.is_finite() && r > 0.0, "a positive number; 1 is off")
+        number("repeat penalty", r, r.is_finite() && r > 0.0, "a positive number; 1 is off")?;
+        let p = self.presence_penalty;
+        number("presence penalty", p, p.is_finite(), "a number; 0 is off")?;
+        let f = self.frequency_penalty;
+        number("frequency penalty", f, f.is_finite(), "a number; 0 is off")?;
+        for (token, bias) in &self.logit_bias {
+            let good = !bias.is_nan() && *bias < f32::INFINITY;
+            number(&format!("the bias of token {token}"), *bias, good, "a number")?;
+        }
+        Ok(())
+    }
+
+    /// Whether the most likely token is always chosen, whatever came before.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature == 0.0
+            && self.repeat_penalty == 1.0
+            && self.presence_penalty == 0.0
+            && self.frequency_penalty == 0.0
+            && self.logit_bias.is_empty()
     }
 }
 
 /// Chooses tokens at random, reproducibly.
 ///
-/// The steps and their order are those of llama.cpp's default chain: repeat penalty, top-k, top-p,
+/// The steps and their order are those of llama.cpp's default chain: biases, penalties, top-k, top-p,
 /// min-p, temperature, draw. Each cut-off sees the probabilities, at temperature 1, of what the
 /// one before it left.
 #[derive(Debug, Clone)]
 pub struct Sampler {
     options: SamplerOptions,
+    /// At the start of the seed's sequence, of which position `n` has the words `2n` and `2n + 1`.
     rng: ChaCha8Rng,
     /// Kept between calls so that a step allocates nothing.
     candidates: Vec<u32>,
@@ -79,7 +111,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler with these options, at the start of its seed's sequence.
+    /// A sampler with these options.
     ///
     /// # Errors
     ///
@@ -87,8 +119,8 @@ impl Sampler {
     pub fn new(options: SamplerOptions) -> Result<Self> {
         options.check()?;
         Ok(Self {
-            options,
             rng: ChaCha8Rng::seed_from_u64(options.seed),
+            options,
             candidates: Vec::new(),
             weights: Vec::new(),
             recent: Vec::new(),
@@ -100,7 +132,8 @@ impl Sampler {
         &self.options
     }
 
-    /// Chooses a token from `logits` (overwritten), given the tokens so far.
+    /// Chooses a token from `logits` (overwritten), given the tokens so far: those of the `prompt`, and
+    /// those that were `generated`. Together they are as many as the position that is drawn for.
     ///
     /// A NaN logit is never chosen while any other is above minus infinity. At temperature 0 the
     /// lowest id wins a tie.
@@ -123,10 +156,31 @@ impl Sampler {
         self.candidates.clear();
         self.candidates.extend(0..logits.len() as u32);
         self.cut(logits, max);
-        self.draw(logits, max).unwrap_or(best)
+        self.draw(logits, max, prompt.len() + generated.len()).unwrap_or(best)
     }
 
     fn penalise(&mut self, logits: &mut [f32], prompt: &[u32], generated: &[u32]) {
+        for (token, bias) in &self.options.logit_bias {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit += bias;
+            }
+        }
+        self.penalise_repeats(logits, prompt, generated);
+        let SamplerOptions { presence_penalty, frequency_penalty, .. } = self.options;
+        if presence_penalty == 0.0 && frequency_penalty == 0.0 {
+            return;
+        }
+        self.recent.clear();
+        self.recent.extend(generated);
+        self.recent.sort_unstable();
+        for same in self.recent.chunk_by(|a, b| a == b) {
+            if let Some(logit) = logits.get_mut(same[0] as usize) {
+                *logit -= presence_penalty + frequency_penalty * same.len() as f32;
+            }
+        }
+    }
+
+    fn penalise_repeats(&mut self, logits: &mut [f32], prompt: &[u32], generated: &[u32]) {
         let SamplerOptions { repeat_penalty: penalty, repeat_last_n: n, .. } = self.options;
         if penalty == 1.0 || n == 0 {
             return;
@@ -181,13 +235,14 @@ impl Sampler {
     }
 
     /// One of the candidates at random, by its probability; `None` when all have none.
-    fn draw(&mut self, logits: &[f32], max: f32) -> Option<u32> {
+    fn draw(&mut self, logits: &[f32], max: f32, position: usize) -> Option<u32> {
         let temperature = f64::from(self.options.temperature);
         let relative = |id: &u32| weight(logits[*id as usize], max, temperature);
         self.weights.clear();
         self.weights.extend(self.candidates.iter().map(relative));
         let total: f64 = self.weights.iter().sum();
         // 53 random bits: every float64 of that spacing in [0, 1).
+        self.rng.set_word_pos(2 * position as u128);
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let target = uniform * total;
         let mut sum = 0.0;
@@ -216,7 +271,7 @@ fn weight(logit: f32, max: f32, temperature: f64) -> f64 {
 }
 
 /// The id of the largest logit, the lowest on ties.
-fn argmax(logits: &[f32]) -> u32 {
+pub(crate) fn argmax(logits: &[f32]) -> u32 {
     let mut best = 0;
     for (id, logit) in logits.iter().enumerate() {
         if *logit > logits[best] {
@@ -228,7 +283,7 @@ fn argmax(logits: &[f32]) -> u32 {
 
 /// Sorts the `count` likeliest of `ids[from..]` to the front of it; the likelier first, the lower
 /// id on ties.
-fn sort_first(ids: &mut [u32], from: usize, count: usize, logits: &[f32]) {
+pub(crate) fn sort_first(ids: &mut [u32], from: usize, count: usize, logits: &[f32]) {
     let order = |a: &u32, b: &u32| -> Ordering {
         logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b))
     };
@@ -258,8 +313,10 @@ mod tests {
     /// How often each token is drawn, as a fraction.
     fn frequencies(sampler: &mut Sampler, logits: &[f32]) -> Vec<f64> {
         let mut counts = vec![0.0; logits.len()];
-        for _ in 0..DRAWS {
-            counts[sampler.sample(&mut logits.to_vec(), &[], &[]) as usize] += 1.0;
+        // Tokens that no logit is of, so that nothing but the position changes.
+        let before = [u32::MAX; DRAWS];
+        for position in 0..DRAWS {
+            counts[sampler.sample(&mut logits.to_vec(), &before[..position], &[]) as usize] += 1.0;
         }
         counts.iter().map(|n| n / DRAWS as f64).collect()
     }
@@ -392,12 +449,60 @@ mod tests {
         let logits: Vec<f32> = (0..1000).map(|i| (i as f32 * 0.37).sin()).collect();
         let run = |seed| {
             let mut sampler = sampler(|o| (o.seed, o.top_k, o.top_p) = (seed, 200, 0.9));
-            let tokens: Vec<u32> =
-                (0..50).map(|_| sampler.sample(&mut logits.clone(), &[], &[])).collect();
+            let tokens: Vec<u32> = (0..50)
+                .map(|at| sampler.sample(&mut logits.clone(), &[0; 50][..at], &[]))
+                .collect();
             tokens
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
+    }
+
+    #[test]
+    fn what_was_drawn_before_changes_nothing() {
+        let logits: Vec<f32> = (0..1000).map(|i| (i as f32 * 0.37).sin()).collect();
+        let before: Vec<u32> = (0..40).collect();
+        let at = |sampler: &mut Sampler, prompt: usize, position: usize| {
+            let (prompt, generated) = before[..position].split_at(prompt);
+            sampler.sample(&mut logits.clone(), prompt, generated)
+        };
+        let mut one = sampler(|o| o.seed = 5);
+        let forwards: Vec<_> = (9..40).map(|position| at(&mut one, 9, position)).collect();
+        let mut other = sampler(|o| o.seed = 5);
+        let backwards = (9..40).rev().map(|position| at(&mut other, position, position));
+        let mut backwards: Vec<_> = backwards.collect();
+        backwards.reverse();
+        assert_eq!(forwards, backwards);
+        assert!(forwards.iter().any(|token| *token != forwards[0]));
+    }
+
+    #[test]
+    fn presence_and_frequency_are_of_the_answer_alone() {
+        let penalised = |presence, frequency, generated: &[u32]| {
+            let mut sampler = sampler(|o| {
+                (o.temperature, o.presence_penalty, o.frequency_penalty) =
+                    (0.0, presence, frequency);
+            });
+            let mut logits = [4.0, -4.0, 1.0, 0.0];
+            sampler.sample(&mut logits, &[3, 3], generated);
+            logits
+        };
+        assert_eq!(penalised(0.5, 0.0, &[0, 1, 0]), [3.5, -4.5, 1.0, 0.0]);
+        assert_eq!(penalised(0.0, 0.25, &[0, 1, 0]), [3.5, -4.25, 1.0, 0.0]);
+        assert_eq!(penalised(-0.5, 0.25, &[0, 1, 0, 99]), [4.0, -3.75, 1.0, 0.0]);
+        assert_eq!(penalised(1.0, 1.0, &[]), [4.0, -4.0, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn biases_come_first_and_can_forbid_a_token() {
+        let mut sampler = sampler(|o| {
+            o.logit_bias = vec![(1, f32::NEG_INFINITY), (0, 2.5), (77, 1.0)];
+            o.temperature = 0.0;
+        });
+        let mut logits = [1.0, 9.0, 3.0];
+        assert_eq!(sampler.sample(&mut logits, &[], &[]), 0);
+        assert_eq!(logits, [3.5, f32::NEG_INFINITY, 3.0]);
+        assert!(!sampler.options().is_greedy());
     }
 
     #[test]
@@ -436,7 +541,7 @@ mod tests {
     fn refuses_options_out_of_range() {
         type Change = fn(&mut SamplerOptions);
         let error = |change: Change| Sampler::new(options(change)).unwrap_err().to_string();
-        let cases: [(Change, &str); 9] = [
+        let cases: [(Change, &str); 13] = [
             (|o| o.temperature = -0.1, "temperature is -0.1"),
             (|o| o.temperature = f32::NAN, "temperature is NaN"),
             (|o| o.temperature = f32::INFINITY, "temperature is inf"),
@@ -446,6 +551,10 @@ mod tests {
             (|o| o.min_p = f32::NAN, "min-p is NaN"),
             (|o| o.repeat_penalty = 0.0, "repeat penalty is 0"),
             (|o| o.repeat_penalty = f32::NAN, "repeat penalty is NaN"),
+            (|o| o.presence_penalty = f32::INFINITY, "presence penalty is inf"),
+            (|o| o.frequency_penalty = f32::NAN, "frequency penalty is NaN"),
+            (|o| o.logit_bias = vec![(7, f32::NAN)], "the bias of token 7 is NaN"),
+            (|o| o.logit_bias = vec![(7, f32::INFINITY)], "the bias of token 7 is inf"),
         ];
         for (change, part) in cases {
             let text = error(change);

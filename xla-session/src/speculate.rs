@@ -158,7 +158,8 @@ impl Speculation {
                 None => likely[row],
                 Some(sampler) => {
                     let logits = &mut logits[row * vocab_size..][..vocab_size];
-                    sampler.sample(logits, answer.tokens(), &[])
+                    let (prompt, generated) = answer.split();
+                    sampler.sample(logits, prompt, generated)
                 }
             };
             let right = rows.get(row + 1) == Some(&next);

@@ -61,7 +61,7 @@ impl Desk {
     fn step(&mut self) -> xla_session::Result<()> {
         let tokens = &mut self.tokens;
         let ended = self.batcher.advance(&mut |id, token| {
-            tokens.get_mut(&id).expect("a request that was submitted").push(token);
+            tokens.get_mut(&id).expect("a request that was submitted").push(token.id);
             ControlFlow::Continue(())
         })?;
         for (id, it) in ended {
@@ -110,6 +110,9 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
             top_k: [0, 40][below(2)],
             top_p: 0.95,
             repeat_penalty: [1.0, 1.3][below(2)],
+            presence_penalty: [0.0, 0.4][below(2)],
+            frequency_penalty: [0.0, 0.2][below(2)],
+            logit_bias: vec![(3 + below(1500) as u32, 2.0)],
             seed,
             ..SamplerOptions::default()
         };
@@ -118,6 +121,7 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
             max_tokens: 1 + below(90),
             eos: vec![1, 2],
             sampler: (below(2) == 0).then(|| Sampler::new(options).unwrap()),
+            likelihood: (below(3) == 0).then_some(3),
             priority: below(3) as i32,
         }
     };
@@ -167,7 +171,7 @@ fn requests_at_random_times_have_the_tokens_that_they_have_alone() {
             {
                 submitted.push((desk.submit(request), request));
             }
-            if random.next_u64().is_multiple_of(60)
+            if random.next_u64().is_multiple_of(30)
                 && let Some(&(id, _)) = submitted.last()
                 && desk.batcher.cancel(id)
             {

@@ -147,11 +147,12 @@ fn a_trained_model_says_the_same_with_drafts_and_without() {
         repeat_penalty: 1.05,
         repeat_last_n: 64,
         seed: 5,
+        ..SamplerOptions::default()
     };
     for (prompt, repeats) in [(&repeating, true), (&random, false)] {
-        for sampling in [None, Some(sampling)] {
+        for sampling in [None, Some(sampling.clone())] {
             let (expected, held) =
-                run(session.as_mut(), prompt, options(80, sampling, None), usize::MAX);
+                run(session.as_mut(), prompt, options(80, sampling.clone(), None), usize::MAX);
             let int4 = || {
                 let drafting = open(&tiny_tales(), Precision::Int4);
                 ModelDrafter::new(drafting, vocab_size as usize).unwrap()
@@ -162,7 +163,7 @@ fn a_trained_model_says_the_same_with_drafts_and_without() {
                 ("int4", Speculation::fixed(int4(), 3)),
                 ("int4 as it pays", Speculation::auto(int4())),
             ] {
-                let options = options(80, sampling, Some(speculation));
+                let options = options(80, sampling.clone(), Some(speculation));
                 let (found, now) = run(session.as_mut(), prompt, options, usize::MAX);
                 assert_eq!(found.tokens, expected.tokens, "{name}, {repeats}, {sampling:?}");
                 assert_eq!((found.finish_reason, now), (expected.finish_reason, held), "{name}");

@@ -15,3 +15,4 @@ pub mod pull;
 pub mod quality;
 pub mod run;
 pub mod selftest;
+pub mod serve;

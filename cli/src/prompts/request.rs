@@ -86,7 +86,7 @@ impl Fields {
             max_tokens: self.max_tokens.unwrap_or(defaults.max_tokens),
             eos: defaults.eos.clone(),
             sampler: sampling.sampler()?,
-            priority: 0,
+            ..Request::default()
         };
         Ok((request, stream))
     }
@@ -170,7 +170,7 @@ mod tests {
         let own = request(
             r#"{"prompt":"a","max_tokens":7,"temperature":0.5,"top_p":0.75,"top_k":9,"seed":3}"#,
         );
-        let sampler = *own.sampler.unwrap().options();
+        let sampler = own.sampler.unwrap().options().clone();
         assert_eq!((own.max_tokens, sampler.temperature, sampler.top_p), (7, 0.5, 0.75));
         assert_eq!((sampler.top_k, sampler.seed), (9, 3));
     }

@@ -152,7 +152,7 @@ impl<'a> Prompts<'a> {
         let ended = batcher.advance(&mut |request, token| {
             tokens += 1;
             let Some(flight) = flights.get_mut(&request) else { return ControlFlow::Break(()) };
-            match flight.stream.push(token) {
+            match flight.stream.push(token.id) {
                 Ok((piece, stopped)) => {
                     flight.text += &piece;
                     if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

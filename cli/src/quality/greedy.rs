@@ -61,7 +61,7 @@ pub fn answers(
     }
     while !batcher.is_idle() {
         let ended = batcher.advance(&mut |id, token| {
-            answers.entry(id).or_default().push(token);
+            answers.entry(id).or_default().push(token.id);
             ControlFlow::Continue(())
         })?;
         bar.inc((ended.len() * tokens) as u64);

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::{Likelihood, Token};
 use crate::FinishReason;
 use crate::engine::Sequence;
-use crate::sample::Sampler;
+use crate::sample::{Sampler, argmax};
 
 /// A prompt to go on with, and how.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +18,8 @@ pub struct Request {
     pub eos: Vec<u32>,
     /// How to choose a token; `None` takes the most likely one (greedy).
     pub sampler: Option<Sampler>,
+    /// Whether each token comes with how likely it was, and with how many of the most likely ones.
+    pub likelihood: Option<usize>,
     /// Higher goes first.
     pub priority: i32,
 }
@@ -56,6 +59,7 @@ pub(super) struct Job {
     max_tokens: usize,
     pub eos: Vec<u32>,
     pub sampler: Option<Sampler>,
+    pub likelihood: Option<usize>,
     /// While it runs.
     pub sequence: Option<Sequence>,
     submitted: Instant,
@@ -66,12 +70,15 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub fn new(prompt: usize, max_tokens: usize, eos: Vec<u32>, sampler: Option<Sampler>) -> Self {
+    /// `request`, whose prompt has `prompt` tokens.
+    pub fn new(prompt: usize, request: Request) -> Self {
+        let Request { max_tokens, eos, sampler, likelihood, .. } = request;
         Self {
             prompt,
             max_tokens,
             eos,
             sampler,
+            likelihood,
             sequence: None,
             submitted: Instant::now(),
             started: None,
@@ -84,6 +91,18 @@ impl Job {
     pub fn start(&mut self, sequence: Sequence, cached: usize) {
         self.sequence = Some(sequence);
         self.started.get_or_insert_with(|| (self.submitted.elapsed(), cached));
+    }
+
+    /// Chooses the token that follows `prompt` and `answer`.
+    pub fn choose(&mut self, mut logits: Vec<f32>, prompt: &[u32], answer: &[u32]) -> Token {
+        // A sampler overwrites the logits, of which the model's own are asked for.
+        let own = self.likelihood.map(|_| logits.clone());
+        let id = match &mut self.sampler {
+            Some(sampler) => sampler.sample(&mut logits, prompt, answer),
+            None => argmax(&logits),
+        };
+        let likelihood = self.likelihood.zip(own).map(|(top, own)| Likelihood::of(id, top, &own));
+        Token { id, likelihood }
     }
 
     /// One more token of the answer is known.

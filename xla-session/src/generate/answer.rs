@@ -48,6 +48,11 @@ impl<'a> Answer<'a> {
         &self.tokens
     }
 
+    /// Those of the context, and those of the answer.
+    pub fn split(&self) -> (&[u32], &[u32]) {
+        self.tokens.split_at(self.context)
+    }
+
     /// How many more there may be.
     pub fn room(&self) -> usize {
         self.max_tokens - (self.tokens.len() - self.context)

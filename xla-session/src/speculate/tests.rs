@@ -135,7 +135,7 @@ fn run(case: &Case, speculation: Option<Speculation>) -> (Generation, Vec<u32>) 
     let mut options = GenerateOptions {
         max_tokens: case.max_tokens,
         eos: case.eos.clone(),
-        sampler: case.sampling.map(|options| Sampler::new(options).unwrap()),
+        sampler: case.sampling.clone().map(|options| Sampler::new(options).unwrap()),
         speculation,
         ..GenerateOptions::default()
     };
@@ -152,7 +152,16 @@ fn run(case: &Case, speculation: Option<Speculation>) -> (Generation, Vec<u32>) 
 fn case() -> impl Strategy<Value = Case> {
     let sampling = (0.2f32..2.0, 0usize..6, 0.3f32..=1.0, 0f32..0.3, 0.8f32..1.5, any::<u64>());
     let sampling = sampling.prop_map(|(temperature, top_k, top_p, min_p, repeat_penalty, seed)| {
-        SamplerOptions { temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n: 5, seed }
+        SamplerOptions {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repeat_penalty,
+            repeat_last_n: 5,
+            seed,
+            ..SamplerOptions::default()
+        }
     });
     let ends = (20usize..90, 1usize..60, prop::collection::vec(0..VOCAB as u32, 0..2), 1usize..80);
     let prompt = prop::collection::vec(0..VOCAB as u32, 1..20);
@@ -227,7 +236,7 @@ fn sampled_tokens_have_the_distribution_of_the_model() {
         Speculation::fixed(NgramDrafter::default(), 5),
         Speculation::fixed(ModelDrafter::new(Box::new(Table::new(9, 50_000)), VOCAB).unwrap(), 2),
     ] {
-        let (generation, _) = run(&plain(TOKENS, Some(options)), Some(speculation));
+        let (generation, _) = run(&plain(TOKENS, Some(options.clone())), Some(speculation));
         let DraftCounts { drafted, accepted } = generation.drafts;
         assert!(accepted > TOKENS / 50 && accepted < drafted, "{accepted} of {drafted}");
         let mut counts = vec![[0usize; VOCAB]; VOCAB * VOCAB];

@@ -1,0 +1,229 @@
+//! `iree-llm serve`
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, ValueEnum};
+use server::{Keys, Model, ModelOptions, Server, ServerOptions};
+use tokio::net::TcpListener;
+use tracing_subscriber::filter::LevelFilter;
+use xla_session::Batcher;
+use xla_session::config::ModelConfig;
+use xla_session::scheduler::SchedulerOptions;
+
+use crate::engine::EngineArgs;
+use crate::interrupt;
+use crate::model_source::{self, ModelArgs};
+use crate::progress::Progress;
+
+/// Serve models by HTTP, to OpenAI's clients and others
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A model as `generate` takes it: a folder, a .gguf file, `smollm2`, a name in `models/` or a
+    /// Hugging Face id; may be given several times. Requests call it by its id or by its folder's
+    /// or file's name
+    #[arg(short, long, env = "IREE_LLM_MODEL", value_name = "FOLDER|ID")]
+    model: Vec<String>,
+
+    /// Address to listen on; others than this machine's own are open to whoever reaches them
+    #[arg(long, env = "IREE_LLM_HOST", value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: IpAddr,
+
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, env = "IREE_LLM_PORT", value_name = "PORT", default_value_t = 8080)]
+    port: u16,
+
+    /// File of keys, one a line, of which requests have to bring one (`Authorization: Bearer KEY`)
+    #[arg(long, env = "IREE_LLM_API_KEY_FILE", value_name = "FILE")]
+    api_key: Option<PathBuf>,
+
+    /// Most requests of a model that run at a time
+    #[arg(long, env = "IREE_LLM_PARALLEL", value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    parallel: u16,
+
+    /// Most requests of a model that wait; those beyond get 429 and may try again
+    #[arg(long, env = "IREE_LLM_QUEUE", value_name = "N", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    queue: u32,
+
+    /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]
+    #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    kv_memory: Option<u64>,
+
+    /// Largest body of a request, in MiB
+    #[arg(long, env = "IREE_LLM_MAX_BODY", value_name = "MIB", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    max_body: u16,
+
+    /// Seconds that running answers may still take after SIGTERM or Ctrl-C; a second signal ends
+    /// them at once
+    #[arg(long, env = "IREE_LLM_SHUTDOWN_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
+    shutdown_timeout: u32,
+
+    /// What is logged to stderr; info is a line for every request
+    #[arg(long, env = "IREE_LLM_LOG", value_name = "LEVEL", default_value = "info")]
+    log: Log,
+
+    /// Nothing on stderr but the log
+    #[arg(short, long, env = "IREE_LLM_QUIET", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    quiet: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Log {
+    Off,
+    Error,
+    Warn,
+    Info,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  iree-llm serve                                       the default model on http://127.0.0.1:8080
+  iree-llm serve -m ./Llama-3.2-1B-Instruct --precision int8 --context 8192
+  iree-llm serve -m ./Qwen2.5-0.5B -m ./model.gguf --host 0.0.0.0 --api-key keys.txt
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'
+
+Endpoints: /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health,
+/ready, /metrics, /version. docs/server.md says what they take.
+SIGTERM or Ctrl-C: new requests get 503, running ones end, then the program does; the exit code is 0.";
+
+impl Args {
+    /// Serves until a signal comes.
+    pub fn run(self) -> Result<ExitCode> {
+        let progress = Progress::new(self.quiet);
+        let level = match self.log {
+            Log::Off => LevelFilter::OFF,
+            Log::Error => LevelFilter::ERROR,
+            Log::Warn => LevelFilter::WARN,
+            Log::Info => LevelFilter::INFO,
+        };
+        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+        log.with_ansi(false).with_target(false).init();
+
+        let keys = self.keys()?;
+        let open = keys.is_empty();
+        let mut options = ServerOptions::default();
+        options.keys = keys;
+        options.most_bytes = usize::from(self.max_body) << 20;
+        options.version = env!("CARGO_PKG_VERSION").into();
+        options.shutdown_timeout = Duration::from_secs(self.shutdown_timeout.into());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            // Before models are opened, which takes a while: who cannot listen learns it now.
+            let address = SocketAddr::new(self.host, self.port);
+            let listener = TcpListener::bind(address).await;
+            let listener = listener
+                .with_context(|| format!("cannot listen on {address}; --port takes another"))?;
+            let address = listener.local_addr()?;
+            let models = self.open_models(&progress)?;
+            let server = Server::new(models, options).map_err(anyhow::Error::msg)?;
+            if !self.host.is_loopback() && open {
+                progress.say(&format!(
+                    "warning: {} is reachable from outside and asks for no key: give --api-key, and \
+                     put a proxy with TLS before it",
+                    self.host
+                ));
+            }
+            progress.say(&format!("listening on http://{address}"));
+            server.serve(listener, signal()?).await?;
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+
+    fn keys(&self) -> Result<Keys> {
+        let Some(path) = &self.api_key else { return Ok(Keys::default()) };
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let keys = Keys::parse(&text);
+        let name = path.display();
+        ensure!(!keys.is_empty(), "{name}: there is no key; give one a line");
+        Ok(keys)
+    }
+
+    fn open_models(&self, progress: &Arc<Progress>) -> Result<Vec<Model>> {
+        if self.model.is_empty() {
+            return Ok(vec![self.open_model(None, progress)?]);
+        }
+        self.model.iter().map(|name| self.open_model(Some(name), progress)).collect()
+    }
+
+    fn open_model(&self, name: Option<&String>, progress: &Arc<Progress>) -> Result<Model> {
+        let model = ModelArgs { model: name.cloned() }.locate(progress)?;
+        let config = ModelConfig::from_dir(&model.folder)?;
+        let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
+        let kv_bytes = self.kv_memory.map(|mib| mib << 20);
+        let engine = self.engine.open_engine(&model, kv_bytes, progress)?;
+        let name = served_name(&model);
+        let pages = engine.statistics().pages;
+        progress.say(&format!(
+            "{name}: {} MiB of weights, {} MiB for keys and values, {} tokens of context{}",
+            engine.model().weights() >> 20,
+            (pages * engine.page_bytes()) >> 20,
+            engine.context(),
+            if template.is_some() { "" } else { ", no chat template" },
+        ));
+        let running = usize::from(self.parallel);
+        let options = SchedulerOptions { most_running: running, ..SchedulerOptions::default() };
+        let batcher = Batcher::new(engine, &options)?;
+        let mut options = ModelOptions::new(name);
+        options.eos = config.eos_token_ids;
+        options.most_requests = running + self.queue as usize;
+        Ok(Model::start(batcher, tokenizer, template, options)?)
+    }
+}
+
+/// The end of a path, or an id as it is.
+fn served_name(model: &model_source::Model) -> String {
+    let asked = Path::new(&model.name);
+    if !asked.exists() {
+        return model.name.clone();
+    }
+    let whole = asked.canonicalize().unwrap_or_else(|_| asked.to_owned());
+    let end = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    end.map_or_else(|| model.name.clone(), |it| it.to_string_lossy().into_owned())
+}
+
+/// Ready at the first signal to end; the second one ends the program.
+#[cfg(unix)]
+fn signal() -> Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        let next = async move || {
+            tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        };
+        let mut next = next;
+        next().await;
+        tokio::spawn(async move {
+            next().await;
+            std::process::exit(interrupt::EXIT.into());
+        });
+    })
+}
+
+/// Ready at the first Ctrl-C; the second one ends the program.
+#[cfg(not(unix))]
+fn signal() -> Result<impl Future<Output = ()>> {
+    Ok(async {
+        // Without a handler it is the system that ends us.
+        let _ = tokio::signal::ctrl_c().await;
+        tokio::spawn(async {
+            let _ = tokio::signal::ctrl_c().await;
+            std::process::exit(interrupt::EXIT.into());
+        });
+    })
+}

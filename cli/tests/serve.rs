@@ -1,0 +1,564 @@
+//! `iree-llm serve`: the program on a port of its own, and clients that behave and that do not.
+#![cfg(all(feature = "iree", unix))]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A server that runs, and ends with the test.
+struct Server {
+    child: Child,
+    address: String,
+    key: Option<&'static str>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What came back.
+struct Reply {
+    status: u16,
+    head: String,
+    text: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("no JSON: {}", self.text))
+    }
+
+    /// Its error, which is in the form of OpenAI's.
+    #[track_caller]
+    fn error(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        let error = self.json()["error"].clone();
+        assert!(error["message"].is_string() && error["type"].is_string(), "{}", self.text);
+        error
+    }
+
+    /// The objects of a stream, which ends as it should.
+    fn events(&self) -> Vec<Value> {
+        let mut lines: Vec<_> = self.text.split("\n\n").filter(|it| !it.is_empty()).collect();
+        assert_eq!(lines.pop(), Some("data: [DONE]"), "{}", self.text);
+        let data = lines.iter().filter_map(|line| line.strip_prefix("data: "));
+        data.map(|text| serde_json::from_str(text).unwrap()).collect()
+    }
+}
+
+impl Server {
+    fn start(flags: &[&str]) -> Self {
+        Self::of(&["-m", TALES], flags)
+    }
+
+    fn of(models: &[&str], flags: &[&str]) -> Self {
+        let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled");
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+            .args(["serve", "--port", "0", "--kv-cache", "f32"])
+            .args(models)
+            .args(flags)
+            .env("IREE_LLM_CACHE_DIR", cache)
+            .env("IREE_LLM_NO_WEIGHTS_CACHE", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut seen = Vec::new();
+        let address = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("it ended: {seen:?}")).unwrap();
+            if let Some((_, address)) = line.split_once("listening on http://") {
+                break address.to_owned();
+            }
+            seen.push(line);
+        };
+        // A full pipe would stop it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address, key: None }
+    }
+
+    /// Sends `method path` with the bytes `body`, and returns the open connection.
+    fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let key = self.key.map(|key| format!("Authorization: Bearer {key}\r\n"));
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: {kind}\r\n\
+             {}Content-Length: {}\r\n\r\n",
+            key.unwrap_or_default(),
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        // A server that has refused the head need not take the body.
+        let _ = stream.write_all(body);
+        stream
+    }
+
+    fn raw(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> Reply {
+        read(self.send(method, path, kind, body))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Reply {
+        self.raw("POST", path, "application/json", body.to_string().as_bytes())
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.raw("GET", path, "text/plain", b"")
+    }
+
+    fn complete(&self, body: &Value) -> Value {
+        let reply = self.post("/v1/completions", body);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    }
+
+    /// The number of `/metrics` that begins with `name` and has all of `labels`.
+    fn number(&self, name: &str, label: &str) -> f64 {
+        let text = self.get("/metrics").text;
+        let mut lines = text.lines().filter(|it| it.starts_with(name) && it.contains(label));
+        let line = lines.next().unwrap_or_else(|| panic!("no {name} {label} in {text}"));
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+
+    /// Waits until no request runs or waits; then no page may be held.
+    #[track_caller]
+    fn is_empty(&self) {
+        let start = Instant::now();
+        while self.number("vllm:num_requests_running", "") != 0.0
+            || self.number("vllm:num_requests_waiting", "") != 0.0
+        {
+            assert!(start.elapsed() < LIMIT, "requests are left: {}", self.get("/metrics").text);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(self.number("iree_llm_kv_pages", "\"held\""), 0.0);
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    /// Its exit code, when it has ended.
+    fn ended(&mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < LIMIT, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// All of a reply.
+fn read(mut stream: TcpStream) -> Reply {
+    let mut bytes = Vec::new();
+    // Of a connection that is reset, what came before.
+    let _ = stream.read_to_end(&mut bytes);
+    let end = bytes.windows(4).position(|it| it == b"\r\n\r\n");
+    let end = end.unwrap_or_else(|| panic!("no reply: {:?}", String::from_utf8_lossy(&bytes)));
+    let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
+    let mut body = &bytes[end + 4..];
+    let mut whole = Vec::new();
+    if head.contains("transfer-encoding: chunked") {
+        while let Some(line) = body.windows(2).position(|it| it == b"\r\n") {
+            let size = std::str::from_utf8(&body[..line]).unwrap();
+            let size = usize::from_str_radix(size, 16).unwrap();
+            whole.extend(&body[line + 2..line + 2 + size]);
+            body = &body[line + 2 + size + 2..];
+        }
+    } else {
+        whole.extend(body);
+    }
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    // Text is whole characters, also where a stream cuts it.
+    Reply { status, head, text: String::from_utf8(whole).unwrap() }
+}
+
+/// A request that takes until somebody ends it.
+fn endless() -> Value {
+    json!({"prompt": "Once upon a time", "max_tokens": 2000, "ignore_eos": true, "stream": true})
+}
+
+/// Waits for the first piece of `stream`.
+fn begin(stream: TcpStream) -> BufReader<TcpStream> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while !line.starts_with("data: ") {
+        line.clear();
+        assert!(reader.read_line(&mut line).unwrap() > 0, "the stream has ended");
+    }
+    reader
+}
+
+#[test]
+fn a_request_has_its_tokens_alone_in_company_and_from_the_program() {
+    let server = Server::start(&["--log", "off"]);
+    let requests = [
+        json!({"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}),
+        json!({"prompt": "One day, a cat", "max_tokens": 40, "temperature": 0}),
+        json!({"prompt": "The dog", "max_tokens": 24, "temperature": 0.9, "top_k": 30, "seed": 7}),
+        json!({"prompt": "Lily said", "max_tokens": 24, "temperature": 1.1, "top_p": 0.9, "seed": 8}),
+        json!({"prompt": "Once upon a time", "max_tokens": 40, "stop": [" was", " the"], "temperature": 0}),
+        json!({"prompt": "The sea", "max_tokens": 30, "presence_penalty": 0.7, "frequency_penalty": 0.5,
+               "repeat_penalty": 1.1, "logit_bias": {"400": -3, "401": 1.5}, "seed": 3, "logprobs": 4}),
+        json!({"prompt": [0, 583, 582], "max_tokens": 20, "min_p": 0.05, "seed": -9, "priority": -3}),
+        json!({"prompt": ["A", "B"], "n": 2, "max_tokens": 9, "seed": 1, "echo": true}),
+    ];
+    let alone: Vec<_> = requests.iter().map(|it| server.complete(it)["choices"].clone()).collect();
+
+    let flags: [&[&str]; 5] = [
+        &["-p", "Once upon a time", "-n", "24"],
+        &["-p", "One day, a cat", "-n", "40"],
+        &["-p", "The dog", "-n", "24", "--temp", "0.9", "--top-k", "30", "--seed", "7"],
+        &["-p", "Lily said", "-n", "24", "--temp", "1.1", "--top-p", "0.9", "--seed", "8"],
+        &["-p", "Once upon a time", "-n", "40", "--stop", " was", "--stop", " the"],
+    ];
+    for (flags, choices) in flags.iter().zip(&alone) {
+        let line = ["generate", "-m", TALES, "-q", "--json", "--kv-cache", "f32", "--raw"];
+        let report = support::json(&[&line[..], flags].concat());
+        assert_eq!(choices[0]["text"], report["text"], "{flags:?}");
+    }
+    let several = alone[7].as_array().unwrap();
+    assert_eq!(several.len(), 4);
+    for (choice, begins) in several.iter().zip(["A", "A", "B", "B"]) {
+        assert!(choice["text"].as_str().unwrap().starts_with(begins), "{choice}");
+    }
+    assert_ne!(several[0]["text"], several[1]["text"], "answers of two seeds");
+
+    std::thread::scope(|scope| {
+        let together = |at: usize| {
+            let (server, requests) = (&server, &requests);
+            scope.spawn(move || server.complete(&requests[at])["choices"].clone())
+        };
+        let runs: Vec<_> = (0..24).map(|at| (at % 8, together(at % 8))).collect();
+        for (at, run) in runs {
+            assert_eq!(run.join().unwrap(), alone[at], "{}", requests[at]);
+        }
+    });
+
+    for (request, choices) in requests.iter().zip(&alone) {
+        let mut request = request.clone();
+        request["stream"] = true.into();
+        request["stream_options"] = json!({"include_usage": true});
+        let events = server.post("/v1/completions", &request).events();
+        let usage = &events.last().unwrap()["usage"];
+        assert!(usage["completion_tokens"].as_u64().unwrap() > 0, "{usage}");
+        for (index, whole) in choices.as_array().unwrap().iter().enumerate() {
+            let pieces: Vec<_> = events
+                .iter()
+                .flat_map(|it| it["choices"].as_array().unwrap())
+                .filter(|it| it["index"] == index)
+                .collect();
+            let text: String = pieces.iter().map(|it| it["text"].as_str().unwrap()).collect();
+            assert_eq!(text, whole["text"], "{request}");
+            assert_eq!(pieces.last().unwrap()["finish_reason"], whole["finish_reason"]);
+            let logprobs =
+                pieces.iter().filter_map(|it| it["logprobs"]["token_logprobs"].as_array());
+            let logprobs: Vec<_> = logprobs.flatten().cloned().collect();
+            let expected = whole["logprobs"]["token_logprobs"].as_array();
+            assert_eq!(logprobs, expected.cloned().unwrap_or_default());
+        }
+    }
+    server.is_empty();
+}
+
+#[test]
+fn chats_go_through_the_template_and_tokens_can_be_seen() {
+    let model = support::model();
+    let folder = model.path().to_str().unwrap();
+    let server = Server::of(&["-m", folder, "-m", TALES], &["--log", "off"]);
+    let names = server.get("/v1/models").json();
+    let name = names["data"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(names["data"][1]["id"], "tiny-tales");
+    assert_eq!(server.get(&format!("/v1/models/{name}")).json()["max_model_len"], 256);
+
+    let parts = json!([{"type": "text", "text": "W"}, {"type": "text", "text": "ho?"}]);
+    let chat = json!({
+        "model": name, "messages": [{"role": "user", "content": parts}], "max_completion_tokens": 9,
+        "ignore_eos": true, "temperature": 0, "logprobs": true, "top_logprobs": 2, "user": "me",
+    });
+    let whole = server.post("/v1/chat/completions", &chat).json();
+    let line = ["generate", "-m", folder, "-q", "--json", "--kv-cache", "f32", "--ignore-eos"];
+    let report = support::json(&[&line[..], &["--chat", "-p", "Who?", "-n", "9"]].concat());
+    let choice = &whole["choices"][0];
+    assert_eq!(choice["message"]["content"], report["text"]);
+    assert_eq!(choice["finish_reason"], "length");
+    assert_eq!(choice["logprobs"]["content"].as_array().unwrap().len(), 9);
+    assert_eq!(whole["usage"]["completion_tokens"], 9);
+    let mut streamed = chat.clone();
+    streamed["stream"] = true.into();
+    let events = server.post("/v1/chat/completions", &streamed).events();
+    assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
+    let pieces = events.iter().filter_map(|it| it["choices"][0]["delta"]["content"].as_str());
+    assert_eq!(Value::from(pieces.collect::<String>()), report["text"]);
+
+    let prompt = &report["prompt_tokens"];
+    let tokens = json!({"model": name, "messages": [{"role": "user", "content": "Who?"}]});
+    assert_eq!(&server.post("/tokenize", &tokens).json()["tokens"], prompt);
+    let text = json!({"model": "tiny-tales", "prompt": "Once upon"});
+    let tokens = server.post("/tokenize", &text).json()["tokens"].clone();
+    let back = server.post("/detokenize", &json!({"model": "tiny-tales", "tokens": tokens}));
+    assert_eq!(back.json()["prompt"], "Once upon");
+    server.post("/tokenize", &json!({"prompt": "x"})).error(400);
+    let error = server.post("/tokenize", &json!({"model": "x", "prompt": "x"})).error(404);
+    assert!(error["message"].as_str().unwrap().contains(&format!("{name}, tiny-tales")));
+    assert_eq!(server.get("/ready").status, 200);
+    assert!(server.get("/version").json()["version"].is_string());
+}
+
+#[test]
+fn what_is_wrong_is_said_in_the_form_of_the_api() {
+    let server = Server::start(&["--log", "off", "--max-body", "1"]);
+    let text = json!({"type": "json_object"});
+    let user = json!([{"role": "user", "content": "a"}]);
+    let cases = [
+        (json!({"prompt": "a", "max_token": 5}), "max_token", "is no field"),
+        (json!({"prompt": "a", "suffix": "b"}), "suffix", "not supported"),
+        (json!({"prompt": "a", "best_of": 2}), "best_of", "not supported"),
+        (json!({"prompt": "a", "response_format": text}), "response_format", "not supported"),
+        (json!({"max_tokens": 5}), "prompt", "is missing"),
+        (json!({"prompt": ""}), "prompt", "is empty"),
+        (json!({"prompt": []}), "prompt", "0 prompts"),
+        (json!({"prompt": 7}), "prompt", "must be a string"),
+        (json!({"prompt": [1, -2]}), "prompt", "must be a string"),
+        (json!({"prompt": [0, 99999]}), "prompt", "99999 is outside"),
+        (json!({"prompt": "a", "max_tokens": "5"}), "max_tokens", "invalid type"),
+        (json!({"prompt": "a", "max_tokens": -1}), "max_tokens", "invalid value"),
+        (json!({"prompt": "a", "temperature": -0.5}), "temperature", "between 0"),
+        (json!({"prompt": "a", "temperature": 1e300}), "temperature", "between 0"),
+        (json!({"prompt": "a", "top_p": 1.5}), "top_p", "between 0"),
+        (json!({"prompt": "a", "seed": 0.5}), "seed", "integer"),
+        (json!({"prompt": "a", "n": 0}), "n", "between 1"),
+        (json!({"prompt": "a", "stop": ""}), "stop", "empty"),
+        (json!({"prompt": "a", "stop": 5}), "stop", ""),
+        (json!({"prompt": "a", "logprobs": 21}), "logprobs", "at most 20"),
+        (json!({"prompt": "a", "logprobs": 1, "echo": true}), "echo", "not supported"),
+        (json!({"prompt": "a", "logit_bias": {"x": 1}}), "logit_bias", "token ids"),
+        (json!({"prompt": "a", "logit_bias": {"99999": 1}}), "logit_bias", "token ids"),
+        (json!({"prompt": "a", "logit_bias": {"9": 101}}), "logit_bias", "between -100"),
+        (json!({"prompt": "a", "stream_options": {}}), "stream_options", "stream"),
+        (json!({"prompt": "a", "priority": 5000}), "priority", "between"),
+    ];
+    for (body, param, part) in cases {
+        let error = server.post("/v1/completions", &body).error(400);
+        let message = error["message"].as_str().unwrap();
+        assert!(error["param"] == param && message.contains(part), "{body}: {error}");
+    }
+    let chats = [
+        (json!({"messages": []}), "messages"),
+        (json!({"prompt": "a"}), "messages"),
+        (json!({"messages": user, "tools": [{}]}), "tools"),
+        (json!({"messages": user, "top_logprobs": 2}), "top_logprobs"),
+        (
+            json!({"messages": user, "max_tokens": 1, "max_completion_tokens": 2}),
+            "max_completion_tokens",
+        ),
+        (
+            json!({"messages": user, "chat_template_kwargs": {"messages": []}}),
+            "chat_template_kwargs",
+        ),
+        (json!({"messages": [{"role": "tool", "content": "a"}]}), "messages[0].role"),
+        (json!({"messages": [{"role": "user"}]}), "messages[0].content"),
+        (
+            json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
+            "messages[0].content[0]",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "a", "tool_calls": []}]}),
+            "messages[0].tool_calls",
+        ),
+    ];
+    for (body, param) in chats {
+        let error = server.post("/v1/chat/completions", &body).error(400);
+        assert_eq!(error["param"], param, "{body}: {error}");
+    }
+    let long = server.post("/v1/completions", &json!({"prompt": vec![5; 3000]})).error(400);
+    assert_eq!(long["code"], "context_length_exceeded");
+
+    let json = "application/json";
+    for bad in [&b"{"[..], b"", b"[1]", b"{\"prompt\": \"\xff\xfe\"}", b"nul", b"{\"a\": 1} x"] {
+        server.raw("POST", "/v1/completions", json, bad).error(400);
+    }
+    let deep = "[".repeat(100_000);
+    server.raw("POST", "/v1/completions", json, deep.as_bytes()).error(400);
+    server.raw("POST", "/v1/completions", "text/plain", b"{}").error(415);
+    server.raw("POST", "/v1/completions", json, &vec![b' '; (1 << 20) + 1]).error(413);
+    server.get("/v1/completions").error(405);
+    server.get("/etc/passwd").error(404);
+    assert_eq!(server.get("/health").status, 200);
+    server.is_empty();
+}
+
+#[test]
+fn who_goes_away_leaves_nothing_behind() {
+    let server = Server::start(&["--log", "off", "--kv-memory", "2", "--parallel", "4"]);
+    // One that streams, and one that waits for all of it; as long as so small a cache allows.
+    let mut body = endless();
+    body["max_tokens"] = 600.into();
+    let send = |body: &Value| {
+        let body = body.to_string();
+        server.send("POST", "/v1/completions", "application/json", body.as_bytes())
+    };
+    drop(begin(send(&body)));
+    server.is_empty();
+    body["stream"] = false.into();
+    let stream = send(&body);
+    while server.number("vllm:num_requests_running", "") == 0.0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(stream);
+    server.is_empty();
+    assert_eq!(server.number("iree_llm_requests_cancelled_total", ""), 2.0);
+
+    // Many at random, on a cache so small that they take pages from each other.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = move |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 20) % n
+    };
+    let plans: Vec<Vec<(Value, u64)>> = (0..4)
+        .map(|_| {
+            let plan = |_| {
+                let length = 1 + below(150) as usize;
+                let prompt: Vec<_> = (0..length).map(|_| 3 + below(500)).collect();
+                let body = match below(12) {
+                    0 => json!({"prompt": [99_999]}),
+                    1 => json!({"prompt": "a", "what": 1}),
+                    2 => json!({"prompt": vec![7; 2500]}),
+                    _ => json!({
+                        "prompt": prompt, "max_tokens": below(60), "stream": below(2) == 0,
+                        "n": 1 + below(2), "seed": below(9), "top_k": below(50),
+                        "priority": below(3), "ignore_eos": below(2) == 0,
+                    }),
+                };
+                (body, below(4))
+            };
+            (0..75).map(plan).collect()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for plan in &plans {
+            let server = &server;
+            scope.spawn(move || {
+                for (body, way) in plan {
+                    let text = body.to_string();
+                    let stream =
+                        server.send("POST", "/v1/completions", "application/json", text.as_bytes());
+                    match way {
+                        0 => drop(stream),
+                        1 => {
+                            std::thread::sleep(Duration::from_millis(text.len() as u64 % 23));
+                        }
+                        _ => assert!([200, 400].contains(&read(stream).status), "{text}"),
+                    }
+                }
+            });
+        }
+    });
+    server.is_empty();
+    assert_eq!(server.number("iree_llm_step_failures_total", ""), 0.0);
+    assert_eq!(server.number("iree_llm_requests_failed_total", ""), 0.0);
+    assert_eq!(server.get("/health").status, 200);
+}
+
+#[test]
+fn a_full_queue_says_so_and_when_to_come_again() {
+    let server = Server::start(&["--log", "off", "--parallel", "1", "--queue", "1"]);
+    let send = || {
+        let body = endless().to_string();
+        server.send("POST", "/v1/completions", "application/json", body.as_bytes())
+    };
+    let first = begin(send());
+    let second = send();
+    while server.number("vllm:num_requests_waiting", "") == 0.0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let refused = read(send());
+    assert_eq!(refused.error(429)["code"], "queue_full");
+    assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    let many = server.post("/v1/completions", &json!({"prompt": "a", "n": 3}));
+    assert!(many.error(400)["message"].as_str().unwrap().contains("2 at most"));
+    drop(first);
+    drop(begin(second));
+    server.is_empty();
+    assert_eq!(
+        server.complete(&json!({"prompt": "a", "max_tokens": 1}))["object"],
+        "text_completion"
+    );
+}
+
+#[test]
+fn keys_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "# two of them\nalpha\nbeta\n").unwrap();
+    let mut server = Server::start(&["--log", "off", "--api-key", file.to_str().unwrap()]);
+    for key in [None, Some("alph"), Some("alphaa")] {
+        server.key = key;
+        for path in ["/v1/models", "/metrics", "/nowhere"] {
+            assert_eq!(server.get(path).error(401)["code"], "invalid_api_key");
+        }
+        assert_eq!(server.get("/health").status, 200);
+    }
+    for key in ["alpha", "beta"] {
+        server.key = Some(key);
+        assert_eq!(server.get("/v1/models").status, 200);
+    }
+    std::fs::write(&file, "# none\n").unwrap();
+    let message = support::fails(1, &["serve", "-m", TALES, "--api-key", file.to_str().unwrap()]);
+    assert!(message.contains("there is no key"), "{message}");
+    let port = server.address.rsplit_once(':').unwrap().1;
+    let message = support::fails(1, &["serve", "-m", TALES, "--port", port]);
+    assert!(message.contains("cannot listen on") && message.contains("--port"), "{message}");
+}
+
+#[test]
+fn it_stops_when_answers_are_whole_or_the_time_is_up() {
+    let body = |tokens: usize| {
+        let mut body = endless();
+        body["max_tokens"] = tokens.into();
+        body.to_string()
+    };
+    let json = "application/json";
+    let mut server = Server::start(&["--log", "off"]);
+    let stream = begin(server.send("POST", "/v1/completions", json, body(1500).as_bytes()));
+    server.signal("-TERM");
+    while server.get("/ready").status != 503 {}
+    let refused = server.post("/v1/completions", &json!({"prompt": "a"}));
+    assert_eq!(refused.error(503)["code"], "server_stopping");
+    assert!(refused.head.contains("retry-after"), "{}", refused.head);
+    let rest = stream.lines().map(Result::unwrap).collect::<Vec<_>>();
+    assert!(rest.iter().any(|line| line.contains("\"finish_reason\":\"length\"")), "{rest:?}");
+    assert!(rest.contains(&"data: [DONE]".to_owned()));
+    assert_eq!(server.ended(), Some(0));
+
+    let mut server = Server::start(&["--log", "off", "--shutdown-timeout", "0"]);
+    let stream = begin(server.send("POST", "/v1/completions", json, body(2000).as_bytes()));
+    server.signal("-INT");
+    let rest = stream.lines().map(Result::unwrap).collect::<Vec<_>>();
+    assert!(rest.iter().any(|line| line.contains("\"server_stopping\"")), "{rest:?}");
+    assert!(rest.contains(&"data: [DONE]".to_owned()));
+    assert_eq!(server.ended(), Some(0));
+
+    let mut server = Server::start(&["--log", "off"]);
+    let stream = begin(server.send("POST", "/v1/completions", json, body(2000).as_bytes()));
+    server.signal("-TERM");
+    while server.get("/ready").status != 503 {}
+    server.signal("-TERM");
+    assert_eq!(server.ended(), Some(130));
+    drop(stream);
+}

@@ -1,0 +1,53 @@
+//! JSON in and out.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::Problem;
+
+/// Reads the JSON object that `request` has, of `limit` bytes at most.
+pub(crate) async fn read(request: Request, limit: usize) -> Result<Map<String, Value>, Problem> {
+    // What a page in a browser can send without asking first is never this type.
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let message = format!(
+            "the content type is {kind:?}: send JSON with `Content-Type: application/json`"
+        );
+        return Err(Problem::request(message).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    let bytes = to_bytes(request.into_body(), limit).await.map_err(|error| {
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
+        while let Some(it) = cause {
+            if it.to_string().contains("length limit exceeded") {
+                let message = format!("the body has more than {limit} bytes, which are the most");
+                return Problem::request(message).with_status(StatusCode::PAYLOAD_TOO_LARGE);
+            }
+            cause = it.source();
+        }
+        Problem::request(format!("the body cannot be read: {error}"))
+    })?;
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(Problem::request("the body is JSON but no object: send {…}")),
+        Err(error) => Err(Problem::request(format!("the body is not valid JSON: {error}"))),
+    }
+}
+
+/// A response that holds `value`.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    let text = serde_json::to_vec(value).expect("values without maps of odd keys");
+    with_type(status, "application/json", text)
+}
+
+/// A response of the type `kind`.
+pub(crate) fn with_type(status: StatusCode, kind: &'static str, text: impl Into<Body>) -> Response {
+    let mut response = Response::new(text.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,187 @@
+//! `POST /v1/completions`
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::answer::{Answers, Shape, TokenLikelihood};
+use crate::chat::MOST_LOGPROBS;
+use crate::fields::Fields;
+use crate::sampling::Settings;
+use crate::server::{Shared, blocking};
+use crate::{Model, Problem, body};
+
+/// Tokens of an answer where the request does not say, as OpenAI has it.
+const MAX_TOKENS: usize = 16;
+
+/// Most prompts of a request.
+const MOST_PROMPTS: usize = 1024;
+
+/// Texts, or their tokens.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Prompt {
+    Text(String),
+    Texts(Vec<String>),
+    Tokens(Vec<u32>),
+    ManyTokens(Vec<Vec<u32>>),
+}
+
+pub(crate) async fn answer(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let fields = body::read(request, shared.options.most_bytes).await?;
+    let mut fields = Fields::new(fields);
+    let model = shared.model(&mut fields)?;
+    let prompt = fields.take::<Value>("prompt")?;
+    let prompt = prompt.ok_or_else(|| Problem::field("prompt", "is missing"))?;
+    let prompt = serde_json::from_value(prompt).map_err(|_| {
+        let message =
+            "must be a string, a list of strings, a list of token ids, or a list of those";
+        Problem::field("prompt", message)
+    })?;
+    let settings = Settings::take(&mut fields, &model)?;
+    let max_tokens = fields.take::<usize>("max_tokens")?.unwrap_or(MAX_TOKENS);
+    let echo = fields.take::<bool>("echo")?.unwrap_or(false);
+    let logprobs = fields.take::<usize>("logprobs")?;
+    if logprobs.is_some_and(|top| top > MOST_LOGPROBS) {
+        return Err(Problem::field("logprobs", format!("must be at most {MOST_LOGPROBS}")));
+    }
+    if echo && logprobs.is_some() {
+        let message = "with `logprobs` is not supported: those of the prompt are not computed";
+        return Err(Problem::field("echo", message).with_code("unsupported_parameter"));
+    }
+    fields.only("best_of", &json!(1));
+    fields.finish()?;
+
+    shared.check_open()?;
+    let prompts = match &prompt {
+        Prompt::Texts(texts) => texts.len(),
+        Prompt::ManyTokens(many) => many.len(),
+        Prompt::Text(_) | Prompt::Tokens(_) => 1,
+    };
+    if !(1..=MOST_PROMPTS).contains(&prompts) {
+        let message = format!("holds {prompts} prompts: give 1 to {MOST_PROMPTS}");
+        return Err(Problem::field("prompt", message));
+    }
+    let places = model.places(prompts * settings.n)?;
+    let (prompts, heads) = blocking(&model, move |model| tokens(model, prompt, echo)).await?;
+    let mut requests = Vec::new();
+    for prompt in &prompts {
+        requests.extend(settings.requests(prompt, max_tokens, logprobs)?);
+    }
+    let events = model.submit(requests, places).await?;
+    let answers = Answers::new(model, &prompts, settings.n, events);
+    let shape = Completion { logprobs, written: vec![0; prompts.len() * settings.n] };
+    if settings.stream {
+        Ok(answers.streamed(shape, &heads, settings.include_usage))
+    } else {
+        answers.whole(shape, &heads).await
+    }
+}
+
+/// The tokens of each prompt, and what stands before its answers.
+fn tokens(
+    model: &Model,
+    prompt: Prompt,
+    echo: bool,
+) -> Result<(Vec<Vec<u32>>, Vec<String>), Problem> {
+    let failed = |error: text::Error| Problem::field("prompt", error.to_string());
+    let encode = |text: &String| {
+        if text.is_empty() {
+            return Err(Problem::field("prompt", "is empty: give at least one character"));
+        }
+        model.tokenizer.encode(text, true).map_err(failed)
+    };
+    let head = |text: String| if echo { text } else { String::new() };
+    let of_texts = |texts: Vec<String>| {
+        let tokens = texts.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+        Ok((tokens, texts.into_iter().map(head).collect()))
+    };
+    let of_tokens = |many: Vec<Vec<u32>>| {
+        let head = |tokens: &Vec<u32>| {
+            check(model, "prompt", tokens)?;
+            if echo { model.tokenizer.decode(tokens).map_err(failed) } else { Ok(String::new()) }
+        };
+        let heads = many.iter().map(head).collect::<Result<_, _>>()?;
+        Ok((many, heads))
+    };
+    match prompt {
+        Prompt::Text(text) => of_texts(vec![text]),
+        Prompt::Texts(texts) => of_texts(texts),
+        Prompt::Tokens(tokens) => of_tokens(vec![tokens]),
+        Prompt::ManyTokens(many) => of_tokens(many),
+    }
+}
+
+/// Whether the model knows all of `tokens`, which the field `field` holds.
+pub(crate) fn check(model: &Model, field: &str, tokens: &[u32]) -> Result<(), Problem> {
+    match tokens.iter().find(|&&id| id as usize >= model.vocab_size) {
+        Some(&token) => {
+            let vocab_size = model.vocab_size;
+            let error = xla_session::Error::TokenOutOfRange { token, vocab_size };
+            Err(Problem::field(field, error.to_string()))
+        }
+        None => Ok(()),
+    }
+}
+
+struct Completion {
+    logprobs: Option<usize>,
+    /// Characters of the tokens of each choice so far.
+    written: Vec<usize>,
+}
+
+impl Completion {
+    fn logprobs(&mut self, index: usize, tokens: &[TokenLikelihood]) -> Value {
+        let Some(most) = self.logprobs else { return Value::Null };
+        let mut offsets = Vec::new();
+        let mut tops = Vec::new();
+        for token in tokens {
+            offsets.push(self.written[index]);
+            self.written[index] += token.text.chars().count();
+            let top: Map<_, _> =
+                token.top.iter().map(|(text, logprob)| (text.clone(), json!(logprob))).collect();
+            tops.push(top);
+        }
+        json!({
+            "tokens": tokens.iter().map(|it| &it.text).collect::<Vec<_>>(),
+            "token_logprobs": tokens.iter().map(|it| it.logprob).collect::<Vec<_>>(),
+            "top_logprobs": (most > 0).then_some(tops),
+            "text_offset": offsets,
+        })
+    }
+
+    fn choice(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Value {
+        let logprobs = self.logprobs(index, tokens);
+        json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": null})
+    }
+}
+
+impl Shape for Completion {
+    const WHOLE: &'static str = "text_completion";
+    const PIECE: &'static str = "text_completion";
+    const ID: &'static str = "cmpl";
+
+    fn begin(&self, _: usize) -> Option<Value> {
+        None
+    }
+
+    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Value {
+        self.choice(index, text, tokens)
+    }
+
+    fn end(&self, index: usize, reason: &str) -> Value {
+        json!({"index": index, "text": "", "logprobs": null, "finish_reason": reason})
+    }
+
+    fn whole(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood], why: &str) -> Value {
+        let mut choice = self.choice(index, text, tokens);
+        choice["finish_reason"] = why.into();
+        choice
+    }
+}

@@ -1,0 +1,128 @@
+//! What went wrong, in the form that OpenAI's clients read.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// An answer that says what is wrong: `{"error": {"message", "type", "param", "code"}}`.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    status: StatusCode,
+    kind: &'static str,
+    message: String,
+    param: Option<String>,
+    code: Option<&'static str>,
+    retry_after: Option<u64>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { status, kind, message, param: None, code: None, retry_after: None }
+    }
+
+    /// The request is wrong as a whole.
+    pub(crate) fn request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// The field `param` is wrong.
+    pub(crate) fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("`{param}`: {}", message.into());
+        Self { param: Some(param), ..Self::request(message) }
+    }
+
+    /// Another status than 400.
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// A word that programs can match.
+    pub(crate) fn with_code(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
+    /// No model is called `name`.
+    pub(crate) fn no_such_model(name: &str, known: &str) -> Self {
+        Self::field("model", format!("there is no model {name:?} here; there are: {known}"))
+            .with_status(StatusCode::NOT_FOUND)
+            .with_code("model_not_found")
+    }
+
+    /// There is no room for one more request.
+    pub(crate) fn queue_full(most: usize) -> Self {
+        let message = format!("{most} requests run or wait, and no more may: try again later");
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        Self { retry_after: Some(1), ..problem }.with_code("queue_full")
+    }
+
+    /// Nothing new is begun.
+    pub(crate) fn stopping() -> Self {
+        let message = "the server is stopping: send the request to another one, or again later";
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message);
+        Self { retry_after: Some(5), ..problem }.with_code("server_stopping")
+    }
+
+    /// The time to stop was up before the answer was whole.
+    pub(crate) fn cut_off() -> Self {
+        let message = "the server has stopped before the answer was whole: send the request again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message)
+            .with_code("server_stopping")
+    }
+
+    /// Who asks gave none of the keys.
+    pub(crate) fn unauthorized() -> Self {
+        let message = "no valid API key: give one as `Authorization: Bearer KEY`";
+        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
+            .with_code("invalid_api_key")
+    }
+
+    /// Our own failure.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// What an engine says of a request, or of itself.
+    pub(crate) fn engine(error: &xla_session::Error) -> Self {
+        use xla_session::Error::{
+            ContextFull, EmptyPrompt, RequestTooLarge, TokenOutOfRange, Unsupported,
+        };
+        let text = error.to_string();
+        match error {
+            ContextFull { .. } | RequestTooLarge { .. } => {
+                Self::request(text).with_code("context_length_exceeded")
+            }
+            EmptyPrompt | TokenOutOfRange { .. } | Unsupported(_) => Self::request(text),
+            _ => Self::internal(text),
+        }
+    }
+
+    /// Its JSON.
+    pub(crate) fn json(&self) -> Value {
+        let Self { kind, message, param, code, .. } = self;
+        json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    }
+
+    /// Whether it is our own failure.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.status == StatusCode::INTERNAL_SERVER_ERROR
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        if self.is_internal() {
+            tracing::error!("{}", self.message);
+        }
+        let mut response = crate::body::json(self.status, &self.json());
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}

@@ -1,0 +1,155 @@
+//! The fields of a request: each is understood, or named in an error.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::Problem;
+
+/// Fields that clients send for the service of others, and that change no answer.
+const HARMLESS: [&str; 7] = [
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+];
+
+/// What is not there yet, or never will be, and why.
+const REFUSED: [(&str, &str); 17] = [
+    ("audio", "models here know text only"),
+    ("best_of", "ask for `n` answers and choose among them"),
+    ("function_call", "tools are not supported"),
+    ("functions", "tools are not supported"),
+    ("grammar", "constrained output is not supported"),
+    ("guided_json", "constrained output is not supported"),
+    ("guided_regex", "constrained output is not supported"),
+    ("json_schema", "constrained output is not supported"),
+    ("modalities", "models here know text only"),
+    ("parallel_tool_calls", "tools are not supported"),
+    ("prediction", "predicted outputs are not supported"),
+    ("reasoning_effort", "give `chat_template_kwargs` what the model's template knows"),
+    ("response_format", "constrained output is not supported; {\"type\": \"text\"} is"),
+    ("suffix", "filling in is not supported"),
+    ("tool_choice", "tools are not supported"),
+    ("tools", "tools are not supported"),
+    ("web_search_options", "nothing is fetched from outside"),
+];
+
+/// The fields of a request that nobody has asked for yet.
+pub(crate) struct Fields {
+    rest: Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl Fields {
+    /// All of them.
+    pub fn new(fields: Map<String, Value>) -> Self {
+        Self { rest: fields, known: Vec::new() }
+    }
+
+    /// The field `name`; `None` when it is absent or null.
+    ///
+    /// # Errors
+    ///
+    /// It is of another type.
+    pub fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>, Problem> {
+        self.known.push(name);
+        let value = self.rest.remove(name).filter(|value| !value.is_null());
+        let parsed = value.map(serde_json::from_value).transpose();
+        parsed.map_err(|error| Problem::field(name, error.to_string()))
+    }
+
+    /// A number that is at least `least` and at most `most`.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn number(
+        &mut self,
+        name: &'static str,
+        least: f32,
+        most: f32,
+    ) -> Result<Option<f32>, Problem> {
+        let Some(number) = self.take::<f64>(name)? else { return Ok(None) };
+        let good = (f64::from(least)..=f64::from(most)).contains(&number);
+        let wrong = || format!("is {number}: it must be between {least} and {most}");
+        if good { Ok(Some(number as f32)) } else { Err(Problem::field(name, wrong())) }
+    }
+
+    /// Takes the field `name` if it has the value `only`; with another one [`finish`](Self::finish) says
+    /// why not.
+    pub fn only(&mut self, name: &str, only: &Value) {
+        if self.rest.get(name) == Some(only) {
+            self.rest.remove(name);
+        }
+    }
+
+    /// Nothing else may be there.
+    ///
+    /// # Errors
+    ///
+    /// A field is not supported, or unknown.
+    pub fn finish(mut self) -> Result<(), Problem> {
+        self.rest.retain(|name, value| !value.is_null() && !HARMLESS.contains(&name.as_str()));
+        let Some(name) = self.rest.keys().next() else { return Ok(()) };
+        if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| refused == name) {
+            let problem = Problem::field(name, format!("is not supported here: {why}"));
+            return Err(problem.with_code("unsupported_parameter"));
+        }
+        self.known.sort_unstable();
+        let message = format!("is no field of this request; there are: {}", self.known.join(", "));
+        Err(Problem::field(name, message).with_code("unknown_parameter"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn fields(value: Value) -> Fields {
+        let Value::Object(fields) = value else { panic!("no object: {value}") };
+        Fields::new(fields)
+    }
+
+    fn message(problem: &Problem) -> String {
+        problem.json()["error"]["message"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn what_nobody_takes_is_named() {
+        let mut some = fields(json!({"n": 2, "user": "me", "tools": null, "max_token": 5}));
+        assert_eq!(some.take::<usize>("n").unwrap(), Some(2));
+        assert_eq!(some.take::<usize>("max_tokens").unwrap(), None);
+        let problem = some.finish().unwrap_err();
+        assert_eq!(problem.json()["error"]["param"], "max_token");
+        assert!(message(&problem).contains("there are: max_tokens, n"), "{}", message(&problem));
+        let problem = fields(json!({"tools": [{}]})).finish().unwrap_err();
+        assert_eq!(problem.json()["error"]["code"], "unsupported_parameter");
+        fields(json!({"user": "me", "store": true})).finish().unwrap();
+    }
+
+    #[test]
+    fn types_and_ranges_are_checked() {
+        let mut some = fields(json!({"n": "x", "p": 1.5, "q": 0.5, "r": -0.1, "s": 1e300}));
+        assert_eq!(some.take::<usize>("n").unwrap_err().json()["error"]["param"], "n");
+        assert!(message(&some.number("p", 0.0, 1.0).unwrap_err()).contains("is 1.5"));
+        assert_eq!(some.number("q", 0.0, 1.0).unwrap(), Some(0.5));
+        assert!(some.number("r", 0.0, 1.0).is_err());
+        assert!(some.number("s", 0.0, f32::MAX).is_err());
+        some.finish().unwrap();
+    }
+
+    #[test]
+    fn only_one_value_of_some_is_passable() {
+        let text = json!({"type": "text"});
+        let mut good = fields(json!({"response_format": {"type": "text"}}));
+        good.only("response_format", &text);
+        good.finish().unwrap();
+        let mut bad = fields(json!({"response_format": {"type": "json_object"}}));
+        bad.only("response_format", &text);
+        assert!(message(&bad.finish().unwrap_err()).contains("constrained"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Who may call.
+
+use axum::http::{HeaderMap, header};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+/// Keys of which a request has to bring one, as `Authorization: Bearer KEY`.
+///
+/// Only their digests are kept. All are compared, in a time that says nothing of how near a guess came,
+/// nor of how long keys are.
+#[derive(Clone, Default)]
+pub struct Keys {
+    digests: Vec<[u8; 32]>,
+}
+
+impl Keys {
+    /// The keys in `text`, one on each line; empty lines and those that begin with `#` are none.
+    pub fn parse(text: &str) -> Self {
+        let lines = text.lines().map(str::trim);
+        let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        Self { digests: keys.map(|key| Sha256::digest(key).into()).collect() }
+    }
+
+    /// How many there are. With none, nobody is asked for one.
+    pub fn len(&self) -> usize {
+        self.digests.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.digests.is_empty()
+    }
+
+    /// Whether `headers` bring one of them, and no second one.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        let (Some(value), None) = (given.next(), given.next()) else { return false };
+        let Some((scheme, key)) = value.to_str().ok().and_then(|it| it.split_once(' ')) else {
+            return false;
+        };
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return false;
+        }
+        let digest: [u8; 32] = Sha256::digest(key.trim()).into();
+        let equal = self.digests.iter().map(|it| it[..].ct_eq(&digest[..]));
+        equal.fold(Choice::from(0), |any, it| any | it).into()
+    }
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").field("len", &self.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(values: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::AUTHORIZATION, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn one_of_the_keys_and_nothing_near_it() {
+        let keys = Keys::parse("# ours\nalpha\n\n  beta \r\n");
+        assert_eq!(keys.len(), 2);
+        for good in ["Bearer alpha", "bearer beta", "Bearer  alpha "] {
+            assert!(keys.admit(&headers(&[good])), "{good}");
+        }
+        for bad in
+            ["Bearer alph", "Bearer alphaa", "Bearer ", "Basic alpha", "alpha", "Bearer # ours"]
+        {
+            assert!(!keys.admit(&headers(&[bad])), "{bad}");
+        }
+        assert!(!keys.admit(&headers(&[])));
+        assert!(!keys.admit(&headers(&["Bearer alpha", "Bearer alpha"])));
+        assert!(Keys::parse("#\n").admit(&headers(&[])), "no keys, no question");
+    }
+}

@@ -1,0 +1,188 @@
+//! A model that answers requests.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use text::{ChatTemplate, StopStrings, Tokenizer};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use xla_session::Batcher;
+use xla_session::batching::Request;
+
+use crate::Problem;
+use crate::metrics::Numbers;
+use crate::worker::{Command, Event, Submission, Worker};
+
+/// A step that takes longer than this is none that comes to an end.
+const STALLED: Duration = Duration::from_secs(120);
+
+/// What a model is called, and how much it takes on.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ModelOptions {
+    /// What requests call it.
+    pub name: String,
+    /// Ids that end an answer.
+    pub eos: Vec<u32>,
+    /// Most requests that run or wait; what comes beyond them is sent away (429).
+    pub most_requests: usize,
+}
+
+impl ModelOptions {
+    /// A model called `name`, whose answers nothing but their length ends, of 128 requests.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), eos: Vec::new(), most_requests: 128 }
+    }
+}
+
+/// A model and the thread that steps it, which ends when this is dropped.
+pub struct Model {
+    pub(crate) options: ModelOptions,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) vocab_size: usize,
+    /// Most tokens of a prompt and its answer together.
+    pub(crate) context: usize,
+    /// When it was started, in seconds since 1970.
+    pub(crate) created: u64,
+    places: Arc<Semaphore>,
+    shared: Arc<Shared>,
+    /// Taken away when it is to end.
+    inbox: Option<Sender<Command>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread tells of itself.
+pub(crate) struct Shared {
+    /// Since when it has been at the step that it is at; `None` while there is nothing to do.
+    pub busy: Mutex<Option<Instant>>,
+    pub numbers: Mutex<Numbers>,
+}
+
+impl Shared {
+    pub fn set_busy(&self, since: Option<Instant>) {
+        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    pub fn publish(&self, numbers: &Numbers) {
+        *self.numbers.lock().unwrap_or_else(PoisonError::into_inner) = *numbers;
+    }
+}
+
+impl Model {
+    /// Starts the thread that steps `batcher`. A model without a template answers no chats.
+    ///
+    /// # Errors
+    ///
+    /// The system has no thread.
+    pub fn start(
+        batcher: Batcher,
+        tokenizer: Tokenizer,
+        template: Option<ChatTemplate>,
+        options: ModelOptions,
+    ) -> std::io::Result<Self> {
+        let engine = batcher.engine();
+        let pages = engine.statistics();
+        let context = engine.context().min(pages.pages * pages.page_tokens);
+        let vocab_size = engine.model().config().vocab_size;
+        let tokenizer = Arc::new(tokenizer);
+        let numbers = Numbers::new(batcher.statistics());
+        let shared = Arc::new(Shared { busy: Mutex::new(None), numbers: Mutex::new(numbers) });
+        let (inbox, commands) = channel();
+        let (words, told) = (tokenizer.clone(), shared.clone());
+        let thread = std::thread::Builder::new()
+            .name(format!("steps of {}", options.name))
+            .spawn(move || Worker::new(batcher, &words, &told).run(&commands))?;
+        Ok(Self {
+            places: Arc::new(Semaphore::new(options.most_requests)),
+            options,
+            tokenizer,
+            template,
+            vocab_size,
+            context,
+            created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            shared,
+            inbox: Some(inbox),
+            thread: Some(thread),
+        })
+    }
+
+    /// What requests call it.
+    pub fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    /// Whether its thread is there, and has not been at one step for minutes.
+    pub(crate) fn is_alive(&self) -> bool {
+        let busy = *self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        !ended && busy.is_none_or(|since| since.elapsed() < STALLED)
+    }
+
+    /// Whether no request runs or waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.places.available_permits() == self.options.most_requests
+    }
+
+    pub(crate) fn numbers(&self) -> Numbers {
+        *self.shared.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Places for `count` requests.
+    ///
+    /// # Errors
+    ///
+    /// There are not so many, now or ever.
+    pub(crate) fn places(&self, count: usize) -> Result<OwnedSemaphorePermit, Problem> {
+        let most = self.options.most_requests;
+        if count > most {
+            let message = format!(
+                "{count} answers at once: this server takes {most} at most; ask for them one after \
+                 the other"
+            );
+            return Err(Problem::request(message));
+        }
+        let places = self.places.clone().try_acquire_many_owned(count as u32);
+        places.map_err(|_| Problem::queue_full(most))
+    }
+
+    /// Lets `requests` wait for their turn. Each event says by its number which of them it is of.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with one of them, and then none runs.
+    pub(crate) async fn submit(
+        &self,
+        requests: Vec<(Request, StopStrings)>,
+        places: OwnedSemaphorePermit,
+    ) -> Result<mpsc::UnboundedReceiver<(usize, Event)>, Problem> {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let (accepted, answer) = oneshot::channel();
+        let arrived = Instant::now();
+        let submission = Submission { requests, places, events, accepted, arrived };
+        let gone = || Problem::internal(format!("the model {} has stopped", self.name()));
+        let inbox = self.inbox.as_ref().ok_or_else(gone)?;
+        inbox.send(Command::Submit(submission)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())??;
+        Ok(receiver)
+    }
+
+    /// Ends all requests where they are.
+    pub(crate) fn cut_off(&self) {
+        if let Some(inbox) = &self.inbox {
+            // Without a thread there are none.
+            let _ = inbox.send(Command::CutOff);
+        }
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.inbox = None;
+        if let Some(thread) = self.thread.take() {
+            // Its panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! `GET /v1/models` and `/v1/models/NAME`
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use crate::server::Shared;
+use crate::{Model, Problem, body};
+
+pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+    let models: Vec<_> = shared.models.iter().map(|model| entry(model)).collect();
+    body::json(StatusCode::OK, &json!({"object": "list", "data": models}))
+}
+
+pub(crate) async fn one(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    Ok(body::json(StatusCode::OK, &entry(&*shared.named(&name)?)))
+}
+
+fn entry(model: &Model) -> Value {
+    json!({
+        "id": model.name(), "object": "model", "created": model.created, "owned_by": "iree-llm",
+        "max_model_len": model.context,
+    })
+}

@@ -1,0 +1,178 @@
+//! How an answer is made: the fields that chats and completions share.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use serde::Deserialize;
+use serde_json::{Map, Number, Value};
+use text::StopStrings;
+use xla_session::batching::Request;
+use xla_session::sample::{Sampler, SamplerOptions};
+
+use crate::fields::Fields;
+use crate::{Model, Problem};
+
+/// Most answers to one prompt.
+const MOST_ANSWERS: usize = 64;
+/// Most strings of `stop`.
+const MOST_STOPS: usize = 64;
+
+/// One or several of something.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    pub fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// How answers are made, and how they are given.
+pub(crate) struct Settings {
+    options: SamplerOptions,
+    stops: StopStrings,
+    eos: Vec<u32>,
+    priority: i32,
+    /// Answers to each prompt.
+    pub n: usize,
+    /// Whether the answer comes in pieces.
+    pub stream: bool,
+    /// Whether the last piece has the usage.
+    pub include_usage: bool,
+}
+
+impl Settings {
+    /// What `fields` say, for `model`.
+    ///
+    /// # Errors
+    ///
+    /// A value is out of range, or of another type.
+    pub fn take(fields: &mut Fields, model: &Model) -> Result<Self, Problem> {
+        let plain = SamplerOptions::default();
+        let top_k = fields.take::<i64>("top_k")?.unwrap_or(0);
+        // As llama.cpp and vLLM have it, -1 is off too.
+        let top_k = usize::try_from(top_k.max(0)).unwrap_or(usize::MAX);
+        let repeat_last_n = fields.take::<i64>("repeat_last_n")?;
+        // As llama.cpp has it, -1 is all.
+        let repeat_last_n = repeat_last_n.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let options = SamplerOptions {
+            temperature: fields.number("temperature", 0.0, 100.0)?.unwrap_or(plain.temperature),
+            top_k,
+            // 0 keeps the most likely token, as any number does that it alone reaches.
+            top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(plain.top_p).max(f32::MIN_POSITIVE),
+            min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(plain.min_p),
+            repeat_penalty: fields
+                .number("repeat_penalty", 0.01, 100.0)?
+                .unwrap_or(plain.repeat_penalty),
+            repeat_last_n: repeat_last_n.unwrap_or(plain.repeat_last_n),
+            presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?.unwrap_or(0.0),
+            frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
+            logit_bias: logit_bias(fields, model)?,
+            seed: seed(fields)?,
+        };
+        let stops = fields.take::<OneOrMany<String>>("stop")?;
+        let stops = stops.map(OneOrMany::into_vec).unwrap_or_default();
+        if stops.len() > MOST_STOPS {
+            let message = format!("has {} strings: give {MOST_STOPS} at most", stops.len());
+            return Err(Problem::field("stop", message));
+        }
+        let stops = StopStrings::new(&stops);
+        let n = fields.take::<usize>("n")?.unwrap_or(1);
+        if !(1..=MOST_ANSWERS).contains(&n) {
+            let message = format!("is {n}: it must be between 1 and {MOST_ANSWERS}");
+            return Err(Problem::field("n", message));
+        }
+        let ignore_eos = fields.take::<bool>("ignore_eos")?.unwrap_or(false);
+        let priority = fields.take::<i32>("priority")?.unwrap_or(0);
+        if !(-1000..=1000).contains(&priority) {
+            let message = format!("is {priority}: it must be between -1000 and 1000");
+            return Err(Problem::field("priority", message));
+        }
+        let stream = fields.take::<bool>("stream")?.unwrap_or(false);
+        Ok(Self {
+            options,
+            stops: stops.map_err(|error| Problem::field("stop", error.to_string()))?,
+            eos: if ignore_eos { Vec::new() } else { model.options.eos.clone() },
+            // As vLLM has it, lower goes first.
+            priority: -priority,
+            n,
+            stream,
+            include_usage: include_usage(fields, stream)?,
+        })
+    }
+
+    /// The requests of all answers to `prompt`; those after the first have the seeds that follow.
+    ///
+    /// # Errors
+    ///
+    /// An option is out of range.
+    pub fn requests(
+        &self,
+        prompt: &[u32],
+        max_tokens: usize,
+        likelihood: Option<usize>,
+    ) -> Result<Vec<(Request, StopStrings)>, Problem> {
+        let request = |at: usize| {
+            let seed = self.options.seed.wrapping_add(at as u64);
+            let sampler = if self.options.is_greedy() {
+                None
+            } else {
+                let options = SamplerOptions { seed, ..self.options.clone() };
+                Some(Sampler::new(options).map_err(|error| Problem::engine(&error))?)
+            };
+            let (prompt, eos) = (prompt.to_vec(), self.eos.clone());
+            let priority = self.priority;
+            let request = Request { prompt, max_tokens, eos, sampler, likelihood, priority };
+            Ok((request, self.stops.clone()))
+        };
+        (0..self.n).map(request).collect()
+    }
+}
+
+fn logit_bias(fields: &mut Fields, model: &Model) -> Result<Vec<(u32, f32)>, Problem> {
+    let biases = fields.take::<BTreeMap<String, f32>>("logit_bias")?.unwrap_or_default();
+    let bias = |(token, bias): (String, f32)| {
+        let id = token.parse().ok().filter(|id| (*id as usize) < model.vocab_size);
+        let id = id.ok_or_else(|| {
+            let last = model.vocab_size - 1;
+            let message = format!("has the key {token:?}: keys are token ids, \"0\" to \"{last}\"");
+            Problem::field("logit_bias", message)
+        })?;
+        if !(-100.0..=100.0).contains(&bias) {
+            let message = format!("has {bias} for {token:?}: it must be between -100 and 100");
+            return Err(Problem::field("logit_bias", message));
+        }
+        Ok((id, bias))
+    };
+    biases.into_iter().map(bias).collect()
+}
+
+/// Any integer; without one, another each time.
+fn seed(fields: &mut Fields) -> Result<u64, Problem> {
+    let Some(number) = fields.take::<Number>("seed")? else {
+        return Ok(RandomState::new().build_hasher().finish());
+    };
+    let seed = number.as_u64().or_else(|| number.as_i64().map(i64::cast_unsigned));
+    seed.ok_or_else(|| Problem::field("seed", format!("is {number}: it must be an integer")))
+}
+
+fn include_usage(fields: &mut Fields, stream: bool) -> Result<bool, Problem> {
+    let Some(options) = fields.take::<Map<String, Value>>("stream_options")? else {
+        return Ok(false);
+    };
+    if !stream {
+        return Err(Problem::field("stream_options", "goes with `stream`: true alone"));
+    }
+    let mut options = Fields::new(options);
+    let include = options.take::<bool>("include_usage")?.unwrap_or(false);
+    options.finish()?;
+    Ok(include)
+}

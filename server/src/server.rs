@@ -1,0 +1,254 @@
+//! All endpoints together, and how they begin and end.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use axum::{Router, serve};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use crate::fields::Fields;
+use crate::{Keys, Model, Problem, body, chat, completions, metrics, models, tokens};
+
+/// The name of the header that says which request is meant, in answers and in logs.
+const REQUEST_ID: &str = "x-request-id";
+/// What may be asked without a key: whether we are there.
+const OPEN: [&str; 2] = ["/health", "/ready"];
+/// How long connections have to take their last bytes.
+const LAST_BYTES: Duration = Duration::from_secs(2);
+
+/// What holds for all models.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// Who may call.
+    pub keys: Keys,
+    /// Most bytes of a request's body.
+    pub most_bytes: usize,
+    /// What `/version` says.
+    pub version: String,
+    /// How long answers may still come once the server is told to stop.
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            keys: Keys::default(),
+            most_bytes: 8 << 20,
+            version: env!("CARGO_PKG_VERSION").into(),
+            shutdown_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Models that answer requests by HTTP.
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+/// What every request sees.
+pub(crate) struct Shared {
+    pub models: Vec<Arc<Model>>,
+    pub options: ServerOptions,
+    stopping: AtomicBool,
+}
+
+impl Shared {
+    /// The model that `fields` name; where there is one only, they may leave that out.
+    pub fn model(&self, fields: &mut Fields) -> Result<Arc<Model>, Problem> {
+        match (fields.take::<String>("model")?, self.models.as_slice()) {
+            (Some(name), _) => self.named(&name),
+            (None, [only]) => Ok(only.clone()),
+            (None, _) => {
+                let message = format!("is missing; there are: {}", self.names());
+                Err(Problem::field("model", message))
+            }
+        }
+    }
+
+    /// The model called `name`.
+    pub fn named(&self, name: &str) -> Result<Arc<Model>, Problem> {
+        let found = self.models.iter().find(|model| model.name() == name);
+        found.cloned().ok_or_else(|| Problem::no_such_model(name, &self.names()))
+    }
+
+    fn names(&self) -> String {
+        self.models.iter().map(|it| it.name()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether new requests are begun.
+    ///
+    /// # Errors
+    ///
+    /// The server is stopping.
+    pub fn check_open(&self) -> Result<(), Problem> {
+        if self.stopping.load(Ordering::SeqCst) { Err(Problem::stopping()) } else { Ok(()) }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.models.iter().all(|model| model.is_idle())
+    }
+}
+
+impl Server {
+    /// Serves `models`.
+    ///
+    /// # Errors
+    ///
+    /// There are none, or two with one name.
+    pub fn new(models: Vec<Model>, options: ServerOptions) -> Result<Self, String> {
+        let mut names = HashSet::new();
+        if let Some(model) = models.iter().find(|model| !names.insert(model.name())) {
+            return Err(format!("two models are called {:?}: give one another name", model.name()));
+        }
+        if models.is_empty() {
+            return Err("there is no model to serve".into());
+        }
+        let models = models.into_iter().map(Arc::new).collect();
+        Ok(Self { shared: Arc::new(Shared { models, options, stopping: AtomicBool::new(false) }) })
+    }
+
+    /// The endpoints, for another program to mount.
+    pub fn router(&self) -> Router {
+        let missing = async |request: Request| {
+            let message = format!("there is no {} here", request.uri().path());
+            Problem::request(message).with_status(StatusCode::NOT_FOUND)
+        };
+        let method = async |request: Request| {
+            let message = format!("{} does not take {}", request.uri().path(), request.method());
+            Problem::request(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
+        };
+        Router::new()
+            .route("/v1/chat/completions", post(chat::answer))
+            .route("/v1/completions", post(completions::answer))
+            .route("/v1/models", get(models::list))
+            .route("/v1/models/{*name}", get(models::one))
+            .route("/tokenize", post(tokens::tokenize))
+            .route("/detokenize", post(tokens::detokenize))
+            .route("/health", get(health))
+            .route("/ready", get(ready))
+            .route("/metrics", get(numbers))
+            .route("/version", get(version))
+            .fallback(missing)
+            .method_not_allowed_fallback(method)
+            .layer(from_fn_with_state(self.shared.clone(), around))
+            .with_state(self.shared.clone())
+    }
+
+    /// Answers who connects to `listener`, until `stop` is ready. Then new requests get 503, and those
+    /// that run go on for [`shutdown_timeout`](ServerOptions::shutdown_timeout) at most; what is not
+    /// whole by then ends with an error that says so.
+    ///
+    /// # Errors
+    ///
+    /// The listener's.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let close = Arc::new(Notify::new());
+        let closed = close.clone();
+        // Small pieces go out as they come. A socket without that is only slower.
+        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        let serving = serve(listener, self.router())
+            .with_graceful_shutdown(async move { closed.notified().await });
+        let mut serving = tokio::spawn(serving.into_future());
+        tokio::select! {
+            ended = &mut serving => return ended.map_err(io::Error::other)?,
+            () = stop => {}
+        }
+        let Shared { models, options, stopping } = &*self.shared;
+        stopping.store(true, Ordering::SeqCst);
+        let deadline = Instant::now() + options.shutdown_timeout;
+        tracing::info!("stopping: answers may take {:?} more", options.shutdown_timeout);
+        while !self.shared.is_idle() && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if !self.shared.is_idle() {
+            tracing::warn!("the time is up: answers are cut off");
+            models.iter().for_each(|model| model.cut_off());
+        }
+        close.notify_one();
+        match tokio::time::timeout(LAST_BYTES, &mut serving).await {
+            Ok(ended) => ended.map_err(io::Error::other)?,
+            Err(_) => {
+                serving.abort();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What happens to every request: its id, its key, its line in the log.
+async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let start = Instant::now();
+    let given = request.headers().get(REQUEST_ID).and_then(|it| it.to_str().ok());
+    let good = |id: &&str| id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let id = given.filter(good).map_or_else(unique_id, str::to_owned);
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let known = OPEN.contains(&path.as_str()) || shared.options.keys.admit(request.headers());
+    let mut response =
+        if known { next.run(request).await } else { Problem::unauthorized().into_response() };
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    let (status, took) = (response.status().as_u16(), start.elapsed());
+    tracing::info!(request = id, status, milliseconds = took.as_millis(), "{method} {path}");
+    response
+}
+
+async fn health(State(shared): State<Arc<Shared>>) -> Response {
+    let stuck = shared.models.iter().find(|model| !model.is_alive());
+    match stuck {
+        None => body::json(StatusCode::OK, &json!({"status": "ok"})),
+        Some(model) => {
+            let message = format!("the model {:?} does not step any more", model.name());
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            Problem::internal(message).with_status(status).into_response()
+        }
+    }
+}
+
+async fn ready(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
+    shared.check_open()?;
+    Ok(body::json(StatusCode::OK, &json!({"status": "ok"})))
+}
+
+async fn numbers(State(shared): State<Arc<Shared>>) -> Response {
+    let models: Vec<_> = shared.models.iter().map(|it| (it.name(), it.numbers())).collect();
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    body::with_type(StatusCode::OK, kind, metrics::text(&models))
+}
+
+async fn version(State(shared): State<Arc<Shared>>) -> Response {
+    body::json(StatusCode::OK, &json!({"version": shared.options.version}))
+}
+
+/// Does what takes a while, beside the thread that serves.
+pub(crate) async fn blocking<T: Send + 'static>(
+    model: &Arc<Model>,
+    work: impl FnOnce(&Model) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let model = model.clone();
+    let done = tokio::task::spawn_blocking(move || work(&model)).await;
+    done.map_err(|error| Problem::internal(format!("the work on a request ended: {error}")))?
+}
+
+/// A name that no other request has: 64 random bits.
+pub(crate) fn unique_id() -> String {
+    format!("{:016x}", RandomState::new().build_hasher().finish())
+}

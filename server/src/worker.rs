@@ -1,0 +1,240 @@
+//! The thread that steps a model.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use text::{StopStrings, TextStream, Tokenizer};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use xla_session::Batcher;
+use xla_session::batching::{Ended, Likelihood, Request, RequestId};
+
+use crate::Problem;
+use crate::metrics::Numbers;
+use crate::model::Shared;
+
+/// Failed steps, one after the other, until what runs is given up.
+const PATIENCE: u32 = 3;
+
+/// What the thread is told.
+pub(crate) enum Command {
+    Submit(Submission),
+    /// End all requests.
+    CutOff,
+}
+
+/// Requests that belong together: all are taken, or none is.
+pub(crate) struct Submission {
+    pub requests: Vec<(Request, StopStrings)>,
+    /// A place for each.
+    pub places: OwnedSemaphorePermit,
+    /// Where what comes of them goes, with the number of the request; they are cancelled when nobody is
+    /// at the other end.
+    pub events: mpsc::UnboundedSender<(usize, Event)>,
+    pub accepted: oneshot::Sender<Result<(), Problem>>,
+    pub arrived: Instant,
+}
+
+/// What comes of a request.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// One more token, and the text that is certain now: often none.
+    Token { id: u32, text: String, likelihood: Option<Likelihood> },
+    /// The end, and the text that had been held back.
+    Ended { text: String, ended: Ended },
+    /// There will be no answer.
+    Failed(Problem),
+}
+
+struct Job<'a> {
+    index: usize,
+    events: mpsc::UnboundedSender<(usize, Event)>,
+    stream: TextStream<'a>,
+    /// Of its arrival, or of its last token.
+    clock: Instant,
+    began: bool,
+    /// The tokenizer's.
+    failure: Option<text::Error>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Job<'_> {
+    /// Whoever is not there any more has no use for it.
+    fn send(&self, event: Event) {
+        let _ = self.events.send((self.index, event));
+    }
+}
+
+pub(crate) struct Worker<'a> {
+    batcher: Batcher,
+    tokenizer: &'a Tokenizer,
+    shared: &'a Shared,
+    jobs: HashMap<RequestId, Job<'a>>,
+    numbers: Numbers,
+    /// Steps that have failed since the last one that did not.
+    failures: u32,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(batcher: Batcher, tokenizer: &'a Tokenizer, shared: &'a Shared) -> Self {
+        let numbers = Numbers::new(batcher.statistics());
+        Self { batcher, tokenizer, shared, jobs: HashMap::new(), numbers, failures: 0 }
+    }
+
+    /// Steps until nobody is left who could ask for something.
+    pub fn run(mut self, commands: &Receiver<Command>) {
+        loop {
+            if self.jobs.is_empty() {
+                self.publish(None);
+                match commands.recv() {
+                    Ok(command) => self.obey(command),
+                    Err(RecvError) => return,
+                }
+            }
+            loop {
+                match commands.try_recv() {
+                    Ok(command) => self.obey(command),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        self.end_all(&Problem::cut_off());
+                        break;
+                    }
+                }
+            }
+            self.drop_abandoned();
+            self.publish(Some(Instant::now()));
+            self.step();
+        }
+    }
+
+    fn publish(&mut self, busy: Option<Instant>) {
+        self.numbers.batcher = self.batcher.statistics();
+        self.shared.publish(&self.numbers);
+        self.shared.set_busy(busy);
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit(submission) => self.submit(submission),
+            Command::CutOff => self.end_all(&Problem::cut_off()),
+        }
+    }
+
+    fn submit(&mut self, submission: Submission) {
+        let Submission { requests, mut places, events, accepted, arrived } = submission;
+        let mut ids = Vec::new();
+        for (index, (request, stops)) in requests.into_iter().enumerate() {
+            let stream = TextStream::new(self.tokenizer.detokenizer(&request.prompt), stops);
+            match self.batcher.submit(request) {
+                Ok(id) => {
+                    ids.push(id);
+                    let job = Job {
+                        index,
+                        events: events.clone(),
+                        stream,
+                        clock: arrived,
+                        began: false,
+                        failure: None,
+                        _place: places.split(1).expect("a place for each"),
+                    };
+                    self.jobs.insert(id, job);
+                }
+                Err(error) => {
+                    for id in ids {
+                        self.batcher.cancel(id);
+                        self.jobs.remove(&id);
+                    }
+                    let _ = accepted.send(Err(Problem::engine(&error)));
+                    return;
+                }
+            }
+        }
+        // Nobody there is seen before the next step.
+        let _ = accepted.send(Ok(()));
+    }
+
+    /// Cancels what nobody waits for any more.
+    fn drop_abandoned(&mut self) {
+        let Self { batcher, jobs, numbers, .. } = self;
+        jobs.retain(|id, job| {
+            let wanted = !job.events.is_closed();
+            if !wanted {
+                batcher.cancel(*id);
+                numbers.cancelled += 1;
+            }
+            wanted
+        });
+    }
+
+    fn end_all(&mut self, problem: &Problem) {
+        for (id, job) in self.jobs.drain() {
+            self.batcher.cancel(id);
+            self.numbers.failed += 1;
+            job.send(Event::Failed(problem.clone()));
+        }
+    }
+
+    fn step(&mut self) {
+        let Self { batcher, jobs, numbers, .. } = self;
+        let ended = batcher.advance(&mut |request, token| {
+            let Some(job) = jobs.get_mut(&request) else { return ControlFlow::Break(()) };
+            let now = Instant::now();
+            let took = now - std::mem::replace(&mut job.clock, now);
+            if std::mem::replace(&mut job.began, true) {
+                numbers.between_tokens.observe(took);
+            } else {
+                numbers.time_to_first_token.observe(took);
+            }
+            numbers.tokens += 1;
+            let (id, likelihood) = (token.id, token.likelihood);
+            match job.stream.push(id) {
+                Ok((text, stopped)) => {
+                    job.send(Event::Token { id, text, likelihood });
+                    if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                }
+                Err(error) => {
+                    job.failure = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        match ended {
+            Ok(ended) => {
+                self.failures = 0;
+                for (request, ended) in ended {
+                    self.end(request, ended);
+                }
+            }
+            Err(error) => {
+                self.numbers.step_failures += 1;
+                self.failures += 1;
+                tracing::error!("a step failed ({} in a row): {error}", self.failures);
+                if self.failures >= PATIENCE {
+                    self.end_all(&Problem::internal(format!("a step failed: {error}")));
+                    self.failures = 0;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn end(&mut self, request: RequestId, ended: Ended) {
+        let Some(job) = self.jobs.remove(&request) else { return };
+        let Job { index, events, stream, failure, _place, .. } = job;
+        let event = match failure.map_or_else(|| stream.finish(), Err) {
+            Ok(text) => {
+                self.numbers.ended(&ended);
+                Event::Ended { text, ended }
+            }
+            Err(error) => {
+                self.numbers.failed += 1;
+                Event::Failed(Problem::internal(error.to_string()))
+            }
+        };
+        // Whoever sees the end finds the numbers as they are then.
+        self.publish(Some(Instant::now()));
+        drop(_place);
+        let _ = events.send((index, event));
+    }
+}
