@@ -1,4 +1,4 @@
-//! Granite 3 and 4, the dense ones (`modeling_granite.py`): as Llama, with multipliers of embeddings,
+//! Granite 3 (`modeling_granite.py`): as Llama, with multipliers of embeddings,
 //! scores, logits and of what is added to the residual stream.
 
 use super::{Defaults, Family, Sizes};
