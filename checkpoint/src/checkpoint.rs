@@ -159,7 +159,12 @@ impl Checkpoint {
                 }
             }
         }
-        let tensors = tensors.into_iter().map(|(name, it)| (of_text_model(name), it)).collect();
+        let mut tensors: BTreeMap<_, _> =
+            tensors.into_iter().map(|(name, it)| (of_text_model(name), it)).collect();
+        // Models without an output, which make vectors of texts, are saved without the module around.
+        if tensors.contains_key("embed_tokens.weight") {
+            tensors = tensors.into_iter().map(|(name, it)| (format!("model.{name}"), it)).collect();
+        }
         let config = folder.join("config.json");
         let quantisation = match read_object(&config)? {
             Some(map) => {

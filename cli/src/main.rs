@@ -15,6 +15,7 @@ mod engine;
 mod hub;
 mod interrupt;
 mod model_source;
+mod pooling;
 mod progress;
 mod prompts;
 mod quality;
@@ -56,6 +57,8 @@ enum Command {
     Chat(Box<commands::chat::Args>),
     /// Serve models by HTTP, to OpenAI's clients and others
     Serve(Box<commands::serve::Args>),
+    /// Make vectors of texts: their embeddings
+    Embed(Box<commands::embed::Args>),
     /// Measure how fast a model runs here
     Bench(Box<commands::bench::Args>),
     /// Measure how far int8 and int4 are from float32
@@ -110,6 +113,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Quality(args) => args.run(),
         Command::Check(args) => args.run(),
         Command::Compile(args) => args.run(),
+        Command::Embed(args) => args.run(),
         Command::Emit(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Pull(args) => args.run(),

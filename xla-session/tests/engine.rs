@@ -9,7 +9,8 @@ use std::sync::mpsc;
 
 use fixtures::random::Random;
 use fixtures::streams::{Seen, Stream, finish, largest, step};
-use fixtures::{Case, Fixture};
+use fixtures::{Case, Fixture, assert_close};
+use xla_session::checkpoint::{Checkpoint, LoadMode};
 use xla_session::{
     Engine, EngineOptions, Error, KvFormat, Model, Output, Precision, Run, Sequence,
     SessionOptions, Want,
@@ -423,4 +424,43 @@ fn pages_that_sequences_share_count_once() {
     assert_eq!(held(&engine), (4, 0, 0));
     drop(other);
     assert_eq!(held(&engine), (0, 0, 3), "full pages wait for another prompt that begins so");
+}
+
+/// A product of the hidden state with the output projection is the logits.
+#[test]
+fn hidden_states_are_what_logits_are_made_of() {
+    for name in ["llama-mha-f32", "gemma2-mha-f32"] {
+        let (fixture, model) = open(name);
+        let checkpoint = Checkpoint::open(&fixture.folder, LoadMode::Mmap).unwrap();
+        let mut engine = engine(&model, |_| {});
+        let config = model.config();
+        let matrix = checkpoint.get(config.output()).unwrap().to_f32();
+        let logits = config.architecture.logits;
+        let product = |hidden: &[f32]| -> Vec<f32> {
+            let rows = matrix.chunks(config.hidden_size);
+            let sums = rows.map(|row| -> f64 {
+                row.iter().zip(hidden).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum()
+            });
+            let of = |sum: f64| match logits.cap {
+                None => sum,
+                Some(cap) => f64::from(cap) * (sum / f64::from(cap)).tanh(),
+            };
+            sums.map(|sum| of(sum * f64::from(logits.scale)) as f32).collect()
+        };
+        let case = &fixture.cases[1];
+        let mut one = engine.sequence();
+        let mut all = engine.sequence();
+        let outputs = engine
+            .step(&mut [
+                Run { sequence: &mut one, tokens: &case.prompt, want: Want::Hidden },
+                Run { sequence: &mut all, tokens: &case.prompt, want: Want::AllHidden },
+            ])
+            .unwrap();
+        let [Output::Hidden(last), Output::AllHidden(each)] = &outputs[..] else {
+            panic!("{outputs:?}")
+        };
+        assert_close(&product(last), &case.logits, name);
+        assert_eq!(each.len(), case.prompt.len() * config.hidden_size, "{name}");
+        assert!(each.ends_with(last), "{name}");
+    }
 }

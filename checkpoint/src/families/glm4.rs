@@ -1,5 +1,5 @@
-//! GLM-4-0414 (`modeling_glm4.py`): norms on both sides of attention and MLP, one projection to gate and up, half
-//! of each head rotated, in pairs of neighbours.
+//! GLM-4-0414 (`modeling_glm4.py`): norms on both sides of attention and MLP, one projection to gate and
+//! up, half of each head rotated, in pairs of neighbours.
 
 use super::{Defaults, Family, Sizes};
 use crate::Result;

@@ -1,5 +1,5 @@
-//! Granite 3 (`modeling_granite.py`): as Llama, with multipliers of embeddings,
-//! scores, logits and of what is added to the residual stream.
+//! Granite 3 (`modeling_granite.py`): as Llama, with multipliers of embeddings, scores, logits and of what
+//! is added to the residual stream.
 
 use super::{Defaults, Family, Sizes};
 use crate::Result;

@@ -8,6 +8,7 @@ pub mod compile;
 pub mod completions;
 pub mod devices;
 pub mod doctor;
+pub mod embed;
 pub mod emit;
 pub mod generate;
 pub mod inspect;

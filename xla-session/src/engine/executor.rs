@@ -42,6 +42,10 @@ pub(crate) trait Executor: Send {
     /// Appends the logits after each of these rows of the last step, `[vocab_size]` each.
     fn logits(&mut self, rows: &[usize], logits: &mut Vec<f32>) -> Result<()>;
 
+    /// Appends the residual stream of each of these rows of the last step behind the last norm,
+    /// `[hidden_size]` each.
+    fn hidden(&mut self, rows: &[usize], hidden: &mut Vec<f32>) -> Result<()>;
+
     /// What has been run since the last look.
     fn take_profile(&mut self) -> Result<Profile>;
 }

@@ -84,6 +84,10 @@ pub enum Want {
     Logits,
     /// The logits after each one.
     AllLogits,
+    /// The hidden state of the last one: what an embedding model's vectors are made of.
+    Hidden,
+    /// The hidden state of each one.
+    AllHidden,
 }
 
 /// What came of a run.
@@ -100,6 +104,10 @@ pub enum Output {
     Logits(Vec<f32>),
     /// Of [`Want::AllLogits`]: `[tokens of the run, vocab_size]`.
     AllLogits(Vec<f32>),
+    /// Of [`Want::Hidden`]: the residual stream behind the last norm, `[hidden_size]`.
+    Hidden(Vec<f32>),
+    /// Of [`Want::AllHidden`]: `[tokens of the run, hidden_size]`.
+    AllHidden(Vec<f32>),
 }
 
 impl Sequence {
@@ -323,7 +331,7 @@ impl Engine {
 
     /// What is wanted of the rows that were run last.
     fn outputs(&mut self, wants: &[(Want, usize)]) -> Result<Vec<Output>> {
-        let (mut first, mut picked, mut read) = (0, Vec::new(), Vec::new());
+        let (mut first, mut picked, mut read, mut seen) = (0, Vec::new(), Vec::new(), Vec::new());
         for &(want, rows) in wants {
             let all = first..first + rows;
             let last = all.end - 1..all.end;
@@ -333,30 +341,35 @@ impl Engine {
                 Want::Tokens => picked.extend(all),
                 Want::Logits => read.extend(last),
                 Want::AllLogits => read.extend(all),
+                Want::Hidden => seen.extend(last),
+                Want::AllHidden => seen.extend(all),
             }
             first += rows;
         }
-        let (mut tokens, mut logits) = (Vec::new(), Vec::new());
+        let (mut tokens, mut logits, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
         if !picked.is_empty() {
             self.executor.tokens(&picked, &mut tokens)?;
         }
         if !read.is_empty() {
             self.executor.logits(&read, &mut logits)?;
         }
-        let vocab_size = self.model.config().vocab_size;
+        if !seen.is_empty() {
+            self.executor.hidden(&seen, &mut hidden)?;
+        }
+        let (vocab_size, hidden_size) =
+            (self.model.config().vocab_size, self.model.config().hidden_size);
         let mut tokens = tokens.into_iter();
-        let mut logits = &logits[..];
-        let mut next = |rows: usize| -> Vec<f32> {
-            let (these, later) = logits.split_at(rows * vocab_size);
-            logits = later;
-            these.to_vec()
-        };
+        let (mut logits, mut hidden) = (logits.into_iter(), hidden.into_iter());
+        let mut next = |rows: usize| logits.by_ref().take(rows * vocab_size).collect();
+        let mut states = |rows: usize| hidden.by_ref().take(rows * hidden_size).collect();
         let outputs = wants.iter().map(|&(want, rows)| match want {
             Want::Nothing => Output::Nothing,
             Want::Token => Output::Token(tokens.next().unwrap_or(0)),
             Want::Tokens => Output::Tokens(tokens.by_ref().take(rows).collect()),
             Want::Logits => Output::Logits(next(1)),
             Want::AllLogits => Output::AllLogits(next(rows)),
+            Want::Hidden => Output::Hidden(states(1)),
+            Want::AllHidden => Output::AllHidden(states(rows)),
         });
         Ok(outputs.collect())
     }

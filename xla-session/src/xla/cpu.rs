@@ -68,7 +68,7 @@ struct CpuExecutor {
     device: Device,
     session: Session,
     config: ModelConfig,
-    functions: [Function; 3],
+    functions: [Function; 4],
     places: crate::lower::cpu::Workspace,
     memory: Buffer,
     /// The body of the step in flight, until its head or [`Executor::finish`] waits for it.
@@ -145,8 +145,8 @@ impl CpuExecutor {
             })?;
             Ok(Function { call, rows, attention })
         };
-        let [body, head, greedy] = &model.program.functions;
-        let functions = [load(body)?, load(head)?, load(greedy)?];
+        let [body, head, greedy, hidden] = &model.program.functions;
+        let functions = [load(body)?, load(head)?, load(greedy)?, load(hidden)?];
         Ok(Self {
             device: device.clone(),
             session,
@@ -323,6 +323,17 @@ impl Executor for CpuExecutor {
                 self.read(self.places.logits, first, &mut logits[at..])
                     .map_err(iree("reading logits"))?;
             }
+        }
+        Ok(())
+    }
+
+    fn hidden(&mut self, rows: &[usize], hidden: &mut Vec<f32>) -> Result<()> {
+        for rows in rows.chunks(self.places.head_rows) {
+            self.head(Program::HIDDEN, rows)?;
+            let at = hidden.len();
+            hidden.resize(at + rows.len() * self.config.hidden_size, 0.0);
+            self.read(self.places.last[0], 0, &mut hidden[at..])
+                .map_err(iree("reading hidden states"))?;
         }
         Ok(())
     }

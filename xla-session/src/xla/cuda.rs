@@ -14,7 +14,7 @@ use super::{RUNNING, element_type, iree, tokens_of};
 use crate::engine::{Batch, Entry, Executor, Loaded};
 use crate::lower::cuda::{Argument, Graph, HEAD_ROWS, HIDDEN_ROWS, Inputs, STEP_ROWS, Source};
 use crate::pages::PageCopy;
-use crate::{Profile, Result};
+use crate::{Error, Profile, Result};
 
 /// A model on a GPU.
 pub(super) struct CudaModel {
@@ -372,6 +372,12 @@ impl Executor for CudaExecutor {
             read.map_err(iree("reading logits"))?;
         }
         Ok(())
+    }
+
+    fn hidden(&mut self, _: &[usize], _: &mut Vec<f32>) -> Result<()> {
+        let message = "hidden states are not read from GPUs yet: leave out the device, or take \
+                       local-task";
+        Err(Error::Unsupported(message.into()))
     }
 
     fn take_profile(&mut self) -> Result<Profile> {

@@ -166,7 +166,8 @@ impl Steps<'_> {
         self.pick(places.logits, places.picked, &one);
     }
 
-    fn norm_wanted(&mut self, format: Format) {
+    /// The wanted rows normed, as products with weights of `format` take them.
+    pub(super) fn norm_wanted(&mut self, format: Format) {
         let places = self.workspace.clone();
         let rows = self.rows.clone();
         let norm = &self.config.architecture.norm;

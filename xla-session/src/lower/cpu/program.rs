@@ -8,15 +8,16 @@ use super::step::Steps;
 use super::target::CpuTarget;
 use super::workspace::Workspace;
 use crate::emit::builder::DYNAMIC;
-use crate::emit::{WeightFormats, WeightSpec};
+use crate::emit::{Format, WeightFormats, WeightSpec};
 
-/// A module: [`BODY`](Self::BODY), [`HEAD`](Self::HEAD) and [`GREEDY`](Self::GREEDY).
+/// A module: [`BODY`](Self::BODY), [`HEAD`](Self::HEAD), [`GREEDY`](Self::GREEDY) and
+/// [`HIDDEN`](Self::HIDDEN).
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The MLIR module, `@model`.
     pub text: String,
     /// Its functions.
-    pub functions: [Function; 3],
+    pub functions: [Function; 4],
     /// Where they keep what they leave to each other.
     pub workspace: Workspace,
 }
@@ -76,6 +77,8 @@ impl Program {
     pub const HEAD: usize = 1;
     /// From one wanted row to the most likely token.
     pub const GREEDY: usize = 2;
+    /// From wanted rows to what the last norm makes of them.
+    pub const HIDDEN: usize = 3;
 
     /// Every weight that some function takes, once.
     pub fn weights(&self) -> Vec<WeightSpec> {
@@ -103,10 +106,11 @@ pub fn program(
     type Write = fn(&mut Steps<'_>);
     let workspace = Workspace::new(config, rows, head_rows);
     let mut text = "module @model {\n".to_owned();
-    let write: [(&'static str, Write); 3] = [
+    let write: [(&'static str, Write); 4] = [
         ("body", |steps| steps.body()),
         ("head", |steps| steps.full_head()),
         ("greedy", |steps| steps.greedy_head()),
+        ("hidden", |steps| steps.norm_wanted(Format::F32)),
     ];
     let functions = write.map(|(name, write)| {
         let mut steps = Steps::new(config, formats, target, &workspace);
