@@ -153,7 +153,8 @@ fn every_token_of_the_fixtures_equals_the_reference_with_all_cases_at_once() {
 fn requests_at_random_times_have_the_tokens_that_they_have_alone() {
     let model = open(Path::new(TALES));
     // Pages for all; and for so few that they take them from each other.
-    for (seed, pages, preempts) in [(1, 200, false), (2, 11, true), (3, 6, true)] {
+    let (mut cancellations, mut preemptions) = (0, 0);
+    for (seed, pages) in [(1, 200), (2, 11), (3, 6), (4, 6)] {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let requests = requests(&mut random, 16);
         let options = SchedulerOptions {
@@ -171,8 +172,12 @@ fn requests_at_random_times_have_the_tokens_that_they_have_alone() {
             {
                 submitted.push((desk.submit(request), request));
             }
-            if random.next_u64().is_multiple_of(30)
-                && let Some(&(id, _)) = submitted.last()
+            // Any that has not ended, wherever it is.
+            let mut going: Vec<_> = submitted.iter().map(|(id, _)| *id).collect();
+            going.retain(|id| !desk.ended.contains_key(id));
+            if random.next_u64().is_multiple_of(40)
+                && !going.is_empty()
+                && let id = going[random.next_u64() as usize % going.len()]
                 && desk.batcher.cancel(id)
             {
                 assert!(!desk.batcher.cancel(id));
@@ -181,9 +186,10 @@ fn requests_at_random_times_have_the_tokens_that_they_have_alone() {
             desk.step().unwrap();
         }
         let statistics = desk.finish();
-        assert_eq!(statistics.preemptions > 0, preempts, "{statistics:?}");
+        assert!(pages < 200 || statistics.preemptions == 0, "{statistics:?}");
         assert!(statistics.pages.prefix_tokens_found > 0, "{statistics:?}");
-        assert!(!cancelled.is_empty());
+        cancellations += cancelled.len();
+        preemptions += statistics.preemptions;
         for (id, request) in submitted {
             let (tokens, reason) = alone(&model, request);
             if let Some(&(_, seen)) = cancelled.iter().find(|it| it.0 == id) {
@@ -195,6 +201,8 @@ fn requests_at_random_times_have_the_tokens_that_they_have_alone() {
             assert_eq!(desk.ended[&id].reason, reason);
         }
     }
+    // Otherwise nothing of it was tested.
+    assert!(cancellations > 0 && preemptions > 0, "{cancellations} {preemptions}");
 }
 
 #[test]
