@@ -153,38 +153,52 @@ fn recomputed(model: &Model, fixture: &Fixture, random: &mut Random, what: &str)
     assert!(preempted > 0, "{what}: nobody was preempted");
 }
 
-fn every_token(device: &str, precision: Precision) {
+fn every_token(fixtures: &[Fixture], device: &str, precision: Precision) {
     let mut random = Random::new(SEED);
-    for fixture in fixtures::all() {
+    for fixture in fixtures {
         let options = SessionOptions { device: Some(device.into()), precision, ..options() };
         let model = Model::open(&fixture.folder, &options).unwrap();
         let what = |way| format!("{} {way}, {device}, {}", fixture.name, precision.as_str());
-        alone(&model, &fixture, &what("alone"));
-        together(&model, &fixture, &mut random, &what("together"));
-        forked(&model, &fixture, &mut random, &what("forked"));
-        resumed(&model, &fixture, &mut random, &what("resumed"));
-        recomputed(&model, &fixture, &mut random, &what("recomputed"));
+        alone(&model, fixture, &what("alone"));
+        together(&model, fixture, &mut random, &what("together"));
+        forked(&model, fixture, &mut random, &what("forked"));
+        resumed(&model, fixture, &mut random, &what("resumed"));
+        recomputed(&model, fixture, &mut random, &what("recomputed"));
     }
 }
 
 #[test]
 fn every_token_equals_the_reference_as_stored_on_local_task() {
-    every_token("local-task", Precision::Stored);
+    every_token(&fixtures::all(), "local-task", Precision::Stored);
+}
+
+/// What `cargo xtask test --all` adds.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn every_token_of_every_fixture_equals_the_reference() {
+        let all = fixtures::all();
+        every_token(&all, "local-task", Precision::F32);
+        every_token(&all, "local-sync", Precision::Stored);
+        every_token(&all, "local-sync", Precision::F32);
+    }
 }
 
 #[test]
 fn every_token_equals_the_reference_in_f32_on_local_task() {
-    every_token("local-task", Precision::F32);
+    every_token(&fixtures::of_each_family(), "local-task", Precision::F32);
 }
 
 #[test]
 fn every_token_equals_the_reference_as_stored_on_local_sync() {
-    every_token("local-sync", Precision::Stored);
+    every_token(&fixtures::of_each_family(), "local-sync", Precision::Stored);
 }
 
 #[test]
 fn every_token_equals_the_reference_in_f32_on_local_sync() {
-    every_token("local-sync", Precision::F32);
+    every_token(&fixtures::of_each_family(), "local-sync", Precision::F32);
 }
 
 /// All logits of one run.
