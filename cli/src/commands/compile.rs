@@ -57,7 +57,7 @@ impl Args {
 
         let progress = Progress::new(false);
         let model = self.model.locate(&progress)?;
-        let mut config = ModelConfig::from_dir(&model.folder)?;
+        let mut config = ModelConfig::from_dir(&model.folder)?.with_context(None);
         let checkpoint = Checkpoint::open(&model.folder, self.load_mode)?;
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;
         let cache_dir = self.compile.cache.folder();

@@ -479,7 +479,8 @@ fn choose(row: usize, of: Choose<*mut u8, usize>) {
     }
     let mut total = 0.0;
     for (chosen, share) in chosen.iter_mut().zip(shares.iter_mut()) {
-        // Of equal ones the first. What is not a number is larger than none, so that there is one.
+        // Of equal ones the first. Where the first is not a number nothing is larger, and it is chosen again
+        // and again: its shares are not numbers, which then nothing hides.
         let mut best = 0;
         for (expert, share) in shares_of_all.iter().enumerate() {
             if *share > shares_of_all[best] {
@@ -489,7 +490,7 @@ fn choose(row: usize, of: Choose<*mut u8, usize>) {
         *chosen = best as i32;
         *share = shares_of_all[best] / sum;
         total += *share;
-        // Below every share, and no number stays one.
+        // Below every share.
         shares_of_all[best] = -1.0;
     }
     if of.normalised > 0 {
