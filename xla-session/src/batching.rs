@@ -18,7 +18,7 @@ pub use self::likelihood::Likelihood;
 use self::request::Job;
 pub use self::request::{Ended, Request, Timings};
 use self::sequences::Sequences;
-use crate::engine::{Engine, Output, Run, Want};
+use crate::engine::{Engine, Output, Run};
 use crate::pages;
 pub use crate::scheduler::RequestId;
 use crate::scheduler::{self, Plan, Scheduler, SchedulerOptions, State};
@@ -86,8 +86,16 @@ impl Batcher {
     ///
     /// An empty prompt, a token out of range, a prompt longer than the context, or
     /// [`RequestTooLarge`](Error::RequestTooLarge) when its prompt and longest answer would not fit
-    /// the KV cache if it were alone.
+    /// the KV cache if it were alone. [`Unsupported`](Error::Unsupported): a vector beside tokens, or on
+    /// a device whose hidden states are not read.
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId> {
+        if request.pooling.is_some() {
+            self.engine.check_hidden()?;
+            if request.max_tokens > 0 {
+                let message = "a request makes a vector or tokens: max_tokens has to be 0";
+                return Err(Error::Unsupported(message.into()));
+            }
+        }
         let config = self.engine.model().config();
         let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
         let (prompt, priority) = (std::mem::take(&mut request.prompt), request.priority);
@@ -134,11 +142,7 @@ impl Batcher {
             .iter()
             .map(|run| {
                 let job = of_requests.remove(&run.request).expect("it was submitted");
-                let want = match run.wanted {
-                    false => Want::Nothing,
-                    true if job.sampler.is_none() && job.likelihood.is_none() => Want::Token,
-                    true => Want::Logits,
-                };
+                let want = job.want(run);
                 let sequence = job.sequence.as_mut().expect("the scheduler has started it");
                 Run { sequence, tokens: &run.tokens, want }
             })
@@ -193,12 +197,17 @@ impl Batcher {
         output: Output,
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Option<FinishReason> {
+        let width = self.engine.model().config().hidden_size;
         let job = self.jobs.get_mut(&run.request)?;
         let token = match output {
             Output::Token(id) => Some(Token { id, likelihood: None }),
             Output::Logits(logits) => {
                 let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
                 Some(job.choose(logits, prompt, answer))
+            }
+            Output::Hidden(states) | Output::AllHidden(states) => {
+                job.pool(&states, width);
+                None
             }
             _ => None,
         };

@@ -6,7 +6,7 @@
 //! with ([`emit`]), how each kind of device has them written ([`lower`]), and the cache of what is made
 //! of them ([`cache`]); whose pages of the KV cache are whose ([`pages`]), and which requests run in the
 //! next step ([`scheduler`]); many sequences on one model ([`engine`]), driven by the scheduler
-//! ([`batching`]).
+//! ([`batching`]), whose texts may also become vectors ([`pooling`]).
 //!
 //! What a model is, and its files, are the crate [`checkpoint`]; what the CPU computes with packed
 //! weights is the crate [`kernels`].
@@ -31,6 +31,7 @@ pub mod scheduler;
 pub mod engine;
 
 pub mod batching;
+pub mod pooling;
 
 mod error;
 #[cfg(feature = "iree")]
@@ -46,6 +47,7 @@ pub use generate::{
 };
 pub use kernels::{self, KvFormat, quantise};
 pub use opening::{Event, Observer, Opened, SessionOptions, Tuning, open};
+pub use pooling::Pooling;
 pub use precision::Precision;
 pub use profile::{DispatchCost, Profile};
 pub use session::{Capabilities, InferenceSession, Step};

@@ -90,9 +90,9 @@ pub trait Pages {
     /// ([`PageTable::needed`](crate::pages::PageTable::needed)).
     fn needed(&self, request: RequestId, rows: usize) -> usize;
 
-    /// What the prefix cache holds of `tokens`
+    /// What `request` may leave out of `tokens`, for the prefix cache holds it
     /// ([`PagePool::cached_prefix`](crate::pages::PagePool::cached_prefix)).
-    fn cached_prefix(&self, tokens: &[u32]) -> CachedPrefix;
+    fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> CachedPrefix;
 
     /// Makes a sequence for `request`, with what the prefix cache holds of `tokens`; returns how
     /// many of them that is, fewer than all

@@ -15,7 +15,7 @@ use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
     Batcher, Engine, EngineOptions, EngineSession, Error, FinishReason, GenerateOptions, Model,
-    SessionOptions, generate, generate_greedy,
+    Output, Pooling, Run, SessionOptions, Want, generate, generate_greedy,
 };
 
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
@@ -123,6 +123,7 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
             sampler: (below(2) == 0).then(|| Sampler::new(options).unwrap()),
             likelihood: (below(3) == 0).then_some(3),
             priority: below(3) as i32,
+            pooling: None,
         }
     };
     (0..count as u64).map(request).collect()
@@ -261,12 +262,82 @@ fn a_request_ends_by_itself_by_its_reader_and_by_the_context() {
     desk.batcher.submit(greedy(&prompt, 9)).unwrap();
     let ended = loop {
         let ended = desk.batcher.advance(&mut |_, _| ControlFlow::Break(())).unwrap();
-        if let [(_, ended)] = ended[..] {
-            break ended;
+        if let [(_, ended)] = &ended[..] {
+            break ended.clone();
         }
     };
     assert_eq!((ended.reason, ended.timings.tokens), (FinishReason::Stop, 1));
     assert!(desk.batcher.is_idle());
+}
+
+/// Of its hidden states all at once, beside answers, out of pages that others take, and of prompts that the
+/// prefix cache knows.
+#[test]
+fn a_vector_is_that_of_its_hidden_states_in_any_company() {
+    let model = open(Path::new(TALES));
+    let poolings = [Pooling::Last, Pooling::Mean, Pooling::Cls];
+    let width = model.config().hidden_size;
+    let mut random = ChaCha8Rng::seed_from_u64(5);
+    let others = requests(&mut random, 18);
+    let prompts: Vec<_> = requests(&mut random, 9).into_iter().map(|it| it.prompt).collect();
+    let options = SchedulerOptions {
+        rows: 100,
+        prompt_rows_beside_decodes: 8,
+        most_running: 9,
+        ..SchedulerOptions::default()
+    };
+    let mut submitted = Vec::new();
+    let mut ended = HashMap::new();
+    for pooling in poolings {
+        let mut desk = Desk::new(batcher(&model, 6, &options));
+        for at in 0..2 {
+            desk.submit(&greedy(&[at + 40; 50], 150));
+        }
+        desk.step().unwrap();
+        let prompt = (0..230).map(|at| 3 + at % 700).collect();
+        let request =
+            Request { prompt, pooling: Some(pooling), priority: -1, ..Request::default() };
+        let id = desk.submit(&request);
+        // The answers need its pages when it has run a part of its prompt.
+        assert!(desk.finish().preemptions > 0, "{pooling:?}");
+        ended.insert(submitted.len(), desk.ended[&id].clone());
+        submitted.push(request);
+    }
+    let mut desk = Desk::new(batcher(&model, 6, &options));
+    let mut ids = Vec::new();
+    for turn in 0..2 {
+        for (at, prompt) in prompts.iter().enumerate() {
+            let pooling = Some(poolings[(at + turn) % 3]);
+            let request = Request { prompt: prompt.clone(), pooling, ..Request::default() };
+            ids.push((submitted.len(), desk.submit(&request)));
+            submitted.push(request);
+            desk.submit(&others[turn * 9 + at]);
+        }
+    }
+    let statistics = desk.finish();
+    assert!(statistics.pages.prefix_tokens_found > 0, "{statistics:?}");
+    ended.extend(ids.into_iter().map(|(at, id)| (at, desk.ended[&id].clone())));
+
+    let mut engine = engine(&model, 8);
+    for (at, Request { prompt, pooling, .. }) in submitted.into_iter().enumerate() {
+        let mut sequence = engine.sequence();
+        let run = Run { sequence: &mut sequence, tokens: &prompt, want: Want::AllHidden };
+        let Some(Output::AllHidden(states)) = engine.step(&mut [run]).unwrap().pop() else {
+            panic!("hidden states were wanted")
+        };
+        let states: Vec<_> = states.chunks_exact(width).collect();
+        let mean = |column: usize| {
+            let sum: f64 = states.iter().map(|state| f64::from(state[column])).sum();
+            (sum / states.len() as f64) as f32
+        };
+        let expected: Vec<f32> = match pooling.unwrap() {
+            Pooling::Last => states[states.len() - 1].to_vec(),
+            Pooling::Cls => states[0].to_vec(),
+            Pooling::Mean => (0..width).map(mean).collect(),
+        };
+        let what = format!("{pooling:?} of {} tokens", prompt.len());
+        assert!(ended[&at].vector.as_ref().unwrap() == &expected, "{what}");
+    }
 }
 
 #[test]

@@ -48,7 +48,6 @@ fn open(fixture: &Fixture, options: &SessionOptions) -> Box<dyn InferenceSession
 fn every_token_equals_the_reference_as_stored() {
     for name in [
         "llama-llama3-biases-mqa-f16",
-        "mistral-window-gqa-bf16",
         "qwen3-gqa-tied-bf16",
         "gemma2-gqa-tied-bf16",
         "glm4-gqa-biases-bf16",

@@ -187,11 +187,6 @@ mod long {
 }
 
 #[test]
-fn every_token_equals_the_reference_in_f32_on_local_task() {
-    every_token(&fixtures::of_each_family(), "local-task", Precision::F32);
-}
-
-#[test]
 fn every_token_equals_the_reference_as_stored_on_local_sync() {
     every_token(&fixtures::of_each_family(), "local-sync", Precision::Stored);
 }

@@ -36,13 +36,9 @@ pub fn run(flags: &flags::Test) -> Result<()> {
     };
     if !flags.quick {
         steps.run("format", &mut cargo(&["fmt", "--all", "--", "--check"]))?;
-        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
-        steps.run("clippy", &mut clippy)?;
-        // Only of those that have some: who depends on them sees no difference.
-        let mut clippy = cargo(&["clippy", "--all-targets"]);
-        clippy.args(["--package=iree-rt", "--package=iree-src", "--package=xtask"]);
+        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets"]);
         clippy.args(["--features", OPTIONAL_FEATURES, "--", "-D", "warnings"]);
-        steps.run("clippy with optional features", &mut clippy)?;
+        steps.run("clippy", &mut clippy)?;
         steps.step("clippy of features of iree-rt", || features::clippy(cargo, flags.all))?;
         let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
         steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;

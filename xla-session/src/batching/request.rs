@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::{Likelihood, Token};
 use crate::FinishReason;
-use crate::engine::Sequence;
+use crate::engine::{Sequence, Want};
+use crate::pooling::{Pool, Pooling};
+use crate::scheduler;
 use crate::sample::{Sampler, argmax};
 
 /// A prompt to go on with, and how.
@@ -20,16 +22,20 @@ pub struct Request {
     pub sampler: Option<Sampler>,
     /// Whether each token comes with how likely it was, and with how many of the most likely ones.
     pub likelihood: Option<usize>,
+    /// Which hidden states of the prompt become a vector; with it `max_tokens` is 0.
+    pub pooling: Option<Pooling>,
     /// Higher goes first.
     pub priority: i32,
 }
 
 /// How a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Ended {
     /// Why.
     pub reason: FinishReason,
+    /// Of its prompt, where the request [asks](Request::pooling) for one: `[hidden_size]`.
+    pub vector: Option<Vec<f32>>,
     /// When what happened.
     pub timings: Timings,
 }
@@ -60,6 +66,9 @@ pub(super) struct Job {
     pub eos: Vec<u32>,
     pub sampler: Option<Sampler>,
     pub likelihood: Option<usize>,
+    pub pooling: Option<Pooling>,
+    /// Of the part of the prompt that has been run.
+    pool: Option<Pool>,
     /// While it runs.
     pub sequence: Option<Sequence>,
     submitted: Instant,
@@ -72,13 +81,15 @@ pub(super) struct Job {
 impl Job {
     /// `request`, whose prompt has `prompt` tokens.
     pub fn new(prompt: usize, request: Request) -> Self {
-        let Request { max_tokens, eos, sampler, likelihood, .. } = request;
+        let Request { max_tokens, eos, sampler, likelihood, pooling, .. } = request;
         Self {
             prompt,
             max_tokens,
             eos,
             sampler,
             likelihood,
+            pooling,
+            pool: None,
             sequence: None,
             submitted: Instant::now(),
             started: None,
@@ -90,7 +101,25 @@ impl Job {
     /// It runs in `sequence`, which the prefix cache has begun with `cached` tokens.
     pub fn start(&mut self, sequence: Sequence, cached: usize) {
         self.sequence = Some(sequence);
+        self.pool = self.pooling.map(Pool::new);
         self.started.get_or_insert_with(|| (self.submitted.elapsed(), cached));
+    }
+
+    /// What is wanted of `run`.
+    pub fn want(&self, run: &scheduler::Run) -> Want {
+        match self.pooling {
+            Some(pooling) => pooling.want(run.start, run.start + run.tokens.len(), self.prompt),
+            None if !run.wanted => Want::Nothing,
+            None if self.sampler.is_none() && self.likelihood.is_none() => Want::Token,
+            None => Want::Logits,
+        }
+    }
+
+    /// Takes hidden states of its prompt, `[states, width]`.
+    pub fn pool(&mut self, states: &[f32], width: usize) {
+        if let Some(pool) = &mut self.pool {
+            pool.add(states, width);
+        }
     }
 
     /// Chooses the token that follows `prompt` and `answer`.
@@ -126,6 +155,6 @@ impl Job {
             first_token: self.first_token,
             total: self.submitted.elapsed(),
         };
-        Ended { reason, timings }
+        Ended { reason, vector: self.pool.map(Pool::finish), timings }
     }
 }

@@ -12,6 +12,14 @@ pub(super) struct Sequences<'a> {
     pub jobs: &'a mut HashMap<RequestId, Job>,
 }
 
+impl Sequences<'_> {
+    /// Whether a request has a use for what the prefix cache has run already.
+    fn resumes(&self, request: RequestId) -> bool {
+        let pooling = self.jobs.get(&request).and_then(|job| job.pooling);
+        pooling.is_none_or(|pooling| !pooling.needs_all())
+    }
+}
+
 impl Pages for Sequences<'_> {
     fn available(&self) -> usize {
         self.engine.pages().available()
@@ -22,13 +30,19 @@ impl Pages for Sequences<'_> {
         sequence.map_or(0, |it: &Sequence| it.pages_needed(rows))
     }
 
-    fn cached_prefix(&self, tokens: &[u32]) -> CachedPrefix {
-        self.engine.pages().cached_prefix(tokens)
+    fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> CachedPrefix {
+        match self.resumes(request) {
+            true => self.engine.pages().cached_prefix(tokens),
+            false => CachedPrefix { tokens: 0, idle: 0 },
+        }
     }
 
     fn start(&mut self, request: RequestId, tokens: &[u32]) -> usize {
         let mut sequence = self.engine.sequence();
-        let cached = self.engine.resume(&mut sequence, tokens).expect("a sequence of this engine");
+        let cached = match self.resumes(request) {
+            true => self.engine.resume(&mut sequence, tokens).expect("a sequence of this engine"),
+            false => 0,
+        };
         if let Some(job) = self.jobs.get_mut(&request) {
             job.start(sequence, cached);
         }

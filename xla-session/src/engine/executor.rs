@@ -17,6 +17,9 @@ pub(crate) trait Loaded: Send + Sync {
     /// Most rows of a step.
     fn most_rows(&self) -> usize;
 
+    /// Whether hidden states can be read.
+    fn has_hidden(&self) -> bool;
+
     /// Bytes of a page, of all layers.
     fn page_bytes(&self) -> usize;
 

@@ -300,11 +300,25 @@ impl Engine {
         Err(Error::Unsupported(message.into()))
     }
 
+    /// Whether hidden states can be had.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) on GPUs.
+    pub(crate) fn check_hidden(&self) -> Result<()> {
+        if self.model.loaded().has_hidden() {
+            return Ok(());
+        }
+        let message = "hidden states are not read from GPUs yet: leave out the device, or take \
+                       local-task";
+        Err(Error::Unsupported(message.into()))
+    }
+
     fn check(&self, runs: &[Run<'_>]) -> Result<()> {
         let vocab_size = self.model.config().vocab_size;
         let (context, max) = (self.context, self.model.config().max_position_embeddings);
         let (mut rows, mut needed) = (0, 0);
-        for Run { sequence, tokens, .. } in runs {
+        for Run { sequence, tokens, want } in runs {
             self.check_own(sequence)?;
             if tokens.is_empty() {
                 return Err(Error::EmptyPrompt);
@@ -315,6 +329,9 @@ impl Engine {
             let length = sequence.len() + tokens.len();
             if length > context {
                 return Err(Error::ContextFull { needed: length, context, max });
+            }
+            if matches!(want, Want::Hidden | Want::AllHidden) {
+                self.check_hidden()?;
             }
             rows += tokens.len();
             needed += sequence.table.needed(tokens.len());

@@ -138,7 +138,7 @@ impl Scheduler {
     fn admit(&mut self, mut rows: usize, pages: &mut impl Pages, draft: &mut Draft) {
         while rows > 0 && self.running.len() < self.options.most_running {
             let Some((&rank, tracked)) = self.waiting.first_key_value() else { return };
-            let cached = pages.cached_prefix(&tracked.tokens);
+            let cached = pages.cached_prefix(tracked.id, &tracked.tokens);
             if self.computes_next_page(&tracked.tokens, cached.tokens) {
                 return;
             }

@@ -45,6 +45,10 @@ impl Loaded for CpuModel {
         self.program.workspace.rows
     }
 
+    fn has_hidden(&self) -> bool {
+        true
+    }
+
     fn page_bytes(&self) -> usize {
         2 * self.config.num_hidden_layers * self.half_page()
     }

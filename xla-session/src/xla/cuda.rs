@@ -14,7 +14,7 @@ use super::{RUNNING, element_type, iree, tokens_of};
 use crate::engine::{Batch, Entry, Executor, Loaded};
 use crate::lower::cuda::{Argument, Graph, HEAD_ROWS, HIDDEN_ROWS, Inputs, STEP_ROWS, Source};
 use crate::pages::PageCopy;
-use crate::{Error, Profile, Result};
+use crate::{Profile, Result};
 
 /// A model on a GPU.
 pub(super) struct CudaModel {
@@ -44,6 +44,10 @@ impl Loaded for CudaModel {
 
     fn most_rows(&self) -> usize {
         STEP_ROWS[STEP_ROWS.len() - 1]
+    }
+
+    fn has_hidden(&self) -> bool {
+        false
     }
 
     fn page_bytes(&self) -> usize {
@@ -375,9 +379,7 @@ impl Executor for CudaExecutor {
     }
 
     fn hidden(&mut self, _: &[usize], _: &mut Vec<f32>) -> Result<()> {
-        let message = "hidden states are not read from GPUs yet: leave out the device, or take \
-                       local-task";
-        Err(Error::Unsupported(message.into()))
+        unreachable!("the engine refuses what `has_hidden` says there is not")
     }
 
     fn take_profile(&mut self) -> Result<Profile> {

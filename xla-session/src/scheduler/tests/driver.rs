@@ -22,7 +22,7 @@ impl Pages for Tables {
         self.tables[&request].needed(rows)
     }
 
-    fn cached_prefix(&self, tokens: &[u32]) -> CachedPrefix {
+    fn cached_prefix(&self, _: RequestId, tokens: &[u32]) -> CachedPrefix {
         self.pool.cached_prefix(tokens)
     }
 
