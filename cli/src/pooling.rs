@@ -4,22 +4,15 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use serde_json::Value;
+use xla_session::Pooling;
 
-/// Which hidden states a vector is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Pooling {
-    /// That of the last token.
-    Last,
-    /// The mean of all.
-    Mean,
-    /// That of the first token.
-    Cls,
-}
+/// The names that poolings have in flags.
+pub const NAMES: [(&str, Pooling); 3] =
+    [("last", Pooling::Last), ("mean", Pooling::Mean), ("cls", Pooling::Cls)];
 
 /// What a model's folder says of its vectors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Said {
     pub pooling: Option<Pooling>,
     /// Whether they have the length 1; said where there is a list of modules.
@@ -70,48 +63,9 @@ fn json(path: &Path) -> Result<Option<Value>> {
     }
 }
 
-impl Pooling {
-    /// The vector of a text with these hidden states, `[tokens, width]`.
-    pub fn pool(self, states: &[f32], width: usize) -> Vec<f32> {
-        match self {
-            Self::Last => states[states.len() - width..].to_vec(),
-            Self::Cls => states[..width].to_vec(),
-            Self::Mean => {
-                let rows = states.len() / width;
-                let of = |column: usize| -> f64 {
-                    states.iter().skip(column).step_by(width).map(|&x| f64::from(x)).sum()
-                };
-                (0..width).map(|column| (of(column) / rows as f64) as f32).collect()
-            }
-        }
-    }
-}
-
-/// `vector` of length 1.
-pub fn normalize(vector: &mut [f32]) {
-    let square: f64 = vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-    // As PyTorch's `normalize`: nothing becomes infinite.
-    let length = square.sqrt().max(1e-12);
-    vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn poolings_are_what_they_are_called() {
-        let states = [1.0, 2.0, 3.0, 4.0, 8.0, 12.0];
-        assert_eq!(Pooling::Last.pool(&states, 2), [8.0, 12.0]);
-        assert_eq!(Pooling::Cls.pool(&states, 2), [1.0, 2.0]);
-        assert_eq!(Pooling::Mean.pool(&states, 2), [4.0, 6.0]);
-        let mut vector = [3.0, -4.0];
-        normalize(&mut vector);
-        assert_eq!(vector, [0.6, -0.8]);
-        let mut nothing = [0.0; 2];
-        normalize(&mut nothing);
-        assert_eq!(nothing, [0.0; 2]);
-    }
 
     #[test]
     fn a_folder_says_how() {

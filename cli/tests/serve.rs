@@ -319,6 +319,67 @@ fn chats_go_through_the_template_and_tokens_can_be_seen() {
 }
 
 #[test]
+fn embeddings_are_those_of_the_program_in_any_company_and_form() {
+    let server = Server::start(&["--log", "off"]);
+    let texts = ["A cat", "Once upon a time, there was a dog.", "A cat"];
+    let embed = |body: Value| {
+        let reply = server.post("/v1/embeddings", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    };
+    let line = ["embed", "-q", "-m", TALES, "--kv-cache", "f32"];
+    let printed = support::succeeds(&[&line[..], &texts].concat());
+    let printed: Vec<Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+
+    let answer = std::thread::scope(|scope| {
+        let beside = scope.spawn(|| server.complete(&json!({"prompt": "The sea", "seed": 1})));
+        let answer = embed(json!({"input": texts, "user": "me"}));
+        beside.join().unwrap();
+        answer
+    });
+    let counts: u64 = printed.iter().map(|it| it["tokens"].as_u64().unwrap()).sum();
+    assert_eq!(answer["usage"], json!({"prompt_tokens": counts, "total_tokens": counts}));
+    assert_eq!(answer["data"].as_array().unwrap().len(), 3);
+    for (at, printed) in printed.iter().enumerate() {
+        let data = &answer["data"][at];
+        assert_eq!((&data["index"], &data["object"]), (&json!(at), &json!("embedding")));
+        assert_eq!(data["embedding"], printed["embedding"], "{}", texts[at]);
+    }
+
+    let tokens = &server.post("/tokenize", &json!({"prompt": texts[1]})).json()["tokens"];
+    let width = answer["data"][1]["embedding"].as_array().unwrap().len();
+    let request = json!({"input": tokens, "encoding_format": "base64", "dimensions": width});
+    let data = embed(request)["data"][0]["embedding"].as_str().unwrap().to_owned();
+    let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, data).unwrap();
+    let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect();
+    let expected = answer["data"][1]["embedding"].as_array().unwrap().iter();
+    let expected: Vec<_> = expected.map(|it| it.as_f64().unwrap() as f32).collect();
+    assert_eq!(numbers, expected);
+    // More than run at once.
+    let many = embed(json!({"input": vec!["A cat"; 150]}));
+    let many = many["data"].as_array().unwrap();
+    assert!(many.len() == 150 && many.iter().all(|it| it["embedding"] == many[0]["embedding"]));
+
+    for (request, param) in [
+        (json!({}), "input"),
+        (json!({"input": []}), "input"),
+        (json!({"input": ""}), "input"),
+        (json!({"input": [99999]}), "input"),
+        (json!({"input": "a", "dimensions": 3}), "dimensions"),
+        (json!({"input": "a", "encoding_format": "hex"}), "encoding_format"),
+        (json!({"input": "a", "temperature": 1}), "temperature"),
+    ] {
+        let error = server.post("/v1/embeddings", &request).error(400);
+        assert_eq!(error["param"], param, "{error}");
+    }
+    let long = json!({"input": vec![5; 5000]});
+    let error = server.post("/v1/embeddings", &long).error(400);
+    assert_eq!(error["code"], "context_length_exceeded", "{error}");
+    server.is_empty();
+}
+
+#[test]
 fn what_is_wrong_is_said_in_the_form_of_the_api() {
     let server = Server::start(&["--log", "off", "--max-body", "1"]);
     let text = json!({"type": "json_object"});

@@ -20,10 +20,15 @@ const MAX_TOKENS: usize = 16;
 /// Most prompts of a request.
 const MOST_PROMPTS: usize = 1024;
 
-/// Texts, or their tokens.
+/// Texts, or their tokens, and the field that holds them.
+pub(crate) struct Prompts {
+    field: &'static str,
+    given: Given,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Prompt {
+enum Given {
     Text(String),
     Texts(Vec<String>),
     Tokens(Vec<u32>),
@@ -37,13 +42,7 @@ pub(crate) async fn answer(
     let fields = body::read(request, shared.options.most_bytes).await?;
     let mut fields = Fields::new(fields);
     let model = shared.model(&mut fields)?;
-    let prompt = fields.take::<Value>("prompt")?;
-    let prompt = prompt.ok_or_else(|| Problem::field("prompt", "is missing"))?;
-    let prompt = serde_json::from_value(prompt).map_err(|_| {
-        let message =
-            "must be a string, a list of strings, a list of token ids, or a list of those";
-        Problem::field("prompt", message)
-    })?;
+    let prompts = Prompts::take(&mut fields, "prompt")?;
     let settings = Settings::take(&mut fields, &model)?;
     let max_tokens = fields.take::<usize>("max_tokens")?.unwrap_or(MAX_TOKENS);
     let echo = fields.take::<bool>("echo")?.unwrap_or(false);
@@ -59,17 +58,8 @@ pub(crate) async fn answer(
     fields.finish()?;
 
     shared.check_open()?;
-    let prompts = match &prompt {
-        Prompt::Texts(texts) => texts.len(),
-        Prompt::ManyTokens(many) => many.len(),
-        Prompt::Text(_) | Prompt::Tokens(_) => 1,
-    };
-    if !(1..=MOST_PROMPTS).contains(&prompts) {
-        let message = format!("holds {prompts} prompts: give 1 to {MOST_PROMPTS}");
-        return Err(Problem::field("prompt", message));
-    }
-    let places = model.places(prompts * settings.n)?;
-    let (prompts, heads) = blocking(&model, move |model| tokens(model, prompt, echo)).await?;
+    let places = model.places(prompts.count() * settings.n)?;
+    let (prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
         requests.extend(settings.requests(prompt, max_tokens, logprobs)?);
@@ -84,37 +74,76 @@ pub(crate) async fn answer(
     }
 }
 
-/// The tokens of each prompt, and what stands before its answers.
-fn tokens(
-    model: &Model,
-    prompt: Prompt,
-    echo: bool,
-) -> Result<(Vec<Vec<u32>>, Vec<String>), Problem> {
-    let failed = |error: text::Error| Problem::field("prompt", error.to_string());
-    let encode = |text: &String| {
-        if text.is_empty() {
-            return Err(Problem::field("prompt", "is empty: give at least one character"));
+impl Prompts {
+    /// What the field `name` holds.
+    ///
+    /// # Errors
+    ///
+    /// It is absent, of another type, or holds too many, or none.
+    pub fn take(fields: &mut Fields, name: &'static str) -> Result<Self, Problem> {
+        let given = fields.take::<Value>(name)?;
+        let given = given.ok_or_else(|| Problem::field(name, "is missing"))?;
+        let given = serde_json::from_value(given).map_err(|_| {
+            let message =
+                "must be a string, a list of strings, a list of token ids, or a list of those";
+            Problem::field(name, message)
+        })?;
+        let prompts = Self { field: name, given };
+        let count = prompts.count();
+        if !(1..=MOST_PROMPTS).contains(&count) {
+            let message = format!("holds {count} prompts: give 1 to {MOST_PROMPTS}");
+            return Err(Problem::field(name, message));
         }
-        model.tokenizer.encode(text, true).map_err(failed)
-    };
-    let head = |text: String| if echo { text } else { String::new() };
-    let of_texts = |texts: Vec<String>| {
-        let tokens = texts.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
-        Ok((tokens, texts.into_iter().map(head).collect()))
-    };
-    let of_tokens = |many: Vec<Vec<u32>>| {
-        let head = |tokens: &Vec<u32>| {
-            check(model, "prompt", tokens)?;
-            if echo { model.tokenizer.decode(tokens).map_err(failed) } else { Ok(String::new()) }
+        Ok(prompts)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        match &self.given {
+            Given::Texts(texts) => texts.len(),
+            Given::ManyTokens(many) => many.len(),
+            Given::Text(_) | Given::Tokens(_) => 1,
+        }
+    }
+
+    /// The tokens of each, and what stands before its answers.
+    ///
+    /// # Errors
+    ///
+    /// An empty text, or a token out of range.
+    pub fn tokens(
+        self,
+        model: &Model,
+        echo: bool,
+    ) -> Result<(Vec<Vec<u32>>, Vec<String>), Problem> {
+        let Self { field, given } = self;
+        let failed = |error: text::Error| Problem::field(field, error.to_string());
+        let encode = |text: &String| {
+            if text.is_empty() {
+                return Err(Problem::field(field, "is empty: give at least one character"));
+            }
+            model.tokenizer.encode(text, true).map_err(failed)
         };
-        let heads = many.iter().map(head).collect::<Result<_, _>>()?;
-        Ok((many, heads))
-    };
-    match prompt {
-        Prompt::Text(text) => of_texts(vec![text]),
-        Prompt::Texts(texts) => of_texts(texts),
-        Prompt::Tokens(tokens) => of_tokens(vec![tokens]),
-        Prompt::ManyTokens(many) => of_tokens(many),
+        let head = |text: String| if echo { text } else { String::new() };
+        let of_texts = |texts: Vec<String>| {
+            let tokens = texts.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+            Ok((tokens, texts.into_iter().map(head).collect()))
+        };
+        let of_tokens = |many: Vec<Vec<u32>>| {
+            let head = |tokens: &Vec<u32>| {
+                check(model, field, tokens)?;
+                let text = echo.then(|| model.tokenizer.decode(tokens).map_err(failed));
+                text.transpose().map(Option::unwrap_or_default)
+            };
+            let heads = many.iter().map(head).collect::<Result<_, _>>()?;
+            Ok((many, heads))
+        };
+        match given {
+            Given::Text(text) => of_texts(vec![text]),
+            Given::Texts(texts) => of_texts(texts),
+            Given::Tokens(tokens) => of_tokens(vec![tokens]),
+            Given::ManyTokens(many) => of_tokens(many),
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod answer;
 
 mod chat;
 mod completions;
+mod embeddings;
 mod models;
 mod tokens;
 

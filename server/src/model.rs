@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use text::{ChatTemplate, StopStrings, Tokenizer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use xla_session::Batcher;
 use xla_session::batching::Request;
+use xla_session::{Batcher, Pooling};
 
 use crate::Problem;
 use crate::metrics::Numbers;
@@ -27,12 +27,19 @@ pub struct ModelOptions {
     pub eos: Vec<u32>,
     /// Most requests that run or wait; what comes beyond them is sent away (429).
     pub most_requests: usize,
+    /// Which hidden states an embedding is made of.
+    pub pooling: Pooling,
+    /// Whether embeddings have the length 1.
+    pub normalized: bool,
 }
 
 impl ModelOptions {
-    /// A model called `name`, whose answers nothing but their length ends, of 128 requests.
+    /// A model called `name`, whose answers nothing but their length ends, of 128 requests, with
+    /// embeddings of the last token, of length 1.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), eos: Vec::new(), most_requests: 128 }
+        let name = name.into();
+        let (eos, most_requests) = (Vec::new(), 128);
+        Self { name, eos, most_requests, pooling: Pooling::Last, normalized: true }
     }
 }
 
@@ -42,6 +49,8 @@ pub struct Model {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) vocab_size: usize,
+    /// Numbers of an embedding.
+    pub(crate) width: usize,
     /// Most tokens of a prompt and its answer together.
     pub(crate) context: usize,
     /// When it was started, in seconds since 1970.
@@ -85,7 +94,8 @@ impl Model {
         let engine = batcher.engine();
         let pages = engine.statistics();
         let context = engine.context().min(pages.pages * pages.page_tokens);
-        let vocab_size = engine.model().config().vocab_size;
+        let config = engine.model().config();
+        let (vocab_size, width) = (config.vocab_size, config.hidden_size);
         let tokenizer = Arc::new(tokenizer);
         let numbers = Numbers::new(batcher.statistics());
         let shared = Arc::new(Shared { busy: Mutex::new(None), numbers: Mutex::new(numbers) });
@@ -100,6 +110,7 @@ impl Model {
             tokenizer,
             template,
             vocab_size,
+            width,
             context,
             created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             shared,

@@ -130,7 +130,8 @@ impl Settings {
             };
             let (prompt, eos) = (prompt.to_vec(), self.eos.clone());
             let priority = self.priority;
-            let request = Request { prompt, max_tokens, eos, sampler, likelihood, priority };
+            let request =
+                Request { prompt, max_tokens, eos, sampler, likelihood, priority, pooling: None };
             Ok((request, self.stops.clone()))
         };
         (0..self.n).map(request).collect()

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::fields::Fields;
-use crate::{Keys, Model, Problem, body, chat, completions, metrics, models, tokens};
+use crate::{Keys, Model, Problem, body, chat, completions, embeddings, metrics, models, tokens};
 
 /// The name of the header that says which request is meant, in answers and in logs.
 const REQUEST_ID: &str = "x-request-id";
@@ -134,6 +134,7 @@ impl Server {
         Router::new()
             .route("/v1/chat/completions", post(chat::answer))
             .route("/v1/completions", post(completions::answer))
+            .route("/v1/embeddings", post(embeddings::answer))
             .route("/v1/models", get(models::list))
             .route("/v1/models/{*name}", get(models::one))
             .route("/tokenize", post(tokens::tokenize))

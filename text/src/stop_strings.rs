@@ -2,8 +2,8 @@
 
 use crate::{Error, Result};
 
-/// Ends text at the first of several strings, which may arrive in pieces.
-#[derive(Debug, Clone)]
+/// Ends text at the first of several strings, which may arrive in pieces; by default there are none.
+#[derive(Debug, Default, Clone)]
 pub struct StopStrings {
     stops: Vec<String>,
     held: String,

@@ -1,18 +1,24 @@
 //! `iree-llm embed`: vectors of texts.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
-use xla_session::{Engine, Output, Run, Sequence, Want};
+use xla_session::batching::Request;
+use xla_session::pooling::normalize;
+use xla_session::scheduler::SchedulerOptions;
+use xla_session::{Batcher, Pooling};
 
 use crate::engine::EngineArgs;
 use crate::model_source::ModelArgs;
-use crate::pooling::{Pooling, Said, normalize};
+use crate::pooling::{self, Said};
 use crate::progress::Progress;
 
 /// Make vectors of texts: their embeddings
@@ -35,7 +41,7 @@ pub struct Args {
     prefix: String,
 
     /// Which hidden states a vector is made of [default: what the model's folder says, else last]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = pooling_parser())]
     pooling: Option<Pooling>,
 
     /// Leave vectors as long as they are [default: length 1, unless the model's folder lists its
@@ -73,12 +79,11 @@ struct Line<'a> {
     embedding: &'a [f32],
 }
 
-/// A text on its way.
-struct Text {
-    tokens: Vec<u32>,
-    sequence: Sequence,
-    /// Of its tokens so far; of the last one alone where that is what is wanted.
-    states: Vec<f32>,
+fn pooling_parser() -> impl TypedValueParser<Value = Pooling> {
+    PossibleValuesParser::new(pooling::NAMES.map(|(name, _)| name)).map(|given| {
+        let found = pooling::NAMES.iter().find(|(name, _)| *name == given);
+        found.expect("one of the possible values").1
+    })
 }
 
 impl Args {
@@ -90,7 +95,7 @@ impl Args {
         let model = self.model.locate(&progress)?;
         let said = match self.pooling {
             Some(_) => {
-                Said { pooling: self.pooling, ..Said::read(&model.folder).unwrap_or(NOTHING) }
+                Said { pooling: self.pooling, ..Said::read(&model.folder).unwrap_or_default() }
             }
             None => Said::read(&model.folder)?,
         };
@@ -103,39 +108,26 @@ impl Args {
             ensure!(!ids.is_empty(), "text {number} has no tokens");
             tokens.push(ids);
         }
-        let mut engine = self.engine.open_engine(&model, None, &progress)?;
-        for (number, ids) in tokens.iter().enumerate() {
-            ensure!(
-                ids.len() <= engine.context(),
-                "text {number} has {} tokens, and the context takes {}: shorten it",
-                ids.len(),
-                engine.context()
-            );
-        }
-        let total = tokens.iter().map(Vec::len).sum();
-        let bar = progress.tokens("embedding", total);
+        let engine = self.engine.open_engine(&model, None, &progress)?;
+        let mut batcher = Batcher::new(engine, &SchedulerOptions::default())?;
+        let bar = progress.tokens("embedding", tokens.iter().map(Vec::len).sum());
         let counts: Vec<_> = tokens.iter().map(Vec::len).collect();
-        let mut vectors = Vec::with_capacity(tokens.len());
-        let mut waiting = tokens.into_iter().peekable();
-        while waiting.peek().is_some() {
-            // Texts that fit one step run together; a longer one runs alone, in pieces.
-            let (mut group, mut rows) = (Vec::new(), 0);
-            while let Some(next) =
-                waiting.next_if(|it| group.is_empty() || rows + it.len() <= engine.rows())
-            {
-                rows += next.len();
-                group.push(Text { tokens: next, sequence: engine.sequence(), states: Vec::new() });
-            }
-            states(&mut engine, &mut group, pooling)?;
-            let width = engine.model().config().hidden_size;
-            for text in group {
-                let mut vector = pooling.pool(&text.states, width);
+        let mut numbers = HashMap::new();
+        for (number, prompt) in tokens.into_iter().enumerate() {
+            let request = Request { prompt, pooling: Some(pooling), ..Request::default() };
+            let id = batcher.submit(request).with_context(|| format!("text {number}"))?;
+            numbers.insert(id, number);
+        }
+        let mut vectors = vec![Vec::new(); counts.len()];
+        while !batcher.is_idle() {
+            for (id, ended) in batcher.advance(&mut |_, _| ControlFlow::Continue(()))? {
+                let mut vector = ended.vector.context("a text without a vector")?;
                 if normalized {
                     normalize(&mut vector);
                 }
-                vectors.push(vector);
+                vectors[numbers[&id]] = vector;
             }
-            bar.inc(rows as u64);
+            bar.set_position(batcher.statistics().rows);
         }
         bar.finish_and_clear();
         self.write(&vectors, &counts)?;
@@ -167,39 +159,6 @@ impl Args {
         };
         written.and_then(|()| out.flush()).with_context(|| path.display().to_string())
     }
-}
-
-const NOTHING: Said = Said { pooling: None, normalized: None };
-
-/// Runs the texts of `group`, and keeps of their hidden states those that `pooling` takes.
-fn states(engine: &mut Engine, group: &mut [Text], pooling: Pooling) -> Result<()> {
-    let most = engine.rows();
-    let mut ran = 0;
-    while group.iter().any(|text| text.tokens.len() > ran) {
-        let mut runs = Vec::with_capacity(group.len());
-        let mut of = Vec::with_capacity(group.len());
-        for text in group.iter_mut() {
-            let Text { tokens, sequence, states } = text;
-            let piece = &tokens[ran.min(tokens.len())..tokens.len().min(ran + most)];
-            if piece.is_empty() {
-                continue;
-            }
-            let want = match pooling {
-                Pooling::Last if ran + piece.len() == tokens.len() => Want::Hidden,
-                Pooling::Last => Want::Nothing,
-                Pooling::Mean | Pooling::Cls => Want::AllHidden,
-            };
-            runs.push(Run { sequence, tokens: piece, want });
-            of.push(states);
-        }
-        for (output, states) in engine.step(&mut runs)?.into_iter().zip(of) {
-            if let Output::Hidden(more) | Output::AllHidden(more) = output {
-                states.extend(more);
-            }
-        }
-        ran += most;
-    }
-    Ok(())
 }
 
 fn lines(out: &mut impl Write, vectors: &[Vec<f32>], counts: &[usize]) -> io::Result<()> {

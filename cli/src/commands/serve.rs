@@ -19,6 +19,7 @@ use xla_session::scheduler::SchedulerOptions;
 use crate::engine::EngineArgs;
 use crate::interrupt;
 use crate::model_source::{self, ModelArgs};
+use crate::pooling::Said;
 use crate::progress::Progress;
 
 /// Serve models by HTTP, to OpenAI's clients and others
@@ -97,7 +98,7 @@ Examples:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'
 
-Endpoints: /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health,
+Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize, /health,
 /ready, /metrics, /version. docs/server.md says what they take.
 SIGTERM or Ctrl-C: new requests get 503, running ones end, then the program does; the exit code is 0.";
 
@@ -180,6 +181,9 @@ impl Args {
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;
+        let said = Said::read(&model.folder)?;
+        options.pooling = said.pooling.unwrap_or(options.pooling);
+        options.normalized = said.normalized.unwrap_or(options.normalized);
         options.most_requests = running + self.queue as usize;
         Ok(Model::start(batcher, tokenizer, template, options)?)
     }

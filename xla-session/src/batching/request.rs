@@ -6,8 +6,8 @@ use super::{Likelihood, Token};
 use crate::FinishReason;
 use crate::engine::{Sequence, Want};
 use crate::pooling::{Pool, Pooling};
-use crate::scheduler;
 use crate::sample::{Sampler, argmax};
+use crate::scheduler;
 
 /// A prompt to go on with, and how.
 #[derive(Debug, Clone, Default)]

@@ -1,0 +1,136 @@
+//! `POST /v1/embeddings`
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use text::StopStrings;
+use xla_session::batching;
+use xla_session::pooling::normalize;
+
+use crate::completions::Prompts;
+use crate::fields::Fields;
+use crate::server::{Shared, blocking};
+use crate::worker::Event;
+use crate::{Model, Problem, body};
+
+/// Inputs that run at once; those of one request that are more run in turns of so many.
+const AT_ONCE: usize = 64;
+
+/// How numbers are written.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Encoding {
+    #[default]
+    Float,
+    /// Of the bytes of f32, lowest first.
+    Base64,
+}
+
+/// A vector in an answer. Not a [`serde_json::Value`]: its numbers have twice the digits.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Numbers<'a> {
+    Float(&'a [f32]),
+    Base64(String),
+}
+
+#[derive(Serialize)]
+struct Embedding<'a> {
+    object: &'static str,
+    index: usize,
+    embedding: Numbers<'a>,
+}
+
+#[derive(Serialize)]
+struct Embeddings<'a> {
+    object: &'static str,
+    data: Vec<Embedding<'a>>,
+    model: &'a str,
+    usage: Value,
+}
+
+impl Encoding {
+    fn of(self, vector: &[f32]) -> Numbers<'_> {
+        match self {
+            Self::Float => Numbers::Float(vector),
+            Self::Base64 => {
+                let bytes: Vec<_> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                Numbers::Base64(STANDARD.encode(bytes))
+            }
+        }
+    }
+}
+
+pub(crate) async fn answer(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let fields = body::read(request, shared.options.most_bytes).await?;
+    let mut fields = Fields::new(fields);
+    let model = shared.model(&mut fields)?;
+    let input = Prompts::take(&mut fields, "input")?;
+    let encoding = fields.take::<Encoding>("encoding_format")?.unwrap_or_default();
+    if let Some(asked) = fields.take::<usize>("dimensions")?
+        && asked != model.width
+    {
+        let message = format!("is {asked}: embeddings of this model have {}", model.width);
+        return Err(Problem::field("dimensions", message));
+    }
+    fields.finish()?;
+
+    shared.check_open()?;
+    let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
+    let count: usize = inputs.iter().map(Vec::len).sum();
+    let mut vectors = Vec::with_capacity(inputs.len());
+    for some in inputs.chunks(AT_ONCE.min(model.options.most_requests)) {
+        vectors.extend(embed(&model, some).await?);
+    }
+    let data = vectors.iter().enumerate().map(|(index, vector)| {
+        let embedding = encoding.of(vector);
+        Embedding { object: "embedding", index, embedding }
+    });
+    let answer = Embeddings {
+        object: "list",
+        data: data.collect(),
+        model: model.name(),
+        usage: json!({"prompt_tokens": count, "total_tokens": count}),
+    };
+    Ok(body::json(StatusCode::OK, &answer))
+}
+
+/// The vector of each of `inputs`, which run together.
+async fn embed(model: &Model, inputs: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Problem> {
+    let places = model.places(inputs.len())?;
+    let requests = inputs.iter().map(|input| {
+        let pooling = Some(model.options.pooling);
+        let request =
+            batching::Request { prompt: input.clone(), pooling, ..batching::Request::default() };
+        (request, StopStrings::default())
+    });
+    let mut events = model.submit(requests.collect(), places).await?;
+    let mut vectors = vec![Vec::new(); inputs.len()];
+    let mut left = inputs.len();
+    let stopped = || Problem::internal("the model stopped before there was an embedding");
+    while left > 0 {
+        match events.recv().await {
+            Some((index, Event::Ended { ended, .. })) => {
+                let mut vector = ended.vector.ok_or_else(stopped)?;
+                if model.options.normalized {
+                    normalize(&mut vector);
+                }
+                vectors[index] = vector;
+                left -= 1;
+            }
+            Some((_, Event::Failed(problem))) => return Err(problem),
+            Some((_, Event::Token { .. })) => {}
+            None => return Err(stopped()),
+        }
+    }
+    Ok(vectors)
+}
