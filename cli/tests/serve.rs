@@ -64,8 +64,10 @@ impl Server {
 
     fn of(models: &[&str], flags: &[&str]) -> Self {
         let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled");
+        let port: &[&str] = if flags.contains(&"--socket") { &[] } else { &["--port", "0"] };
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
-            .args(["serve", "--port", "0", "--kv-cache", "f32"])
+            .args(["serve", "--kv-cache", "f32"])
+            .args(port)
             .args(models)
             .args(flags)
             .env("IREE_LLM_CACHE_DIR", cache)
@@ -77,8 +79,8 @@ impl Server {
         let mut seen = Vec::new();
         let address = loop {
             let line = lines.next().unwrap_or_else(|| panic!("it ended: {seen:?}")).unwrap();
-            if let Some((_, address)) = line.split_once("listening on http://") {
-                break address.to_owned();
+            if let Some((_, address)) = line.split_once("listening on ") {
+                break address.trim_start_matches("http://").to_owned();
             }
             seen.push(line);
         };
@@ -579,12 +581,45 @@ fn keys_are_asked_for() {
         server.key = Some(key);
         assert_eq!(server.get("/v1/models").status, 200);
     }
+    let asks = |server: &mut Server, key: &'static str| {
+        server.key = Some(key);
+        server.get("/v1/models").status
+    };
+    std::fs::write(&file, "beta\ngamma\n").unwrap();
+    server.signal("-HUP");
+    while asks(&mut server, "gamma") != 200 {}
+    assert_eq!((asks(&mut server, "alpha"), asks(&mut server, "beta")), (401, 200));
+    // Nobody is let in by a file without keys.
     std::fs::write(&file, "# none\n").unwrap();
+    server.signal("-HUP");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!((asks(&mut server, "beta"), asks(&mut server, "")), (200, 401));
     let message = support::fails(1, &["serve", "-m", TALES, "--api-key", file.to_str().unwrap()]);
     assert!(message.contains("there is no key"), "{message}");
     let port = server.address.rsplit_once(':').unwrap().1;
     let message = support::fails(1, &["serve", "-m", TALES, "--port", port]);
     assert!(message.contains("cannot listen on") && message.contains("--port"), "{message}");
+}
+
+#[test]
+fn a_socket_is_a_place_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    // Of a program that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let mut server = Server::start(&["--log", "off", "--socket", path.to_str().unwrap()]);
+    assert_eq!(server.address, path.to_str().unwrap());
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    let arguments = ["serve", "-m", TALES, "--socket", path.to_str().unwrap()];
+    let message = support::fails(1, &arguments);
+    assert!(message.contains("cannot listen on"), "somebody is there: {message}");
+    server.signal("-TERM");
+    assert_eq!(server.ended(), Some(0));
+    assert!(!path.exists());
 }
 
 #[test]

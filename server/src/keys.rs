@@ -1,34 +1,49 @@
 //! Who may call.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use axum::http::{HeaderMap, header};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 /// Keys of which a request has to bring one, as `Authorization: Bearer KEY`.
 ///
 /// Only their digests are kept. All are compared, in a time that says nothing of how near a guess came,
-/// nor of how long keys are.
+/// nor of how long keys are. A clone is another handle of the same keys.
 #[derive(Clone, Default)]
 pub struct Keys {
-    digests: Vec<[u8; 32]>,
+    digests: Arc<RwLock<Vec<Digest>>>,
 }
+
+type Digest = [u8; 32];
 
 impl Keys {
     /// The keys in `text`, one on each line; empty lines and those that begin with `#` are none.
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().map(str::trim);
         let keys = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-        Self { digests: keys.map(|key| Sha256::digest(key).into()).collect() }
+        let digests = keys.map(|key| Sha256::digest(key).into()).collect();
+        Self { digests: Arc::new(RwLock::new(digests)) }
+    }
+
+    /// From now on those of `other` count, also where a server has these.
+    pub fn replace(&self, other: &Self) {
+        let new = other.digests().clone();
+        *self.digests.write().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    fn digests(&self) -> std::sync::RwLockReadGuard<'_, Vec<Digest>> {
+        self.digests.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many there are. With none, nobody is asked for one.
     pub fn len(&self) -> usize {
-        self.digests.len()
+        self.digests().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.digests.is_empty()
+        self.digests().is_empty()
     }
 
     /// Whether `headers` bring one of them, and no second one.
@@ -44,8 +59,9 @@ impl Keys {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return false;
         }
-        let digest: [u8; 32] = Sha256::digest(key.trim()).into();
-        let equal = self.digests.iter().map(|it| it[..].ct_eq(&digest[..]));
+        let digest: Digest = Sha256::digest(key.trim()).into();
+        let digests = self.digests();
+        let equal = digests.iter().map(|it| it[..].ct_eq(&digest[..]));
         equal.fold(Choice::from(0), |any, it| any | it).into()
     }
 }
@@ -83,5 +99,9 @@ mod tests {
         assert!(!keys.admit(&headers(&[])));
         assert!(!keys.admit(&headers(&["Bearer alpha", "Bearer alpha"])));
         assert!(Keys::parse("#\n").admit(&headers(&[])), "no keys, no question");
+        let handle = keys.clone();
+        keys.replace(&Keys::parse("gamma"));
+        assert!(handle.admit(&headers(&["Bearer gamma"])));
+        assert!(!handle.admit(&headers(&["Bearer alpha"])));
     }
 }

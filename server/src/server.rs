@@ -1,6 +1,7 @@
 //! All endpoints together, and how they begin and end.
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -13,7 +14,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
+use axum::serve::{Listener, ListenerExt};
 use axum::{Router, serve};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -149,9 +150,7 @@ impl Server {
             .with_state(self.shared.clone())
     }
 
-    /// Answers who connects to `listener`, until `stop` is ready. Then new requests get 503, and those
-    /// that run go on for [`shutdown_timeout`](ServerOptions::shutdown_timeout) at most; what is not
-    /// whole by then ends with an error that says so.
+    /// [`serve_on`](Self::serve_on) a port.
     ///
     /// # Errors
     ///
@@ -161,10 +160,28 @@ impl Server {
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> io::Result<()> {
-        let close = Arc::new(Notify::new());
-        let closed = close.clone();
         // Small pieces go out as they come. A socket without that is only slower.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        self.serve_on(listener, stop).await
+    }
+
+    /// Answers who connects to `listener`, until `stop` is ready. Then new requests get 503, and those
+    /// that run go on for [`shutdown_timeout`](ServerOptions::shutdown_timeout) at most; what is not
+    /// whole by then ends with an error that says so.
+    ///
+    /// # Errors
+    ///
+    /// The listener's.
+    pub async fn serve_on<L: Listener>(
+        self,
+        listener: L,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()>
+    where
+        L::Addr: Debug,
+    {
+        let close = Arc::new(Notify::new());
+        let closed = close.clone();
         let serving = serve(listener, self.router())
             .with_graceful_shutdown(async move { closed.notified().await });
         let mut serving = tokio::spawn(serving.into_future());

@@ -1,6 +1,8 @@
 //! `iree-llm serve`
 
 use std::net::{IpAddr, SocketAddr};
+#[cfg(unix)]
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, ValueEnum};
 use server::{Keys, Model, ModelOptions, Server, ServerOptions};
 use tokio::net::TcpListener;
+#[cfg(unix)]
+use tokio::net::{UnixListener, UnixStream};
 use tracing_subscriber::filter::LevelFilter;
 use xla_session::Batcher;
 use xla_session::config::ModelConfig;
@@ -40,7 +44,13 @@ pub struct Args {
     #[arg(long, env = "IREE_LLM_PORT", value_name = "PORT", default_value_t = 8080)]
     port: u16,
 
-    /// File of keys, one a line, of which requests have to bring one (`Authorization: Bearer KEY`)
+    /// Unix socket to listen on instead; whoever may write to it is let in
+    #[cfg(unix)]
+    #[arg(long, env = "IREE_LLM_SOCKET", value_name = "PATH", conflicts_with_all = ["host", "port"])]
+    socket: Option<PathBuf>,
+
+    /// File of keys, one a line, of which requests have to bring one (`Authorization: Bearer KEY`);
+    /// read again at SIGHUP
     #[arg(long, env = "IREE_LLM_API_KEY_FILE", value_name = "FILE")]
     api_key: Option<PathBuf>,
 
@@ -116,31 +126,27 @@ impl Args {
         log.with_ansi(false).with_target(false).init();
 
         let keys = self.keys()?;
-        let open = keys.is_empty();
         let mut options = ServerOptions::default();
-        options.keys = keys;
+        options.keys = keys.clone();
         options.most_bytes = usize::from(self.max_body) << 20;
         options.version = env!("CARGO_PKG_VERSION").into();
         options.shutdown_timeout = Duration::from_secs(self.shutdown_timeout.into());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             // Before models are opened, which takes a while: who cannot listen learns it now.
-            let address = SocketAddr::new(self.host, self.port);
-            let listener = TcpListener::bind(address).await;
-            let listener = listener
-                .with_context(|| format!("cannot listen on {address}; --port takes another"))?;
-            let address = listener.local_addr()?;
+            let place = Place::of(&self).await?;
             let models = self.open_models(&progress)?;
             let server = Server::new(models, options).map_err(anyhow::Error::msg)?;
-            if !self.host.is_loopback() && open {
+            if keys.is_empty() && place.is_open() {
                 progress.say(&format!(
                     "warning: {} is reachable from outside and asks for no key: give --api-key, and \
                      put a proxy with TLS before it",
                     self.host
                 ));
             }
-            progress.say(&format!("listening on http://{address}"));
-            server.serve(listener, signal()?).await?;
+            progress.say(&format!("listening on {}", place.name()?));
+            self.reload(keys)?;
+            place.serve(server).await?;
             Ok(ExitCode::SUCCESS)
         })
     }
@@ -152,6 +158,31 @@ impl Args {
         let name = path.display();
         ensure!(!keys.is_empty(), "{name}: there is no key; give one a line");
         Ok(keys)
+    }
+
+    /// Has the file of keys read again at SIGHUP. One that cannot be read changes nothing.
+    #[cfg(unix)]
+    fn reload(self, keys: Keys) -> Result<()> {
+        use tokio::signal::unix::{SignalKind, signal};
+
+        let mut hangup = signal(SignalKind::hangup())?;
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                match self.keys() {
+                    Ok(new) => {
+                        keys.replace(&new);
+                        tracing::info!("SIGHUP: {} keys from now on", new.len());
+                    }
+                    Err(error) => tracing::error!("SIGHUP: the keys stay as they are: {error:#}"),
+                }
+            }
+        });
+        Ok(())
+    }
+
+    #[cfg(not(unix))]
+    fn reload(self, _: Keys) -> Result<()> {
+        Ok(())
     }
 
     fn open_models(&self, progress: &Arc<Progress>) -> Result<Vec<Model>> {
@@ -186,6 +217,68 @@ impl Args {
         options.normalized = said.normalized.unwrap_or(options.normalized);
         options.most_requests = running + self.queue as usize;
         Ok(Model::start(batcher, tokenizer, template, options)?)
+    }
+}
+
+/// Where it listens.
+enum Place {
+    Port(TcpListener),
+    #[cfg(unix)]
+    Socket(UnixListener, PathBuf),
+}
+
+impl Place {
+    async fn of(args: &Args) -> Result<Self> {
+        #[cfg(unix)]
+        if let Some(path) = &args.socket {
+            let name = path.display();
+            // What a program has left that did not end well: nobody answers there.
+            let stale = path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket())
+                && UnixStream::connect(path).await.is_err();
+            if stale {
+                std::fs::remove_file(path).with_context(|| name.to_string())?;
+            }
+            let listener = UnixListener::bind(path);
+            let listener = listener.with_context(|| format!("cannot listen on {name}"))?;
+            return Ok(Self::Socket(listener, path.clone()));
+        }
+        let address = SocketAddr::new(args.host, args.port);
+        let listener = TcpListener::bind(address).await;
+        let listener = listener
+            .with_context(|| format!("cannot listen on {address}; --port takes another"))?;
+        Ok(Self::Port(listener))
+    }
+
+    /// Whether others than those on this machine may come.
+    fn is_open(&self) -> bool {
+        match self {
+            Self::Port(listener) => listener.local_addr().is_ok_and(|it| !it.ip().is_loopback()),
+            #[cfg(unix)]
+            Self::Socket(..) => false,
+        }
+    }
+
+    fn name(&self) -> Result<String> {
+        Ok(match self {
+            Self::Port(listener) => format!("http://{}", listener.local_addr()?),
+            #[cfg(unix)]
+            Self::Socket(_, path) => path.display().to_string(),
+        })
+    }
+
+    /// Serves until a signal comes.
+    async fn serve(self, server: Server) -> Result<()> {
+        match self {
+            Self::Port(listener) => server.serve(listener, signal()?).await?,
+            #[cfg(unix)]
+            Self::Socket(listener, path) => {
+                let served = server.serve_on(listener, signal()?).await;
+                // It may be gone already.
+                let _ = std::fs::remove_file(path);
+                served?;
+            }
+        }
+        Ok(())
     }
 }
 
