@@ -381,16 +381,144 @@ fn embeddings_are_those_of_the_program_in_any_company_and_form() {
     server.is_empty();
 }
 
+/// Of a form, whatever the model would say, alone and in company, and in pieces.
+#[test]
+fn answers_keep_to_their_form() {
+    let server = Server::start(&["--log", "off"]);
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "legs": {"type": "integer", "minimum": 0, "maximum": 8},
+            "kind": {"enum": ["cat", "dog", "bird \u{1f426}"]},
+            "friends": {"type": "array", "items": {"$ref": "#/$defs/friend"}, "maxItems": 2},
+        },
+        "required": ["name", "legs", "kind", "friends"],
+        "additionalProperties": false,
+        "$defs": {"friend": {"type": "object", "properties": {"good": {"type": "boolean"}},
+                             "required": ["good"], "additionalProperties": false}},
+    });
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "animal", "schema": schema}});
+    let keeps = |text: &str| {
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("no JSON: {text}"));
+        let object = value.as_object().unwrap();
+        assert_eq!(object.keys().collect::<Vec<_>>(), ["name", "legs", "kind", "friends"]);
+        assert!(value["name"].as_str().unwrap().chars().count() <= 12, "{text}");
+        assert!(value["legs"].as_u64().unwrap() <= 8, "{text}");
+        assert!(
+            ["cat", "dog", "bird \u{1f426}"].contains(&value["kind"].as_str().unwrap()),
+            "{text}"
+        );
+        let friends = value["friends"].as_array().unwrap();
+        assert!(friends.len() <= 2, "{text}");
+        for friend in friends {
+            assert!(
+                friend["good"].is_boolean() && friend.as_object().unwrap().len() == 1,
+                "{text}"
+            );
+        }
+    };
+    let request = |seed: u64| {
+        let temperature = [0.0, 1.0, 1.5][seed as usize % 3];
+        json!({"prompt": "The animal", "max_tokens": 400, "temperature": temperature, "seed": seed,
+                "response_format": format, "logprobs": 1})
+    };
+    let alone: Vec<_> =
+        (0..6).map(|seed| server.complete(&request(seed))["choices"].clone()).collect();
+    for choices in &alone {
+        keeps(choices[0]["text"].as_str().unwrap());
+        assert_eq!(choices[0]["finish_reason"], "stop");
+    }
+    assert_ne!(alone[1], alone[2]);
+    std::thread::scope(|scope| {
+        let together = |seed| {
+            scope.spawn({
+                let request = request(seed);
+                let server = &server;
+                move || server.complete(&request)
+            })
+        };
+        let runs: Vec<_> = (0..6).map(together).collect();
+        let free = json!({"prompt": "Once upon a time", "max_tokens": 60, "seed": 1});
+        server.complete(&free);
+        for (run, alone) in runs.into_iter().zip(&alone) {
+            assert_eq!(run.join().unwrap()["choices"], *alone);
+        }
+    });
+    let mut streamed = request(4);
+    streamed["stream"] = true.into();
+    let events = server.post("/v1/completions", &streamed).events();
+    let text: String = events.iter().filter_map(|it| it["choices"][0]["text"].as_str()).collect();
+    assert_eq!(text, alone[4][0]["text"].as_str().unwrap());
+
+    let of = |name: &str, value: Value, n: usize| {
+        let mut request = json!({"prompt": "One day", "max_tokens": 200, "seed": 5, "n": n});
+        request[name] = value;
+        let answer = server.complete(&request);
+        let choices = answer["choices"].as_array().unwrap().clone();
+        choices.into_iter().map(|it| it["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for text in of("guided_regex", json!("[0-9]{3}-(a|b){2}"), 4) {
+        let (digits, letters) = text.split_once('-').unwrap_or_else(|| panic!("{text}"));
+        assert!(digits.len() == 3 && digits.bytes().all(|it| it.is_ascii_digit()), "{text}");
+        assert!(letters.len() == 2 && letters.bytes().all(|it| b"ab".contains(&it)), "{text}");
+    }
+    let grammar = "start: animal (\" and \" animal)?\nanimal: \"a cat\" | \"two dogs\"";
+    for text in of("guided_grammar", json!(grammar), 3) {
+        let mut animals = text.split(" and ");
+        assert!(animals.all(|it| ["a cat", "two dogs"].contains(&it)), "{text}");
+    }
+    keeps(&of("guided_json", schema.to_string().into(), 1)[0]);
+    let three = of(
+        "guided_json",
+        json!({"type": "array", "items": {"type": "null"}, "minItems": 3, "maxItems": 3}),
+        1,
+    );
+    assert_eq!(three, ["[null, null, null]"]);
+
+    for (name, value, part) in [
+        ("response_format", json!({"type": "json_schema"}), "json_schema.schema"),
+        ("response_format", json!({"type": "xml"}), "there are: text"),
+        ("response_format", json!({"type": "text", "strict": 1}), "strict"),
+        ("guided_json", json!({"type": "animal"}), "cannot be kept to"),
+        (
+            "guided_json",
+            json!({"type": "object", "propertyNames": {"minLength": 3}}),
+            "cannot be kept to",
+        ),
+        (
+            "guided_json",
+            json!({"type": "string", "minLength": 5, "maxLength": 3}),
+            "cannot be kept to",
+        ),
+        ("guided_json", json!("{"), "no JSON"),
+        ("guided_regex", json!("(a"), "cannot be kept to"),
+        ("guided_regex", json!(5), "string"),
+        ("guided_grammar", json!("start: nothing"), "cannot be kept to"),
+    ] {
+        let mut request = json!({"prompt": "a"});
+        request[name] = value;
+        let error = server.post("/v1/completions", &request).error(400);
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(part), "{request}: {error}");
+    }
+    for (name, value) in [("guided_regex", json!("a")), ("ignore_eos", json!(true))] {
+        let mut request = json!({"prompt": "a", "guided_json": {}});
+        request[name] = value;
+        assert_eq!(server.post("/v1/completions", &request).error(400)["param"], name);
+    }
+    server.is_empty();
+}
+
 #[test]
 fn what_is_wrong_is_said_in_the_form_of_the_api() {
     let server = Server::start(&["--log", "off", "--max-body", "1"]);
-    let text = json!({"type": "json_object"});
     let user = json!([{"role": "user", "content": "a"}]);
     let cases = [
         (json!({"prompt": "a", "max_token": 5}), "max_token", "is no field"),
         (json!({"prompt": "a", "suffix": "b"}), "suffix", "not supported"),
         (json!({"prompt": "a", "best_of": 2}), "best_of", "not supported"),
-        (json!({"prompt": "a", "response_format": text}), "response_format", "not supported"),
         (json!({"max_tokens": 5}), "prompt", "is missing"),
         (json!({"prompt": ""}), "prompt", "is empty"),
         (json!({"prompt": []}), "prompt", "0 prompts"),

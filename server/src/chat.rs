@@ -31,7 +31,6 @@ pub(crate) async fn answer(
     let settings = Settings::take(&mut fields, &model)?;
     let max_tokens = max_tokens(&mut fields)?;
     let logprobs = logprobs(&mut fields)?;
-    fields.only("response_format", &json!({"type": "text"}));
     fields.only("modalities", &json!(["text"]));
     fields.only("tools", &json!([]));
     fields.only("tool_choice", &json!("none"));
@@ -40,8 +39,10 @@ pub(crate) async fn answer(
     shared.check_open()?;
     let places = model.places(settings.n)?;
     let prompt = tokens(&model, conversation).await?;
+    let (settings, form) = settings.with_form(&model).await?;
     let room = (model.context + 1).saturating_sub(prompt.len());
-    let requests = settings.requests(&prompt, max_tokens.unwrap_or(room), logprobs)?;
+    let max_tokens = max_tokens.unwrap_or(room);
+    let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
     let events = model.submit(requests, places).await?;
     let answers = Answers::new(model, &[prompt], settings.n, events);
     let heads = [String::new()];

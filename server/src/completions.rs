@@ -60,9 +60,10 @@ pub(crate) async fn answer(
     shared.check_open()?;
     let places = model.places(prompts.count() * settings.n)?;
     let (prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
+    let (settings, form) = settings.with_form(&model).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
-        requests.extend(settings.requests(prompt, max_tokens, logprobs)?);
+        requests.extend(settings.requests(prompt, max_tokens, logprobs, form.as_ref())?);
     }
     let events = model.submit(requests, places).await?;
     let answers = Answers::new(model, &prompts, settings.n, events);

@@ -16,7 +16,7 @@ use xla_session::pooling::normalize;
 use crate::completions::Prompts;
 use crate::fields::Fields;
 use crate::server::{Shared, blocking};
-use crate::worker::Event;
+use crate::worker::{Asked, Event};
 use crate::{Model, Problem, body};
 
 /// Inputs that run at once; those of one request that are more run in turns of so many.
@@ -111,7 +111,7 @@ async fn embed(model: &Model, inputs: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Prob
         let pooling = Some(model.options.pooling);
         let request =
             batching::Request { prompt: input.clone(), pooling, ..batching::Request::default() };
-        (request, StopStrings::default())
+        Asked { request, stops: StopStrings::default(), failure: Arc::default() }
     });
     let mut events = model.submit(requests.collect(), places).await?;
     let mut vectors = vec![Vec::new(); inputs.len()];

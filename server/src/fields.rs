@@ -17,20 +17,17 @@ const HARMLESS: [&str; 7] = [
 ];
 
 /// What is not there yet, or never will be, and why.
-const REFUSED: [(&str, &str); 17] = [
+const REFUSED: [(&str, &str); 14] = [
     ("audio", "models here know text only"),
     ("best_of", "ask for `n` answers and choose among them"),
     ("function_call", "tools are not supported"),
     ("functions", "tools are not supported"),
-    ("grammar", "constrained output is not supported"),
-    ("guided_json", "constrained output is not supported"),
-    ("guided_regex", "constrained output is not supported"),
-    ("json_schema", "constrained output is not supported"),
+    ("grammar", "give `response_format`, or Lark's language as `guided_grammar`"),
+    ("json_schema", "give it as `response_format`"),
     ("modalities", "models here know text only"),
     ("parallel_tool_calls", "tools are not supported"),
     ("prediction", "predicted outputs are not supported"),
     ("reasoning_effort", "give `chat_template_kwargs` what the model's template knows"),
-    ("response_format", "constrained output is not supported; {\"type\": \"text\"} is"),
     ("suffix", "filling in is not supported"),
     ("tool_choice", "tools are not supported"),
     ("tools", "tools are not supported"),
@@ -144,12 +141,12 @@ mod tests {
 
     #[test]
     fn only_one_value_of_some_is_passable() {
-        let text = json!({"type": "text"});
-        let mut good = fields(json!({"response_format": {"type": "text"}}));
-        good.only("response_format", &text);
+        let none = json!("none");
+        let mut good = fields(json!({"tool_choice": "none"}));
+        good.only("tool_choice", &none);
         good.finish().unwrap();
-        let mut bad = fields(json!({"response_format": {"type": "json_object"}}));
-        bad.only("response_format", &text);
-        assert!(message(&bad.finish().unwrap_err()).contains("constrained"));
+        let mut bad = fields(json!({"tool_choice": "auto"}));
+        bad.only("tool_choice", &none);
+        assert!(message(&bad.finish().unwrap_err()).contains("tools"));
     }
 }

@@ -16,6 +16,7 @@ mod worker;
 mod metrics;
 
 mod body;
+mod constraint;
 mod error;
 mod fields;
 mod sampling;

@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use text::{ChatTemplate, StopStrings, Tokenizer};
+use text::{ChatTemplate, Tokenizer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use xla_session::batching::Request;
 use xla_session::{Batcher, Pooling};
 
 use crate::Problem;
+use crate::constraint::Forms;
 use crate::metrics::Numbers;
-use crate::worker::{Command, Event, Submission, Worker};
+use crate::worker::{Asked, Command, Event, Submission, Worker};
 
 /// A step that takes longer than this is none that comes to an end.
 const STALLED: Duration = Duration::from_secs(120);
@@ -48,6 +48,7 @@ pub struct Model {
     pub(crate) options: ModelOptions,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Option<ChatTemplate>,
+    pub(crate) forms: Forms,
     pub(crate) vocab_size: usize,
     /// Numbers of an embedding.
     pub(crate) width: usize,
@@ -109,6 +110,7 @@ impl Model {
             options,
             tokenizer,
             template,
+            forms: Forms::default(),
             vocab_size,
             width,
             context,
@@ -165,7 +167,7 @@ impl Model {
     /// What is wrong with one of them, and then none runs.
     pub(crate) async fn submit(
         &self,
-        requests: Vec<(Request, StopStrings)>,
+        requests: Vec<Asked>,
         places: OwnedSemaphorePermit,
     ) -> Result<mpsc::UnboundedReceiver<(usize, Event)>, Problem> {
         let (events, receiver) = mpsc::unbounded_channel();

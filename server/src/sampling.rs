@@ -3,14 +3,19 @@
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
 
+use llguidance::Matcher;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
 use text::StopStrings;
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
+use crate::constraint::{Constraint, Form};
 use crate::fields::Fields;
+use crate::server::blocking;
+use crate::worker::Asked;
 use crate::{Model, Problem};
 
 /// Most answers to one prompt.
@@ -43,6 +48,8 @@ pub(crate) struct Settings {
     priority: i32,
     /// Answers to each prompt.
     pub n: usize,
+    /// What every answer is kept to.
+    form: Option<Form>,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether the last piece has the usage.
@@ -91,6 +98,11 @@ impl Settings {
             return Err(Problem::field("n", message));
         }
         let ignore_eos = fields.take::<bool>("ignore_eos")?.unwrap_or(false);
+        let form = Form::take(fields)?;
+        if ignore_eos && form.is_some() {
+            let message = "and a form of the answer contradict each other: forms have an end";
+            return Err(Problem::field("ignore_eos", message));
+        }
         let priority = fields.take::<i32>("priority")?.unwrap_or(0);
         if !(-1000..=1000).contains(&priority) {
             let message = format!("is {priority}: it must be between -1000 and 1000");
@@ -104,9 +116,29 @@ impl Settings {
             // As vLLM has it, lower goes first.
             priority: -priority,
             n,
+            form,
             stream,
             include_usage: include_usage(fields, stream)?,
         })
+    }
+
+    /// Itself, and the start of the form that answers of `model` are kept to, made beside the thread
+    /// that serves.
+    ///
+    /// # Errors
+    ///
+    /// The form is none that can be kept to.
+    pub async fn with_form(self, model: &Arc<Model>) -> Result<(Self, Option<Matcher>), Problem> {
+        if self.form.is_none() {
+            return Ok((self, None));
+        }
+        blocking(model, move |model| {
+            let Model { tokenizer, vocab_size, options, forms, .. } = model;
+            let start = |form| forms.start(form, tokenizer, *vocab_size, &options.eos);
+            let form = self.form.as_ref().map(start).transpose()?;
+            Ok((self, form))
+        })
+        .await
     }
 
     /// The requests of all answers to `prompt`; those after the first have the seeds that follow.
@@ -119,7 +151,8 @@ impl Settings {
         prompt: &[u32],
         max_tokens: usize,
         likelihood: Option<usize>,
-    ) -> Result<Vec<(Request, StopStrings)>, Problem> {
+        form: Option<&Matcher>,
+    ) -> Result<Vec<Asked>, Problem> {
         let request = |at: usize| {
             let seed = self.options.seed.wrapping_add(at as u64);
             let sampler = if self.options.is_greedy() {
@@ -128,11 +161,21 @@ impl Settings {
                 let options = SamplerOptions { seed, ..self.options.clone() };
                 Some(Sampler::new(options).map_err(|error| Problem::engine(&error))?)
             };
+            let (constraint, failure) = form.map(Constraint::new).unzip();
+            let constraint = constraint.map(|it| Box::new(it) as _);
             let (prompt, eos) = (prompt.to_vec(), self.eos.clone());
             let priority = self.priority;
-            let request =
-                Request { prompt, max_tokens, eos, sampler, likelihood, priority, pooling: None };
-            Ok((request, self.stops.clone()))
+            let request = Request {
+                prompt,
+                max_tokens,
+                eos,
+                sampler,
+                likelihood,
+                constraint,
+                priority,
+                pooling: None,
+            };
+            Ok(Asked { request, stops: self.stops.clone(), failure: failure.unwrap_or_default() })
         };
         (0..self.n).map(request).collect()
     }

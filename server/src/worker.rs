@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use text::{StopStrings, TextStream, Tokenizer};
@@ -24,9 +25,17 @@ pub(crate) enum Command {
     CutOff,
 }
 
+/// A request.
+pub(crate) struct Asked {
+    pub request: Request,
+    pub stops: StopStrings,
+    /// Where its constraint says why it has failed.
+    pub failure: Arc<OnceLock<String>>,
+}
+
 /// Requests that belong together: all are taken, or none is.
 pub(crate) struct Submission {
-    pub requests: Vec<(Request, StopStrings)>,
+    pub requests: Vec<Asked>,
     /// A place for each.
     pub places: OwnedSemaphorePermit,
     /// Where what comes of them goes, with the number of the request; they are cancelled when nobody is
@@ -56,6 +65,8 @@ struct Job<'a> {
     began: bool,
     /// The tokenizer's.
     failure: Option<text::Error>,
+    /// The constraint's.
+    unkept: Arc<OnceLock<String>>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -124,7 +135,7 @@ impl<'a> Worker<'a> {
     fn submit(&mut self, submission: Submission) {
         let Submission { requests, mut places, events, accepted, arrived } = submission;
         let mut ids = Vec::new();
-        for (index, (request, stops)) in requests.into_iter().enumerate() {
+        for (index, Asked { request, stops, failure: unkept }) in requests.into_iter().enumerate() {
             let stream = TextStream::new(self.tokenizer.detokenizer(&request.prompt), stops);
             match self.batcher.submit(request) {
                 Ok(id) => {
@@ -136,6 +147,7 @@ impl<'a> Worker<'a> {
                         clock: arrived,
                         began: false,
                         failure: None,
+                        unkept,
                         _place: places.split(1).expect("a place for each"),
                     };
                     self.jobs.insert(id, job);
@@ -221,8 +233,29 @@ impl<'a> Worker<'a> {
 
     fn end(&mut self, request: RequestId, ended: Ended) {
         let Some(job) = self.jobs.remove(&request) else { return };
-        let Job { index, events, stream, failure, _place, .. } = job;
-        let event = match failure.map_or_else(|| stream.finish(), Err) {
+        let Job { index, events, stream, failure, unkept, _place, .. } = job;
+        let event = match unkept.get() {
+            Some(why) => {
+                self.numbers.failed += 1;
+                let message = format!("the form of the answer could not be kept to: {why}");
+                Event::Failed(Problem::internal(message))
+            }
+            None => self.whole(stream, failure, ended),
+        };
+        // Whoever sees the end finds the numbers as they are then.
+        self.publish(Some(Instant::now()));
+        drop(_place);
+        let _ = events.send((index, event));
+    }
+
+    /// The end of an answer.
+    fn whole(
+        &mut self,
+        stream: TextStream<'_>,
+        failure: Option<text::Error>,
+        ended: Ended,
+    ) -> Event {
+        match failure.map_or_else(|| stream.finish(), Err) {
             Ok(text) => {
                 self.numbers.ended(&ended);
                 Event::Ended { text, ended }
@@ -231,10 +264,6 @@ impl<'a> Worker<'a> {
                 self.numbers.failed += 1;
                 Event::Failed(Problem::internal(error.to_string()))
             }
-        };
-        // Whoever sees the end finds the numbers as they are then.
-        self.publish(Some(Instant::now()));
-        drop(_place);
-        let _ = events.send((index, event));
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 
 pub use self::likelihood::Likelihood;
 use self::request::Job;
-pub use self::request::{Ended, Request, Timings};
+pub use self::request::{Constraint, Ended, Request, Timings};
 use self::sequences::Sequences;
 use crate::engine::{Engine, Output, Run};
 use crate::pages;
@@ -203,7 +203,10 @@ impl Batcher {
             Output::Token(id) => Some(Token { id, likelihood: None }),
             Output::Logits(logits) => {
                 let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
-                Some(job.choose(logits, prompt, answer))
+                match job.choose(logits, prompt, answer) {
+                    None => return Some(FinishReason::Stop),
+                    token => token,
+                }
             }
             Output::Hidden(states) | Output::AllHidden(states) => {
                 job.pool(&states, width);
@@ -218,7 +221,8 @@ impl Batcher {
                 return Some(FinishReason::Eos);
             }
             job.took_token();
-            if on_token(run.request, token).is_break() {
+            let goes_on = job.goes_on_after(token.id);
+            if on_token(run.request, token).is_break() || !goes_on {
                 return Some(FinishReason::Stop);
             }
         }

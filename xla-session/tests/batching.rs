@@ -123,6 +123,7 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
             sampler: (below(2) == 0).then(|| Sampler::new(options).unwrap()),
             likelihood: (below(3) == 0).then_some(3),
             priority: below(3) as i32,
+            constraint: None,
             pooling: None,
         }
     };

@@ -1,5 +1,7 @@
 //! What is asked for, and what became of it.
 
+use std::fmt::Debug;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::{Likelihood, Token};
@@ -8,6 +10,25 @@ use crate::engine::{Sequence, Want};
 use crate::pooling::{Pool, Pooling};
 use crate::sample::{Sampler, argmax};
 use crate::scheduler;
+
+/// What an answer may be: says of each token which ones may come.
+pub trait Constraint: Debug + Send {
+    /// Makes the logits of tokens that may not come next −∞, `[vocab_size]`; an error of its own ends
+    /// the request.
+    fn restrict(&mut self, logits: &mut [f32]) -> ControlFlow<()>;
+
+    /// `token` has come. Breaks off where nothing may follow.
+    fn accept(&mut self, token: u32) -> ControlFlow<()>;
+
+    /// Another one, in the same state.
+    fn duplicate(&self) -> Box<dyn Constraint>;
+}
+
+impl Clone for Box<dyn Constraint> {
+    fn clone(&self) -> Self {
+        self.duplicate()
+    }
+}
 
 /// A prompt to go on with, and how.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +43,8 @@ pub struct Request {
     pub sampler: Option<Sampler>,
     /// Whether each token comes with how likely it was, and with how many of the most likely ones.
     pub likelihood: Option<usize>,
+    /// What keeps the answer to a form.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// Which hidden states of the prompt become a vector; with it `max_tokens` is 0.
     pub pooling: Option<Pooling>,
     /// Higher goes first.
@@ -66,6 +89,7 @@ pub(super) struct Job {
     pub eos: Vec<u32>,
     pub sampler: Option<Sampler>,
     pub likelihood: Option<usize>,
+    constraint: Option<Box<dyn Constraint>>,
     pub pooling: Option<Pooling>,
     /// Of the part of the prompt that has been run.
     pool: Option<Pool>,
@@ -81,13 +105,14 @@ pub(super) struct Job {
 impl Job {
     /// `request`, whose prompt has `prompt` tokens.
     pub fn new(prompt: usize, request: Request) -> Self {
-        let Request { max_tokens, eos, sampler, likelihood, pooling, .. } = request;
+        let Request { max_tokens, eos, sampler, likelihood, constraint, pooling, .. } = request;
         Self {
             prompt,
             max_tokens,
             eos,
             sampler,
             likelihood,
+            constraint,
             pooling,
             pool: None,
             sequence: None,
@@ -110,9 +135,13 @@ impl Job {
         match self.pooling {
             Some(pooling) => pooling.want(run.start, run.start + run.tokens.len(), self.prompt),
             None if !run.wanted => Want::Nothing,
-            None if self.sampler.is_none() && self.likelihood.is_none() => Want::Token,
-            None => Want::Logits,
+            None if self.reads_logits() => Want::Logits,
+            None => Want::Token,
         }
+    }
+
+    fn reads_logits(&self) -> bool {
+        self.sampler.is_some() || self.likelihood.is_some() || self.constraint.is_some()
     }
 
     /// Takes hidden states of its prompt, `[states, width]`.
@@ -122,16 +151,31 @@ impl Job {
         }
     }
 
-    /// Chooses the token that follows `prompt` and `answer`.
-    pub fn choose(&mut self, mut logits: Vec<f32>, prompt: &[u32], answer: &[u32]) -> Token {
+    /// Chooses the token that follows `prompt` and `answer`; `None` where none may.
+    pub fn choose(
+        &mut self,
+        mut logits: Vec<f32>,
+        prompt: &[u32],
+        answer: &[u32],
+    ) -> Option<Token> {
         // A sampler overwrites the logits, of which the model's own are asked for.
         let own = self.likelihood.map(|_| logits.clone());
+        if let Some(constraint) = &mut self.constraint
+            && constraint.restrict(&mut logits).is_break()
+        {
+            return None;
+        }
         let id = match &mut self.sampler {
             Some(sampler) => sampler.sample(&mut logits, prompt, answer),
             None => argmax(&logits),
         };
         let likelihood = self.likelihood.zip(own).map(|(top, own)| Likelihood::of(id, top, &own));
-        Token { id, likelihood }
+        Some(Token { id, likelihood })
+    }
+
+    /// Whether something may follow `token`.
+    pub fn goes_on_after(&mut self, token: u32) -> bool {
+        self.constraint.as_mut().is_none_or(|it| it.accept(token).is_continue())
     }
 
     /// One more token of the answer is known.

@@ -1,0 +1,211 @@
+//! Answers in a form: JSON of a schema, text that an expression matches or a grammar makes.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Map, Value, json};
+use text::Tokenizer;
+use xla_session::batching;
+
+use crate::Problem;
+use crate::fields::Fields;
+
+/// A form that is asked for, and the field that does.
+pub(crate) struct Form {
+    field: &'static str,
+    grammar: TopLevelGrammar,
+}
+
+impl Form {
+    /// What `fields` ask for; `None` where any text will do.
+    ///
+    /// # Errors
+    ///
+    /// There are two of them, or one is of another type.
+    pub fn take(fields: &mut Fields) -> Result<Option<Self>, Problem> {
+        let given = [
+            response_format(fields)?,
+            fields
+                .take::<Value>("guided_json")?
+                .map(|schema| {
+                    // vLLM's clients send it as text, too.
+                    let parsed = schema.as_str().map(serde_json::from_str).transpose();
+                    let wrong =
+                        |error| Problem::field("guided_json", format!("is no JSON: {error}"));
+                    Ok(Self::json("guided_json", parsed.map_err(wrong)?.unwrap_or(schema)))
+                })
+                .transpose()?,
+            fields.take::<String>("guided_regex")?.map(|expression| Self {
+                field: "guided_regex",
+                grammar: TopLevelGrammar::from_regex(&expression),
+            }),
+            fields.take::<String>("guided_grammar")?.map(|grammar| Self {
+                field: "guided_grammar",
+                grammar: TopLevelGrammar::from_lark(grammar),
+            }),
+        ];
+        let mut given = given.into_iter().flatten();
+        let (first, second) = (given.next(), given.next());
+        if let (Some(first), Some(second)) = (&first, second) {
+            let message = format!("and `{}` ask for two forms: give one of them", first.field);
+            return Err(Problem::field(second.field, message));
+        }
+        Ok(first)
+    }
+
+    fn json(field: &'static str, mut schema: Value) -> Self {
+        // Written in one way, so that no answer gets lost in white space. A schema may say otherwise.
+        if let Value::Object(schema) = &mut schema {
+            let form = json!({
+                "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": ",
+            });
+            schema.entry("x-guidance").or_insert(form);
+        }
+        Self { field, grammar: TopLevelGrammar::from_json_schema(schema) }
+    }
+}
+
+fn response_format(fields: &mut Fields) -> Result<Option<Form>, Problem> {
+    const FIELD: &str = "response_format";
+    let Some(format) = fields.take::<Map<String, Value>>(FIELD)? else { return Ok(None) };
+    let wrong = |message: String| Problem::field(FIELD, message);
+    let mut format = Fields::new(format);
+    let kind = format.take::<String>("type")?.unwrap_or_default();
+    let form = match kind.as_str() {
+        "text" => None,
+        "json_object" => Some(Form::json(FIELD, json!({"type": "object"}))),
+        "json_schema" => {
+            let given = format.take::<Map<String, Value>>("json_schema")?;
+            let mut given = Fields::new(given.unwrap_or_default());
+            let schema = given.take::<Value>("schema")?;
+            let schema =
+                schema.ok_or_else(|| wrong("has no `json_schema.schema`: give one".into()))?;
+            // A name changes nothing, and every schema is kept to strictly.
+            for name in ["name", "description", "strict"] {
+                given.take::<Value>(name)?;
+            }
+            given.finish()?;
+            Some(Form::json(FIELD, schema))
+        }
+        _ => {
+            let known = "text, json_object, json_schema";
+            return Err(wrong(format!("has the type {kind:?}; there are: {known}")));
+        }
+    };
+    format.finish()?;
+    Ok(form)
+}
+
+/// What forms are made of for a tokenizer: the bytes of its tokens. Made when the first one is asked for.
+#[derive(Default)]
+pub(crate) struct Forms {
+    factory: OnceLock<Result<ParserFactory, String>>,
+}
+
+impl Forms {
+    /// The start of `form`, in tokens of `tokenizer`, of which a model has `vocab_size` and `eos` end
+    /// an answer.
+    ///
+    /// # Errors
+    ///
+    /// The form is none that can be kept to.
+    pub fn start(
+        &self,
+        form: &Form,
+        tokenizer: &Tokenizer,
+        vocab_size: usize,
+        eos: &[u32],
+    ) -> Result<Matcher, Problem> {
+        let factory = self.factory.get_or_init(|| {
+            // It takes vocabularies for granted that are as most are.
+            llguidance::panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                factory(tokenizer, vocab_size, eos)
+            }))
+            .map_err(|error| error.to_string())
+        });
+        let factory = factory.as_ref().map_err(|error| {
+            let message =
+                format!("forms of answers need another tokenizer than this model's: {error}");
+            Problem::field(form.field, message)
+        })?;
+        let mut matcher = Matcher::new(factory.create_parser(form.grammar.clone()));
+        // What comes to light when it is first used.
+        let _ = matcher.compute_mask();
+        match matcher.get_error() {
+            Some(error) => Err(Problem::field(form.field, format!("cannot be kept to: {error}"))),
+            None => Ok(matcher),
+        }
+    }
+}
+
+fn factory(tokenizer: &Tokenizer, vocab_size: usize, eos: &[u32]) -> anyhow::Result<ParserFactory> {
+    let Some(&end) = eos.first() else { anyhow::bail!("no token of it ends an answer") };
+    let json = serde_json::from_str(&tokenizer.to_json()?)?;
+    let mut tokens = llguidance::token_bytes_from_tokenizer_json(&json)?;
+    anyhow::ensure!(tokens.len() <= vocab_size, "it has more tokens than the model");
+    tokens.resize(vocab_size, Vec::new());
+    let trie = TokTrie::from(&TokRxInfo::new(vocab_size as u32, end), &tokens);
+    let env = ApproximateTokEnv::new(trie.with_eos_tokens(eos));
+    let mut factory = ParserFactory::new_simple(&(Arc::new(env) as _))?;
+    factory.quiet();
+    factory.limits_mut().verbose_errors = false;
+    Ok(factory)
+}
+
+/// Keeps an answer to its form.
+pub(crate) struct Constraint {
+    matcher: Matcher,
+    /// Why it could not be kept to.
+    failure: Arc<OnceLock<String>>,
+}
+
+impl Constraint {
+    /// At the beginning, and where it says why it has failed.
+    pub fn new(matcher: &Matcher) -> (Self, Arc<OnceLock<String>>) {
+        let failure = Arc::new(OnceLock::new());
+        (Self { matcher: matcher.deep_clone(), failure: failure.clone() }, failure)
+    }
+
+    fn fail(&self, error: &anyhow::Error) -> ControlFlow<()> {
+        let _ = self.failure.set(error.to_string());
+        ControlFlow::Break(())
+    }
+}
+
+impl fmt::Debug for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Constraint").field("failure", &self.failure).finish_non_exhaustive()
+    }
+}
+
+impl batching::Constraint for Constraint {
+    fn restrict(&mut self, logits: &mut [f32]) -> ControlFlow<()> {
+        match self.matcher.compute_mask() {
+            Ok(mask) => {
+                mask.iter_unset_entries(|id| {
+                    if let Some(logit) = logits.get_mut(id) {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                });
+                ControlFlow::Continue(())
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn duplicate(&self) -> Box<dyn batching::Constraint> {
+        Box::new(Self { matcher: self.matcher.deep_clone(), failure: self.failure.clone() })
+    }
+
+    fn accept(&mut self, token: u32) -> ControlFlow<()> {
+        match self.matcher.consume_token(token) {
+            Ok(()) if self.matcher.is_stopped() => ControlFlow::Break(()),
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => self.fail(&error),
+        }
+    }
+}
