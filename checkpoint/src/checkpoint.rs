@@ -183,7 +183,8 @@ impl Checkpoint {
     }
 
     /// The tensor called `name`, which must be of `shape` and a [`Dtype`], or a quantised matrix of a
-    /// folder whose configuration says how: several tensors, whose values are f32.
+    /// folder whose configuration says how: several tensors, whose values are handed out as blocks, or as
+    /// f32.
     ///
     /// Mapped files are not read before the bytes are touched; with [`LoadMode::Read`] this reads
     /// the tensor into memory of its own.
@@ -313,6 +314,25 @@ impl Checkpoint {
         quantisation.find(&parts, module, [rows, columns])
     }
 
+    /// The element type of `parameter`; `None` where its tensors are missing or do not fit, as
+    /// [`get`](Self::get) says. Of a quantised matrix of a folder its scales are read.
+    pub fn type_of(&self, parameter: &Parameter) -> Option<Dtype> {
+        let Some(encoded) = self.encoded(&parameter.name, &parameter.shape).ok()? else {
+            return self.dtype(&parameter.name);
+        };
+        let Encoded { shape, parts, values, .. } = encoded;
+        let mut bytes = vec![std::borrow::Cow::Borrowed(&[][..])];
+        for part in &parts[1..] {
+            bytes.push(self.files[part.file].bytes(&part.entry).ok()?.bytes);
+        }
+        let in_order = match values.order {
+            Some(order) => values.groups_of(&bytes[order], shape[1]).ok()?.is_none(),
+            None => true,
+        };
+        let slices: Vec<&[u8]> = bytes.iter().map(|bytes| &**bytes).collect();
+        Some(values.block_type(&slices, shape, in_order))
+    }
+
     /// That matrix, with the bytes of its tensors.
     fn decoded(&self, encoded: Encoded) -> Result<Tensor<'_>> {
         let Encoded { shape, parts, values, .. } = encoded;
@@ -329,7 +349,9 @@ impl Checkpoint {
             })?,
             None => None,
         };
-        Ok(Tensor::decoded(&first.path, shape, bytes, values, order))
+        let slices: Vec<&[u8]> = bytes.iter().map(|stored| &*stored.bytes).collect();
+        let dtype = values.block_type(&slices, shape, order.is_none());
+        Ok(Tensor::decoded(&first.path, dtype, shape, bytes, values, order))
     }
 
     fn locate(&self, name: &str, shape: &[usize]) -> Result<(&WeightFile, &Entry, Dtype)> {

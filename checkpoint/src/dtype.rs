@@ -1,4 +1,5 @@
-//! Element types of weights: floats, and the blocks of integers with scales that GGUF files hold.
+//! Element types of weights: floats, and the blocks of integers with scales that GGUF files hold, or that
+//! matrices of quantised folders are handed out as.
 
 /// The element types that weights may have: whoever packs them answers for each, so that the list is
 /// exhaustive.
@@ -38,10 +39,15 @@ pub enum Dtype {
     Iq4Xs,
     /// Floats of four bits times a power of two (OCP Microscaling).
     Mxfp4,
+    /// As [`Dtype::Q4_1`], of 64 elements; no type of GGUF's.
+    Affine4,
+    /// Integers of four bits, to which a zero with its sign turned is added, times a scale; no type of
+    /// GGUF's.
+    Zeroed4,
 }
 
 impl Dtype {
-    /// Every type.
+    /// Every type that tensors of files have.
     pub const ALL: [Self; 16] = [
         Self::F32,
         Self::F16,
@@ -88,6 +94,8 @@ impl Dtype {
             Self::Q6K => (256, 210),
             Self::Iq4Xs => (256, 136),
             Self::Mxfp4 => (32, 17),
+            Self::Affine4 => (64, 36),
+            Self::Zeroed4 => (128, 68),
         }
     }
 
@@ -116,6 +124,8 @@ impl Dtype {
             Self::Iq4Nl => "iq4_nl",
             Self::Iq4Xs => "iq4_xs",
             Self::Mxfp4 => "mxfp4",
+            Self::Affine4 => "affine4",
+            Self::Zeroed4 => "zeroed4",
         }
     }
 }

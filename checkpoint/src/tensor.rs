@@ -57,6 +57,7 @@ impl<'a> Tensor<'a> {
     /// A quantised matrix, whose first tensor is in the file `path`.
     pub(crate) fn decoded(
         path: &'a Path,
+        dtype: Dtype,
         shape: [usize; 2],
         mut parts: Vec<Stored<'a>>,
         values: Values,
@@ -65,13 +66,14 @@ impl<'a> Tensor<'a> {
         let others = parts.split_off(1);
         let stored = parts.remove(0);
         let encoded = Some(Decoded { values, others, order });
-        let (dtype, rows) = (Dtype::F32, RowOrder::Stored);
-        Self { dtype, shape: shape.to_vec().into(), rows, path, stored, encoded }
+        let shape = shape.to_vec().into();
+        Self { dtype, shape, rows: RowOrder::Stored, path, stored, encoded }
     }
 }
 
 impl Tensor<'_> {
-    /// Its element type; of a quantised matrix of a folder, the type of its values, f32.
+    /// Its element type; of a quantised matrix of a folder, the blocks that it is [handed
+    /// out](Self::bytes_of) as, or f32 where there are none that hold its values.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -116,20 +118,23 @@ impl Tensor<'_> {
         row * columns..(row + 1) * columns
     }
 
-    /// The bytes of elements that are whole blocks.
+    /// The bytes of elements that are whole blocks. Those of a quantised matrix of a folder are made here:
+    /// its integers and scales in another order, or its values.
     ///
     /// # Panics
     ///
-    /// When `elements` are outside the tensor or begin or end within a block, or it is a quantised
-    /// matrix of a folder.
-    pub fn bytes_of(&self, elements: Range<usize>) -> &[u8] {
-        assert!(self.encoded.is_none(), "values of a quantised matrix lie nowhere");
+    /// When `elements` are outside the tensor or begin or end within a block.
+    pub fn bytes_of(&self, elements: Range<usize>) -> Cow<'_, [u8]> {
         let (of_block, _) = self.dtype.block();
         assert!(
             elements.start.is_multiple_of(of_block) && elements.end.is_multiple_of(of_block),
             "elements {elements:?} are no whole blocks of {of_block}"
         );
-        &self.stored.bytes[self.dtype.bytes_of(elements.start)..self.dtype.bytes_of(elements.end)]
+        if let Some(encoded) = &self.encoded {
+            return encoded.blocks(self.dtype, &self.stored, self.shape[1], elements).into();
+        }
+        let bytes = self.dtype.bytes_of(elements.start)..self.dtype.bytes_of(elements.end);
+        self.stored.bytes[bytes].into()
     }
 
     /// Of [`Dtype::Q4_0`] and [`Dtype::Q8_0`] the integers of each block and their scale, whose products
@@ -172,8 +177,8 @@ impl Tensor<'_> {
                     *out = f32::from_bits(u32::from(u16::from_le_bytes(*value)) << 16);
                 }
             }
-            Dtype::F16 => f16_to_f32(bytes, out),
-            blocked => blocks::decode(blocked, bytes, out),
+            Dtype::F16 => f16_to_f32(&bytes, out),
+            blocked => blocks::decode(blocked, &bytes, out),
         }
     }
 
@@ -229,10 +234,35 @@ impl Tensor<'_> {
 }
 
 impl Decoded<'_> {
+    fn parts<'a>(&'a self, numbers: &'a Stored) -> Vec<&'a [u8]> {
+        std::iter::once(numbers).chain(&self.others).map(|stored| &*stored.bytes).collect()
+    }
+
+    /// `elements` as blocks of `dtype`, or as f32.
+    fn blocks(
+        &self,
+        dtype: Dtype,
+        numbers: &Stored,
+        columns: usize,
+        elements: Range<usize>,
+    ) -> Vec<u8> {
+        if dtype == Dtype::F32 {
+            let mut values = vec![0.0; elements.len()];
+            self.decode(numbers, columns, elements, &mut values);
+            return values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        }
+        let parts = self.parts(numbers);
+        let mut out = Vec::with_capacity(dtype.bytes_of(elements.len()));
+        for element in elements.step_by(dtype.block().0) {
+            let at = [element / columns, element % columns];
+            self.values.push_block(dtype, &parts, at, &mut out);
+        }
+        out
+    }
+
     /// Writes the values of `elements`, row by row.
     fn decode(&self, numbers: &Stored, columns: usize, elements: Range<usize>, out: &mut [f32]) {
-        let parts: Vec<&[u8]> =
-            std::iter::once(numbers).chain(&self.others).map(|stored| &*stored.bytes).collect();
+        let parts = self.parts(numbers);
         let (mut at, mut out) = (elements.start, out);
         while at < elements.end {
             let (row, first) = (at / columns, at % columns);

@@ -6,7 +6,9 @@ use crate::integers::{Bits, Group, Grouped, Integer};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
-use crate::scales::{Nested, NestedHalves, Scale, ScaleAndMinimum, Scales};
+use crate::scales::{
+    Nested, NestedHalves, Scale, ScaleAndMinimum, Scales, SharedMinimum, SharedZero,
+};
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512};
@@ -69,7 +71,9 @@ pub unsafe fn round_row(
                 enter(isa, &round::<Nibbles>(x, columns, to));
             }
             #[cfg(target_arch = "x86_64")]
-            Format::Q4_1 | Format::Q4K if alone && isa != Isa::Portable => {
+            Format::Q4_1 | Format::Q4K | Format::Affine4 | Format::Zeroed4
+                if alone && isa != Isa::Portable =>
+            {
                 enter(isa, &round::<Nibbles>(x, columns, to));
             }
             Format::Int8 => enter(isa, &round::<Bits<8>>(x, columns, to)),
@@ -77,7 +81,7 @@ pub unsafe fn round_row(
             Format::Q5_0 | Format::Q5_1 | Format::Q5K => {
                 enter(isa, &round::<Bits<5>>(x, columns, to));
             }
-            Format::Int4 | Format::Q4_1 | Format::Q4K => {
+            Format::Int4 | Format::Q4_1 | Format::Q4K | Format::Affine4 | Format::Zeroed4 => {
                 enter(isa, &round::<Bits<4>>(x, columns, to));
             }
             floats => panic!("products with {floats:?} take floats"),
@@ -165,9 +169,7 @@ fn kernel_of<F: vector::Vector, I: vector::Vector>(format: Format) -> Kernel {
         Format::Int8 => walk::integers::<I, Grouped<Bits<8>, Scale>>,
         Format::Int6 => walk::integers::<I, Grouped<Bits<6>, Scale>>,
         Format::Int4 => walk::integers::<I, Grouped<Bits<4>, Scale>>,
-        Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Q4K | Format::Q5K | Format::Q6K => {
-            unreachable!("`ggml_kernel` has {format:?}")
-        }
+        other => unreachable!("`ggml_kernel` has {other:?}"),
     }
 }
 
@@ -179,28 +181,36 @@ fn ggml_kernel(format: Format, isa: Isa) -> Option<Kernel> {
             portable::Portable,
             Grouped<Bits<4>, ScaleAndMinimum>,
             Grouped<Bits<4>, Nested>,
+            Grouped<Bits<4>, SharedMinimum>,
+            Grouped<Bits<4>, SharedZero>,
         >(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => {
-            ggml_kernel_of::<avx2::Avx2, GroupedNibbles<ScaleAndMinimum>, GroupedNibbles<Nested>>(
-                format,
-            )
-        }
+        Isa::Avx2 | Isa::AvxVnni | Isa::Avx512 => ggml_kernel_of::<
+            avx2::Avx2,
+            GroupedNibbles<ScaleAndMinimum>,
+            GroupedNibbles<Nested>,
+            GroupedNibbles<SharedMinimum>,
+            GroupedNibbles<SharedZero>,
+        >(format),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni | Isa::Avx512Bf16 => ggml_kernel_of::<
             avx512::Avx512<true>,
             GroupedNibbles<ScaleAndMinimum>,
             GroupedNibbles<Nested>,
+            GroupedNibbles<SharedMinimum>,
+            GroupedNibbles<SharedZero>,
         >(format),
     }
 }
 
-/// As [`ggml_kernel`]: in the instructions of `V`, with `One` and `OneNested` for one row of four bits.
-fn ggml_kernel_of<V, One, OneNested>(format: Format) -> Option<Kernel>
+/// As [`ggml_kernel`]: in the instructions of `V`, with `One` and its like for one row of four bits.
+fn ggml_kernel_of<V, One, OneNested, OneMinimum, OneZero>(format: Format) -> Option<Kernel>
 where
     V: vector::Vector,
     One: Group<V>,
     OneNested: Group<V>,
+    OneMinimum: Group<V>,
+    OneZero: Group<V>,
 {
     /// One row meets integers as they are stored.
     fn decoded<V: vector::Vector, I: Integer, S: Scales>() -> Kernel {
@@ -211,6 +221,8 @@ where
         Format::Q5_0 => decoded::<V, Bits<5>, Scale>(),
         Format::Q5_1 => decoded::<V, Bits<5>, ScaleAndMinimum>(),
         Format::Q4K => walk::one_row_or_decoded::<V, OneNested, Bits<4>, Nested>,
+        Format::Affine4 => walk::one_row_or_decoded::<V, OneMinimum, Bits<4>, SharedMinimum>,
+        Format::Zeroed4 => walk::one_row_or_decoded::<V, OneZero, Bits<4>, SharedZero>,
         Format::Q5K => decoded::<V, Bits<5>, Nested>(),
         Format::Q6K => decoded::<V, Bits<6>, NestedHalves>(),
         _ => return None,

@@ -42,6 +42,11 @@ pub enum Format {
     Q5K,
     /// As [`Format::Q4K`], ggml's Q6_K.
     Q6K,
+    /// Integers of four bits, a scale and a minimum for each 64 columns, which these fill: MLX's.
+    Affine4,
+    /// Integers of four bits, a scale and a zero for each 128 columns, which these fill: what AWQ, GPTQ
+    /// and compressed-tensors have.
+    Zeroed4,
 }
 
 /// How the integers of a format lie.
@@ -71,7 +76,7 @@ impl Integers {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::F32,
         Self::Bf16,
         Self::Bf16Rounded,
@@ -85,6 +90,8 @@ impl Format {
         Self::Q4K,
         Self::Q5K,
         Self::Q6K,
+        Self::Affine4,
+        Self::Zeroed4,
     ];
 
     /// The name in symbols and files.
@@ -103,6 +110,8 @@ impl Format {
             Self::Q4K => "q4_k",
             Self::Q5K => "q5_k",
             Self::Q6K => "q6_k",
+            Self::Affine4 => "affine4",
+            Self::Zeroed4 => "zeroed4",
         }
     }
 
@@ -151,6 +160,7 @@ impl Format {
         let with_minima = |bits| Integers { scales: 2 * SCALES, minima: true, ..plain(bits) };
         let scales = 2 * LANES;
         let nested = |bits| Integers { bits, together: 8, head: 2 * SCALES, scales, minima: true };
+        let shared = |together| Integers { together, scales: 0, ..nested(4) };
         Some(match self {
             Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => return None,
             Self::Int8 => plain(8),
@@ -159,6 +169,8 @@ impl Format {
             Self::Q4_1 => with_minima(4),
             Self::Q5_0 => plain(5),
             Self::Q5_1 => with_minima(5),
+            Self::Affine4 => shared(2),
+            Self::Zeroed4 => shared(4),
             Self::Q4K => nested(4),
             Self::Q5K => nested(5),
             Self::Q6K => Integers { head: SCALES, minima: false, ..nested(6) },

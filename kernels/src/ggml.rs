@@ -2,7 +2,9 @@
 //! same scales, to the bit.
 //!
 //! A row is its blocks one after the other, as GGUF files have it: of 32 columns, or super-blocks of
-//! 256.
+//! 256. Matrices of quantised folders, whose scales lie in tensors of their own, come as two more types
+//! of the same kind: two f16 (a scale, and a minimum or a zero with its sign turned), then the integers
+//! of each 32 columns as Q4_1 has them.
 
 use std::ops::Range;
 
@@ -41,6 +43,8 @@ impl Format {
             Self::Q4K => (SUPER, 144),
             Self::Q5K => (SUPER, 176),
             Self::Q6K => (SUPER, 210),
+            Self::Affine4 => (2 * GROUP, 36),
+            Self::Zeroed4 => (4 * GROUP, 68),
         };
         assert!(columns.is_multiple_of(block), "{columns} columns of {self:?}");
         Some(columns / block * bytes)
@@ -59,6 +63,7 @@ impl Format {
 /// - Q4_1, Q5_1: `[2, 16]` f16: scales, minima.
 /// - Q4_K, Q5_K: `[2, 16]` u8: scales, minima; before each eight groups `[2, 16]` f16: what these are
 ///   multiplied with, that of minima negative.
+/// - of folders: nothing; before each two or four groups `[2, 16]` f16.
 /// - Q6_K: `[2, 16]` i8: scales of each half; before each eight groups `[16]` f16.
 ///
 /// # Panics
@@ -120,6 +125,11 @@ pub fn unpack_row(format: Format, block: &[u8], lane: usize, row: &mut [f32]) {
                 let unit = half(head, 0);
                 ([0, 1].map(|i| unit * f32::from(byte(i) as i8)), 0.0)
             }
+            Format::Affine4 => ([half(head.clone(), 0); 2], half(head, 1)),
+            Format::Zeroed4 => {
+                let scale = half(head.clone(), 0);
+                ([scale; 2], scale * half(head, 1))
+            }
             _ => ([half(own.clone(), 0); 2], half(own, 1)),
         };
         for (column, weight) in row.iter_mut().enumerate() {
@@ -166,6 +176,13 @@ fn group(format: Format, row: &[u8], number: usize) -> Group {
             let block = block(20, 1);
             let scales = [half(block, 0), half(block, 2)];
             Group { integers: nibbles(&block[4..]), scales, ..Group::default() }
+        }
+        Format::Affine4 | Format::Zeroed4 => {
+            let groups = if format == Format::Affine4 { 2 } else { 4 };
+            let block = block(4 + groups * GROUP / 2, groups);
+            let integers = nibbles(&block[4 + number % groups * GROUP / 2..]);
+            let scales = [half(block, 0), half(block, 2)];
+            Group { integers, scales, ..Group::default() }
         }
         Format::Q5_0 | Format::Q5_1 => {
             let minima = format == Format::Q5_1;

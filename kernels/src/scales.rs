@@ -79,6 +79,53 @@ impl Scales for ScaleAndMinimum {
     }
 }
 
+/// None behind a group; before each two `[2, 16]` f16: scales and minima.
+pub(super) struct SharedMinimum;
+
+impl Scales for SharedMinimum {
+    const TOGETHER: usize = 2;
+    const HEAD: usize = 2 * HALVES;
+    const BYTES: usize = 0;
+    const MINIMA: bool = true;
+    type Decoded = Decoded<1>;
+
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(head: *const u8, _scales: *const u8, _part: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_f16(head) }
+    }
+
+    #[inline(always)]
+    unsafe fn minimum<V: Vector>(head: *const u8, _scales: *const u8, _part: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_f16(head.add(HALVES)) }
+    }
+}
+
+/// None behind a group; before each four `[2, 16]` f16: scales, and zeros with their signs turned. A
+/// minimum, the product of both, is exact in f32.
+pub(super) struct SharedZero;
+
+impl Scales for SharedZero {
+    const TOGETHER: usize = 4;
+    const HEAD: usize = 2 * HALVES;
+    const BYTES: usize = 0;
+    const MINIMA: bool = true;
+    type Decoded = Decoded<1>;
+
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(head: *const u8, _scales: *const u8, _part: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_f16(head) }
+    }
+
+    #[inline(always)]
+    unsafe fn minimum<V: Vector>(head: *const u8, _scales: *const u8, _part: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_f16(head).mul(V::load_f16(head.add(HALVES))) }
+    }
+}
+
 /// `[2, 16]` u8: scales and minima, in the units that eight groups have in common, `[2, 16]` f16; that of
 /// minima is negative where they are.
 pub(super) struct Nested;

@@ -426,8 +426,6 @@ fn every_type_gives_the_logits_of_its_values() {
 /// Compares the logits behind prompts with those of the values in float32, and those of single tokens
 /// behind them.
 fn assert_same_logits(file: &Path, wide: &Path, prompts: &[&[u32]]) {
-    /// Of the largest logit: what activations of 16 bits cost.
-    const ACTIVATIONS: f32 = 5e-4;
     let mut stored = open(file, Precision::Stored);
     let mut exact = open(wide, Precision::F32);
     for prompt in prompts {
@@ -446,7 +444,7 @@ fn assert_same_logits(file: &Path, wide: &Path, prompts: &[&[u32]]) {
             let scale = expected.iter().fold(0f32, |most, it| most.max(it.abs()));
             for (actual, expected) in actual.iter().zip(&expected) {
                 let off = (actual - expected).abs() / scale;
-                assert!(off < ACTIVATIONS, "{} tokens: off by {off}", prompt.len());
+                assert!(off < fixtures::ACTIVATIONS, "{} tokens: off by {off}", prompt.len());
             }
         }
     }

@@ -119,8 +119,6 @@ fn error(actual: &[f32], expected: &[f32]) -> f32 {
 /// are not rounded. (One product is compared with the format's arithmetic in f64, to 3e-6, by the tests
 /// of the kernels.)
 fn check(name: &str, precision: Precision) {
-    /// Of the largest logit: what activations of 16 bits cost beyond rounded weights.
-    const ACTIVATIONS: f32 = 5e-4;
     let fixture = fixtures::named(name);
     let mut exact = open_kernels(&fixture.folder, Precision::F32, Isa::detect());
     let folder = tempfile::tempdir().unwrap();
@@ -138,14 +136,14 @@ fn check(name: &str, precision: Precision) {
                 let off = error(&actual[i], &expected[i]);
                 let tokens = case.prompt.len();
                 let what = format!("{name} {precision:?}, {isa:?}: {tokens} + {i}");
-                assert!(off <= ACTIVATIONS, "{what}: {off:e}");
+                assert!(off <= fixtures::ACTIVATIONS, "{what}: {off:e}");
                 *farthest = farthest.max(error(&actual[i], &exact[i]));
             }
         }
     }
     for (isa, _, farthest) in all {
         let what = format!("{name} {precision:?}, {isa:?}");
-        assert!(farthest > 2.0 * ACTIVATIONS, "{what}: no weight was rounded");
+        assert!(farthest > 2.0 * fixtures::ACTIVATIONS, "{what}: no weight was rounded");
     }
 }
 

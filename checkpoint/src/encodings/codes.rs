@@ -39,29 +39,53 @@ impl Codes {
 
     /// The number at `row` and `column`.
     pub fn at(self, bytes: &[u8], row: usize, column: usize) -> f32 {
-        let (row, column) = if self.swapped { (column, row) } else { (row, column) };
+        let mut out = [0.0];
+        self.read(bytes, row, column, &mut out);
+        out[0]
+    }
+
+    /// The numbers of row `row` from `column` on.
+    pub fn read(self, bytes: &[u8], row: usize, column: usize, out: &mut [f32]) {
+        let Self { bits, stride, swapped, .. } = self;
+        let mask = u32::MAX >> (32 - bits);
         let word = |number: usize| u32::from_le_bytes(bytes.as_chunks().0[number]);
-        let mask = u32::MAX >> (32 - self.bits);
-        let code = match self.order {
-            Order::Stream => {
-                let bit = column * self.bits as usize;
-                let byte = row * self.stride + bit / 8;
+        let place = |i: usize| if swapped { (column + i, row) } else { (row, column + i) };
+        match self.order {
+            Order::Stream => each(out, |i| {
+                let (row, column) = place(i);
+                let bit = column * bits as usize;
+                let byte = row * stride + bit / 8;
                 let upper = bytes.get(byte + 1).copied().unwrap_or(0);
-                u32::from(u16::from_le_bytes([bytes[byte], upper])) >> (bit % 8) & mask
-            }
+                (u32::from(u16::from_le_bytes([bytes[byte], upper])) >> (bit % 8) & mask) as f32
+            }),
             Order::Down => {
-                let of_word = (32 / self.bits) as usize;
-                let shift = (row % of_word) as u32 * self.bits;
-                word(row / of_word * self.stride + column) >> shift & mask
+                let of_word = (32 / bits) as usize;
+                each(out, |i| {
+                    let (row, column) = place(i);
+                    let shift = (row % of_word) as u32 * bits;
+                    (word(row / of_word * stride + column) >> shift & mask) as f32
+                });
             }
-            Order::EvenFirst => {
-                let place = column % 8 / 2 + column % 2 * 4;
-                word(row * self.stride + column / 8) >> (4 * place as u32) & mask
-            }
-            Order::Signed => return f32::from(bytes[row * self.stride + column] as i8),
-            Order::E4m3 => return E4M3[usize::from(bytes[row * self.stride + column])],
-        };
-        code as f32
+            Order::EvenFirst => each(out, |i| {
+                let (row, column) = place(i);
+                let nibble = column % 8 / 2 + column % 2 * 4;
+                (word(row * stride + column / 8) >> (4 * nibble as u32) & mask) as f32
+            }),
+            Order::Signed => each(out, |i| {
+                let (row, column) = place(i);
+                f32::from(bytes[row * stride + column] as i8)
+            }),
+            Order::E4m3 => each(out, |i| {
+                let (row, column) = place(i);
+                E4M3[usize::from(bytes[row * stride + column])]
+            }),
+        }
+    }
+}
+
+fn each(out: &mut [f32], number: impl Fn(usize) -> f32) {
+    for (i, out) in out.iter_mut().enumerate() {
+        *out = number(i);
     }
 }
 

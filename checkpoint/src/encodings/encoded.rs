@@ -96,7 +96,7 @@ impl Scales {
         Self { dtype, rows: 1, strides: [groups, 1] }
     }
 
-    fn at(self, bytes: &[u8], row: usize, group: usize) -> f32 {
+    pub fn at(self, bytes: &[u8], row: usize, group: usize) -> f32 {
         let number = row / self.rows * self.strides[0] + group * self.strides[1];
         let half = || bytes.as_chunks().0[number];
         match self.dtype {
@@ -125,6 +125,19 @@ impl Values {
         Ok((!in_order).then_some(order))
     }
 
+    /// What is taken off the numbers of a row and a group before they are scaled.
+    pub fn zero(&self, parts: &[&[u8]], row: usize, group: usize) -> f32 {
+        match self.offset {
+            Offset::Middle(middle) => middle,
+            Offset::Minima { .. } => 0.0,
+            Offset::Zeros { part, codes, add } => {
+                let zero = codes.at(parts[part], group, row) + add;
+                // One less than zero is the largest number.
+                if add > 0.0 && zero == (1u32 << codes.bits) as f32 { 0.0 } else { zero }
+            }
+        }
+    }
+
     /// Writes the values of `columns` of row `row`; `order` is the group of each column of the matrix, where
     /// they are not in order.
     pub fn decode(
@@ -135,35 +148,26 @@ impl Values {
         columns: Range<usize>,
         out: &mut [f32],
     ) {
-        let bits = self.codes.bits;
+        self.codes.read(parts[0], row, columns.start, out);
         let mut known = None;
         // Scale, and what is taken off before or added behind it.
         let mut of_group = (0.0, 0.0, 0.0);
-        for (column, out) in columns.zip(out) {
+        for (column, value) in columns.zip(out) {
             let group = match order {
                 Some(order) => order[column] as usize,
                 None => column / self.group,
             };
             if known != Some(group) {
                 known = Some(group);
-                let scale = self.scales.at(parts[1], row, group);
-                of_group = match self.offset {
-                    Offset::Middle(middle) => (scale, middle, 0.0),
-                    Offset::Zeros { part, codes, add } => {
-                        let mut zero = codes.at(parts[part], group, row) + add;
-                        // One less than zero is the largest number.
-                        if add > 0.0 && zero == (1u32 << bits) as f32 {
-                            zero = 0.0;
-                        }
-                        (scale, zero, 0.0)
-                    }
-                    Offset::Minima { part } => {
-                        (scale, 0.0, self.scales.at(parts[part], row, group))
-                    }
+                let minimum = match self.offset {
+                    Offset::Minima { part } => self.scales.at(parts[part], row, group),
+                    _ => 0.0,
                 };
+                let scale = self.scales.at(parts[1], row, group);
+                of_group = (scale, self.zero(parts, row, group), minimum);
             }
             let (scale, zero, minimum) = of_group;
-            *out = scale * (self.codes.at(parts[0], row, column) - zero) + minimum;
+            *value = scale * (*value - zero) + minimum;
         }
     }
 }

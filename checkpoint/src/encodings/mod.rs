@@ -8,10 +8,13 @@
 //! not applied: weights alone are quantised here.
 //!
 //! The modules in reading order: where integers lie (`codes`), a matrix and its values (`encoded`), the
-//! tensors that a matrix may lie in (`parts`), the encodings, and which of them a folder has (`quantisation`).
+//! blocks that kernels multiply with (`blocks`), the tensors that a matrix may lie in (`parts`), the
+//! encodings, and which of them a folder has (`quantisation`).
 
 mod codes;
 mod encoded;
+
+mod blocks;
 mod parts;
 
 mod awq;

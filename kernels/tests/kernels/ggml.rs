@@ -9,7 +9,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::weights::Weights;
 
 /// Each with its columns and bytes of a block, and where it has f16.
-const TYPES: [(Format, usize, usize, &[usize]); 8] = [
+const TYPES: [(Format, usize, usize, &[usize]); 10] = [
     (Format::Int8, 32, 34, &[0]),
     (Format::Int4, 32, 18, &[0]),
     (Format::Q4_1, 32, 20, &[0, 2]),
@@ -18,6 +18,8 @@ const TYPES: [(Format, usize, usize, &[usize]); 8] = [
     (Format::Q4K, 256, 144, &[0, 2]),
     (Format::Q5K, 256, 176, &[0, 2]),
     (Format::Q6K, 256, 210, &[208]),
+    (Format::Affine4, 64, 36, &[0, 2]),
+    (Format::Zeroed4, 128, 68, &[0]),
 ];
 
 /// Whether nothing but [`pack_rows`] makes weights of `format`.
@@ -54,6 +56,10 @@ fn random_row(format: Format, columns: usize, rng: &mut ChaCha8Rng) -> Vec<u8> {
             let scale = f16::from_f32(crate::weights::random(rng) * 0.01);
             block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
         }
+        if format == Format::Zeroed4 {
+            let zero = f16::from_f32(-f32::from(block[2] & 15));
+            block[2..4].copy_from_slice(&zero.to_le_bytes());
+        }
     }
     row
 }
@@ -71,7 +77,7 @@ fn value(format: Format, block: &[u8], i: usize) -> f32 {
     // Of 32 columns, the first half low.
     let nibble = |at: usize| {
         let byte = block[at + i % 16];
-        i32::from(if i < 16 { byte & 15 } else { byte >> 4 })
+        i32::from(if i % 32 < 16 { byte & 15 } else { byte >> 4 })
     };
     // Of 256 columns, 64 to 32 bytes.
     let nibble_of_64 = |at: usize| {
@@ -113,6 +119,8 @@ fn value(format: Format, block: &[u8], i: usize) -> f32 {
             let q = i32::from(low | high << 4) - 32;
             half(208) * f32::from(block[192 + i / 16] as i8) * q as f32
         }
+        Format::Affine4 => half(0) * nibble(4 + i / 32 * 16) as f32 + half(2),
+        Format::Zeroed4 => half(0) * (nibble(4 + i / 32 * 16) as f32 + half(2)),
         _ => unreachable!("{format:?} is no type of ggml's"),
     }
 }

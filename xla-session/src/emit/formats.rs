@@ -48,7 +48,7 @@ impl WeightFormats {
     fn stored(config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
         let mut formats = Self::all(Format::F32);
         for tensor in config.tensors() {
-            if let Some(dtype) = checkpoint.dtype(&tensor.name) {
+            if let Some(dtype) = checkpoint.type_of(tensor) {
                 formats.exceptions.insert(tensor.name.clone(), stored_format(dtype));
             }
         }
@@ -95,6 +95,8 @@ pub(crate) fn stored_format(dtype: Dtype) -> Format {
         Dtype::Q4K => Format::Q4K,
         Dtype::Q5K => Format::Q5K,
         Dtype::Q6K => Format::Q6K,
+        Dtype::Affine4 => Format::Affine4,
+        Dtype::Zeroed4 => Format::Zeroed4,
         // The file's values, widened.
         Dtype::Q2K | Dtype::Q3K | Dtype::Iq4Nl | Dtype::Iq4Xs | Dtype::Mxfp4 => Format::F32,
     }

@@ -75,18 +75,22 @@ def tensor(array):
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def mlx(name, weights):
-    """Four bits; embeddings eight, and what goes back to the residual stream six."""
-    bits = 8 if "embed" in name else 6 if "down_proj" in name else 4
-    array = mx.array(weights.numpy())
-    packed, scales, biases = mx.quantize(array, group_size=GROUP, bits=bits)
-    scales, biases = scales.astype(mx.bfloat16), biases.astype(mx.bfloat16)
-    back = mx.dequantize(
-        packed, scales.astype(mx.float32), biases.astype(mx.float32), group_size=GROUP, bits=bits
-    )
-    floats = [tensor(np.array(it.astype(mx.float32))).bfloat16() for it in (scales, biases)]
-    parts = {"weight": tensor(np.array(packed)), "scales": floats[0], "biases": floats[1]}
-    return parts, tensor(np.array(back))
+def mixed_bits(name):
+    """Four; embeddings eight, and what goes back to the residual stream six."""
+    return 8 if "embed" in name else 6 if "down_proj" in name else 4
+
+
+def mlx(group, bits_of=lambda name: 4):
+    def encode(name, weights):
+        how = {"group_size": group, "bits": bits_of(name)}
+        packed, scales, biases = mx.quantize(mx.array(weights.numpy()), **how)
+        scales, biases = scales.astype(mx.bfloat16), biases.astype(mx.bfloat16)
+        back = mx.dequantize(packed, scales.astype(mx.float32), biases.astype(mx.float32), **how)
+        floats = [tensor(np.array(it.astype(mx.float32))).bfloat16() for it in (scales, biases)]
+        parts = {"weight": tensor(np.array(packed)), "scales": floats[0], "biases": floats[1]}
+        return parts, tensor(np.array(back))
+
+    return encode
 
 
 def gptq(bits, less, act_order):
@@ -109,15 +113,19 @@ def gptq(bits, less, act_order):
     return encode
 
 
-def awq(name, weights):
+def awq(group):
     order = [0, 2, 4, 6, 1, 3, 5, 7]
-    integers, scales, zeros = grouped(weights, 4)
-    parts = {
-        "qweight": tensor(words(integers.T.contiguous(), 4, order)),
-        "qzeros": tensor(words(zeros.T.contiguous(), 4, order)),
-        "scales": scales.T.contiguous(),
-    }
-    return parts, values(integers, scales, zeros, torch.arange(weights.shape[1]) // GROUP)
+
+    def encode(name, weights):
+        integers, scales, zeros = grouped(weights, 4, group=group)
+        parts = {
+            "qweight": tensor(words(integers.T.contiguous(), 4, order)),
+            "qzeros": tensor(words(zeros.T.contiguous(), 4, order)),
+            "scales": scales.T.contiguous(),
+        }
+        return parts, values(integers, scales, zeros, torch.arange(weights.shape[1]) // group)
+
+    return encode
 
 
 def packed_groups(name, weights):
@@ -170,6 +178,9 @@ def compressed(kind, bits, strategy, **more):
 
 LLAMA = older(base("Llama", 96, 64, 64, 2, 4, 2), "bfloat16", tie_word_embeddings=False)
 QWEN3 = older(base("Qwen3", 96, 64, 64, 2, 4, 2, 16), "bfloat16", tie_word_embeddings=True)
+#: Every matrix in groups of 128.
+WIDE = older(base("Qwen3", 96, 128, 256, 2, 4, 2, 32), "bfloat16", tie_word_embeddings=True)
+AWQ = {"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": True}
 GPTQ = {"quant_method": "gptq", "group_size": GROUP}
 OVERRIDES = {f"model.layers.{i}.mlp.down_proj": {"group_size": GROUP, "bits": 6} for i in range(2)}
 OVERRIDES["model.embed_tokens"] = {"group_size": GROUP, "bits": 8}
@@ -178,7 +189,12 @@ MODELS = {
     "mlx-int4-llama": (
         LLAMA,
         {"quantization": {"group_size": GROUP, "bits": 4} | OVERRIDES},
-        mlx,
+        mlx(GROUP, mixed_bits),
+    ),
+    "mlx-int4-groups-of-64-qwen3": (
+        WIDE,
+        {"quantization": {"group_size": 64, "bits": 4}},
+        mlx(64),
     ),
     "gptq-int4-act-order-llama": (
         LLAMA,
@@ -190,18 +206,11 @@ MODELS = {
         {"quantization_config": GPTQ | {"bits": 8, "checkpoint_format": "gptq_v2"}},
         gptq(8, 0, False),
     ),
-    "awq-int4-qwen3": (
-        QWEN3,
-        {
-            "quantization_config": {
-                "quant_method": "awq",
-                "bits": 4,
-                "group_size": GROUP,
-                "version": "gemm",
-                "zero_point": True,
-            }
-        },
-        awq,
+    "awq-int4-qwen3": (QWEN3, {"quantization_config": AWQ | {"group_size": GROUP}}, awq(GROUP)),
+    "awq-int4-groups-of-128-qwen3": (
+        WIDE,
+        {"quantization_config": AWQ | {"group_size": 128}},
+        awq(128),
     ),
     "compressed-int4-llama": (
         LLAMA,
@@ -248,7 +257,7 @@ def make(name, folder, seed):
             stored[tensor_name] = weights
             widened[tensor_name] = weights.float()
             inner = "_proj" in tensor_name
-            if weights.dim() < 2 or not (inner or encode is mlx):
+            if weights.dim() < 2 or not (inner or "quantization" in key):
                 continue
             parts, back = encode(tensor_name, weights.float())
             del stored[tensor_name]

@@ -32,7 +32,9 @@ pub(crate) fn decode(dtype: Dtype, blocks: &[u8], out: &mut [f32]) {
         Dtype::Iq4Nl => each(blocks, out, iq4::nl),
         Dtype::Iq4Xs => each(blocks, out, iq4::xs),
         Dtype::Mxfp4 => each(blocks, out, mxfp4::mxfp4),
-        Dtype::F32 | Dtype::F16 | Dtype::BF16 => unreachable!("{dtype:?} has no blocks"),
+        Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::Affine4 | Dtype::Zeroed4 => {
+            unreachable!("{dtype:?} is no block of a file")
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Packing: from rows of tensors to blocks of the image.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use checkpoint::{Checkpoint, Dtype, Tensor};
@@ -259,10 +260,14 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
                 interleave::<2>(&rows, out, lanes);
             });
         }
-        (Format::F16 | Format::Bf16, [out]) => interleave::<2>(&stored(rows), out, lanes),
+        (Format::F16 | Format::Bf16, [out]) => {
+            let rows = stored(rows);
+            interleave::<2>(&slices(&rows), out, lanes);
+        }
         (_, [out]) if is_stored_so(format, rows) => {
             let columns = rows.first().map_or(0, |row| row.elements.len());
-            kernels::ggml::pack_rows(format, columns, &stored(rows), out);
+            let rows = stored(rows);
+            kernels::ggml::pack_rows(format, columns, &slices(&rows), out);
         }
         (Format::Int8 | Format::Int6 | Format::Int4, [out]) => {
             widened(rows, |rows| quantise::pack_block(format, rows, out));
@@ -309,7 +314,7 @@ fn pack_row(format: Format, row: &Row<'_>, planes: &mut [&mut [u8]]) {
             let rounded: &mut [bf16] = bytemuck::cast_slice_mut(out);
             rounded.convert_from_f32_slice(rows[0]);
         }),
-        (Format::F16 | Format::Bf16, [out]) => out.copy_from_slice(stored(row)[0]),
+        (Format::F16 | Format::Bf16, [out]) => out.copy_from_slice(&stored(row)[0]),
         (_, [values, scales]) if is_stored_so(format, row) => {
             let groups = row[0].tensor.integers(row[0].elements.clone());
             let scales = bytemuck::cast_slice_mut(scales);
@@ -335,8 +340,12 @@ fn widened(rows: &[Row<'_>], pack: impl FnOnce(&[&[f32]])) {
 }
 
 /// The bytes of rows whose elements are stored as the checkpoint has them.
-fn stored<'a>(rows: &'a [Row<'_>]) -> Vec<&'a [u8]> {
+fn stored<'a>(rows: &'a [Row<'_>]) -> Vec<Cow<'a, [u8]>> {
     rows.iter().map(|Row { tensor, elements }| tensor.bytes_of(elements.clone())).collect()
+}
+
+fn slices<'a>(rows: &'a [Cow<'_, [u8]>]) -> Vec<&'a [u8]> {
+    rows.iter().map(|row| &**row).collect()
 }
 
 /// Writes element `k` of row `lane` to element `k * lanes + lane` of `out`; elements of `N` bytes.
