@@ -31,10 +31,10 @@ pub(crate) trait Shape: Send + 'static {
 
     /// The choice with which a stream begins; `None` where it begins with its text.
     fn begin(&self, index: usize) -> Option<Value>;
-    /// The choice of a piece of a stream.
-    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Value;
-    /// The choice that ends a stream.
-    fn end(&self, index: usize, reason: &str) -> Value;
+    /// The choices of a piece of a stream: often one, and none where it shows nothing.
+    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Vec<Value>;
+    /// The choices that end a stream.
+    fn end(&mut self, index: usize, reason: &str) -> Vec<Value>;
     /// The choice of a whole answer.
     fn whole(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood], why: &str) -> Value;
 }
@@ -150,8 +150,8 @@ impl Answers {
             }
             let head = &heads[stream.answers.choices[index].prompt];
             if !head.is_empty() {
-                let choice = stream.shape.piece(index, head, &[]);
-                lines.push_back(stream.line(choice));
+                let choices = stream.shape.piece(index, head, &[]);
+                lines.extend(choices.into_iter().map(|choice| stream.line(choice)));
             }
         }
         let pieces = stream::unfold((stream, lines), |(mut stream, mut lines)| async move {
@@ -234,12 +234,12 @@ impl<S: Shape> Stream<S> {
                 Err(_) => lines.push_back(": still there\n\n".into()),
                 Ok(Ok((index, text, token))) => {
                     if !text.is_empty() || token.is_some() {
-                        let choice = self.shape.piece(index, &text, token.as_slice());
-                        lines.push_back(self.line(choice));
+                        let choices = self.shape.piece(index, &text, token.as_slice());
+                        lines.extend(choices.into_iter().map(|choice| self.line(choice)));
                     }
                     if let Some(reason) = self.answers.choices[index].reason {
-                        let choice = self.shape.end(index, reason);
-                        lines.push_back(self.line(choice));
+                        let choices = self.shape.end(index, reason);
+                        lines.extend(choices.into_iter().map(|choice| self.line(choice)));
                     }
                     if self.answers.is_whole() {
                         if self.include_usage {

@@ -201,12 +201,12 @@ impl Shape for Completion {
         None
     }
 
-    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Value {
-        self.choice(index, text, tokens)
+    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Vec<Value> {
+        vec![self.choice(index, text, tokens)]
     }
 
-    fn end(&self, index: usize, reason: &str) -> Value {
-        json!({"index": index, "text": "", "logprobs": null, "finish_reason": reason})
+    fn end(&mut self, index: usize, reason: &str) -> Vec<Value> {
+        vec![json!({"index": index, "text": "", "logprobs": null, "finish_reason": reason})]
     }
 
     fn whole(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood], why: &str) -> Value {

@@ -57,15 +57,25 @@ impl Form {
         Ok(first)
     }
 
-    fn json(field: &'static str, mut schema: Value) -> Self {
-        // Written in one way, so that no answer gets lost in white space. A schema may say otherwise.
+    /// The form that the field `field` asks for.
+    pub fn new(field: &'static str, grammar: TopLevelGrammar) -> Self {
+        Self { field, grammar }
+    }
+
+    fn json(field: &'static str, schema: Value) -> Self {
+        Self::new(field, TopLevelGrammar::from_json_schema(Self::written(schema)))
+    }
+
+    /// `schema`, its JSON written in one way, so that no answer gets lost in white space. A schema may say
+    /// otherwise.
+    pub fn written(mut schema: Value) -> Value {
         if let Value::Object(schema) = &mut schema {
             let form = json!({
                 "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": ",
             });
             schema.entry("x-guidance").or_insert(form);
         }
-        Self { field, grammar: TopLevelGrammar::from_json_schema(schema) }
+        schema
     }
 }
 

@@ -17,20 +17,17 @@ const HARMLESS: [&str; 7] = [
 ];
 
 /// What is not there yet, or never will be, and why.
-const REFUSED: [(&str, &str); 14] = [
+const REFUSED: [(&str, &str); 11] = [
     ("audio", "models here know text only"),
     ("best_of", "ask for `n` answers and choose among them"),
-    ("function_call", "tools are not supported"),
-    ("functions", "tools are not supported"),
+    ("function_call", "give `tool_choice`"),
+    ("functions", "give `tools`"),
     ("grammar", "give `response_format`, or Lark's language as `guided_grammar`"),
     ("json_schema", "give it as `response_format`"),
     ("modalities", "models here know text only"),
-    ("parallel_tool_calls", "tools are not supported"),
     ("prediction", "predicted outputs are not supported"),
     ("reasoning_effort", "give `chat_template_kwargs` what the model's template knows"),
     ("suffix", "filling in is not supported"),
-    ("tool_choice", "tools are not supported"),
-    ("tools", "tools are not supported"),
     ("web_search_options", "nothing is fetched from outside"),
 ];
 
@@ -123,7 +120,7 @@ mod tests {
         let problem = some.finish().unwrap_err();
         assert_eq!(problem.json()["error"]["param"], "max_token");
         assert!(message(&problem).contains("there are: max_tokens, n"), "{}", message(&problem));
-        let problem = fields(json!({"tools": [{}]})).finish().unwrap_err();
+        let problem = fields(json!({"functions": [{}]})).finish().unwrap_err();
         assert_eq!(problem.json()["error"]["code"], "unsupported_parameter");
         fields(json!({"user": "me", "store": true})).finish().unwrap();
     }
@@ -141,12 +138,12 @@ mod tests {
 
     #[test]
     fn only_one_value_of_some_is_passable() {
-        let none = json!("none");
-        let mut good = fields(json!({"tool_choice": "none"}));
-        good.only("tool_choice", &none);
+        let text = json!(["text"]);
+        let mut good = fields(json!({"modalities": ["text"]}));
+        good.only("modalities", &text);
         good.finish().unwrap();
-        let mut bad = fields(json!({"tool_choice": "auto"}));
-        bad.only("tool_choice", &none);
-        assert!(message(&bad.finish().unwrap_err()).contains("tools"));
+        let mut bad = fields(json!({"modalities": ["text", "audio"]}));
+        bad.only("modalities", &text);
+        assert!(message(&bad.finish().unwrap_err()).contains("text only"));
     }
 }

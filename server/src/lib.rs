@@ -20,6 +20,7 @@ mod constraint;
 mod error;
 mod fields;
 mod sampling;
+mod tools;
 
 mod answer;
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use llguidance::Matcher;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
-use text::StopStrings;
+use text::{StopStrings, ToolStyle};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
 use crate::constraint::{Constraint, Form};
 use crate::fields::Fields;
 use crate::server::blocking;
+use crate::tools::{Thinks, Tools};
 use crate::worker::Asked;
 use crate::{Model, Problem};
 
@@ -50,6 +51,9 @@ pub(crate) struct Settings {
     pub n: usize,
     /// What every answer is kept to.
     form: Option<Form>,
+    /// Special tokens that its text has.
+    shown: Vec<u32>,
+    ignore_eos: bool,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether the last piece has the usage.
@@ -117,9 +121,39 @@ impl Settings {
             priority: -priority,
             n,
             form,
+            shown: Vec::new(),
+            ignore_eos,
             stream,
             include_usage: include_usage(fields, stream)?,
         })
+    }
+
+    /// Lets answers of `model` call `tools` in `style`, behind what it `thinks`.
+    ///
+    /// # Errors
+    ///
+    /// Another form is asked for.
+    pub fn call(
+        &mut self,
+        model: &Model,
+        tools: &Tools,
+        style: ToolStyle,
+        thinks: Thinks,
+    ) -> Result<(), Problem> {
+        let form = tools.form(model, style, thinks);
+        if self.form.is_some() {
+            let message = "and another form of the answer (`response_format`, `guided_…`) contradict each \
+                           other: give one of them";
+            return Err(Problem::field("tools", message));
+        }
+        if self.ignore_eos && form.is_some() {
+            let message = "and `tools` contradict each other: calls have an end";
+            return Err(Problem::field("ignore_eos", message));
+        }
+        self.form = form;
+        let special = style.special_tokens().iter();
+        self.shown = special.filter_map(|text| model.tokenizer.special_token(text)).collect();
+        Ok(())
     }
 
     /// Itself, and the start of the form that answers of `model` are kept to, made beside the thread
@@ -175,7 +209,12 @@ impl Settings {
                 priority,
                 pooling: None,
             };
-            Ok(Asked { request, stops: self.stops.clone(), failure: failure.unwrap_or_default() })
+            Ok(Asked {
+                request,
+                stops: self.stops.clone(),
+                shown: self.shown.clone(),
+                failure: failure.unwrap_or_default(),
+            })
         };
         (0..self.n).map(request).collect()
     }

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::fields::Fields;
 use crate::server::{Shared, blocking};
+use crate::tools::Tools;
 use crate::{Problem, body, chat, completions};
 
 pub(crate) async fn tokenize(
@@ -30,7 +31,9 @@ pub(crate) async fn tokenize(
             blocking(&model, encode).await?
         }
         None => {
-            let conversation = chat::Conversation::take(&mut fields)?;
+            let mut conversation = chat::Conversation::take(&mut fields)?;
+            let tools = Tools::take(&mut fields)?;
+            conversation.show(tools.as_ref());
             fields.finish()?;
             chat::tokens(&model, conversation).await?
         }

@@ -29,6 +29,8 @@ pub(crate) enum Command {
 pub(crate) struct Asked {
     pub request: Request,
     pub stops: StopStrings,
+    /// Special tokens that the text has as they are written.
+    pub shown: Vec<u32>,
     /// Where its constraint says why it has failed.
     pub failure: Arc<OnceLock<String>>,
 }
@@ -135,8 +137,10 @@ impl<'a> Worker<'a> {
     fn submit(&mut self, submission: Submission) {
         let Submission { requests, mut places, events, accepted, arrived } = submission;
         let mut ids = Vec::new();
-        for (index, Asked { request, stops, failure: unkept }) in requests.into_iter().enumerate() {
-            let stream = TextStream::new(self.tokenizer.detokenizer(&request.prompt), stops);
+        for (index, asked) in requests.into_iter().enumerate() {
+            let Asked { request, stops, shown, failure: unkept } = asked;
+            let detokenizer = self.tokenizer.detokenizer(&request.prompt).showing(shown);
+            let stream = TextStream::new(detokenizer, stops);
             match self.batcher.submit(request) {
                 Ok(id) => {
                     ids.push(id);

@@ -14,7 +14,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 use serde::Serialize;
 
-use crate::{Error, Result, Vocabulary};
+use crate::{Error, Result, ToolStyle, Vocabulary};
 
 /// One turn of a conversation in words; turns with more than words are JSON objects in the form of
 /// transformers (`tool_calls`, content in parts).
@@ -57,6 +57,8 @@ impl RenderOptions {
 pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: Vec<(String, String)>,
+    tool_style: Option<ToolStyle>,
+    has_thoughts: bool,
     path: PathBuf,
 }
 
@@ -152,6 +154,8 @@ impl ChatTemplate {
                 .replace(&format!("{{% {tag} -%}}"), "{# -#}")
                 .replace(&format!("{{% {tag} %}}"), "{# #}")
         });
+        let tool_style = ToolStyle::of_template(&source);
+        let has_thoughts = source.contains("</think>");
         let mut environment = Environment::new();
         environment.set_fuel(Some(FUEL));
         environment.set_trim_blocks(true);
@@ -163,9 +167,20 @@ impl ChatTemplate {
         environment.add_function("strftime_now", move |format: String| strftime(&format, &now()));
         environment.add_filter("tojson", json::tojson);
         match environment.add_template_owned("chat", source) {
-            Ok(()) => Ok(Self { environment, tokens, path }),
+            Ok(()) => Ok(Self { environment, tokens, tool_style, has_thoughts, path }),
             Err(error) => Err(failed(path, &error)),
         }
+    }
+
+    /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
+    /// or writes them in a way that [`Reply`](crate::Reply) does not know.
+    pub fn tool_style(&self) -> Option<ToolStyle> {
+        self.tool_style
+    }
+
+    /// Whether answers may begin with thoughts (`<think>`).
+    pub fn has_thoughts(&self) -> bool {
+        self.has_thoughts
     }
 
     /// The text of a conversation: [`Message`]s, or anything else that serializes as transformers'

@@ -16,6 +16,8 @@ pub struct Detokenizer<'a> {
     start: usize,
     /// Ids before this one have been given out.
     shown: usize,
+    /// Special tokens that are given out as they are written.
+    special: Vec<u32>,
 }
 
 impl<'a> Detokenizer<'a> {
@@ -23,7 +25,12 @@ impl<'a> Detokenizer<'a> {
         // Some decoders strip the first token's space: a few tokens of context keep it.
         let ids = prompt[prompt.len().saturating_sub(CONTEXT)..].to_vec();
         let shown = ids.len();
-        Self { tokenizer, ids, start: 0, shown }
+        Self { tokenizer, ids, start: 0, shown, special: Vec::new() }
+    }
+
+    /// The same, with the special tokens `ids` as they are written; others are left out.
+    pub fn showing(self, ids: Vec<u32>) -> Self {
+        Self { special: ids, ..self }
     }
 
     /// Takes a token and returns the text that is now certain, often empty.
@@ -32,6 +39,13 @@ impl<'a> Detokenizer<'a> {
     ///
     /// The tokenizer fails.
     pub fn push(&mut self, id: u32) -> Result<String> {
+        if self.special.contains(&id) {
+            let mut text = self.pending()?;
+            text += &self.tokenizer.written(id).unwrap_or_default();
+            self.ids.push(id);
+            self.shown = self.ids.len();
+            return Ok(text);
+        }
         self.ids.push(id);
         let text = self.pending()?;
         if text.is_empty() {

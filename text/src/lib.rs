@@ -4,7 +4,7 @@
 //! tokenizer ([`Tokenizer`]), the text of tokens as they are generated ([`Detokenizer`]), up to a
 //! stop string ([`StopStrings`]), both together ([`TextStream`]); a conversation as the text that
 //! the model was trained on ([`ChatTemplate`]), and which of its tokens a model has already seen
-//! ([`Transcript`]).
+//! ([`Transcript`]); what an answer is made of ([`Reply`]).
 
 mod vocabulary;
 
@@ -17,12 +17,15 @@ mod stream;
 mod chat_template;
 mod transcript;
 
+mod reply;
+
 mod error;
 mod panics;
 
 pub use chat_template::{ChatTemplate, Message, RenderOptions};
 pub use detokenizer::Detokenizer;
 pub use error::{Error, Result};
+pub use reply::{Part, Reply, ToolStyle};
 pub use stop_strings::StopStrings;
 pub use stream::TextStream;
 pub use tokenizer::Tokenizer;

@@ -43,7 +43,7 @@ impl StopStrings {
 }
 
 /// Length in bytes of the longest proper beginning of `stop` that `text` ends with.
-fn overlap(text: &str, stop: &str) -> usize {
+pub(crate) fn overlap(text: &str, stop: &str) -> usize {
     let starts = stop.char_indices().map(|(at, _)| at);
     starts.filter(|&len| text.ends_with(&stop[..len])).max().unwrap_or(0)
 }

@@ -108,6 +108,18 @@ impl Tokenizer {
         self.tokenizer.get_added_tokens_decoder().contains_key(&id)
     }
 
+    /// The special token that is written `text`, which [`decode`](Self::decode) leaves out.
+    pub fn special_token(&self, text: &str) -> Option<u32> {
+        let added = self.tokenizer.get_added_tokens_decoder();
+        let id = self.tokenizer.token_to_id(text)?;
+        added.get(&id).is_some_and(|token| token.special).then_some(id)
+    }
+
+    /// How the token `id` is written.
+    pub(crate) fn written(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
     /// Decodes what follows `prompt` token by token.
     pub fn detokenizer<'a>(&'a self, prompt: &[u32]) -> Detokenizer<'a> {
         Detokenizer::new(self, prompt)

@@ -124,6 +124,8 @@ fn round_trips(tokenizer: &Tokenizer, path: &Path) {
             text = composed.nfc().get().to_owned();
         }
         let ids = tokenizer.encode(&text, false).unwrap();
+        // By chance "<s>" is spelled.
+        prop_assume!(!ids.iter().any(|&id| tokenizer.is_added(id)));
         prop_assert_eq!(tokenizer.decode(&ids).unwrap(), text);
         Ok(())
     });

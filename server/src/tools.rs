@@ -1,0 +1,350 @@
+//! Tools that a request lets the model call, and the form that its calls are kept to.
+
+use std::fmt::Write;
+
+use llguidance::api::TopLevelGrammar;
+use serde_json::{Map, Value, json};
+use text::ToolStyle;
+
+use crate::constraint::Form;
+use crate::fields::Fields;
+use crate::{Model, Problem};
+
+/// Most tools of a request.
+const MOST_TOOLS: usize = 128;
+
+/// What may be called, and whether it must be.
+pub(crate) struct Tools {
+    tools: Vec<Tool>,
+    must: bool,
+    /// The one that may be called, if not all may.
+    only: Option<usize>,
+    parallel: bool,
+}
+
+struct Tool {
+    name: String,
+    /// As templates take it.
+    value: Value,
+    /// The schema of its arguments.
+    parameters: Value,
+}
+
+impl Tools {
+    /// What `fields` say; `None` where nothing may be called.
+    ///
+    /// # Errors
+    ///
+    /// A tool is in a form that is not supported, or the one to call is not there.
+    pub fn take(fields: &mut Fields) -> Result<Option<Self>, Problem> {
+        let given = fields.take::<Vec<Map<String, Value>>>("tools")?.unwrap_or_default();
+        let choice = fields.take::<Value>("tool_choice")?;
+        let parallel = fields.take::<bool>("parallel_tool_calls")?.unwrap_or(true);
+        if given.len() > MOST_TOOLS {
+            let message = format!("has {} tools: give {MOST_TOOLS} at most", given.len());
+            return Err(Problem::field("tools", message));
+        }
+        let mut tools: Vec<Tool> = Vec::new();
+        for (at, tool) in given.into_iter().enumerate() {
+            let tool = Tool::take(&format!("tools[{at}]"), tool)?;
+            if tools.iter().any(|it| it.name == tool.name) {
+                let message = format!("has two tools called {:?}", tool.name);
+                return Err(Problem::field("tools", message));
+            }
+            tools.push(tool);
+        }
+        let wrong = |message: String| Problem::field("tool_choice", message);
+        let choice = choice.unwrap_or_else(|| json!("auto"));
+        let (must, only) = match choice.as_str() {
+            Some("none") => return Ok(None),
+            Some("auto") => (false, None),
+            Some("required") => (true, None),
+            _ => {
+                let name = choice["function"]["name"].as_str();
+                let name = name.filter(|_| choice["type"] == "function").ok_or_else(|| {
+                    let known = "none, auto, required, {\"type\": \"function\", \"function\": \
+                                 {\"name\": \"…\"}}";
+                    wrong(format!("is {choice}; there are: {known}"))
+                })?;
+                let at = tools.iter().position(|tool| tool.name == name).ok_or_else(|| {
+                    let names: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
+                    wrong(format!("names {name:?}; there are: {}", names.join(", ")))
+                })?;
+                (true, Some(at))
+            }
+        };
+        if must && tools.is_empty() {
+            return Err(wrong("is \"required\", but there are no `tools`".into()));
+        }
+        Ok((!tools.is_empty()).then_some(Self { tools, must, only, parallel }))
+    }
+
+    /// As a template takes them.
+    pub fn values(&self) -> Vec<Value> {
+        self.tools.iter().map(|tool| tool.value.clone()).collect()
+    }
+
+    /// The form of an answer that is written in `style`, which `thinks` first. `None` where any text will do:
+    /// calls of Llama 3 begin as JSON does.
+    pub fn form(&self, model: &Model, style: ToolStyle, thinks: Thinks) -> Option<Form> {
+        let special = |text: &str| model.tokenizer.special_token(text);
+        let lark = self.grammar(&special, style, thinks)?;
+        Some(Form::new("tools", TopLevelGrammar::from_lark(lark)))
+    }
+
+    /// As [`form`](Self::form), in Lark's language, for a tokenizer with `special` tokens.
+    fn grammar(
+        &self,
+        special: &dyn Fn(&str) -> Option<u32>,
+        style: ToolStyle,
+        thinks: Thinks,
+    ) -> Option<String> {
+        if !self.must && style == ToolStyle::Llama3 {
+            return None;
+        }
+        let mark = |text: &str| match special(text) {
+            Some(id) => format!("<[{id}]>"),
+            None => quoted(text),
+        };
+        let opening = mark(style.opening());
+        // What stands before each call, between two, and behind the last one.
+        let (open, between, close) = match style {
+            ToolStyle::Hermes => {
+                let open = format!("{opening} \"\\n\"");
+                let close = format!("\"\\n\" {}", mark("</tool_call>"));
+                (open.clone(), format!("{close} \"\\n\" {open}"), close)
+            }
+            ToolStyle::Llama3 => (String::new(), quoted("; "), String::new()),
+            ToolStyle::Mistral => (format!("{opening} \" \"? \"[\""), quoted(", "), quoted("]")),
+            ToolStyle::MistralArgs => (opening.clone(), opening.clone(), String::new()),
+        };
+        let callable: Vec<_> = match self.only {
+            Some(at) => vec![&self.tools[at]],
+            None => self.tools.iter().collect(),
+        };
+        let names: Vec<_> = (0..callable.len()).map(|at| format!("call{at}")).collect();
+        let more = if self.parallel && self.only.is_none() {
+            format!("({between} call)*")
+        } else {
+            String::new()
+        };
+        let calls_of_answer = |open: &str| format!("{open} call {more} {close}");
+        let mut lark = String::new();
+        match (self.must, special(style.opening()).is_some()) {
+            (true, _) => {
+                let (first, rule) = thinks.rule();
+                let _ = writeln!(lark, "start: {first} {}\n{rule}", calls_of_answer(&open));
+            }
+            (false, true) => {
+                // No words have a special token in them.
+                let calls = calls_of_answer(&open);
+                let _ = writeln!(lark, "start: WORDS ({calls})?\nWORDS: /(.|\\n)*/");
+            }
+            (false, false) => {
+                let behind = open.strip_prefix(&opening).unwrap_or(&open);
+                let calls = calls_of_answer(behind);
+                let until = style.opening().replace('[', "\\[").replace(']', "\\]");
+                let _ = writeln!(
+                    lark,
+                    "start: words | until {calls}\nuntil[lazy]: /(.|\\n)*{until}/\n\
+                     words: WORDS\nWORDS: /(.|\\n)*/ & ~/(.|\\n)*{until}(.|\\n)*/"
+                );
+            }
+        }
+        let _ = writeln!(lark, "call: {}", names.join(" | "));
+        for (at, tool) in callable.into_iter().enumerate() {
+            let Tool { name, parameters, .. } = tool;
+            let (before, after) = match style {
+                ToolStyle::Llama3 => (format!("{{\"name\": \"{name}\", \"parameters\": "), "}"),
+                ToolStyle::MistralArgs => (name.clone(), ""),
+                ToolStyle::Hermes | ToolStyle::Mistral => {
+                    (format!("{{\"name\": \"{name}\", \"arguments\": "), "}")
+                }
+            };
+            let mut before = quoted(&before);
+            if style == ToolStyle::MistralArgs {
+                let _ = write!(before, " {}", mark("[ARGS]"));
+            }
+            let after = if after.is_empty() { String::new() } else { quoted(after) };
+            let _ = writeln!(lark, "call{at}: {before} %json {parameters} {after}");
+        }
+        Some(lark)
+    }
+}
+
+/// Whether an answer begins with thoughts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thinks {
+    Never,
+    /// It may.
+    Perhaps,
+    /// The prompt has begun them.
+    Already,
+}
+
+impl Thinks {
+    /// What stands before calls, and the rule of it.
+    fn rule(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Never => ("", ""),
+            Self::Perhaps => {
+                ("(thoughts SPACE)?", "thoughts[lazy]: /<think>(.|\\n)*<\\/think>/\nSPACE: /\\n*/")
+            }
+            Self::Already => {
+                ("thoughts SPACE", "thoughts[lazy]: /(.|\\n)*<\\/think>/\nSPACE: /\\n*/")
+            }
+        }
+    }
+}
+
+/// As a string of a grammar.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+impl Tool {
+    fn take(at: &str, tool: Map<String, Value>) -> Result<Self, Problem> {
+        let value = Value::Object(tool.clone());
+        let wrong = |name: &str, message: String| Problem::field(format!("{at}.{name}"), message);
+        let mut fields = Fields::new(tool);
+        let kind = fields.take::<String>("type")?;
+        if kind.as_deref() != Some("function") {
+            return Err(wrong("type", "must be \"function\": no others are supported".into()));
+        }
+        let function = fields.take::<Map<String, Value>>("function")?;
+        let function = function.ok_or_else(|| wrong("function", "is missing".into()))?;
+        fields.finish()?;
+        let mut function = Fields::new(function);
+        let name = function.take::<String>("name")?.unwrap_or_default();
+        let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(known) {
+            let message = format!("is {name:?}: give 1 to 64 of a-z, A-Z, 0-9, _, - and .");
+            return Err(wrong("function.name", message));
+        }
+        function.take::<String>("description")?;
+        // Every schema is kept to strictly.
+        function.take::<bool>("strict")?;
+        let parameters = function.take::<Map<String, Value>>("parameters")?;
+        function.finish()?;
+        // No parameters are none that could be given.
+        let mut parameters = parameters.map_or_else(
+            || json!({"type": "object", "properties": {}, "additionalProperties": false}),
+            Value::Object,
+        );
+        if parameters["type"].is_null() {
+            parameters["type"] = "object".into();
+        }
+        if parameters["type"] != "object" {
+            let message = format!("has the type {}: arguments are an object", parameters["type"]);
+            return Err(wrong("function.parameters", message));
+        }
+        Ok(Self { name, value, parameters: Form::written(parameters) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use llguidance::toktrie::ApproximateTokEnv;
+    use llguidance::{Matcher, ParserFactory};
+
+    use super::*;
+
+    /// Whether an answer may be `text` with two tools, a byte a token; how much of it may be said if not.
+    fn check(style: ToolStyle, more: Value, thinks: Thinks, text: &str) -> Result<(), String> {
+        let parameters = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/y"}},
+            "required": ["x"], "additionalProperties": false, "$defs": {"y": {"enum": [1, 2]}}});
+        let mut fields = json!({"tools": [
+            {"type": "function", "function": {"name": "f", "parameters": parameters}},
+            {"type": "function", "function": {"name": "g"}},
+        ]});
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let Value::Object(fields) = fields else { unreachable!() };
+        let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+        let grammar = tools.grammar(&|_| None, style, thinks).unwrap();
+        let environment = Arc::new(ApproximateTokEnv::single_byte());
+        let mut factory = ParserFactory::new_simple(&(environment as _)).unwrap();
+        factory.quiet();
+        let parser = factory.create_parser(TopLevelGrammar::from_lark(grammar.clone()));
+        let mut matcher = Matcher::new(parser);
+        let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
+        for (at, &token) in tokens.iter().enumerate() {
+            if matcher.is_stopped() {
+                return Err(text[..at].to_owned());
+            }
+            let mask = matcher.compute_mask().unwrap_or_else(|error| panic!("{error}: {grammar}"));
+            if !mask.is_allowed(token) {
+                return Err(text[..at].to_owned());
+            }
+            matcher.consume_token(token).unwrap();
+        }
+        if matcher.is_accepting().unwrap() { Ok(()) } else { Err(text.to_owned()) }
+    }
+
+    const F: &str = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 2}}\n</tool_call>";
+    const G: &str = "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
+
+    #[test]
+    fn calls_that_are_wanted_come_and_nothing_else() {
+        let must = |style, more: Value, text: &str| {
+            let mut fields = json!({"tool_choice": "required"});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            check(style, fields, Thinks::Never, text)
+        };
+        let hermes = |text: &str| must(ToolStyle::Hermes, json!({}), text);
+        assert_eq!(hermes(F), Ok(()));
+        assert_eq!(hermes(G), Ok(()));
+        assert_eq!(hermes(&format!("{F}\n{G}")), Ok(()));
+        assert_eq!(hermes("Hello"), Err(String::new()));
+        assert_eq!(hermes(&F.replace('2', "3")), Err(F[..F.find('2').unwrap()].into()));
+        assert_eq!(hermes(&F[..20]), Err(F[..20].into()));
+        let one = json!({"parallel_tool_calls": false});
+        assert_eq!(must(ToolStyle::Hermes, one.clone(), F), Ok(()));
+        assert_eq!(must(ToolStyle::Hermes, one, &format!("{F}\n{G}")), Err(F.into()));
+        let g = json!({"tool_choice": {"type": "function", "function": {"name": "g"}}});
+        assert_eq!(must(ToolStyle::Hermes, g.clone(), G), Ok(()));
+        let name = F.find("f\"").unwrap();
+        assert_eq!(must(ToolStyle::Hermes, g, F), Err(F[..name].into()));
+        let llama = "{\"name\": \"f\", \"parameters\": {\"x\": 1}}";
+        assert_eq!(must(ToolStyle::Llama3, json!({}), llama), Ok(()));
+        assert_eq!(must(ToolStyle::Llama3, json!({}), &format!("{llama}; {llama}")), Ok(()));
+        let list = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": 1}}, \
+                    {\"name\": \"g\", \"arguments\": {}}]";
+        assert_eq!(must(ToolStyle::Mistral, json!({}), list), Ok(()));
+        let two = "[TOOL_CALLS]f[ARGS]{\"x\": 1}[TOOL_CALLS]g[ARGS]{}";
+        assert_eq!(must(ToolStyle::MistralArgs, json!({}), two), Ok(()));
+    }
+
+    #[test]
+    fn thoughts_may_come_first() {
+        let must = |thinks, text: &str| {
+            check(ToolStyle::Hermes, json!({"tool_choice": "required"}), thinks, text)
+        };
+        let thought = format!("<think>\nHm </b>.\n</think>\n\n{F}");
+        assert_eq!(must(Thinks::Perhaps, &thought), Ok(()));
+        assert_eq!(must(Thinks::Perhaps, F), Ok(()));
+        assert_eq!(must(Thinks::Already, &thought["<think>".len()..]), Ok(()));
+        assert_eq!(must(Thinks::Never, &thought), Err("<t".into()));
+    }
+
+    #[test]
+    fn words_are_free_until_a_call_begins() {
+        let auto = |style, text: &str| check(style, json!({}), Thinks::Never, text);
+        for style in [ToolStyle::Hermes, ToolStyle::Mistral, ToolStyle::MistralArgs] {
+            for text in ["", "Any words, {\"x\": 3} or <tool and [TOOL\n.", "<think>a</think>\nb"] {
+                assert_eq!(auto(style, text), Ok(()), "{style:?}: {text}");
+            }
+        }
+        let said = format!("Let me look.\n{F}");
+        assert_eq!(auto(ToolStyle::Hermes, &said), Ok(()));
+        assert_eq!(auto(ToolStyle::Hermes, &format!("{said}\n{G}")), Ok(()));
+        let wrong = said.replace('2', "3");
+        assert_eq!(auto(ToolStyle::Hermes, &wrong), Err(wrong[..wrong.find('3').unwrap()].into()));
+        assert_eq!(auto(ToolStyle::Hermes, "a <tool_call>no"), Err("a <tool_call>".into()));
+        assert_eq!(
+            auto(ToolStyle::Mistral, "a [TOOL_CALLS] [{\"name\": \"h\""),
+            Err("a [TOOL_CALLS] [{\"name\": \"".into())
+        );
+    }
+}

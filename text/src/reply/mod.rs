@@ -1,0 +1,354 @@
+//! What an answer is made of: words, thoughts, and calls of tools, told apart while it comes.
+
+mod call;
+
+use call::Call;
+
+use crate::stop_strings::overlap;
+
+/// How a model writes calls of tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolStyle {
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`, with a list of those in it too: Hermes, Qwen,
+    /// SmolLM.
+    Hermes,
+    /// `{"name": …, "parameters": …}` from the first character on, or behind `<|python_tag|>`: Llama 3.
+    Llama3,
+    /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`: Mistral.
+    Mistral,
+    /// `[TOOL_CALLS]`, a name, `[ARGS]` and the arguments: Mistral's newer models.
+    MistralArgs,
+}
+
+impl ToolStyle {
+    /// What stands before a call.
+    pub fn opening(self) -> &'static str {
+        match self {
+            Self::Hermes => "<tool_call>",
+            Self::Llama3 => "<|python_tag|>",
+            Self::Mistral | Self::MistralArgs => "[TOOL_CALLS]",
+        }
+    }
+
+    /// Special tokens that mean something in a call: an answer's text must have them.
+    pub fn special_tokens(self) -> &'static [&'static str] {
+        match self {
+            Self::Hermes => &["<tool_call>", "</tool_call>"],
+            Self::Llama3 => &["<|python_tag|>"],
+            Self::Mistral | Self::MistralArgs => &["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
+        }
+    }
+
+    /// That of the template `source`; `None` where it knows no tools, or another style.
+    pub(crate) fn of_template(source: &str) -> Option<Self> {
+        let has = |part: &str| source.contains(part);
+        match () {
+            () if !has("tools") => None,
+            () if has("[TOOL_CALLS]") && has("[ARGS]") => Some(Self::MistralArgs),
+            () if has("[TOOL_CALLS]") => Some(Self::Mistral),
+            // Others put XML between the same marks.
+            () if has("<tool_call>") && !has("<function=") && !has("<arg_key>") => {
+                Some(Self::Hermes)
+            }
+            () if has("<|start_header_id|>") && has("\"parameters\": ") => Some(Self::Llama3),
+            () => None,
+        }
+    }
+}
+
+/// A piece of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// What it says.
+    Content(String),
+    /// What it thinks before that.
+    Reasoning(String),
+    /// It calls the tool of this name; the arguments follow.
+    Call(String),
+    /// More of the last call's arguments: JSON's text.
+    Arguments(String),
+}
+
+/// What thoughts lie between.
+const THINK: [&str; 2] = ["<think>", "</think>"];
+
+/// Tells the parts of an answer apart. A part appears as soon as it is certain.
+#[derive(Debug)]
+pub struct Reply {
+    style: Option<ToolStyle>,
+    state: State,
+    /// What is not certain yet.
+    held: String,
+    /// What has opened the calls that come, where it would be shown if they were none.
+    opened: &'static str,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing has come but white space.
+    Start {
+        thoughts: bool,
+    },
+    Thoughts {
+        begun: bool,
+    },
+    Words {
+        after: bool,
+    },
+    /// In an opened place, before a call or behind one.
+    Calls,
+    Call(Call),
+}
+
+impl Reply {
+    /// An answer in which calls are written in `style`, if any, and thoughts at the beginning if there may
+    /// be `thoughts`.
+    pub fn new(style: Option<ToolStyle>, thoughts: bool) -> Self {
+        Self { style, state: State::Start { thoughts }, held: String::new(), opened: "" }
+    }
+
+    /// The same, where the prompt has ended in `<think>`.
+    pub fn thinking(style: Option<ToolStyle>) -> Self {
+        Self { state: State::Thoughts { begun: false }, ..Self::new(style, true) }
+    }
+
+    /// Takes text and returns the parts that are now certain.
+    pub fn push(&mut self, text: &str) -> Vec<Part> {
+        self.held.push_str(text);
+        let mut parts = Vec::new();
+        while !self.held.is_empty() && self.advance(&mut parts) {}
+        parts
+    }
+
+    /// Returns what was held back: no more text comes.
+    pub fn finish(mut self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        match std::mem::replace(&mut self.state, State::Calls) {
+            State::Call(call) => call.give_up(self.opened, &mut parts),
+            State::Thoughts { begun } => {
+                let text = self.held.trim_end();
+                words(Part::Reasoning, if begun { text } else { text.trim_start() }, &mut parts);
+            }
+            State::Words { after: true } => {
+                words(Part::Content, self.held.trim_start(), &mut parts);
+            }
+            // Behind a call, what closes it has been cut off.
+            State::Calls if self.opened.is_empty() => {}
+            State::Calls => {
+                words(Part::Content, &(self.opened.to_owned() + &self.held), &mut parts)
+            }
+            State::Start { .. } | State::Words { .. } => {
+                words(Part::Content, &self.held, &mut parts);
+            }
+        }
+        parts
+    }
+
+    /// Whether there is more to do with what is held.
+    fn advance(&mut self, parts: &mut Vec<Part>) -> bool {
+        match &mut self.state {
+            State::Start { thoughts } => {
+                let thoughts = *thoughts;
+                self.start(thoughts)
+            }
+            State::Thoughts { begun } => {
+                let begun = *begun;
+                self.think(begun, parts)
+            }
+            State::Words { after } => {
+                let after = *after;
+                self.speak(after, parts)
+            }
+            State::Calls => self.between_calls(parts),
+            State::Call(call) => {
+                let used = call.push(&self.held, parts);
+                self.held.drain(..used);
+                if call.is_whole() {
+                    let State::Call(call) = std::mem::replace(&mut self.state, State::Calls) else {
+                        unreachable!("it is a call")
+                    };
+                    if call.is_call() {
+                        self.opened = "";
+                    } else {
+                        call.give_up(self.opened, parts);
+                        self.state = State::Words { after: false };
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    fn start(&mut self, thoughts: bool) -> bool {
+        let text = self.held.trim_start();
+        if text.is_empty() {
+            return false;
+        }
+        let mut marks = Vec::new();
+        if thoughts {
+            marks.push(THINK[0]);
+        }
+        if self.style == Some(ToolStyle::Llama3) {
+            marks.push(ToolStyle::Llama3.opening());
+            if text.starts_with('{') {
+                self.held.drain(..self.held.len() - text.len());
+                self.state = State::Call(Call::default());
+                return true;
+            }
+        }
+        if marks.iter().any(|mark| mark.len() > text.len() && mark.starts_with(text)) {
+            return false;
+        }
+        if thoughts && let Some(rest) = text.strip_prefix(THINK[0]) {
+            self.held = rest.to_owned();
+            self.state = State::Thoughts { begun: false };
+        } else {
+            self.state = State::Words { after: false };
+        }
+        true
+    }
+
+    fn think(&mut self, begun: bool, parts: &mut Vec<Part>) -> bool {
+        if !begun {
+            self.held = self.held.trim_start().to_owned();
+        }
+        if let Some(at) = self.held.find(THINK[1]) {
+            words(Part::Reasoning, self.held[..at].trim_end(), parts);
+            self.held.drain(..at + THINK[1].len());
+            self.held = self.held.trim_start().to_owned();
+            // What follows may be nothing but calls.
+            self.state = State::Words { after: true };
+            if self.style == Some(ToolStyle::Llama3) {
+                self.state = State::Start { thoughts: false };
+            }
+            return true;
+        }
+        let before = parts.len();
+        let more = self.show(Part::Reasoning, THINK[1], parts);
+        self.state = State::Thoughts { begun: begun || parts.len() > before };
+        more
+    }
+
+    /// Gives out what is held but for what may belong to `mark`, and white space before it.
+    fn show(&mut self, part: impl Fn(String) -> Part, mark: &str, parts: &mut Vec<Part>) -> bool {
+        let sure = self.held.len() - overlap(&self.held, mark);
+        let sure = self.held[..sure].trim_end().len();
+        let rest = self.held.split_off(sure);
+        words(part, &self.held, parts);
+        self.held = rest;
+        false
+    }
+
+    fn speak(&mut self, after: bool, parts: &mut Vec<Part>) -> bool {
+        if after {
+            self.held = self.held.trim_start().to_owned();
+            if self.held.is_empty() {
+                return false;
+            }
+        }
+        let Some(style) = self.style else {
+            words(Part::Content, &std::mem::take(&mut self.held), parts);
+            self.state = State::Words { after: false };
+            return false;
+        };
+        let opening = style.opening();
+        if let Some(at) = self.held.find(opening) {
+            words(Part::Content, self.held[..at].trim_end(), parts);
+            self.held.drain(..at + opening.len());
+            self.opened = opening;
+            self.state = State::Calls;
+            return true;
+        }
+        let before = parts.len();
+        let more = self.show(Part::Content, opening, parts);
+        if parts.len() > before {
+            self.state = State::Words { after: false };
+        }
+        more
+    }
+
+    fn between_calls(&mut self, parts: &mut Vec<Part>) -> bool {
+        let text = self.held.trim_start();
+        let skipped = self.held.len() - text.len();
+        let Some(first) = text.chars().next() else { return false };
+        let closing = "</tool_call>";
+        let mistral = matches!(self.style, Some(ToolStyle::Mistral | ToolStyle::MistralArgs));
+        match (first, self.style) {
+            ('{', _) => {
+                self.held.drain(..skipped);
+                self.state = State::Call(Call::default());
+            }
+            // Lists of calls, and what stands between those.
+            ('[' | ',' | ']', Some(ToolStyle::Hermes)) | (',' | ';', Some(ToolStyle::Llama3)) => {
+                self.held.drain(..=skipped);
+            }
+            (',' | ']', _) if mistral => {
+                self.held.drain(..=skipped);
+            }
+            ('[', _) if mistral => {
+                let opening = ToolStyle::Mistral.opening();
+                if let Some(rest) = text.strip_prefix(opening) {
+                    self.held = rest.to_owned();
+                } else if opening.starts_with(text) && (text.len() > 1 || self.opened.is_empty()) {
+                    return false;
+                } else {
+                    self.held.drain(..=skipped);
+                }
+            }
+            ('<', Some(ToolStyle::Hermes)) if text.starts_with(closing) => {
+                self.held.drain(..skipped + closing.len());
+                self.opened = "";
+                self.state = State::Words { after: true };
+            }
+            ('<', Some(ToolStyle::Hermes)) if closing.starts_with(text) => return false,
+            _ if mistral && is_name(first) => {
+                let end = text.find(|c| !is_name(c));
+                let Some(end) = end else { return false };
+                let name = text[..end].to_owned();
+                let mut rest = &text[end..];
+                for mark in ["[CALL_ID]", "[ARGS]"] {
+                    if rest.len() < mark.len() && mark.starts_with(rest) {
+                        return false;
+                    }
+                    if mark == "[CALL_ID]" && rest.starts_with(mark) {
+                        let id = &rest[mark.len()..];
+                        let Some(end) = id.find(['[', '{']) else { return false };
+                        rest = &id[end..];
+                    } else {
+                        rest = rest.strip_prefix(mark).unwrap_or(rest);
+                    }
+                }
+                if rest.is_empty() {
+                    return false;
+                }
+                if rest.starts_with('{') {
+                    self.held = rest.to_owned();
+                    self.state = State::Call(Call::named(name));
+                } else {
+                    self.no_call(parts);
+                }
+            }
+            _ => self.no_call(parts),
+        }
+        true
+    }
+
+    /// What stands in an opened place is no call.
+    fn no_call(&mut self, parts: &mut Vec<Part>) {
+        words(Part::Content, std::mem::take(&mut self.opened), parts);
+        self.state = State::Words { after: false };
+    }
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+fn words(part: impl Fn(String) -> Part, text: &str, parts: &mut Vec<Part>) {
+    if !text.is_empty() {
+        parts.push(part(text.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

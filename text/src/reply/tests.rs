@@ -1,0 +1,167 @@
+use super::*;
+
+/// Pieces of one kind that follow each other, as one.
+fn joined(parts: Vec<Part>) -> Vec<Part> {
+    let mut whole: Vec<Part> = Vec::new();
+    for part in parts {
+        match (whole.last_mut(), part) {
+            (Some(Part::Content(all)), Part::Content(more))
+            | (Some(Part::Reasoning(all)), Part::Reasoning(more))
+            | (Some(Part::Arguments(all)), Part::Arguments(more)) => *all += &more,
+            (_, part) => whole.push(part),
+        }
+    }
+    whole
+}
+
+fn run<'a>(mut reply: Reply, pieces: impl Iterator<Item = &'a str>) -> Vec<Part> {
+    let mut parts: Vec<_> = pieces.flat_map(|piece| reply.push(piece)).collect();
+    parts.extend(reply.finish());
+    joined(parts)
+}
+
+/// That `text` has `expected` parts, however it is cut.
+fn check(new: impl Fn() -> Reply, text: &str, expected: &[Part]) {
+    assert_eq!(run(new(), std::iter::once(text)), expected, "{text:?}");
+    let characters: Vec<_> =
+        text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect();
+    assert_eq!(run(new(), characters.into_iter()), expected, "{text:?} by character");
+    for (at, _) in text.char_indices() {
+        let (a, b) = text.split_at(at);
+        assert_eq!(run(new(), [a, b].into_iter()), expected, "{a:?} and {b:?}");
+    }
+}
+
+fn content(text: &str) -> Part {
+    Part::Content(text.into())
+}
+
+fn reasoning(text: &str) -> Part {
+    Part::Reasoning(text.into())
+}
+
+fn call(name: &str, arguments: &str) -> [Part; 2] {
+    [Part::Call(name.into()), Part::Arguments(arguments.into())]
+}
+
+fn style(style: ToolStyle) -> impl Fn() -> Reply {
+    move || Reply::new(Some(style), true)
+}
+
+#[test]
+fn words_are_what_they_are() {
+    for text in ["", "  Hello,\n\nworld \n", "a <b> </think> {\"x\": 1} [TOOL] é–"] {
+        let expected: Vec<_> = (!text.is_empty()).then(|| content(text)).into_iter().collect();
+        for tools in
+            [None, Some(ToolStyle::Hermes), Some(ToolStyle::Mistral), Some(ToolStyle::Llama3)]
+        {
+            for thoughts in [false, true] {
+                check(|| Reply::new(tools, thoughts), text, &expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn thoughts_come_first() {
+    let plain = || Reply::new(None, true);
+    check(
+        plain,
+        "<think>\nHm, <b>.\n</think>\n\nYes. ",
+        &[reasoning("Hm, <b>."), content("Yes. ")],
+    );
+    check(plain, "<think>\n\n</think>\n\nYes.", &[content("Yes.")]);
+    check(plain, "<think>never ends </thin", &[reasoning("never ends </thin")]);
+    check(plain, "No <think>x</think>", &[content("No <think>x</think>")]);
+    check(|| Reply::new(None, false), "<think>x</think>", &[content("<think>x</think>")]);
+    check(|| Reply::thinking(None), "Hm.\n</think>\nYes.", &[reasoning("Hm."), content("Yes.")]);
+    let [name, arguments] = call("f", "{}");
+    check(
+        style(ToolStyle::Llama3),
+        "<think>a</think>\n{\"name\": \"f\", \"parameters\": {}}",
+        &[reasoning("a"), name, arguments],
+    );
+}
+
+#[test]
+fn hermes() {
+    let style = style(ToolStyle::Hermes);
+    let [name, arguments] =
+        call("get_weather", "{\"city\": \"Zü}rich\\\"\", \"days\": [1, {\"a\": 2}]}");
+    let text = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü}rich\\\"\", \
+                \"days\": [1, {\"a\": 2}]}}\n</tool_call>";
+    check(&style, text, &[name.clone(), arguments.clone()]);
+    let said = format!("<think>\nLook.\n</think>\n\nLet me see.\n{text}\n{text}\n");
+    let [a, b, c, d] = [&name, &arguments, &name, &arguments].map(Clone::clone);
+    check(&style, &said, &[reasoning("Look."), content("Let me see."), a, b, c, d]);
+    // The arguments first, as a string, none at all, and a list.
+    let [a, b] = call("f", "{\"x\": 1}");
+    let [c, d] = call("g", "{}");
+    let [e, f] = call("h", "{}");
+    let [g, h] = call("i", "{\"y\": 2}");
+    check(
+        &style,
+        "<tool_call>[{\"arguments\": {\"x\": 1} , \"name\": \"f\"}, {\"name\": \"g\"}, {\"name\": \"h\", \
+         \"arguments\": null}, {\"name\": \"i\", \"arguments\": \"{\\\"y\\\": 2}\"}]</tool_call> Done.",
+        &[a, b, c, d, e, f, g, h, content("Done.")],
+    );
+}
+
+#[test]
+fn llama() {
+    let style = style(ToolStyle::Llama3);
+    let [name, arguments] = call("f", "{\"x\": 1}");
+    let text = "{\"name\": \"f\", \"parameters\": {\"x\": 1}}";
+    check(&style, text, &[name.clone(), arguments.clone()]);
+    check(&style, &format!("<|python_tag|>{text}"), &[name.clone(), arguments.clone()]);
+    let [a, b] = [&name, &arguments].map(Clone::clone);
+    check(&style, &format!("{text}; {text}"), &[name.clone(), arguments.clone(), a, b]);
+    check(&style, &format!("I call <|python_tag|>{text}"), &[content("I call"), name, arguments]);
+    // JSON that is no call, code, and what is cut off.
+    for text in ["{\"x\": {\"name\": \"f\"}}", "{\"x\": 1} and more", "{\"name\"", "{ x }"] {
+        check(&style, text, &[content(text)]);
+    }
+    check(&style, "<|python_tag|>print(1)", &[content("<|python_tag|>print(1)")]);
+}
+
+#[test]
+fn mistral() {
+    let style = style(ToolStyle::Mistral);
+    let [name, arguments] = call("f", "{\"x\": \"[]\"}");
+    let two = [&name, &arguments, &name, &arguments].map(Clone::clone);
+    let list = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": \"[]\"}}, \
+                {\"name\": \"f\", \"arguments\": {\"x\": \"[]\"}, \"id\": \"123456789\"}]";
+    check(&style, list, &two);
+    check(&style, "[TOOL_CALLS]f[ARGS]{\"x\": \"[]\"}[TOOL_CALLS]f{\"x\": \"[]\"}", &two);
+    check(&style, "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"x\": \"[]\"}", &two[..2]);
+    check(&style, "So: [TOOL_CALLS] no", &[content("So:[TOOL_CALLS] no")]);
+}
+
+#[test]
+fn what_is_cut_off_is_told_as_far_as_it_goes() {
+    let style = style(ToolStyle::Hermes);
+    check(&style, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1", &{
+        call("f", "{\"x\": [1")
+    });
+    let text = "<tool_call>\n{\"name\": \"f";
+    check(&style, text, &[content("<tool_call>{\"name\": \"f")]);
+    check(&style, "a <tool_call>", &[content("a<tool_call>")]);
+    check(&style, "a <tool", &[content("a <tool")]);
+    check(&style, "<tool_call>print</tool_call>", &[content("<tool_call>print</tool_call>")]);
+}
+
+#[test]
+fn templates_say_their_style() {
+    let of = |name: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chat_templates");
+        let source = std::fs::read_to_string(format!("{folder}/{name}.jinja")).unwrap();
+        ToolStyle::of_template(&source)
+    };
+    assert_eq!(of("qwen2.5"), Some(ToolStyle::Hermes));
+    assert_eq!(of("qwen3"), Some(ToolStyle::Hermes));
+    assert_eq!(of("llama3.2"), Some(ToolStyle::Llama3));
+    assert_eq!(of("mistral-v0.3"), Some(ToolStyle::Mistral));
+    for none in ["chatml", "llama3", "mistral-v0.1"] {
+        assert_eq!(of(none), None, "{none}");
+    }
+}
