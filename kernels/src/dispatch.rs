@@ -20,6 +20,8 @@ pub fn product(format: Format) -> Kernel {
 }
 
 /// The kernel for `format` in the instructions of `isa`, whether or not this CPU has them.
+// Inlined into other crates, what only chooses would have all kernels compiled there, as those are compiled.
+#[inline(never)]
 pub fn product_for(format: Format, isa: Isa) -> Kernel {
     if let Some(kernel) = ggml_kernel(format, isa) {
         return kernel;
@@ -95,6 +97,7 @@ pub fn attention(format: KvFormat) -> AttentionKernel {
 }
 
 /// Attention over a cache of `format` in the instructions of `isa`, whether or not this CPU has them.
+#[inline(never)]
 pub fn attention_for(format: KvFormat, isa: Isa) -> AttentionKernel {
     match isa {
         Isa::Portable => attention_of::<portable::Portable>(format),

@@ -34,6 +34,7 @@ pub fn compressed_product(format: Format) -> Kernel {
 }
 
 /// The same in the instructions of `isa`, whether or not this CPU has them.
+#[inline(never)]
 pub fn compressed_product_for(format: Format, isa: Isa) -> Kernel {
     match isa {
         Isa::Portable => kernel_of::<super::portable::Portable>(format),
