@@ -16,8 +16,8 @@ pub fn of_iree_rt() -> Result<Vec<String>> {
     Ok(features.cloned().collect())
 }
 
-/// The lints for none of them, with `each` for each of them alone, and for all; and for what of the tests
-/// is left with the fewest that run.
+/// The lints for none of them, with `each` for each of them alone and for all, which the workspace's lints
+/// are for; and for what of the tests is left with the fewest that run.
 pub fn clippy(cargo: impl Fn(&[&str]) -> Command, each: bool) -> Result<()> {
     let features = of_iree_rt()?;
     let alone = features.iter().map(String::as_str).filter(|_| each);
@@ -28,7 +28,7 @@ pub fn clippy(cargo: impl Fn(&[&str]) -> Command, each: bool) -> Result<()> {
         clippy.arg(features).args(rest).args(["--", "-D", "warnings"]);
         workspace::run(&mut clippy)
     };
-    for features in [""].into_iter().chain(alone).chain([all.as_str()]) {
+    for features in [""].into_iter().chain(alone).chain(each.then_some(all.as_str())) {
         clippy(features, &[])?;
     }
     clippy("link", &["--all-targets"])

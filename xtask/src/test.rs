@@ -40,7 +40,8 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         clippy.args(["--features", OPTIONAL_FEATURES, "--", "-D", "warnings"]);
         steps.run("clippy", &mut clippy)?;
         steps.step("clippy of features of iree-rt", || features::clippy(cargo, flags.all))?;
-        let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
+        // Of the features that clippy has checked what all depend on.
+        let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--features", OPTIONAL_FEATURES]);
         steps.run("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;
         let mut doc = cargo(&["doc", "--package=iree-rt", "--no-deps"]);
         let doc = doc.env("RUSTDOCFLAGS", "-D warnings");
