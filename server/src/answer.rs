@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood};
@@ -20,23 +20,55 @@ use crate::{Model, Problem, body};
 /// A stream says that it lives when nothing has come for so long, as while a long prompt runs.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// How the answers of an endpoint look.
+/// How the answers of an endpoint look. What a stream says is server-sent events, whole ones.
 pub(crate) trait Shape: Send + 'static {
-    /// What a whole answer is called.
-    const WHOLE: &'static str;
-    /// What a piece is called.
-    const PIECE: &'static str;
-    /// What ids begin with.
-    const ID: &'static str;
+    /// How a stream begins.
+    fn begin(&mut self, about: &About) -> Vec<String>;
+    /// A piece of answer `index`: often one event, and none where it shows nothing.
+    fn piece(
+        &mut self,
+        about: &About,
+        index: usize,
+        text: &str,
+        tokens: &[TokenLikelihood],
+    ) -> Vec<String>;
+    /// The end of answer `index`.
+    fn end(&mut self, about: &About, index: usize, why: &End) -> Vec<String>;
+    /// The end of all of them.
+    fn finish(&mut self, about: &About, usage: &Usage) -> Vec<String>;
+    /// That there will be no more, and why.
+    fn fail(&mut self, problem: &Problem) -> Vec<String>;
+    /// That there will be more.
+    fn still_there(&self) -> String;
+    /// All answers at once.
+    fn whole(&mut self, about: &About, answers: Vec<Answer>, usage: &Usage) -> Value;
+}
 
-    /// The choice with which a stream begins; `None` where it begins with its text.
-    fn begin(&self, index: usize) -> Option<Value>;
-    /// The choices of a piece of a stream: often one, and none where it shows nothing.
-    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Vec<Value>;
-    /// The choices that end a stream.
-    fn end(&mut self, index: usize, reason: &str) -> Vec<Value>;
-    /// The choice of a whole answer.
-    fn whole(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood], why: &str) -> Value;
+/// What is the same in all pieces of what a request gets.
+pub(crate) struct About {
+    /// No other request has it.
+    pub id: String,
+    /// The name of the model.
+    pub model: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Answers that there will be.
+    pub count: usize,
+}
+
+/// Why an answer has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct End {
+    pub reason: FinishReason,
+    /// The stop string that did it.
+    pub stop: Option<String>,
+}
+
+/// An answer that is whole.
+pub(crate) struct Answer {
+    pub text: String,
+    pub tokens: Vec<TokenLikelihood>,
+    pub end: End,
 }
 
 /// A token of an answer and how likely it was, with its text.
@@ -53,8 +85,7 @@ pub(crate) struct Answers {
     events: UnboundedReceiver<(usize, Event)>,
     choices: Vec<Choice>,
     usage: Usage,
-    id: String,
-    created: u64,
+    about: About,
 }
 
 struct Choice {
@@ -62,14 +93,16 @@ struct Choice {
     before: Vec<u32>,
     /// Which prompt it answers.
     prompt: usize,
-    reason: Option<&'static str>,
+    end: Option<End>,
 }
 
+/// What prompts and answers have taken.
 #[derive(Default)]
-struct Usage {
-    /// Of each prompt, once it is known.
+pub(crate) struct Usage {
+    /// Tokens of each prompt and how many of them were found, once it is known.
     prompts: Vec<Option<(usize, usize)>>,
-    tokens: usize,
+    /// Tokens of all answers.
+    pub tokens: usize,
 }
 
 impl Usage {
@@ -81,14 +114,14 @@ impl Usage {
         self.tokens += timings.tokens;
     }
 
-    fn json(&self) -> Value {
-        let prompt: usize = self.prompts.iter().flatten().map(|it| it.0).sum();
-        let cached: usize = self.prompts.iter().flatten().map(|it| it.1).sum();
-        json!({
-            "prompt_tokens": prompt, "completion_tokens": self.tokens,
-            "total_tokens": prompt + self.tokens,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        })
+    /// Tokens of all prompts.
+    pub fn prompt_tokens(&self) -> usize {
+        self.prompts.iter().flatten().map(|it| it.0).sum()
+    }
+
+    /// Those that need not run, as others had begun with them.
+    pub fn cached_tokens(&self) -> usize {
+        self.prompts.iter().flatten().map(|it| it.1).sum()
     }
 }
 
@@ -101,59 +134,47 @@ impl Answers {
         events: UnboundedReceiver<(usize, Event)>,
     ) -> Self {
         let choice =
-            |at: usize| Choice { before: prompts[at / n].clone(), prompt: at / n, reason: None };
+            |at: usize| Choice { before: prompts[at / n].clone(), prompt: at / n, end: None };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let about = About {
+            id: crate::server::unique_id(),
+            model: model.name().to_owned(),
+            created: now.as_secs(),
+            count: prompts.len() * n,
+        };
         Self {
             model,
             events,
-            choices: (0..prompts.len() * n).map(choice).collect(),
+            choices: (0..about.count).map(choice).collect(),
             usage: Usage { prompts: vec![None; prompts.len()], tokens: 0 },
-            id: crate::server::unique_id(),
-            created: now.as_secs(),
+            about,
         }
     }
 
-    /// All of it, when all of it is there; each text follows the `heads` of its prompt.
+    /// All of it, when all of it is there.
     ///
     /// # Errors
     ///
     /// An answer has failed.
-    pub async fn whole<S: Shape>(
-        mut self,
-        mut shape: S,
-        heads: &[String],
-    ) -> Result<Response, Problem> {
-        let mut texts: Vec<_> = self.choices.iter().map(|it| heads[it.prompt].clone()).collect();
+    pub async fn whole(mut self, mut shape: impl Shape) -> Result<Response, Problem> {
+        let mut texts = vec![String::new(); self.about.count];
         let mut tokens: Vec<Vec<_>> = self.choices.iter().map(|_| Vec::new()).collect();
         while !self.is_whole() {
             let (index, text, likelihood) = self.next().await?;
             texts[index] += &text;
             tokens[index].extend(likelihood);
         }
-        let choices = self.choices.iter().enumerate().map(|(index, choice)| {
-            let reason = choice.reason.unwrap_or_default();
-            shape.whole(index, &texts[index], &tokens[index], reason)
-        });
-        let choices: Vec<_> = choices.collect();
-        let mut answer = self.envelope::<S>(S::WHOLE, choices);
-        answer["usage"] = self.usage.json();
+        let ends = self.choices.into_iter().filter_map(|choice| choice.end);
+        let answers = texts.into_iter().zip(tokens).zip(ends);
+        let answers = answers.map(|((text, tokens), end)| Answer { text, tokens, end }).collect();
+        let answer = shape.whole(&self.about, answers, &self.usage);
         Ok(body::json(StatusCode::OK, &answer))
     }
 
     /// Piece by piece.
-    pub fn streamed<S: Shape>(self, shape: S, heads: &[String], include_usage: bool) -> Response {
-        let mut lines = VecDeque::new();
-        let mut stream = Stream { answers: self, shape, include_usage, done: false };
-        for index in 0..stream.answers.choices.len() {
-            if let Some(choice) = stream.shape.begin(index) {
-                lines.push_back(stream.line(choice));
-            }
-            let head = &heads[stream.answers.choices[index].prompt];
-            if !head.is_empty() {
-                let choices = stream.shape.piece(index, head, &[]);
-                lines.extend(choices.into_iter().map(|choice| stream.line(choice)));
-            }
-        }
+    pub fn streamed(self, mut shape: impl Shape) -> Response {
+        let lines = VecDeque::from(shape.begin(&self.about));
+        let stream = Stream { answers: self, shape, done: false };
         let pieces = stream::unfold((stream, lines), |(mut stream, mut lines)| async move {
             if lines.is_empty() && !stream.done {
                 stream.next(&mut lines).await;
@@ -172,13 +193,7 @@ impl Answers {
     }
 
     fn is_whole(&self) -> bool {
-        self.choices.iter().all(|choice| choice.reason.is_some())
-    }
-
-    fn envelope<S: Shape>(&self, object: &str, choices: Vec<Value>) -> Value {
-        let (id, model) = (format!("{}-{}", S::ID, self.id), self.model.name());
-        let created = self.created;
-        json!({"id": id, "object": object, "created": created, "model": model, "choices": choices})
+        self.choices.iter().all(|choice| choice.end.is_some())
     }
 
     /// What comes next: of which choice, the text that is certain, and its token.
@@ -197,11 +212,8 @@ impl Answers {
                 choice.before.push(id);
                 Ok((index, text, likelihood))
             }
-            Event::Ended { text, ended } => {
-                choice.reason = Some(match ended.reason {
-                    FinishReason::Eos | FinishReason::Stop => "stop",
-                    FinishReason::Length | FinishReason::Context => "length",
-                });
+            Event::Ended { text, ended, stop } => {
+                choice.end = Some(End { reason: ended.reason, stop });
                 self.usage.ended(choice.prompt, &ended);
                 Ok((index, text, None))
             }
@@ -213,62 +225,40 @@ impl Answers {
 struct Stream<S> {
     answers: Answers,
     shape: S,
-    include_usage: bool,
     done: bool,
 }
 
 impl<S: Shape> Stream<S> {
-    fn line(&self, choice: Value) -> String {
-        let mut piece = self.answers.envelope::<S>(S::PIECE, vec![choice]);
-        if self.include_usage {
-            piece["usage"] = Value::Null;
-        }
-        line(&piece)
-    }
-
     /// Adds what comes next to `lines`, at least one.
     async fn next(&mut self, lines: &mut VecDeque<String>) {
         while lines.is_empty() {
             let next = tokio::time::timeout(SILENCE, self.answers.next()).await;
+            let Self { answers, shape, done } = self;
+            let about = &answers.about;
             match next {
-                Err(_) => lines.push_back(": still there\n\n".into()),
+                Err(_) => lines.push_back(shape.still_there()),
                 Ok(Ok((index, text, token))) => {
                     if !text.is_empty() || token.is_some() {
-                        let choices = self.shape.piece(index, &text, token.as_slice());
-                        lines.extend(choices.into_iter().map(|choice| self.line(choice)));
+                        lines.extend(shape.piece(about, index, &text, token.as_slice()));
                     }
-                    if let Some(reason) = self.answers.choices[index].reason {
-                        let choices = self.shape.end(index, reason);
-                        lines.extend(choices.into_iter().map(|choice| self.line(choice)));
+                    if let Some(end) = &answers.choices[index].end {
+                        lines.extend(shape.end(about, index, end));
                     }
-                    if self.answers.is_whole() {
-                        if self.include_usage {
-                            let mut piece = self.answers.envelope::<S>(S::PIECE, Vec::new());
-                            piece["usage"] = self.answers.usage.json();
-                            lines.push_back(line(&piece));
-                        }
-                        self.finish(lines);
+                    if answers.is_whole() {
+                        lines.extend(shape.finish(about, &answers.usage));
+                        *done = true;
                     }
                 }
                 Ok(Err(problem)) => {
                     if problem.is_internal() {
                         tracing::error!("{}", problem.json());
                     }
-                    lines.push_back(line(&problem.json()));
-                    self.finish(lines);
+                    lines.extend(shape.fail(&problem));
+                    *done = true;
                 }
             }
         }
     }
-
-    fn finish(&mut self, lines: &mut VecDeque<String>) {
-        lines.push_back("data: [DONE]\n\n".into());
-        self.done = true;
-    }
-}
-
-fn line(value: &Value) -> String {
-    format!("data: {value}\n\n")
 }
 
 impl TokenLikelihood {

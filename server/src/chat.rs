@@ -4,22 +4,20 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use serde_json::{Map, Value, json};
-use text::{ChatTemplate, Part, RenderOptions, Reply, ToolStyle};
+use serde_json::{Value, json};
+use text::{Part, Reply, ToolStyle};
 
-use crate::answer::{Answers, Shape, TokenLikelihood};
+use crate::answer::TokenLikelihood;
+use crate::conversation::{Asked, Conversation};
 use crate::fields::Fields;
+use crate::openai::{Choices, OpenAi};
 use crate::sampling::Settings;
 use crate::server::Shared;
-use crate::tools::{Thinks, Tools};
-use crate::{Model, Problem, body};
+use crate::tools::{Tools, call_id};
+use crate::{Problem, body};
 
 /// Most alternatives that may be asked for at each token.
 pub(crate) const MOST_LOGPROBS: usize = 20;
-
-/// What a template is given by us.
-const RESERVED: [&str; 5] =
-    ["messages", "tools", "documents", "add_generation_prompt", "bos_token"];
 
 pub(crate) async fn answer(
     State(shared): State<Arc<Shared>>,
@@ -28,236 +26,24 @@ pub(crate) async fn answer(
     let fields = body::read(request, shared.options.most_bytes).await?;
     let mut fields = Fields::new(fields);
     let model = shared.model(&mut fields)?;
-    let mut conversation = Conversation::take(&mut fields)?;
-    let mut settings = Settings::take(&mut fields, &model)?;
+    let conversation = Conversation::take(&mut fields)?;
+    let settings = Settings::take(&mut fields, &model)?;
     let tools = Tools::take(&mut fields)?;
     let max_tokens = max_tokens(&mut fields)?;
     let logprobs = logprobs(&mut fields)?;
     fields.only("modalities", &json!(["text"]));
     fields.finish()?;
 
-    shared.check_open()?;
-    let places = model.places(settings.n)?;
-    let template = template(&model)?;
-    let style = tools.as_ref().map(|_| {
-        template.tool_style().ok_or_else(|| {
-            let message = format!(
-                "the template of the model {:?} knows no tools, or writes their calls in a way that is not \
-                 understood here (there are Hermes', Llama 3's and Mistral's): take another model, or \
-                 describe them in a message and ask for a `response_format`",
-                model.name()
-            );
-            Problem::field("tools", message)
-        })
-    });
-    let style = style.transpose()?;
-    let thoughts = template.has_thoughts();
-    conversation.show(tools.as_ref());
-    let (prompt, thinking) = rendered(&model, conversation).await?;
-    if let (Some(tools), Some(style)) = (&tools, style) {
-        let thinks = match (thinking, thoughts) {
-            (true, _) => Thinks::Already,
-            (false, true) => Thinks::Perhaps,
-            (false, false) => Thinks::Never,
-        };
-        settings.call(&model, tools, style, thinks)?;
-    }
-    let (settings, form) = settings.with_form(&model).await?;
-    let room = (model.context + 1).saturating_sub(prompt.len());
-    let max_tokens = max_tokens.unwrap_or(room);
-    let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
-    let events = model.submit(requests, places).await?;
-    let answers = Answers::new(model, &[prompt], settings.n, events);
-    let heads = [String::new()];
-    let shape = Chat {
+    let (n, stream, include_usage) = (settings.n, settings.stream, settings.include_usage);
+    let asked = Asked { conversation, settings, tools, max_tokens, logprobs };
+    let (answers, manner) = asked.submit(&shared, model).await?;
+    let choices = Chat {
         logprobs: logprobs.is_some(),
-        choices: (0..settings.n).map(|_| Choice::new(style, thoughts, thinking)).collect(),
-        style,
+        choices: (0..n).map(|_| Choice { reply: Some(manner.reply()), calls: 0 }).collect(),
+        style: manner.style,
     };
-    if settings.stream {
-        Ok(answers.streamed(shape, &heads, settings.include_usage))
-    } else {
-        answers.whole(shape, &heads).await
-    }
-}
-
-/// What has been said, and what else the template is told.
-pub(crate) struct Conversation {
-    messages: Vec<Map<String, Value>>,
-    options: RenderOptions,
-}
-
-impl Conversation {
-    /// What `fields` say.
-    ///
-    /// # Errors
-    ///
-    /// A message is in a form that is not supported.
-    pub fn take(fields: &mut Fields) -> Result<Self, Problem> {
-        let messages = fields.take::<Vec<Map<String, Value>>>("messages")?;
-        let messages = messages.ok_or_else(|| Problem::field("messages", "is missing"))?;
-        if messages.is_empty() {
-            return Err(Problem::field("messages", "is empty: give at least one"));
-        }
-        let messages = messages.into_iter().enumerate();
-        let messages = messages.map(|(at, it)| message(&format!("messages[{at}]"), it));
-        let mut options = RenderOptions::prompt();
-        let variables = fields.take::<Map<String, Value>>("chat_template_kwargs")?;
-        for (name, value) in variables.unwrap_or_default() {
-            if RESERVED.contains(&name.as_str()) || name.ends_with("_token") {
-                let message = format!("has {name:?}, which is not the request's to say");
-                return Err(Problem::field("chat_template_kwargs", message));
-            }
-            options.variables.insert(name, value);
-        }
-        Ok(Self { messages: messages.collect::<Result<_, _>>()?, options })
-    }
-
-    /// Tells the template of `tools`.
-    pub fn show(&mut self, tools: Option<&Tools>) {
-        self.options.tools = tools.map(Tools::values).unwrap_or_default();
-    }
-}
-
-/// A message in the form that templates know.
-fn message(at: &str, message: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
-    let field = |name: &str| format!("{at}.{name}");
-    let mut known = Map::new();
-    for (name, value) in message {
-        match (name.as_str(), value) {
-            (_, Value::Null) => {}
-            ("role", Value::String(role)) => {
-                let role = match role.as_str() {
-                    // What newer models of OpenAI's call it.
-                    "developer" => "system",
-                    "system" | "user" | "assistant" | "tool" => &role,
-                    _ => {
-                        let message = format!(
-                            "is {role:?}; there are: system, developer, user, assistant, tool"
-                        );
-                        return Err(Problem::field(field("role"), message));
-                    }
-                };
-                known.insert(name, role.into());
-            }
-            ("content", Value::String(text)) => {
-                known.insert(name, text.into());
-            }
-            ("content", Value::Array(parts)) => {
-                let text = parts.iter().enumerate().map(|(n, part)| {
-                    let text = (part["type"] == "text").then(|| part["text"].as_str()).flatten();
-                    text.ok_or_else(|| {
-                        let message = "is no part in words ({\"type\": \"text\", \"text\": \"…\"}), \
-                                       and models here know text only";
-                        Problem::field(field(&format!("content[{n}]")), message)
-                    })
-                });
-                known.insert(name, text.collect::<Result<String, _>>()?.into());
-            }
-            ("tool_calls", Value::Array(calls)) => {
-                let calls = calls.into_iter().enumerate();
-                let calls = calls.map(|(n, it)| call(&field(&format!("tool_calls[{n}]")), it));
-                let calls = calls.collect::<Result<Vec<_>, _>>()?;
-                if !calls.is_empty() {
-                    known.insert(name, calls.into());
-                }
-            }
-            // Some templates say who speaks, what a result belongs to, or what was thought.
-            ("name" | "tool_call_id" | "reasoning_content", Value::String(text)) => {
-                known.insert(name, text.into());
-            }
-            ("role" | "content" | "name" | "tool_call_id" | "reasoning_content", value) => {
-                return Err(Problem::field(field(&name), format!("is {value}: give a string")));
-            }
-            ("tool_calls", value) => {
-                return Err(Problem::field(field(&name), format!("is {value}: give a list")));
-            }
-            // What clients send back as it came.
-            ("refusal" | "annotations" | "audio" | "function_call", _)
-                if known.get("role").is_none_or(|role| role == "assistant") => {}
-            _ => {
-                let message = "is not supported here; there are: role, content, name, tool_calls, \
-                               tool_call_id, reasoning_content";
-                return Err(Problem::field(field(&name), message));
-            }
-        }
-    }
-    if known.contains_key("tool_calls") {
-        // What comes with calls alone; templates take words for granted.
-        known.entry("content").or_insert_with(|| "".into());
-    }
-    for name in ["role", "content"] {
-        if !known.contains_key(name) {
-            return Err(Problem::field(field(name), "is missing"));
-        }
-    }
-    for (name, role) in [("tool_calls", "assistant"), ("tool_call_id", "tool")] {
-        if known.contains_key(name) && known["role"] != role {
-            let message = format!("is for messages of the role {role:?}");
-            return Err(Problem::field(field(name), message));
-        }
-    }
-    Ok(known)
-}
-
-/// A call in the form that templates know: with arguments as an object.
-fn call(at: &str, call: Value) -> Result<Value, Problem> {
-    let wrong = |name: &str, message: &str| Problem::field(format!("{at}.{name}"), message);
-    let function = &call["function"];
-    let name = function["name"].as_str();
-    let name = name.ok_or_else(|| wrong("function.name", "is missing: give a string"))?;
-    let arguments = match &function["arguments"] {
-        Value::Null => json!({}),
-        Value::String(text) if text.trim().is_empty() => json!({}),
-        Value::String(text) => serde_json::from_str(text)
-            .map_err(|error| wrong("function.arguments", &format!("is no JSON: {error}")))?,
-        given => given.clone(),
-    };
-    if !arguments.is_object() {
-        return Err(wrong("function.arguments", "is no object of JSON"));
-    }
-    let mut known = json!({"type": "function", "function": {"name": name, "arguments": arguments}});
-    match &call["id"] {
-        Value::Null => {}
-        Value::String(id) => known["id"] = id.as_str().into(),
-        other => return Err(wrong("id", &format!("is {other}: give a string"))),
-    }
-    Ok(known)
-}
-
-/// The tokens of `conversation`, up to where the answer begins.
-///
-/// # Errors
-///
-/// The model has no template, or it refuses the conversation.
-pub(crate) async fn tokens(
-    model: &Arc<Model>,
-    conversation: Conversation,
-) -> Result<Vec<u32>, Problem> {
-    Ok(rendered(model, conversation).await?.0)
-}
-
-/// As [`tokens`], and whether they end where thoughts have begun.
-async fn rendered(
-    model: &Arc<Model>,
-    conversation: Conversation,
-) -> Result<(Vec<u32>, bool), Problem> {
-    crate::server::blocking(model, move |model| {
-        let Conversation { messages, options } = conversation;
-        let rendered = template(model)?.render(&messages, &options);
-        let rendered = rendered.map_err(|e| Problem::field("messages", e.to_string()))?;
-        let tokens = model.tokenizer.encode(&rendered, false);
-        let tokens = tokens.map_err(|error| Problem::field("messages", error.to_string()))?;
-        Ok((tokens, rendered.trim_end().ends_with("<think>")))
-    })
-    .await
-}
-
-fn template(model: &Model) -> Result<&ChatTemplate, Problem> {
-    model.template.as_ref().ok_or_else(|| {
-        let name = model.name();
-        Problem::request(format!("the model {name:?} has no chat template: use /v1/completions"))
-    })
+    let shape = OpenAi { choices, heads: Vec::new(), include_usage };
+    if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 
 fn max_tokens(fields: &mut Fields) -> Result<Option<usize>, Problem> {
@@ -298,11 +84,6 @@ struct Choice {
 }
 
 impl Choice {
-    fn new(style: Option<ToolStyle>, thoughts: bool, thinking: bool) -> Self {
-        let reply = if thinking { Reply::thinking(style) } else { Reply::new(style, thoughts) };
-        Self { reply: Some(reply), calls: 0 }
-    }
-
     fn push(&mut self, text: &str) -> Vec<Part> {
         self.reply.as_mut().map(|reply| reply.push(text)).unwrap_or_default()
     }
@@ -314,15 +95,6 @@ impl Choice {
     /// Why it has ended.
     fn reason<'a>(&self, reason: &'a str) -> &'a str {
         if self.calls > 0 && reason == "stop" { "tool_calls" } else { reason }
-    }
-}
-
-/// What a call is known by. Templates of Mistral's take nine letters and digits.
-fn call_id(style: Option<ToolStyle>) -> String {
-    let id = crate::server::unique_id();
-    match style {
-        Some(ToolStyle::Mistral | ToolStyle::MistralArgs) => id.chars().rev().take(9).collect(),
-        _ => format!("call_{id}"),
     }
 }
 
@@ -367,7 +139,7 @@ impl Chat {
     }
 }
 
-impl Shape for Chat {
+impl Choices for Chat {
     const WHOLE: &'static str = "chat.completion";
     const PIECE: &'static str = "chat.completion.chunk";
     const ID: &'static str = "chatcmpl";

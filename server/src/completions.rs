@@ -7,9 +7,10 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answers, Shape, TokenLikelihood};
+use crate::answer::{Answers, TokenLikelihood};
 use crate::chat::MOST_LOGPROBS;
 use crate::fields::Fields;
+use crate::openai::{Choices, OpenAi};
 use crate::sampling::Settings;
 use crate::server::{Shared, blocking};
 use crate::{Model, Problem, body};
@@ -67,12 +68,10 @@ pub(crate) async fn answer(
     }
     let events = model.submit(requests, places).await?;
     let answers = Answers::new(model, &prompts, settings.n, events);
-    let shape = Completion { logprobs, written: vec![0; prompts.len() * settings.n] };
-    if settings.stream {
-        Ok(answers.streamed(shape, &heads, settings.include_usage))
-    } else {
-        answers.whole(shape, &heads).await
-    }
+    let choices = Completion { logprobs, written: vec![0; prompts.len() * settings.n] };
+    let heads = heads.into_iter().flat_map(|head| std::iter::repeat_n(head, settings.n)).collect();
+    let shape = OpenAi { choices, heads, include_usage: settings.include_usage };
+    if settings.stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 
 impl Prompts {
@@ -192,7 +191,7 @@ impl Completion {
     }
 }
 
-impl Shape for Completion {
+impl Choices for Completion {
     const WHOLE: &'static str = "text_completion";
     const PIECE: &'static str = "text_completion";
     const ID: &'static str = "cmpl";

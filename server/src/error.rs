@@ -73,7 +73,7 @@ impl Problem {
 
     /// Who asks gave none of the keys.
     pub(crate) fn unauthorized() -> Self {
-        let message = "no valid API key: give one as `Authorization: Bearer KEY`";
+        let message = "no valid API key: give one as `Authorization: Bearer KEY` or as `x-api-key`";
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
             .with_code("invalid_api_key")
     }
@@ -96,6 +96,10 @@ impl Problem {
             EmptyPrompt | TokenOutOfRange { .. } | Unsupported(_) => Self::request(text),
             _ => Self::internal(text),
         }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// Its JSON.

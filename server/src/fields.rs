@@ -72,6 +72,25 @@ impl Fields {
         if good { Ok(Some(number as f32)) } else { Err(Problem::field(name, wrong())) }
     }
 
+    /// Takes what is called `name` for what others call `known`.
+    pub fn rename(&mut self, name: &str, known: &str) {
+        if let Some(value) = self.rest.remove(name) {
+            self.rest.insert(known.into(), value);
+        }
+    }
+
+    /// Says in other words what has been taken.
+    ///
+    /// # Errors
+    ///
+    /// It has been said already.
+    pub fn insert(&mut self, name: &str, value: Value) -> Result<(), Problem> {
+        match self.rest.insert(name.into(), value) {
+            None => Ok(()),
+            Some(_) => Err(Problem::field(name, "is given twice, in two forms: give one of them")),
+        }
+    }
+
     /// Takes the field `name` if it has the value `only`; with another one [`finish`](Self::finish) says
     /// why not.
     pub fn only(&mut self, name: &str, only: &Value) {

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-/// Keys of which a request has to bring one, as `Authorization: Bearer KEY`.
+/// Keys of which a request has to bring one, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 ///
 /// Only their digests are kept. All are compared, in a time that says nothing of how near a guess came,
 /// nor of how long keys are. A clone is another handle of the same keys.
@@ -51,14 +51,14 @@ impl Keys {
         if self.is_empty() {
             return true;
         }
-        let mut given = headers.get_all(header::AUTHORIZATION).iter();
-        let (Some(value), None) = (given.next(), given.next()) else { return false };
-        let Some((scheme, key)) = value.to_str().ok().and_then(|it| it.split_once(' ')) else {
-            return false;
-        };
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return false;
-        }
+        let bearers = headers.get_all(header::AUTHORIZATION).iter().map(|value| {
+            let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(key)
+        });
+        // Anthropic's clients bring it so.
+        let plain = headers.get_all("x-api-key").iter().map(|value| value.to_str().ok());
+        let mut given = bearers.chain(plain);
+        let (Some(Some(key)), None) = (given.next(), given.next()) else { return false };
         let digest: Digest = Sha256::digest(key.trim()).into();
         let digests = self.digests();
         let equal = digests.iter().map(|it| it[..].ct_eq(&digest[..]));
@@ -98,6 +98,11 @@ mod tests {
         }
         assert!(!keys.admit(&headers(&[])));
         assert!(!keys.admit(&headers(&["Bearer alpha", "Bearer alpha"])));
+        let mut plain = HeaderMap::new();
+        plain.insert("x-api-key", "beta".parse().unwrap());
+        assert!(keys.admit(&plain));
+        plain.insert(header::AUTHORIZATION, "Bearer beta".parse().unwrap());
+        assert!(!keys.admit(&plain), "two are too many");
         assert!(Keys::parse("#\n").admit(&headers(&[])), "no keys, no question");
         let handle = keys.clone();
         keys.replace(&Keys::parse("gamma"));

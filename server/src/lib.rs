@@ -1,4 +1,4 @@
-//! Models behind the HTTP API that OpenAI's clients speak.
+//! Models behind the HTTP APIs that OpenAI's and Anthropic's clients speak.
 //!
 //! The modules in reading order: how a model is named and bounded, and the thread that steps it
 //! ([`Model`]); what went through it, as numbers; what a request may say and what is
@@ -23,11 +23,15 @@ mod sampling;
 mod tools;
 
 mod answer;
+mod conversation;
+mod openai;
 
 mod chat;
 mod completions;
 mod embeddings;
+mod messages;
 mod models;
+mod responses;
 mod tokens;
 
 mod keys;

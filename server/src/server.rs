@@ -21,7 +21,11 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::fields::Fields;
-use crate::{Keys, Model, Problem, body, chat, completions, embeddings, metrics, models, tokens};
+use crate::responses::Store;
+use crate::{
+    Keys, Model, Problem, body, chat, completions, embeddings, messages, metrics, models,
+    responses, tokens,
+};
 
 /// The name of the header that says which request is meant, in answers and in logs.
 const REQUEST_ID: &str = "x-request-id";
@@ -64,6 +68,8 @@ pub struct Server {
 pub(crate) struct Shared {
     pub models: Vec<Arc<Model>>,
     pub options: ServerOptions,
+    /// What others may go on from.
+    pub responses: Store,
     stopping: AtomicBool,
 }
 
@@ -119,7 +125,8 @@ impl Server {
             return Err("there is no model to serve".into());
         }
         let models = models.into_iter().map(Arc::new).collect();
-        Ok(Self { shared: Arc::new(Shared { models, options, stopping: AtomicBool::new(false) }) })
+        let (responses, stopping) = (Store::default(), AtomicBool::new(false));
+        Ok(Self { shared: Arc::new(Shared { models, options, responses, stopping }) })
     }
 
     /// The endpoints, for another program to mount.
@@ -136,6 +143,10 @@ impl Server {
             .route("/v1/chat/completions", post(chat::answer))
             .route("/v1/completions", post(completions::answer))
             .route("/v1/embeddings", post(embeddings::answer))
+            .route("/v1/messages", post(messages::answer))
+            .route("/v1/messages/count_tokens", post(messages::count))
+            .route("/v1/responses", post(responses::answer))
+            .route("/v1/responses/{id}", get(responses::one).delete(responses::delete))
             .route("/v1/models", get(models::list))
             .route("/v1/models/{*name}", get(models::one))
             .route("/tokenize", post(tokens::tokenize))
@@ -189,7 +200,7 @@ impl Server {
             ended = &mut serving => return ended.map_err(io::Error::other)?,
             () = stop => {}
         }
-        let Shared { models, options, stopping } = &*self.shared;
+        let Shared { models, options, stopping, .. } = &*self.shared;
         stopping.store(true, Ordering::SeqCst);
         let deadline = Instant::now() + options.shutdown_timeout;
         tracing::info!("stopping: answers may take {:?} more", options.shutdown_timeout);

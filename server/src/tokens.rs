@@ -7,10 +7,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::json;
 
+use crate::conversation::Conversation;
 use crate::fields::Fields;
 use crate::server::{Shared, blocking};
 use crate::tools::Tools;
-use crate::{Problem, body, chat, completions};
+use crate::{Problem, body, completions, conversation};
 
 pub(crate) async fn tokenize(
     State(shared): State<Arc<Shared>>,
@@ -31,11 +32,11 @@ pub(crate) async fn tokenize(
             blocking(&model, encode).await?
         }
         None => {
-            let mut conversation = chat::Conversation::take(&mut fields)?;
+            let mut said = Conversation::take(&mut fields)?;
             let tools = Tools::take(&mut fields)?;
-            conversation.show(tools.as_ref());
+            said.show(tools.as_ref());
             fields.finish()?;
-            chat::tokens(&model, conversation).await?
+            conversation::tokens(&model, said).await?
         }
     };
     let (count, most) = (tokens.len(), model.context);

@@ -8,6 +8,7 @@ use text::ToolStyle;
 
 use crate::constraint::Form;
 use crate::fields::Fields;
+use crate::server::unique_id;
 use crate::{Model, Problem};
 
 /// Most tools of a request.
@@ -239,6 +240,15 @@ impl Tool {
             return Err(wrong("function.parameters", message));
         }
         Ok(Self { name, value, parameters: Form::written(parameters) })
+    }
+}
+
+/// What a call is known by. Templates of Mistral's take nine letters and digits.
+pub(crate) fn call_id(style: Option<ToolStyle>) -> String {
+    let id = unique_id();
+    match style {
+        Some(ToolStyle::Mistral | ToolStyle::MistralArgs) => id.chars().rev().take(9).collect(),
+        _ => format!("call_{id}"),
     }
 }
 

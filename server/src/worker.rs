@@ -52,8 +52,8 @@ pub(crate) struct Submission {
 pub(crate) enum Event {
     /// One more token, and the text that is certain now: often none.
     Token { id: u32, text: String, likelihood: Option<Likelihood> },
-    /// The end, and the text that had been held back.
-    Ended { text: String, ended: Ended },
+    /// The end, the text that had been held back, and the stop string that was found.
+    Ended { text: String, ended: Ended, stop: Option<String> },
     /// There will be no answer.
     Failed(Problem),
 }
@@ -259,10 +259,11 @@ impl<'a> Worker<'a> {
         failure: Option<text::Error>,
         ended: Ended,
     ) -> Event {
+        let stop = stream.stopped_by().map(str::to_owned);
         match failure.map_or_else(|| stream.finish(), Err) {
             Ok(text) => {
                 self.numbers.ended(&ended);
-                Event::Ended { text, ended }
+                Event::Ended { text, ended, stop }
             }
             Err(error) => {
                 self.numbers.failed += 1;

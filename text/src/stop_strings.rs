@@ -7,6 +7,8 @@ use crate::{Error, Result};
 pub struct StopStrings {
     stops: Vec<String>,
     held: String,
+    /// Which of them has come.
+    found: Option<usize>,
 }
 
 impl StopStrings {
@@ -19,7 +21,7 @@ impl StopStrings {
         if stops.iter().any(String::is_empty) {
             return Err(Error::EmptyStopString);
         }
-        Ok(Self { stops: stops.to_vec(), held: String::new() })
+        Ok(Self { stops: stops.to_vec(), held: String::new(), found: None })
     }
 
     /// Takes text and returns what can be shown, and whether a stop string ended it.
@@ -27,13 +29,21 @@ impl StopStrings {
     /// Text that may be the beginning of a stop string is held back.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
-        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop)).min() {
+        let stops = self.stops.iter().enumerate();
+        let found = stops.filter_map(|(i, stop)| Some((self.held.find(stop)?, i))).min();
+        if let Some((at, i)) = found {
+            self.found = Some(i);
             self.held.truncate(at);
             return (std::mem::take(&mut self.held), true);
         }
         let keep = self.stops.iter().map(|stop| overlap(&self.held, stop)).max().unwrap_or(0);
         let shown = self.held.len() - keep;
         (self.held.drain(..shown).collect(), false)
+    }
+
+    /// The stop string that has ended the text; of several that begin there, the first one given.
+    pub fn found(&self) -> Option<&str> {
+        self.found.map(|i| self.stops[i].as_str())
     }
 
     /// Returns what was held back: no more text comes.
@@ -59,6 +69,7 @@ mod tests {
         for piece in pieces {
             let (text, stopped) = stop.push(piece);
             shown.push(text);
+            assert_eq!(stop.found().is_some(), stopped);
             if stopped {
                 return (shown, true);
             }

@@ -34,6 +34,11 @@ impl<'a> TextStream<'a> {
         Ok((text, stopped))
     }
 
+    /// The stop string that ended it.
+    pub fn stopped_by(&self) -> Option<&str> {
+        self.stops.found()
+    }
+
     /// Returns what was held back: no more tokens come.
     ///
     /// # Errors

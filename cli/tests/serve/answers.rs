@@ -1,0 +1,312 @@
+//! What is answered is what the model says, in any company and form.
+
+use crate::server::*;
+use crate::support;
+use serde_json::{Value, json};
+
+#[test]
+fn a_request_has_its_tokens_alone_in_company_and_from_the_program() {
+    let server = Server::start(&["--log", "off"]);
+    let requests = [
+        json!({"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}),
+        json!({"prompt": "One day, a cat", "max_tokens": 40, "temperature": 0}),
+        json!({"prompt": "The dog", "max_tokens": 24, "temperature": 0.9, "top_k": 30, "seed": 7}),
+        json!({"prompt": "Lily said", "max_tokens": 24, "temperature": 1.1, "top_p": 0.9, "seed": 8}),
+        json!({"prompt": "Once upon a time", "max_tokens": 40, "stop": [" was", " the"], "temperature": 0}),
+        json!({"prompt": "The sea", "max_tokens": 30, "presence_penalty": 0.7, "frequency_penalty": 0.5,
+               "repeat_penalty": 1.1, "logit_bias": {"400": -3, "401": 1.5}, "seed": 3, "logprobs": 4}),
+        json!({"prompt": [0, 583, 582], "max_tokens": 20, "min_p": 0.05, "seed": -9, "priority": -3}),
+        json!({"prompt": ["A", "B"], "n": 2, "max_tokens": 9, "seed": 1, "echo": true}),
+    ];
+    let alone: Vec<_> = requests.iter().map(|it| server.complete(it)["choices"].clone()).collect();
+
+    let flags: [&[&str]; 5] = [
+        &["-p", "Once upon a time", "-n", "24"],
+        &["-p", "One day, a cat", "-n", "40"],
+        &["-p", "The dog", "-n", "24", "--temp", "0.9", "--top-k", "30", "--seed", "7"],
+        &["-p", "Lily said", "-n", "24", "--temp", "1.1", "--top-p", "0.9", "--seed", "8"],
+        &["-p", "Once upon a time", "-n", "40", "--stop", " was", "--stop", " the"],
+    ];
+    for (flags, choices) in flags.iter().zip(&alone) {
+        let line = ["generate", "-m", TALES, "-q", "--json", "--kv-cache", "f32", "--raw"];
+        let report = support::json(&[&line[..], flags].concat());
+        assert_eq!(choices[0]["text"], report["text"], "{flags:?}");
+    }
+    let several = alone[7].as_array().unwrap();
+    assert_eq!(several.len(), 4);
+    for (choice, begins) in several.iter().zip(["A", "A", "B", "B"]) {
+        assert!(choice["text"].as_str().unwrap().starts_with(begins), "{choice}");
+    }
+    assert_ne!(several[0]["text"], several[1]["text"], "answers of two seeds");
+
+    std::thread::scope(|scope| {
+        let together = |at: usize| {
+            let (server, requests) = (&server, &requests);
+            scope.spawn(move || server.complete(&requests[at])["choices"].clone())
+        };
+        let runs: Vec<_> = (0..24).map(|at| (at % 8, together(at % 8))).collect();
+        for (at, run) in runs {
+            assert_eq!(run.join().unwrap(), alone[at], "{}", requests[at]);
+        }
+    });
+
+    for (request, choices) in requests.iter().zip(&alone) {
+        let mut request = request.clone();
+        request["stream"] = true.into();
+        request["stream_options"] = json!({"include_usage": true});
+        let events = server.post("/v1/completions", &request).events();
+        let usage = &events.last().unwrap()["usage"];
+        assert!(usage["completion_tokens"].as_u64().unwrap() > 0, "{usage}");
+        for (index, whole) in choices.as_array().unwrap().iter().enumerate() {
+            let pieces: Vec<_> = events
+                .iter()
+                .flat_map(|it| it["choices"].as_array().unwrap())
+                .filter(|it| it["index"] == index)
+                .collect();
+            let text: String = pieces.iter().map(|it| it["text"].as_str().unwrap()).collect();
+            assert_eq!(text, whole["text"], "{request}");
+            assert_eq!(pieces.last().unwrap()["finish_reason"], whole["finish_reason"]);
+            let logprobs =
+                pieces.iter().filter_map(|it| it["logprobs"]["token_logprobs"].as_array());
+            let logprobs: Vec<_> = logprobs.flatten().cloned().collect();
+            let expected = whole["logprobs"]["token_logprobs"].as_array();
+            assert_eq!(logprobs, expected.cloned().unwrap_or_default());
+        }
+    }
+    server.is_empty();
+}
+
+#[test]
+fn chats_go_through_the_template_and_tokens_can_be_seen() {
+    let model = support::model();
+    let folder = model.path().to_str().unwrap();
+    let server = Server::of(&["-m", folder, "-m", TALES], &["--log", "off"]);
+    let names = server.get("/v1/models").json();
+    let name = names["data"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(names["data"][1]["id"], "tiny-tales");
+    assert_eq!(server.get(&format!("/v1/models/{name}")).json()["max_model_len"], 256);
+
+    let parts = json!([{"type": "text", "text": "W"}, {"type": "text", "text": "ho?"}]);
+    let chat = json!({
+        "model": name, "messages": [{"role": "user", "content": parts}], "max_completion_tokens": 9,
+        "ignore_eos": true, "temperature": 0, "logprobs": true, "top_logprobs": 2, "user": "me",
+    });
+    let whole = server.post("/v1/chat/completions", &chat).json();
+    let line = ["generate", "-m", folder, "-q", "--json", "--kv-cache", "f32", "--ignore-eos"];
+    let report = support::json(&[&line[..], &["--chat", "-p", "Who?", "-n", "9"]].concat());
+    let choice = &whole["choices"][0];
+    assert_eq!(choice["message"]["content"], report["text"]);
+    assert_eq!(choice["finish_reason"], "length");
+    assert_eq!(choice["logprobs"]["content"].as_array().unwrap().len(), 9);
+    assert_eq!(whole["usage"]["completion_tokens"], 9);
+    let mut streamed = chat.clone();
+    streamed["stream"] = true.into();
+    let events = server.post("/v1/chat/completions", &streamed).events();
+    assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
+    let pieces = events.iter().filter_map(|it| it["choices"][0]["delta"]["content"].as_str());
+    assert_eq!(Value::from(pieces.collect::<String>()), report["text"]);
+
+    let prompt = &report["prompt_tokens"];
+    let tokens = json!({"model": name, "messages": [{"role": "user", "content": "Who?"}]});
+    assert_eq!(&server.post("/tokenize", &tokens).json()["tokens"], prompt);
+    let text = json!({"model": "tiny-tales", "prompt": "Once upon"});
+    let tokens = server.post("/tokenize", &text).json()["tokens"].clone();
+    let back = server.post("/detokenize", &json!({"model": "tiny-tales", "tokens": tokens}));
+    assert_eq!(back.json()["prompt"], "Once upon");
+    server.post("/tokenize", &json!({"prompt": "x"})).error(400);
+    let error = server.post("/tokenize", &json!({"model": "x", "prompt": "x"})).error(404);
+    assert!(error["message"].as_str().unwrap().contains(&format!("{name}, tiny-tales")));
+    assert_eq!(server.get("/ready").status, 200);
+    assert!(server.get("/version").json()["version"].is_string());
+}
+
+#[test]
+fn embeddings_are_those_of_the_program_in_any_company_and_form() {
+    let server = Server::start(&["--log", "off"]);
+    let texts = ["A cat", "Once upon a time, there was a dog.", "A cat"];
+    let embed = |body: Value| {
+        let reply = server.post("/v1/embeddings", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    };
+    let line = ["embed", "-q", "-m", TALES, "--kv-cache", "f32"];
+    let printed = support::succeeds(&[&line[..], &texts].concat());
+    let printed: Vec<Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+
+    let answer = std::thread::scope(|scope| {
+        let beside = scope.spawn(|| server.complete(&json!({"prompt": "The sea", "seed": 1})));
+        let answer = embed(json!({"input": texts, "user": "me"}));
+        beside.join().unwrap();
+        answer
+    });
+    let counts: u64 = printed.iter().map(|it| it["tokens"].as_u64().unwrap()).sum();
+    assert_eq!(answer["usage"], json!({"prompt_tokens": counts, "total_tokens": counts}));
+    assert_eq!(answer["data"].as_array().unwrap().len(), 3);
+    for (at, printed) in printed.iter().enumerate() {
+        let data = &answer["data"][at];
+        assert_eq!((&data["index"], &data["object"]), (&json!(at), &json!("embedding")));
+        assert_eq!(data["embedding"], printed["embedding"], "{}", texts[at]);
+    }
+
+    let tokens = &server.post("/tokenize", &json!({"prompt": texts[1]})).json()["tokens"];
+    let width = answer["data"][1]["embedding"].as_array().unwrap().len();
+    let request = json!({"input": tokens, "encoding_format": "base64", "dimensions": width});
+    let data = embed(request)["data"][0]["embedding"].as_str().unwrap().to_owned();
+    let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, data).unwrap();
+    let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect();
+    let expected = answer["data"][1]["embedding"].as_array().unwrap().iter();
+    let expected: Vec<_> = expected.map(|it| it.as_f64().unwrap() as f32).collect();
+    assert_eq!(numbers, expected);
+    // More than run at once.
+    let many = embed(json!({"input": vec!["A cat"; 150]}));
+    let many = many["data"].as_array().unwrap();
+    assert!(many.len() == 150 && many.iter().all(|it| it["embedding"] == many[0]["embedding"]));
+
+    for (request, param) in [
+        (json!({}), "input"),
+        (json!({"input": []}), "input"),
+        (json!({"input": ""}), "input"),
+        (json!({"input": [99999]}), "input"),
+        (json!({"input": "a", "dimensions": 3}), "dimensions"),
+        (json!({"input": "a", "encoding_format": "hex"}), "encoding_format"),
+        (json!({"input": "a", "temperature": 1}), "temperature"),
+    ] {
+        let error = server.post("/v1/embeddings", &request).error(400);
+        assert_eq!(error["param"], param, "{error}");
+    }
+    let long = json!({"input": vec![5; 5000]});
+    let error = server.post("/v1/embeddings", &long).error(400);
+    assert_eq!(error["code"], "context_length_exceeded", "{error}");
+    server.is_empty();
+}
+
+/// Of a form, whatever the model would say, alone and in company, and in pieces.
+#[test]
+fn answers_keep_to_their_form() {
+    let server = Server::start(&["--log", "off"]);
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "legs": {"type": "integer", "minimum": 0, "maximum": 8},
+            "kind": {"enum": ["cat", "dog", "bird \u{1f426}"]},
+            "friends": {"type": "array", "items": {"$ref": "#/$defs/friend"}, "maxItems": 2},
+        },
+        "required": ["name", "legs", "kind", "friends"],
+        "additionalProperties": false,
+        "$defs": {"friend": {"type": "object", "properties": {"good": {"type": "boolean"}},
+                             "required": ["good"], "additionalProperties": false}},
+    });
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "animal", "schema": schema}});
+    let keeps = |text: &str| {
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("no JSON: {text}"));
+        let object = value.as_object().unwrap();
+        assert_eq!(object.keys().collect::<Vec<_>>(), ["name", "legs", "kind", "friends"]);
+        assert!(value["name"].as_str().unwrap().chars().count() <= 12, "{text}");
+        assert!(value["legs"].as_u64().unwrap() <= 8, "{text}");
+        assert!(
+            ["cat", "dog", "bird \u{1f426}"].contains(&value["kind"].as_str().unwrap()),
+            "{text}"
+        );
+        let friends = value["friends"].as_array().unwrap();
+        assert!(friends.len() <= 2, "{text}");
+        for friend in friends {
+            assert!(
+                friend["good"].is_boolean() && friend.as_object().unwrap().len() == 1,
+                "{text}"
+            );
+        }
+    };
+    let request = |seed: u64| {
+        let temperature = [0.0, 1.0, 1.5][seed as usize % 3];
+        json!({"prompt": "The animal", "max_tokens": 400, "temperature": temperature, "seed": seed,
+                "response_format": format, "logprobs": 1})
+    };
+    let alone: Vec<_> =
+        (0..6).map(|seed| server.complete(&request(seed))["choices"].clone()).collect();
+    for choices in &alone {
+        keeps(choices[0]["text"].as_str().unwrap());
+        assert_eq!(choices[0]["finish_reason"], "stop");
+    }
+    assert_ne!(alone[1], alone[2]);
+    std::thread::scope(|scope| {
+        let together = |seed| {
+            scope.spawn({
+                let request = request(seed);
+                let server = &server;
+                move || server.complete(&request)
+            })
+        };
+        let runs: Vec<_> = (0..6).map(together).collect();
+        let free = json!({"prompt": "Once upon a time", "max_tokens": 60, "seed": 1});
+        server.complete(&free);
+        for (run, alone) in runs.into_iter().zip(&alone) {
+            assert_eq!(run.join().unwrap()["choices"], *alone);
+        }
+    });
+    let mut streamed = request(4);
+    streamed["stream"] = true.into();
+    let events = server.post("/v1/completions", &streamed).events();
+    let text: String = events.iter().filter_map(|it| it["choices"][0]["text"].as_str()).collect();
+    assert_eq!(text, alone[4][0]["text"].as_str().unwrap());
+
+    let of = |name: &str, value: Value, n: usize| {
+        let mut request = json!({"prompt": "One day", "max_tokens": 200, "seed": 5, "n": n});
+        request[name] = value;
+        let answer = server.complete(&request);
+        let choices = answer["choices"].as_array().unwrap().clone();
+        choices.into_iter().map(|it| it["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for text in of("guided_regex", json!("[0-9]{3}-(a|b){2}"), 4) {
+        let (digits, letters) = text.split_once('-').unwrap_or_else(|| panic!("{text}"));
+        assert!(digits.len() == 3 && digits.bytes().all(|it| it.is_ascii_digit()), "{text}");
+        assert!(letters.len() == 2 && letters.bytes().all(|it| b"ab".contains(&it)), "{text}");
+    }
+    let grammar = "start: animal (\" and \" animal)?\nanimal: \"a cat\" | \"two dogs\"";
+    for text in of("guided_grammar", json!(grammar), 3) {
+        let mut animals = text.split(" and ");
+        assert!(animals.all(|it| ["a cat", "two dogs"].contains(&it)), "{text}");
+    }
+    keeps(&of("guided_json", schema.to_string().into(), 1)[0]);
+    let three = of(
+        "guided_json",
+        json!({"type": "array", "items": {"type": "null"}, "minItems": 3, "maxItems": 3}),
+        1,
+    );
+    assert_eq!(three, ["[null, null, null]"]);
+
+    for (name, value, part) in [
+        ("response_format", json!({"type": "json_schema"}), "json_schema.schema"),
+        ("response_format", json!({"type": "xml"}), "there are: text"),
+        ("response_format", json!({"type": "text", "strict": 1}), "strict"),
+        ("guided_json", json!({"type": "animal"}), "cannot be kept to"),
+        (
+            "guided_json",
+            json!({"type": "object", "propertyNames": {"minLength": 3}}),
+            "cannot be kept to",
+        ),
+        (
+            "guided_json",
+            json!({"type": "string", "minLength": 5, "maxLength": 3}),
+            "cannot be kept to",
+        ),
+        ("guided_json", json!("{"), "no JSON"),
+        ("guided_regex", json!("(a"), "cannot be kept to"),
+        ("guided_regex", json!(5), "string"),
+        ("guided_grammar", json!("start: nothing"), "cannot be kept to"),
+    ] {
+        let mut request = json!({"prompt": "a"});
+        request[name] = value;
+        let error = server.post("/v1/completions", &request).error(400);
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(part), "{request}: {error}");
+    }
+    for (name, value) in [("guided_regex", json!("a")), ("ignore_eos", json!(true))] {
+        let mut request = json!({"prompt": "a", "guided_json": {}});
+        request[name] = value;
+        assert_eq!(server.post("/v1/completions", &request).error(400)["param"], name);
+    }
+    server.is_empty();
+}

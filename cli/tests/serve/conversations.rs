@@ -1,0 +1,471 @@
+//! Tools, and the APIs that have conversations of another form.
+
+use crate::server::*;
+use serde_json::{Value, json};
+
+const TEMPLATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../text/tests/chat_templates");
+
+/// The model with a template that knows tools as `style` writes them; thoughts, too.
+fn with_tools(style: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ] {
+        std::fs::copy(format!("{TALES}/{name}"), folder.path().join(name)).unwrap();
+    }
+    let source = std::fs::read_to_string(format!("{TEMPLATES}/{style}.jinja")).unwrap();
+    std::fs::write(folder.path().join("chat_template.jinja"), source).unwrap();
+    folder
+}
+
+fn tools() -> Value {
+    let city = json!({"type": "object", "properties": {
+        "city": {"enum": ["Bern", "Zürich \"HB\""]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["city", "days"], "additionalProperties": false});
+    json!([
+        {"type": "function", "function": {
+            "name": "get_weather", "description": "The weather of a city.", "parameters": city}},
+        {"type": "function", "function": {"name": "get_time"}},
+    ])
+}
+
+/// Checks a call, and returns its name and arguments.
+#[track_caller]
+fn called(call: &Value) -> (String, String) {
+    assert_eq!(call["type"], "function");
+    let [name, arguments] = ["name", "arguments"].map(|it| call["function"][it].as_str().unwrap());
+    let given: Value = serde_json::from_str(arguments).unwrap();
+    match name {
+        "get_weather" => {
+            assert!(["Bern", "Zürich \"HB\""].contains(&given["city"].as_str().unwrap()), "{call}");
+            assert!((1..=9).contains(&given["days"].as_u64().unwrap()), "{call}");
+            assert_eq!(given.as_object().unwrap().len(), 2, "{call}");
+        }
+        "get_time" => assert_eq!(given, json!({})),
+        other => panic!("no tool is called {other:?}"),
+    }
+    (name.into(), arguments.into())
+}
+
+#[test]
+fn tools_are_called_with_arguments_of_their_schemas() {
+    let mut seen = std::collections::BTreeSet::new();
+    for style in ["qwen2.5", "llama3.2", "mistral-v0.3"] {
+        let folder = with_tools(style);
+        let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+        let ask = |more: Value| {
+            let mut request = json!({"messages": [{"role": "user", "content": "Is it warm in Bern?"}],
+                                     "tools": tools(), "max_tokens": 300});
+            request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            request
+        };
+        let path = "/v1/chat/completions";
+        let answer = |more: Value| {
+            let reply = server.post(path, &ask(more));
+            assert_eq!(reply.status, 200, "{style}: {}", reply.text);
+            reply.json()["choices"][0].clone()
+        };
+        let only = json!({"type": "function", "function": {"name": "get_time"}});
+        let choice = answer(json!({"tool_choice": only, "temperature": 0}));
+        let calls = choice["message"]["tool_calls"].as_array().unwrap();
+        assert_eq!(calls.len(), 1, "{style}: {choice}");
+        assert_eq!(called(&calls[0]).0, "get_time");
+        assert_eq!(choice["finish_reason"], "tool_calls");
+        assert_eq!(choice["message"]["content"], Value::Null);
+        for seed in 0..6 {
+            let more = json!({"tool_choice": "required", "temperature": 20, "seed": seed,
+                              "parallel_tool_calls": false, "logprobs": true});
+            let choice = answer(more.clone());
+            let calls = choice["message"]["tool_calls"].as_array().unwrap();
+            assert_eq!(
+                (calls.len(), &choice["finish_reason"]),
+                (1, &json!("tool_calls")),
+                "{choice}"
+            );
+            let call = called(&calls[0]);
+            // The same in pieces.
+            let mut streamed = ask(more);
+            streamed["stream"] = true.into();
+            let events = server.post(path, &streamed).events();
+            let deltas = events.iter().map(|it| &it["choices"][0]["delta"]);
+            let pieces: Vec<_> = deltas.filter_map(|it| it["tool_calls"].get(0)).collect();
+            assert!(pieces.iter().all(|it| it["index"] == 0), "{pieces:?}");
+            let names: Vec<_> =
+                pieces.iter().filter_map(|it| it["function"]["name"].as_str()).collect();
+            assert_eq!(names, [&call.0], "{style}");
+            assert_eq!(pieces.iter().filter(|it| it["id"].is_string()).count(), 1);
+            let arguments = pieces.iter().map(|it| it["function"]["arguments"].as_str().unwrap());
+            assert_eq!(arguments.collect::<String>(), call.1, "{style}");
+            let tokens = |it: &Value| it["logprobs"]["content"].as_array().map_or(0, Vec::len);
+            assert_eq!(
+                events.iter().map(|it| tokens(&it["choices"][0])).sum::<usize>(),
+                tokens(&choice)
+            );
+            let last =
+                events.iter().rev().find_map(|it| it["choices"][0]["finish_reason"].as_str());
+            assert_eq!(last, Some("tool_calls"));
+            seen.insert(call.0);
+        }
+        // What has been called, and what came of it, goes into the next prompt.
+        let choice = answer(json!({"tool_choice": only, "temperature": 0}));
+        let id = choice["message"]["tool_calls"][0]["id"].clone();
+        let messages = json!([
+            {"role": "user", "content": "What time is it?"}, choice["message"],
+            {"role": "tool", "content": "noon", "tool_call_id": id},
+        ]);
+        let tokens = server.post("/tokenize", &json!({"messages": messages, "tools": tools()}));
+        assert_eq!(tokens.status, 200, "{style}: {}", tokens.text);
+        let count = |it: Value| it["count"].as_u64().unwrap();
+        let without = server.post("/tokenize", &json!({"messages": messages}));
+        assert!(
+            count(tokens.json()) > count(without.json()) + 100,
+            "{style}: tools are in the prompt"
+        );
+        answer(json!({"messages": messages, "temperature": 0, "max_tokens": 20}));
+        // Left to itself, this model speaks.
+        let free = answer(json!({"temperature": 0, "max_tokens": 20}));
+        assert!(free["message"]["tool_calls"].is_null(), "{style}: {free}");
+        assert_ne!(free["finish_reason"], "tool_calls", "{style}: {free}");
+        // And with none to call as if there were none.
+        let none = answer(json!({"tool_choice": "none", "temperature": 0, "max_tokens": 20}));
+        let plain = answer(json!({"tools": [], "temperature": 0, "max_tokens": 20}));
+        assert_eq!(none, plain, "{style}");
+        let wrong = |more: Value| {
+            let error = server.post(path, &ask(more)).error(400);
+            error["param"].as_str().unwrap_or_default().to_owned()
+        };
+        let bad = json!({"type": "function", "function": {"name": "get_cats"}});
+        assert_eq!(wrong(json!({"tool_choice": bad})), "tool_choice");
+        assert_eq!(wrong(json!({"tool_choice": "any"})), "tool_choice");
+        assert_eq!(wrong(json!({"tool_choice": "required", "tools": []})), "tool_choice");
+        assert_eq!(wrong(json!({"tools": [{"type": "function"}]})), "tools[0].function");
+        assert_eq!(wrong(json!({"tools": [tools()[0], tools()[0]]})), "tools");
+        let format = json!({"type": "json_object"});
+        assert_eq!(wrong(json!({"tool_choice": "required", "response_format": format})), "tools");
+        let mut odd = tools()[0].clone();
+        odd["function"]["parameters"]["properties"]["city"] = json!({"type": "no such type"});
+        assert_eq!(wrong(json!({"tool_choice": "required", "tools": [odd]})), "tools");
+    }
+    assert_eq!(seen.len(), 2, "both are called by some seed");
+    // A template that knows none.
+    let server = Server::start(&["--log", "off"]);
+    let request = json!({"messages": [{"role": "user", "content": "Hi"}], "tools": tools()});
+    assert_eq!(server.post("/v1/chat/completions", &request).error(400)["param"], "tools");
+}
+
+#[test]
+fn messages_are_answered_as_anthropic_has_them() {
+    let folder = with_tools("qwen2.5");
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let path = "/v1/messages";
+    let user = json!([{"role": "user", "content": "Tell me of a dog."}]);
+    let ask = |more: Value| {
+        let mut request = json!({"messages": user, "max_tokens": 40, "temperature": 0});
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        request
+    };
+    let answer = |more: Value| {
+        let reply = server.post(path, &ask(more));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    };
+    let whole = answer(json!({}));
+    assert_eq!((&whole["type"], &whole["role"]), (&json!("message"), &json!("assistant")));
+    let chat = json!({"messages": user, "max_tokens": 40, "temperature": 0});
+    let chat = server.post("/v1/chat/completions", &chat).json();
+    let text = chat["choices"][0]["message"]["content"].as_str().unwrap();
+    assert_eq!(whole["content"], json!([{"type": "text", "text": text}]));
+    let reasons = json!({"stop": "end_turn", "length": "max_tokens"});
+    let reason = chat["choices"][0]["finish_reason"].as_str().unwrap();
+    assert_eq!(whole["stop_reason"], reasons[reason]);
+    let usage = |it: &Value| {
+        ["input_tokens", "cache_read_input_tokens", "output_tokens"]
+            .map(|name| it[name].as_u64().unwrap())
+    };
+    let [fresh, cached, tokens] = usage(&whole["usage"]);
+    assert_eq!(json!(fresh + cached), chat["usage"]["prompt_tokens"]);
+    assert_eq!(json!(tokens), chat["usage"]["completion_tokens"]);
+    let count = server.post("/v1/messages/count_tokens", &json!({"messages": user})).json();
+    assert_eq!(count, json!({"input_tokens": fresh + cached}));
+
+    // Its events, each with its name, and in their order.
+    let streamed = |more: Value| {
+        let mut request = ask(more);
+        request["stream"] = true.into();
+        let reply = server.post(path, &request);
+        let events = reply.text.split("\n\n").filter(|it| !it.is_empty()).map(|event| {
+            let (name, data) =
+                event.strip_prefix("event: ").unwrap().split_once("\ndata: ").unwrap();
+            let data: Value = serde_json::from_str(data).unwrap();
+            assert_eq!(data["type"], name);
+            data
+        });
+        events.collect::<Vec<_>>()
+    };
+    let kinds = |events: &[Value]| {
+        let mut kinds: Vec<_> =
+            events.iter().map(|it| it["type"].as_str().unwrap().to_owned()).collect();
+        kinds.dedup();
+        kinds
+    };
+    let events = streamed(json!({}));
+    let order = [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ];
+    assert_eq!(kinds(&events), order);
+    let pieces: String = events.iter().filter_map(|it| it["delta"]["text"].as_str()).collect();
+    assert_eq!(pieces, text);
+    let last = &events[events.len() - 2];
+    assert_eq!(last["delta"]["stop_reason"], whole["stop_reason"]);
+    assert_eq!(last["usage"]["output_tokens"], whole["usage"]["output_tokens"]);
+
+    let word = text.split_whitespace().nth(2).unwrap();
+    let stopped = answer(json!({"stop_sequences": ["no such words", word]}));
+    assert_eq!(
+        (&stopped["stop_reason"], &stopped["stop_sequence"]),
+        (&json!("stop_sequence"), &json!(word))
+    );
+    let before = &text[..text.find(word).unwrap()];
+    assert_eq!(stopped["content"][0]["text"].as_str().unwrap().trim_end(), before.trim_end());
+
+    let tools: Vec<_> = tools()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| {
+            let function = &tool["function"];
+            let schema = match &function["parameters"] {
+                Value::Null => json!({"type": "object"}),
+                schema => schema.clone(),
+            };
+            json!({"name": function["name"], "description": "A tool.", "input_schema": schema})
+        })
+        .collect();
+    let more = json!({"tools": tools, "tool_choice": {"type": "tool", "name": "get_weather"}, "max_tokens": 200});
+    let called = answer(more.clone());
+    assert_eq!(called["stop_reason"], "tool_use");
+    let block = &called["content"][0];
+    assert_eq!((&block["type"], &block["name"]), (&json!("tool_use"), &json!("get_weather")));
+    assert!((1..=9).contains(&block["input"]["days"].as_u64().unwrap()), "{block}");
+    let events = streamed(more);
+    assert_eq!(kinds(&events), order);
+    assert_eq!(events[1]["content_block"]["name"], "get_weather");
+    let input: String =
+        events.iter().filter_map(|it| it["delta"]["partial_json"].as_str()).collect();
+    assert_eq!(serde_json::from_str::<Value>(&input).unwrap(), block["input"]);
+
+    // What was called and what came of it says the same as in the other API.
+    let talk = json!([
+        {"role": "user", "content": [{"type": "text", "text": "Is it warm?"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "I look."}, block]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": "20 degrees"},
+            {"type": "text", "text": "Well?"}]},
+    ]);
+    let request = json!({"system": [{"type": "text", "text": "Be brief."}], "messages": talk});
+    let count = server.post("/v1/messages/count_tokens", &request).json();
+    let arguments = block["input"].to_string();
+    let call = json!({"id": block["id"], "type": "function",
+                      "function": {"name": "get_weather", "arguments": arguments}});
+    let same = json!({"messages": [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Is it warm?"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": block["id"], "content": "20 degrees"},
+        {"role": "user", "content": "Well?"},
+    ]});
+    assert_eq!(count["input_tokens"], server.post("/tokenize", &same).json()["count"]);
+
+    for (more, expected) in [
+        (json!({"max_tokens": null}), "max_tokens"),
+        (json!({"messages": []}), "messages"),
+        (
+            json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}),
+            "messages",
+        ),
+        (json!({"messages": [{"role": "system", "content": "a"}]}), "messages[0].role"),
+        (
+            json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]}),
+            "messages[0].content[0]",
+        ),
+        (json!({"tool_choice": {"type": "some"}}), "tool_choice"),
+        (
+            json!({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+            "tools[0].type",
+        ),
+        (json!({"tempature": 1}), "tempature"),
+    ] {
+        let reply = server.post(path, &ask(more));
+        let error = reply.json();
+        assert_eq!((reply.status, &error["type"]), (400, &json!("error")), "{error}");
+        assert_eq!(error["error"]["type"], "invalid_request_error");
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("`{expected}`: ")), "{message}");
+    }
+    let lost = server.post(path, &ask(json!({"model": "nobody"})));
+    assert_eq!((lost.status, &lost.json()["error"]["type"]), (404, &json!("not_found_error")));
+}
+
+#[test]
+fn responses_go_on_from_each_other() {
+    let folder = with_tools("qwen2.5");
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let path = "/v1/responses";
+    let ask = |more: Value| {
+        let mut request =
+            json!({"input": "Tell me of a dog.", "max_output_tokens": 30, "temperature": 0});
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        request
+    };
+    let answer = |more: Value| {
+        let reply = server.post(path, &ask(more));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    };
+    let text_of =
+        |response: &Value| response["output"][0]["content"][0]["text"].as_str().unwrap().to_owned();
+    let first = answer(json!({"metadata": {"a": "b"}}));
+    let user = json!({"role": "user", "content": "Tell me of a dog."});
+    let chat = json!({"messages": [user], "max_tokens": 30, "temperature": 0});
+    let chat = server.post("/v1/chat/completions", &chat).json();
+    let text = text_of(&first);
+    assert_eq!(chat["choices"][0]["message"]["content"], text);
+    let ends = json!({"stop": "completed", "length": "incomplete"});
+    assert_eq!(first["status"], ends[chat["choices"][0]["finish_reason"].as_str().unwrap()]);
+    assert_eq!(first["usage"]["input_tokens"], chat["usage"]["prompt_tokens"]);
+    assert_eq!(first["metadata"], json!({"a": "b"}));
+    let place = format!("{path}/{}", first["id"].as_str().unwrap());
+    assert_eq!(server.get(&place).json(), first);
+
+    let streamed = |more: Value| {
+        let mut request = ask(more);
+        request["stream"] = true.into();
+        let reply = server.post(path, &request);
+        let events = reply.text.split("\n\n").filter(|it| !it.is_empty()).map(|event| {
+            let (name, data) =
+                event.strip_prefix("event: ").unwrap().split_once("\ndata: ").unwrap();
+            let data: Value = serde_json::from_str(data).unwrap();
+            assert_eq!(data["type"], name);
+            data
+        });
+        let events: Vec<_> = events.collect();
+        assert!(events.iter().enumerate().all(|(n, it)| it["sequence_number"] == n), "{events:?}");
+        events
+    };
+    let kinds = |events: &[Value]| {
+        let mut kinds: Vec<_> = events
+            .iter()
+            .map(|it| it["type"].as_str().unwrap()["response.".len()..].to_owned())
+            .collect();
+        kinds.dedup();
+        kinds
+    };
+    let events = streamed(json!({}));
+    let last = first["status"].as_str().unwrap();
+    assert_eq!(
+        kinds(&events),
+        [
+            "created",
+            "in_progress",
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.done",
+            "content_part.done",
+            "output_item.done",
+            last
+        ]
+    );
+    let pieces: String = events
+        .iter()
+        .filter(|it| it["type"] == "response.output_text.delta")
+        .map(|it| it["delta"].as_str().unwrap())
+        .collect();
+    assert_eq!(pieces, text);
+    assert_eq!(text_of(&events.last().unwrap()["response"]), text);
+
+    // The next one has the conversation before it, but not its instructions.
+    let count = |messages: Value| {
+        let reply = server.post("/tokenize", &json!({"messages": messages}));
+        reply.json()["count"].clone()
+    };
+    let brief = answer(json!({"instructions": "Be brief."}));
+    let system = json!({"role": "system", "content": "Be brief."});
+    assert_eq!(brief["usage"]["input_tokens"], count(json!([system, user])));
+    let next = answer(json!({"input": "And of a cat?", "previous_response_id": first["id"]}));
+    let told = json!({"role": "assistant", "content": text});
+    let cat = json!({"role": "user", "content": "And of a cat?"});
+    assert_eq!(next["usage"]["input_tokens"], count(json!([user, told, cat])));
+    assert_eq!(next["previous_response_id"], first["id"]);
+    let items = json!([{"role": "user", "content": [{"type": "input_text", "text": "Tell me of a dog."}]},
+        first["output"][0], {"type": "message", "role": "user", "content": "And of a cat?"}]);
+    assert_eq!(text_of(&answer(json!({"input": items}))), text_of(&next));
+
+    let format = json!({"format": {"type": "json_schema", "name": "light", "schema": {
+        "type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
+        "additionalProperties": false}}});
+    let kept: Value = serde_json::from_str(&text_of(&answer(json!({"text": format})))).unwrap();
+    assert!(kept["on"].is_boolean());
+
+    let tools: Vec<_> = tools()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| {
+            let mut tool = tool["function"].clone();
+            tool["type"] = "function".into();
+            tool
+        })
+        .collect();
+    let more = json!({"tools": tools, "tool_choice": {"type": "function", "name": "get_weather"},
+                      "max_output_tokens": 200});
+    let called = answer(more.clone());
+    let call = &called["output"][0];
+    assert_eq!((&call["type"], &call["name"]), (&json!("function_call"), &json!("get_weather")));
+    let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+    assert!((1..=9).contains(&arguments["days"].as_u64().unwrap()), "{call}");
+    let events = streamed(more);
+    assert_eq!(
+        kinds(&events),
+        [
+            "created",
+            "in_progress",
+            "output_item.added",
+            "function_call_arguments.delta",
+            "function_call_arguments.done",
+            "output_item.done",
+            "completed"
+        ]
+    );
+    let result = json!([{"type": "function_call_output", "call_id": call["call_id"], "output": "20 degrees"}]);
+    let after = answer(json!({"input": result, "previous_response_id": called["id"]}));
+    let function = json!({"name": call["name"], "arguments": call["arguments"]});
+    let same = json!([user, {"role": "assistant", "tool_calls": [{"id": call["call_id"], "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": call["call_id"], "content": "20 degrees"}]);
+    assert_eq!(after["usage"]["input_tokens"], count(same));
+
+    let gone = answer(json!({"store": false}));
+    for (more, status, param) in [
+        (json!({"previous_response_id": gone["id"]}), 404, "previous_response_id"),
+        (json!({"previous_response_id": "resp_0"}), 404, "previous_response_id"),
+        (json!({"input": null}), 400, "input"),
+        (json!({"input": []}), 400, "input"),
+        (json!({"input": [{"type": "input_image"}]}), 400, "input[0]"),
+        (json!({"tools": [{"type": "web_search"}]}), 400, "tools[0].type"),
+        (json!({"reasoning": {"effort": "high"}}), 400, "reasoning.effort"),
+        (json!({"truncation": "auto"}), 400, "truncation"),
+        (json!({"max_tokens": 3}), 400, "max_tokens"),
+    ] {
+        assert_eq!(server.post(path, &ask(more)).error(status)["param"], param);
+    }
+    assert_eq!(server.raw("DELETE", &place, "text/plain", b"").json()["deleted"], true);
+    server.get(&place).error(404);
+}

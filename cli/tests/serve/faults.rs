@@ -1,0 +1,290 @@
+//! Bad requests, clients that go away, queues, keys, sockets, and the end.
+
+use std::io::{BufRead, Read, Write};
+use std::time::Duration;
+
+use crate::server::*;
+use crate::support;
+use serde_json::{Value, json};
+
+#[test]
+fn what_is_wrong_is_said_in_the_form_of_the_api() {
+    let server = Server::start(&["--log", "off", "--max-body", "1"]);
+    let user = json!([{"role": "user", "content": "a"}]);
+    let cases = [
+        (json!({"prompt": "a", "max_token": 5}), "max_token", "is no field"),
+        (json!({"prompt": "a", "suffix": "b"}), "suffix", "not supported"),
+        (json!({"prompt": "a", "best_of": 2}), "best_of", "not supported"),
+        (json!({"max_tokens": 5}), "prompt", "is missing"),
+        (json!({"prompt": ""}), "prompt", "is empty"),
+        (json!({"prompt": []}), "prompt", "0 prompts"),
+        (json!({"prompt": 7}), "prompt", "must be a string"),
+        (json!({"prompt": [1, -2]}), "prompt", "must be a string"),
+        (json!({"prompt": [0, 99999]}), "prompt", "99999 is outside"),
+        (json!({"prompt": "a", "max_tokens": "5"}), "max_tokens", "invalid type"),
+        (json!({"prompt": "a", "max_tokens": -1}), "max_tokens", "invalid value"),
+        (json!({"prompt": "a", "temperature": -0.5}), "temperature", "between 0"),
+        (json!({"prompt": "a", "temperature": 1e300}), "temperature", "between 0"),
+        (json!({"prompt": "a", "top_p": 1.5}), "top_p", "between 0"),
+        (json!({"prompt": "a", "seed": 0.5}), "seed", "integer"),
+        (json!({"prompt": "a", "n": 0}), "n", "between 1"),
+        (json!({"prompt": "a", "stop": ""}), "stop", "empty"),
+        (json!({"prompt": "a", "stop": 5}), "stop", ""),
+        (json!({"prompt": "a", "logprobs": 21}), "logprobs", "at most 20"),
+        (json!({"prompt": "a", "logprobs": 1, "echo": true}), "echo", "not supported"),
+        (json!({"prompt": "a", "logit_bias": {"x": 1}}), "logit_bias", "token ids"),
+        (json!({"prompt": "a", "logit_bias": {"99999": 1}}), "logit_bias", "token ids"),
+        (json!({"prompt": "a", "logit_bias": {"9": 101}}), "logit_bias", "between -100"),
+        (json!({"prompt": "a", "stream_options": {}}), "stream_options", "stream"),
+        (json!({"prompt": "a", "priority": 5000}), "priority", "between"),
+    ];
+    for (body, param, part) in cases {
+        let error = server.post("/v1/completions", &body).error(400);
+        let message = error["message"].as_str().unwrap();
+        assert!(error["param"] == param && message.contains(part), "{body}: {error}");
+    }
+    let chats = [
+        (json!({"messages": []}), "messages"),
+        (json!({"prompt": "a"}), "messages"),
+        (json!({"messages": user, "tools": [{}]}), "tools[0].type"),
+        (json!({"messages": user, "top_logprobs": 2}), "top_logprobs"),
+        (
+            json!({"messages": user, "max_tokens": 1, "max_completion_tokens": 2}),
+            "max_completion_tokens",
+        ),
+        (
+            json!({"messages": user, "chat_template_kwargs": {"messages": []}}),
+            "chat_template_kwargs",
+        ),
+        (json!({"messages": [{"role": "critic", "content": "a"}]}), "messages[0].role"),
+        (json!({"messages": [{"role": "user"}]}), "messages[0].content"),
+        (
+            json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
+            "messages[0].content[0]",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": "a", "tool_calls": [
+                {"id": "1", "function": {"name": "f", "arguments": "{}"}}]}]}),
+            "messages[0].tool_calls",
+        ),
+        (
+            json!({"messages": [{"role": "assistant", "tool_calls": [
+                {"id": "1", "function": {"name": "f", "arguments": "{\"x\""}}]}]}),
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+    ];
+    for (body, param) in chats {
+        let error = server.post("/v1/chat/completions", &body).error(400);
+        assert_eq!(error["param"], param, "{body}: {error}");
+    }
+    let long = server.post("/v1/completions", &json!({"prompt": vec![5; 3000]})).error(400);
+    assert_eq!(long["code"], "context_length_exceeded");
+
+    let json = "application/json";
+    for bad in [&b"{"[..], b"", b"[1]", b"{\"prompt\": \"\xff\xfe\"}", b"nul", b"{\"a\": 1} x"] {
+        server.raw("POST", "/v1/completions", json, bad).error(400);
+    }
+    let deep = "[".repeat(100_000);
+    server.raw("POST", "/v1/completions", json, deep.as_bytes()).error(400);
+    server.raw("POST", "/v1/completions", "text/plain", b"{}").error(415);
+    server.raw("POST", "/v1/completions", json, &vec![b' '; (1 << 20) + 1]).error(413);
+    server.get("/v1/completions").error(405);
+    server.get("/etc/passwd").error(404);
+    assert_eq!(server.get("/health").status, 200);
+    server.is_empty();
+}
+
+#[test]
+fn who_goes_away_leaves_nothing_behind() {
+    let server = Server::start(&["--log", "off", "--kv-memory", "2", "--parallel", "4"]);
+    // One that streams, and one that waits for all of it; as long as so small a cache allows.
+    let mut body = endless();
+    body["max_tokens"] = 600.into();
+    let send = |body: &Value| {
+        let body = body.to_string();
+        server.send("POST", "/v1/completions", "application/json", body.as_bytes())
+    };
+    drop(begin(send(&body)));
+    server.is_empty();
+    body["stream"] = false.into();
+    let stream = send(&body);
+    while server.number("vllm:num_requests_running", "") == 0.0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(stream);
+    server.is_empty();
+    assert_eq!(server.number("iree_llm_requests_cancelled_total", ""), 2.0);
+
+    // Many at random, on a cache so small that they take pages from each other.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = move |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 20) % n
+    };
+    let plans: Vec<Vec<(Value, u64)>> = (0..4)
+        .map(|_| {
+            let plan = |_| {
+                let length = 1 + below(150) as usize;
+                let prompt: Vec<_> = (0..length).map(|_| 3 + below(500)).collect();
+                let body = match below(12) {
+                    0 => json!({"prompt": [99_999]}),
+                    1 => json!({"prompt": "a", "what": 1}),
+                    2 => json!({"prompt": vec![7; 2500]}),
+                    _ => json!({
+                        "prompt": prompt, "max_tokens": below(60), "stream": below(2) == 0,
+                        "n": 1 + below(2), "seed": below(9), "top_k": below(50),
+                        "priority": below(3), "ignore_eos": below(2) == 0,
+                    }),
+                };
+                (body, below(4))
+            };
+            (0..75).map(plan).collect()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for plan in &plans {
+            let server = &server;
+            scope.spawn(move || {
+                for (body, way) in plan {
+                    let text = body.to_string();
+                    let stream =
+                        server.send("POST", "/v1/completions", "application/json", text.as_bytes());
+                    match way {
+                        0 => drop(stream),
+                        1 => {
+                            std::thread::sleep(Duration::from_millis(text.len() as u64 % 23));
+                        }
+                        _ => assert!([200, 400].contains(&read(stream).status), "{text}"),
+                    }
+                }
+            });
+        }
+    });
+    server.is_empty();
+    assert_eq!(server.number("iree_llm_step_failures_total", ""), 0.0);
+    assert_eq!(server.number("iree_llm_requests_failed_total", ""), 0.0);
+    assert_eq!(server.get("/health").status, 200);
+}
+
+#[test]
+fn a_full_queue_says_so_and_when_to_come_again() {
+    let server = Server::start(&["--log", "off", "--parallel", "1", "--queue", "1"]);
+    let send = || {
+        let body = endless().to_string();
+        server.send("POST", "/v1/completions", "application/json", body.as_bytes())
+    };
+    let first = begin(send());
+    let second = send();
+    while server.number("vllm:num_requests_waiting", "") == 0.0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let refused = read(send());
+    assert_eq!(refused.error(429)["code"], "queue_full");
+    assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
+    let many = server.post("/v1/completions", &json!({"prompt": "a", "n": 3}));
+    assert!(many.error(400)["message"].as_str().unwrap().contains("2 at most"));
+    drop(first);
+    drop(begin(second));
+    server.is_empty();
+    assert_eq!(
+        server.complete(&json!({"prompt": "a", "max_tokens": 1}))["object"],
+        "text_completion"
+    );
+}
+
+#[test]
+fn keys_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "# two of them\nalpha\nbeta\n").unwrap();
+    let mut server = Server::start(&["--log", "off", "--api-key", file.to_str().unwrap()]);
+    for key in [None, Some("alph"), Some("alphaa")] {
+        server.key = key;
+        for path in ["/v1/models", "/metrics", "/nowhere"] {
+            assert_eq!(server.get(path).error(401)["code"], "invalid_api_key");
+        }
+        assert_eq!(server.get("/health").status, 200);
+    }
+    for key in ["alpha", "beta"] {
+        server.key = Some(key);
+        assert_eq!(server.get("/v1/models").status, 200);
+    }
+    let asks = |server: &mut Server, key: &'static str| {
+        server.key = Some(key);
+        server.get("/v1/models").status
+    };
+    std::fs::write(&file, "beta\ngamma\n").unwrap();
+    server.signal("-HUP");
+    while asks(&mut server, "gamma") != 200 {}
+    assert_eq!((asks(&mut server, "alpha"), asks(&mut server, "beta")), (401, 200));
+    // Nobody is let in by a file without keys.
+    std::fs::write(&file, "# none\n").unwrap();
+    server.signal("-HUP");
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!((asks(&mut server, "beta"), asks(&mut server, "")), (200, 401));
+    let message = support::fails(1, &["serve", "-m", TALES, "--api-key", file.to_str().unwrap()]);
+    assert!(message.contains("there is no key"), "{message}");
+    let port = server.address.rsplit_once(':').unwrap().1;
+    let message = support::fails(1, &["serve", "-m", TALES, "--port", port]);
+    assert!(message.contains("cannot listen on") && message.contains("--port"), "{message}");
+}
+
+#[test]
+fn a_socket_is_a_place_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    // Of a program that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let mut server = Server::start(&["--log", "off", "--socket", path.to_str().unwrap()]);
+    assert_eq!(server.address, path.to_str().unwrap());
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    let arguments = ["serve", "-m", TALES, "--socket", path.to_str().unwrap()];
+    let message = support::fails(1, &arguments);
+    assert!(message.contains("cannot listen on"), "somebody is there: {message}");
+    server.signal("-TERM");
+    assert_eq!(server.ended(), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn it_stops_when_answers_are_whole_or_the_time_is_up() {
+    let body = |tokens: usize| {
+        let mut body = endless();
+        body["max_tokens"] = tokens.into();
+        body.to_string()
+    };
+    let json = "application/json";
+    let mut server = Server::start(&["--log", "off"]);
+    let stream = begin(server.send("POST", "/v1/completions", json, body(1500).as_bytes()));
+    server.signal("-TERM");
+    while server.get("/ready").status != 503 {}
+    let refused = server.post("/v1/completions", &json!({"prompt": "a"}));
+    assert_eq!(refused.error(503)["code"], "server_stopping");
+    assert!(refused.head.contains("retry-after"), "{}", refused.head);
+    let rest = stream.lines().map(Result::unwrap).collect::<Vec<_>>();
+    assert!(rest.iter().any(|line| line.contains("\"finish_reason\":\"length\"")), "{rest:?}");
+    assert!(rest.contains(&"data: [DONE]".to_owned()));
+    assert_eq!(server.ended(), Some(0));
+
+    let mut server = Server::start(&["--log", "off", "--shutdown-timeout", "0"]);
+    let stream = begin(server.send("POST", "/v1/completions", json, body(2000).as_bytes()));
+    server.signal("-INT");
+    let rest = stream.lines().map(Result::unwrap).collect::<Vec<_>>();
+    assert!(rest.iter().any(|line| line.contains("\"server_stopping\"")), "{rest:?}");
+    assert!(rest.contains(&"data: [DONE]".to_owned()));
+    assert_eq!(server.ended(), Some(0));
+
+    let mut server = Server::start(&["--log", "off"]);
+    let stream = begin(server.send("POST", "/v1/completions", json, body(2000).as_bytes()));
+    server.signal("-TERM");
+    while server.get("/ready").status != 503 {}
+    server.signal("-TERM");
+    assert_eq!(server.ended(), Some(130));
+    drop(stream);
+}

@@ -1,0 +1,11 @@
+//! `iree-llm serve`: the program on a port of its own, and clients that behave and that do not.
+#![cfg(all(feature = "iree", unix))]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod server;
+
+mod answers;
+mod conversations;
+mod faults;

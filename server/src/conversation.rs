@@ -1,0 +1,293 @@
+//! Conversations: what has been said, as templates take it, and how it is answered.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use text::{ChatTemplate, RenderOptions, Reply, ToolStyle};
+
+use crate::answer::Answers;
+use crate::fields::Fields;
+use crate::sampling::Settings;
+use crate::server::Shared;
+use crate::tools::{Thinks, Tools};
+use crate::{Model, Problem};
+
+/// What a template is given by us.
+const RESERVED: [&str; 5] =
+    ["messages", "tools", "documents", "add_generation_prompt", "bos_token"];
+
+/// A conversation that is to be answered.
+pub(crate) struct Asked {
+    pub conversation: Conversation,
+    pub settings: Settings,
+    pub tools: Option<Tools>,
+    /// Without one, as many as there is room for.
+    pub max_tokens: Option<usize>,
+    pub logprobs: Option<usize>,
+}
+
+/// How the answers to a conversation are written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// How tools are called, if any may be.
+    pub style: Option<ToolStyle>,
+    /// Whether there may be thoughts first.
+    thoughts: bool,
+    /// Whether these have begun already.
+    thinking: bool,
+}
+
+impl Manner {
+    /// What tells the parts of an answer apart.
+    pub fn reply(self) -> Reply {
+        let Self { style, thoughts, thinking } = self;
+        if thinking { Reply::thinking(style) } else { Reply::new(style, thoughts) }
+    }
+}
+
+impl Asked {
+    /// Lets it wait for its turn at `model`.
+    ///
+    /// # Errors
+    ///
+    /// Something of it is wrong, or there is no place.
+    pub async fn submit(
+        self,
+        shared: &Shared,
+        model: Arc<Model>,
+    ) -> Result<(Answers, Manner), Problem> {
+        let Self { mut conversation, mut settings, tools, max_tokens, logprobs } = self;
+        shared.check_open()?;
+        let places = model.places(settings.n)?;
+        let template = template(&model)?;
+        let style = tools.as_ref().map(|_| {
+            template.tool_style().ok_or_else(|| {
+                let message = format!(
+                    "the template of the model {:?} knows no tools, or writes their calls in a way that \
+                     is not understood here (there are Hermes', Llama 3's and Mistral's): take another \
+                     model, or describe them in a message and ask for a `response_format`",
+                    model.name()
+                );
+                Problem::field("tools", message)
+            })
+        });
+        let style = style.transpose()?;
+        let thoughts = template.has_thoughts();
+        conversation.show(tools.as_ref());
+        let (prompt, thinking) = rendered(&model, conversation).await?;
+        if let (Some(tools), Some(style)) = (&tools, style) {
+            let thinks = match (thinking, thoughts) {
+                (true, _) => Thinks::Already,
+                (false, true) => Thinks::Perhaps,
+                (false, false) => Thinks::Never,
+            };
+            settings.call(&model, tools, style, thinks)?;
+        }
+        let (settings, form) = settings.with_form(&model).await?;
+        let room = (model.context + 1).saturating_sub(prompt.len());
+        let max_tokens = max_tokens.unwrap_or(room);
+        let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
+        let events = model.submit(requests, places).await?;
+        let answers = Answers::new(model, &[prompt], settings.n, events);
+        Ok((answers, Manner { style, thoughts, thinking }))
+    }
+}
+
+/// What has been said, and what else the template is told.
+pub(crate) struct Conversation {
+    messages: Vec<Map<String, Value>>,
+    options: RenderOptions,
+}
+
+impl Conversation {
+    /// What `fields` say.
+    ///
+    /// # Errors
+    ///
+    /// A message is in a form that is not supported.
+    pub fn take(fields: &mut Fields) -> Result<Self, Problem> {
+        let messages = fields.take::<Vec<Map<String, Value>>>("messages")?;
+        let messages = messages.ok_or_else(|| Problem::field("messages", "is missing"))?;
+        if messages.is_empty() {
+            return Err(Problem::field("messages", "is empty: give at least one"));
+        }
+        let messages = messages.into_iter().enumerate();
+        let messages = messages.map(|(at, it)| message(&format!("messages[{at}]"), it));
+        let mut conversation = Self::of(messages.collect::<Result<_, _>>()?);
+        conversation.take_variables(fields)?;
+        Ok(conversation)
+    }
+
+    /// What else `fields` tell the template.
+    ///
+    /// # Errors
+    ///
+    /// It is not theirs to say.
+    pub fn take_variables(&mut self, fields: &mut Fields) -> Result<(), Problem> {
+        let variables = fields.take::<Map<String, Value>>("chat_template_kwargs")?;
+        for (name, value) in variables.unwrap_or_default() {
+            if RESERVED.contains(&name.as_str()) || name.ends_with("_token") {
+                let message = format!("has {name:?}, which is not the request's to say");
+                return Err(Problem::field("chat_template_kwargs", message));
+            }
+            self.options.variables.insert(name, value);
+        }
+        Ok(())
+    }
+
+    /// `messages` in the form that templates know.
+    pub fn of(messages: Vec<Map<String, Value>>) -> Self {
+        Self { messages, options: RenderOptions::prompt() }
+    }
+
+    /// Tells the template what else it may know.
+    pub fn say(&mut self, name: &str, value: Value) {
+        self.options.variables.insert(name.into(), value);
+    }
+
+    /// Tells the template of `tools`.
+    pub fn show(&mut self, tools: Option<&Tools>) {
+        self.options.tools = tools.map(Tools::values).unwrap_or_default();
+    }
+}
+
+/// A message in the form that templates know.
+fn message(at: &str, message: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
+    let field = |name: &str| format!("{at}.{name}");
+    let mut known = Map::new();
+    for (name, value) in message {
+        match (name.as_str(), value) {
+            (_, Value::Null) => {}
+            ("role", Value::String(role)) => {
+                let role = match role.as_str() {
+                    // What newer models of OpenAI's call it.
+                    "developer" => "system",
+                    "system" | "user" | "assistant" | "tool" => &role,
+                    _ => {
+                        let message = format!(
+                            "is {role:?}; there are: system, developer, user, assistant, tool"
+                        );
+                        return Err(Problem::field(field("role"), message));
+                    }
+                };
+                known.insert(name, role.into());
+            }
+            ("content", Value::String(text)) => {
+                known.insert(name, text.into());
+            }
+            ("content", Value::Array(parts)) => {
+                let text = parts.iter().enumerate().map(|(n, part)| {
+                    let text = (part["type"] == "text").then(|| part["text"].as_str()).flatten();
+                    text.ok_or_else(|| {
+                        let message = "is no part in words ({\"type\": \"text\", \"text\": \"…\"}), \
+                                       and models here know text only";
+                        Problem::field(field(&format!("content[{n}]")), message)
+                    })
+                });
+                known.insert(name, text.collect::<Result<String, _>>()?.into());
+            }
+            ("tool_calls", Value::Array(calls)) => {
+                let calls = calls.into_iter().enumerate();
+                let calls = calls.map(|(n, it)| call(&field(&format!("tool_calls[{n}]")), &it));
+                let calls = calls.collect::<Result<Vec<_>, _>>()?;
+                if !calls.is_empty() {
+                    known.insert(name, calls.into());
+                }
+            }
+            // Some templates say who speaks, what a result belongs to, or what was thought.
+            ("name" | "tool_call_id" | "reasoning_content", Value::String(text)) => {
+                known.insert(name, text.into());
+            }
+            ("role" | "content" | "name" | "tool_call_id" | "reasoning_content", value) => {
+                return Err(Problem::field(field(&name), format!("is {value}: give a string")));
+            }
+            ("tool_calls", value) => {
+                return Err(Problem::field(field(&name), format!("is {value}: give a list")));
+            }
+            // What clients send back as it came.
+            ("refusal" | "annotations" | "audio" | "function_call", _)
+                if known.get("role").is_none_or(|role| role == "assistant") => {}
+            _ => {
+                let message = "is not supported here; there are: role, content, name, tool_calls, \
+                               tool_call_id, reasoning_content";
+                return Err(Problem::field(field(&name), message));
+            }
+        }
+    }
+    if known.contains_key("tool_calls") {
+        // What comes with calls alone; templates take words for granted.
+        known.entry("content").or_insert_with(|| "".into());
+    }
+    for name in ["role", "content"] {
+        if !known.contains_key(name) {
+            return Err(Problem::field(field(name), "is missing"));
+        }
+    }
+    for (name, role) in [("tool_calls", "assistant"), ("tool_call_id", "tool")] {
+        if known.contains_key(name) && known["role"] != role {
+            let message = format!("is for messages of the role {role:?}");
+            return Err(Problem::field(field(name), message));
+        }
+    }
+    Ok(known)
+}
+
+/// A call in the form that templates know: with arguments as an object.
+pub(crate) fn call(at: &str, call: &Value) -> Result<Value, Problem> {
+    let wrong = |name: &str, message: &str| Problem::field(format!("{at}.{name}"), message);
+    let function = &call["function"];
+    let name = function["name"].as_str();
+    let name = name.ok_or_else(|| wrong("function.name", "is missing: give a string"))?;
+    let arguments = match &function["arguments"] {
+        Value::Null => json!({}),
+        Value::String(text) if text.trim().is_empty() => json!({}),
+        Value::String(text) => serde_json::from_str(text)
+            .map_err(|error| wrong("function.arguments", &format!("is no JSON: {error}")))?,
+        given => given.clone(),
+    };
+    if !arguments.is_object() {
+        return Err(wrong("function.arguments", "is no object of JSON"));
+    }
+    let mut known = json!({"type": "function", "function": {"name": name, "arguments": arguments}});
+    match &call["id"] {
+        Value::Null => {}
+        Value::String(id) => known["id"] = id.as_str().into(),
+        other => return Err(wrong("id", &format!("is {other}: give a string"))),
+    }
+    Ok(known)
+}
+
+/// The tokens of `conversation`, up to where the answer begins.
+///
+/// # Errors
+///
+/// The model has no template, or it refuses the conversation.
+pub(crate) async fn tokens(
+    model: &Arc<Model>,
+    conversation: Conversation,
+) -> Result<Vec<u32>, Problem> {
+    Ok(rendered(model, conversation).await?.0)
+}
+
+/// As [`tokens`], and whether they end where thoughts have begun.
+async fn rendered(
+    model: &Arc<Model>,
+    conversation: Conversation,
+) -> Result<(Vec<u32>, bool), Problem> {
+    crate::server::blocking(model, move |model| {
+        let Conversation { messages, options } = conversation;
+        let rendered = template(model)?.render(&messages, &options);
+        let rendered = rendered.map_err(|e| Problem::field("messages", e.to_string()))?;
+        let tokens = model.tokenizer.encode(&rendered, false);
+        let tokens = tokens.map_err(|error| Problem::field("messages", error.to_string()))?;
+        Ok((tokens, rendered.trim_end().ends_with("<think>")))
+    })
+    .await
+}
+
+fn template(model: &Model) -> Result<&ChatTemplate, Problem> {
+    model.template.as_ref().ok_or_else(|| {
+        let name = model.name();
+        Problem::request(format!("the model {name:?} has no chat template: use /v1/completions"))
+    })
+}

@@ -1,0 +1,138 @@
+//! What answers of OpenAI's API have in common.
+
+use serde_json::{Value, json};
+use xla_session::FinishReason;
+
+use crate::Problem;
+use crate::answer::{About, Answer, End, Shape, TokenLikelihood, Usage};
+
+/// How the choices of an endpoint look.
+pub(crate) trait Choices: Send + 'static {
+    /// What a whole answer is called.
+    const WHOLE: &'static str;
+    /// What a piece is called.
+    const PIECE: &'static str;
+    /// What ids begin with.
+    const ID: &'static str;
+
+    /// The choice with which a stream begins; `None` where it begins with its text.
+    fn begin(&self, index: usize) -> Option<Value>;
+    /// The choices of a piece of a stream: often one, and none where it shows nothing.
+    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Vec<Value>;
+    /// The choices that end a stream.
+    fn end(&mut self, index: usize, reason: &str) -> Vec<Value>;
+    /// The choice of a whole answer.
+    fn whole(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood], why: &str) -> Value;
+}
+
+/// Answers with `choices`.
+pub(crate) struct OpenAi<C> {
+    pub choices: C,
+    /// What stands before each of them.
+    pub heads: Vec<String>,
+    /// Whether the last piece has the usage.
+    pub include_usage: bool,
+}
+
+fn reason(end: &End) -> &'static str {
+    match end.reason {
+        FinishReason::Eos | FinishReason::Stop => "stop",
+        FinishReason::Length | FinishReason::Context => "length",
+    }
+}
+
+fn usage_of(usage: &Usage) -> Value {
+    let (prompt, tokens) = (usage.prompt_tokens(), usage.tokens);
+    json!({
+        "prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens()},
+    })
+}
+
+fn line(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+fn done() -> String {
+    "data: [DONE]\n\n".into()
+}
+
+impl<C: Choices> OpenAi<C> {
+    fn envelope(about: &About, object: &str, choices: Vec<Value>) -> Value {
+        let About { id, model, created, .. } = about;
+        let id = format!("{}-{id}", C::ID);
+        json!({"id": id, "object": object, "created": created, "model": model, "choices": choices})
+    }
+
+    fn lines(&self, about: &About, choices: impl IntoIterator<Item = Value>) -> Vec<String> {
+        let line = |choice| {
+            let mut piece = Self::envelope(about, C::PIECE, vec![choice]);
+            if self.include_usage {
+                piece["usage"] = Value::Null;
+            }
+            line(&piece)
+        };
+        choices.into_iter().map(line).collect()
+    }
+}
+
+impl<C: Choices> Shape for OpenAi<C> {
+    fn begin(&mut self, about: &About) -> Vec<String> {
+        let mut lines = Vec::new();
+        for index in 0..about.count {
+            lines.extend(self.lines(about, self.choices.begin(index)));
+            if let Some(head) = self.heads.get(index).filter(|head| !head.is_empty()) {
+                let choices = self.choices.piece(index, head, &[]);
+                lines.extend(self.lines(about, choices));
+            }
+        }
+        lines
+    }
+
+    fn piece(
+        &mut self,
+        about: &About,
+        index: usize,
+        text: &str,
+        tokens: &[TokenLikelihood],
+    ) -> Vec<String> {
+        let choices = self.choices.piece(index, text, tokens);
+        self.lines(about, choices)
+    }
+
+    fn end(&mut self, about: &About, index: usize, end: &End) -> Vec<String> {
+        let choices = self.choices.end(index, reason(end));
+        self.lines(about, choices)
+    }
+
+    fn finish(&mut self, about: &About, usage: &Usage) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.include_usage {
+            let mut piece = Self::envelope(about, C::PIECE, Vec::new());
+            piece["usage"] = usage_of(usage);
+            lines.push(line(&piece));
+        }
+        lines.push(done());
+        lines
+    }
+
+    fn fail(&mut self, problem: &Problem) -> Vec<String> {
+        vec![line(&problem.json()), done()]
+    }
+
+    fn still_there(&self) -> String {
+        ": still there\n\n".into()
+    }
+
+    fn whole(&mut self, about: &About, answers: Vec<Answer>, usage: &Usage) -> Value {
+        let choices = answers.into_iter().enumerate().map(|(index, answer)| {
+            let head = self.heads.get(index).map_or("", String::as_str);
+            let text = head.to_owned() + &answer.text;
+            self.choices.whole(index, &text, &answer.tokens, reason(&answer.end))
+        });
+        let choices = choices.collect();
+        let mut whole = Self::envelope(about, C::WHOLE, choices);
+        whole["usage"] = usage_of(usage);
+        whole
+    }
+}

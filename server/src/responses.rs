@@ -1,0 +1,522 @@
+//! `POST /v1/responses` and `GET`, `DELETE /v1/responses/ID`: OpenAI's newer API.
+
+mod store;
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+use text::{Part, Reply};
+use xla_session::FinishReason;
+
+pub(crate) use store::Store;
+
+use crate::answer::{About, Answer, End, Shape, TokenLikelihood, Usage};
+use crate::conversation::{Asked, Conversation, Manner};
+use crate::fields::Fields;
+use crate::sampling::Settings;
+use crate::server::{Shared, unique_id};
+use crate::tools::{Tools, call_id};
+use crate::{Problem, body};
+
+type Messages = Vec<Map<String, Value>>;
+
+/// What a response says of the request, as it came, or what it means where it did not come.
+const ECHOED: [(&str, &str); 12] = [
+    ("instructions", "null"),
+    ("max_output_tokens", "null"),
+    ("metadata", "{}"),
+    ("parallel_tool_calls", "true"),
+    ("previous_response_id", "null"),
+    ("reasoning", "{\"effort\": null, \"summary\": null}"),
+    ("store", "true"),
+    ("temperature", "1.0"),
+    ("text", "{\"format\": {\"type\": \"text\"}}"),
+    ("tool_choice", "\"auto\""),
+    ("tools", "[]"),
+    ("top_p", "1.0"),
+];
+
+pub(crate) async fn answer(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let given = body::read(request, shared.options.most_bytes).await?;
+    let echo = ECHOED.iter().map(|(name, absent)| {
+        let value = given.get(*name).filter(|value| !value.is_null()).cloned();
+        let absent = || serde_json::from_str(absent).unwrap_or_default();
+        ((*name).to_owned(), value.unwrap_or_else(absent))
+    });
+    let echo: Map<String, Value> = echo.collect();
+    let mut fields = Fields::new(given);
+    let model = shared.model(&mut fields)?;
+    let mut messages = match fields.take::<String>("previous_response_id")? {
+        None => Vec::new(),
+        Some(id) => shared.responses.messages(&id).ok_or_else(|| {
+            let message = format!(
+                "is {id:?}, which is not here any more, or was made with `store`: false; send the \
+                 whole conversation as `input`"
+            );
+            Problem::field("previous_response_id", message).with_status(StatusCode::NOT_FOUND)
+        })?,
+    };
+    take_input(&mut fields, &mut messages)?;
+    // They are not handed on to the next response.
+    let instructions = fields.take::<String>("instructions")?;
+    let mut shown = messages.clone();
+    if let Some(text) = instructions {
+        shown.insert(0, said("system", text));
+    }
+    let tools = take_tools(&mut fields)?;
+    take_format(&mut fields)?;
+    if let Some(reasoning) = fields.take::<Map<String, Value>>("reasoning")? {
+        let mut reasoning = Fields::new(reasoning);
+        for name in ["effort", "summary"] {
+            // Templates differ in what they know of it: `chat_template_kwargs` says it to them.
+            if reasoning.take::<String>(name)?.is_some_and(|value| value != "none") {
+                let message =
+                    "is not supported here: give `chat_template_kwargs` what the template knows";
+                return Err(Problem::field(format!("reasoning.{name}"), message));
+            }
+        }
+        reasoning.finish()?;
+    }
+    fields.only("truncation", &json!("disabled"));
+    fields.only("background", &json!(false));
+    fields.only("include", &json!([]));
+    let store = fields.take::<bool>("store")?.unwrap_or(true);
+    let max_tokens = fields.take::<usize>("max_output_tokens")?;
+    let mut conversation = Conversation::of(shown);
+    conversation.take_variables(&mut fields)?;
+    let settings = Settings::take(&mut fields, &model)?;
+    fields.finish()?;
+    if settings.n != 1 {
+        return Err(Problem::field("n", "must be 1: a response is one"));
+    }
+    let stream = settings.stream;
+    let asked = Asked { conversation, settings, tools, max_tokens, logprobs: None };
+    let (answers, manner) = asked.submit(&shared, model).await?;
+    let shape = Output {
+        id: format!("resp_{}{}", unique_id(), unique_id()),
+        echo,
+        manner,
+        reply: Some(manner.reply()),
+        items: Vec::new(),
+        is_open: false,
+        events: 0,
+        ended: None,
+        kept: store.then(|| (shared.clone(), messages)),
+    };
+    if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
+}
+
+pub(crate) async fn one(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let response = shared.responses.response(&id).ok_or_else(|| lost(&id))?;
+    Ok(body::json(StatusCode::OK, &response))
+}
+
+pub(crate) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    if !shared.responses.remove(&id) {
+        return Err(lost(&id));
+    }
+    Ok(body::json(StatusCode::OK, &json!({"id": id, "object": "response", "deleted": true})))
+}
+
+fn lost(id: &str) -> Problem {
+    Problem::request(format!("there is no response {id:?} here")).with_status(StatusCode::NOT_FOUND)
+}
+
+fn said(role: &str, content: String) -> Map<String, Value> {
+    Map::from_iter([("role".into(), role.into()), ("content".into(), content.into())])
+}
+
+/// Adds what `input` says to `messages`.
+fn take_input(fields: &mut Fields, messages: &mut Messages) -> Result<(), Problem> {
+    match fields.take::<Value>("input")? {
+        None => return Err(Problem::field("input", "is missing")),
+        Some(Value::String(text)) => messages.push(said("user", text)),
+        Some(Value::Array(items)) => {
+            for (n, item) in items.iter().enumerate() {
+                add_item(&format!("input[{n}]"), item, messages)?;
+            }
+        }
+        Some(_) => return Err(Problem::field("input", "must be a string or a list of items")),
+    }
+    if messages.is_empty() {
+        return Err(Problem::field("input", "is empty: give at least one item"));
+    }
+    Ok(())
+}
+
+fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Result<(), Problem> {
+    let string = |name: &str| {
+        let string = item[name].as_str();
+        string.ok_or_else(|| Problem::field(format!("{at}.{name}"), "is missing: give a string"))
+    };
+    // What a model thought or called belongs to the message of its turn.
+    let of_assistant =
+        |messages: &mut Messages| match messages.pop_if(|it| it["role"] == "assistant") {
+            Some(message) => message,
+            None => said("assistant", String::new()),
+        };
+    match item["type"].as_str() {
+        None | Some("message") => {
+            let role = match string("role")? {
+                "developer" | "system" => "system",
+                role @ ("user" | "assistant") => role,
+                role => {
+                    let message =
+                        format!("is {role:?}; there are: system, developer, user, assistant");
+                    return Err(Problem::field(format!("{at}.role"), message));
+                }
+            };
+            let text = words(&format!("{at}.content"), &item["content"])?;
+            let thoughts = |last: &mut Map<String, Value>| {
+                role == "assistant" && last["role"] == "assistant" && last["content"] == ""
+            };
+            let mut message =
+                messages.pop_if(thoughts).unwrap_or_else(|| said(role, String::new()));
+            message.insert("content".into(), text.into());
+            messages.push(message);
+        }
+        Some("reasoning") => {
+            let parts = item["content"].as_array().into_iter().flatten();
+            let text: String = parts.filter_map(|part| part["text"].as_str()).collect();
+            let mut message = said("assistant", String::new());
+            message.insert("reasoning_content".into(), text.into());
+            messages.push(message);
+        }
+        Some("function_call") => {
+            let call = json!({
+                "id": string("call_id")?, "type": "function",
+                "function": {"name": string("name")?, "arguments": string("arguments")?},
+            });
+            let call = crate::conversation::call(at, &call)?;
+            let mut message = of_assistant(messages);
+            match message.entry("tool_calls").or_insert_with(|| json!([])) {
+                Value::Array(calls) => calls.push(call),
+                other => *other = json!([call]),
+            }
+            messages.push(message);
+        }
+        Some("function_call_output") => {
+            let mut result = said("tool", words(&format!("{at}.output"), &item["output"])?);
+            result.insert("tool_call_id".into(), string("call_id")?.into());
+            messages.push(result);
+        }
+        Some(kind) => {
+            let known = "message, function_call, function_call_output, reasoning";
+            let message = format!("has the type {kind:?}; there are: {known}");
+            return Err(Problem::field(at, message));
+        }
+    }
+    Ok(())
+}
+
+/// A string, or parts of text.
+fn words(at: &str, content: &Value) -> Result<String, Problem> {
+    match content {
+        Value::String(text) => Ok(text.clone()),
+        Value::Array(parts) => {
+            let text = parts.iter().enumerate().map(|(n, part)| {
+                let is_text =
+                    matches!(part["type"].as_str(), Some("input_text" | "output_text" | "text"));
+                part["text"].as_str().filter(|_| is_text).ok_or_else(|| {
+                    let message = "is no part in words, and models here know text only";
+                    Problem::field(format!("{at}[{n}]"), message)
+                })
+            });
+            text.collect()
+        }
+        _ => Err(Problem::field(at, "is missing: give a string or parts of text")),
+    }
+}
+
+/// They lie flatter than in chats, and say the same.
+fn take_tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
+    let mut same = Map::new();
+    let tools = fields.take::<Vec<Map<String, Value>>>("tools")?.unwrap_or_default();
+    let tools = tools.into_iter().enumerate().map(|(n, mut tool)| {
+        let kind = tool.remove("type").unwrap_or_default();
+        if kind != "function" {
+            let message =
+                format!("is {kind}: there are functions only, none are run by the server");
+            return Err(Problem::field(format!("tools[{n}].type"), message));
+        }
+        tool.retain(|_, value| !value.is_null());
+        Ok(json!({"type": "function", "function": tool}))
+    });
+    same.insert("tools".into(), tools.collect::<Result<_, _>>()?);
+    match fields.take::<Value>("tool_choice")? {
+        Some(Value::Object(choice)) => {
+            let choice =
+                json!({"type": choice.get("type"), "function": {"name": choice.get("name")}});
+            same.insert("tool_choice".into(), choice);
+        }
+        Some(choice) => {
+            same.insert("tool_choice".into(), choice);
+        }
+        None => {}
+    }
+    if let Some(parallel) = fields.take::<bool>("parallel_tool_calls")? {
+        same.insert("parallel_tool_calls".into(), parallel.into());
+    }
+    Tools::take(&mut Fields::new(same))
+}
+
+/// `text.format` is `response_format`, flatter.
+fn take_format(fields: &mut Fields) -> Result<(), Problem> {
+    let Some(text) = fields.take::<Map<String, Value>>("text")? else { return Ok(()) };
+    let mut text = Fields::new(text);
+    if let Some(mut format) = text.take::<Map<String, Value>>("format")? {
+        if format.get("type").is_some_and(|kind| kind == "json_schema") {
+            format.remove("type");
+            format = Map::from_iter([
+                ("type".into(), "json_schema".into()),
+                ("json_schema".into(), format.into()),
+            ]);
+        }
+        fields.insert("response_format", format.into())?;
+    }
+    text.only("verbosity", &json!("medium"));
+    text.finish()
+}
+
+/// An answer, whose parts are items.
+struct Output {
+    id: String,
+    echo: Map<String, Value>,
+    manner: Manner,
+    /// What tells the parts apart; `None` behind the end.
+    reply: Option<Reply>,
+    items: Vec<Value>,
+    /// Whether the last of them goes on.
+    is_open: bool,
+    /// How many there have been.
+    events: usize,
+    ended: Option<FinishReason>,
+    /// Where it is kept, and what has been said before it.
+    kept: Option<(Arc<Shared>, Messages)>,
+}
+
+/// Where an item of the type `kind` has its words: the type of its part, and what its events are called.
+fn part_of(kind: &str) -> Option<(&'static str, &'static str)> {
+    match kind {
+        "message" => Some(("output_text", "response.output_text")),
+        "reasoning" => Some(("reasoning_text", "response.reasoning_text")),
+        _ => None,
+    }
+}
+
+impl Output {
+    fn event(&mut self, kind: &str, mut value: Value) -> String {
+        value["type"] = kind.into();
+        value["sequence_number"] = self.events.into();
+        self.events += 1;
+        format!("event: {kind}\ndata: {value}\n\n")
+    }
+
+    /// An event of the last item.
+    fn of_item(&mut self, kind: &str, mut value: Value) -> String {
+        let index = self.items.len().saturating_sub(1);
+        value["output_index"] = index.into();
+        value["item_id"] = self.items[index]["id"].clone();
+        self.event(kind, value)
+    }
+
+    fn open(&mut self, item: Value, events: &mut Vec<String>) {
+        self.close("completed", events);
+        let index = self.items.len();
+        self.items.push(item);
+        self.is_open = true;
+        let item = self.items[index].clone();
+        let added = json!({"output_index": index, "item": item});
+        events.push(self.event("response.output_item.added", added));
+    }
+
+    fn close(&mut self, status: &str, events: &mut Vec<String>) {
+        if !std::mem::take(&mut self.is_open) {
+            return;
+        }
+        let index = self.items.len() - 1;
+        self.items[index]["status"] = status.into();
+        let item = self.items[index].clone();
+        match part_of(item["type"].as_str().unwrap_or_default()) {
+            Some((_, name)) => {
+                let part = &item["content"][0];
+                let done = json!({"content_index": 0, "text": part["text"], "logprobs": []});
+                events.push(self.of_item(&format!("{name}.done"), done));
+                let done = json!({"content_index": 0, "part": part});
+                events.push(self.of_item("response.content_part.done", done));
+            }
+            None => {
+                let done = json!({"arguments": item["arguments"], "name": item["name"]});
+                events.push(self.of_item("response.function_call_arguments.done", done));
+            }
+        }
+        let done = json!({"output_index": index, "item": item});
+        events.push(self.event("response.output_item.done", done));
+    }
+
+    /// More words or thoughts, in an item that goes on or a new one.
+    fn add(&mut self, kind: &str, more: &str, events: &mut Vec<String>) {
+        let Some((part, name)) = part_of(kind) else { return };
+        if !self.is_open || self.items.last().is_none_or(|item| item["type"] != kind) {
+            let item = match kind {
+                "message" => json!({
+                    "id": format!("msg_{}", unique_id()), "type": kind, "status": "in_progress",
+                    "role": "assistant", "content": [],
+                }),
+                _ => json!({
+                    "id": format!("rs_{}", unique_id()), "type": kind, "status": "in_progress",
+                    "summary": [], "content": [],
+                }),
+            };
+            self.open(item, events);
+            let mut begun = json!({"type": part, "text": ""});
+            if kind == "message" {
+                begun["annotations"] = json!([]);
+                begun["logprobs"] = json!([]);
+            }
+            if let Some(item) = self.items.last_mut() {
+                item["content"] = json!([begun]);
+            }
+            let added = json!({"content_index": 0, "part": begun});
+            events.push(self.of_item("response.content_part.added", added));
+        }
+        if let Some(Value::String(text)) =
+            self.items.last_mut().map(|item| &mut item["content"][0]["text"])
+        {
+            *text += more;
+        }
+        let delta = json!({"content_index": 0, "delta": more, "logprobs": []});
+        events.push(self.of_item(&format!("{name}.delta"), delta));
+    }
+
+    fn tell(&mut self, parts: Vec<Part>) -> Vec<String> {
+        let mut events = Vec::new();
+        for part in parts {
+            match part {
+                Part::Content(text) => self.add("message", &text, &mut events),
+                Part::Reasoning(text) => self.add("reasoning", &text, &mut events),
+                Part::Call(name) => {
+                    let call_id = call_id(self.manner.style);
+                    let item = json!({
+                        "id": format!("fc_{}", unique_id()), "type": "function_call",
+                        "status": "in_progress", "call_id": call_id, "name": name, "arguments": "",
+                    });
+                    self.open(item, &mut events);
+                }
+                Part::Arguments(text) => {
+                    if let Some(Value::String(arguments)) =
+                        self.items.last_mut().map(|item| &mut item["arguments"])
+                    {
+                        *arguments += &text;
+                    }
+                    let delta = json!({"delta": text});
+                    events.push(self.of_item("response.function_call_arguments.delta", delta));
+                }
+            }
+        }
+        events
+    }
+
+    /// The response as it is now.
+    fn response(&self, about: &About, usage: Option<&Usage>) -> Value {
+        let (status, why) = match (usage, self.ended) {
+            (None, _) => ("in_progress", Value::Null),
+            (_, Some(FinishReason::Length | FinishReason::Context)) => {
+                ("incomplete", json!({"reason": "max_output_tokens"}))
+            }
+            _ => ("completed", Value::Null),
+        };
+        let usage = usage.map(|usage| {
+            let (input, output) = (usage.prompt_tokens(), usage.tokens);
+            json!({
+                "input_tokens": input,
+                "input_tokens_details": {"cached_tokens": usage.cached_tokens()},
+                "output_tokens": output, "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": input + output,
+            })
+        });
+        let mut response = json!({
+            "id": self.id, "object": "response", "created_at": about.created, "status": status,
+            "error": null, "incomplete_details": why, "model": about.model, "output": self.items,
+            "truncation": "disabled", "usage": usage,
+        });
+        if let Value::Object(fields) = &mut response {
+            fields.extend(self.echo.clone());
+        }
+        response
+    }
+
+    /// Keeps it for those that go on from it.
+    fn keep(&mut self, response: &Value) {
+        let Some((shared, mut messages)) = self.kept.take() else { return };
+        for item in &self.items {
+            // What we have written ourselves.
+            if add_item("output", item, &mut messages).is_err() {
+                return;
+            }
+        }
+        shared.responses.keep(&self.id, messages, response.clone());
+    }
+}
+
+impl Shape for Output {
+    fn begin(&mut self, about: &About) -> Vec<String> {
+        let response = self.response(about, None);
+        ["response.created", "response.in_progress"]
+            .map(|kind| self.event(kind, json!({"response": response})))
+            .into()
+    }
+
+    fn piece(&mut self, _: &About, _: usize, text: &str, _: &[TokenLikelihood]) -> Vec<String> {
+        let parts = self.reply.as_mut().map(|reply| reply.push(text)).unwrap_or_default();
+        self.tell(parts)
+    }
+
+    fn end(&mut self, _: &About, _: usize, end: &End) -> Vec<String> {
+        let parts = self.reply.take().map(Reply::finish).unwrap_or_default();
+        let mut events = self.tell(parts);
+        self.ended = Some(end.reason);
+        let cut = matches!(end.reason, FinishReason::Length | FinishReason::Context);
+        self.close(if cut { "incomplete" } else { "completed" }, &mut events);
+        events
+    }
+
+    fn finish(&mut self, about: &About, usage: &Usage) -> Vec<String> {
+        let response = self.response(about, Some(usage));
+        self.keep(&response);
+        let kind = format!("response.{}", response["status"].as_str().unwrap_or_default());
+        vec![self.event(&kind, json!({"response": response}))]
+    }
+
+    fn fail(&mut self, problem: &Problem) -> Vec<String> {
+        let error = &problem.json()["error"];
+        let code = error["code"].as_str().or(error["type"].as_str());
+        vec![self.event("error", json!({"code": code, "message": error["message"], "param": null}))]
+    }
+
+    fn still_there(&self) -> String {
+        ": still there\n\n".into()
+    }
+
+    fn whole(&mut self, about: &About, answers: Vec<Answer>, usage: &Usage) -> Value {
+        for Answer { text, end, .. } in answers {
+            self.piece(about, 0, &text, &[]);
+            self.end(about, 0, &end);
+        }
+        let response = self.response(about, Some(usage));
+        self.keep(&response);
+        response
+    }
+}

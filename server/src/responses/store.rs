@@ -1,0 +1,102 @@
+//! Responses that others may go on from.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::Messages;
+
+/// Most bytes of what is kept, as JSON: the oldest go first.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What is kept in memory, and lost with the program.
+#[derive(Default)]
+pub(crate) struct Store {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    responses: HashMap<String, Entry>,
+    /// Their ids by age; of some that were removed, too.
+    ages: VecDeque<String>,
+    bytes: usize,
+}
+
+struct Entry {
+    /// All that has been said, with the response.
+    messages: Messages,
+    response: Value,
+    bytes: usize,
+}
+
+impl Kept {
+    fn remove(&mut self, id: &str) -> bool {
+        let removed = self.responses.remove(id);
+        self.bytes -= removed.as_ref().map_or(0, |entry| entry.bytes);
+        removed.is_some()
+    }
+}
+
+impl Store {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the response `id`, at whose end `messages` have been said.
+    pub fn keep(&self, id: &str, messages: Messages, response: Value) {
+        let length = |text: serde_json::Result<String>| text.map_or(0, |text| text.len());
+        let bytes =
+            length(serde_json::to_string(&messages)) + length(serde_json::to_string(&response));
+        let mut kept = self.kept();
+        kept.bytes += bytes;
+        kept.responses.insert(id.to_owned(), Entry { messages, response, bytes });
+        kept.ages.push_back(id.to_owned());
+        while kept.bytes > MOST_BYTES
+            && let Some(oldest) = kept.ages.pop_front()
+        {
+            kept.remove(&oldest);
+        }
+    }
+
+    /// What had been said at the end of the response `id`.
+    pub fn messages(&self, id: &str) -> Option<Messages> {
+        self.kept().responses.get(id).map(|entry| entry.messages.clone())
+    }
+
+    /// The response `id`.
+    pub fn response(&self, id: &str) -> Option<Value> {
+        self.kept().responses.get(id).map(|entry| entry.response.clone())
+    }
+
+    /// Forgets the response `id`; whether it was there.
+    pub fn remove(&self, id: &str) -> bool {
+        let mut kept = self.kept();
+        if let Some(at) = kept.ages.iter().position(|it| it == id) {
+            kept.ages.remove(at);
+        }
+        kept.remove(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many() {
+        let store = Store::default();
+        let response = |n: usize| Value::from("x".repeat(20 << 20) + &n.to_string());
+        for n in 0..4 {
+            store.keep(&n.to_string(), Vec::new(), response(n));
+        }
+        assert_eq!(store.response("0"), None);
+        assert_eq!(store.response("1"), Some(response(1)));
+        assert!(store.remove("1") && !store.remove("1"));
+        store.keep("4", Vec::new(), response(4));
+        assert!(["2", "3", "4"].iter().all(|id| store.messages(id).is_some()));
+        assert!(store.kept().bytes <= MOST_BYTES);
+        assert_eq!(store.kept().ages.len(), 3);
+    }
+}
