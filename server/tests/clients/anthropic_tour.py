@@ -6,7 +6,9 @@ import anthropic
 
 client = anthropic.Anthropic(base_url=sys.argv[1], api_key="none", max_retries=0)
 messages = [{"role": "user", "content": "Who are you?"}]
-asked = dict(model=sys.argv[2], messages=messages, max_tokens=20, temperature=0, system="Be brief.")
+asked = dict(model=sys.argv[2], messages=messages, max_tokens=20, system="Be brief.")
+# The client has no field for it any more.
+asked["extra_body"] = {"temperature": 0}
 
 whole = client.messages.create(**asked)
 assert whole.role == "assistant" and whole.stop_reason in ("end_turn", "max_tokens"), whole
@@ -19,7 +21,8 @@ counted = client.messages.count_tokens(**{k: asked[k] for k in ("model", "messag
 usage = whole.usage
 assert counted.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
 
-schema = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}
+schema = {"type": "object", "properties": {"on": {"type": "boolean"}}}
+schema |= {"required": ["on"], "additionalProperties": False}
 tools = [{"name": "switch", "description": "Turns the light on or off.", "input_schema": schema}]
 choice = {"type": "tool", "name": "switch"}
 try:

@@ -31,9 +31,35 @@ try:
 except openai.BadRequestError as error:
     assert "no chat template" in str(error), error
 
+schema = {"type": "object", "properties": {"on": {"type": "boolean"}}}
+schema |= {"required": ["on"], "additionalProperties": False}
+switch = {"name": "switch", "description": "Turns the light on or off.", "parameters": schema}
+tools = [{"type": "function", "function": switch}]
+asked = asked | {"max_completion_tokens": 100}
+try:
+    called = client.chat.completions.create(**asked, tools=tools, tool_choice="required")
+    call = called.choices[0].message.tool_calls[0]
+    assert call.function.name == "switch" and '"on"' in call.function.arguments, call
+    turns = [called.choices[0].message, {"role": "tool", "content": "done", "tool_call_id": call.id}]
+    client.chat.completions.create(**{**asked, "messages": messages + turns}, tools=tools)
+
+    flat = [{"type": "function", **switch}]
+    said = dict(model=model, temperature=0, max_output_tokens=100)
+    first = client.responses.create(**said, input="Who are you?", tools=flat, tool_choice="required")
+    call = first.output[0]
+    assert (call.type, call.name) == ("function_call", "switch"), call
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "done"}
+    second = client.responses.create(**said, input=[result], previous_response_id=first.id)
+    assert client.responses.retrieve(second.id).output_text == second.output_text
+    with client.responses.stream(**said, input=[result], previous_response_id=first.id) as stream:
+        pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        assert "".join(pieces) == second.output_text
+except openai.BadRequestError as error:
+    assert "no chat template" in str(error) or "knows no tools" in str(error), error
+
 for change, expected in [
     ({"model": "nobody"}, openai.NotFoundError),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError),
+    ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, openai.BadRequestError),
     ({"extra_body": {"tempature": 1}}, openai.BadRequestError),
 ]:
     try:
