@@ -179,6 +179,7 @@ mod long {
             }
         }
         check_gpus("llama-linear-attention-bias-bf16", Precision::Int8);
+        check_gpus("qwen3-gqa-tied-bf16", Precision::Int8);
         check_gpus("qwen3-gqa-tied-bf16", Precision::Int4);
     }
 }
@@ -203,6 +204,6 @@ fn check_gpus(name: &str, precision: Precision) {
 
 #[test]
 fn gpus_compute_with_the_rounded_weights() {
+    // Of which the embeddings are int8.
     check_gpus("llama-linear-attention-bias-bf16", Precision::Int4);
-    check_gpus("qwen3-gqa-tied-bf16", Precision::Int8);
 }

@@ -4,12 +4,18 @@
 //! folder. Where that cannot be had (no network, no Python), the test says so and passes.
 #![cfg(feature = "iree")]
 
+use std::collections::HashMap;
 use std::io::Write as _;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
-use xla_session::{Precision, SessionOptions, Tuning, generate_greedy};
+use xla_session::batching::{Request, RequestId, Token};
+use xla_session::scheduler::SchedulerOptions;
+use xla_session::{
+    Batcher, Engine, EngineOptions, Model, Precision, SessionOptions, Tuning, generate_greedy,
+};
 
 /// `tests/smollm2.json`: what `tests/reference/smollm2.py` has recorded.
 #[derive(Deserialize)]
@@ -56,27 +62,60 @@ fn skip(why: &str) {
     std::io::stderr().write_all(format!("SKIPPED: {what}: {why}\n").as_bytes()).unwrap();
 }
 
-/// All tokens of the weights widened to float32, with what `options` says beside the cache.
-fn compare(options: &[SessionOptions]) {
-    compare_file("", options);
-}
-
-/// All tokens of `file` in the model's folder, or of that.
-fn compare_file(file: &str, options: &[SessionOptions]) {
+/// The model's folder or its file `file`, and the cases; `None` where there is none.
+fn given(file: &str) -> Option<(PathBuf, Vec<Case>)> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = match model("python3", &target.join("SmolLM2-135M-Instruct")) {
         Ok(folder) => folder,
-        Err(why) => return skip(&why),
+        Err(why) => {
+            skip(&why);
+            return None;
+        }
     };
     let Reference { cases } = serde_json::from_str(include_str!("smollm2.json")).unwrap();
     assert_eq!(cases.len(), 12);
-    let path = if file.is_empty() { folder } else { folder.join(file) };
+    assert!(cases.iter().all(|case| case.tokens.len() == 64));
+    Some((if file.is_empty() { folder } else { folder.join(file) }, cases))
+}
+
+fn cached(options: &SessionOptions) -> SessionOptions {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
+    SessionOptions { cache_dir, ..options.clone() }
+}
+
+/// All tokens, all prompts at once: bits are the same in any company.
+fn compare_together(file: &str) {
+    let Some((path, cases)) = given(file) else { return };
+    let model = Model::open(&path, &cached(&on("local-task"))).unwrap();
+    let engine = Engine::new(&model, &EngineOptions::default()).unwrap();
+    let mut batcher = Batcher::new(engine, &SchedulerOptions::default()).unwrap();
+    let mut tokens: HashMap<RequestId, Vec<u32>> = HashMap::new();
+    let submitted: Vec<_> = cases
+        .iter()
+        .map(|Case { prompt, tokens }| {
+            let (prompt, max_tokens) = (prompt.clone(), tokens.len());
+            batcher.submit(Request { prompt, max_tokens, ..Request::default() }).unwrap()
+        })
+        .collect();
+    let mut ended = 0;
+    while ended < cases.len() {
+        let mut on_token = |id, token: Token| {
+            tokens.entry(id).or_default().push(token.id);
+            ControlFlow::Continue(())
+        };
+        ended += batcher.advance(&mut on_token).unwrap().len();
+    }
+    for (case, (id, expected)) in submitted.iter().zip(&cases).enumerate() {
+        assert_eq!(tokens[id], expected.tokens, "{file} prompt {case}");
+    }
+}
+
+/// All tokens, one prompt after the other, with what `options` says beside the cache.
+fn compare_alone(file: &str, options: &[SessionOptions]) {
+    let Some((path, cases)) = given(file) else { return };
     for options in options {
-        let cache_dir = Some(target.join("compiled"));
-        let options = SessionOptions { cache_dir, ..options.clone() };
-        let mut session = xla_session::open(&path, &options).unwrap().session;
+        let mut session = xla_session::open(&path, &cached(options)).unwrap().session;
         for (case, Case { prompt, tokens }) in cases.iter().enumerate() {
-            assert_eq!(tokens.len(), 64);
             session.reset();
             let generation = generate_greedy(session.as_mut(), prompt, tokens.len(), &[]).unwrap();
             let (device, precision) = (options.device.as_deref(), options.precision.as_str());
@@ -92,13 +131,13 @@ fn on(device: &str) -> SessionOptions {
 
 #[test]
 fn a_trained_model_gives_the_tokens_of_transformers() {
-    compare(&[on("local-task")]);
+    compare_together("");
 }
 
 /// Integers and scales as the file has them, beside activations of 16 bits.
 #[test]
 fn a_trained_model_gives_the_tokens_of_transformers_from_its_gguf() {
-    compare_file(GGUF, &[on("local-task")]);
+    compare_together(GGUF);
 }
 
 #[test]
@@ -114,8 +153,10 @@ mod long {
 
     #[test]
     #[ignore = "long: cargo xtask test --all"]
-    fn a_trained_model_gives_the_tokens_of_transformers_on_one_thread() {
-        compare(&[on("local-sync")]);
+    fn a_trained_model_gives_the_tokens_of_transformers_alone() {
+        let all = ["local-task", "local-sync"].map(on);
+        compare_alone("", &all);
+        compare_alone(GGUF, &all);
     }
 
     /// The checkpoint is f32: stored and f32 are the same graphs and weights, and have to stay so.
@@ -126,7 +167,7 @@ mod long {
         let tuning = Tuning { compress: false, ..Tuning::default() };
         let plain =
             |device| SessionOptions { tuning: tuning.clone(), weights_cache: false, ..on(device) };
-        compare(&["local-task", "local-sync"].map(f32));
-        compare(&["local-task", "local-sync"].map(plain));
+        compare_alone("", &["local-task", "local-sync"].map(f32));
+        compare_alone("", &["local-task", "local-sync"].map(plain));
     }
 }
