@@ -277,7 +277,14 @@ async fn rendered(
     crate::server::blocking(model, move |model| {
         let Conversation { messages, options } = conversation;
         let rendered = template(model)?.render(&messages, &options);
-        let rendered = rendered.map_err(|e| Problem::field("messages", e.to_string()))?;
+        let rendered = rendered.map_err(|error| {
+            let message = match error {
+                // Where its file lies is nobody else's business.
+                text::Error::ChatTemplate { message, .. } => message,
+                other => other.to_string(),
+            };
+            Problem::field("messages", message)
+        })?;
         let tokens = model.tokenizer.encode(&rendered, false);
         let tokens = tokens.map_err(|error| Problem::field("messages", error.to_string()))?;
         Ok((tokens, rendered.trim_end().ends_with("<think>")))

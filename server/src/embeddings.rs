@@ -111,7 +111,8 @@ async fn embed(model: &Model, inputs: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Prob
         let pooling = Some(model.options.pooling);
         let request =
             batching::Request { prompt: input.clone(), pooling, ..batching::Request::default() };
-        Asked { request, stops: StopStrings::default(), shown: Vec::new(), failure: Arc::default() }
+        let (stops, failure) = (StopStrings::default(), Arc::default());
+        Asked { request, stops, shown: Vec::new(), failure, timeout: None }
     });
     let mut events = model.submit(requests.collect(), places).await?;
     let mut vectors = vec![Vec::new(); inputs.len()];

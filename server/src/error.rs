@@ -64,6 +64,13 @@ impl Problem {
         Self { retry_after: Some(5), ..problem }.with_code("server_stopping")
     }
 
+    /// The time that the request gave was up before the answer was whole.
+    pub(crate) fn too_late() -> Self {
+        let message = "the answer was not whole within the `timeout` of the request: give it more, or \
+                       ask for fewer tokens";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", message).with_code("timeout")
+    }
+
     /// The time to stop was up before the answer was whole.
     pub(crate) fn cut_off() -> Self {
         let message = "the server has stopped before the answer was whole: send the request again";

@@ -45,6 +45,7 @@ fn json_of(problem: &Problem) -> Value {
         StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
         StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
         StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+        StatusCode::GATEWAY_TIMEOUT => "timeout_error",
         status if status.is_server_error() => "api_error",
         _ => "invalid_request_error",
     };

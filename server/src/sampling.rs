@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use llguidance::Matcher;
 use serde::Deserialize;
@@ -47,6 +48,7 @@ pub(crate) struct Settings {
     stops: StopStrings,
     eos: Vec<u32>,
     priority: i32,
+    timeout: Option<Duration>,
     /// Answers to each prompt.
     pub n: usize,
     /// What every answer is kept to.
@@ -112,6 +114,7 @@ impl Settings {
             let message = format!("is {priority}: it must be between -1000 and 1000");
             return Err(Problem::field("priority", message));
         }
+        let timeout = fields.number("timeout", 0.001, 1e6)?.map(Duration::from_secs_f32);
         let stream = fields.take::<bool>("stream")?.unwrap_or(false);
         Ok(Self {
             options,
@@ -119,6 +122,7 @@ impl Settings {
             eos: if ignore_eos { Vec::new() } else { model.options.eos.clone() },
             // As vLLM has it, lower goes first.
             priority: -priority,
+            timeout,
             n,
             form,
             shown: Vec::new(),
@@ -214,6 +218,7 @@ impl Settings {
                 stops: self.stops.clone(),
                 shown: self.shown.clone(),
                 failure: failure.unwrap_or_default(),
+                timeout: self.timeout,
             })
         };
         (0..self.n).map(request).collect()

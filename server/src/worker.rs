@@ -33,6 +33,8 @@ pub(crate) struct Asked {
     pub shown: Vec<u32>,
     /// Where its constraint says why it has failed.
     pub failure: Arc<OnceLock<String>>,
+    /// How long it may take from its arrival on.
+    pub timeout: Option<Duration>,
 }
 
 /// Requests that belong together: all are taken, or none is.
@@ -69,6 +71,8 @@ struct Job<'a> {
     failure: Option<text::Error>,
     /// The constraint's.
     unkept: Arc<OnceLock<String>>,
+    /// When nobody wants it any more.
+    deadline: Option<Instant>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -138,7 +142,7 @@ impl<'a> Worker<'a> {
         let Submission { requests, mut places, events, accepted, arrived } = submission;
         let mut ids = Vec::new();
         for (index, asked) in requests.into_iter().enumerate() {
-            let Asked { request, stops, shown, failure: unkept } = asked;
+            let Asked { request, stops, shown, failure: unkept, timeout } = asked;
             let detokenizer = self.tokenizer.detokenizer(&request.prompt).showing(shown);
             let stream = TextStream::new(detokenizer, stops);
             match self.batcher.submit(request) {
@@ -152,6 +156,7 @@ impl<'a> Worker<'a> {
                         began: false,
                         failure: None,
                         unkept,
+                        deadline: timeout.and_then(|timeout| arrived.checked_add(timeout)),
                         _place: places.split(1).expect("a place for each"),
                     };
                     self.jobs.insert(id, job);
@@ -173,13 +178,19 @@ impl<'a> Worker<'a> {
     /// Cancels what nobody waits for any more.
     fn drop_abandoned(&mut self) {
         let Self { batcher, jobs, numbers, .. } = self;
+        let now = Instant::now();
         jobs.retain(|id, job| {
-            let wanted = !job.events.is_closed();
-            if !wanted {
-                batcher.cancel(*id);
+            let late = job.deadline.is_some_and(|deadline| deadline <= now);
+            if job.events.is_closed() {
                 numbers.cancelled += 1;
+            } else if late {
+                numbers.failed += 1;
+                job.send(Event::Failed(Problem::too_late()));
+            } else {
+                return true;
             }
-            wanted
+            batcher.cancel(*id);
+            false
         });
     }
 

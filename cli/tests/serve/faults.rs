@@ -169,6 +169,40 @@ fn who_goes_away_leaves_nothing_behind() {
 }
 
 #[test]
+fn who_gave_too_little_time_is_told_so() {
+    let server = Server::start(&["--log", "off", "--parallel", "1"]);
+    let mut running = begin(server.send(
+        "POST",
+        "/v1/completions",
+        "application/json",
+        endless().to_string().as_bytes(),
+    ));
+    // It waits for the one that runs, and never begins.
+    let late = json!({"prompt": "a", "max_tokens": 1, "timeout": 0.05});
+    assert_eq!(server.post("/v1/completions", &late).error(504)["code"], "timeout");
+    // One that has all the time it needs is as without.
+    let mut text = String::new();
+    running.read_to_string(&mut text).unwrap();
+    assert!(text.contains("\"finish_reason\":\"length\""), "{text}");
+    server.complete(&json!({"prompt": "a", "max_tokens": 5, "timeout": 1e6}));
+
+    let mut body = endless();
+    body["timeout"] = 0.1.into();
+    let last = server.post("/v1/completions", &body).events().pop().unwrap();
+    assert_eq!(last["error"]["code"], "timeout");
+    let messages = json!({
+        "messages": [{"role": "user", "content": "a"}], "max_tokens": 2000, "ignore_eos": true,
+        "timeout": 0.1,
+    });
+    let reply = server.post("/v1/messages", &messages);
+    assert_eq!((reply.status, &reply.json()["error"]["type"]), (504, &json!("timeout_error")));
+    let never = server.post("/v1/completions", &json!({"prompt": "a", "timeout": 0}));
+    assert_eq!(never.error(400)["param"], "timeout");
+    server.is_empty();
+    assert_eq!(server.number("iree_llm_requests_failed_total", ""), 3.0);
+}
+
+#[test]
 fn a_full_queue_says_so_and_when_to_come_again() {
     let server = Server::start(&["--log", "off", "--parallel", "1", "--queue", "1"]);
     let send = || {
