@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use llguidance::api::TopLevelGrammar;
-use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
+use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Map, Value, json};
 use text::Tokenizer;
@@ -126,7 +126,7 @@ impl Forms {
     pub fn start(
         &self,
         form: &Form,
-        tokenizer: &Tokenizer,
+        tokenizer: &Arc<Tokenizer>,
         vocab_size: usize,
         eos: &[u32],
     ) -> Result<Matcher, Problem> {
@@ -152,18 +152,56 @@ impl Forms {
     }
 }
 
-fn factory(tokenizer: &Tokenizer, vocab_size: usize, eos: &[u32]) -> anyhow::Result<ParserFactory> {
+fn factory(
+    tokenizer: &Arc<Tokenizer>,
+    vocab_size: usize,
+    eos: &[u32],
+) -> anyhow::Result<ParserFactory> {
     let Some(&end) = eos.first() else { anyhow::bail!("no token of it ends an answer") };
     let json = serde_json::from_str(&tokenizer.to_json()?)?;
     let mut tokens = llguidance::token_bytes_from_tokenizer_json(&json)?;
     anyhow::ensure!(tokens.len() <= vocab_size, "it has more tokens than the model");
     tokens.resize(vocab_size, Vec::new());
     let trie = TokTrie::from(&TokRxInfo::new(vocab_size as u32, end), &tokens);
-    let env = ApproximateTokEnv::new(trie.with_eos_tokens(eos));
-    let mut factory = ParserFactory::new_simple(&(Arc::new(env) as _))?;
+    let (tokenizer, trie) = (tokenizer.clone(), trie.with_eos_tokens(eos));
+    let words: TokEnv = Arc::new(Words { tokenizer, trie });
+    let mut factory = ParserFactory::new_simple(&words)?;
     factory.quiet();
     factory.limits_mut().verbose_errors = false;
     Ok(factory)
+}
+
+/// Tells in which tokens the model knows a text that it is forced to write.
+struct Words {
+    tokenizer: Arc<Tokenizer>,
+    trie: TokTrie,
+}
+
+impl Words {
+    fn tokens(&self, text: &str) -> Vec<TokenId> {
+        // Some tokenizers begin a text with a space, which has no place within one; not so behind a line.
+        for before in ["", "\n"] {
+            let Ok(tokens) = self.tokenizer.encode(&format!("{before}{text}"), false) else {
+                break;
+            };
+            for start in 0..=tokens.len().min(2) {
+                if self.trie.decode_raw(&tokens[start..]) == text.as_bytes() {
+                    return tokens[start..].to_vec();
+                }
+            }
+        }
+        self.trie.greedy_tokenize(text.as_bytes())
+    }
+}
+
+impl TokenizerEnv for Words {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.trie.tokenize_with_greedy_fallback(bytes, |text| self.tokens(text))
+    }
 }
 
 /// Keeps an answer to its form.
@@ -205,6 +243,10 @@ impl batching::Constraint for Constraint {
             }
             Err(error) => self.fail(&error),
         }
+    }
+
+    fn forced(&mut self) -> Vec<u32> {
+        self.matcher.compute_ff_tokens()
     }
 
     fn duplicate(&self) -> Box<dyn batching::Constraint> {

@@ -132,6 +132,9 @@ impl Batcher {
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Result<Vec<(RequestId, Ended)>> {
         let Self { engine, scheduler, jobs, .. } = self;
+        for (&id, job) in jobs.iter() {
+            scheduler.draft(id, job.forced());
+        }
         let Plan { runs, preempted } = scheduler.schedule(&mut Sequences { engine, jobs });
         if runs.is_empty() {
             let stuck = preempted.is_empty() && !self.is_idle();
@@ -199,11 +202,20 @@ impl Batcher {
     ) -> Option<FinishReason> {
         let width = self.engine.model().config().hidden_size;
         let job = self.jobs.get_mut(&run.request)?;
+        let on_token = &mut |token| on_token(run.request, token);
+        // Drafted is only what is forced: it is right.
+        let mut taken = run.tokens[run.tokens.len() - run.drafted..].to_vec();
+        for &id in &taken {
+            if let Some(reason) = job.take(Token { id, likelihood: None }, on_token) {
+                return Some(reason);
+            }
+        }
         let token = match output {
             Output::Token(id) => Some(Token { id, likelihood: None }),
             Output::Logits(logits) => {
                 let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
-                match job.choose(logits, prompt, answer) {
+                let answer = [answer, &taken].concat();
+                match job.choose(logits, prompt, &answer) {
                     None => return Some(FinishReason::Stop),
                     token => token,
                 }
@@ -214,19 +226,10 @@ impl Batcher {
             }
             _ => None,
         };
-        let id = token.as_ref().map(|it| it.id);
-        let state = self.scheduler.completed(run, id.as_slice());
-        if let Some(token) = token {
-            if job.eos.contains(&token.id) {
-                return Some(FinishReason::Eos);
-            }
-            job.took_token();
-            let goes_on = job.goes_on_after(token.id);
-            if on_token(run.request, token).is_break() || !goes_on {
-                return Some(FinishReason::Stop);
-            }
-        }
-        (state == State::Finished).then(|| job.finish_reason())
+        taken.extend(token.as_ref().map(|it| it.id));
+        let state = self.scheduler.completed(run, &taken);
+        let ended = token.and_then(|token| job.take(token, on_token));
+        ended.or_else(|| (state == State::Finished).then(|| job.finish_reason()))
     }
 
     /// Someone has adopted pages by [`Engine::resume`], which takes no more than a shared reference.

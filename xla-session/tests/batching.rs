@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use fixtures::SOME;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use xla_session::batching::{Ended, Request, Statistics};
+use xla_session::batching::{Constraint, Ended, Request, Statistics};
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
@@ -229,6 +229,110 @@ fn a_common_prefix_is_run_once() {
         assert_eq!(timings.cached_tokens, if *id == ids[0] { 0 } else { 320 });
         let first_token = timings.first_token.unwrap();
         assert!(timings.waited <= first_token && first_token <= timings.total);
+    }
+}
+
+/// Three tokens of the model's, then eleven of its own, and so on.
+#[derive(Debug, Clone, Default)]
+struct Refrain {
+    taken: usize,
+}
+
+impl Refrain {
+    const FREE: usize = 3;
+    const FORCED: usize = 11;
+
+    fn forced_at(at: usize) -> Option<u32> {
+        let line = at % (Self::FREE + Self::FORCED);
+        (line >= Self::FREE).then(|| 100 + line as u32)
+    }
+}
+
+impl Constraint for Refrain {
+    fn restrict(&mut self, logits: &mut [f32]) -> ControlFlow<()> {
+        assert_eq!(Self::forced_at(self.taken), None, "nothing is to be chosen");
+        logits[..200].fill(f32::NEG_INFINITY);
+        ControlFlow::Continue(())
+    }
+
+    fn accept(&mut self, token: u32) -> ControlFlow<()> {
+        assert_eq!(Self::forced_at(self.taken).unwrap_or(token), token);
+        self.taken += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn forced(&mut self) -> Vec<u32> {
+        (self.taken..).map_while(Self::forced_at).collect()
+    }
+
+    fn duplicate(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
+    }
+}
+
+#[test]
+fn what_is_forced_runs_as_one_piece_and_changes_no_other_token() {
+    let model = open(Path::new(TALES));
+    let prompt: Vec<u32> = (300..340).collect();
+    let constraint: Option<Box<dyn Constraint>> = Some(Box::new(Refrain::default()));
+    let sampled = SamplerOptions { temperature: 1.2, repeat_penalty: 1.3, ..Default::default() };
+    let sampled = Sampler::new(SamplerOptions { seed: 5, ..sampled }).unwrap();
+    let one = Request { constraint, eos: vec![1, 2], ..greedy(&prompt, 60) };
+    for request in [one.clone(), Request { sampler: Some(sampled), ..one }] {
+        let mut desk = Desk::new(batcher(&model, 20, &SchedulerOptions::default()));
+        let id = desk.submit(&request);
+        let statistics = desk.finish();
+        let tokens = desk.tokens.remove(&id).unwrap();
+        assert_eq!(desk.ended[&id].reason, FinishReason::Length);
+        // The prompt's gives a token; of each line two free ones, and the forced ones with the next.
+        assert_eq!((statistics.steps, statistics.rows), (1 + 4 * 3 + 3, 40 + 59));
+        for (at, &token) in tokens.iter().enumerate() {
+            match Refrain::forced_at(at) {
+                Some(forced) => assert_eq!(token, forced),
+                None if request.sampler.is_none() => {
+                    let prompt = [&prompt, &tokens[..at]].concat();
+                    let restricted = Request { prompt, max_tokens: 1, ..request.clone() };
+                    let free = Request { constraint: Some(Box::new(NoMarks)), ..restricted };
+                    let id = desk.submit(&free);
+                    desk.finish();
+                    assert_eq!(desk.tokens[&id], [token], "token {at}");
+                }
+                None => assert!(token >= 200),
+            }
+        }
+        // One by one; in steps with no room for most of it; and among others who take its pages.
+        let likely = Request { likelihood: Some(1), ..request.clone() };
+        let few = SchedulerOptions { rows: 4, most_running: 3, ..SchedulerOptions::default() };
+        for (request, options) in [(&likely, SchedulerOptions::default()), (&request, few)] {
+            let mut desk = Desk::new(batcher(&model, 6, &options));
+            let others = requests(&mut ChaCha8Rng::seed_from_u64(9), 4);
+            let ids: Vec<_> = others.iter().map(|it| desk.submit(it)).collect();
+            let id = desk.submit(request);
+            desk.finish();
+            assert_eq!(desk.tokens[&id], tokens);
+            for (id, other) in ids.iter().zip(&others) {
+                assert_eq!(desk.tokens[id], alone(&model, other).0);
+            }
+        }
+    }
+}
+
+/// Leaves out what a [`Refrain`] leaves out.
+#[derive(Debug, Clone)]
+struct NoMarks;
+
+impl Constraint for NoMarks {
+    fn restrict(&mut self, logits: &mut [f32]) -> ControlFlow<()> {
+        logits[..200].fill(f32::NEG_INFINITY);
+        ControlFlow::Continue(())
+    }
+
+    fn accept(&mut self, _: u32) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn duplicate(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is asked for, and what became of it.
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -19,6 +20,12 @@ pub trait Constraint: Debug + Send {
 
     /// `token` has come. Breaks off where nothing may follow.
     fn accept(&mut self, token: u32) -> ControlFlow<()>;
+
+    /// Tokens that have to come next, one after the other: they are taken without asking the model, and
+    /// run as one piece.
+    fn forced(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
 
     /// Another one, in the same state.
     fn duplicate(&self) -> Box<dyn Constraint>;
@@ -90,6 +97,8 @@ pub(super) struct Job {
     pub sampler: Option<Sampler>,
     pub likelihood: Option<usize>,
     constraint: Option<Box<dyn Constraint>>,
+    /// What it has forced and has not come yet.
+    forced: VecDeque<u32>,
     pub pooling: Option<Pooling>,
     /// Of the part of the prompt that has been run.
     pool: Option<Pool>,
@@ -105,7 +114,8 @@ pub(super) struct Job {
 impl Job {
     /// `request`, whose prompt has `prompt` tokens.
     pub fn new(prompt: usize, request: Request) -> Self {
-        let Request { max_tokens, eos, sampler, likelihood, constraint, pooling, .. } = request;
+        let Request { max_tokens, eos, sampler, likelihood, mut constraint, pooling, .. } = request;
+        let forced = constraint.as_mut().map(|it| it.forced().into()).unwrap_or_default();
         Self {
             prompt,
             max_tokens,
@@ -113,6 +123,7 @@ impl Job {
             sampler,
             likelihood,
             constraint,
+            forced,
             pooling,
             pool: None,
             sequence: None,
@@ -151,6 +162,12 @@ impl Job {
         }
     }
 
+    /// Tokens that are known to come next, and need not be asked for one by one.
+    pub fn forced(&self) -> Vec<u32> {
+        // How likely a token was is for its own step to say.
+        if self.likelihood.is_some() { Vec::new() } else { self.forced.iter().copied().collect() }
+    }
+
     /// Chooses the token that follows `prompt` and `answer`; `None` where none may.
     pub fn choose(
         &mut self,
@@ -160,28 +177,51 @@ impl Job {
     ) -> Option<Token> {
         // A sampler overwrites the logits, of which the model's own are asked for.
         let own = self.likelihood.map(|_| logits.clone());
-        if let Some(constraint) = &mut self.constraint
-            && constraint.restrict(&mut logits).is_break()
-        {
-            return None;
-        }
-        let id = match &mut self.sampler {
-            Some(sampler) => sampler.sample(&mut logits, prompt, answer),
-            None => argmax(&logits),
+        let id = if let Some(&forced) = self.forced.front() {
+            forced
+        } else {
+            if let Some(constraint) = &mut self.constraint
+                && constraint.restrict(&mut logits).is_break()
+            {
+                return None;
+            }
+            match &mut self.sampler {
+                Some(sampler) => sampler.sample(&mut logits, prompt, answer),
+                None => argmax(&logits),
+            }
         };
         let likelihood = self.likelihood.zip(own).map(|(top, own)| Likelihood::of(id, top, &own));
         Some(Token { id, likelihood })
     }
 
-    /// Whether something may follow `token`.
-    pub fn goes_on_after(&mut self, token: u32) -> bool {
-        self.constraint.as_mut().is_none_or(|it| it.accept(token).is_continue())
-    }
-
-    /// One more token of the answer is known.
-    pub fn took_token(&mut self) {
+    /// Takes `token`, which is the next one, and gives it to `on_token`. Returns why the answer ends with
+    /// it, if it does.
+    pub fn take(
+        &mut self,
+        token: Token,
+        on_token: &mut dyn FnMut(Token) -> ControlFlow<()>,
+    ) -> Option<FinishReason> {
+        let id = token.id;
+        if self.eos.contains(&id) {
+            return Some(FinishReason::Eos);
+        }
         self.first_token.get_or_insert_with(|| self.submitted.elapsed());
         self.tokens += 1;
+        let goes_on = self.goes_on_after(id);
+        (on_token(token).is_break() || !goes_on).then_some(FinishReason::Stop)
+    }
+
+    /// Whether something may follow `token`.
+    fn goes_on_after(&mut self, token: u32) -> bool {
+        let Some(constraint) = &mut self.constraint else { return true };
+        if constraint.accept(token).is_break() {
+            return false;
+        }
+        self.forced.pop_front();
+        if self.forced.is_empty() {
+            self.forced = constraint.forced().into();
+        }
+        true
     }
 
     /// Why it ends when it has all tokens that there is room for.
