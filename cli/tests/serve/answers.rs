@@ -246,11 +246,19 @@ fn answers_keep_to_their_form() {
             assert_eq!(run.join().unwrap()["choices"], *alone);
         }
     });
-    let mut streamed = request(4);
-    streamed["stream"] = true.into();
-    let events = server.post("/v1/completions", &streamed).events();
-    let text: String = events.iter().filter_map(|it| it["choices"][0]["text"].as_str()).collect();
-    assert_eq!(text, alone[4][0]["text"].as_str().unwrap());
+    let streamed = |logprobs: Option<u32>| {
+        let mut streamed = request(4);
+        streamed["stream"] = true.into();
+        streamed["logprobs"] = logprobs.into();
+        let before = server.number("iree_llm_steps_total", "");
+        let events = server.post("/v1/completions", &streamed).events();
+        let texts = events.iter().filter_map(|it| it["choices"][0]["text"].as_str());
+        assert_eq!(texts.collect::<String>(), alone[4][0]["text"].as_str().unwrap());
+        server.number("iree_llm_steps_total", "") - before
+    };
+    // What the form leaves no choice about takes no steps of its own, unless each token is looked at.
+    let (together, one_by_one) = (streamed(None), streamed(Some(1)));
+    assert!(together < 0.8 * one_by_one, "{together} {one_by_one}");
 
     let of = |name: &str, value: Value, n: usize| {
         let mut request = json!({"prompt": "One day", "max_tokens": 200, "seed": 5, "n": n});
