@@ -17,14 +17,15 @@ use axum::routing::{get, post};
 use axum::serve::{Listener, ListenerExt};
 use axum::{Router, serve};
 use serde_json::json;
+use tls_listener::TlsListener;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::fields::Fields;
 use crate::responses::Store;
 use crate::{
-    Keys, Model, Problem, body, chat, completions, embeddings, messages, metrics, models,
-    responses, tokens,
+    Certificate, Keys, Model, Problem, body, chat, completions, embeddings, messages, metrics,
+    models, responses, tokens,
 };
 
 /// The name of the header that says which request is meant, in answers and in logs.
@@ -173,6 +174,22 @@ impl Server {
     ) -> io::Result<()> {
         // Small pieces go out as they come. A socket without that is only slower.
         let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        self.serve_on(listener, stop).await
+    }
+
+    /// [`serve`](Self::serve) by TLS.
+    ///
+    /// # Errors
+    ///
+    /// The listener's.
+    pub async fn serve_tls(
+        self,
+        listener: TcpListener,
+        certificate: &Certificate,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
+        let listener = TlsListener::new(certificate.acceptor(), listener);
+        let listener = listener.tap_io(|stream| drop(stream.get_ref().0.set_nodelay(true)));
         self.serve_on(listener, stop).await
     }
 

@@ -4,7 +4,8 @@
 //! (`model`), how each program is run (`programs`). Then the parts: the two in turn (`contest`,
 //! `sample`), beside what the machine could do at best (`limits`, `machine`), in a table (`table`),
 //! and beside an older one of ours (`baseline`); how cost grows (`scaling`, `plot`); many sequences at
-//! once (`batched`), with a common beginning (`prefix`), with drafts (`speculate`). They go to their
+//! once (`batched`), with a common beginning (`prefix`), with drafts (`speculate`), from many clients
+//! (`serve`). They go to their
 //! places in `docs/performance.md` (`document`). Where our time goes (`bench --profile` of `iree-llm`)
 //! is only printed.
 
@@ -36,6 +37,8 @@ mod python;
 mod sample;
 #[cfg(feature = "bench")]
 mod scaling;
+#[cfg(feature = "bench")]
+mod serve;
 #[cfg(feature = "bench")]
 mod speculate;
 #[cfg(feature = "bench")]
@@ -79,7 +82,7 @@ mod optimised {
     use super::programs::{Programs, tests};
     use super::{
         baseline, batched, document, limits, llama_cpp, machine, model, plot, prefix, scaling,
-        speculate, table,
+        serve, speculate, table,
     };
     use crate::flags::BenchPart;
     use crate::{fetch_iree, flags, workspace};
@@ -151,6 +154,11 @@ mod optimised {
                 BenchPart::Speculate => {
                     let turns = turns(if flags.quick { 1 } else { speculate::TURNS });
                     speculate::section(&contest.programs, &formats, threads[0], turns)?
+                }
+                BenchPart::Serve => {
+                    let plan = serve::Plan::new(flags.quick);
+                    let plan = serve::Plan { turns: turns(plan.turns), ..plan };
+                    serve::section(&contest.programs, &formats, threads[0], &plan)?
                 }
             };
             println!("{section}");

@@ -220,6 +220,8 @@ pub enum BenchPart {
     Prefix,
     /// Single tokens with drafts and without.
     Speculate,
+    /// 1 to 16 clients that ask `iree-llm serve`, and llama-server.
+    Serve,
 }
 
 const BENCH_HELP: &str = "\
@@ -235,6 +237,7 @@ Examples:
   cargo xtask bench --part profile --precision int4  where the time of our int4 goes
   cargo xtask bench --part plot                      scaling.svg, in about six minutes
   cargo xtask bench --part batched                   many sequences at once
+  cargo xtask bench --part serve --precision int4    many clients, beside llama-server
   cargo xtask bench --part table --baseline OLD      are we slower than the iree-llm OLD?";
 
 /// What tasks may download, and where it is kept.

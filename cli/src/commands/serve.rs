@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, ValueEnum};
-use server::{Keys, Model, ModelOptions, Server, ServerOptions};
+use server::{Certificate, Keys, Model, ModelOptions, Server, ServerOptions};
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::{UnixListener, UnixStream};
@@ -46,13 +46,22 @@ pub struct Args {
 
     /// Unix socket to listen on instead; whoever may write to it is let in
     #[cfg(unix)]
-    #[arg(long, env = "IREE_LLM_SOCKET", value_name = "PATH", conflicts_with_all = ["host", "port"])]
+    #[arg(long, env = "IREE_LLM_SOCKET", value_name = "PATH", conflicts_with_all = ["host", "port", "tls_cert"])]
     socket: Option<PathBuf>,
 
     /// File of keys, one a line, of which requests have to bring one (`Authorization: Bearer KEY`);
     /// read again at SIGHUP
     #[arg(long, env = "IREE_LLM_API_KEY_FILE", value_name = "FILE")]
     api_key: Option<PathBuf>,
+
+    /// File with the certificate to speak TLS with, and those that vouch for it, in PEM; read again at
+    /// SIGHUP
+    #[arg(long, env = "IREE_LLM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// File with its private key, in PEM
+    #[arg(long, env = "IREE_LLM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Most requests of a model that run at a time
     #[arg(long, env = "IREE_LLM_PARALLEL", value_name = "N", default_value_t = 64,
@@ -104,12 +113,13 @@ const EXAMPLES: &str = "\
 Examples:
   iree-llm serve                                       the default model on http://127.0.0.1:8080
   iree-llm serve -m ./Llama-3.2-1B-Instruct --precision int8 --context 8192
-  iree-llm serve -m ./Qwen2.5-0.5B -m ./model.gguf --host 0.0.0.0 --api-key keys.txt
+  iree-llm serve -m ./Qwen2.5-0.5B -m ./model.gguf --host 0.0.0.0 --api-key keys.txt \\
+    --tls-cert chain.pem --tls-key key.pem
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'
 
-Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /tokenize, /detokenize, /health,
-/ready, /metrics, /version. docs/server.md says what they take.
+Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages, /v1/models,
+/tokenize, /detokenize, /health, /ready, /metrics, /version. docs/server.md says what they take.
 SIGTERM or Ctrl-C: new requests get 503, running ones end, then the program does; the exit code is 0.";
 
 impl Args {
@@ -126,6 +136,7 @@ impl Args {
         log.with_ansi(false).with_target(false).init();
 
         let keys = self.keys()?;
+        let certificate = self.certificate()?;
         let mut options = ServerOptions::default();
         options.keys = keys.clone();
         options.most_bytes = usize::from(self.max_body) << 20;
@@ -137,16 +148,24 @@ impl Args {
             let place = Place::of(&self).await?;
             let models = self.open_models(&progress)?;
             let server = Server::new(models, options).map_err(anyhow::Error::msg)?;
-            if keys.is_empty() && place.is_open() {
-                progress.say(&format!(
-                    "warning: {} is reachable from outside and asks for no key: give --api-key, and \
-                     put a proxy with TLS before it",
-                    self.host
-                ));
+            if place.is_open() {
+                if keys.is_empty() {
+                    progress.say(&format!(
+                        "warning: {} is reachable from outside and asks for no key: give --api-key",
+                        self.host
+                    ));
+                }
+                if certificate.is_none() {
+                    progress.say(&format!(
+                        "warning: {} is reachable from outside and hides nothing from who listens on the \
+                         way: give --tls-cert and --tls-key, or put a proxy with TLS before it",
+                        self.host
+                    ));
+                }
             }
-            progress.say(&format!("listening on {}", place.name()?));
-            self.reload(keys)?;
-            place.serve(server).await?;
+            progress.say(&format!("listening on {}", place.name(certificate.is_some())?));
+            self.reload(keys, certificate.clone())?;
+            place.serve(server, certificate.as_ref()).await?;
             Ok(ExitCode::SUCCESS)
         })
     }
@@ -160,9 +179,18 @@ impl Args {
         Ok(keys)
     }
 
-    /// Has the file of keys read again at SIGHUP. One that cannot be read changes nothing.
+    fn certificate(&self) -> Result<Option<Certificate>> {
+        let (Some(chain), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        let read = |path: &Path| std::fs::read(path).with_context(|| path.display().to_string());
+        let certificate = Certificate::parse(&read(chain)?, &read(key)?);
+        let names = || format!("{}, {}", chain.display(), key.display());
+        Ok(Some(certificate.with_context(names)?))
+    }
+
+    /// Has the files of keys and of the certificate read again at SIGHUP. One that cannot be read changes
+    /// nothing.
     #[cfg(unix)]
-    fn reload(self, keys: Keys) -> Result<()> {
+    fn reload(self, keys: Keys, certificate: Option<Certificate>) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
 
         let mut hangup = signal(SignalKind::hangup())?;
@@ -175,13 +203,23 @@ impl Args {
                     }
                     Err(error) => tracing::error!("SIGHUP: the keys stay as they are: {error:#}"),
                 }
+                match (self.certificate(), &certificate) {
+                    (Ok(Some(new)), Some(certificate)) => {
+                        certificate.replace(&new);
+                        tracing::info!("SIGHUP: the certificate is read again");
+                    }
+                    (Err(error), _) => {
+                        tracing::error!("SIGHUP: the certificate stays as it is: {error:#}");
+                    }
+                    _ => {}
+                }
             }
         });
         Ok(())
     }
 
     #[cfg(not(unix))]
-    fn reload(self, _: Keys) -> Result<()> {
+    fn reload(self, _: Keys, _: Option<Certificate>) -> Result<()> {
         Ok(())
     }
 
@@ -258,20 +296,24 @@ impl Place {
         }
     }
 
-    fn name(&self) -> Result<String> {
+    fn name(&self, tls: bool) -> Result<String> {
+        let scheme = if tls { "https" } else { "http" };
         Ok(match self {
-            Self::Port(listener) => format!("http://{}", listener.local_addr()?),
+            Self::Port(listener) => format!("{scheme}://{}", listener.local_addr()?),
             #[cfg(unix)]
             Self::Socket(_, path) => path.display().to_string(),
         })
     }
 
     /// Serves until a signal comes.
-    async fn serve(self, server: Server) -> Result<()> {
-        match self {
-            Self::Port(listener) => server.serve(listener, signal()?).await?,
+    async fn serve(self, server: Server, certificate: Option<&Certificate>) -> Result<()> {
+        match (self, certificate) {
+            (Self::Port(listener), None) => server.serve(listener, signal()?).await?,
+            (Self::Port(listener), Some(certificate)) => {
+                server.serve_tls(listener, certificate, signal()?).await?;
+            }
             #[cfg(unix)]
-            Self::Socket(listener, path) => {
+            (Self::Socket(listener, path), _) => {
                 let served = server.serve_on(listener, signal()?).await;
                 // It may be gone already.
                 let _ = std::fs::remove_file(path);

@@ -287,6 +287,56 @@ fn a_socket_is_a_place_too() {
 }
 
 #[test]
+fn what_is_said_stays_between_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let (chain, key) = (folder.path().join("chain.pem"), folder.path().join("key.pem"));
+    let certify = || {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        std::fs::write(&chain, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        made.cert.pem()
+    };
+    let first = certify();
+    let files = ["--tls-cert", chain.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
+    let server = Server::start(&[&["--log", "off"], &files[..]].concat());
+    let port = server.address.strip_prefix("https://").unwrap().rsplit_once(':').unwrap().1;
+    let ask = |trusted: &str| {
+        let trusted = ureq::tls::Certificate::from_pem(trusted.as_bytes()).unwrap();
+        let roots = ureq::tls::RootCerts::new_with_certs(&[trusted]);
+        let tls = ureq::tls::TlsConfig::builder().root_certs(roots).build();
+        let agent = ureq::Agent::config_builder().tls_config(tls).proxy(None).build().new_agent();
+        agent
+            .post(format!("https://localhost:{port}/v1/completions"))
+            .header("Content-Type", "application/json")
+            .send(r#"{"prompt": "a", "max_tokens": 3, "stream": true}"#)
+            .and_then(|mut answer| answer.body_mut().read_to_string())
+    };
+    assert!(ask(&first).unwrap().ends_with("data: [DONE]\n\n"));
+    // Who speaks in the clear, or says nothing at all, keeps nobody waiting.
+    let mut clear = std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    clear.write_all(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let silent = std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    assert!(ask(&first).is_ok());
+    let mut reply = Vec::new();
+    let _ = clear.read_to_end(&mut reply);
+    assert!(!reply.starts_with(b"HTTP"), "{reply:?}");
+    drop(silent);
+
+    let second = certify();
+    assert!(ask(&second).is_err());
+    server.signal("-HUP");
+    while ask(&second).is_err() {}
+    assert!(ask(&first).is_err());
+    std::fs::write(&key, "nothing").unwrap();
+    server.signal("-HUP");
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(ask(&second).is_ok());
+    let message = support::fails(1, &[&["serve", "-m", TALES], &files[..]].concat());
+    assert!(message.contains("key.pem") && message.contains("the private key"), "{message}");
+    support::fails(2, &[&["serve", "-m", TALES], &files[..2]].concat());
+}
+
+#[test]
 fn it_stops_when_answers_are_whole_or_the_time_is_up() {
     let body = |tokens: usize| {
         let mut body = endless();

@@ -15,6 +15,7 @@ fn marks(part: BenchPart) -> Option<[String; 2]> {
         BenchPart::Batched => "cargo xtask bench --part batched",
         BenchPart::Prefix => "cargo xtask bench --part prefix",
         BenchPart::Speculate => "cargo xtask bench --part speculate",
+        BenchPart::Serve => "cargo xtask bench --part serve",
         BenchPart::Profile => return None,
     };
     Some(["begin", "end"].map(|mark| format!("<!-- made by `{command}`: {mark} -->")))

@@ -1,5 +1,5 @@
-//! llama.cpp for this machine: its library, which Python calls, and `llama-batched-bench`, both out
-//! of one native build.
+//! llama.cpp for this machine: its library, which Python calls, `llama-batched-bench` and
+//! `llama-server`, all out of one native build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,11 @@ impl LlamaCpp {
     pub fn batched_bench(&self) -> Command {
         Command::new(self.built.join(BATCHED_BENCH))
     }
+
+    /// `llama-server`.
+    pub fn server(&self) -> Command {
+        Command::new(self.built.join(SERVER))
+    }
 }
 
 #[cfg(test)]
@@ -42,14 +47,16 @@ impl LlamaCpp {
 }
 
 const BATCHED_BENCH: &str = "llama-batched-bench";
+const SERVER: &str = "llama-server";
 
 /// What is built is what a user of this machine builds, without what no benchmark needs.
-const OPTIONS: [&str; 8] = [
+const OPTIONS: [&str; 9] = [
     "-DCMAKE_BUILD_TYPE=Release",
     "-DGGML_NATIVE=ON",
     "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF",
-    "-DLLAMA_BUILD_SERVER=OFF",
+    "-DLLAMA_BUILD_SERVER=ON",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
     "-DLLAMA_BUILD_APP=OFF",
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_ALL_WARNINGS=OFF",
@@ -65,7 +72,7 @@ pub fn ensure(folder: &Path, network: &flags::Network) -> Result<LlamaCpp> {
     let sources = sources(folder, &python)?;
     let build = sources.join("build");
     let built = build.join("bin");
-    if !built.join(BATCHED_BENCH).exists() {
+    if ![BATCHED_BENCH, SERVER].iter().all(|it| built.join(it).exists()) {
         eprintln!("==> compiling llama.cpp (once; about ten minutes on two cores)");
         let tools = iree::tools::build_tools(&fetch_iree::base_request(PathBuf::new(), network))?;
         let mut configure = Command::new(&tools.cmake);
@@ -75,7 +82,7 @@ pub fn ensure(folder: &Path, network: &flags::Network) -> Result<LlamaCpp> {
         }
         workspace::run(configure.args(OPTIONS)).context("a C++ compiler is needed")?;
         let mut compile = Command::new(&tools.cmake);
-        compile.arg("--build").arg(&build).args(["--parallel", "--target", BATCHED_BENCH]);
+        compile.arg("--build").arg(&build).args(["--parallel", "--target", BATCHED_BENCH, SERVER]);
         workspace::run(&mut compile)?;
     }
     Ok(LlamaCpp { python, built })

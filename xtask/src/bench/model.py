@@ -4,8 +4,8 @@
 
 The shape is Llama 3.2 1B's, the weights are Gaussian numbers. FOLDER/hf is a Hugging Face folder
 that holds them rounded to bf16, FOLDER/hf-float32 one that does not round them: a model of f32 has
-low bits too, and whoever leaves zeros out may not gain by it. FOLDER/FORMAT.gguf is the same for
-llama.cpp: int8 is its Q8_0 and int4 its Q4_0, made of bf16.gguf by llama.cpp itself. Files that are
+low bits too, and whoever leaves zeros out may not gain by it. The tokens are invented words, for
+servers to answer with. FOLDER/FORMAT.gguf is the same for llama.cpp: int8 is its Q8_0 and int4 its Q4_0, made of bf16.gguf by llama.cpp itself. Files that are
 there are left alone: they are written under another name first.
 """
 
@@ -125,8 +125,50 @@ def rope_factors():
     return np.array(factors, dtype=np.float32)
 
 
+def tokens():
+    """The name of every token: the bytes as GPT-2 writes them, a pair, words, two special ones."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    names = {byte: chr(byte) for byte in plain}
+    names |= {byte: chr(256 + at) for at, byte in enumerate(others)}
+    named = [names[byte] for byte in range(256)] + ["ab"]
+    named += [f"\u0120w{token}" for token in range(len(named), VOCAB)]
+    for token in SPECIAL:
+        named[token] = f"<|{token}|>"
+    return named
+
+
+MERGES = ["a b"]
+SPECIAL = [CONFIG["bos_token_id"], CONFIG["eos_token_id"]]
+
+
+def write_tokenizer(path):
+    named = tokens()
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": token, "content": named[token], "special": True} | flags for token in SPECIAL
+        ],
+        "normalizer": None,
+        "pre_tokenizer": bytes_,
+        "post_processor": None,
+        "decoder": bytes_,
+        "model": {
+            "type": "BPE",
+            "vocab": {name: token for token, name in enumerate(named)},
+            "merges": MERGES,
+        },
+    }
+    with open(path + ".part", "w") as file:
+        json.dump(tokenizer, file)
+    os.replace(path + ".part", path)
+
+
 def write_hf(folder, dtype):
     os.makedirs(folder, exist_ok=True)
+    write_tokenizer(os.path.join(folder, "tokenizer.json"))
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(CONFIG | {"torch_dtype": dtype}, file, indent=2)
     path = os.path.join(folder, "model.safetensors")
@@ -165,7 +207,14 @@ def write_gguf(path, name):
     out.add_rope_freq_base(CONFIG["rope_theta"])
     out.add_rope_dimension_count(HEAD_DIM)
     out.add_vocab_size(VOCAB)
-    out.add_tokenizer_model("no_vocab")
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("default")
+    out.add_token_list(tokens())
+    control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
+    out.add_token_types([control if it in SPECIAL else normal for it in range(VOCAB)])
+    out.add_token_merges(MERGES)
+    out.add_bos_token_id(CONFIG["bos_token_id"])
+    out.add_eos_token_id(CONFIG["eos_token_id"])
     factors = rope_factors()
     out.add_tensor_info("rope_freqs.weight", factors.shape, factors.dtype, factors.nbytes, f32)
     for _, gg, shape, _, _ in tensors():

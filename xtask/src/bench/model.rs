@@ -138,8 +138,15 @@ impl Model {
 pub fn ensure(folder: &Path, llama: &LlamaCpp, formats: &[&Format]) -> Result<Model> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let files = formats.iter().map(|format| format.file);
+    // Older ones have no tokens.
+    let tokens = |format: &Format| folder.join(format.folder).join("tokenizer.json");
+    for format in formats.iter().filter(|format| !tokens(format).exists()) {
+        let _ = fs::remove_file(folder.join(format!("{}.gguf", format.file)));
+        let _ = fs::remove_file(folder.join("bf16.gguf"));
+    }
     let exists = |format: &&Format| {
         folder.join(format.folder).join("model.safetensors").exists()
+            && tokens(format).exists()
             && folder.join(format!("{}.gguf", format.file)).exists()
     };
     let missing = !formats.iter().all(exists);

@@ -51,6 +51,12 @@ impl IreeLlm {
     }
 
     fn bench(&self, model: &Path, format: &Format, threads: usize, tests: &[String]) -> Command {
+        let mut command = self.command("bench", model, format, threads);
+        command.arg("--quiet").args(tests);
+        command
+    }
+
+    fn command(&self, what: &str, model: &Path, format: &Format, threads: usize) -> Command {
         let mut command = Command::new(&self.program);
         // A user's settings are not what is measured.
         for (name, _) in std::env::vars_os() {
@@ -58,9 +64,8 @@ impl IreeLlm {
                 command.env_remove(name);
             }
         }
-        command.args(["bench", "--quiet", "--precision", format.name]);
+        command.args([what, "--precision", format.name, "--threads", &threads.to_string()]);
         command.arg("--model").arg(model).arg("--cache-dir").arg(&self.cache);
-        command.args(["--threads", &threads.to_string()]).args(tests);
         command
     }
 }
@@ -234,6 +239,46 @@ impl Programs {
         // Results and errors.
         command.args(["--output-format", "jsonl", "-lv", "1"]).args(arguments);
         String::from_utf8(output_of(&mut command)?).context("llama-batched-bench printed no text")
+    }
+}
+
+impl Programs {
+    /// `iree-llm serve`, for `clients` at once.
+    pub fn our_server(
+        &self,
+        format: &Format,
+        threads: usize,
+        clients: usize,
+        port: u16,
+    ) -> Command {
+        let model = self.model.folder(format);
+        let mut command = self.ours.command("serve", &model, format, threads);
+        command.args(["--log", "error", "--parallel", &clients.to_string()]);
+        command.args(["--port", &port.to_string()]);
+        command
+    }
+
+    /// `llama-server`, for `clients` at once with `context` tokens each.
+    ///
+    /// # Errors
+    ///
+    /// Its model cannot be read.
+    pub fn llama_server(
+        &self,
+        format: &Format,
+        threads: usize,
+        clients: usize,
+        context: usize,
+        port: u16,
+    ) -> Result<Command> {
+        self.model.warm_gguf(format)?;
+        let mut command = self.llama.server();
+        command.arg("-m").arg(self.model.gguf(format)).args(["-t", &threads.to_string()]);
+        // It gives each sequence a multiple of 256.
+        let context = clients * context.next_multiple_of(256);
+        command.args(["-np", &clients.to_string(), "-c", &context.to_string()]);
+        command.args(["-fa", "on", "--no-ui", "-lv", "1", "--port", &port.to_string()]);
+        Ok(command)
     }
 }
 
