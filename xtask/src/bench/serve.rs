@@ -139,8 +139,8 @@ fn text(measured: &[(&'static Format, Both)], threads: usize, plan: &Plan) -> St
     let Plan { answer, requests, turns, .. } = plan;
     let mut text = format!(
         "{}, {}, threads: {threads}. Each client asks {requests} times for {answer} tokens, streamed, of random \
-         prompts, one after the other; turns of both servers, of which medians: {turns}. Seconds are the \
-         median of the requests, and 95% of them.\n",
+         prompts, one after the other; turns of both servers, of which medians: {turns}. Times are the \
+         median of the requests, and what 95% of them stay below.\n",
         machine::describe(),
         machine::today()
     );
@@ -158,7 +158,11 @@ fn text(measured: &[(&'static Format, Both)], threads: usize, plan: &Plan) -> St
         markdown(&header, rows)
     };
     let show = |samples: &Samples| samples.median().map_or_else(|| "?".to_owned(), number);
-    let shares = |[median, most]: &[Samples; 2]| format!("{}, {}", show(median), show(most));
+    let shares = |samples: &[Samples; 2], unit: f64| {
+        let values = samples.iter().map(|it| it.median().map(|seconds| seconds / unit));
+        let shown = values.map(|it| it.map_or_else(|| "?".to_owned(), number));
+        shown.collect::<Vec<_>>().join(", ")
+    };
     text += "\n";
     text += &table("tok/s of answers", &|ours, llama| {
         let ratio = ours.rate.over(&llama.rate).map_or_else(|| "?".to_owned(), number);
@@ -166,11 +170,11 @@ fn text(measured: &[(&'static Format, Both)], threads: usize, plan: &Plan) -> St
     });
     text += "\n\n";
     text += &table("seconds to the first token", &|ours, llama| {
-        format!("{} / {}", shares(&ours.first), shares(&llama.first))
+        format!("{} / {}", shares(&ours.first, 1.0), shares(&llama.first, 1.0))
     });
     text += "\n\n";
-    text += &table("seconds between tokens", &|ours, llama| {
-        format!("{} / {}", shares(&ours.between), shares(&llama.between))
+    text += &table("milliseconds between tokens", &|ours, llama| {
+        format!("{} / {}", shares(&ours.between, 1e-3), shares(&llama.between, 1e-3))
     });
     text
 }
@@ -252,7 +256,7 @@ mod unit_tests {
         let ours = seen(&[answer(100, 20), answer(300, 40), answer(200, 30)], 1);
         let llama = seen(&[answer(400, 50)], 1);
         let text = text(&[(&FORMATS[4], [ours, llama])], 2, &plan);
-        for part in ["30.0 / 10.0, 3.00x", "0.200, 0.300 / 0.400, 0.400", "0.0300, 0.0400 / 0.0500"]
+        for part in ["30.0 / 10.0, 3.00x", "0.200, 0.300 / 0.400, 0.400", "30.0, 40.0 / 50.0, 50.0"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }
