@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::Problem;
 
 /// Fields that clients send for the service of others, and that change no answer.
-const HARMLESS: [&str; 7] = [
+pub(crate) const HARMLESS: [&str; 7] = [
     "metadata",
     "prompt_cache_key",
     "prompt_cache_retention",
@@ -73,9 +73,14 @@ impl Fields {
     }
 
     /// Takes what is called `name` for what others call `known`.
-    pub fn rename(&mut self, name: &str, known: &str) {
-        if let Some(value) = self.rest.remove(name) {
-            self.rest.insert(known.into(), value);
+    ///
+    /// # Errors
+    ///
+    /// Both are there.
+    pub fn rename(&mut self, name: &'static str, known: &str) -> Result<(), Problem> {
+        match self.take(name)? {
+            Some(value) => self.insert(known, value),
+            None => Ok(()),
         }
     }
 
@@ -86,14 +91,15 @@ impl Fields {
     /// It has been said already.
     pub fn insert(&mut self, name: &str, value: Value) -> Result<(), Problem> {
         match self.rest.insert(name.into(), value) {
-            None => Ok(()),
+            None | Some(Value::Null) => Ok(()),
             Some(_) => Err(Problem::field(name, "is given twice, in two forms: give one of them")),
         }
     }
 
     /// Takes the field `name` if it has the value `only`; with another one [`finish`](Self::finish) says
     /// why not.
-    pub fn only(&mut self, name: &str, only: &Value) {
+    pub fn only(&mut self, name: &'static str, only: &Value) {
+        self.known.push(name);
         if self.rest.get(name) == Some(only) {
             self.rest.remove(name);
         }
