@@ -35,12 +35,14 @@ const REFUSED: [(&str, &str); 11] = [
 pub(crate) struct Fields {
     rest: Map<String, Value>,
     known: Vec<&'static str>,
+    /// The only value that some may have.
+    only: Vec<(&'static str, Value)>,
 }
 
 impl Fields {
     /// All of them.
     pub fn new(fields: Map<String, Value>) -> Self {
-        Self { rest: fields, known: Vec::new() }
+        Self { rest: fields, known: Vec::new(), only: Vec::new() }
     }
 
     /// The field `name`; `None` when it is absent or null.
@@ -63,11 +65,11 @@ impl Fields {
     pub fn number(
         &mut self,
         name: &'static str,
-        least: f32,
-        most: f32,
+        least: f64,
+        most: f64,
     ) -> Result<Option<f32>, Problem> {
         let Some(number) = self.take::<f64>(name)? else { return Ok(None) };
-        let good = (f64::from(least)..=f64::from(most)).contains(&number);
+        let good = (least..=most).contains(&number);
         let wrong = || format!("is {number}: it must be between {least} and {most}");
         if good { Ok(Some(number as f32)) } else { Err(Problem::field(name, wrong())) }
     }
@@ -102,6 +104,8 @@ impl Fields {
         self.known.push(name);
         if self.rest.get(name) == Some(only) {
             self.rest.remove(name);
+        } else {
+            self.only.push((name, only.clone()));
         }
     }
 
@@ -115,6 +119,10 @@ impl Fields {
         let Some(name) = self.rest.keys().next() else { return Ok(()) };
         if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| refused == name) {
             let problem = Problem::field(name, format!("is not supported here: {why}"));
+            return Err(problem.with_code("unsupported_parameter"));
+        }
+        if let Some((_, only)) = self.only.iter().find(|(known, _)| known == name) {
+            let problem = Problem::field(name, format!("is not supported here but as {only}"));
             return Err(problem.with_code("unsupported_parameter"));
         }
         self.known.sort_unstable();
@@ -157,7 +165,7 @@ mod tests {
         assert!(message(&some.number("p", 0.0, 1.0).unwrap_err()).contains("is 1.5"));
         assert_eq!(some.number("q", 0.0, 1.0).unwrap(), Some(0.5));
         assert!(some.number("r", 0.0, 1.0).is_err());
-        assert!(some.number("s", 0.0, f32::MAX).is_err());
+        assert!(some.number("s", 0.0, f32::MAX.into()).is_err());
         some.finish().unwrap();
     }
 
@@ -170,5 +178,24 @@ mod tests {
         let mut bad = fields(json!({"modalities": ["text", "audio"]}));
         bad.only("modalities", &text);
         assert!(message(&bad.finish().unwrap_err()).contains("text only"));
+        let mut other = fields(json!({"background": true}));
+        other.only("background", &json!(false));
+        assert!(message(&other.finish().unwrap_err()).contains("but as false"));
+    }
+
+    #[test]
+    fn two_names_of_one_field_are_one_too_many() {
+        for (given, good) in [
+            (json!({"stop_sequences": "a"}), true),
+            (json!({"stop": "a", "stop_sequences": null}), true),
+            (json!({"stop": null, "stop_sequences": "a"}), true),
+            (json!({"stop": "a", "stop_sequences": "b"}), false),
+        ] {
+            let mut some = fields(given.clone());
+            assert_eq!(some.rename("stop_sequences", "stop").is_ok(), good, "{given}");
+            if good {
+                assert_eq!(some.take::<String>("stop").unwrap().as_deref(), Some("a"), "{given}");
+            }
+        }
     }
 }
