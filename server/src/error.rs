@@ -1,5 +1,6 @@
 //! What went wrong, in the form that OpenAI's clients read.
 
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -31,6 +32,11 @@ impl Problem {
         let param = param.into();
         let message = format!("`{param}`: {}", message.into());
         Self { param: Some(param), ..Self::request(message) }
+    }
+
+    /// The path is none that could be one of ours, as where it is no UTF-8.
+    pub(crate) fn path(rejection: &PathRejection) -> Self {
+        Self::request(rejection.body_text()).with_status(rejection.status())
     }
 
     /// Another status than 400.

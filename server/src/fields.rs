@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::Problem;
 
 /// Fields that clients send for the service of others, and that change no answer.
-const HARMLESS: [&str; 7] = [
+pub(crate) const HARMLESS: [&str; 7] = [
     "metadata",
     "prompt_cache_key",
     "prompt_cache_retention",
@@ -35,12 +35,14 @@ const REFUSED: [(&str, &str); 11] = [
 pub(crate) struct Fields {
     rest: Map<String, Value>,
     known: Vec<&'static str>,
+    /// The only value that some may have.
+    only: Vec<(&'static str, Value)>,
 }
 
 impl Fields {
     /// All of them.
     pub fn new(fields: Map<String, Value>) -> Self {
-        Self { rest: fields, known: Vec::new() }
+        Self { rest: fields, known: Vec::new(), only: Vec::new() }
     }
 
     /// The field `name`; `None` when it is absent or null.
@@ -63,19 +65,24 @@ impl Fields {
     pub fn number(
         &mut self,
         name: &'static str,
-        least: f32,
-        most: f32,
+        least: f64,
+        most: f64,
     ) -> Result<Option<f32>, Problem> {
         let Some(number) = self.take::<f64>(name)? else { return Ok(None) };
-        let good = (f64::from(least)..=f64::from(most)).contains(&number);
+        let good = (least..=most).contains(&number);
         let wrong = || format!("is {number}: it must be between {least} and {most}");
         if good { Ok(Some(number as f32)) } else { Err(Problem::field(name, wrong())) }
     }
 
     /// Takes what is called `name` for what others call `known`.
-    pub fn rename(&mut self, name: &str, known: &str) {
-        if let Some(value) = self.rest.remove(name) {
-            self.rest.insert(known.into(), value);
+    ///
+    /// # Errors
+    ///
+    /// Both are there.
+    pub fn rename(&mut self, name: &'static str, known: &str) -> Result<(), Problem> {
+        match self.take(name)? {
+            Some(value) => self.insert(known, value),
+            None => Ok(()),
         }
     }
 
@@ -86,16 +93,19 @@ impl Fields {
     /// It has been said already.
     pub fn insert(&mut self, name: &str, value: Value) -> Result<(), Problem> {
         match self.rest.insert(name.into(), value) {
-            None => Ok(()),
+            None | Some(Value::Null) => Ok(()),
             Some(_) => Err(Problem::field(name, "is given twice, in two forms: give one of them")),
         }
     }
 
     /// Takes the field `name` if it has the value `only`; with another one [`finish`](Self::finish) says
     /// why not.
-    pub fn only(&mut self, name: &str, only: &Value) {
+    pub fn only(&mut self, name: &'static str, only: &Value) {
+        self.known.push(name);
         if self.rest.get(name) == Some(only) {
             self.rest.remove(name);
+        } else {
+            self.only.push((name, only.clone()));
         }
     }
 
@@ -109,6 +119,10 @@ impl Fields {
         let Some(name) = self.rest.keys().next() else { return Ok(()) };
         if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| refused == name) {
             let problem = Problem::field(name, format!("is not supported here: {why}"));
+            return Err(problem.with_code("unsupported_parameter"));
+        }
+        if let Some((_, only)) = self.only.iter().find(|(known, _)| known == name) {
+            let problem = Problem::field(name, format!("is not supported here but as {only}"));
             return Err(problem.with_code("unsupported_parameter"));
         }
         self.known.sort_unstable();
@@ -151,7 +165,7 @@ mod tests {
         assert!(message(&some.number("p", 0.0, 1.0).unwrap_err()).contains("is 1.5"));
         assert_eq!(some.number("q", 0.0, 1.0).unwrap(), Some(0.5));
         assert!(some.number("r", 0.0, 1.0).is_err());
-        assert!(some.number("s", 0.0, f32::MAX).is_err());
+        assert!(some.number("s", 0.0, f32::MAX.into()).is_err());
         some.finish().unwrap();
     }
 
@@ -164,5 +178,24 @@ mod tests {
         let mut bad = fields(json!({"modalities": ["text", "audio"]}));
         bad.only("modalities", &text);
         assert!(message(&bad.finish().unwrap_err()).contains("text only"));
+        let mut other = fields(json!({"background": true}));
+        other.only("background", &json!(false));
+        assert!(message(&other.finish().unwrap_err()).contains("but as false"));
+    }
+
+    #[test]
+    fn two_names_of_one_field_are_one_too_many() {
+        for (given, good) in [
+            (json!({"stop_sequences": "a"}), true),
+            (json!({"stop": "a", "stop_sequences": null}), true),
+            (json!({"stop": null, "stop_sequences": "a"}), true),
+            (json!({"stop": "a", "stop_sequences": "b"}), false),
+        ] {
+            let mut some = fields(given.clone());
+            assert_eq!(some.rename("stop_sequences", "stop").is_ok(), good, "{given}");
+            if good {
+                assert_eq!(some.take::<String>("stop").unwrap().as_deref(), Some("a"), "{given}");
+            }
+        }
     }
 }

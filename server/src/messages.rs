@@ -17,6 +17,9 @@ use crate::server::Shared;
 use crate::tools::{Tools, call_id};
 use crate::{Model, Problem, body};
 
+/// Where it is.
+pub(crate) const PATHS: [&str; 2] = ["/v1/messages", "/v1/messages/count_tokens"];
+
 pub(crate) async fn answer(state: State<Arc<Shared>>, request: Request) -> Response {
     try_answer(state, request).await.unwrap_or_else(|problem| in_our_form(&problem))
 }
@@ -26,7 +29,7 @@ pub(crate) async fn count(state: State<Arc<Shared>>, request: Request) -> Respon
 }
 
 /// As Anthropic's clients read it.
-fn in_our_form(problem: &Problem) -> Response {
+pub(crate) fn in_our_form(problem: &Problem) -> Response {
     let response = problem.clone().into_response();
     let (parts, _) = response.into_parts();
     let mut response = body::json(parts.status, &json_of(problem));
@@ -60,7 +63,7 @@ async fn try_answer(
     let fields = body::read(request, shared.options.most_bytes).await?;
     let mut fields = Fields::new(fields);
     let (model, conversation, tools) = take(&shared, &mut fields)?;
-    fields.rename("stop_sequences", "stop");
+    fields.rename("stop_sequences", "stop")?;
     let settings = Settings::take(&mut fields, &model)?;
     let max_tokens = fields.take::<usize>("max_tokens")?;
     let max_tokens = max_tokens.ok_or_else(|| Problem::field("max_tokens", "is missing"))?;

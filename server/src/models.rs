@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -17,8 +18,9 @@ pub(crate) async fn list(State(shared): State<Arc<Shared>>) -> Response {
 
 pub(crate) async fn one(
     State(shared): State<Arc<Shared>>,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
+    let Path(name) = name.map_err(|rejection| Problem::path(&rejection))?;
     Ok(body::json(StatusCode::OK, &entry(&*shared.named(&name)?)))
 }
 

@@ -4,6 +4,7 @@ mod store;
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -114,16 +115,18 @@ pub(crate) async fn answer(
 
 pub(crate) async fn one(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
+    let Path(id) = id.map_err(|rejection| Problem::path(&rejection))?;
     let response = shared.responses.response(&id).ok_or_else(|| lost(&id))?;
     Ok(body::json(StatusCode::OK, &response))
 }
 
 pub(crate) async fn delete(
     State(shared): State<Arc<Shared>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
+    let Path(id) = id.map_err(|rejection| Problem::path(&rejection))?;
     if !shared.responses.remove(&id) {
         return Err(lost(&id));
     }
@@ -167,8 +170,8 @@ fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Result<(), Probl
             Some(message) => message,
             None => said("assistant", String::new()),
         };
-    match item["type"].as_str() {
-        None | Some("message") => {
+    match item["type"].as_str().or(item["type"].is_null().then_some("message")) {
+        Some("message") => {
             let role = match string("role")? {
                 "developer" | "system" => "system",
                 role @ ("user" | "assistant") => role,
@@ -212,9 +215,9 @@ fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Result<(), Probl
             result.insert("tool_call_id".into(), string("call_id")?.into());
             messages.push(result);
         }
-        Some(kind) => {
+        _ => {
             let known = "message, function_call, function_call_output, reasoning";
-            let message = format!("has the type {kind:?}; there are: {known}");
+            let message = format!("has the type {}; there are: {known}", item["type"]);
             return Err(Problem::field(at, message));
         }
     }

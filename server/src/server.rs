@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::serve::{Listener, ListenerExt};
 use axum::{Router, serve};
 use serde_json::json;
@@ -25,7 +25,7 @@ use crate::fields::Fields;
 use crate::responses::Store;
 use crate::{
     Certificate, Keys, Model, Problem, body, chat, completions, embeddings, messages, metrics,
-    models, responses, tokens,
+    models, openapi, responses, tokens,
 };
 
 /// The name of the header that says which request is meant, in answers and in logs.
@@ -140,22 +140,9 @@ impl Server {
             let message = format!("{} does not take {}", request.uri().path(), request.method());
             Problem::request(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
         };
-        Router::new()
-            .route("/v1/chat/completions", post(chat::answer))
-            .route("/v1/completions", post(completions::answer))
-            .route("/v1/embeddings", post(embeddings::answer))
-            .route("/v1/messages", post(messages::answer))
-            .route("/v1/messages/count_tokens", post(messages::count))
-            .route("/v1/responses", post(responses::answer))
-            .route("/v1/responses/{id}", get(responses::one).delete(responses::delete))
-            .route("/v1/models", get(models::list))
-            .route("/v1/models/{*name}", get(models::one))
-            .route("/tokenize", post(tokens::tokenize))
-            .route("/detokenize", post(tokens::detokenize))
-            .route("/health", get(health))
-            .route("/ready", get(ready))
-            .route("/metrics", get(numbers))
-            .route("/version", get(version))
+        routes()
+            .into_iter()
+            .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
             .fallback(missing)
             .method_not_allowed_fallback(method)
             .layer(from_fn_with_state(self.shared.clone(), around))
@@ -239,6 +226,28 @@ impl Server {
     }
 }
 
+/// What is where. [`openapi`] describes it.
+pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 16] {
+    [
+        ("/v1/chat/completions", post(chat::answer)),
+        ("/v1/completions", post(completions::answer)),
+        ("/v1/embeddings", post(embeddings::answer)),
+        (messages::PATHS[0], post(messages::answer)),
+        (messages::PATHS[1], post(messages::count)),
+        ("/v1/responses", post(responses::answer)),
+        ("/v1/responses/{id}", get(responses::one).delete(responses::delete)),
+        ("/v1/models", get(models::list)),
+        ("/v1/models/{*name}", get(models::one)),
+        ("/tokenize", post(tokens::tokenize)),
+        ("/detokenize", post(tokens::detokenize)),
+        ("/health", get(health)),
+        ("/ready", get(ready)),
+        ("/metrics", get(numbers)),
+        ("/version", get(version)),
+        ("/openapi.json", get(openapi::answer)),
+    ]
+}
+
 /// What happens to every request: its id, its key, its line in the log.
 async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let start = Instant::now();
@@ -247,8 +256,13 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let known = OPEN.contains(&path.as_str()) || shared.options.keys.admit(request.headers());
-    let mut response =
-        if known { next.run(request).await } else { Problem::unauthorized().into_response() };
+    let mut response = match known {
+        true => next.run(request).await,
+        false if messages::PATHS.contains(&path.as_str()) => {
+            messages::in_our_form(&Problem::unauthorized())
+        }
+        false => Problem::unauthorized().into_response(),
+    };
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 const TEMPLATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../text/tests/chat_templates");
 
 /// The model with a template that knows tools as `style` writes them; thoughts, too.
-fn with_tools(style: &str) -> tempfile::TempDir {
+pub fn with_tools(style: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in [
         "config.json",

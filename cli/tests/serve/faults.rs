@@ -90,6 +90,15 @@ fn what_is_wrong_is_said_in_the_form_of_the_api() {
     server.raw("POST", "/v1/completions", json, &vec![b' '; (1 << 20) + 1]).error(413);
     server.get("/v1/completions").error(405);
     server.get("/etc/passwd").error(404);
+    for path in ["/v1/models/%FF", "/v1/responses/%FF"] {
+        server.get(path).error(400);
+    }
+    let body = json!({"messages": user, "max_tokens": 1, "stop": "a", "stop_sequences": ["b"]});
+    server.post("/v1/messages", &body).error(400);
+    let body = json!({"input": [{"type": 5, "role": "user", "content": "a"}]});
+    assert_eq!(server.post("/v1/responses", &body).error(400)["param"], "input[0]");
+    let body = json!({"input": "a", "background": true});
+    assert_eq!(server.post("/v1/responses", &body).error(400)["code"], "unsupported_parameter");
     assert_eq!(server.get("/health").status, 200);
     server.is_empty();
 }
@@ -239,6 +248,8 @@ fn keys_are_asked_for() {
         for path in ["/v1/models", "/metrics", "/nowhere"] {
             assert_eq!(server.get(path).error(401)["code"], "invalid_api_key");
         }
+        let messages = server.post("/v1/messages", &json!({}));
+        assert_eq!((messages.status, &messages.json()["type"]), (401, &json!("error")));
         assert_eq!(server.get("/health").status, 200);
     }
     for key in ["alpha", "beta"] {
