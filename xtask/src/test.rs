@@ -60,7 +60,8 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
         steps.run("bindings", &mut bindgen)?;
         let packages = flags::Package { network: flags.network.clone() };
-        steps.step("packages", || package::run(&packages))?;
+        // The runtime that the tests link was built from the same sources, by the same code.
+        steps.step("packages", || package::check(&packages, flags.all))?;
     }
     let features = ["--workspace", "--features", OPTIONAL_FEATURES];
     let nextest = has_nextest();
