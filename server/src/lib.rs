@@ -2,7 +2,7 @@
 //!
 //! The modules in reading order: how a model is named and bounded, and the thread that steps it
 //! ([`Model`]); what went through it, as numbers; what a request may say and what is
-//! answered when it says something else; the endpoints; who may call ([`Keys`]); all of it as a
+//! answered when it says something else; the endpoints; the page, for people; who may call ([`Keys`]); all of it as a
 //! [`Router`] to mount, or as a [`Server`] that listens and stops well.
 //!
 //! **Threads.** Each model has one thread, which owns its [`Batcher`](xla_session::Batcher) and nothing
@@ -33,6 +33,9 @@ mod messages;
 mod models;
 mod responses;
 mod tokens;
+
+mod markdown;
+mod page;
 
 mod keys;
 mod server;

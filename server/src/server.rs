@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use crate::fields::Fields;
 use crate::responses::Store;
 use crate::{
-    Keys, Model, Problem, body, chat, completions, embeddings, messages, metrics, models,
+    Keys, Model, Problem, body, chat, completions, embeddings, messages, metrics, models, page,
     responses, tokens,
 };
 
@@ -44,6 +44,8 @@ pub struct ServerOptions {
     pub most_bytes: usize,
     /// What `/version` says.
     pub version: String,
+    /// Whether there is a page for people, at `/`. Without a key it can be opened, and asks for one.
+    pub page: bool,
     /// How long answers may still come once the server is told to stop.
     pub shutdown_timeout: Duration,
 }
@@ -54,6 +56,7 @@ impl Default for ServerOptions {
             keys: Keys::default(),
             most_bytes: 8 << 20,
             version: env!("CARGO_PKG_VERSION").into(),
+            page: true,
             shutdown_timeout: Duration::from_secs(30),
         }
     }
@@ -139,8 +142,8 @@ impl Server {
             let message = format!("{} does not take {}", request.uri().path(), request.method());
             Problem::request(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
         };
-        Router::new()
-            .route("/v1/chat/completions", post(chat::answer))
+        let page = if self.shared.options.page { page::routes() } else { Router::new() };
+        page.route("/v1/chat/completions", post(chat::answer))
             .route("/v1/completions", post(completions::answer))
             .route("/v1/embeddings", post(embeddings::answer))
             .route("/v1/messages", post(messages::answer))
@@ -229,11 +232,16 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let good = |id: &&str| id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let known = OPEN.contains(&path.as_str()) || shared.options.keys.admit(request.headers());
+    let open = OPEN.contains(&path.as_str()) || (shared.options.page && page::is_open(&path));
+    let known = open || shared.options.keys.admit(request.headers());
     let mut response =
         if known { next.run(request).await } else { Problem::unauthorized().into_response() };
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
+    }
+    // One for every few tokens that somebody looks at would hide the others.
+    if path == page::MARKDOWN && response.status().is_success() {
+        return response;
     }
     let (status, took) = (response.status().as_u16(), start.elapsed());
     tracing::info!(request = id, status, milliseconds = took.as_millis(), "{method} {path}");

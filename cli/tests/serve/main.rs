@@ -9,3 +9,4 @@ mod server;
 mod answers;
 mod conversations;
 mod faults;
+mod page;
