@@ -25,7 +25,7 @@ use crate::fields::Fields;
 use crate::responses::Store;
 use crate::{
     Certificate, Keys, Model, Problem, body, chat, completions, embeddings, messages, metrics,
-    models, openapi, responses, tokens,
+    models, openapi, page, responses, tokens,
 };
 
 /// The name of the header that says which request is meant, in answers and in logs.
@@ -45,6 +45,8 @@ pub struct ServerOptions {
     pub most_bytes: usize,
     /// What `/version` says.
     pub version: String,
+    /// Whether there is a page for people, at `/`. Without a key it can be opened, and asks for one.
+    pub page: bool,
     /// How long answers may still come once the server is told to stop.
     pub shutdown_timeout: Duration,
 }
@@ -55,6 +57,7 @@ impl Default for ServerOptions {
             keys: Keys::default(),
             most_bytes: 8 << 20,
             version: env!("CARGO_PKG_VERSION").into(),
+            page: true,
             shutdown_timeout: Duration::from_secs(30),
         }
     }
@@ -140,9 +143,10 @@ impl Server {
             let message = format!("{} does not take {}", request.uri().path(), request.method());
             Problem::request(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
         };
+        let page = if self.shared.options.page { page::routes() } else { Router::new() };
         routes()
             .into_iter()
-            .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+            .fold(page, |router, (path, methods)| router.route(path, methods))
             .fallback(missing)
             .method_not_allowed_fallback(method)
             .layer(from_fn_with_state(self.shared.clone(), around))
@@ -255,7 +259,8 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let good = |id: &&str| id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let known = OPEN.contains(&path.as_str()) || shared.options.keys.admit(request.headers());
+    let open = OPEN.contains(&path.as_str()) || (shared.options.page && page::is_open(&path));
+    let known = open || shared.options.keys.admit(request.headers());
     let mut response = match known {
         true => next.run(request).await,
         false if messages::PATHS.contains(&path.as_str()) => {
@@ -265,6 +270,10 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     };
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
+    }
+    // One for every few tokens that somebody looks at would hide the others.
+    if path == page::MARKDOWN && response.status().is_success() {
+        return response;
     }
     let (status, took) = (response.status().as_u16(), start.elapsed());
     tracing::info!(request = id, status, milliseconds = took.as_millis(), "{method} {path}");

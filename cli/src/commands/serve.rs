@@ -88,6 +88,11 @@ pub struct Args {
     #[arg(long, env = "IREE_LLM_SHUTDOWN_TIMEOUT", value_name = "SECONDS", default_value_t = 30)]
     shutdown_timeout: u32,
 
+    /// Leave out the page for people, which is at / and asks for a key itself
+    #[arg(long, env = "IREE_LLM_NO_PAGE", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    no_page: bool,
+
     /// What is logged to stderr; info is a line for every request
     #[arg(long, env = "IREE_LLM_LOG", value_name = "LEVEL", default_value = "info")]
     log: Log,
@@ -119,7 +124,8 @@ Examples:
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'
 
 Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages, /v1/models,
-/tokenize, /detokenize, /health, /ready, /metrics, /version. docs/server.md says what they take.
+/tokenize, /detokenize, /health, /ready, /metrics, /version, /openapi.json. docs/server.md says what they take. /
+is a page to chat in.
 SIGTERM or Ctrl-C: new requests get 503, running ones end, then the program does; the exit code is 0.";
 
 impl Args {
@@ -140,6 +146,7 @@ impl Args {
         let mut options = ServerOptions::default();
         options.keys = keys.clone();
         options.most_bytes = usize::from(self.max_body) << 20;
+        options.page = !self.no_page;
         options.version = env!("CARGO_PKG_VERSION").into();
         options.shutdown_timeout = Duration::from_secs(self.shutdown_timeout.into());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -10,3 +10,4 @@ mod answers;
 mod conversations;
 mod faults;
 mod openapi;
+mod page;

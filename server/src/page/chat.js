@@ -1,0 +1,386 @@
+// The chat: what is shown, what is asked, and what the keys do.
+
+import { chat, models } from "./api.js";
+import { Conversation } from "./conversation.js";
+import { MessageView, copy, sends } from "./message.js";
+
+const SETTINGS = "iree-llm/settings";
+const CURRENT = "iree-llm/current";
+/** Milliseconds between two times that an unfinished answer is kept. */
+const KEEP = 2000;
+
+const at = (id) => document.getElementById(id);
+const [log, scroll, draft, model] = ["log", "scroll", "draft", "model"].map(at);
+
+let served = [];
+let current = start();
+/** The message that is being written, with its conversation and what stops it. */
+let running = null;
+/** What shows each message of the current conversation. */
+let views = new Map();
+
+function start() {
+  const last = Conversation.load(sessionStorage.getItem(CURRENT)) ?? Conversation.all()[0];
+  return last ?? Conversation.begin(lastSettings());
+}
+
+function lastSettings() {
+  const none = { model: "", system: "", sampling: {} };
+  try {
+    return { ...none, ...JSON.parse(localStorage.getItem(SETTINGS)) };
+  } catch {
+    return none;
+  }
+}
+
+function announce(text) {
+  // The same words twice are said twice.
+  at("status").textContent = "";
+  setTimeout(() => (at("status").textContent = text), 50);
+}
+
+/** Tells what went wrong beside the messages; `retry` is what can be tried again. */
+function notice(text, retry) {
+  at("notice").hidden = !text;
+  at("notice").querySelector("span").textContent = text;
+  at("notice-retry").hidden = !retry;
+  at("notice-retry").onclick = retry;
+}
+
+function keep(conversation = current) {
+  try {
+    // An empty one is nothing to come back to.
+    if (conversation.messages.length > 0) conversation.save();
+    localStorage.setItem(SETTINGS, JSON.stringify(current.settings));
+  } catch {
+    notice("The browser has no room for this conversation: delete others, or export it.");
+  }
+}
+
+// What is shown
+
+/** Shows the current conversation, all that has changed of it. */
+function show() {
+  const path = current.path();
+  const elements = path.map((message) => {
+    let view = views.get(message.id);
+    if (!view) views.set(message.id, (view = new MessageView(message, act, announce)));
+    view.update(current.siblings(message), running?.message === message);
+    return view.element;
+  });
+  let same = 0;
+  while (same < elements.length && log.children[same] === elements[same]) same += 1;
+  while (log.children.length > same) log.lastElementChild.remove();
+  log.append(...elements.slice(same));
+  at("empty").hidden = path.length > 0;
+  showBusy();
+  at("export").disabled = path.length === 0;
+  at("title").value = current.name;
+  document.title = current.messages.length ? `${current.name} · iree-llm` : "iree-llm";
+  showComposer();
+}
+
+/** What is still written is read out when it is whole. */
+function showBusy() {
+  const behind = [...views.values()].some((it) => it.behind && it.element.isConnected);
+  log.setAttribute("aria-busy", String(behind || running?.conversation === current));
+}
+
+function showComposer() {
+  at("stop").hidden = !running;
+  at("send").hidden = Boolean(running);
+  at("send").disabled = !draft.value.trim();
+  const { system, sampling } = current.settings;
+  const changed = Boolean(system.trim()) || Object.keys(sampling).length > 0;
+  at("settings").classList.toggle("changed", changed);
+}
+
+function showList() {
+  const all = Conversation.all();
+  if (!all.some((it) => it.id === current.id)) all.unshift(current);
+  const items = all.map((conversation) => {
+    const item = at("item").content.firstElementChild.cloneNode(true);
+    const [open, remove] = item.children;
+    open.textContent = conversation.name;
+    if (conversation.id === current.id) open.setAttribute("aria-current", "true");
+    open.addEventListener("click", () => {
+      openConversation(running?.conversation.id === conversation.id ? running.conversation : conversation);
+      closeSide();
+    });
+    remove.setAttribute("aria-label", `Delete “${conversation.name}”`);
+    remove.hidden = conversation.messages.length === 0;
+    remove.addEventListener("click", () => deleteConversation(conversation));
+    return item;
+  });
+  at("conversations").replaceChildren(...items);
+}
+
+function openConversation(conversation) {
+  current = conversation;
+  sessionStorage.setItem(CURRENT, current.id);
+  if (!served.some((it) => it.id === current.settings.model)) {
+    current.settings.model = served[0]?.id ?? "";
+  }
+  model.value = current.settings.model;
+  showServed();
+  // What was said long ago is not said again.
+  log.setAttribute("aria-live", "off");
+  views = new Map();
+  log.replaceChildren();
+  show();
+  showList();
+  scroll.scrollTop = scroll.scrollHeight;
+  following = true;
+  setTimeout(() => log.setAttribute("aria-live", "polite"), 500);
+  draft.focus();
+}
+
+function deleteConversation(conversation) {
+  if (!confirm(`Delete “${conversation.name}”? It cannot be brought back.`)) return;
+  if (running?.conversation.id === conversation.id) {
+    running.deleted = true;
+    running.controller.abort();
+  }
+  conversation.delete();
+  const next = () => Conversation.all()[0] ?? Conversation.begin(lastSettings());
+  if (conversation.id === current.id) openConversation(next());
+  showList();
+  announce("Deleted");
+}
+
+function showServed() {
+  const found = served.find((it) => it.id === current.settings.model);
+  at("served").textContent = found ? `${found.id} has room for ${found.max_model_len} tokens.` : "";
+}
+
+// The end stays in sight while it grows, unless one has scrolled away from it.
+let following = true;
+scroll.addEventListener("scroll", () => {
+  following = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 60;
+});
+function follow() {
+  if (following) scroll.scrollTop = scroll.scrollHeight;
+}
+log.addEventListener("grown", () => {
+  showBusy();
+  follow();
+});
+
+// What is asked
+
+/** Has the server write the message that follows `parent`. */
+async function answer(conversation, parent) {
+  const message = conversation.add(parent, "assistant", "");
+  const controller = new AbortController();
+  const mine = { conversation, message, controller };
+  running = mine;
+  const start = performance.now();
+  let kept = start;
+  const seconds = () => (performance.now() - start) / 1000;
+  const showMine = () => {
+    if (current !== conversation) return;
+    views.get(message.id)?.update(conversation.siblings(message), running === mine);
+    follow();
+  };
+  message.running = true;
+  message.pieces = 0;
+  keep(conversation);
+  show();
+  showList();
+  follow();
+  try {
+    for await (const { choices, usage } of chat(conversation.request(parent), controller.signal)) {
+      if (usage) message.usage = usage;
+      if (!choices.length) continue;
+      const [{ delta, finish_reason: reason }] = choices;
+      if (reason) message.reason = reason;
+      const { content, reasoning_content: reasoning } = delta;
+      if (!content && !reasoning) continue;
+      message.first ??= seconds();
+      message.seconds = seconds();
+      message.pieces += 1;
+      message.content += content ?? "";
+      if (reasoning) message.reasoning = (message.reasoning ?? "") + reasoning;
+      if (performance.now() - kept > KEEP && !mine.deleted) {
+        kept = performance.now();
+        keep(conversation);
+      }
+      showMine();
+    }
+  } catch (error) {
+    if (error.name === "AbortError") message.stopped = true;
+    else message.error = error.message;
+  }
+  delete message.running;
+  running = null;
+  if (!mine.deleted) keep(conversation);
+  if (current === conversation) show();
+  else showComposer();
+  follow();
+  if (!message.error) announce(message.stopped ? "Stopped" : "The answer is whole");
+}
+
+function send(conversation, parent, text) {
+  if (running) return;
+  following = true;
+  answer(conversation, conversation.add(parent, "user", text));
+}
+
+/** What the buttons of a message do. */
+function act(what, message, button) {
+  const parent = current.message(message.parent);
+  const siblings = current.siblings(message);
+  const to = { before: -1, after: 1 }[what];
+  if (to) {
+    const other = siblings[siblings.indexOf(message) + to];
+    current.choose(other);
+    keep();
+    show();
+    announce(`Branch ${siblings.indexOf(other) + 1} of ${siblings.length}`);
+    const element = views.get(other.id).element;
+    const same = element.querySelector(`[data-do=${what}]`);
+    (same.disabled ? element.querySelector(".branches button:enabled") : same)?.focus();
+  } else if (what === "copy") {
+    copy(message.content, button, announce);
+  } else if (running) {
+    announce("Stop the answer first");
+  } else if (what === "edit") {
+    views.get(message.id).edit((text) => {
+      send(current, parent, text);
+      draft.focus();
+    });
+  } else if (what === "again" || what === "retry") {
+    // An answer that did not begin is no branch.
+    if (message.error && !message.content) current.remove(message);
+    following = true;
+    answer(current, parent);
+    draft.focus();
+  }
+}
+
+async function loadModels() {
+  try {
+    served = await models();
+  } catch (error) {
+    notice(error.message, loadModels);
+    return;
+  }
+  notice("");
+  model.replaceChildren(...served.map(({ id }) => new Option(id, id)));
+  openConversation(current);
+}
+
+// The composer
+
+draft.addEventListener("input", showComposer);
+draft.addEventListener("keydown", (event) => {
+  if (!sends(event)) return;
+  event.preventDefault();
+  at("composer").requestSubmit();
+});
+at("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = draft.value.trim();
+  if (!text || running) return;
+  draft.value = "";
+  send(current, current.path().at(-1), text);
+});
+const stop = () => {
+  running?.controller.abort();
+  draft.focus();
+};
+at("stop").addEventListener("click", stop);
+
+// The head and the settings
+
+at("title").addEventListener("change", () => {
+  current.title = at("title").value.trim();
+  keep();
+  show();
+  showList();
+});
+at("title").addEventListener("keydown", (event) => {
+  if (event.key === "Enter") draft.focus();
+});
+model.addEventListener("change", () => {
+  current.settings.model = model.value;
+  showServed();
+  keep();
+});
+at("export").addEventListener("click", () => {
+  const text = JSON.stringify(current, null, 2);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  link.download = `${current.name.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60)}.json`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+});
+
+const settings = at("settings-dialog");
+const inputs = [...at("sampling").querySelectorAll("input")];
+at("settings").addEventListener("click", () => {
+  at("system").value = current.settings.system;
+  for (const input of inputs) input.value = current.settings.sampling[input.name] ?? "";
+  settings.showModal();
+});
+settings.addEventListener("input", () => {
+  current.settings.system = at("system").value;
+  // What is out of range is sent too: the server says what is wrong with it.
+  const given = inputs.filter((it) => it.value !== "").map((it) => [it.name, Number(it.value)]);
+  current.settings.sampling = Object.fromEntries(given);
+  showComposer();
+});
+settings.addEventListener("click", ({ target }) => {
+  if (target === settings || target.closest("[data-close]")) settings.close();
+});
+settings.addEventListener("close", () => keep());
+at("reset").addEventListener("click", () => {
+  for (const input of [at("system"), ...inputs]) input.value = "";
+  settings.dispatchEvent(new Event("input"));
+});
+
+// The list, which is a drawer where there is no room for it
+
+function openSide() {
+  document.body.classList.add("side-open");
+  at("open-side").setAttribute("aria-expanded", "true");
+  at("main").inert = true;
+  at("close-side").focus();
+}
+function closeSide() {
+  if (!document.body.classList.contains("side-open")) return;
+  document.body.classList.remove("side-open");
+  at("open-side").setAttribute("aria-expanded", "false");
+  at("main").inert = false;
+  at("open-side").focus();
+}
+at("open-side").addEventListener("click", openSide);
+at("close-side").addEventListener("click", closeSide);
+at("backdrop").addEventListener("click", closeSide);
+matchMedia("(min-width: 50rem)").addEventListener("change", closeSide);
+at("new").addEventListener("click", () => {
+  closeSide();
+  openConversation(Conversation.begin(current.settings));
+});
+at("notice-close").addEventListener("click", () => notice(""));
+
+document.addEventListener("keydown", (event) => {
+  // Dialogs close themselves.
+  if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
+  if (document.body.classList.contains("side-open")) closeSide();
+  else if (running) stop();
+});
+
+// What another tab has changed; what is being written here stays.
+window.addEventListener("storage", (event) => {
+  if (!event.key?.endsWith(current.id) || running) return showList();
+  const other = Conversation.load(current.id);
+  if (other) openConversation(other);
+});
+window.addEventListener("pagehide", () => {
+  if (running && !running.deleted) keep(running.conversation);
+});
+
+show();
+showList();
+loadModels();

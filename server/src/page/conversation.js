@@ -1,0 +1,119 @@
+// A conversation is a tree of messages, of which one path is shown; the browser keeps it.
+
+const PREFIX = "iree-llm/conversation/";
+
+/** A name that nothing else has. */
+function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/**
+ * `messages` are in the order they were made; each has the id of its `parent`, null for the first ones.
+ * `chosen` has, for a parent, which of its children is shown; without that it is the last one.
+ */
+export class Conversation {
+  constructor(data) {
+    Object.assign(this, data);
+  }
+
+  /** An empty one with `settings`: model, system and sampling. */
+  static begin(settings) {
+    const updated = Date.now();
+    return new Conversation({
+      id: newId(), title: "", updated, settings: structuredClone(settings), messages: [], chosen: {},
+    });
+  }
+
+  /** The one called `id`, or null. */
+  static load(id) {
+    try {
+      const data = JSON.parse(localStorage.getItem(PREFIX + id));
+      return data && Array.isArray(data.messages) ? new Conversation(data) : null;
+    } catch {
+      return null;
+    }
+  }
+
+  /** All that the browser keeps, the latest first. */
+  static all() {
+    const keys = Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
+    const all = keys.map((key) => Conversation.load(key.slice(PREFIX.length))).filter(Boolean);
+    return all.sort((a, b) => b.updated - a.updated);
+  }
+
+  /** Throws when the browser has no room for it. */
+  save() {
+    localStorage.setItem(PREFIX + this.id, JSON.stringify(this));
+  }
+
+  delete() {
+    localStorage.removeItem(PREFIX + this.id);
+  }
+
+  /** What it is called: what one has written, else its first words. */
+  get name() {
+    if (this.title) return this.title;
+    const first = this.path().find((it) => it.role === "user");
+    const words = (first?.content ?? "").trim().replace(/\s+/g, " ");
+    return words.length > 48 ? `${words.slice(0, 47).trimEnd()}…` : words || "New chat";
+  }
+
+  message(id) {
+    return this.messages.find((it) => it.id === id);
+  }
+
+  children(parent) {
+    return this.messages.filter((it) => it.parent === parent);
+  }
+
+  /** `message` and those in its place. */
+  siblings(message) {
+    return this.children(message.parent);
+  }
+
+  /** The messages that are shown. */
+  path() {
+    const path = [];
+    for (let parent = null; ; parent = path.at(-1).id) {
+      const children = this.children(parent);
+      if (children.length === 0) return path;
+      path.push(children.find((it) => it.id === this.chosen[parent]) ?? children.at(-1));
+    }
+  }
+
+  /** From the first message to `message`. */
+  pathTo(message) {
+    const path = [];
+    for (let it = message; it; it = this.message(it.parent)) path.unshift(it);
+    return path;
+  }
+
+  /** A new message behind `parent`, shown from now on. */
+  add(parent, role, content) {
+    const message = { id: newId(), parent: parent?.id ?? null, role, content };
+    this.messages.push(message);
+    this.choose(message);
+    this.updated = Date.now();
+    return message;
+  }
+
+  choose(message) {
+    this.chosen[message.parent] = message.id;
+  }
+
+  /** Removes a message that nothing follows. */
+  remove(message) {
+    this.messages = this.messages.filter((it) => it !== message);
+    delete this.chosen[message.parent];
+  }
+
+  /** What the server is asked for the message that follows `message`. */
+  request(message) {
+    const { model, system, sampling } = this.settings;
+    const messages = this.pathTo(message).map(({ role, content }) => ({ role, content }));
+    if (system.trim()) messages.unshift({ role: "system", content: system });
+    const stream_options = { include_usage: true };
+    return { model, messages, stream: true, stream_options, ...sampling };
+  }
+}
