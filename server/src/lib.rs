@@ -2,8 +2,8 @@
 //!
 //! The modules in reading order: how a model is named and bounded, and the thread that steps it
 //! ([`Model`]); what went through it, as numbers; what a request may say and what is
-//! answered when it says something else; the endpoints; who may call ([`Keys`]); all of it in OpenAPI's words, and as a
-//! [`Router`] to mount, or as a [`Server`] that listens and stops well.
+//! answered when it says something else; the endpoints; who may call ([`Keys`]); all of it in OpenAPI's
+//! words, and as a [`Router`] to mount, or as a [`Server`] that listens and stops well.
 //!
 //! **Threads.** Each model has one thread, which owns its [`Batcher`](xla_session::Batcher) and nothing
 //! else has it: requests reach it by a channel, and what comes of them goes back by one channel each.
