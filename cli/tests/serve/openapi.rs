@@ -141,14 +141,19 @@ fn edges(schema: &Value) -> Vec<(Value, Value)> {
     [edge("minimum", -1), edge("maximum", 1)].into_iter().flatten().collect()
 }
 
-#[test]
-fn the_description_is_true() {
+/// A server whose model knows tools, and what it says of itself.
+fn started() -> (tempfile::TempDir, Server, Document) {
     let folder = with_tools("qwen3");
     let model = ["-m", folder.path().to_str().unwrap()];
     let server = Server::of(&model, &["--log", "off", "--context", "384"]);
     let document = Document::of(&server);
-    assert_eq!(document.0["info"]["version"], server.get("/version").json()["version"]);
+    (folder, server, document)
+}
 
+#[test]
+fn paths_have_the_methods_that_are_described_and_examples_are_answered() {
+    let (_folder, server, document) = started();
+    assert_eq!(document.0["info"]["version"], server.get("/version").json()["version"]);
     for (path, methods) in document.paths() {
         let place = path.replace(['{', '}'], "");
         let reply = server.raw("PATCH", &place, "text/plain", b"");
@@ -162,98 +167,102 @@ fn the_description_is_true() {
             let known = &methods["get"]["responses"][reply.status.to_string()];
             let content = document.resolved(known)["content"].as_object().unwrap();
             let (kind, known) = content.iter().next().unwrap();
-            assert!(
-                reply.head.contains(&format!("content-type: {kind}")),
-                "{path}: {}",
-                reply.head
-            );
+            let is_that = reply.head.contains(&format!("content-type: {kind}"));
+            assert!(is_that, "{path}: {}", reply.head);
             let text = json!(reply.text);
             let value = if kind == "application/json" { reply.json() } else { text };
             assert!(document.fits(&known["schema"], &value), "{path}: {}", reply.text);
         }
     }
-
     let posts = document.posts();
     assert_eq!(posts.len(), 8);
-    let anything = [
-        json!(null),
-        json!(true),
-        json!(7),
-        json!(-7),
-        json!(0.5),
-        json!("no such thing"),
-        json!(""),
-        json!([]),
-        json!([[]]),
-        json!([null]),
-        json!([true]),
-        json!({}),
-        json!({"no_such_field": 1}),
-    ];
-    for post in &posts {
-        let whole = |body: &Map<String, Value>| {
-            post.schemas.iter().any(|it| document.fits(it, &body.clone().into()))
-        };
+    for post in posts {
         for example in &post.examples {
-            assert!(whole(example), "{} {example:?}", post.path);
-            assert_eq!(post.send(&server, &document, example).status, 200, "{example:?}");
+            let value = Value::Object((*example).clone());
+            let described = post.schemas.iter().any(|schema| document.fits(schema, &value));
+            assert!(described, "{}: {value}", post.path);
+            assert_eq!(post.send(&server, &document, example).status, 200, "{value}");
         }
+    }
+}
+
+#[test]
+fn fields_are_those_that_are_described() {
+    let (_folder, server, document) = started();
+    for post in document.posts() {
         for schema in &post.schemas {
             let schema = document.resolved(schema);
             let properties = schema["properties"].as_object().unwrap();
-
             let mut body = post.example(schema, "");
             body.insert("no_such_field".into(), 1.into());
             let error = post.send(&server, &document, &body).json()["error"].clone();
-            let message = error["message"].as_str().unwrap();
-            let (_, names) = message.split_once("; there are: ").unwrap();
-            let names: BTreeSet<_> = names.split(", ").collect();
+            let (_, names) =
+                error["message"].as_str().unwrap().split_once("; there are: ").unwrap();
+            // Those without effect are not among them.
             let harmless = |name: &str| properties[name]["$ref"] == "#/components/schemas/Harmless";
             let known = properties.keys().map(String::as_str).filter(|name| !harmless(name));
-            assert_eq!(names, known.collect(), "{}", post.path);
+            assert_eq!(
+                names.split(", ").collect::<BTreeSet<_>>(),
+                known.collect(),
+                "{}",
+                post.path
+            );
 
-            for name in schema["required"].as_array().unwrap() {
+            let required = schema["required"].as_array().unwrap();
+            for name in required {
                 let name = name.as_str().unwrap();
                 let mut body = post.example(schema, name);
                 body.remove(name).unwrap();
                 assert_eq!(post.send(&server, &document, &body).status, 400, "no {name}");
             }
-            let nulls = properties.iter().filter(|(_, it)| document.fits(it, &Value::Null));
-            let nulls = nulls.map(|(name, _)| (name.clone(), Value::Null));
-            let needed =
-                |name: &String| schema["required"].as_array().unwrap().contains(&json!(name));
-            let body = post.example(schema, "").into_iter().filter(|(name, _)| needed(name));
-            let body = body.chain(nulls.filter(|(name, _)| !needed(name))).collect();
+            // All that may be null is, at once.
+            let mut body = post.example(schema, "");
+            body.retain(|name, _| required.contains(&json!(name)));
+            for (name, field) in properties {
+                if document.fits(field, &Value::Null) {
+                    body.insert(name.clone(), Value::Null);
+                }
+            }
             assert_eq!(post.send(&server, &document, &body).status, 200, "{body:?}");
+        }
+    }
+}
 
-            for (name, of_field) in properties {
-                let field = document.resolved(of_field);
+#[test]
+fn types_and_bounds_are_those_that_are_described() {
+    let (_folder, server, document) = started();
+    let anything = json!([
+        null, true, 7, -7, 0.5, "no such thing", "", [], [[]], [null], [true], {}, {"no_such_field": 1},
+    ]);
+    for post in document.posts() {
+        for schema in &post.schemas {
+            let schema = document.resolved(schema);
+            for (name, field) in schema["properties"].as_object().unwrap() {
+                let field = document.resolved(field);
                 let send = |value: &Value| {
                     let mut body = post.example(schema, name);
                     for most in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
                         body.entry(most).and_modify(|it| *it = 1.into());
                     }
                     body.insert(name.clone(), value.clone());
-                    (
-                        post.send(&server, &document, &body),
-                        format!("{}: {name}: {value}", post.path),
-                    )
+                    let reply = post.send(&server, &document, &body);
+                    let what = format!("{}: {name}: {value}: {}", post.path, reply.text);
+                    (reply, what)
                 };
-                let wrong = edges(field).into_iter().map(|(_, beyond)| beyond);
-                let wrong = wrong.chain(anything.clone()).filter(|it| !document.fits(field, it));
-                for value in wrong {
+                let beyond = edges(field).into_iter().map(|(_, beyond)| beyond);
+                let others = anything.as_array().unwrap().iter().cloned();
+                for value in beyond.chain(others).filter(|it| !document.fits(field, it)) {
                     let (reply, what) = send(&value);
-                    assert_eq!(reply.status, 400, "{what}: {}", reply.text);
+                    assert_eq!(reply.status, 400, "{what}");
                     let error = &reply.json()["error"];
                     let unknown = error["code"] == "unknown_parameter" && error["param"] == **name;
-                    assert!(!unknown, "{what}: {}", reply.text);
+                    assert!(!unknown, "{what}");
                 }
-                let named = field["enum"].as_array().cloned().unwrap_or_default();
-                let right = edges(field).into_iter().map(|(bound, _)| bound).chain(named);
-                for value in right {
+                let named = field["enum"].as_array().into_iter().flatten().cloned();
+                for value in edges(field).into_iter().map(|(bound, _)| bound).chain(named) {
                     assert!(document.fits(field, &value), "{name}: {value}");
                     let (reply, what) = send(&value);
-                    assert_ne!(reply.status, 400, "{what}: {}", reply.text);
+                    assert_ne!(reply.status, 400, "{what}");
                 }
             }
         }
