@@ -81,7 +81,10 @@ mod tests {
             ("# A *b*", "<h1>A <em>b</em></h1>\n"),
             ("a\nb", "<p>a<br />\nb</p>\n"),
             ("~~a~~ `<b>`", "<p><del>a</del> <code>&lt;b&gt;</code></p>\n"),
-            ("```rust x\nlet a;\n```", "<pre><code class=\"language-rust\">let a;\n</code></pre>\n"),
+            (
+                "```rust x\nlet a;\n```",
+                "<pre><code class=\"language-rust\">let a;\n</code></pre>\n",
+            ),
             ("[a](https://b.c 'd')", "<p><a href=\"https://b.c\" title=\"d\">a</a></p>\n"),
             ("![a](HTTP://b.c/d)", "<p><a href=\"HTTP://b.c/d\">a</a></p>\n"),
             ("1 < 2 & 3", "<p>1 &lt; 2 &amp; 3</p>\n"),
@@ -142,8 +145,9 @@ mod tests {
         let size = 256 << 10;
         for piece in [
             "[", "]", "[](", "[a](<b", "![", "*", "**a ", "_", "*a_ ", "~", "`", "``a`", ">", "> ",
-            "- ", "1. ", "\t", "<", "<a ", "<!--", "&", "\\", "|", "|-", "|a|\n", "#", "a@b.", "www.",
-            "http://a", "[a]: b\n", "[a][", "- [ ] ", "\n", "```\n", "<div>\n", "![a](b", "(", "\"",
+            "- ", "1. ", "\t", "<", "<a ", "<!--", "&", "\\", "|", "|-", "|a|\n", "#", "a@b.",
+            "www.", "http://a", "[a]: b\n", "[a][", "- [ ] ", "\n", "```\n", "<div>\n", "![a](b",
+            "(", "\"",
         ] {
             let text = piece.repeat(size / piece.len());
             let start = Instant::now();

@@ -74,7 +74,9 @@ fn markdown_is_rendered_and_nothing_in_it_runs() {
     assert_eq!(html("*a*"), "<p><em>a</em></p>\n");
     assert!(html("```rust\nlet a;\n```").contains("<code class=\"language-rust\">let a;"));
     assert!(html("| a |\n|---|\n| 1 |").contains("<td>1</td>"));
-    for text in ["<script>alert(1)</script>", "a <script>alert(1)</script>", "<img onerror=alert(1)>"] {
+    for text in
+        ["<script>alert(1)</script>", "a <script>alert(1)</script>", "<img onerror=alert(1)>"]
+    {
         let html = html(text);
         assert!(!html.contains("<script") && !html.contains("<img"), "{html}");
         assert!(html.contains("alert(1)"), "it is shown: {html}");
