@@ -21,6 +21,11 @@ let views = new Map();
 
 function start() {
   const last = Conversation.load(sessionStorage.getItem(CURRENT)) ?? Conversation.all()[0];
+  // What was being written when the page was closed is as long as it came.
+  for (const message of last?.messages.filter((it) => it.running) ?? []) {
+    delete message.running;
+    message.stopped = true;
+  }
   return last ?? Conversation.begin(lastSettings());
 }
 
