@@ -2,7 +2,7 @@
 
 import { chat, models } from "./api.js";
 import { Conversation } from "./conversation.js";
-import { MessageView, copy, sends } from "./message.js";
+import { MessageView, copy, sends, touches } from "./message.js";
 
 const SETTINGS = "iree-llm/settings";
 const CURRENT = "iree-llm/current";
@@ -137,7 +137,7 @@ function openConversation(conversation) {
   scroll.scrollTop = scroll.scrollHeight;
   following = true;
   setTimeout(() => log.setAttribute("aria-live", "polite"), 500);
-  draft.focus();
+  if (!touches()) draft.focus();
 }
 
 function deleteConversation(conversation) {
