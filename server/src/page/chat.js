@@ -2,7 +2,7 @@
 
 import { chat, models } from "./api.js";
 import { Conversation } from "./conversation.js";
-import { MessageView, copy, sends } from "./message.js";
+import { MessageView, copy, sends, touches } from "./message.js";
 
 const SETTINGS = "iree-llm/settings";
 const CURRENT = "iree-llm/current";
@@ -21,6 +21,11 @@ let views = new Map();
 
 function start() {
   const last = Conversation.load(sessionStorage.getItem(CURRENT)) ?? Conversation.all()[0];
+  // What was being written when the page was closed is as long as it came.
+  for (const message of last?.messages.filter((it) => it.running) ?? []) {
+    delete message.running;
+    message.stopped = true;
+  }
   return last ?? Conversation.begin(lastSettings());
 }
 
@@ -132,7 +137,7 @@ function openConversation(conversation) {
   scroll.scrollTop = scroll.scrollHeight;
   following = true;
   setTimeout(() => log.setAttribute("aria-live", "polite"), 500);
-  draft.focus();
+  if (!touches()) draft.focus();
 }
 
 function deleteConversation(conversation) {

@@ -10,10 +10,10 @@ const MOST_RENDERED = 300;
 
 /** Copies `text`, and says so on `button` where it is one with words. */
 export async function copy(text, button, announce) {
-  // Browsers have a clipboard only on this machine or behind TLS.
-  if (navigator.clipboard) {
+  try {
     await navigator.clipboard.writeText(text);
-  } else {
+  } catch {
+    // Browsers have that only on this machine or behind TLS, and may refuse it.
     const field = document.createElement("textarea");
     field.value = text;
     field.className = "unseen";
@@ -226,10 +226,14 @@ export class MessageView {
   }
 }
 
+/** Whether one writes on glass, where a keyboard covers half of what there is to see. */
+export function touches() {
+  return matchMedia("(pointer: coarse)").matches;
+}
+
 /** Whether a key sends. On a phone Enter is a new line: there is no Shift to hold. */
 export function sends(event) {
-  return event.key === "Enter" && !event.shiftKey && !event.isComposing
-    && !matchMedia("(pointer: coarse)").matches;
+  return event.key === "Enter" && !event.shiftKey && !event.isComposing && !touches();
 }
 
 function numbers(message) {

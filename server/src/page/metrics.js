@@ -198,6 +198,12 @@ async function look() {
   tell("Live");
 }
 
+async function clickOn(button) {
+  button.hidden = false;
+  await new Promise((go) => button.addEventListener("click", go, { once: true }));
+  button.hidden = true;
+}
+
 async function run() {
   for (;;) {
     if (document.hidden) {
@@ -209,6 +215,8 @@ async function run() {
       await look();
     } catch (error) {
       tell(error.message);
+      // Who does not want to give a key now is not asked each second.
+      if (error.status === 401) await clickOn(at("again"));
     }
     await new Promise((go) => setTimeout(go, BETWEEN));
   }

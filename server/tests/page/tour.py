@@ -302,6 +302,7 @@ def conversations(tour):
         exported = json.load(file)
     assert download.value.suggested_filename == "Foxes.json"
     assert exported["messages"][0]["content"] == "Who are you?", exported
+    items.first.hover()
     items.first.get_by_role("button", name="Delete “Foxes”").click()
     expect(items).to_have_count(2)
     items.last.get_by_role("button").first.click()
@@ -484,14 +485,14 @@ def metrics(tour, phone_tour):
     tour.open("/page/metrics")
     expect(page.get_by_role("status")).to_have_text("Live")
     page.unroute("**/v1/chat/completions")
-    model = page.get_by_label("Model", exact=True)
+    model = page.get_by_role("combobox", name="Model")
     expect(model).not_to_have_value("")
     ask = ask.replace("MODEL", json.dumps(model.input_value()))
     page.get_by_label("Span").select_option("60")
     for _ in range(6):
         assert page.evaluate(ask, 2) == [200, 200]
         page.wait_for_timeout(700)
-    graph = page.get_by_role("img", name=re.compile("^Tokens per second: generated [0-9.]+/s"))
+    graph = page.get_by_role("img", name=re.compile("^Tokens per second: generated [0-9.]+"))
     expect(graph).to_be_visible()
     expect(page.locator("figure")).to_have_count(6)
     assert "L" in graph.locator(".line").first.get_attribute("d")
@@ -548,6 +549,21 @@ def tour_key(browser):
     tour.page.reload()
     expect(tour.answers.locator(".text:not(.plain)")).to_be_visible()
     tour.page.get_by_role("link", name="Metrics").click()
+    expect(tour.page.get_by_role("status")).to_have_text("Live")
+    tour.check()
+
+    # Who has none is asked once, and may come back to it.
+    tour = Tour(browser)
+    tour.allowed.append("401")
+    tour.page.goto(args.url + "/page/metrics")
+    dialog = tour.page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(tour.page.get_by_role("status")).to_contain_text("no valid API key")
+    tour.page.wait_for_timeout(1500)
+    expect(dialog).to_be_hidden()
+    tour.page.get_by_role("button", name="Give a key").click()
+    dialog.get_by_label("API key").fill(args.key)
+    dialog.get_by_role("button", name="Go on").click()
     expect(tour.page.get_by_role("status")).to_have_text("Live")
     tour.check()
 
