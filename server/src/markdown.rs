@@ -66,7 +66,7 @@ fn leads_out(url: &str) -> bool {
     let begins = |scheme: &&str| {
         url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
     };
-    SCHEMES.iter().any(|scheme| begins(scheme))
+    SCHEMES.iter().any(begins)
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn hostile_text_takes_no_time() {
-        let size = 256 << 10;
+        let size = 64 << 10;
         for piece in [
             "[", "]", "[](", "[a](<b", "![", "*", "**a ", "_", "*a_ ", "~", "`", "``a`", ">", "> ",
             "- ", "1. ", "\t", "<", "<a ", "<!--", "&", "\\", "|", "|-", "|a|\n", "#", "a@b.",
@@ -153,7 +153,7 @@ mod tests {
             let start = Instant::now();
             html(&text);
             let took = start.elapsed();
-            assert!(took < Duration::from_secs(20), "{piece:?}: {took:?}");
+            assert!(took < Duration::from_secs(10), "{piece:?}: {took:?}");
         }
     }
 }
