@@ -66,7 +66,7 @@ fn leads_out(url: &str) -> bool {
     let begins = |scheme: &&str| {
         url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
     };
-    SCHEMES.iter().any(|scheme| begins(scheme))
+    SCHEMES.iter().any(begins)
 }
 
 #[cfg(test)]
