@@ -240,7 +240,7 @@ def stop(tour):
     for way in ("button", "key"):
         tour.draft.fill("Tell me a long story")
         tour.draft.press("Enter")
-        expect(tour.answers.last.locator(".text:not(.plain)")).to_be_visible()
+        expect(tour.answers.last.locator(".text:not(.plain)")).to_have_text(re.compile(".{20}", re.S))
         expect(page.get_by_role("log")).to_have_attribute("aria-busy", "true")
         if way == "button":
             tour.shot("streaming")
