@@ -242,6 +242,29 @@ mod tests {
     }
 
     #[test]
+    fn the_dashboard_shows_what_there_is() {
+        let dashboard: serde_json::Value =
+            serde_json::from_str(include_str!("../grafana.json")).unwrap();
+        let queries: String = dashboard["panels"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .fold(dashboard["templating"].to_string(), |all, panel| {
+                all + &panel["targets"].to_string()
+            });
+        let page = text(&[("a", Numbers::new(Statistics::default()))]);
+        let there: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+        let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == ':';
+        let named = queries.split(|it| !is_part(it));
+        let named = named.filter(|it| it.starts_with("vllm:") || it.starts_with("iree_llm_"));
+        let named: std::collections::BTreeSet<_> = named.collect();
+        assert!(named.len() > 15, "{named:?}");
+        for name in named {
+            assert!(there.iter().any(|it| it.starts_with(&format!("{name}{{"))), "{name}");
+        }
+    }
+
+    #[test]
     fn labels_are_escaped() {
         assert_eq!(label("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
     }

@@ -44,7 +44,7 @@ pub struct Token {
 }
 
 /// Counts of a [`Batcher`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Requests that have a sequence.
