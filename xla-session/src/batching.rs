@@ -11,6 +11,7 @@ mod likelihood;
 mod request;
 mod sequences;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
@@ -214,7 +215,11 @@ impl Batcher {
             Output::Token(id) => Some(Token { id, likelihood: None }),
             Output::Logits(logits) => {
                 let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
-                let answer = [answer, &taken].concat();
+                // Answers are long, and mostly nothing is added.
+                let answer = match &taken[..] {
+                    [] => Cow::Borrowed(answer),
+                    forced => Cow::Owned([answer, forced].concat()),
+                };
                 match job.choose(logits, prompt, &answer) {
                     None => return Some(FinishReason::Stop),
                     token => token,

@@ -140,12 +140,13 @@ pub fn ensure(folder: &Path, llama: &LlamaCpp, formats: &[&Format]) -> Result<Mo
     let files = formats.iter().map(|format| format.file);
     // Older ones have no tokens.
     let tokens = |format: &Format| folder.join(format.folder).join("tokenizer.json");
-    for format in formats.iter().filter(|format| !tokens(format).exists()) {
+    let weights = |format: &Format| folder.join(format.folder).join("model.safetensors");
+    for format in formats.iter().filter(|it| weights(it).exists() && !tokens(it).exists()) {
         let _ = fs::remove_file(folder.join(format!("{}.gguf", format.file)));
         let _ = fs::remove_file(folder.join("bf16.gguf"));
     }
     let exists = |format: &&Format| {
-        folder.join(format.folder).join("model.safetensors").exists()
+        weights(format).exists()
             && tokens(format).exists()
             && folder.join(format!("{}.gguf", format.file)).exists()
     };

@@ -240,9 +240,7 @@ impl Programs {
         command.args(["--output-format", "jsonl", "-lv", "1"]).args(arguments);
         String::from_utf8(output_of(&mut command)?).context("llama-batched-bench printed no text")
     }
-}
 
-impl Programs {
     /// `iree-llm serve`, for `clients` at once.
     pub fn our_server(
         &self,
