@@ -24,14 +24,10 @@ const SILENCE: Duration = Duration::from_secs(15);
 pub(crate) trait Shape: Send + 'static {
     /// How a stream begins.
     fn begin(&mut self, about: &About) -> Vec<String>;
+    /// What answer `index` begins with, which whoever asks has already.
+    fn resume(&mut self, index: usize, text: &str);
     /// A piece of answer `index`: often one event, and none where it shows nothing.
-    fn piece(
-        &mut self,
-        about: &About,
-        index: usize,
-        text: &str,
-        tokens: &[TokenLikelihood],
-    ) -> Vec<String>;
+    fn piece(&mut self, about: &About, index: usize, text: &str, tokens: &[Token]) -> Vec<String>;
     /// The end of answer `index`.
     fn end(&mut self, about: &About, index: usize, why: &End) -> Vec<String>;
     /// The end of all of them.
@@ -67,11 +63,19 @@ pub(crate) struct End {
 /// An answer that is whole.
 pub(crate) struct Answer {
     pub text: String,
-    pub tokens: Vec<TokenLikelihood>,
+    pub tokens: Vec<Token>,
     pub end: End,
 }
 
-/// A token of an answer and how likely it was, with its text.
+/// A token of an answer.
+#[derive(Debug)]
+pub(crate) struct Token {
+    pub id: u32,
+    /// Where it is asked for.
+    pub likelihood: Option<TokenLikelihood>,
+}
+
+/// How likely a token was, with its text.
 #[derive(Debug)]
 pub(crate) struct TokenLikelihood {
     pub text: String,
@@ -126,7 +130,7 @@ impl Usage {
 }
 
 impl Answers {
-    /// `n` answers to each of `prompts`, of which `events` tells.
+    /// `n` answers to each of `prompts` (with what the answers begin with), of which `events` tells.
     pub fn new(
         model: Arc<Model>,
         prompts: &[Vec<u32>],
@@ -160,9 +164,13 @@ impl Answers {
         let mut texts = vec![String::new(); self.about.count];
         let mut tokens: Vec<Vec<_>> = self.choices.iter().map(|_| Vec::new()).collect();
         while !self.is_whole() {
-            let (index, text, likelihood) = self.next().await?;
-            texts[index] += &text;
-            tokens[index].extend(likelihood);
+            match self.next().await? {
+                (index, Next::Begun(text)) => shape.resume(index, &text),
+                (index, Next::Piece(text, token)) => {
+                    texts[index] += &text;
+                    tokens[index].extend(token);
+                }
+            }
         }
         let ends = self.choices.into_iter().filter_map(|choice| choice.end);
         let answers = texts.into_iter().zip(tokens).zip(ends);
@@ -196,13 +204,14 @@ impl Answers {
         self.choices.iter().all(|choice| choice.end.is_some())
     }
 
-    /// What comes next: of which choice, the text that is certain, and its token.
-    async fn next(&mut self) -> Result<(usize, String, Option<TokenLikelihood>), Problem> {
+    /// What comes next, and of which choice.
+    async fn next(&mut self) -> Result<(usize, Next), Problem> {
         let event = self.events.recv().await;
         let (index, event) =
             event.ok_or_else(|| Problem::internal("the model has stopped in an answer"))?;
         let choice = &mut self.choices[index];
-        match event {
+        let next = match event {
+            Event::Begun { text } => Next::Begun(text),
             Event::Token { id, text, likelihood } => {
                 let likelihood = likelihood
                     .map(|it| TokenLikelihood::new(&self.model, &choice.before, id, &it))
@@ -210,16 +219,25 @@ impl Answers {
                 let kept = choice.before.len().saturating_sub(8);
                 choice.before.drain(..kept);
                 choice.before.push(id);
-                Ok((index, text, likelihood))
+                Next::Piece(text, Some(Token { id, likelihood }))
             }
             Event::Ended { text, ended, stop } => {
                 choice.end = Some(End { reason: ended.reason, stop });
                 self.usage.ended(choice.prompt, &ended);
-                Ok((index, text, None))
+                Next::Piece(text, None)
             }
-            Event::Failed(problem) => Err(problem),
-        }
+            Event::Failed(problem) => return Err(problem),
+        };
+        Ok((index, next))
     }
+}
+
+/// What comes of a choice.
+enum Next {
+    /// What it begins with.
+    Begun(String),
+    /// The text that is certain now, and the token that made it so.
+    Piece(String, Option<Token>),
 }
 
 struct Stream<S> {
@@ -237,7 +255,8 @@ impl<S: Shape> Stream<S> {
             let about = &answers.about;
             match next {
                 Err(_) => lines.push_back(shape.still_there()),
-                Ok(Ok((index, text, token))) => {
+                Ok(Ok((index, Next::Begun(text)))) => shape.resume(index, &text),
+                Ok(Ok((index, Next::Piece(text, token)))) => {
                     if !text.is_empty() || token.is_some() {
                         lines.extend(shape.piece(about, index, &text, token.as_slice()));
                     }

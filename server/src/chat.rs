@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use text::{Part, Reply, ToolStyle};
 
-use crate::answer::TokenLikelihood;
+use crate::answer::{Token, TokenLikelihood};
 use crate::conversation::{Asked, Conversation};
 use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi};
@@ -27,7 +27,8 @@ pub(crate) async fn answer(
     let mut fields = Fields::new(fields);
     let model = shared.model(&mut fields)?;
     let conversation = Conversation::take(&mut fields)?;
-    let settings = Settings::take(&mut fields, &model)?;
+    let mut settings = Settings::take(&mut fields, &model)?;
+    let token_ids = settings.resume(&mut fields, &model)?;
     let tools = Tools::take(&mut fields)?;
     let max_tokens = max_tokens(&mut fields)?;
     let logprobs = logprobs(&mut fields)?;
@@ -42,7 +43,7 @@ pub(crate) async fn answer(
         choices: (0..n).map(|_| Choice { reply: Some(manner.reply()), calls: 0 }).collect(),
         style: manner.style,
     };
-    let shape = OpenAi { choices, heads: Vec::new(), include_usage };
+    let shape = OpenAi { choices, heads: Vec::new(), token_ids, include_usage };
     if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 
@@ -120,7 +121,7 @@ impl Chat {
         parts.into_iter().map(delta).collect()
     }
 
-    fn logprobs(&self, tokens: &[TokenLikelihood]) -> Value {
+    fn logprobs(&self, tokens: &[Token]) -> Value {
         if !self.logprobs {
             return Value::Null;
         }
@@ -129,7 +130,8 @@ impl Chat {
             let bytes = (!text.contains('\u{fffd}')).then_some(text.as_bytes());
             json!({"token": text, "logprob": logprob, "bytes": bytes})
         };
-        let tokens = tokens.iter().map(|token| {
+        let tokens = tokens.iter().filter_map(|token| token.likelihood.as_ref());
+        let tokens = tokens.map(|token: &TokenLikelihood| {
             let mut value = one(&token.text, token.logprob);
             let top = token.top.iter().map(|(text, logprob)| one(text, *logprob));
             value["top_logprobs"] = top.collect();
@@ -149,7 +151,13 @@ impl Choices for Chat {
         Some(json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null}))
     }
 
-    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Vec<Value> {
+    fn resume(&mut self, index: usize, text: &str) {
+        let parts = self.choices[index].push(text);
+        // Its calls have been counted.
+        drop(self.deltas(index, parts));
+    }
+
+    fn piece(&mut self, index: usize, text: &str, tokens: &[Token]) -> Vec<Value> {
         let parts = self.choices[index].push(text);
         let mut deltas = self.deltas(index, parts);
         if deltas.is_empty() && self.logprobs && !tokens.is_empty() {
@@ -166,6 +174,10 @@ impl Choices for Chat {
         deltas.into_iter().map(piece).collect()
     }
 
+    fn nothing(&self, index: usize) -> Value {
+        json!({"index": index, "delta": {}, "logprobs": null, "finish_reason": null})
+    }
+
     fn end(&mut self, index: usize, reason: &str) -> Vec<Value> {
         let parts = self.choices[index].finish();
         let piece = |delta| json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null});
@@ -176,7 +188,7 @@ impl Choices for Chat {
         pieces
     }
 
-    fn whole(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood], why: &str) -> Value {
+    fn whole(&mut self, index: usize, text: &str, tokens: &[Token], why: &str) -> Value {
         let choice = &mut self.choices[index];
         let parts = [choice.push(text), choice.finish()].concat();
         let (mut content, mut reasoning) = (String::new(), String::new());

@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answers, TokenLikelihood};
+use crate::answer::{Answers, Token};
 use crate::chat::MOST_LOGPROBS;
 use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi};
@@ -44,7 +44,8 @@ pub(crate) async fn answer(
     let mut fields = Fields::new(fields);
     let model = shared.model(&mut fields)?;
     let prompts = Prompts::take(&mut fields, "prompt")?;
-    let settings = Settings::take(&mut fields, &model)?;
+    let mut settings = Settings::take(&mut fields, &model)?;
+    let token_ids = settings.resume(&mut fields, &model)?;
     let max_tokens = fields.take::<usize>("max_tokens")?.unwrap_or(MAX_TOKENS);
     let echo = fields.take::<bool>("echo")?.unwrap_or(false);
     let logprobs = fields.take::<usize>("logprobs")?;
@@ -57,20 +58,25 @@ pub(crate) async fn answer(
     }
     fields.only("best_of", &json!(1));
     fields.finish()?;
+    if !settings.answer.is_empty() && (prompts.count() > 1 || echo) {
+        let message = "is of one answer, and of one prompt, which is not repeated";
+        return Err(Problem::field("answer_token_ids", message));
+    }
 
     shared.check_open()?;
     let places = model.places(prompts.count() * settings.n)?;
-    let (prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
+    let (mut prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
     let (settings, form) = settings.with_form(&model).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
         requests.extend(settings.requests(prompt, max_tokens, logprobs, form.as_ref())?);
     }
     let events = model.submit(requests, places).await?;
+    prompts[0].extend(&settings.answer);
     let answers = Answers::new(model, &prompts, settings.n, events);
     let choices = Completion { logprobs, written: vec![0; prompts.len() * settings.n] };
     let heads = heads.into_iter().flat_map(|head| std::iter::repeat_n(head, settings.n)).collect();
-    let shape = OpenAi { choices, heads, include_usage: settings.include_usage };
+    let shape = OpenAi { choices, heads, token_ids, include_usage: settings.include_usage };
     if settings.stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
 }
 
@@ -166,11 +172,12 @@ struct Completion {
 }
 
 impl Completion {
-    fn logprobs(&mut self, index: usize, tokens: &[TokenLikelihood]) -> Value {
+    fn logprobs(&mut self, index: usize, tokens: &[Token]) -> Value {
         let Some(most) = self.logprobs else { return Value::Null };
         let mut offsets = Vec::new();
         let mut tops = Vec::new();
-        for token in tokens {
+        let tokens: Vec<_> = tokens.iter().filter_map(|it| it.likelihood.as_ref()).collect();
+        for token in &tokens {
             offsets.push(self.written[index]);
             self.written[index] += token.text.chars().count();
             let top: Map<_, _> =
@@ -185,7 +192,7 @@ impl Completion {
         })
     }
 
-    fn choice(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Value {
+    fn choice(&mut self, index: usize, text: &str, tokens: &[Token]) -> Value {
         let logprobs = self.logprobs(index, tokens);
         json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": null})
     }
@@ -200,15 +207,26 @@ impl Choices for Completion {
         None
     }
 
-    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Vec<Value> {
+    fn resume(&mut self, index: usize, text: &str) {
+        self.written[index] += text.chars().count();
+    }
+
+    fn piece(&mut self, index: usize, text: &str, tokens: &[Token]) -> Vec<Value> {
+        if text.is_empty() && self.logprobs.is_none() {
+            return Vec::new();
+        }
         vec![self.choice(index, text, tokens)]
+    }
+
+    fn nothing(&self, index: usize) -> Value {
+        json!({"index": index, "text": "", "logprobs": null, "finish_reason": null})
     }
 
     fn end(&mut self, index: usize, reason: &str) -> Vec<Value> {
         vec![json!({"index": index, "text": "", "logprobs": null, "finish_reason": reason})]
     }
 
-    fn whole(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood], why: &str) -> Value {
+    fn whole(&mut self, index: usize, text: &str, tokens: &[Token], why: &str) -> Value {
         let mut choice = self.choice(index, text, tokens);
         choice["finish_reason"] = why.into();
         choice

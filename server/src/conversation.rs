@@ -27,7 +27,7 @@ pub(crate) struct Asked {
 }
 
 /// How the answers to a conversation are written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Manner {
     /// How tools are called, if any may be.
     pub style: Option<ToolStyle>,
@@ -35,13 +35,18 @@ pub(crate) struct Manner {
     thoughts: bool,
     /// Whether these have begun already.
     thinking: bool,
+    /// What the last message has of the answer.
+    begun: String,
 }
 
 impl Manner {
     /// What tells the parts of an answer apart.
-    pub fn reply(self) -> Reply {
-        let Self { style, thoughts, thinking } = self;
-        if thinking { Reply::thinking(style) } else { Reply::new(style, thoughts) }
+    pub fn reply(&self) -> Reply {
+        let Self { style, thoughts, thinking, ref begun } = *self;
+        let mut reply = if thinking { Reply::thinking(style) } else { Reply::new(style, thoughts) };
+        // It has been said.
+        let _ = reply.push(begun);
+        reply
     }
 }
 
@@ -73,6 +78,11 @@ impl Asked {
         });
         let style = style.transpose()?;
         let thoughts = template.has_thoughts();
+        let begun = conversation.begun();
+        if !begun.is_empty() && tools.is_some() {
+            let message = "and `tools` together are not supported: give one of them";
+            return Err(Problem::field("continue_final_message", message));
+        }
         conversation.show(tools.as_ref());
         let (prompt, thinking) = rendered(&model, conversation).await?;
         if let (Some(tools), Some(style)) = (&tools, style) {
@@ -88,8 +98,9 @@ impl Asked {
         let max_tokens = max_tokens.unwrap_or(room);
         let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
         let events = model.submit(requests, places).await?;
+        let prompt = [prompt, settings.answer].concat();
         let answers = Answers::new(model, &[prompt], settings.n, events);
-        Ok((answers, Manner { style, thoughts, thinking }))
+        Ok((answers, Manner { style, thoughts, thinking, begun }))
     }
 }
 
@@ -114,8 +125,39 @@ impl Conversation {
         let messages = messages.into_iter().enumerate();
         let messages = messages.map(|(at, it)| message(&format!("messages[{at}]"), it));
         let mut conversation = Self::of(messages.collect::<Result<_, _>>()?);
+        let prompt = fields.take::<bool>("add_generation_prompt")?;
+        conversation.options.add_generation_prompt = prompt.unwrap_or(true);
+        if fields.take::<bool>("continue_final_message")?.unwrap_or(false) {
+            if prompt == Some(true) {
+                let message = "and `add_generation_prompt` contradict each other: give one of them";
+                return Err(Problem::field("continue_final_message", message));
+            }
+            conversation.go_on()?;
+        }
         conversation.take_variables(fields)?;
         Ok(conversation)
+    }
+
+    /// Lets the answer go on with the last message.
+    ///
+    /// # Errors
+    ///
+    /// That is none of the assistant's, or has no words.
+    pub fn go_on(&mut self) -> Result<(), Problem> {
+        let last = self.messages.last();
+        let words = last.filter(|it| it["role"] == "assistant" && !it.contains_key("tool_calls"));
+        if words.is_none_or(|it| it["content"].as_str().unwrap_or_default().trim().is_empty()) {
+            let message = "must end with words of the assistant for an answer to go on with";
+            return Err(Problem::field("messages", message));
+        }
+        self.options.continue_final_message = true;
+        Ok(())
+    }
+
+    /// What of the answer there is already.
+    fn begun(&self) -> String {
+        let last = self.messages.last().filter(|_| self.options.continue_final_message);
+        last.and_then(|it| it["content"].as_str()).unwrap_or_default().to_owned()
     }
 
     /// What else `fields` tell the template.
@@ -287,7 +329,8 @@ async fn rendered(
         })?;
         let tokens = model.tokenizer.encode(&rendered, false);
         let tokens = tokens.map_err(|error| Problem::field("messages", error.to_string()))?;
-        Ok((tokens, rendered.trim_end().ends_with("<think>")))
+        let thinking = rendered.trim_end().ends_with("<think>");
+        Ok((tokens, thinking && !options.continue_final_message))
     })
     .await
 }

@@ -129,7 +129,7 @@ async fn embed(model: &Model, inputs: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Prob
                 left -= 1;
             }
             Some((_, Event::Failed(problem))) => return Err(problem),
-            Some((_, Event::Token { .. })) => {}
+            Some((_, Event::Begun { .. } | Event::Token { .. })) => {}
             None => return Err(stopped()),
         }
     }

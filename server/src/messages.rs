@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use text::{Part, Reply};
 use xla_session::FinishReason;
 
-use crate::answer::{About, Answer, End, Shape, TokenLikelihood, Usage};
+use crate::answer::{About, Answer, End, Shape, Token, Usage};
 use crate::conversation::{Asked, Conversation, Manner, tokens};
 use crate::fields::Fields;
 use crate::sampling::Settings;
@@ -110,15 +110,13 @@ fn take(
     for (n, message) in given.iter().enumerate() {
         turn(&format!("messages[{n}]"), message, &mut messages)?;
     }
-    match given.last().map(|last| last["role"] == "user") {
-        Some(true) => {}
-        Some(false) => {
-            let message = "must end with one of the user: going on with an answer is not supported";
-            return Err(Problem::field("messages", message));
-        }
-        None => return Err(Problem::field("messages", "is empty: give at least one")),
-    }
+    let Some(last) = given.last() else {
+        return Err(Problem::field("messages", "is empty: give at least one"));
+    };
     let mut conversation = Conversation::of(messages);
+    if last["role"] == "assistant" {
+        conversation.go_on()?;
+    }
     if let Some(thinking) = fields.take::<Map<String, Value>>("thinking")? {
         let enabled = match thinking.get("type").and_then(Value::as_str) {
             Some("enabled" | "adaptive") => true,
@@ -393,7 +391,11 @@ impl Shape for Message {
         vec![event(&json!({"type": "message_start", "message": message}))]
     }
 
-    fn piece(&mut self, _: &About, _: usize, text: &str, _: &[TokenLikelihood]) -> Vec<String> {
+    fn resume(&mut self, _: usize, text: &str) {
+        self.reply.as_mut().map(|reply| reply.push(text));
+    }
+
+    fn piece(&mut self, _: &About, _: usize, text: &str, _: &[Token]) -> Vec<String> {
         let parts = self.reply.as_mut().map(|reply| reply.push(text)).unwrap_or_default();
         self.tell(parts)
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use xla_session::FinishReason;
 
 use crate::Problem;
-use crate::answer::{About, Answer, End, Shape, TokenLikelihood, Usage};
+use crate::answer::{About, Answer, End, Shape, Token, Usage};
 
 /// How the choices of an endpoint look.
 pub(crate) trait Choices: Send + 'static {
@@ -17,12 +17,16 @@ pub(crate) trait Choices: Send + 'static {
 
     /// The choice with which a stream begins; `None` where it begins with its text.
     fn begin(&self, index: usize) -> Option<Value>;
+    /// What the answer begins with, which is not shown again.
+    fn resume(&mut self, index: usize, text: &str);
     /// The choices of a piece of a stream: often one, and none where it shows nothing.
-    fn piece(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood]) -> Vec<Value>;
+    fn piece(&mut self, index: usize, text: &str, tokens: &[Token]) -> Vec<Value>;
+    /// A choice that shows nothing.
+    fn nothing(&self, index: usize) -> Value;
     /// The choices that end a stream.
     fn end(&mut self, index: usize, reason: &str) -> Vec<Value>;
     /// The choice of a whole answer.
-    fn whole(&mut self, index: usize, text: &str, tokens: &[TokenLikelihood], why: &str) -> Value;
+    fn whole(&mut self, index: usize, text: &str, tokens: &[Token], why: &str) -> Value;
 }
 
 /// Answers with `choices`.
@@ -30,6 +34,8 @@ pub(crate) struct OpenAi<C> {
     pub choices: C,
     /// What stands before each of them.
     pub heads: Vec<String>,
+    /// Whether they have the ids of their tokens.
+    pub token_ids: bool,
     /// Whether the last piece has the usage.
     pub include_usage: bool,
 }
@@ -47,6 +53,10 @@ fn usage_of(usage: &Usage) -> Value {
         "prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens()},
     })
+}
+
+fn ids(tokens: &[Token]) -> Value {
+    tokens.iter().map(|token| token.id).collect()
 }
 
 fn line(value: &Value) -> String {
@@ -89,14 +99,21 @@ impl<C: Choices> Shape for OpenAi<C> {
         lines
     }
 
-    fn piece(
-        &mut self,
-        about: &About,
-        index: usize,
-        text: &str,
-        tokens: &[TokenLikelihood],
-    ) -> Vec<String> {
-        let choices = self.choices.piece(index, text, tokens);
+    fn resume(&mut self, index: usize, text: &str) {
+        self.choices.resume(index, text);
+    }
+
+    fn piece(&mut self, about: &About, index: usize, text: &str, tokens: &[Token]) -> Vec<String> {
+        let mut choices = self.choices.piece(index, text, tokens);
+        if self.token_ids && !tokens.is_empty() {
+            if choices.is_empty() {
+                // Its text is not certain yet.
+                choices.push(self.choices.nothing(index));
+            }
+            // Whoever has read all of these has all that the tokens made certain.
+            let last = choices.len() - 1;
+            choices[last]["token_ids"] = ids(tokens);
+        }
         self.lines(about, choices)
     }
 
@@ -128,7 +145,12 @@ impl<C: Choices> Shape for OpenAi<C> {
         let choices = answers.into_iter().enumerate().map(|(index, answer)| {
             let head = self.heads.get(index).map_or("", String::as_str);
             let text = head.to_owned() + &answer.text;
-            self.choices.whole(index, &text, &answer.tokens, reason(&answer.end))
+            let Answer { tokens, end, .. } = &answer;
+            let mut choice = self.choices.whole(index, &text, tokens, reason(end));
+            if self.token_ids {
+                choice["token_ids"] = ids(tokens);
+            }
+            choice
         });
         let choices = choices.collect();
         let mut whole = Self::envelope(about, C::WHOLE, choices);

@@ -14,7 +14,7 @@ use xla_session::FinishReason;
 
 pub(crate) use store::Store;
 
-use crate::answer::{About, Answer, End, Shape, TokenLikelihood, Usage};
+use crate::answer::{About, Answer, End, Shape, Token, Usage};
 use crate::conversation::{Asked, Conversation, Manner};
 use crate::fields::Fields;
 use crate::sampling::Settings;
@@ -102,8 +102,8 @@ pub(crate) async fn answer(
     let shape = Output {
         id: format!("resp_{}{}", unique_id(), unique_id()),
         echo,
-        manner,
         reply: Some(manner.reply()),
+        manner,
         items: Vec::new(),
         is_open: false,
         events: 0,
@@ -482,7 +482,11 @@ impl Shape for Output {
             .into()
     }
 
-    fn piece(&mut self, _: &About, _: usize, text: &str, _: &[TokenLikelihood]) -> Vec<String> {
+    fn resume(&mut self, _: usize, text: &str) {
+        self.reply.as_mut().map(|reply| reply.push(text));
+    }
+
+    fn piece(&mut self, _: &About, _: usize, text: &str, _: &[Token]) -> Vec<String> {
         let parts = self.reply.as_mut().map(|reply| reply.push(text)).unwrap_or_default();
         self.tell(parts)
     }

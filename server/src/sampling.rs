@@ -18,7 +18,7 @@ use crate::fields::Fields;
 use crate::server::blocking;
 use crate::tools::{Thinks, Tools};
 use crate::worker::Asked;
-use crate::{Model, Problem};
+use crate::{Model, Problem, completions};
 
 /// Most answers to one prompt.
 const MOST_ANSWERS: usize = 64;
@@ -45,7 +45,11 @@ impl<T> OneOrMany<T> {
 /// How answers are made, and how they are given.
 pub(crate) struct Settings {
     options: SamplerOptions,
+    /// Whether the seed is the request's.
+    seeded: bool,
     stops: StopStrings,
+    /// Tokens that the answer begins with.
+    pub answer: Vec<u32>,
     eos: Vec<u32>,
     priority: i32,
     timeout: Option<Duration>,
@@ -74,6 +78,7 @@ impl Settings {
         // As llama.cpp and vLLM have it, -1 is off too.
         let top_k = usize::try_from(top_k.max(0)).unwrap_or(usize::MAX);
         let repeat_last_n = fields.take::<i64>("repeat_last_n")?;
+        let seed = seed(fields)?;
         // As llama.cpp has it, -1 is all.
         let repeat_last_n = repeat_last_n.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let options = SamplerOptions {
@@ -89,7 +94,7 @@ impl Settings {
             presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?.unwrap_or(0.0),
             frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
             logit_bias: logit_bias(fields, model)?,
-            seed: seed(fields)?,
+            seed: seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
         };
         let stops = fields.take::<OneOrMany<String>>("stop")?;
         let stops = stops.map(OneOrMany::into_vec).unwrap_or_default();
@@ -118,6 +123,8 @@ impl Settings {
         let stream = fields.take::<bool>("stream")?.unwrap_or(false);
         Ok(Self {
             options,
+            seeded: seed.is_some(),
+            answer: Vec::new(),
             stops: stops.map_err(|error| Problem::field("stop", error.to_string()))?,
             eos: if ignore_eos { Vec::new() } else { model.options.eos.clone() },
             // As vLLM has it, lower goes first.
@@ -130,6 +137,36 @@ impl Settings {
             stream,
             include_usage: include_usage(fields, stream)?,
         })
+    }
+
+    /// Goes on with the answer that `fields` hold the beginning of, as it was given elsewhere. Returns whether
+    /// answers come with the ids of their tokens.
+    ///
+    /// # Errors
+    ///
+    /// It could not go on as it would have.
+    pub fn resume(&mut self, fields: &mut Fields, model: &Model) -> Result<bool, Problem> {
+        const FIELD: &str = "answer_token_ids";
+        let ids = fields.take::<bool>("return_token_ids")?.unwrap_or(false);
+        self.answer = fields.take(FIELD)?.unwrap_or_default();
+        if self.answer.is_empty() {
+            return Ok(ids);
+        }
+        completions::check(model, FIELD, &self.answer)?;
+        let (has, context) = (self.answer.len(), model.context);
+        if has > context {
+            let message = format!("has {has} tokens, which do not fit the context of {context}");
+            return Err(Problem::field(FIELD, message).with_code("context_length_exceeded"));
+        }
+        let message = match () {
+            () if self.n != 1 => "is of one answer: `n` must be 1",
+            () if !self.stream => "goes with `stream`: true alone: what there is is not said again",
+            () if !self.options.is_greedy() && !self.seeded => {
+                "goes with the `seed` that the answer was begun with"
+            }
+            () => return Ok(ids),
+        };
+        Err(Problem::field(FIELD, message))
     }
 
     /// Lets answers of `model` call `tools` in `style`, behind what it `thinks`.
@@ -205,6 +242,7 @@ impl Settings {
             let priority = self.priority;
             let request = Request {
                 prompt,
+                answer: self.answer.clone(),
                 max_tokens,
                 eos,
                 sampler,
@@ -243,13 +281,12 @@ fn logit_bias(fields: &mut Fields, model: &Model) -> Result<Vec<(u32, f32)>, Pro
     biases.into_iter().map(bias).collect()
 }
 
-/// Any integer; without one, another each time.
-fn seed(fields: &mut Fields) -> Result<u64, Problem> {
-    let Some(number) = fields.take::<Number>("seed")? else {
-        return Ok(RandomState::new().build_hasher().finish());
-    };
+/// Any integer.
+fn seed(fields: &mut Fields) -> Result<Option<u64>, Problem> {
+    let Some(number) = fields.take::<Number>("seed")? else { return Ok(None) };
     let seed = number.as_u64().or_else(|| number.as_i64().map(i64::cast_unsigned));
-    seed.ok_or_else(|| Problem::field("seed", format!("is {number}: it must be an integer")))
+    let wrong = || Problem::field("seed", format!("is {number}: it must be an integer"));
+    seed.map(Some).ok_or_else(wrong)
 }
 
 fn include_usage(fields: &mut Fields, stream: bool) -> Result<bool, Problem> {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use text::{StopStrings, TextStream, Tokenizer};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
-use xla_session::Batcher;
 use xla_session::batching::{Ended, Likelihood, Request, RequestId};
+use xla_session::{Batcher, FinishReason};
 
 use crate::Problem;
 use crate::metrics::Numbers;
@@ -52,6 +52,8 @@ pub(crate) struct Submission {
 /// What comes of a request.
 #[derive(Debug)]
 pub(crate) enum Event {
+    /// What it begins with, as far as that is certain.
+    Begun { text: String },
     /// One more token, and the text that is certain now: often none.
     Token { id: u32, text: String, likelihood: Option<Likelihood> },
     /// The end, the text that had been held back, and the stop string that was found.
@@ -142,12 +144,22 @@ impl<'a> Worker<'a> {
         let Submission { requests, mut places, events, accepted, arrived } = submission;
         let mut ids = Vec::new();
         for (index, asked) in requests.into_iter().enumerate() {
-            let Asked { request, stops, shown, failure: unkept, timeout } = asked;
+            let Asked { mut request, stops, shown, failure: unkept, timeout } = asked;
             let detokenizer = self.tokenizer.detokenizer(&request.prompt).showing(shown);
-            let stream = TextStream::new(detokenizer, stops);
-            match self.batcher.submit(request) {
-                Ok(id) => {
-                    ids.push(id);
+            let mut stream = TextStream::new(detokenizer, stops);
+            let begun = begin(&mut request, &mut stream);
+            let submitted = begun.and_then(|begun| {
+                let id = self.batcher.submit(request).map_err(|error| Problem::engine(&error))?;
+                ids.push(id);
+                match unkept.get() {
+                    Some(why) => {
+                        Err(Problem::field("answer_token_ids", format!("are no answer: {why}")))
+                    }
+                    None => Ok((begun, id)),
+                }
+            });
+            match submitted {
+                Ok((text, id)) => {
                     let job = Job {
                         index,
                         events: events.clone(),
@@ -159,14 +171,17 @@ impl<'a> Worker<'a> {
                         deadline: timeout.and_then(|timeout| arrived.checked_add(timeout)),
                         _place: places.split(1).expect("a place for each"),
                     };
+                    if !text.is_empty() {
+                        job.send(Event::Begun { text });
+                    }
                     self.jobs.insert(id, job);
                 }
-                Err(error) => {
+                Err(problem) => {
                     for id in ids {
                         self.batcher.cancel(id);
                         self.jobs.remove(&id);
                     }
-                    let _ = accepted.send(Err(Problem::engine(&error)));
+                    let _ = accepted.send(Err(problem));
                     return;
                 }
             }
@@ -268,9 +283,12 @@ impl<'a> Worker<'a> {
         &mut self,
         stream: TextStream<'_>,
         failure: Option<text::Error>,
-        ended: Ended,
+        mut ended: Ended,
     ) -> Event {
         let stop = stream.stopped_by().map(str::to_owned);
+        if stop.is_some() {
+            ended.reason = FinishReason::Stop;
+        }
         match failure.map_or_else(|| stream.finish(), Err) {
             Ok(text) => {
                 self.numbers.ended(&ended);
@@ -282,4 +300,18 @@ impl<'a> Worker<'a> {
             }
         }
     }
+}
+
+/// The text that the answer to `request` begins with, as far as it is certain.
+fn begin(request: &mut Request, stream: &mut TextStream<'_>) -> Result<String, Problem> {
+    let mut begun = String::new();
+    for &id in &request.answer {
+        let (text, stopped) = stream.push(id).map_err(|it| Problem::internal(it.to_string()))?;
+        begun += &text;
+        if stopped {
+            // It is all there: nothing follows a stop string.
+            request.max_tokens = 0;
+        }
+    }
+    Ok(begun)
 }

@@ -38,6 +38,9 @@ impl Message {
 pub struct RenderOptions {
     /// Whether the text ends where the answer begins.
     pub add_generation_prompt: bool,
+    /// Whether the text ends with the words of the last message, for the answer to go on with; then there is no
+    /// generation prompt.
+    pub continue_final_message: bool,
     /// What the model may call, as JSON schemas in the form of transformers (`{"type": "function",
     /// "function": {"name", "description", "parameters"}}`); with none of them `tools` is none.
     pub tools: Vec<serde_json::Value>,
@@ -65,6 +68,10 @@ pub struct ChatTemplate {
 /// The variables a template expects for special tokens.
 const TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// Stands behind the words that an answer goes on with, as in transformers; templates that trim them take its
+/// space away.
+const HERE: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// Steps of a template before it counts as one that never ends: seconds. A long conversation takes
 /// a thousandth of that.
@@ -190,12 +197,49 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// The template refuses the conversation or fails.
+    /// The template refuses the conversation or fails, or leaves out the words that are to be gone on with.
     pub fn render<M: Serialize>(&self, messages: &[M], options: &RenderOptions) -> Result<String> {
+        if options.continue_final_message {
+            return self.render_up_to_last_words(messages, options);
+        }
+        self.render_all(Value::from_serialize(messages), options)
+    }
+
+    /// As transformers does it: the end of the last words is where the mark behind them comes out.
+    fn render_up_to_last_words<M: Serialize>(
+        &self,
+        messages: &[M],
+        options: &RenderOptions,
+    ) -> Result<String> {
+        let failed = |message: &str| Error::ChatTemplate {
+            path: self.path.clone(),
+            message: format!("chat template: {message}"),
+        };
+        let mut messages = serde_json::to_value(messages).map_err(|it| failed(&it.to_string()))?;
+        let content = messages.as_array_mut().and_then(|it| it.last_mut());
+        let Some(serde_json::Value::String(words)) = content.map(|last| &mut last["content"])
+        else {
+            return Err(failed("the last message has no words to go on with"));
+        };
+        words.push_str(HERE);
+        let options = RenderOptions { add_generation_prompt: false, ..options.clone() };
+        let mut text = self.render_all(Value::from_serialize(&messages), &options)?;
+        let Some(end) = text.rfind(HERE.trim_end()) else {
+            return Err(failed("it leaves out the words of the last message"));
+        };
+        let is_trimmed = !text[end..].starts_with(HERE);
+        text.truncate(end);
+        if is_trimmed {
+            text.truncate(text.trim_end().len());
+        }
+        Ok(text)
+    }
+
+    fn render_all(&self, messages: Value, options: &RenderOptions) -> Result<String> {
         let tools = (!options.tools.is_empty()).then_some(&options.tools);
         let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text)));
         let known = [
-            ("messages", Value::from_serialize(messages)),
+            ("messages", messages),
             ("add_generation_prompt", Value::from(options.add_generation_prompt)),
             ("tools", Value::from_serialize(tools)),
             ("documents", Value::from(())),

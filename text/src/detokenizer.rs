@@ -46,10 +46,13 @@ impl<'a> Detokenizer<'a> {
             self.shown = self.ids.len();
             return Ok(text);
         }
+        if self.tokenizer.is_special(id) {
+            return Ok(String::new());
+        }
         self.ids.push(id);
         let text = self.pending()?;
         if text.is_empty() {
-            // A special token, or a first space: no part of the character that may follow.
+            // A first space: no part of the character that may follow.
             self.shown = self.ids.len();
             return Ok(text);
         }

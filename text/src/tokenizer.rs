@@ -1,5 +1,6 @@
 //! Text to token ids and back.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,8 @@ use crate::{Detokenizer, Error, Result, Vocabulary};
 /// A model's tokenizer.
 pub struct Tokenizer {
     tokenizer: tokenizers::Tokenizer,
+    /// What [`decode`](Self::decode) leaves out.
+    special: HashSet<u32>,
     path: PathBuf,
 }
 
@@ -61,7 +64,12 @@ impl Tokenizer {
     ) -> Result<Self> {
         let path = path.to_owned();
         match catch(load).and_then(|loaded| loaded) {
-            Ok(tokenizer) => Ok(Self { tokenizer, path }),
+            Ok(tokenizer) => {
+                let added = tokenizer.get_added_tokens_decoder();
+                let special = added.into_iter().filter(|(_, token)| token.special);
+                let special = special.map(|(id, _)| id).collect();
+                Ok(Self { tokenizer, special, path })
+            }
             Err(e) => {
                 let message = format!("not a usable tokenizer: {e}");
                 Err(Error::Tokenizer { path, message })
@@ -110,9 +118,12 @@ impl Tokenizer {
 
     /// The special token that is written `text`, which [`decode`](Self::decode) leaves out.
     pub fn special_token(&self, text: &str) -> Option<u32> {
-        let added = self.tokenizer.get_added_tokens_decoder();
-        let id = self.tokenizer.token_to_id(text)?;
-        added.get(&id).is_some_and(|token| token.special).then_some(id)
+        self.tokenizer.token_to_id(text).filter(|&id| self.is_special(id))
+    }
+
+    /// Whether [`decode`](Self::decode) leaves `id` out.
+    pub(crate) fn is_special(&self, id: u32) -> bool {
+        self.special.contains(&id)
     }
 
     /// How the token `id` is written.

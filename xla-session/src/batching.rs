@@ -92,14 +92,19 @@ impl Batcher {
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId> {
         if request.pooling.is_some() {
             self.engine.check_hidden()?;
-            if request.max_tokens > 0 {
+            if request.max_tokens > 0 || !request.answer.is_empty() {
                 let message = "a request makes a vector or tokens: max_tokens has to be 0";
                 return Err(Error::Unsupported(message.into()));
             }
         }
         let config = self.engine.model().config();
         let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
-        let (prompt, priority) = (std::mem::take(&mut request.prompt), request.priority);
+        let (mut prompt, priority) = (std::mem::take(&mut request.prompt), request.priority);
+        if prompt.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        let (asked, answer) = (prompt.len(), std::mem::take(&mut request.answer));
+        prompt.extend(&answer);
         if let Some(&token) = prompt.iter().find(|&&token| token as usize >= vocab_size) {
             return Err(Error::TokenOutOfRange { token, vocab_size });
         }
@@ -108,8 +113,8 @@ impl Batcher {
         let Some(room) = (context + 1).checked_sub(needed).filter(|&room| room > 0) else {
             return Err(Error::ContextFull { needed, context, max });
         };
-        let max_new_tokens = request.max_tokens.min(room);
-        let job = Job::new(prompt.len(), request);
+        let job = Job::new(asked, &answer, request);
+        let max_new_tokens = job.left().min(room);
         let id = self.scheduler.add(scheduler::Request { prompt, max_new_tokens, priority })?;
         self.jobs.insert(id, job);
         Ok(id)

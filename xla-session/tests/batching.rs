@@ -54,7 +54,7 @@ impl Desk {
 
     fn submit(&mut self, request: &Request) -> RequestId {
         let id = self.batcher.submit(request.clone()).unwrap();
-        self.tokens.insert(id, Vec::new());
+        self.tokens.insert(id, request.answer.clone());
         id
     }
 
@@ -118,6 +118,7 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
         };
         Request {
             prompt,
+            answer: Vec::new(),
             max_tokens: 1 + below(90),
             eos: vec![1, 2],
             sampler: (below(2) == 0).then(|| Sampler::new(options).unwrap()),
@@ -315,6 +316,41 @@ fn what_is_forced_runs_as_one_piece_and_changes_no_other_token() {
             }
         }
     }
+}
+
+/// As another engine had begun them, wherever they were when it was lost.
+#[test]
+fn an_answer_goes_on_as_it_would_have() {
+    let model = open(Path::new(TALES));
+    let mut random = ChaCha8Rng::seed_from_u64(23);
+    let mut requests = requests(&mut random, 16);
+    for request in &mut requests[..6] {
+        request.constraint = Some(Box::new(Refrain::default()));
+    }
+    let mut desk = Desk::new(batcher(&model, 40, &SchedulerOptions::default()));
+    let ids: Vec<_> = requests.iter().map(|it| desk.submit(it)).collect();
+    desk.finish();
+    let mut preemptions = 0;
+    for turn in 0..4 {
+        let few = SchedulerOptions { rows: 20, most_running: 5, ..SchedulerOptions::default() };
+        let mut other = Desk::new(batcher(&model, 8, &few));
+        let resumed = ids.iter().zip(&requests).map(|(id, request)| {
+            let whole = &desk.tokens[id];
+            // All of it is there, too: what is lost then is only that it has ended.
+            let cut = if turn == 0 { 0 } else { random.next_u64() as usize % whole.len() };
+            let answer = whole[..whole.len() - cut].to_vec();
+            other.submit(&Request { answer, ..request.clone() })
+        });
+        let resumed: Vec<_> = resumed.collect();
+        preemptions += other.finish().preemptions;
+        for (id, resumed) in ids.iter().zip(&resumed) {
+            assert_eq!(other.tokens[resumed], desk.tokens[id]);
+            assert_eq!(other.ended[resumed].reason, desk.ended[id].reason);
+        }
+    }
+    assert!(preemptions > 0);
+    let vector = Request { pooling: Some(Pooling::Last), answer: vec![5], ..greedy(&[5], 0) };
+    assert!(desk.batcher.submit(vector).is_err());
 }
 
 /// Leaves out what a [`Refrain`] leaves out.

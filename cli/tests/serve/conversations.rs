@@ -288,7 +288,7 @@ fn messages_are_answered_as_anthropic_has_them() {
         (json!({"max_tokens": null}), "max_tokens"),
         (json!({"messages": []}), "messages"),
         (
-            json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}),
+            json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": " "}]}),
             "messages",
         ),
         (json!({"messages": [{"role": "system", "content": "a"}]}), "messages[0].role"),

@@ -11,3 +11,4 @@ mod conversations;
 mod faults;
 mod openapi;
 mod page;
+mod resumed;

@@ -90,6 +90,8 @@ struct Case {
     name: String,
     messages: Vec<serde_json::Value>,
     add_generation_prompt: bool,
+    #[serde(default)]
+    continue_final_message: bool,
     tools: Vec<serde_json::Value>,
     variables: BTreeMap<String, serde_json::Value>,
     expected: Expected,
@@ -118,6 +120,7 @@ fn families_templates_give_the_text_of_transformers() {
         let template = ChatTemplate::new(source, tokens, path, now).unwrap();
         let options = RenderOptions {
             add_generation_prompt: case.add_generation_prompt,
+            continue_final_message: case.continue_final_message,
             tools: case.tools.clone(),
             variables: case.variables.clone(),
         };

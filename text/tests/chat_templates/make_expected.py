@@ -105,6 +105,11 @@ THOUGHTS = {
     "thoughts between calls": [USER, {**CALL, **REASONED, "tool_calls": CALL["tool_calls"]}, RESULT],
     "no content": [USER, NO_CONTENT, RESULT],
 }
+GONE_ON = {
+    "an answer goes on": [SYSTEM, USER, {**ANSWER, "content": "Nine o'"}],
+    "an answer goes on behind a space": [USER, ANSWER, NEXT, {**ANSWER, "content": "Be "}],
+    "an answer goes on in a second line": [USER, ANSWER],
+}
 REFUSED = {
     "two questions at once": [USER, NEXT],
     "an answer first": [ANSWER, USER],
@@ -132,6 +137,9 @@ def cases():
     for template in ["mistral-v0.1", "mistral-v0.3"]:
         yield from of(template, TURNS)
         yield from of(template, REFUSED)
+    for template in ["chatml", "qwen2.5", "qwen3", "llama3", "llama3.2", "mistral-v0.1", "mistral-v0.3"]:
+        yield from of(template, GONE_ON, prompt=None)
+    yield from of("qwen3", {"thoughts go on": [USER, {**ANSWER, "content": "<think>\nHm"}]}, prompt=None)
     for template in ["qwen2.5", "qwen3", "llama3.2", "mistral-v0.3"]:
         yield from of(template, TOOLS, tools=[WEATHER, CLOCK])
     yield from of("mistral-v0.3", {"a short id": [USER, {**CALL, "tool_calls": [call("f", {}, "1")]}]})
@@ -158,12 +166,13 @@ def expected(template, messages, prompt, tools, variables):
                 messages,
                 tools=tools,
                 chat_template=(HERE / f"{template}.jinja").read_text(),
-                add_generation_prompt=prompt,
+                add_generation_prompt=bool(prompt),
+                continue_final_message=prompt is None,
                 tokenize=False,
                 **variables,
             )
         }
-    except jinja2.TemplateError as error:
+    except (jinja2.TemplateError, ValueError) as error:
         return {"error": str(error)}
 
 
@@ -171,7 +180,9 @@ def main():
     rows = []
     for template, name, messages, prompt, tools, variables in cases():
         row = {"template": template, "name": name, "messages": messages}
-        row |= {"add_generation_prompt": prompt, "tools": tools or [], "variables": variables}
+        row |= {"add_generation_prompt": bool(prompt), "tools": tools or [], "variables": variables}
+        if prompt is None:
+            row["continue_final_message"] = True
         rows.append(row | {"expected": expected(template, messages, prompt, tools, variables)})
     text = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     (HERE / "expected.json").write_text(f"[\n{text}\n]\n")

@@ -42,7 +42,10 @@ impl Clone for Box<dyn Constraint> {
 pub struct Request {
     /// Tokens to begin with; at least one.
     pub prompt: Vec<u32>,
-    /// Most tokens to generate; with 0 the prompt is run, for others to find in the prefix cache.
+    /// Tokens of the answer that are there already: it goes on behind them as it would have, had it not
+    /// been interrupted.
+    pub answer: Vec<u32>,
+    /// Most tokens of the answer; with 0 the prompt is run, for others to find in the prefix cache.
     pub max_tokens: usize,
     /// Ids that end the answer; none of them is part of it.
     pub eos: Vec<u32>,
@@ -78,7 +81,7 @@ pub struct Timings {
     pub prompt_tokens: usize,
     /// Those of them that the prefix cache had when it first started.
     pub cached_tokens: usize,
-    /// Tokens of its answer.
+    /// Tokens of its answer, those that it began with among them.
     pub tokens: usize,
     /// Until it first started.
     pub waited: Duration,
@@ -99,6 +102,8 @@ pub(super) struct Job {
     constraint: Option<Box<dyn Constraint>>,
     /// What it has forced and has not come yet.
     forced: VecDeque<u32>,
+    /// Why nothing may follow the answer that it began with.
+    over: Option<FinishReason>,
     pub pooling: Option<Pooling>,
     /// Of the part of the prompt that has been run.
     pool: Option<Pool>,
@@ -112,11 +117,11 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// `request`, whose prompt has `prompt` tokens.
-    pub fn new(prompt: usize, request: Request) -> Self {
+    /// `request`, whose prompt has `prompt` tokens, and of whose answer there is `answer`.
+    pub fn new(prompt: usize, answer: &[u32], request: Request) -> Self {
         let Request { max_tokens, eos, sampler, likelihood, mut constraint, pooling, .. } = request;
         let forced = constraint.as_mut().map(|it| it.forced().into()).unwrap_or_default();
-        Self {
+        let mut job = Self {
             prompt,
             max_tokens,
             eos,
@@ -124,14 +129,23 @@ impl Job {
             likelihood,
             constraint,
             forced,
+            over: None,
             pooling,
             pool: None,
             sequence: None,
             submitted: Instant::now(),
             started: None,
             first_token: None,
-            tokens: 0,
-        }
+            tokens: answer.len(),
+        };
+        let ended = answer.iter().any(|&token| !job.goes_on_after(token));
+        job.over = ended.then_some(FinishReason::Stop);
+        job
+    }
+
+    /// Tokens that may follow the answer so far.
+    pub fn left(&self) -> usize {
+        if self.over.is_some() { 0 } else { self.max_tokens.saturating_sub(self.tokens) }
     }
 
     /// It runs in `sequence`, which the prefix cache has begun with `cached` tokens.
@@ -226,7 +240,11 @@ impl Job {
 
     /// Why it ends when it has all tokens that there is room for.
     pub fn finish_reason(&self) -> FinishReason {
-        if self.tokens == self.max_tokens { FinishReason::Length } else { FinishReason::Context }
+        match self.over {
+            Some(reason) => reason,
+            None if self.tokens >= self.max_tokens => FinishReason::Length,
+            None => FinishReason::Context,
+        }
     }
 
     pub fn end(self, reason: FinishReason) -> Ended {
