@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use llguidance::api::TopLevelGrammar;
-use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
+use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Map, Value, json};
 use text::Tokenizer;
@@ -204,18 +205,65 @@ impl TokenizerEnv for Words {
     }
 }
 
-/// Keeps an answer to its form.
+/// Keeps an answer to its form. Which tokens may come next is worked out while the model runs the one before.
 pub(crate) struct Constraint {
-    matcher: Matcher,
+    state: Mutex<State>,
     /// Why it could not be kept to.
     failure: Arc<OnceLock<String>>,
+}
+
+enum State {
+    /// With what may come next, where it has been asked for.
+    Here(Box<Matcher>, Option<Mask>),
+    /// With a thread beside the step.
+    Away(Receiver<(Box<Matcher>, Mask)>),
+}
+
+type Mask = anyhow::Result<SimpleVob>;
+
+impl State {
+    /// Waits for it if need be.
+    fn here(&mut self) -> (&mut Matcher, &mut Option<Mask>) {
+        if let Self::Away(receiver) = self {
+            *self = match receiver.recv() {
+                Ok((matcher, mask)) => Self::Here(matcher, Some(mask)),
+                Err(_) => {
+                    let lost = anyhow::anyhow!("the thread that had it is gone");
+                    Self::Here(Box::new(Matcher::new(Err(lost))), None)
+                }
+            };
+        }
+        match self {
+            Self::Here(matcher, mask) => (matcher, mask),
+            Self::Away(_) => unreachable!("it has come back"),
+        }
+    }
+
+    fn send_away(&mut self) {
+        let (sender, receiver) = channel();
+        if let Self::Here(mut matcher, _) = std::mem::replace(self, Self::Away(receiver)) {
+            rayon::spawn(move || {
+                let mask = matcher.compute_mask();
+                // An answer that was given up has no use for it.
+                let _ = sender.send((matcher, mask));
+            });
+        }
+    }
 }
 
 impl Constraint {
     /// At the beginning, and where it says why it has failed.
     pub fn new(matcher: &Matcher) -> (Self, Arc<OnceLock<String>>) {
         let failure = Arc::new(OnceLock::new());
-        (Self { matcher: matcher.deep_clone(), failure: failure.clone() }, failure)
+        (Self::of(matcher, failure.clone()), failure)
+    }
+
+    fn of(matcher: &Matcher, failure: Arc<OnceLock<String>>) -> Self {
+        Self { state: Mutex::new(State::Here(Box::new(matcher.deep_clone()), None)), failure }
+    }
+
+    fn state(&mut self) -> &mut State {
+        self.state.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fail(&self, error: &anyhow::Error) -> ControlFlow<()> {
@@ -232,7 +280,8 @@ impl fmt::Debug for Constraint {
 
 impl batching::Constraint for Constraint {
     fn restrict(&mut self, logits: &mut [f32]) -> ControlFlow<()> {
-        match self.matcher.compute_mask() {
+        let (matcher, mask) = self.state().here();
+        match mask.take().unwrap_or_else(|| matcher.compute_mask()) {
             Ok(mask) => {
                 mask.iter_unset_entries(|id| {
                     if let Some(logit) = logits.get_mut(id) {
@@ -246,16 +295,24 @@ impl batching::Constraint for Constraint {
     }
 
     fn forced(&mut self) -> Vec<u32> {
-        self.matcher.compute_ff_tokens()
+        let state = self.state();
+        let forced = state.here().0.compute_ff_tokens();
+        if forced.is_empty() {
+            state.send_away();
+        }
+        forced
     }
 
     fn duplicate(&self) -> Box<dyn batching::Constraint> {
-        Box::new(Self { matcher: self.matcher.deep_clone(), failure: self.failure.clone() })
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Box::new(Self::of(state.here().0, self.failure.clone()))
     }
 
     fn accept(&mut self, token: u32) -> ControlFlow<()> {
-        match self.matcher.consume_token(token) {
-            Ok(()) if self.matcher.is_stopped() => ControlFlow::Break(()),
+        let (matcher, mask) = self.state().here();
+        *mask = None;
+        match matcher.consume_token(token) {
+            Ok(()) if matcher.is_stopped() => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => self.fail(&error),
         }

@@ -73,6 +73,12 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     queue: u32,
 
+    /// Most tokens of prompts in a step beside running answers: fewer make the gaps between their
+    /// tokens shorter, more bring first tokens sooner
+    #[arg(long, env = "IREE_LLM_PREFILL_CHUNK", value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    prefill_chunk: u16,
+
     /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..))]
@@ -253,7 +259,11 @@ impl Args {
             if template.is_some() { "" } else { ", no chat template" },
         ));
         let running = usize::from(self.parallel);
-        let options = SchedulerOptions { most_running: running, ..SchedulerOptions::default() };
+        let options = SchedulerOptions {
+            most_running: running,
+            prompt_rows_beside_decodes: self.prefill_chunk.into(),
+            ..SchedulerOptions::default()
+        };
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;
