@@ -63,7 +63,10 @@ pub(crate) struct End {
 /// An answer that is whole.
 pub(crate) struct Answer {
     pub text: String,
+    /// Those of its prompt, where it is asked how likely they were, and its own.
     pub tokens: Vec<Token>,
+    /// How many are of its prompt.
+    pub prompt: usize,
     pub end: End,
 }
 
@@ -79,7 +82,8 @@ pub(crate) struct Token {
 #[derive(Debug)]
 pub(crate) struct TokenLikelihood {
     pub text: String,
-    pub logprob: f32,
+    /// Of the first token of a prompt nobody knows.
+    pub logprob: Option<f32>,
     pub top: Vec<(String, f32)>,
 }
 
@@ -88,6 +92,7 @@ pub(crate) struct Answers {
     model: Arc<Model>,
     events: UnboundedReceiver<(usize, Event)>,
     choices: Vec<Choice>,
+    prompts: Vec<Vec<u32>>,
     usage: Usage,
     about: About,
 }
@@ -97,6 +102,8 @@ struct Choice {
     before: Vec<u32>,
     /// Which prompt it answers.
     prompt: usize,
+    /// Its tokens, where it is asked how likely they were.
+    prompt_tokens: Vec<Token>,
     end: Option<End>,
 }
 
@@ -133,12 +140,14 @@ impl Answers {
     /// `n` answers to each of `prompts` (with what the answers begin with), of which `events` tells.
     pub fn new(
         model: Arc<Model>,
-        prompts: &[Vec<u32>],
+        prompts: Vec<Vec<u32>>,
         n: usize,
         events: UnboundedReceiver<(usize, Event)>,
     ) -> Self {
-        let choice =
-            |at: usize| Choice { before: prompts[at / n].clone(), prompt: at / n, end: None };
+        let choice = |at: usize| {
+            let (prompt, before) = (at / n, prompts[at / n].clone());
+            Choice { before, prompt, prompt_tokens: Vec::new(), end: None }
+        };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let about = About {
             id: crate::server::unique_id(),
@@ -151,6 +160,7 @@ impl Answers {
             events,
             choices: (0..about.count).map(choice).collect(),
             usage: Usage { prompts: vec![None; prompts.len()], tokens: 0 },
+            prompts,
             about,
         }
     }
@@ -172,9 +182,14 @@ impl Answers {
                 }
             }
         }
-        let ends = self.choices.into_iter().filter_map(|choice| choice.end);
-        let answers = texts.into_iter().zip(tokens).zip(ends);
-        let answers = answers.map(|((text, tokens), end)| Answer { text, tokens, end }).collect();
+        let answers = texts.into_iter().zip(tokens).zip(self.choices);
+        let answers = answers.filter_map(|((text, own), choice)| {
+            let (mut tokens, end) = (choice.prompt_tokens, choice.end?);
+            let prompt = tokens.len();
+            tokens.extend(own);
+            Some(Answer { text, tokens, prompt, end })
+        });
+        let answers = answers.collect();
         let answer = shape.whole(&self.about, answers, &self.usage);
         Ok(body::json(StatusCode::OK, &answer))
     }
@@ -224,6 +239,10 @@ impl Answers {
             Event::Ended { text, ended, stop } => {
                 choice.end = Some(End { reason: ended.reason, stop });
                 self.usage.ended(choice.prompt, &ended);
+                if let Some(likelihoods) = &ended.prompt {
+                    let prompt = &self.prompts[choice.prompt];
+                    choice.prompt_tokens = prompt_tokens(&self.model, prompt, likelihoods)?;
+                }
                 Next::Piece(text, None)
             }
             Event::Failed(problem) => return Err(problem),
@@ -280,6 +299,23 @@ impl<S: Shape> Stream<S> {
     }
 }
 
+/// The tokens of `prompt`, of which those behind the first have `likelihoods`.
+fn prompt_tokens(
+    model: &Model,
+    prompt: &[u32],
+    likelihoods: &[Likelihood],
+) -> Result<Vec<Token>, Problem> {
+    let text = model.tokenizer.decode(&prompt[..1]);
+    let text = text.map_err(|error| Problem::internal(error.to_string()))?;
+    let first = TokenLikelihood { text, logprob: None, top: Vec::new() };
+    let rest = likelihoods.iter().enumerate().map(|(at, it)| {
+        let (before, id) = (&prompt[..=at], prompt[at + 1]);
+        Ok(Token { id, likelihood: Some(TokenLikelihood::new(model, before, id, it)?) })
+    });
+    let first = Token { id: prompt[0], likelihood: Some(first) };
+    std::iter::once(Ok(first)).chain(rest).collect()
+}
+
 impl TokenLikelihood {
     fn new(
         model: &Model,
@@ -296,7 +332,7 @@ impl TokenLikelihood {
         let top = likelihood.top.iter().map(|&(id, logprob)| Ok((text(id)?, logprob)));
         Ok(Self {
             text: text(id)?,
-            logprob: likelihood.logprob,
+            logprob: Some(likelihood.logprob),
             top: top.collect::<Result<_, _>>()?,
         })
     }

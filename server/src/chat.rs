@@ -125,7 +125,7 @@ impl Chat {
         if !self.logprobs {
             return Value::Null;
         }
-        let one = |text: &str, logprob: f32| {
+        let one = |text: &str, logprob: Option<f32>| {
             // A token that is a part of a character is no text, and what its bytes are is lost.
             let bytes = (!text.contains('\u{fffd}')).then_some(text.as_bytes());
             json!({"token": text, "logprob": logprob, "bytes": bytes})
@@ -133,7 +133,7 @@ impl Chat {
         let tokens = tokens.iter().filter_map(|token| token.likelihood.as_ref());
         let tokens = tokens.map(|token: &TokenLikelihood| {
             let mut value = one(&token.text, token.logprob);
-            let top = token.top.iter().map(|(text, logprob)| one(text, *logprob));
+            let top = token.top.iter().map(|(text, logprob)| one(text, Some(*logprob)));
             value["top_logprobs"] = top.collect();
             value
         });

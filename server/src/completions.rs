@@ -52,8 +52,8 @@ pub(crate) async fn answer(
     if logprobs.is_some_and(|top| top > MOST_LOGPROBS) {
         return Err(Problem::field("logprobs", format!("must be at most {MOST_LOGPROBS}")));
     }
-    if echo && logprobs.is_some() {
-        let message = "with `logprobs` is not supported: those of the prompt are not computed";
+    if echo && logprobs.is_some() && settings.stream {
+        let message = "with `logprobs` is not supported in streams: ask for the whole answer";
         return Err(Problem::field("echo", message).with_code("unsupported_parameter"));
     }
     fields.only("best_of", &json!(1));
@@ -71,10 +71,13 @@ pub(crate) async fn answer(
     for prompt in &prompts {
         requests.extend(settings.requests(prompt, max_tokens, logprobs, form.as_ref())?);
     }
+    for asked in &mut requests {
+        asked.request.prompt_likelihood = logprobs.filter(|_| echo);
+    }
     let events = model.submit(requests, places).await?;
     prompts[0].extend(&settings.answer);
-    let answers = Answers::new(model, &prompts, settings.n, events);
     let choices = Completion { logprobs, written: vec![0; prompts.len() * settings.n] };
+    let answers = Answers::new(model, prompts, settings.n, events);
     let heads = heads.into_iter().flat_map(|head| std::iter::repeat_n(head, settings.n)).collect();
     let shape = OpenAi { choices, heads, token_ids, include_usage: settings.include_usage };
     if settings.stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
@@ -182,7 +185,8 @@ impl Completion {
             self.written[index] += token.text.chars().count();
             let top: Map<_, _> =
                 token.top.iter().map(|(text, logprob)| (text.clone(), json!(logprob))).collect();
-            tops.push(top);
+            // As OpenAI has it, where there is no token before that it could follow.
+            tops.push(token.logprob.map(|_| top));
         }
         json!({
             "tokens": tokens.iter().map(|it| &it.text).collect::<Vec<_>>(),

@@ -99,7 +99,7 @@ impl Asked {
         let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
         let events = model.submit(requests, places).await?;
         let prompt = [prompt, settings.answer].concat();
-        let answers = Answers::new(model, &[prompt], settings.n, events);
+        let answers = Answers::new(model, vec![prompt], settings.n, events);
         Ok((answers, Manner { style, thoughts, thinking, begun }))
     }
 }

@@ -145,10 +145,10 @@ impl<C: Choices> Shape for OpenAi<C> {
         let choices = answers.into_iter().enumerate().map(|(index, answer)| {
             let head = self.heads.get(index).map_or("", String::as_str);
             let text = head.to_owned() + &answer.text;
-            let Answer { tokens, end, .. } = &answer;
+            let Answer { tokens, prompt, end, .. } = &answer;
             let mut choice = self.choices.whole(index, &text, tokens, reason(end));
             if self.token_ids {
-                choice["token_ids"] = ids(tokens);
+                choice["token_ids"] = ids(&tokens[*prompt..]);
             }
             choice
         });

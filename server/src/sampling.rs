@@ -249,7 +249,7 @@ impl Settings {
                 likelihood,
                 constraint,
                 priority,
-                pooling: None,
+                ..Request::default()
             };
             Ok(Asked {
                 request,

@@ -206,7 +206,8 @@ impl Batcher {
         output: Output,
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Option<FinishReason> {
-        let width = self.engine.model().config().hidden_size;
+        let config = self.engine.model().config();
+        let (width, vocab_size) = (config.hidden_size, config.vocab_size);
         let job = self.jobs.get_mut(&run.request)?;
         let on_token = &mut |token| on_token(run.request, token);
         // Drafted is only what is forced: it is right.
@@ -216,6 +217,14 @@ impl Batcher {
                 return Some(reason);
             }
         }
+        let output = match output {
+            Output::AllLogits(all) => {
+                let tokens = self.scheduler.tokens(run.request)?;
+                let last = job.look_at_prompt(run.start, tokens, &all, vocab_size);
+                if run.wanted { Output::Logits(last) } else { Output::Nothing }
+            }
+            output => output,
+        };
         let token = match output {
             Output::Token(id) => Some(Token { id, likelihood: None }),
             Output::Logits(logits) => {

@@ -123,6 +123,7 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
             eos: vec![1, 2],
             sampler: (below(2) == 0).then(|| Sampler::new(options).unwrap()),
             likelihood: (below(3) == 0).then_some(3),
+            prompt_likelihood: None,
             priority: below(3) as i32,
             constraint: None,
             pooling: None,
@@ -409,6 +410,59 @@ fn a_request_ends_by_itself_by_its_reader_and_by_the_context() {
     };
     assert_eq!((ended.reason, ended.timings.tokens), (FinishReason::Stop, 1));
     assert!(desk.batcher.is_idle());
+}
+
+/// As the logits of all its rows at once say, beside answers that take its pages, and of prompts that the prefix
+/// cache knows.
+#[test]
+fn tokens_of_a_prompt_are_as_likely_in_any_company() {
+    let model = open(Path::new(TALES));
+    let options = SchedulerOptions {
+        rows: 100,
+        prompt_rows_beside_decodes: 8,
+        most_running: 9,
+        ..SchedulerOptions::default()
+    };
+    let mut random = ChaCha8Rng::seed_from_u64(6);
+    let mut asked = requests(&mut random, 12);
+    for request in &mut asked {
+        request.prompt_likelihood = Some(2);
+    }
+    asked[0] = Request { prompt: vec![7], ..asked[0].clone() };
+    asked[1].max_tokens = 0;
+    asked[2].prompt = (0..230).map(|at| 3 + at % 700).collect();
+    asked[2].priority = 1;
+    let mut desk = Desk::new(batcher(&model, 6, &options));
+    for at in 0..2 {
+        desk.submit(&Request { priority: 2, ..greedy(&[at + 40; 50], 150) });
+    }
+    desk.step().unwrap();
+    let ids: Vec<_> = [&asked[..], &asked].concat().iter().map(|it| desk.submit(it)).collect();
+    // The answers need the pages of the long one when it has run a part of its prompt.
+    assert!(desk.finish().preemptions > 0);
+    let mut engine = engine(&model, 8);
+    for (at, id) in ids.iter().enumerate() {
+        let request = &asked[at % asked.len()];
+        let Request { prompt, max_tokens, .. } = request;
+        if *max_tokens > 0 {
+            assert_eq!(desk.tokens[id], alone(&model, request).0);
+        }
+        let mut sequence = engine.sequence();
+        let run = Run { sequence: &mut sequence, tokens: prompt, want: Want::AllLogits };
+        let Some(Output::AllLogits(logits)) = engine.step(&mut [run]).unwrap().pop() else {
+            panic!("logits were wanted")
+        };
+        let found = desk.ended[id].prompt.as_ref().unwrap();
+        assert_eq!(found.len(), prompt.len() - 1);
+        for ((logits, &token), found) in logits.chunks_exact(1536).zip(&prompt[1..]).zip(found) {
+            let most = logits.iter().copied().fold(f32::MIN, f32::max);
+            let sum: f64 = logits.iter().map(|&it| f64::from(it - most).exp()).sum();
+            let logprob = f64::from(logits[token as usize] - most) - sum.ln();
+            assert!((f64::from(found.logprob) - logprob).abs() < 1e-4, "{found:?} {logprob}");
+            assert_eq!(found.top.len(), 2);
+            assert_eq!(logits[found.top[0].0 as usize], most);
+        }
+    }
 }
 
 /// Of its hidden states all at once, beside answers, out of pages that others take, and of prompts that the

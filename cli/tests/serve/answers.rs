@@ -77,6 +77,43 @@ fn a_request_has_its_tokens_alone_in_company_and_from_the_program() {
 }
 
 #[test]
+fn tokens_of_a_prompt_are_as_likely_as_they_were_in_an_answer() {
+    let server = Server::start(&["--log", "off"]);
+    let ask = json!({"prompt": "Once upon a time", "max_tokens": 30, "temperature": 0, "logprobs": 2,
+                     "return_token_ids": true});
+    let answer = server.complete(&ask)["choices"][0].clone();
+    let begins = server.post("/tokenize", &json!({"prompt": "Once upon a time"})).json();
+    let begins = begins["tokens"].as_array().unwrap();
+    let all = [&begins[..], answer["token_ids"].as_array().unwrap()].concat();
+    let count = all.len();
+    // Twice, as the prefix cache has it then, and beside other answers.
+    let ask = json!({"prompt": [all, begins], "max_tokens": 2, "n": 2, "temperature": 0, "logprobs": 2,
+                     "echo": true});
+    for _ in 0..2 {
+        let choices = server.complete(&ask)["choices"].clone();
+        for choice in [&choices[0], &choices[1]] {
+            let logprobs = &choice["logprobs"];
+            let numbers = logprobs["token_logprobs"].as_array().unwrap();
+            assert_eq!((numbers.len(), &numbers[0]), (count + 2, &Value::Null));
+            assert_eq!(logprobs["top_logprobs"][0], Value::Null);
+            for name in ["token_logprobs", "top_logprobs", "tokens"] {
+                let mine = &logprobs[name].as_array().unwrap()[begins.len()..count];
+                assert_eq!(mine, answer["logprobs"][name].as_array().unwrap(), "{name}");
+            }
+            let tokens = logprobs["tokens"].as_array().unwrap();
+            let text: String = tokens.iter().map(|it| it.as_str().unwrap()).collect();
+            assert_eq!(text, choice["text"].as_str().unwrap());
+        }
+        let short = choices[2]["logprobs"]["tokens"].as_array().unwrap();
+        assert_eq!(short.len(), begins.len() + 2);
+    }
+    let none = json!({"prompt": [500], "max_tokens": 0, "echo": true, "logprobs": 1});
+    let choice = server.complete(&none)["choices"][0].clone();
+    assert_eq!(choice["logprobs"]["token_logprobs"], json!([null]));
+    server.is_empty();
+}
+
+#[test]
 fn chats_go_through_the_template_and_tokens_can_be_seen() {
     let model = support::model();
     let folder = model.path().to_str().unwrap();

@@ -31,7 +31,7 @@ fn what_is_wrong_is_said_in_the_form_of_the_api() {
         (json!({"prompt": "a", "stop": ""}), "stop", "empty"),
         (json!({"prompt": "a", "stop": 5}), "stop", ""),
         (json!({"prompt": "a", "logprobs": 21}), "logprobs", "at most 20"),
-        (json!({"prompt": "a", "logprobs": 1, "echo": true}), "echo", "not supported"),
+        (json!({"prompt": "a", "logprobs": 1, "echo": true, "stream": true}), "echo", "streams"),
         (json!({"prompt": "a", "logit_bias": {"x": 1}}), "logit_bias", "token ids"),
         (json!({"prompt": "a", "logit_bias": {"99999": 1}}), "logit_bias", "token ids"),
         (json!({"prompt": "a", "logit_bias": {"9": 101}}), "logit_bias", "between -100"),

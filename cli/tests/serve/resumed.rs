@@ -179,3 +179,176 @@ fn an_answer_goes_on_behind_words_of_the_conversation() {
     }
     server.is_empty();
 }
+
+/// What three replicas answer of which one after the other is killed, again and again.
+mod failover {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpStream;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const FLAGS: [&str; 2] = ["--log", "off"];
+
+    /// A client of all of them.
+    struct Client<'a> {
+        replicas: &'a Mutex<Vec<Server>>,
+        turn: usize,
+        /// Streams that broke off, and the longest time from there to the next token.
+        lost: usize,
+        longest: Duration,
+    }
+
+    impl Client<'_> {
+        /// Connects to another one each time.
+        fn connect(&mut self, path: &str, body: &Value) -> Option<TcpStream> {
+            self.turn += 1;
+            let address = {
+                let replicas = self.replicas.lock().unwrap();
+                replicas[self.turn % replicas.len()].address.clone()
+            };
+            let mut stream = TcpStream::connect(address).ok()?;
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            let body = body.to_string();
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(head.as_bytes()).ok()?;
+            Some(stream)
+        }
+
+        /// All of an answer, wherever its parts come from.
+        fn ask(&mut self, path: &str, request: &Value) -> Seen {
+            let mut had = Seen::default();
+            let mut broke = None;
+            loop {
+                let resumed = with(request, json!({"answer_token_ids": had.ids}));
+                let Some(stream) = self.connect(path, &resumed) else { continue };
+                let mut events = Vec::new();
+                let mut is_whole = false;
+                for line in BufReader::new(stream).split(b'\n') {
+                    let Ok(line) = line else { break };
+                    let Some(data) = line.strip_prefix(b"data: ") else { continue };
+                    if data == b"[DONE]" {
+                        is_whole = true;
+                        break;
+                    }
+                    // The last one may be cut off.
+                    let Ok(event) = serde_json::from_slice::<Value>(data) else { break };
+                    assert!(event["error"].is_null(), "{event}");
+                    if event["choices"][0]["token_ids"].is_array()
+                        && let Some(broke) = broke.take()
+                    {
+                        self.longest = self.longest.max(Instant::elapsed(&broke));
+                    }
+                    events.push(event);
+                }
+                let mut seen = had.clone().reading(&events);
+                let all = seen.pop().unwrap();
+                if is_whole {
+                    return all;
+                }
+                // What no ids have come for is said again.
+                had = seen.pop().unwrap_or(had);
+                self.lost += 1;
+                broke.get_or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    /// Streams that are lost until it ends: more with `FAILOVERS` in the environment.
+    fn wanted() -> usize {
+        std::env::var("FAILOVERS").map_or(25, |it| it.parse().expect("FAILOVERS is a number"))
+    }
+
+    #[test]
+    fn no_token_is_lost_or_wrong_when_replicas_are_killed() {
+        let folder = with_tools("qwen2.5");
+        let models = ["-m", folder.path().to_str().unwrap()];
+        let schema = json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 40},
+            "days": {"type": "integer"}}, "required": ["name", "days"], "additionalProperties": false});
+        let tool = json!({"type": "function", "function": {"name": "trip", "parameters": schema}});
+        let chat = json!([{"role": "user", "content": "Where did the fox go?"}]);
+        let (text, talk) = ("/v1/completions", "/v1/chat/completions");
+        let long = json!({"max_tokens": 300, "ignore_eos": true});
+        let requests = [
+            (text, with(&long, json!({"prompt": "Once upon a time", "temperature": 0}))),
+            (text, with(&long, json!({"prompt": "The sea", "seed": 3, "repeat_penalty": 1.1}))),
+            (
+                text,
+                json!({"prompt": "The fox", "max_tokens": 300, "seed": 4, "guided_json": schema}),
+            ),
+            (
+                talk,
+                with(
+                    &long,
+                    json!({"messages": chat, "seed": 5, "temperature": 1.2, "logprobs": true}),
+                ),
+            ),
+            (
+                talk,
+                json!({"messages": chat, "max_tokens": 300, "seed": 6, "tools": [tool],
+                          "tool_choice": "required"}),
+            ),
+        ];
+        let streamed = json!({"stream": true, "return_token_ids": true});
+        let requests = requests.map(|(path, request)| (path, with(&request, streamed.clone())));
+        let start = || Server::of(&models, &FLAGS);
+        let quiet = start();
+        let expected = requests.each_ref().map(|(path, request)| {
+            Seen::default().reading(&quiet.post(path, request).events()).pop().unwrap()
+        });
+        drop(quiet);
+
+        let replicas = Mutex::new((0..3).map(|_| start()).collect::<Vec<_>>());
+        let (lost, answered, done) =
+            (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        let longest = std::thread::scope(|scope| {
+            let client = |number: usize| {
+                let (replicas, requests, expected) = (&replicas, &requests, &expected);
+                let (lost, answered, done) = (&lost, &answered, &done);
+                scope.spawn(move || {
+                    let mut client =
+                        Client { replicas, turn: number, lost: 0, longest: Duration::ZERO };
+                    for at in number.. {
+                        if done.load(Ordering::SeqCst) {
+                            break;
+                        }
+                        let (path, request) = &requests[at % requests.len()];
+                        let before = client.lost;
+                        let answer = client.ask(path, request);
+                        assert_eq!(answer, expected[at % requests.len()], "{request}");
+                        lost.fetch_add(client.lost - before, Ordering::SeqCst);
+                        answered.fetch_add(1, Ordering::SeqCst);
+                    }
+                    client.longest
+                })
+            };
+            let clients: Vec<_> = (0..4).map(client).collect();
+            let mut turn = 0;
+            while lost.load(Ordering::SeqCst) < wanted()
+                && clients.iter().all(|it| !it.is_finished())
+            {
+                std::thread::sleep(Duration::from_millis(50 + turn * 37 % 300));
+                turn += 1;
+                let at = turn as usize * 7 % 3;
+                // SIGKILL: nothing is said, and nothing is tidied up.
+                replicas.lock().unwrap()[at].child.kill().unwrap();
+                let new = start();
+                replicas.lock().unwrap()[at] = new;
+            }
+            done.store(true, Ordering::SeqCst);
+            clients.into_iter().map(|it| it.join().unwrap()).max().unwrap()
+        });
+        let (lost, answered) = (lost.into_inner(), answered.into_inner());
+        println!(
+            "{answered} answers, {lost} streams lost and gone on with, {} ms at most until the next token",
+            longest.as_millis()
+        );
+        assert!(answered >= 10 && lost >= wanted());
+    }
+}

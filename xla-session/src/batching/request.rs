@@ -53,6 +53,9 @@ pub struct Request {
     pub sampler: Option<Sampler>,
     /// Whether each token comes with how likely it was, and with how many of the most likely ones.
     pub likelihood: Option<usize>,
+    /// Whether the end comes with how likely the tokens of the prompt were, and with how many of the most
+    /// likely ones; then all of it is run, whatever the prefix cache has.
+    pub prompt_likelihood: Option<usize>,
     /// What keeps the answer to a form.
     pub constraint: Option<Box<dyn Constraint>>,
     /// Which hidden states of the prompt become a vector; with it `max_tokens` is 0.
@@ -69,6 +72,9 @@ pub struct Ended {
     pub reason: FinishReason,
     /// Of its prompt, where the request [asks](Request::pooling) for one: `[hidden_size]`.
     pub vector: Option<Vec<f32>>,
+    /// Of the tokens of its prompt behind the first, where the request
+    /// [asks](Request::prompt_likelihood) for that: `[prompt tokens - 1]`.
+    pub prompt: Option<Vec<Likelihood>>,
     /// When what happened.
     pub timings: Timings,
 }
@@ -99,6 +105,9 @@ pub(super) struct Job {
     pub eos: Vec<u32>,
     pub sampler: Option<Sampler>,
     pub likelihood: Option<usize>,
+    prompt_likelihood: Option<usize>,
+    /// Of the part of the prompt that has been run.
+    prompt_likelihoods: Vec<Likelihood>,
     constraint: Option<Box<dyn Constraint>>,
     /// What it has forced and has not come yet.
     forced: VecDeque<u32>,
@@ -120,6 +129,7 @@ impl Job {
     /// `request`, whose prompt has `prompt` tokens, and of whose answer there is `answer`.
     pub fn new(prompt: usize, answer: &[u32], request: Request) -> Self {
         let Request { max_tokens, eos, sampler, likelihood, mut constraint, pooling, .. } = request;
+        let prompt_likelihood = request.prompt_likelihood;
         let forced = constraint.as_mut().map(|it| it.forced().into()).unwrap_or_default();
         let mut job = Self {
             prompt,
@@ -127,6 +137,8 @@ impl Job {
             eos,
             sampler,
             likelihood,
+            prompt_likelihood,
+            prompt_likelihoods: Vec::new(),
             constraint,
             forced,
             over: None,
@@ -152,6 +164,7 @@ impl Job {
     pub fn start(&mut self, sequence: Sequence, cached: usize) {
         self.sequence = Some(sequence);
         self.pool = self.pooling.map(Pool::new);
+        self.prompt_likelihoods.clear();
         self.started.get_or_insert_with(|| (self.submitted.elapsed(), cached));
     }
 
@@ -159,6 +172,9 @@ impl Job {
     pub fn want(&self, run: &scheduler::Run) -> Want {
         match self.pooling {
             Some(pooling) => pooling.want(run.start, run.start + run.tokens.len(), self.prompt),
+            None if self.prompt_likelihood.is_some() && run.start + 1 < self.prompt => {
+                Want::AllLogits
+            }
             None if !run.wanted => Want::Nothing,
             None if self.reads_logits() => Want::Logits,
             None => Want::Token,
@@ -167,6 +183,28 @@ impl Job {
 
     fn reads_logits(&self) -> bool {
         self.sampler.is_some() || self.likelihood.is_some() || self.constraint.is_some()
+    }
+
+    /// Whether all of its prompt has to be run, though the prefix cache may have it.
+    pub fn needs_all(&self) -> bool {
+        self.prompt_likelihood.is_some() || self.pooling.is_some_and(Pooling::needs_all)
+    }
+
+    /// Takes the logits of its tokens from `start` on, `[rows, vocab_size]`, of which `tokens` begins with its
+    /// prompt. Returns those of the last row.
+    pub fn look_at_prompt(
+        &mut self,
+        start: usize,
+        tokens: &[u32],
+        logits: &[f32],
+        vocab_size: usize,
+    ) -> Vec<f32> {
+        if let Some(top) = self.prompt_likelihood {
+            let next = tokens[..self.prompt].iter().skip(start + 1);
+            let of = |(logits, &token)| Likelihood::of(token, top, logits);
+            self.prompt_likelihoods.extend(logits.chunks_exact(vocab_size).zip(next).map(of));
+        }
+        logits[logits.len() - vocab_size..].to_vec()
     }
 
     /// Takes hidden states of its prompt, `[states, width]`.
@@ -257,6 +295,8 @@ impl Job {
             first_token: self.first_token,
             total: self.submitted.elapsed(),
         };
-        Ended { reason, vector: self.pool.map(Pool::finish), timings }
+        let vector = self.pool.map(Pool::finish);
+        let prompt = self.prompt_likelihood.map(|_| self.prompt_likelihoods);
+        Ended { reason, vector, prompt, timings }
     }
 }

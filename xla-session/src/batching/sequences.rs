@@ -15,8 +15,7 @@ pub(super) struct Sequences<'a> {
 impl Sequences<'_> {
     /// Whether a request has a use for what the prefix cache has run already.
     fn resumes(&self, request: RequestId) -> bool {
-        let pooling = self.jobs.get(&request).and_then(|job| job.pooling);
-        pooling.is_none_or(|pooling| !pooling.needs_all())
+        self.jobs.get(&request).is_none_or(|job| !job.needs_all())
     }
 }
 
