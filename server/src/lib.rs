@@ -2,8 +2,8 @@
 //!
 //! The modules in reading order: how a model is named and bounded, and the thread that steps it
 //! ([`Model`]); what went through it, as numbers; what a request may say and what is
-//! answered when it says something else; the endpoints; the page, for people; who may call ([`Keys`]), and how
-//! that stays between us ([`Certificate`]); all of it in OpenAPI's words, and as a [`Router`] to mount, or as a
+//! answered when it says something else; the endpoints; the page, for people; who may call ([`Keys`]), how
+//! much ([`Limits`]), and how that stays between us ([`Certificate`]); all of it in OpenAPI's words, and as a [`Router`] to mount, or as a
 //! [`Server`] that listens and stops well.
 //!
 //! **Threads.** Each model has one thread, which owns its [`Batcher`](xla_session::Batcher) and nothing
@@ -39,6 +39,7 @@ mod markdown;
 mod page;
 
 mod keys;
+mod limits;
 mod openapi;
 mod server;
 mod tls;
@@ -46,6 +47,7 @@ mod tls;
 pub use axum::Router;
 pub use error::Problem;
 pub use keys::Keys;
+pub use limits::Limits;
 pub use model::{Model, ModelOptions};
 pub use server::{Server, ServerOptions};
 pub use tls::Certificate;

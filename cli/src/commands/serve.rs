@@ -1,6 +1,7 @@
 //! `iree-llm serve`
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 #[cfg(unix)]
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,17 @@ pub struct Args {
     /// read again at SIGHUP
     #[arg(long, env = "IREE_LLM_API_KEY_FILE", value_name = "FILE")]
     api_key: Option<PathBuf>,
+
+    /// Most requests of each key that wait or run at a time; those beyond get 429
+    #[arg(long, env = "IREE_LLM_KEY_PARALLEL", value_name = "N", requires = "api_key",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    key_parallel: Option<u32>,
+
+    /// Requests a minute of each key; one that was silent for a minute may send so many at once, those
+    /// beyond get 429
+    #[arg(long, env = "IREE_LLM_KEY_RPM", value_name = "N", requires = "api_key",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    key_rpm: Option<u32>,
 
     /// File with the certificate to speak TLS with, and those that vouch for it, in PEM; read again at
     /// SIGHUP
@@ -145,6 +157,8 @@ impl Args {
         let certificate = self.certificate()?;
         let mut options = ServerOptions::default();
         options.keys = keys.clone();
+        options.limits.parallel = self.key_parallel.and_then(NonZeroU32::new);
+        options.limits.per_minute = self.key_rpm.and_then(NonZeroU32::new);
         options.most_bytes = usize::from(self.max_body) << 20;
         options.page = !self.no_page;
         options.version = env!("CARGO_PKG_VERSION").into();

@@ -9,5 +9,6 @@ mod server;
 mod answers;
 mod conversations;
 mod faults;
+mod limits;
 mod openapi;
 mod page;

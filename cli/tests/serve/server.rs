@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ pub struct Server {
     pub child: Child,
     pub address: String,
     pub key: Option<&'static str>,
+    log: Arc<Mutex<String>>,
 }
 
 impl Drop for Server {
@@ -81,9 +83,13 @@ impl Server {
             }
             seen.push(line);
         };
+        let log = Arc::new(Mutex::new(String::new()));
+        let kept = log.clone();
         // A full pipe would stop it.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address, key: None }
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| *kept.lock().unwrap() += &(line + "\n"));
+        });
+        Self { child, address, key: None, log }
     }
 
     /// Sends `method path` with the bytes `body`, and returns the open connection.
@@ -140,6 +146,21 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(self.number("iree_llm_kv_pages", "\"held\""), 0.0);
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged `part`.
+    #[track_caller]
+    pub fn logged(&self, part: &str) {
+        let start = Instant::now();
+        while !self.log().contains(part) {
+            assert!(start.elapsed() < LIMIT, "no {part:?} in {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub fn signal(&self, name: &str) {
