@@ -1,7 +1,7 @@
 //! Models behind the HTTP APIs that OpenAI's and Anthropic's clients speak.
 //!
 //! The modules in reading order: how a model is named and bounded, and the thread that steps it
-//! ([`Model`]); what went through it, as numbers; what a request may say and what is
+//! ([`Model`]); what went through it, as numbers, and as spans; what a request may say and what is
 //! answered when it says something else; the endpoints; the page, for people; who may call ([`Keys`]), how
 //! much ([`Limits`]), and how that stays between us ([`Certificate`]); all of it in OpenAPI's words, and as a [`Router`] to mount, or as a
 //! [`Server`] that listens and stops well.
@@ -15,6 +15,7 @@ mod model;
 mod worker;
 
 mod metrics;
+mod trace;
 
 mod body;
 mod constraint;
@@ -45,6 +46,7 @@ mod server;
 mod tls;
 
 pub use axum::Router;
+pub use axum::http::HeaderMap;
 pub use error::Problem;
 pub use keys::Keys;
 pub use limits::Limits;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -20,13 +20,14 @@ use serde_json::json;
 use tls_listener::TlsListener;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tracing::{Instrument as _, Span};
 
 use crate::fields::Fields;
 use crate::limits::{self, Limiter};
 use crate::responses::Store;
 use crate::{
     Certificate, Keys, Limits, Model, Problem, body, chat, completions, embeddings, messages,
-    metrics, models, openapi, page, responses, tokens,
+    metrics, models, openapi, page, responses, tokens, trace,
 };
 
 /// The name of the header that says which request is meant, in answers and in logs.
@@ -52,6 +53,8 @@ pub struct ServerOptions {
     pub page: bool,
     /// How long answers may still come once the server is told to stop.
     pub shutdown_timeout: Duration,
+    /// What is done with the span of each request before it is entered, as to go on with the caller's trace.
+    pub begin_span: Option<fn(&Span, &HeaderMap)>,
 }
 
 impl Default for ServerOptions {
@@ -63,6 +66,7 @@ impl Default for ServerOptions {
             version: env!("CARGO_PKG_VERSION").into(),
             page: true,
             shutdown_timeout: Duration::from_secs(30),
+            begin_span: None,
         }
     }
 }
@@ -258,7 +262,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 16] {
     ]
 }
 
-/// What happens to every request: its id, its key, the key's limits, its line in the log.
+/// What happens to every request: its id, its key, the key's limits, its span, its line in the log.
 async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let start = Instant::now();
     let given = request.headers().get(REQUEST_ID).and_then(|it| it.to_str().ok());
@@ -266,19 +270,29 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let open = OPEN.contains(&path.as_str()) || (shared.options.page && page::is_open(&path));
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let span = trace::request(&id, &method, &path, route);
+    if let Some(begin) = shared.options.begin_span {
+        begin(&span, request.headers());
+    }
     let admitted = if open { Ok(None) } else { shared.options.keys.admit(request.headers()) };
     let key = admitted.as_ref().ok().copied().flatten();
     let refuse = |problem: Problem| match messages::PATHS.contains(&path.as_str()) {
         true => messages::in_our_form(&problem),
         false => problem.into_response(),
     };
-    let mut response = match admitted {
-        Ok(Some(key)) if limits::counts(&method, &path) => {
-            shared.limiter.answer(key, next.run(request), refuse).await
+    let answer = async {
+        match admitted {
+            Ok(Some(key)) if limits::counts(&method, &path) => {
+                shared.limiter.answer(key, next.run(request), refuse).await
+            }
+            Ok(_) => next.run(request).await,
+            Err(problem) => refuse(problem),
         }
-        Ok(_) => next.run(request).await,
-        Err(problem) => refuse(problem),
     };
+    let response = answer.instrument(span.clone()).await;
+    trace::responded(&span, response.status());
+    let mut response = body::holding(response, span);
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
