@@ -11,4 +11,6 @@ mod conversations;
 mod faults;
 mod limits;
 mod openapi;
+#[cfg(feature = "otel")]
+mod otlp;
 mod page;

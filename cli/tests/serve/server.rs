@@ -16,6 +16,8 @@ pub struct Server {
     pub child: Child,
     pub address: String,
     pub key: Option<&'static str>,
+    /// More lines of the heads of requests.
+    pub extra: String,
     log: Arc<Mutex<String>>,
 }
 
@@ -62,6 +64,10 @@ impl Server {
     }
 
     pub fn of(models: &[&str], flags: &[&str]) -> Self {
+        Self::with(models, flags, &[])
+    }
+
+    pub fn with(models: &[&str], flags: &[&str], environment: &[(&str, &str)]) -> Self {
         let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled");
         let port: &[&str] = if flags.contains(&"--socket") { &[] } else { &["--port", "0"] };
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
@@ -71,6 +77,7 @@ impl Server {
             .args(flags)
             .env("IREE_LLM_CACHE_DIR", cache)
             .env("IREE_LLM_NO_WEIGHTS_CACHE", "1")
+            .envs(environment.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -89,7 +96,7 @@ impl Server {
         std::thread::spawn(move || {
             lines.map_while(Result::ok).for_each(|line| *kept.lock().unwrap() += &(line + "\n"));
         });
-        Self { child, address, key: None, log }
+        Self { child, address, key: None, extra: String::new(), log }
     }
 
     /// Sends `method path` with the bytes `body`, and returns the open connection.
@@ -99,8 +106,9 @@ impl Server {
         let key = self.key.map(|key| format!("Authorization: Bearer {key}\r\n"));
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: {kind}\r\n\
-             {}Content-Length: {}\r\n\r\n",
+             {}{}Content-Length: {}\r\n\r\n",
             key.unwrap_or_default(),
+            self.extra,
             body.len()
         );
         stream.write_all(head.as_bytes()).unwrap();
