@@ -15,6 +15,8 @@ mod engine;
 mod hub;
 mod interrupt;
 mod model_source;
+#[cfg(feature = "otel")]
+mod otlp;
 mod pooling;
 mod progress;
 mod prompts;

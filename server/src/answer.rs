@@ -11,11 +11,12 @@ use axum::response::Response;
 use futures_util::stream;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tracing::Span;
 use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood};
 
 use crate::worker::Event;
-use crate::{Model, Problem, body};
+use crate::{Model, Problem, body, trace};
 
 /// A stream says that it lives when nothing has come for so long, as while a long prompt runs.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -95,6 +96,8 @@ pub(crate) struct Answers {
     prompts: Vec<Vec<u32>>,
     usage: Usage,
     about: About,
+    /// Of the request.
+    span: Span,
 }
 
 struct Choice {
@@ -114,6 +117,10 @@ pub(crate) struct Usage {
     prompts: Vec<Option<(usize, usize)>>,
     /// Tokens of all answers.
     pub tokens: usize,
+    /// Until the first of them ran.
+    pub waited: Option<Duration>,
+    /// Until the first token of any.
+    pub first_token: Option<Duration>,
 }
 
 impl Usage {
@@ -123,6 +130,8 @@ impl Usage {
         let known = self.prompts[prompt].get_or_insert((timings.prompt_tokens, usize::MAX));
         known.1 = known.1.min(timings.cached_tokens);
         self.tokens += timings.tokens;
+        self.waited = self.waited.into_iter().chain([timings.waited]).min();
+        self.first_token = self.first_token.into_iter().chain(timings.first_token).min();
     }
 
     /// Tokens of all prompts.
@@ -159,9 +168,10 @@ impl Answers {
             model,
             events,
             choices: (0..about.count).map(choice).collect(),
-            usage: Usage { prompts: vec![None; prompts.len()], tokens: 0 },
+            usage: Usage { prompts: vec![None; prompts.len()], ..Usage::default() },
             prompts,
             about,
+            span: Span::current(),
         }
     }
 
@@ -243,6 +253,9 @@ impl Answers {
                     let prompt = &self.prompts[choice.prompt];
                     choice.prompt_tokens = prompt_tokens(&self.model, prompt, likelihoods)?;
                 }
+                if self.is_whole() {
+                    trace::answered(&self.span, &self.usage);
+                }
                 Next::Piece(text, None)
             }
             Event::Failed(problem) => return Err(problem),
@@ -291,6 +304,7 @@ impl<S: Shape> Stream<S> {
                     if problem.is_internal() {
                         tracing::error!("{}", problem.json());
                     }
+                    trace::failed(&answers.span, problem.status());
                     lines.extend(shape.fail(&problem));
                     *done = true;
                 }

@@ -1,9 +1,13 @@
-//! JSON in and out.
+//! JSON in and out, and what lasts as long as a body.
 
-use axum::body::{Body, to_bytes};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use http_body::{Frame, SizeHint};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -50,4 +54,34 @@ pub(crate) fn with_type(status: StatusCode, kind: &'static str, text: impl Into<
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+/// `response`, which keeps `held` until its body has ended or nobody reads it any more.
+pub(crate) fn holding(response: Response, held: impl Send + Unpin + 'static) -> Response {
+    response.map(|body| Body::new(Holding { body, _held: held }))
+}
+
+struct Holding<T> {
+    body: Body,
+    _held: T,
+}
+
+impl<T: Unpin> HttpBody for Holding<T> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }

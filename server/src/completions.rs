@@ -13,7 +13,7 @@ use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi};
 use crate::sampling::Settings;
 use crate::server::{Shared, blocking};
-use crate::{Model, Problem, body};
+use crate::{Model, Problem, body, trace};
 
 /// Tokens of an answer where the request does not say, as OpenAI has it.
 const MAX_TOKENS: usize = 16;
@@ -63,6 +63,7 @@ pub(crate) async fn answer(
         return Err(Problem::field("answer_token_ids", message));
     }
 
+    trace::works("text_completion", model.name());
     shared.check_open()?;
     let places = model.places(prompts.count() * settings.n)?;
     let (mut prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;

@@ -10,7 +10,7 @@ use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::Shared;
 use crate::tools::{Thinks, Tools};
-use crate::{Model, Problem};
+use crate::{Model, Problem, trace};
 
 /// What a template is given by us.
 const RESERVED: [&str; 5] =
@@ -62,6 +62,7 @@ impl Asked {
         model: Arc<Model>,
     ) -> Result<(Answers, Manner), Problem> {
         let Self { mut conversation, mut settings, tools, max_tokens, logprobs } = self;
+        trace::works("chat", model.name());
         shared.check_open()?;
         let places = model.places(settings.n)?;
         let template = template(&model)?;

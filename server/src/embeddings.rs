@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use text::StopStrings;
+use tracing::Span;
 use xla_session::batching;
 use xla_session::pooling::normalize;
 
@@ -17,7 +18,7 @@ use crate::completions::Prompts;
 use crate::fields::Fields;
 use crate::server::{Shared, blocking};
 use crate::worker::{Asked, Event};
-use crate::{Model, Problem, body};
+use crate::{Model, Problem, body, trace};
 
 /// Inputs that run at once; those of one request that are more run in turns of so many.
 const AT_ONCE: usize = 64;
@@ -84,6 +85,7 @@ pub(crate) async fn answer(
     }
     fields.finish()?;
 
+    trace::works("embeddings", model.name());
     shared.check_open()?;
     let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
     let count: usize = inputs.iter().map(Vec::len).sum();
@@ -91,6 +93,7 @@ pub(crate) async fn answer(
     for some in inputs.chunks(AT_ONCE.min(model.options.most_requests)) {
         vectors.extend(embed(&model, some).await?);
     }
+    trace::read(&Span::current(), count);
     let data = vectors.iter().enumerate().map(|(index, vector)| {
         let embedding = encoding.of(vector);
         Embedding { object: "embedding", index, embedding }

@@ -1,9 +1,13 @@
 //! What went wrong, in the form that OpenAI's clients read.
 
+use std::time::Duration;
+
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+
+use crate::limits::whole_seconds;
 
 /// An answer that says what is wrong: `{"error": {"message", "type", "param", "code"}}`.
 #[derive(Debug, Clone)]
@@ -61,6 +65,13 @@ impl Problem {
         let message = format!("{most} requests run or wait, and no more may: try again later");
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
         Self { retry_after: Some(1), ..problem }.with_code("queue_full")
+    }
+
+    /// The key of the request has had what it may have; in `wait` there may be more.
+    pub(crate) fn rate_limited(message: String, wait: Duration) -> Self {
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        Self { retry_after: Some(whole_seconds(wait).max(1)), ..problem }
+            .with_code("rate_limit_exceeded")
     }
 
     /// Nothing new is begun.

@@ -6,6 +6,8 @@ use axum::http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
+use crate::Problem;
+
 /// Keys of which a request has to bring one, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 ///
 /// Only their digests are kept. All are compared, in a time that says nothing of how near a guess came,
@@ -16,6 +18,17 @@ pub struct Keys {
 }
 
 type Digest = [u8; 32];
+
+/// Which of the keys a request has brought. It is shown by the first eight digits of its SHA-256, which
+/// tell keys apart and give none away.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct KeyId(Digest);
+
+impl std::fmt::Display for KeyId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
 
 impl Keys {
     /// The keys in `text`, one on each line; empty lines and those that begin with `#` are none.
@@ -46,10 +59,14 @@ impl Keys {
         self.digests().is_empty()
     }
 
-    /// Whether `headers` bring one of them, and no second one.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
+    /// The one of them that `headers` bring; none where there are none.
+    ///
+    /// # Errors
+    ///
+    /// They bring no key, another one, or two.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Option<KeyId>, Problem> {
         if self.is_empty() {
-            return true;
+            return Ok(None);
         }
         let bearers = headers.get_all(header::AUTHORIZATION).iter().map(|value| {
             let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
@@ -58,11 +75,16 @@ impl Keys {
         // Anthropic's clients bring it so.
         let plain = headers.get_all("x-api-key").iter().map(|value| value.to_str().ok());
         let mut given = bearers.chain(plain);
-        let (Some(Some(key)), None) = (given.next(), given.next()) else { return false };
+        let (Some(Some(key)), None) = (given.next(), given.next()) else {
+            return Err(Problem::unauthorized());
+        };
         let digest: Digest = Sha256::digest(key.trim()).into();
         let digests = self.digests();
         let equal = digests.iter().map(|it| it[..].ct_eq(&digest[..]));
-        equal.fold(Choice::from(0), |any, it| any | it).into()
+        match equal.fold(Choice::from(0), |any, it| any | it).into() {
+            true => Ok(Some(KeyId(digest))),
+            false => Err(Problem::unauthorized()),
+        }
     }
 }
 
@@ -89,24 +111,27 @@ mod tests {
         let keys = Keys::parse("# ours\nalpha\n\n  beta \r\n");
         assert_eq!(keys.len(), 2);
         for good in ["Bearer alpha", "bearer beta", "Bearer  alpha "] {
-            assert!(keys.admit(&headers(&[good])), "{good}");
+            assert!(keys.admit(&headers(&[good])).is_ok(), "{good}");
         }
         for bad in
             ["Bearer alph", "Bearer alphaa", "Bearer ", "Basic alpha", "alpha", "Bearer # ours"]
         {
-            assert!(!keys.admit(&headers(&[bad])), "{bad}");
+            assert!(keys.admit(&headers(&[bad])).is_err(), "{bad}");
         }
-        assert!(!keys.admit(&headers(&[])));
-        assert!(!keys.admit(&headers(&["Bearer alpha", "Bearer alpha"])));
+        assert!(keys.admit(&headers(&[])).is_err());
+        assert!(keys.admit(&headers(&["Bearer alpha", "Bearer alpha"])).is_err());
         let mut plain = HeaderMap::new();
         plain.insert("x-api-key", "beta".parse().unwrap());
-        assert!(keys.admit(&plain));
+        assert!(keys.admit(&plain).is_ok());
         plain.insert(header::AUTHORIZATION, "Bearer beta".parse().unwrap());
-        assert!(!keys.admit(&plain), "two are too many");
-        assert!(Keys::parse("#\n").admit(&headers(&[])), "no keys, no question");
+        assert!(keys.admit(&plain).is_err(), "two are too many");
+        assert!(Keys::parse("#\n").admit(&headers(&[])).is_ok(), "no keys, no question");
+        // printf alpha | sha256sum
+        let alpha = keys.admit(&headers(&["Bearer alpha"])).unwrap().unwrap();
+        assert_eq!(alpha.to_string(), "8ed3f6ad");
         let handle = keys.clone();
         keys.replace(&Keys::parse("gamma"));
-        assert!(handle.admit(&headers(&["Bearer gamma"])));
-        assert!(!handle.admit(&headers(&["Bearer alpha"])));
+        assert!(handle.admit(&headers(&["Bearer gamma"])).is_ok());
+        assert!(handle.admit(&headers(&["Bearer alpha"])).is_err());
     }
 }

@@ -1,9 +1,9 @@
 //! Models behind the HTTP APIs that OpenAI's and Anthropic's clients speak.
 //!
 //! The modules in reading order: how a model is named and bounded, and the thread that steps it
-//! ([`Model`]); what went through it, as numbers; what a request may say and what is
-//! answered when it says something else; the endpoints; the page, for people; who may call ([`Keys`]), and how
-//! that stays between us ([`Certificate`]); all of it in OpenAPI's words, and as a [`Router`] to mount, or as a
+//! ([`Model`]); what went through it, as numbers, and as spans; what a request may say and what is
+//! answered when it says something else; the endpoints; the page, for people; who may call ([`Keys`]), how
+//! much ([`Limits`]), and how that stays between us ([`Certificate`]); all of it in OpenAPI's words, and as a [`Router`] to mount, or as a
 //! [`Server`] that listens and stops well.
 //!
 //! **Threads.** Each model has one thread, which owns its [`Batcher`](xla_session::Batcher) and nothing
@@ -15,6 +15,7 @@ mod model;
 mod worker;
 
 mod metrics;
+mod trace;
 
 mod body;
 mod constraint;
@@ -39,13 +40,16 @@ mod markdown;
 mod page;
 
 mod keys;
+mod limits;
 mod openapi;
 mod server;
 mod tls;
 
 pub use axum::Router;
+pub use axum::http::HeaderMap;
 pub use error::Problem;
 pub use keys::Keys;
+pub use limits::Limits;
 pub use model::{Model, ModelOptions};
 pub use server::{Server, ServerOptions};
 pub use tls::Certificate;

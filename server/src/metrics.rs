@@ -89,8 +89,8 @@ impl Numbers {
     }
 }
 
-/// The text of `/metrics` for models by name.
-pub(crate) fn text(models: &[(&str, Numbers)]) -> String {
+/// The text of `/metrics` for models by name, and requests `refused` by the limits of their keys.
+pub(crate) fn text(models: &[(&str, Numbers)], refused: [(&str, u64); 2]) -> String {
     let mut page = Page { text: String::new(), models };
     let reasons = |it: &Numbers| [it.stopped, it.full];
     page.gauge("vllm:num_requests_running", "Requests that have a sequence", |it| {
@@ -151,6 +151,11 @@ pub(crate) fn text(models: &[(&str, Numbers)]) -> String {
     page.counter("iree_llm_requests_failed_total", "Requests that began and failed", |it| {
         it.failed
     });
+    let name = "iree_llm_requests_limited_total";
+    page.head(name, "counter", "Requests beyond what their key may ask for");
+    for (limit, count) in refused {
+        page.line(format_args!("{name}{{limit=\"{limit}\"}} {count}"));
+    }
     page.text
 }
 
@@ -252,7 +257,8 @@ mod tests {
             .fold(dashboard["templating"].to_string(), |all, panel| {
                 all + &panel["targets"].to_string()
             });
-        let page = text(&[("a", Numbers::new(Statistics::default()))]);
+        let page =
+            text(&[("a", Numbers::new(Statistics::default()))], [("rpm", 0), ("parallel", 0)]);
         let there: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
         let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == ':';
         let named = queries.split(|it| !is_part(it));

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -20,12 +20,14 @@ use serde_json::json;
 use tls_listener::TlsListener;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tracing::{Instrument as _, Span};
 
 use crate::fields::Fields;
+use crate::limits::{self, Limiter};
 use crate::responses::Store;
 use crate::{
-    Certificate, Keys, Model, Problem, body, chat, completions, embeddings, messages, metrics,
-    models, openapi, page, responses, tokens,
+    Certificate, Keys, Limits, Model, Problem, body, chat, completions, embeddings, messages,
+    metrics, models, openapi, page, responses, tokens, trace,
 };
 
 /// The name of the header that says which request is meant, in answers and in logs.
@@ -41,6 +43,8 @@ const LAST_BYTES: Duration = Duration::from_secs(2);
 pub struct ServerOptions {
     /// Who may call.
     pub keys: Keys,
+    /// How much each key may ask for.
+    pub limits: Limits,
     /// Most bytes of a request's body.
     pub most_bytes: usize,
     /// What `/version` says.
@@ -49,16 +53,20 @@ pub struct ServerOptions {
     pub page: bool,
     /// How long answers may still come once the server is told to stop.
     pub shutdown_timeout: Duration,
+    /// What is done with the span of each request before it is entered, as to go on with the caller's trace.
+    pub begin_span: Option<fn(&Span, &HeaderMap)>,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             keys: Keys::default(),
+            limits: Limits::default(),
             most_bytes: 8 << 20,
             version: env!("CARGO_PKG_VERSION").into(),
             page: true,
             shutdown_timeout: Duration::from_secs(30),
+            begin_span: None,
         }
     }
 }
@@ -72,6 +80,7 @@ pub struct Server {
 pub(crate) struct Shared {
     pub models: Vec<Arc<Model>>,
     pub options: ServerOptions,
+    pub limiter: Limiter,
     /// What others may go on from.
     pub responses: Store,
     stopping: AtomicBool,
@@ -129,8 +138,9 @@ impl Server {
             return Err("there is no model to serve".into());
         }
         let models = models.into_iter().map(Arc::new).collect();
+        let limiter = Limiter::new(options.limits);
         let (responses, stopping) = (Store::default(), AtomicBool::new(false));
-        Ok(Self { shared: Arc::new(Shared { models, options, responses, stopping }) })
+        Ok(Self { shared: Arc::new(Shared { models, options, limiter, responses, stopping }) })
     }
 
     /// The endpoints, for another program to mount.
@@ -252,7 +262,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 16] {
     ]
 }
 
-/// What happens to every request: its id, its key, its line in the log.
+/// What happens to every request: its id, its key, the key's limits, its span, its line in the log.
 async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let start = Instant::now();
     let given = request.headers().get(REQUEST_ID).and_then(|it| it.to_str().ok());
@@ -260,14 +270,29 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let open = OPEN.contains(&path.as_str()) || (shared.options.page && page::is_open(&path));
-    let known = open || shared.options.keys.admit(request.headers());
-    let mut response = match known {
-        true => next.run(request).await,
-        false if messages::PATHS.contains(&path.as_str()) => {
-            messages::in_our_form(&Problem::unauthorized())
-        }
-        false => Problem::unauthorized().into_response(),
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let span = trace::request(&id, &method, &path, route);
+    if let Some(begin) = shared.options.begin_span {
+        begin(&span, request.headers());
+    }
+    let admitted = if open { Ok(None) } else { shared.options.keys.admit(request.headers()) };
+    let key = admitted.as_ref().ok().copied().flatten();
+    let refuse = |problem: Problem| match messages::PATHS.contains(&path.as_str()) {
+        true => messages::in_our_form(&problem),
+        false => problem.into_response(),
     };
+    let answer = async {
+        match admitted {
+            Ok(Some(key)) if limits::counts(&method, &path) => {
+                shared.limiter.answer(key, next.run(request), refuse).await
+            }
+            Ok(_) => next.run(request).await,
+            Err(problem) => refuse(problem),
+        }
+    };
+    let response = answer.instrument(span.clone()).await;
+    trace::responded(&span, response.status());
+    let mut response = body::holding(response, span);
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
@@ -276,7 +301,8 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
         return response;
     }
     let (status, took) = (response.status().as_u16(), start.elapsed());
-    tracing::info!(request = id, status, milliseconds = took.as_millis(), "{method} {path}");
+    let (key, milliseconds) = (key.map(tracing::field::display), took.as_millis());
+    tracing::info!(request = id, key, status, milliseconds, "{method} {path}");
     response
 }
 
@@ -300,7 +326,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
 async fn numbers(State(shared): State<Arc<Shared>>) -> Response {
     let models: Vec<_> = shared.models.iter().map(|it| (it.name(), it.numbers())).collect();
     let kind = "text/plain; version=0.0.4; charset=utf-8";
-    body::with_type(StatusCode::OK, kind, metrics::text(&models))
+    body::with_type(StatusCode::OK, kind, metrics::text(&models, shared.limiter.refused()))
 }
 
 async fn version(State(shared): State<Arc<Shared>>) -> Response {

@@ -3,6 +3,7 @@
 mod bench;
 mod bindgen;
 mod demo;
+mod deny;
 mod features;
 mod fetch_iree;
 mod flags;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{features, fetch_iree, flags, package, workspace};
+use crate::{deny, features, fetch_iree, flags, package, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
-const OPTIONAL_FEATURES: &str = "iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,iree-rt/parameters,\
-     iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
+const OPTIONAL_FEATURES: &str = "cli/otel,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
+     iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/dist";
 
 /// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
 /// need what a machine may lack.
@@ -36,6 +36,7 @@ pub fn run(flags: &flags::Test) -> Result<()> {
     };
     if !flags.quick {
         steps.run("format", &mut cargo(&["fmt", "--all", "--", "--check"]))?;
+        steps.step("dependencies", || deny::check(&flags.network, flags.all))?;
         let mut clippy = cargo(&["clippy", "--workspace", "--all-targets"]);
         clippy.args(["--features", OPTIONAL_FEATURES, "--", "-D", "warnings"]);
         steps.run("clippy", &mut clippy)?;

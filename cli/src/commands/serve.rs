@@ -1,6 +1,7 @@
 //! `iree-llm serve`
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 #[cfg(unix)]
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,10 @@ use server::{Certificate, Keys, Model, ModelOptions, Server, ServerOptions};
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::{UnixListener, UnixStream};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use xla_session::Batcher;
 use xla_session::config::ModelConfig;
 use xla_session::scheduler::SchedulerOptions;
@@ -23,6 +27,8 @@ use xla_session::scheduler::SchedulerOptions;
 use crate::engine::EngineArgs;
 use crate::interrupt;
 use crate::model_source::{self, ModelArgs};
+#[cfg(feature = "otel")]
+use crate::otlp::{self, Exporter};
 use crate::pooling::Said;
 use crate::progress::Progress;
 
@@ -53,6 +59,17 @@ pub struct Args {
     /// read again at SIGHUP
     #[arg(long, env = "IREE_LLM_API_KEY_FILE", value_name = "FILE")]
     api_key: Option<PathBuf>,
+
+    /// Most requests of each key that wait or run at a time; those beyond get 429
+    #[arg(long, env = "IREE_LLM_KEY_PARALLEL", value_name = "N", requires = "api_key",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    key_parallel: Option<u32>,
+
+    /// Requests a minute of each key; one that was silent for a minute may send so many at once, those
+    /// beyond get 429
+    #[arg(long, env = "IREE_LLM_KEY_RPM", value_name = "N", requires = "api_key",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    key_rpm: Option<u32>,
 
     /// File with the certificate to speak TLS with, and those that vouch for it, in PEM; read again at
     /// SIGHUP
@@ -103,6 +120,11 @@ pub struct Args {
     #[arg(long, env = "IREE_LLM_LOG", value_name = "LEVEL", default_value = "info")]
     log: Log,
 
+    /// Collector of OpenTelemetry (`http://HOST:4318`) that gets a span of every request, by OTLP over HTTP
+    #[cfg(feature = "otel")]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    otlp_endpoint: Option<String>,
+
     /// Nothing on stderr but the log
     #[arg(short, long, env = "IREE_LLM_QUIET", value_parser = FalseyValueParser::new(),
           action = ArgAction::SetTrue)]
@@ -144,19 +166,34 @@ impl Args {
             Log::Warn => LevelFilter::WARN,
             Log::Info => LevelFilter::INFO,
         };
-        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
-        log.with_ansi(false).with_target(false).init();
+        let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let log = log.with_ansi(false).with_target(false);
+        // Events alone: of the spans they are in, a line says what it has to itself.
+        let lines = filter_fn(move |it| it.is_event() && *it.level() <= level);
+        let subscriber =
+            tracing_subscriber::registry().with(log.with_filter(lines.with_max_level_hint(level)));
+        #[cfg(feature = "otel")]
+        let exporter = self.otlp_endpoint.as_deref().map(Exporter::start).transpose()?;
+        #[cfg(feature = "otel")]
+        let subscriber = subscriber.with(exporter.as_ref().map(Exporter::layer));
+        subscriber.init();
 
         let keys = self.keys()?;
         let certificate = self.certificate()?;
         let mut options = ServerOptions::default();
         options.keys = keys.clone();
+        options.limits.parallel = self.key_parallel.and_then(NonZeroU32::new);
+        options.limits.per_minute = self.key_rpm.and_then(NonZeroU32::new);
         options.most_bytes = usize::from(self.max_body) << 20;
         options.page = !self.no_page;
         options.version = env!("CARGO_PKG_VERSION").into();
         options.shutdown_timeout = Duration::from_secs(self.shutdown_timeout.into());
+        #[cfg(feature = "otel")]
+        if exporter.is_some() {
+            options.begin_span = Some(otlp::follow);
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let served = runtime.block_on(async {
             // Before models are opened, which takes a while: who cannot listen learns it now.
             let place = Place::of(&self).await?;
             let models = self.open_models(&progress)?;
@@ -180,7 +217,12 @@ impl Args {
             self.reload(keys, certificate.clone())?;
             place.serve(server, certificate.as_ref()).await?;
             Ok(ExitCode::SUCCESS)
-        })
+        });
+        #[cfg(feature = "otel")]
+        if let Some(exporter) = exporter {
+            exporter.finish();
+        }
+        served
     }
 
     fn keys(&self) -> Result<Keys> {

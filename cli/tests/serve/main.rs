@@ -9,6 +9,9 @@ mod server;
 mod answers;
 mod conversations;
 mod faults;
+mod limits;
 mod openapi;
+#[cfg(feature = "otel")]
+mod otlp;
 mod page;
 mod resumed;

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -15,6 +16,9 @@ pub struct Server {
     pub child: Child,
     pub address: String,
     pub key: Option<&'static str>,
+    /// More lines of the heads of requests.
+    pub extra: String,
+    log: Arc<Mutex<String>>,
 }
 
 impl Drop for Server {
@@ -60,6 +64,10 @@ impl Server {
     }
 
     pub fn of(models: &[&str], flags: &[&str]) -> Self {
+        Self::with(models, flags, &[])
+    }
+
+    pub fn with(models: &[&str], flags: &[&str], environment: &[(&str, &str)]) -> Self {
         let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled");
         let port: &[&str] = if flags.contains(&"--socket") { &[] } else { &["--port", "0"] };
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
@@ -69,6 +77,7 @@ impl Server {
             .args(flags)
             .env("IREE_LLM_CACHE_DIR", cache)
             .env("IREE_LLM_NO_WEIGHTS_CACHE", "1")
+            .envs(environment.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -81,9 +90,13 @@ impl Server {
             }
             seen.push(line);
         };
+        let log = Arc::new(Mutex::new(String::new()));
+        let kept = log.clone();
         // A full pipe would stop it.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address, key: None }
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| *kept.lock().unwrap() += &(line + "\n"));
+        });
+        Self { child, address, key: None, extra: String::new(), log }
     }
 
     /// Sends `method path` with the bytes `body`, and returns the open connection.
@@ -93,8 +106,9 @@ impl Server {
         let key = self.key.map(|key| format!("Authorization: Bearer {key}\r\n"));
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: {kind}\r\n\
-             {}Content-Length: {}\r\n\r\n",
+             {}{}Content-Length: {}\r\n\r\n",
             key.unwrap_or_default(),
+            self.extra,
             body.len()
         );
         stream.write_all(head.as_bytes()).unwrap();
@@ -140,6 +154,21 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(self.number("iree_llm_kv_pages", "\"held\""), 0.0);
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until it has logged `part`.
+    #[track_caller]
+    pub fn logged(&self, part: &str) {
+        let start = Instant::now();
+        while !self.log().contains(part) {
+            assert!(start.elapsed() < LIMIT, "no {part:?} in {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub fn signal(&self, name: &str) {
