@@ -4,6 +4,7 @@ deploy/routers and deploy/ray share. Needs Python 3.10 and aiohttp."""
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import random
@@ -19,6 +20,7 @@ from pathlib import Path
 import aiohttp
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+LIBC = ctypes.CDLL(None)
 PROMPTS = ["The little fox", "Once upon a time", "The dog", "A brave sailor", "In the garden"]
 
 
@@ -50,6 +52,11 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def die_with_parent() -> None:
+    """Nothing is left of a check that is killed (Linux)."""
+    LIBC.prctl(1, signal.SIGKILL)
+
+
 class Replica:
     """One process of the program on a port of the loopback device."""
 
@@ -64,7 +71,7 @@ class Replica:
         command += ["--port", str(self.port), "--kv-memory", "64", "--no-page"]
         command += ["--cache-dir", str(self.folder / "cache")]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process
@@ -104,7 +111,7 @@ async def answers(session: aiohttp.ClientSession, url: str) -> bool:
     try:
         async with session.get(url, timeout=aiohttp.ClientTimeout(total=2)) as response:
             return response.status == 200
-    except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
+    except (aiohttp.ClientError, TimeoutError, OSError):
         return False
 
 
@@ -144,6 +151,7 @@ class Answer:
     began: float
     text: str = ""
     error: str = ""
+    begun: bool = False  # whether its head has come: no router asks elsewhere from then on
     first: float = 0.0  # seconds until the first piece
     took: float = 0.0  # seconds until the end
     gaps: list[float] = field(default_factory=list)
@@ -160,6 +168,7 @@ async def ask(
             if response.status != 200:
                 answer.error = f"{response.status} {(await response.text())[:200]}"
                 return answer
+            answer.begun = True
             if not question.stream:
                 answer.text = (await response.json())["choices"][0]["text"]
                 return answer
@@ -180,7 +189,7 @@ async def ask(
                     answer.text += piece["choices"][0]["text"]
             if not finished:
                 answer.error = answer.error or "the stream has no end"
-    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         answer.error = f"{type(error).__name__}: {error}"
     finally:
         answer.took = time.monotonic() - answer.began

@@ -128,7 +128,10 @@ def check_pod(part: str, name: str, pod: dict) -> None:
         "no new privileges": mine.get("allowPrivilegeEscalation") is False,
         "seccomp": both.get("seccompProfile", {}).get("type") == "RuntimeDefault",
     }
-    say(all(secure.values()), f"{part}: {name}: {', '.join(secure)}: {[k for k, good in secure.items() if not good] or 'all'}")
+    say(
+        all(secure.values()),
+        f"{part}: {name}: {', '.join(secure)}: {[k for k, good in secure.items() if not good] or 'all'}",
+    )
 
     given = {it["name"]: it.get("value") for it in container["env"]}
     unknown = set(given) - variables()
@@ -148,7 +151,10 @@ def check_pod(part: str, name: str, pod: dict) -> None:
     probes = {kind: container[kind]["httpGet"]["path"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")}
     say(set(probes.values()) <= set(paths), f"{part}: {name}: probes {probes}")
     ports = {it["name"] for it in container["ports"]} | {it["containerPort"] for it in container["ports"]}
-    say(all(container[kind]["httpGet"]["port"] in ports for kind in probes), f"{part}: {name}: probes ask a port that is there")
+    say(
+        all(container[kind]["httpGet"]["port"] in ports for kind in probes),
+        f"{part}: {name}: probes ask a port that is there",
+    )
 
 
 def check_grace(part: str, name: str, container: dict, grace: int) -> None:
@@ -186,7 +192,10 @@ def check_together(part: str, documents: list[dict]) -> None:
         (service,) = kinds["InferenceService"]
         grace = service["spec"]["predictor"]["terminationGracePeriodSeconds"]
         check_grace(part, name, spec["containers"][0], grace)
-        say(service["spec"]["predictor"]["enableServiceLinks"] is False, f"{part}: {name}: no IREE_LLM_PORT from a Service")
+        say(
+            service["spec"]["predictor"]["enableServiceLinks"] is False,
+            f"{part}: {name}: no IREE_LLM_PORT from a Service",
+        )
 
 
 def known_metric(metric: dict) -> bool:

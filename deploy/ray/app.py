@@ -102,6 +102,8 @@ class Program:
 
     async def wait_until_ready(self) -> None:
         """An error where it does not start."""
+        if self.ready.is_set():
+            return
         ready = asyncio.create_task(self.ready.wait())
         await asyncio.wait([ready, self.watching], timeout=self.options.start_seconds, return_when="FIRST_COMPLETED")
         if not self.ready.is_set():

@@ -127,7 +127,9 @@ async def overhead(session: aiohttp.ClientSession, direct: str, through: str) ->
     for name, it in medians.items():
         print(f"  | {name} | {it['one']:.2f} | {it['first']:.2f} | {it['token']:.3f} | {it['long']:.0f} |")
     more = {key: medians["Ray Serve"][key] - medians["direct"][key] for key in medians["direct"]}
-    print(f"  | more | {more['one']:.2f} | {more['first']:.2f} | {more['token']:.3f} | {more['long']:.0f} |\n", flush=True)
+    print(
+        f"  | more | {more['one']:.2f} | {more['first']:.2f} | {more['token']:.3f} | {more['long']:.0f} |\n", flush=True
+    )
 
 
 async def cancellation(session: aiohttp.ClientSession, url: str) -> None:
@@ -232,7 +234,7 @@ async def check(only_overhead: bool) -> None:
                 killed = time.monotonic()
                 await asyncio.sleep(4)
             failed = load.failed()
-            begun = [it for it in failed if it.first]
+            begun = [it for it in failed if it.begun]
             say(
                 len(begun) == len(failed) and not load.failed(killed),
                 f"kill -9 of a process: {len(failed)} of {len(load.answers)} failed, {len(failed) - len(begun)} of them had not "

@@ -26,7 +26,7 @@ import aiohttp
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from fleet import Fleet, Load, Question, answers, ask, free_ports, metric, wait_for  # noqa: E402
+from fleet import Fleet, Load, Question, answers, ask, die_with_parent, free_ports, metric, wait_for  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class Check:
             f"{[it.error[:100] for it in early][:3] or ''}"
         )
         # A stream that has begun is the only one that cannot be asked elsewhere.
-        unbegun = [it for it in early if not it.first]
+        unbegun = [it for it in early if not it.begun]
         self.say(not unbegun or not self.router.rescues, f"of those, {len(unbegun)} had not begun to come")
         victim.start()
         await victim.ready(self.session)
@@ -270,7 +270,7 @@ class Check:
         held = f"waited for it to go on ({lasted:.0f} s)" if longest > lasted - 1.5 else f"took at most {longest:.1f} s"
         print(f"      those that it had {held}; {len(failed)} failed {[it.error[:100] for it in failed][:2] or ''}")
         if self.router.rescues:
-            lost = [it for it in failed if not it.first]
+            lost = [it for it in failed if not it.begun]
             self.say(not lost and longest < lasted - 1.5, f"{len(lost)} that had not begun to come were lost")
         back = await wait_for(lambda: self.comes(victim), 60, "questions to come back")
         self.say(True, f"it is back: questions again after {back:.1f} s")
@@ -303,7 +303,7 @@ async def check(name: str) -> list[str]:
             command = router.command(program, port, [it.port for it in fleet.replicas], fleet.folder)
             log = fleet.folder / "router.log"
             with log.open("wb") as output:
-                process = subprocess.Popen(command, stdout=output, stderr=output)
+                process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=die_with_parent)
             url = f"http://127.0.0.1:{port}"
             load = Load(session, url)
             await load.learn(fleet.replicas[0])
