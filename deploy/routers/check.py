@@ -147,6 +147,10 @@ class Check:
                 continue
             said = "" if response.status == 200 else text[:150]
             self.say(response.status == 200, f"POST {path}: {response.status} {said}")
+        name = f"check-{time.monotonic_ns()}"
+        await ask(self.session, self.url, Question("The fox", 3, 1, False), {"x-request-id": name})
+        logs = "".join(it.log.read_text() for it in self.fleet.replicas)
+        self.say(f'request="{name}"' in logs, "a client's x-request-id is the one in a replica's log")
         async with self.session.get(self.url + "/v1/models") as response:
             text = await response.text()
         self.say(response.status == 200 and "tiny-chat" in text, f"GET /v1/models: {response.status}")
