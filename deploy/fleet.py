@@ -60,8 +60,8 @@ def die_with_parent() -> None:
 class Replica:
     """One process of the program on a port of the loopback device."""
 
-    def __init__(self, port: int, folder: Path):
-        self.port, self.folder = port, folder
+    def __init__(self, port: int, folder: Path, key: str = ""):
+        self.port, self.folder, self.key = port, folder, key
         self.url = f"http://127.0.0.1:{port}"
         self.log = folder / f"replica-{port}.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -70,6 +70,10 @@ class Replica:
         command = [program(), "serve", "-m", str(model_folder(self.folder)), "--threads", "1"]
         command += ["--port", str(self.port), "--kv-memory", "64", "--no-page"]
         command += ["--cache-dir", str(self.folder / "cache")]
+        if self.key:
+            keys = self.folder / "keys"
+            keys.write_text(self.key)
+            command += ["--api-key", str(keys)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
 
@@ -247,10 +251,10 @@ class Load:
 class Fleet:
     """Several replicas that share a folder, and with it the compiled graph and the packed weights."""
 
-    def __init__(self, count: int = 3):
+    def __init__(self, count: int = 3, key: str = ""):
         self._folder = tempfile.TemporaryDirectory(prefix="fleet-")
         self.folder = Path(self._folder.name)
-        self.replicas = [Replica(port, self.folder) for port in free_ports(count)]
+        self.replicas = [Replica(port, self.folder, key) for port in free_ports(count)]
 
     async def start(self, session: aiohttp.ClientSession) -> None:
         for replica in self.replicas:

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import kubernetes_validate
@@ -74,7 +75,7 @@ def schemas(files: list[str]) -> dict[tuple[str, str], dict]:
     return found
 
 
-def strict(schema: dict) -> dict:
+def strict(schema: Any) -> Any:
     """Fields that a CRD does not name are dropped by the cluster: here they are errors."""
     if isinstance(schema, list):
         return [strict(it) for it in schema]

@@ -151,7 +151,7 @@ class Replica:
     Serve counts the requests that are here, which is what runs and waits in the process: by that it chooses the
     replica for a request, and how many replicas there are."""
 
-    async def __init__(self, options: Options):
+    async def __init__(self, options: Options):  # type: ignore[misc]  # Serve waits for it.
         self.program = Program(options)
         # No request comes before this is over.
         await self.program.wait_until_ready()

@@ -237,8 +237,8 @@ async def check(only_overhead: bool) -> None:
             begun = [it for it in failed if it.begun]
             say(
                 len(begun) == len(failed) and not load.failed(killed),
-                f"kill -9 of a process: {len(failed)} of {len(load.answers)} failed, {len(failed) - len(begun)} of them had not "
-                f"begun to come, {len(load.failed(killed))} began later",
+                f"kill -9 of a process: {len(failed)} of {len(load.answers)} failed, {len(failed) - len(begun)} of "
+                f"them had not begun to come, {len(load.failed(killed))} began later",
             )
             say(len(processes()) == 4, f"it was started again: {len(processes())} processes")
 
@@ -252,8 +252,8 @@ async def check(only_overhead: bool) -> None:
             last = max((it.began for it in failed), default=killed) - killed
             say(
                 not late,
-                f"kill -9 of a node with {len(lost)} replicas: {len(failed)} of {len(load.answers)} failed, the last began "
-                f"{last:.1f} s later {sorted({it.error[:100] for it in failed})[:3] or ''}",
+                f"kill -9 of a node with {len(lost)} replicas: {len(failed)} of {len(load.answers)} failed, "
+                f"the last began {last:.1f} s later {sorted({it.error[:100] for it in failed})[:3] or ''}",
             )
             say(not lost & set(processes()), "no process of the program outlived its replica")
 

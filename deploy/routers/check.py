@@ -29,6 +29,10 @@ sys.path.insert(0, str(HERE.parent))
 from fleet import Fleet, Load, Question, answers, ask, die_with_parent, free_ports, metric, wait_for  # noqa: E402
 
 
+# What replicas want of everybody, and routers get to know for questions of their own.
+KEY = "key-of-the-check"
+
+
 @dataclass(frozen=True)
 class Router:
     name: str
@@ -44,6 +48,8 @@ class Router:
     affine: bool = False
     # What it does not pass on.
     lacks: tuple[str, ...] = ()
+    # Where it sends its own key for clients that have none.
+    lets_in: tuple[str, ...] = ()
 
 
 def configured(file: str, flags: list[str]) -> Callable[[str, int, list[int], Path], list[str]]:
@@ -76,7 +82,15 @@ def smg(policy: str) -> Callable[[str, int, list[int], Path], list[str]]:
         words += ["--health-check-endpoint", "/ready", "--health-check-interval-secs", "1"]
         words += ["--health-check-timeout-secs", "1", "--health-failure-threshold", "1"]
         words += ["--health-success-threshold", "1", "--cb-timeout-duration-secs", "2"]
-        words += ["--load-monitor-interval", "1", "--log-level", "warn", "--disable-tokenizer-autoload"]
+        words += [
+            "--load-monitor-interval",
+            "1",
+            "--log-level",
+            "warn",
+            "--disable-tokenizer-autoload",
+            "--api-key",
+            KEY,
+        ]
         return words
 
     return command
@@ -89,19 +103,20 @@ def vllm_router(policy: str) -> Callable[[str, int, list[int], Path], list[str]]
         words += ["--health-check-endpoint", "/ready", "--health-check-interval-secs", "1"]
         words += ["--health-check-timeout-secs", "1", "--health-failure-threshold", "1"]
         words += ["--health-success-threshold", "1", "--cb-timeout-duration-secs", "2"]
-        words += ["--worker-startup-check-interval", "1", "--log-level", "warning"]
+        words += ["--worker-startup-check-interval", "1", "--log-level", "warning", "--api-key", KEY]
         return words
 
     return command
 
 
+OPEN = ("/v1/messages", "/v1/responses", "/tokenize")
 ROUTERS = {
     "haproxy": Router("haproxy", configured("haproxy.cfg", ["-db", "-f"]), 4, 1, False),
     "envoy": Router("envoy", configured("envoy.yaml", ["--log-level", "warn", "-c"]), 5, 2, True),
     "smg": Router("smg", smg("least_load"), 6, 2, False, lacks=("/tokenize",)),
     "smg-cache": Router("smg", smg("cache_aware"), 6, 6, False, affine=True, lacks=("/tokenize",)),
-    "vllm-router": Router("vllm-router", vllm_router("power_of_two"), 6, 3, False),
-    "vllm-router-cache": Router("vllm-router", vllm_router("cache_aware"), 6, 6, False, affine=True),
+    "vllm-router": Router("vllm-router", vllm_router("power_of_two"), 6, 3, False, lets_in=OPEN),
+    "vllm-router-cache": Router("vllm-router", vllm_router("cache_aware"), 6, 6, False, affine=True, lets_in=OPEN),
 }
 
 
@@ -147,6 +162,15 @@ class Check:
                 continue
             said = "" if response.status == 200 else text[:150]
             self.say(response.status == 200, f"POST {path}: {response.status} {said}")
+        let_in = []
+        async with aiohttp.ClientSession() as stranger:
+            for path, body in asked.items():
+                async with stranger.post(self.url + path, json=body) as response:
+                    let_in += [path] if response.status == 200 else []
+        self.say(
+            let_in == list(self.router.lets_in),
+            f"without a key: {let_in or 'all'} {'answered' if let_in else 'refused'}",
+        )
         name = f"check-{time.monotonic_ns()}"
         await ask(self.session, self.url, Question("The fox", 3, 1, False), {"x-request-id": name})
         logs = "".join(it.log.read_text() for it in self.fleet.replicas)
@@ -182,7 +206,7 @@ class Check:
         for seed in range(12):
             await ask(self.session, self.url, Question(opening + f"Day {seed}", 4, seed, False))
         after = await self.finished()
-        shares = sorted(b - a for a, b in zip(before, after))
+        shares = sorted(b - a for a, b in zip(before, after, strict=True))
         self.say(shares[-1] >= 11, f"12 questions with one beginning went to the replicas: {shares}")
 
     async def rolling_restart(self) -> None:
@@ -266,8 +290,8 @@ class Check:
         slow = [it for it in fresh.answers if it.took > 2]
         self.say(
             bool(fresh.answers) and not fresh.failed() and not slow,
-            f"SIGSTOP: {len(fresh.answers)} questions from {self.router.notices:.0f} s on, {len(fresh.failed())} failed, "
-            f"{len(slow)} took over 2 s",
+            f"SIGSTOP: {len(fresh.answers)} questions from {self.router.notices:.0f} s on, "
+            f"{len(fresh.failed())} failed, {len(slow)} took over 2 s",
         )
         failed = self.load.failed()
         longest = max(it.took for it in self.load.answers)
@@ -296,11 +320,12 @@ async def check(name: str) -> list[str]:
         print(f"{name}: SKIPPED: there is no {router.name}")
         return []
     print(f"{name}: {program}", flush=True)
-    fleet = Fleet(3)
+    fleet = Fleet(3, KEY)
+    headers = {"Authorization": f"Bearer {KEY}"}
     limits = aiohttp.ClientTimeout(total=120)
     process = None
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=limits, connector=connector) as session:
+    async with aiohttp.ClientSession(headers=headers, timeout=limits, connector=connector) as session:
         try:
             await fleet.start(session)
             port = free_ports(1)[0]
