@@ -31,6 +31,19 @@ const REFUSED: [(&str, &str); 11] = [
     ("web_search_options", "nothing is fetched from outside"),
 ];
 
+/// What routers add to every request that they pass on (vllm-router all of them, smg the last), and the only
+/// value that it may have: the one that says what is done here anyway.
+const ADDED: [(&str, &str); 8] = [
+    ("continue_final_message", "false"),
+    ("include_reasoning", "true"),
+    ("no_stop_trim", "false"),
+    ("return_hidden_states", "false"),
+    ("separate_reasoning", "true"),
+    ("skip_special_tokens", "true"),
+    ("stream_reasoning", "true"),
+    ("repetition_penalty", "1.0"),
+];
+
 /// The fields of a request that nobody has asked for yet.
 pub(crate) struct Fields {
     rest: Map<String, Value>,
@@ -116,12 +129,17 @@ impl Fields {
     /// A field is not supported, or unknown.
     pub fn finish(mut self) -> Result<(), Problem> {
         self.rest.retain(|name, value| !value.is_null() && !HARMLESS.contains(&name.as_str()));
+        self.rest.retain(|name, value| !ADDED.contains(&(name.as_str(), &value.to_string())));
         let Some(name) = self.rest.keys().next() else { return Ok(()) };
         if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| refused == name) {
             let problem = Problem::field(name, format!("is not supported here: {why}"));
             return Err(problem.with_code("unsupported_parameter"));
         }
         if let Some((_, only)) = self.only.iter().find(|(known, _)| known == name) {
+            let problem = Problem::field(name, format!("is not supported here but as {only}"));
+            return Err(problem.with_code("unsupported_parameter"));
+        }
+        if let Some((_, only)) = ADDED.iter().find(|(added, _)| added == name) {
             let problem = Problem::field(name, format!("is not supported here but as {only}"));
             return Err(problem.with_code("unsupported_parameter"));
         }
@@ -181,6 +199,15 @@ mod tests {
         let mut other = fields(json!({"background": true}));
         other.only("background", &json!(false));
         assert!(message(&other.finish().unwrap_err()).contains("but as false"));
+    }
+
+    #[test]
+    fn what_routers_add_passes_where_it_says_nothing() {
+        let added =
+            json!({"skip_special_tokens": true, "no_stop_trim": false, "repetition_penalty": 1.0});
+        fields(added).finish().unwrap();
+        let other = fields(json!({"skip_special_tokens": false})).finish().unwrap_err();
+        assert!(message(&other).contains("but as true"), "{}", message(&other));
     }
 
     #[test]
