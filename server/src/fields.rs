@@ -33,7 +33,7 @@ const REFUSED: [(&str, &str); 11] = [
 
 /// What routers add to every request that they pass on (vllm-router all of them, smg the last), and the only
 /// value that it may have: the one that says what is done here anyway.
-const ADDED: [(&str, &str); 8] = [
+const ADDED: [(&str, &str); 7] = [
     ("continue_final_message", "false"),
     ("include_reasoning", "true"),
     ("no_stop_trim", "false"),
@@ -41,7 +41,6 @@ const ADDED: [(&str, &str); 8] = [
     ("separate_reasoning", "true"),
     ("skip_special_tokens", "true"),
     ("stream_reasoning", "true"),
-    ("repetition_penalty", "1.0"),
 ];
 
 /// The fields of a request that nobody has asked for yet.
@@ -204,7 +203,7 @@ mod tests {
     #[test]
     fn what_routers_add_passes_where_it_says_nothing() {
         let added =
-            json!({"skip_special_tokens": true, "no_stop_trim": false, "repetition_penalty": 1.0});
+            json!({"skip_special_tokens": true, "no_stop_trim": false, "include_reasoning": true});
         fields(added).finish().unwrap();
         let other = fields(json!({"skip_special_tokens": false})).finish().unwrap_err();
         assert!(message(&other).contains("but as true"), "{}", message(&other));

@@ -81,16 +81,15 @@ impl Settings {
         let seed = seed(fields)?;
         // As llama.cpp has it, -1 is all.
         let repeat_last_n = repeat_last_n.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let (repeat_penalty, most_recent) = repeat_penalty(fields)?;
         let options = SamplerOptions {
             temperature: fields.number("temperature", 0.0, 100.0)?.unwrap_or(plain.temperature),
             top_k,
             // 0 keeps the most likely token, as any number does that it alone reaches.
             top_p: fields.number("top_p", 0.0, 1.0)?.unwrap_or(plain.top_p).max(f32::MIN_POSITIVE),
             min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(plain.min_p),
-            repeat_penalty: fields
-                .number("repeat_penalty", 0.01, 100.0)?
-                .unwrap_or(plain.repeat_penalty),
-            repeat_last_n: repeat_last_n.unwrap_or(plain.repeat_last_n),
+            repeat_penalty,
+            repeat_last_n: repeat_last_n.unwrap_or(most_recent),
             presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?.unwrap_or(0.0),
             frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?.unwrap_or(0.0),
             logit_bias: logit_bias(fields, model)?,
@@ -260,6 +259,21 @@ impl Settings {
             })
         };
         (0..self.n).map(request).collect()
+    }
+}
+
+/// By llama.cpp's name, of the latest tokens, or by that of transformers and vLLM, of all; and of how many it is
+/// where nothing else is said.
+fn repeat_penalty(fields: &mut Fields) -> Result<(f32, usize), Problem> {
+    let plain = SamplerOptions::default();
+    let mut penalty = |name| fields.number(name, 0.01, 100.0);
+    match (penalty("repeat_penalty")?, penalty("repetition_penalty")?) {
+        (Some(_), Some(_)) => {
+            let message = "and `repeat_penalty` are the same: give one of them";
+            Err(Problem::field("repetition_penalty", message))
+        }
+        (None, Some(penalty)) => Ok((penalty, usize::MAX)),
+        (penalty, None) => Ok((penalty.unwrap_or(plain.repeat_penalty), plain.repeat_last_n)),
     }
 }
 

@@ -73,6 +73,18 @@ fn a_request_has_its_tokens_alone_in_company_and_from_the_program() {
             assert_eq!(logprobs, expected.cloned().unwrap_or_default());
         }
     }
+    // Two names of one penalty, of the latest tokens and of all.
+    let text = |more: Value| {
+        let mut request = json!({"prompt": "The dog", "max_tokens": 40, "temperature": 0});
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.complete(&request)["choices"][0]["text"].clone()
+    };
+    let all = text(json!({"repetition_penalty": 1.4}));
+    assert_eq!(all, text(json!({"repeat_penalty": 1.4, "repeat_last_n": -1})));
+    assert_ne!(all, text(json!({})));
+    let both = json!({"prompt": "a", "repeat_penalty": 1, "repetition_penalty": 1});
+    let error = server.post("/v1/completions", &both).error(400);
+    assert_eq!(error["param"], "repetition_penalty");
     server.is_empty();
 }
 
