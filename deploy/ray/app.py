@@ -7,8 +7,7 @@ starts it on this machine. On several: `ray start --head` on one, `ray start --a
 the same command on the first. The program and the model have the same path on every machine. `serve run --help`
 has the rest; Options below is what may follow. Needs Python 3.10 and ray[serve]."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: Serve looks at the type of build's argument.
 import asyncio
 import ctypes
 import logging
