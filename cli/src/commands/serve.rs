@@ -194,28 +194,36 @@ impl Args {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let served = runtime.block_on(async {
+            let mut stop = Box::pin(signal()?);
             // Before models are opened, which takes a while: who cannot listen learns it now.
             let place = Place::of(&self).await?;
-            let models = self.open_models(&progress)?;
+            let args = Arc::new(self);
+            let (opener, shown) = (args.clone(), progress.clone());
+            let opening = tokio::task::spawn_blocking(move || opener.open_models(&shown));
+            let models = tokio::select! {
+                models = opening => models??,
+                // It would be waited for.
+                () = &mut stop => std::process::exit(interrupt::EXIT.into()),
+            };
             let server = Server::new(models, options).map_err(anyhow::Error::msg)?;
             if place.is_open() {
                 if keys.is_empty() {
                     progress.say(&format!(
                         "warning: {} is reachable from outside and asks for no key: give --api-key",
-                        self.host
+                        args.host
                     ));
                 }
                 if certificate.is_none() {
                     progress.say(&format!(
                         "warning: {} is reachable from outside and hides nothing from who listens on the \
                          way: give --tls-cert and --tls-key, or put a proxy with TLS before it",
-                        self.host
+                        args.host
                     ));
                 }
             }
             progress.say(&format!("listening on {}", place.name(certificate.is_some())?));
-            self.reload(keys, certificate.clone())?;
-            place.serve(server, certificate.as_ref()).await?;
+            args.reload(keys, certificate.clone())?;
+            place.serve(server, certificate.as_ref(), stop).await?;
             Ok(ExitCode::SUCCESS)
         });
         #[cfg(feature = "otel")]
@@ -245,7 +253,7 @@ impl Args {
     /// Has the files of keys and of the certificate read again at SIGHUP. One that cannot be read changes
     /// nothing.
     #[cfg(unix)]
-    fn reload(self, keys: Keys, certificate: Option<Certificate>) -> Result<()> {
+    fn reload(self: Arc<Self>, keys: Keys, certificate: Option<Certificate>) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
 
         let mut hangup = signal(SignalKind::hangup())?;
@@ -274,7 +282,7 @@ impl Args {
     }
 
     #[cfg(not(unix))]
-    fn reload(self, _: Keys, _: Option<Certificate>) -> Result<()> {
+    fn reload(self: Arc<Self>, _: Keys, _: Option<Certificate>) -> Result<()> {
         Ok(())
     }
 
@@ -364,16 +372,21 @@ impl Place {
         })
     }
 
-    /// Serves until a signal comes.
-    async fn serve(self, server: Server, certificate: Option<&Certificate>) -> Result<()> {
+    /// Serves until `stop` is ready.
+    async fn serve(
+        self,
+        server: Server,
+        certificate: Option<&Certificate>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<()> {
         match (self, certificate) {
-            (Self::Port(listener), None) => server.serve(listener, signal()?).await?,
+            (Self::Port(listener), None) => server.serve(listener, stop).await?,
             (Self::Port(listener), Some(certificate)) => {
-                server.serve_tls(listener, certificate, signal()?).await?;
+                server.serve_tls(listener, certificate, stop).await?;
             }
             #[cfg(unix)]
             (Self::Socket(listener, path), _) => {
-                let served = server.serve_on(listener, signal()?).await;
+                let served = server.serve_on(listener, stop).await;
                 // It may be gone already.
                 let _ = std::fs::remove_file(path);
                 served?;

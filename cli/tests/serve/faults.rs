@@ -383,3 +383,24 @@ fn it_stops_when_answers_are_whole_or_the_time_is_up() {
     assert_eq!(server.ended(), Some(130));
     drop(stream);
 }
+
+/// Also where it is the first process of a container, which no signal ends by itself.
+#[test]
+fn it_ends_while_models_are_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    // Into an empty cache, which takes a while.
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+        .args(["serve", "-q", "-m", TALES, "--socket", socket.to_str().unwrap()])
+        .env("IREE_LLM_CACHE_DIR", folder.path().join("cache"))
+        .spawn()
+        .unwrap();
+    let start = std::time::Instant::now();
+    while !socket.exists() {
+        assert!(start.elapsed() < LIMIT && child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
