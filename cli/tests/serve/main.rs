@@ -15,3 +15,5 @@ mod openapi;
 mod otlp;
 mod page;
 mod resumed;
+#[cfg(target_os = "linux")]
+mod soak;
