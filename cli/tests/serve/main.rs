@@ -7,6 +7,7 @@ mod support;
 mod server;
 
 mod answers;
+mod clients;
 mod conversations;
 mod faults;
 mod limits;
