@@ -47,7 +47,7 @@ fn python() -> Result<PathBuf, String> {
 
 /// Says why nobody was here.
 fn skip(why: &str) {
-    let line = format!("SKIPPED: no official client has met the server: {why}\n");
+    let line = format!("SKIPPED: no client in Python has met the server: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
