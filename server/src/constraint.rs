@@ -144,9 +144,15 @@ impl Forms {
             Problem::field(form.field, message)
         })?;
         let mut matcher = Matcher::new(factory.create_parser(form.grammar.clone()));
-        // What comes to light when it is first used.
+        // What comes to light when it is first used: here nobody waits for it but who has asked.
+        let forced = matcher.compute_ff_tokens();
         let _ = matcher.compute_mask();
-        match matcher.get_error() {
+        let mut ahead = matcher.clone();
+        if let Some(first) = forced.first() {
+            // That there were too many of them is said no sooner.
+            let _ = ahead.consume_token(*first);
+        }
+        match ahead.get_error() {
             Some(error) => Err(Problem::field(form.field, format!("cannot be kept to: {error}"))),
             None => Ok(matcher),
         }

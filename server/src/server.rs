@@ -150,8 +150,10 @@ impl Server {
             Problem::request(message).with_status(StatusCode::NOT_FOUND)
         };
         let method = async |request: Request| {
-            let message = format!("{} does not take {}", request.uri().path(), request.method());
-            Problem::request(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
+            let path = request.uri().path();
+            let message = format!("{path} does not take {}", request.method());
+            let problem = Problem::request(message).with_status(StatusCode::METHOD_NOT_ALLOWED);
+            refusal(path, &problem)
         };
         let page = if self.shared.options.page { page::routes() } else { Router::new() };
         routes()
@@ -277,10 +279,7 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     }
     let admitted = if open { Ok(None) } else { shared.options.keys.admit(request.headers()) };
     let key = admitted.as_ref().ok().copied().flatten();
-    let refuse = |problem: Problem| match messages::PATHS.contains(&path.as_str()) {
-        true => messages::in_our_form(&problem),
-        false => problem.into_response(),
-    };
+    let refuse = |problem: Problem| refusal(&path, &problem);
     let answer = async {
         match admitted {
             Ok(Some(key)) if limits::counts(&method, &path) => {
@@ -304,6 +303,14 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let (key, milliseconds) = (key.map(tracing::field::display), took.as_millis());
     tracing::info!(request = id, key, status, milliseconds, "{method} {path}");
     response
+}
+
+/// `problem`, as clients of `path` read it.
+fn refusal(path: &str, problem: &Problem) -> Response {
+    match messages::PATHS.contains(&path) {
+        true => messages::in_our_form(problem),
+        false => problem.clone().into_response(),
+    }
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {

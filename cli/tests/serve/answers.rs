@@ -353,6 +353,8 @@ fn answers_keep_to_their_form() {
         ("guided_regex", json!("(a"), "cannot be kept to"),
         ("guided_regex", json!(5), "string"),
         ("guided_grammar", json!("start: nothing"), "cannot be kept to"),
+        // No error of its grammar, but more than can be worked out.
+        ("guided_grammar", json!("start: \"a\"~1000000"), "cannot be kept to"),
     ] {
         let mut request = json!({"prompt": "a"});
         request[name] = value;

@@ -1,6 +1,6 @@
 //! Bad requests, clients that go away, queues, keys, sockets, and the end.
 
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use crate::server::*;
@@ -89,6 +89,12 @@ fn what_is_wrong_is_said_in_the_form_of_the_api() {
     server.raw("POST", "/v1/completions", "text/plain", b"{}").error(415);
     server.raw("POST", "/v1/completions", json, &vec![b' '; (1 << 20) + 1]).error(413);
     server.get("/v1/completions").error(405);
+    for path in ["/v1/messages", "/v1/messages/count_tokens"] {
+        let reply = server.get(path);
+        assert_eq!((reply.status, &reply.json()["type"]), (405, &json!("error")), "{}", reply.text);
+        assert_eq!(reply.json()["error"]["type"], "invalid_request_error");
+        assert!(reply.head.contains("\r\nallow: post"), "{}", reply.head);
+    }
     server.get("/etc/passwd").error(404);
     for path in ["/v1/models/%FF", "/v1/responses/%FF"] {
         server.get(path).error(400);
@@ -117,9 +123,7 @@ fn who_goes_away_leaves_nothing_behind() {
     server.is_empty();
     body["stream"] = false.into();
     let stream = send(&body);
-    while server.number("vllm:num_requests_running", "") == 0.0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("it runs", || server.number("vllm:num_requests_running", "") > 0.0);
     drop(stream);
     server.is_empty();
     assert_eq!(server.number("iree_llm_requests_cancelled_total", ""), 2.0);
@@ -220,9 +224,7 @@ fn a_full_queue_says_so_and_when_to_come_again() {
     };
     let first = begin(send());
     let second = send();
-    while server.number("vllm:num_requests_waiting", "") == 0.0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("it waits", || server.number("vllm:num_requests_waiting", "") > 0.0);
     let refused = read(send());
     assert_eq!(refused.error(429)["code"], "queue_full");
     assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
@@ -262,7 +264,7 @@ fn keys_are_asked_for() {
     };
     std::fs::write(&file, "beta\ngamma\n").unwrap();
     server.signal("-HUP");
-    while asks(&mut server, "gamma") != 200 {}
+    until("the new key is known", || asks(&mut server, "gamma") == 200);
     assert_eq!((asks(&mut server, "alpha"), asks(&mut server, "beta")), (401, 200));
     // Nobody is let in by a file without keys.
     std::fs::write(&file, "# none\n").unwrap();
@@ -315,7 +317,8 @@ fn what_is_said_stays_between_both() {
         let trusted = ureq::tls::Certificate::from_pem(trusted.as_bytes()).unwrap();
         let roots = ureq::tls::RootCerts::new_with_certs(&[trusted]);
         let tls = ureq::tls::TlsConfig::builder().root_certs(roots).build();
-        let agent = ureq::Agent::config_builder().tls_config(tls).proxy(None).build().new_agent();
+        let agent = ureq::Agent::config_builder().tls_config(tls).proxy(None);
+        let agent = agent.timeout_global(Some(LIMIT)).build().new_agent();
         agent
             .post(format!("https://localhost:{port}/v1/completions"))
             .header("Content-Type", "application/json")
@@ -325,18 +328,20 @@ fn what_is_said_stays_between_both() {
     assert!(ask(&first).unwrap().ends_with("data: [DONE]\n\n"));
     // Who speaks in the clear, or says nothing at all, keeps nobody waiting.
     let mut clear = std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    clear.set_read_timeout(Some(LIMIT)).unwrap();
     clear.write_all(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     let silent = std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
     assert!(ask(&first).is_ok());
     let mut reply = Vec::new();
-    let _ = clear.read_to_end(&mut reply);
+    let end = clear.read_to_end(&mut reply);
+    assert!(!end.is_err_and(|it| it.kind() == ErrorKind::WouldBlock), "the connection stays open");
     assert!(!reply.starts_with(b"HTTP"), "{reply:?}");
     drop(silent);
 
     let second = certify();
     assert!(ask(&second).is_err());
     server.signal("-HUP");
-    while ask(&second).is_err() {}
+    until("the new certificate is shown", || ask(&second).is_ok());
     assert!(ask(&first).is_err());
     std::fs::write(&key, "nothing").unwrap();
     server.signal("-HUP");
@@ -358,7 +363,7 @@ fn it_stops_when_answers_are_whole_or_the_time_is_up() {
     let mut server = Server::start(&["--log", "off"]);
     let stream = begin(server.send("POST", "/v1/completions", json, body(1500).as_bytes()));
     server.signal("-TERM");
-    while server.get("/ready").status != 503 {}
+    until("it is stopping", || server.get("/ready").status == 503);
     let refused = server.post("/v1/completions", &json!({"prompt": "a"}));
     assert_eq!(refused.error(503)["code"], "server_stopping");
     assert!(refused.head.contains("retry-after"), "{}", refused.head);
@@ -378,7 +383,7 @@ fn it_stops_when_answers_are_whole_or_the_time_is_up() {
     let mut server = Server::start(&["--log", "off"]);
     let stream = begin(server.send("POST", "/v1/completions", json, body(2000).as_bytes()));
     server.signal("-TERM");
-    while server.get("/ready").status != 503 {}
+    until("it is stopping", || server.get("/ready").status == 503);
     server.signal("-TERM");
     assert_eq!(server.ended(), Some(130));
     drop(stream);

@@ -1,6 +1,6 @@
 //! What one key may ask for, and that others have theirs meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::server::*;
 use crate::support;
@@ -57,11 +57,7 @@ fn a_key_has_so_many_requests_at_a_time() {
     server.complete(&one);
     server.key = Some("alpha");
     drop(first);
-    let start = Instant::now();
-    while server.post("/v1/completions", &one).status != 200 {
-        assert!(start.elapsed() < LIMIT, "its place is not free");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("its place is free", || server.post("/v1/completions", &one).status == 200);
     // Whoever has seen the end may go on at once.
     let streamed = json!({"prompt": "a", "max_tokens": 2, "stream": true});
     for body in [&one, &streamed].into_iter().cycle().take(30) {
@@ -112,10 +108,10 @@ fn a_key_has_so_many_requests_a_minute() {
     std::fs::write(folder.path().join("keys"), "alpha\ngamma\n").unwrap();
     server.signal("-HUP");
     server.key = Some("gamma");
-    while server.get("/v1/models").status != 200 {}
+    until("the new key is known", || server.get("/v1/models").status == 200);
     assert_eq!(nothing(&server).status, 400);
     server.key = Some("alpha");
-    while nothing(&server).status != 429 {}
+    until("it has had its requests", || nothing(&server).status == 429);
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(nothing(&server).status, 400, "the time that it said was up");
     assert!(server.number("iree_llm_requests_limited_total", "rpm") >= 3.0);

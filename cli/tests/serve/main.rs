@@ -7,6 +7,7 @@ mod support;
 mod server;
 
 mod answers;
+mod clients;
 mod conversations;
 mod faults;
 mod limits;
@@ -15,3 +16,5 @@ mod openapi;
 mod otlp;
 mod page;
 mod resumed;
+#[cfg(target_os = "linux")]
+mod soak;

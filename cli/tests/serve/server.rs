@@ -146,13 +146,10 @@ impl Server {
     /// Waits until no request runs or waits; then no page may be held.
     #[track_caller]
     pub fn is_empty(&self) {
-        let start = Instant::now();
-        while self.number("vllm:num_requests_running", "") != 0.0
-            || self.number("vllm:num_requests_waiting", "") != 0.0
-        {
-            assert!(start.elapsed() < LIMIT, "requests are left: {}", self.get("/metrics").text);
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("no requests are left", || {
+            self.number("vllm:num_requests_running", "") == 0.0
+                && self.number("vllm:num_requests_waiting", "") == 0.0
+        });
         assert_eq!(self.number("iree_llm_kv_pages", "\"held\""), 0.0);
     }
 
@@ -186,6 +183,16 @@ impl Server {
             assert!(start.elapsed() < LIMIT, "it does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+/// Waits until `is_so`.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "it does not come to this: {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
