@@ -20,10 +20,10 @@ use self::request::Job;
 pub use self::request::{Constraint, Ended, Request, Timings};
 use self::sequences::Sequences;
 use crate::engine::{Engine, Output, Run};
-use crate::pages;
 pub use crate::scheduler::RequestId;
 use crate::scheduler::{self, Plan, Scheduler, SchedulerOptions, State};
 use crate::{Error, FinishReason, Result};
+use crate::{kv_share, pages};
 
 /// Requests that share an engine.
 pub struct Batcher {
@@ -60,6 +60,8 @@ pub struct Statistics {
     pub rows: u64,
     /// The KV cache.
     pub pages: pages::Statistics,
+    /// Its pages that other processes may find, if they may.
+    pub share: Option<kv_share::Statistics>,
 }
 
 impl Batcher {
@@ -191,6 +193,7 @@ impl Batcher {
             steps: self.steps,
             rows: self.rows,
             pages: self.engine.statistics(),
+            share: self.engine.share_statistics(),
         }
     }
 
@@ -251,7 +254,8 @@ impl Batcher {
         ended.or_else(|| (state == State::Finished).then(|| job.finish_reason()))
     }
 
-    /// Someone has adopted pages by [`Engine::resume`], which takes no more than a shared reference.
+    /// Someone has adopted pages by [`PageTable::resume`](pages::PageTable::resume), for which a shared
+    /// reference is enough.
     fn pages_held_by_others(&self) -> Error {
         let pages::Statistics { pages, held, .. } = self.engine.statistics();
         Error::Unsupported(format!(

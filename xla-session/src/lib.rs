@@ -4,9 +4,9 @@
 //! session ([`mod@generate`]) with sampling ([`sample`]), where a step's time goes ([`profile`]);
 //! how weights are kept ([`precision`]) and a session is opened ([`opening`]); what graphs are written
 //! with ([`emit`]), how each kind of device has them written ([`lower`]), and the cache of what is made
-//! of them ([`cache`]); whose pages of the KV cache are whose ([`pages`]), and which requests run in the
-//! next step ([`scheduler`]); many sequences on one model ([`engine`]), driven by the scheduler
-//! ([`batching`]), whose texts may also become vectors ([`pooling`]).
+//! of them ([`cache`]); whose pages of the KV cache are whose ([`pages`]), which of them other processes find
+//! ([`kv_share`]), and which requests run in the next step ([`scheduler`]); many sequences on one model
+//! ([`engine`]), driven by the scheduler ([`batching`]), whose texts may also become vectors ([`pooling`]).
 //!
 //! What a model is, and its files, are the crate [`checkpoint`]; what the CPU computes with packed
 //! weights is the crate [`kernels`].
@@ -25,6 +25,7 @@ pub mod cache;
 pub mod emit;
 pub mod lower;
 
+pub mod kv_share;
 pub mod pages;
 pub mod scheduler;
 
@@ -46,6 +47,7 @@ pub use generate::{
     generate_streaming_greedy,
 };
 pub use kernels::{self, KvFormat, quantise};
+pub use kv_share::KvShare;
 pub use opening::{Event, Observer, Opened, SessionOptions, Tuning, open};
 pub use pooling::Pooling;
 pub use precision::Precision;

@@ -567,8 +567,8 @@ fn pages_that_others_hold_are_an_error_and_no_endless_loop() {
     let prompt: Vec<u32> = (100..300).collect();
     desk.submit(&greedy(&prompt, 1));
     desk.finish();
-    let mut other = desk.batcher.engine().sequence();
-    assert_eq!(desk.batcher.engine().resume(&mut other, &prompt).unwrap(), 192);
+    let mut other = desk.batcher.engine().pages().table();
+    assert_eq!(other.resume(&prompt), 192);
     let request = greedy(&(400..600).collect::<Vec<_>>(), 9);
     let id = desk.submit(&request);
     let error = desk.step().unwrap_err().to_string();

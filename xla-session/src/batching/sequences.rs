@@ -8,7 +8,7 @@ use crate::pages::CachedPrefix;
 use crate::scheduler::{Pages, RequestId};
 
 pub(super) struct Sequences<'a> {
-    pub engine: &'a Engine,
+    pub engine: &'a mut Engine,
     pub jobs: &'a mut HashMap<RequestId, Job>,
 }
 

@@ -62,7 +62,8 @@ impl Key {
         Some(Self::of(all.iter().map(Vec::as_slice)))
     }
 
-    fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    /// The key of a list of parts.
+    pub(crate) fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hash = Sha256::new();
         // Each part with its length: no two different lists of parts run together the same way.
         for part in parts {

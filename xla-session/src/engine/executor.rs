@@ -3,6 +3,7 @@
 use checkpoint::config::ModelConfig;
 
 use super::Batch;
+use crate::cache::Key;
 use crate::pages::PageCopy;
 use crate::{Profile, Result};
 
@@ -23,6 +24,10 @@ pub(crate) trait Loaded: Send + Sync {
     /// Bytes of a page, of all layers.
     fn page_bytes(&self) -> usize;
 
+    /// What tells the pages of this model from those of all others; `None` where the system does not say
+    /// when its files, or the program's, were changed.
+    fn page_identity(&self) -> Option<Key>;
+
     /// Memory for `pages` pages, and what runs steps over them.
     fn executor(&self, pages: usize) -> Result<Box<dyn Executor>>;
 }
@@ -31,6 +36,12 @@ pub(crate) trait Loaded: Send + Sync {
 pub(crate) trait Executor: Send {
     /// Copies the beginning of a page.
     fn copy(&mut self, copy: PageCopy) -> Result<()>;
+
+    /// Fills `data` with a page, of all layers.
+    fn read_page(&mut self, page: u32, data: &mut [u8]) -> Result<()>;
+
+    /// Fills a page with `data`.
+    fn write_page(&mut self, page: u32, data: &[u8]) -> Result<()>;
 
     /// Runs rows, of which there is one at least, and stores their keys and values; they may be on their
     /// way when it returns.

@@ -18,6 +18,9 @@ pub(crate) use executor::{Executor, Loaded};
 pub use model::Model;
 pub use session::EngineSession;
 
+use kernels::KV_BLOCK;
+
+use crate::kv_share::{self, KvShare, SharedPages};
 use crate::pages::{PagePool, PageTable, Reservation, Statistics};
 use crate::{Error, Profile, Result};
 
@@ -34,11 +37,13 @@ pub struct EngineOptions {
     pub context: Option<usize>,
     /// Whether full pages are found again by [`Engine::resume`].
     pub prefix_cache: bool,
+    /// Where full pages are kept for other processes; `None` is nowhere.
+    pub share: Option<KvShare>,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { kv_bytes: None, rows: 256, context: None, prefix_cache: true }
+        Self { kv_bytes: None, rows: 256, context: None, prefix_cache: true, share: None }
     }
 }
 
@@ -50,6 +55,7 @@ pub struct Engine {
     rows: usize,
     context: usize,
     page_bytes: usize,
+    shared: Option<SharedPages>,
 }
 
 /// The tokens of one sequence, with their keys and values in the pages of an engine. Dropping it gives the
@@ -171,25 +177,36 @@ impl Engine {
         let page_bytes = loaded.page_bytes();
         let pages = match options.kv_bytes {
             // One more, for the copy of a page that is shared.
-            None => context.div_ceil(kernels::KV_BLOCK) + 1,
+            None => context.div_ceil(KV_BLOCK) + 1,
             Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX) / page_bytes,
         };
         if pages == 0 {
             return Err(Error::Unsupported(format!(
                 "a KV cache of {} bytes: a page of {} tokens takes {page_bytes}",
                 options.kv_bytes.unwrap_or(0),
-                kernels::KV_BLOCK
+                KV_BLOCK
             )));
         }
         // Slots are 32-bit numbers to the kernels.
-        let pages = pages.min(i32::MAX as usize / kernels::KV_BLOCK);
+        let pages = pages.min(i32::MAX as usize / KV_BLOCK);
         let executor = loaded.executor(pages)?;
         let pool = match options.prefix_cache {
             true => PagePool::new(pages),
             false => PagePool::without_prefix_cache(pages),
         };
+        let share = |share: &KvShare| {
+            let identity = loaded.page_identity().ok_or_else(|| {
+                Error::Unsupported(
+                    "pages are not shared here: the system does not say when the model's files and this \
+                     program were last changed"
+                        .into(),
+                )
+            })?;
+            SharedPages::open(share, &identity, page_bytes)
+        };
+        let shared = options.share.as_ref().map(share).transpose()?;
         let rows = options.rows;
-        Ok(Self { model: model.clone(), executor, pool, rows, context, page_bytes })
+        Ok(Self { model: model.clone(), executor, pool, rows, context, page_bytes, shared })
     }
 
     /// The model.
@@ -227,16 +244,40 @@ impl Engine {
         Sequence { table: self.pool.table() }
     }
 
+    /// What became of pages that other processes may find; `None` without [`EngineOptions::share`].
+    pub fn share_statistics(&self) -> Option<kv_share::Statistics> {
+        self.shared.as_ref().map(SharedPages::statistics)
+    }
+
     /// Makes `sequence` begin as `prompt` does, with what it has of it or with pages that an earlier
-    /// sequence has left, whichever is more. Returns how many tokens of `prompt` it has then; at least the
-    /// last is left to be run.
+    /// sequence has left, whichever is more, and behind those with pages that another process has
+    /// [left](EngineOptions::share). Returns how many tokens of `prompt` it has then; at least the last is
+    /// left to be run.
     ///
     /// # Errors
     ///
     /// A sequence of another engine.
-    pub fn resume(&self, sequence: &mut Sequence, prompt: &[u32]) -> Result<usize> {
+    pub fn resume(&mut self, sequence: &mut Sequence, prompt: &[u32]) -> Result<usize> {
         self.check_own(sequence)?;
-        Ok(sequence.table.resume(prompt))
+        let table = &mut sequence.table;
+        let held = table.resume(prompt);
+        let Some(shared) = &mut self.shared else { return Ok(held) };
+        let names = shared.names(&prompt[..prompt.len().saturating_sub(1)]);
+        let first = held / KV_BLOCK;
+        let mut end = first;
+        for (name, tokens) in names.iter().zip(prompt.chunks_exact(KV_BLOCK)).skip(first) {
+            let Some(data) = shared.find(name) else { break };
+            // The beginning of this page, if it has that.
+            table.truncate(end * KV_BLOCK);
+            let Ok(reservation) = table.reserve(KV_BLOCK) else { break };
+            if self.executor.write_page(reservation.pages()[end], data).is_err() {
+                break;
+            }
+            reservation.commit(tokens);
+            end += 1;
+        }
+        shared.looked_up(prompt.len() - held, &names[..end], end - first);
+        Ok(sequence.len())
     }
 
     /// Appends the tokens of each run to its sequence, and returns what is wanted of it.
@@ -251,7 +292,7 @@ impl Engine {
         self.check(runs)?;
         let wants: Vec<_> = runs.iter().map(|run| (run.want, run.tokens.len())).collect();
         let mut reserved: Vec<(Reservation<'_>, &[u32])> = Vec::with_capacity(runs.len());
-        for run in runs {
+        for run in &mut *runs {
             reserved.push((run.sequence.table.reserve(run.tokens.len())?, run.tokens));
         }
         let mut batch = Batch::default();
@@ -273,7 +314,22 @@ impl Engine {
         for (reservation, tokens) in reserved {
             reservation.commit(tokens);
         }
+        for run in runs.iter() {
+            self.keep_pages(run);
+        }
         Ok(outputs)
+    }
+
+    /// Keeps the pages that a run has filled for other processes.
+    fn keep_pages(&mut self, run: &Run<'_>) {
+        let Some(shared) = &self.shared else { return };
+        let table = &run.sequence.table;
+        let filled = (table.len() - run.tokens.len()) / KV_BLOCK..table.len() / KV_BLOCK;
+        for page in filled {
+            let tokens = &table.tokens()[..(page + 1) * KV_BLOCK];
+            let number = table.pages()[page];
+            shared.keep(tokens, |data| self.executor.read_page(number, data));
+        }
     }
 
     /// The logits after row `row` of the last step.

@@ -8,7 +8,8 @@ use kernels::{KV_BLOCK, KvFormat};
 
 use super::rope::Angles;
 use super::weights::Weights;
-use super::{RUNNING, iree, tokens_of};
+use super::{RUNNING, iree, pages, tokens_of};
+use crate::cache::Key;
 use crate::engine::{Batch, Entry, Executor, Loaded};
 use crate::lower::cpu::{Number, Place, Program, Source};
 use crate::pages::PageCopy;
@@ -22,6 +23,7 @@ pub(super) struct CpuModel {
     pub module: Module,
     pub weights: Weights,
     pub kv: KvFormat,
+    pub page_identity: Option<Key>,
 }
 
 impl CpuModel {
@@ -51,6 +53,10 @@ impl Loaded for CpuModel {
 
     fn page_bytes(&self) -> usize {
         2 * self.config.num_hidden_layers * self.half_page()
+    }
+
+    fn page_identity(&self) -> Option<Key> {
+        self.page_identity.clone()
     }
 
     fn executor(&self, pages: usize) -> Result<Box<dyn Executor>> {
@@ -286,6 +292,16 @@ impl Executor for CpuExecutor {
             copied.map_err(iree("copying a page of the KV cache"))?;
         }
         Ok(())
+    }
+
+    fn read_page(&mut self, page: u32, data: &mut [u8]) -> Result<()> {
+        self.finish()?;
+        pages::read(self.cache.iter().flatten(), self.half_page, page, data)
+    }
+
+    fn write_page(&mut self, page: u32, data: &[u8]) -> Result<()> {
+        self.finish()?;
+        pages::write(self.cache.iter().flatten(), self.half_page, page, data)
     }
 
     fn run(&mut self, batch: &Batch) -> Result<()> {

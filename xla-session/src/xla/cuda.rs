@@ -10,7 +10,8 @@ use kernels::{KV_BLOCK, KvFormat};
 
 use super::rope::Angles;
 use super::weights::Weights;
-use super::{RUNNING, element_type, iree, tokens_of};
+use super::{RUNNING, element_type, iree, pages, tokens_of};
+use crate::cache::Key;
 use crate::engine::{Batch, Entry, Executor, Loaded};
 use crate::lower::cuda::{Argument, Graph, HEAD_ROWS, HIDDEN_ROWS, Inputs, STEP_ROWS, Source};
 use crate::pages::PageCopy;
@@ -23,6 +24,7 @@ pub(super) struct CudaModel {
     /// Steps, then heads, each with its module.
     pub graphs: Vec<(Graph, Module)>,
     pub weights: Weights,
+    pub page_identity: Option<Key>,
 }
 
 impl CudaModel {
@@ -52,6 +54,10 @@ impl Loaded for CudaModel {
 
     fn page_bytes(&self) -> usize {
         self.config.num_hidden_layers * self.layer_page()
+    }
+
+    fn page_identity(&self) -> Option<Key> {
+        self.page_identity.clone()
     }
 
     fn executor(&self, pages: usize) -> Result<Box<dyn Executor>> {
@@ -337,6 +343,16 @@ impl Executor for CudaExecutor {
             copied.map_err(iree("copying a page of the KV cache"))?;
         }
         Ok(())
+    }
+
+    fn read_page(&mut self, page: u32, data: &mut [u8]) -> Result<()> {
+        self.finish()?;
+        pages::read(&self.cache, self.layer_page, page, data)
+    }
+
+    fn write_page(&mut self, page: u32, data: &[u8]) -> Result<()> {
+        self.finish()?;
+        pages::write(&self.cache, self.layer_page, page, data)
     }
 
     fn run(&mut self, batch: &Batch) -> Result<()> {

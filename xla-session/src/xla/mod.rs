@@ -5,6 +5,7 @@ mod compile;
 mod cpu;
 mod cuda;
 mod host;
+mod pages;
 mod rope;
 mod target;
 mod weights;
@@ -37,11 +38,14 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
             let program = lower::cpu::program(config, formats, target, MOST_ROWS, HEAD_ROWS);
             let kv = target.kv_cache();
             let graph = Graph { name: "model", text: &program.text };
-            let parts = Parts::new(&found, &[graph], &program.weights(), options)?;
+            let specs = program.weights();
+            let page_identity = pages::identity(&found, &specs, &(target.isa, kv));
+            let parts = Parts::new(&found, &[graph], &specs, options)?;
             let Parts { modules, weights, load, compile } = parts;
             let module = modules.into_iter().next().expect("one for each graph");
             let (bytes, Found { device, config, .. }) = (weights.bytes, found);
-            let model = cpu::CpuModel { device, config, program, module, weights, kv };
+            let model =
+                cpu::CpuModel { device, config, program, module, weights, kv, page_identity };
             Ok(Model::new(model, bytes, load, compile))
         }
         Target::Cuda(tiles) => {
@@ -49,11 +53,13 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
             let graphs = lower::cuda::graphs(&found.config, &found.formats, tiles);
             let texts: Vec<_> =
                 graphs.iter().map(|it| Graph { name: &it.name, text: &it.text }).collect();
-            let parts = Parts::new(&found, &texts, &lower::cuda::weights(&graphs), options)?;
+            let specs = lower::cuda::weights(&graphs);
+            let page_identity = pages::identity(&found, &specs, tiles);
+            let parts = Parts::new(&found, &texts, &specs, options)?;
             let Parts { modules, weights, load, compile } = parts;
             let graphs = graphs.into_iter().zip(modules).collect();
             let (bytes, Found { device, config, .. }) = (weights.bytes, found);
-            let model = cuda::CudaModel { device, config, graphs, weights };
+            let model = cuda::CudaModel { device, config, graphs, weights, page_identity };
             Ok(Model::new(model, bytes, load, compile))
         }
     }

@@ -87,6 +87,17 @@ pub(super) fn load(
     Ok(Weights { views, bytes })
 }
 
+/// What tells these weights of `checkpoint` from all others; `None` where the file system does not say when
+/// a file was changed.
+pub(super) fn key(checkpoint: &Checkpoint, specs: &[WeightSpec]) -> Option<Key> {
+    key_of(checkpoint, &Image::new(specs))
+}
+
+fn key_of(checkpoint: &Checkpoint, image: &Image<'_>) -> Option<Key> {
+    let files: Vec<_> = checkpoint.files().collect();
+    Key::weights(&WeightsKeyParts { image: &image.describe(), files: &files })
+}
+
 /// Memory of this process alone.
 struct Memory {
     upload: Upload,
@@ -163,11 +174,8 @@ fn map(
     model: &str,
     options: &SessionOptions,
 ) -> Result<Option<(Mmap, Planes)>> {
+    let Some(key) = key_of(checkpoint, image) else { return Ok(None) };
     let mut sources: Vec<FileStamp> = checkpoint.files().collect();
-    let described = image.describe();
-    let Some(key) = Key::weights(&WeightsKeyParts { image: &described, files: &sources }) else {
-        return Ok(None);
-    };
     for source in &mut sources {
         source.path = std::path::absolute(&source.path).map_err(Error::io(&source.path))?;
     }

@@ -1,0 +1,236 @@
+//! Pages of the KV cache that outlive a process: files that all processes of a machine share.
+//!
+//! A full page of 64 tokens is a file. Its name is a SHA-256 of everything that its bits depend on: the
+//! model and its weights, how they are kept, the kind of processor, the build of this program, and all
+//! tokens up to the page's last one. On CPUs steps are [batch-invariant](crate::engine), so that a page that
+//! another process has left, before a restart or beside this one, is the page that this one would compute;
+//! on GPUs it differs from that as a page of the prefix cache does. Behind the data lies a checksum, which
+//! notices what disks and crashes do: a damaged file is removed, and its tokens are run.
+//!
+//! Nobody waits for the disk. Pages are written by a thread, under another name until they are whole, and
+//! where it does not keep up they are left out. When the files take more than they may, those that were
+//! least recently used go; of a prompt its last pages first, for they are found only behind the others.
+
+mod files;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use kernels::KV_BLOCK;
+use sha2::{Digest, Sha256};
+
+pub(crate) use self::files::Name;
+use self::files::{Files, Found};
+use crate::cache::Key;
+use crate::{Error, Event, Observer, Result};
+
+/// Where pages are kept for other processes and later ones.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct KvShare {
+    /// The folder; it is made if it is not there. Models may share it. Who can read it can find out whether
+    /// the texts that he guesses were asked.
+    pub folder: PathBuf,
+    /// Most that its files take, bytes. Each process sees to it, for all of them.
+    pub most_bytes: u64,
+    /// Told when pages cannot be kept.
+    pub observer: Option<Observer>,
+}
+
+impl KvShare {
+    /// Pages in `folder`, 4 GiB of them at most.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into(), most_bytes: 4 << 30, observer: None }
+    }
+}
+
+impl fmt::Debug for KvShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { folder, most_bytes, observer: _ } = self;
+        f.debug_struct("KvShare")
+            .field("folder", folder)
+            .field("most_bytes", most_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What became of pages since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Tokens of prompts that were looked up: those that the engine's own prefix cache does not have.
+    pub tokens_looked_up: u64,
+    /// Tokens of these that were found.
+    pub tokens_found: u64,
+    /// Pages that were written.
+    pub kept: u64,
+    /// Pages that were not, for the disk was too slow, or full.
+    pub lost: u64,
+    /// Files that were not what had been written, and were removed.
+    pub damaged: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    looked_up: AtomicU64,
+    found: AtomicU64,
+    kept: AtomicU64,
+    lost: AtomicU64,
+    damaged: AtomicU64,
+}
+
+/// The pages of one model that are kept.
+pub(crate) struct SharedPages {
+    files: Arc<Files>,
+    /// Of all that a page's name has before its tokens.
+    identity: Sha256,
+    /// `None` when it is dropped.
+    queue: Option<SyncSender<Page>>,
+    writer: Option<JoinHandle<()>>,
+    counts: Arc<Counts>,
+    /// The page that was read last.
+    page: Vec<u8>,
+}
+
+/// A page on its way to the disk.
+struct Page {
+    /// Of it, and before that of the pages before it.
+    names: Vec<Name>,
+    data: Vec<u8>,
+}
+
+/// Bytes of pages on their way, about.
+const QUEUED: usize = 64 << 20;
+
+impl SharedPages {
+    /// The pages of `page_bytes` bytes of the model that `identity` tells from all others.
+    ///
+    /// # Errors
+    ///
+    /// A folder that cannot be made or written, or in which no page may lie.
+    pub fn open(share: &KvShare, identity: &Key, page_bytes: usize) -> Result<Self> {
+        let least = Files::ROOM * page_bytes as u64;
+        if share.most_bytes < least {
+            return Err(Error::Unsupported(format!(
+                "{} bytes for shared pages: a page of {KV_BLOCK} tokens takes {page_bytes}, and {} of them \
+                 are the least ({least} bytes)",
+                share.most_bytes,
+                Files::ROOM
+            )));
+        }
+        let files = Arc::new(Files::open(&share.folder, share.most_bytes)?);
+        let counts = Arc::new(Counts::default());
+        let (queue, pages) = sync_channel((QUEUED / page_bytes).max(1));
+        let writer = {
+            let (files, counts, observer) =
+                (Arc::clone(&files), Arc::clone(&counts), share.observer.clone());
+            let write = move || write_all(&files, &counts, observer.as_ref(), &pages);
+            let thread = thread::Builder::new().name("kv-share".into());
+            thread.spawn(write).map_err(Error::io(&share.folder))?
+        };
+        Ok(Self {
+            files,
+            identity: Sha256::new_with_prefix(identity.to_string()),
+            queue: Some(queue),
+            writer: Some(writer),
+            counts,
+            page: vec![0; page_bytes],
+        })
+    }
+
+    /// The names of the full pages of `tokens`, in their order.
+    pub fn names(&self, tokens: &[u32]) -> Vec<Name> {
+        let mut hash = self.identity.clone();
+        let pages = tokens.chunks_exact(KV_BLOCK);
+        let names = pages.map(|tokens| {
+            tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
+            Name(hash.clone().finalize().into())
+        });
+        names.collect()
+    }
+
+    /// The data of the page called `name`, if it is there and whole.
+    pub fn find(&mut self, name: &Name) -> Option<&[u8]> {
+        match self.files.read(name, &mut self.page) {
+            Found::Whole => Some(&self.page),
+            Found::Nothing => None,
+            Found::Damaged => {
+                self.counts.damaged.fetch_add(1, Relaxed);
+                None
+            }
+        }
+    }
+
+    /// `tokens` tokens were looked up; the last `found` of the pages called `names` were found for them.
+    pub fn looked_up(&self, tokens: usize, names: &[Name], found: usize) {
+        self.counts.looked_up.fetch_add(tokens as u64, Relaxed);
+        self.counts.found.fetch_add((found * KV_BLOCK) as u64, Relaxed);
+        if found > 0 {
+            self.files.touch(names);
+        }
+    }
+
+    /// Keeps the last page of `tokens`, which is full, unless it is kept: `read` fills in its data.
+    pub fn keep(&self, tokens: &[u32], read: impl FnOnce(&mut [u8]) -> Result<()>) {
+        let names = self.names(tokens);
+        if names.last().is_none_or(|name| self.files.has(name)) {
+            return;
+        }
+        let mut data = vec![0; self.page.len()];
+        let queue = self.queue.as_ref().expect("it is there until this is dropped");
+        if read(&mut data).is_err() || queue.try_send(Page { names, data }).is_err() {
+            self.counts.lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What became of pages since the start.
+    pub fn statistics(&self) -> Statistics {
+        let Counts { looked_up, found, kept, lost, damaged } = &*self.counts;
+        Statistics {
+            tokens_looked_up: looked_up.load(Relaxed),
+            tokens_found: found.load(Relaxed),
+            kept: kept.load(Relaxed),
+            lost: lost.load(Relaxed),
+            damaged: damaged.load(Relaxed),
+        }
+    }
+}
+
+impl Drop for SharedPages {
+    /// Waits until the pages are written that are on their way.
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// Writes what comes, until nothing more does. Says once when that fails, and again when it fails after it
+/// went well.
+fn write_all(files: &Files, counts: &Counts, observer: Option<&Observer>, pages: &Receiver<Page>) {
+    let mut fails = false;
+    for Page { names, data } in pages {
+        // Another sequence or process may have been first.
+        let Some(name) = names.last().filter(|name| !files.has(name)) else { continue };
+        let Err(error) = files.write(name, &data) else {
+            files.touch(&names);
+            counts.kept.fetch_add(1, Relaxed);
+            fails = false;
+            continue;
+        };
+        counts.lost.fetch_add(1, Relaxed);
+        if let Some(observer) = observer.filter(|_| !fails) {
+            let reason = format!("{}: {error}", files.folder().display());
+            observer(Event::NotKept { what: "pages of the KV cache".into(), reason });
+        }
+        fails = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;

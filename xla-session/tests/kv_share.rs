@@ -1,0 +1,242 @@
+//! Pages that another process has left: what follows is, to the bit, what follows without them.
+#![cfg(feature = "iree")]
+
+mod fixtures;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use fixtures::Fixture;
+use fixtures::random::Random;
+use xla_session::batching::Request;
+use xla_session::scheduler::SchedulerOptions;
+use xla_session::{
+    Batcher, Engine, EngineOptions, KvFormat, KvShare, Model, Output, Precision, Run, Sequence,
+    SessionOptions, Tuning, Want,
+};
+
+const PAGE: usize = 64;
+
+fn open(fixture: &Fixture, change: impl FnOnce(&mut SessionOptions)) -> Model {
+    let mut options = SessionOptions {
+        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        ..SessionOptions::default()
+    };
+    change(&mut options);
+    Model::open(&fixture.folder, &options).unwrap()
+}
+
+/// As another process has it: nothing of it is in memory.
+fn engine(model: &Model, folder: Option<&Path>, pages: usize) -> Engine {
+    let mut options = EngineOptions::default();
+    options.kv_bytes = Some((pages * model.page_bytes()) as u64);
+    options.share = folder.map(KvShare::new);
+    Engine::new(model, &options).unwrap()
+}
+
+/// Runs what `sequence` lacks of `prompt`, in pieces of `rows`; the bits of the logits after it.
+fn logits(engine: &mut Engine, sequence: &mut Sequence, prompt: &[u32], rows: usize) -> Vec<u32> {
+    while sequence.len() + rows < prompt.len() {
+        let tokens = &prompt[sequence.len()..][..rows];
+        engine.step(&mut [Run { sequence, tokens, want: Want::Nothing }]).unwrap();
+    }
+    let tokens = &prompt[sequence.len()..];
+    let mut outputs = engine.step(&mut [Run { sequence, tokens, want: Want::Logits }]).unwrap();
+    match outputs.pop() {
+        Some(Output::Logits(logits)) => logits.into_iter().map(f32::to_bits).collect(),
+        output => panic!("{output:?}"),
+    }
+}
+
+/// How many tokens of `prompt` are found in `folder`, and what follows.
+fn found(model: &Model, folder: &Path, prompt: &[u32]) -> (usize, Vec<u32>) {
+    let mut engine = engine(model, Some(folder), 8);
+    let mut sequence = engine.sequence();
+    let found = engine.resume(&mut sequence, prompt).unwrap();
+    assert_eq!(sequence.tokens(), &prompt[..found]);
+    let after = logits(&mut engine, &mut sequence, prompt, 256);
+    drop(sequence);
+    assert_eq!(engine.statistics().held, 0);
+    (found, after)
+}
+
+fn prompt(fixture: &Fixture) -> &[u32] {
+    let prompt = &fixture.cases[3].prompt;
+    assert_eq!(prompt.len(), 300);
+    prompt
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect()
+}
+
+#[test]
+fn pages_outlive_an_engine_to_the_bit() {
+    for name in fixtures::SOME {
+        let fixture = fixtures::named(name);
+        for kv_cache in [KvFormat::F32, KvFormat::F16] {
+            let model = open(&fixture, |options| options.kv_cache = Some(kv_cache));
+            let folder = tempfile::tempdir().unwrap();
+            let prompt = prompt(&fixture);
+            let mut first = engine(&model, Some(folder.path()), 8);
+            let mut sequence = first.sequence();
+            let computed = logits(&mut first, &mut sequence, prompt, 50);
+            let mut alone = engine(&model, None, 8);
+            let mut other = alone.sequence();
+            assert_eq!(computed, logits(&mut alone, &mut other, prompt, 256), "{name}");
+            assert!(alone.share_statistics().is_none());
+            drop((sequence, first));
+
+            assert_eq!(files(folder.path()).len(), 300 / PAGE, "{name}");
+            assert_eq!(found(&model, folder.path(), prompt), (256, computed.clone()), "{name}");
+            // The last token is always run.
+            assert_eq!(found(&model, folder.path(), &prompt[..256]).0, 192, "{name}");
+        }
+    }
+}
+
+#[test]
+fn pages_of_gpu_graphs_are_kept_too() {
+    let fixture = fixtures::named("llama-gqa-long-bf16");
+    let tuning = Tuning { cuda_graphs: true, ..Tuning::default() };
+    let model = open(&fixture, |options| options.tuning = tuning);
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = prompt(&fixture);
+    let computed = found(&model, folder.path(), prompt);
+    assert_eq!(computed.0, 0);
+    let (found, after) = found(&model, folder.path(), prompt);
+    assert_eq!(found, 256);
+    let largest = |bits: &[u32]| {
+        let logits: Vec<_> = bits.iter().map(|&bits| f32::from_bits(bits)).collect();
+        fixtures::streams::largest(&logits)
+    };
+    assert_eq!(largest(&after), largest(&computed.1));
+}
+
+#[test]
+fn what_is_not_the_same_is_not_found() {
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    let folder = tempfile::tempdir().unwrap();
+    let text = prompt(&fixture);
+    let model = open(&fixture, |_| ());
+    let computed = found(&model, folder.path(), text).1;
+    type Change = fn(&mut SessionOptions);
+    let changes: [Change; 3] = [
+        |options| options.precision = Precision::Int8,
+        |options| options.kv_cache = Some(KvFormat::F16),
+        |options| options.tuning.isa = Some(xla_session::kernels::Isa::Portable),
+    ];
+    for change in changes {
+        let other = open(&fixture, change);
+        assert_eq!(found(&other, folder.path(), text).0, 0);
+    }
+    // Other weights of the same shapes, in a copy of the folder.
+    let copy = tempfile::tempdir().unwrap();
+    for path in files(&fixture.folder) {
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let weights = copy.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&weights, bytes).unwrap();
+    let other = open(&Fixture::read(copy.path().to_owned()), |_| ());
+    assert_eq!(found(&other, folder.path(), text).0, 0);
+    // How many threads there are changes nothing.
+    let other = open(&fixture, |options| options.threads = Some(3));
+    assert_eq!(found(&other, folder.path(), text), (256, computed));
+}
+
+#[test]
+fn a_damaged_page_and_those_behind_it_are_computed_again() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let model = open(&fixture, |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = prompt(&fixture);
+    let computed = found(&model, folder.path(), prompt).1;
+    let before = files(folder.path());
+    let mut kept = Vec::new();
+    for path in &before {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[100] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+        let (tokens, after) = found(&model, folder.path(), prompt);
+        assert_eq!(after, computed);
+        kept.push(tokens);
+        let mut now = files(folder.path());
+        now.sort();
+        let mut whole = before.clone();
+        whole.sort();
+        assert_eq!(now, whole, "it was made again");
+        assert_eq!(found(&model, folder.path(), prompt), (256, computed.clone()));
+    }
+    kept.sort();
+    assert_eq!(kept, [0, 64, 128, 192]);
+}
+
+#[test]
+fn a_sequence_keeps_what_it_has_and_takes_what_there_is_room_for() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let model = open(&fixture, |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = prompt(&fixture);
+    let computed = found(&model, folder.path(), prompt).1;
+
+    // It ends within a page.
+    let mut engine_of_8 = engine(&model, Some(folder.path()), 8);
+    let mut sequence = engine_of_8.sequence();
+    logits(&mut engine_of_8, &mut sequence, &prompt[..100], 256);
+    assert_eq!(engine_of_8.resume(&mut sequence, prompt).unwrap(), 256);
+    assert_eq!(logits(&mut engine_of_8, &mut sequence, prompt, 256), computed);
+    // It has all that there is.
+    assert_eq!(engine_of_8.resume(&mut sequence, prompt).unwrap(), 299);
+    let counts = engine_of_8.share_statistics().unwrap();
+    assert_eq!((counts.tokens_looked_up, counts.tokens_found), (200 + 1, 192));
+    assert_eq!((counts.kept, counts.lost, counts.damaged), (0, 0, 0));
+
+    let mut engine_of_3 = engine(&model, Some(folder.path()), 3);
+    let mut sequence = engine_of_3.sequence();
+    assert_eq!(engine_of_3.resume(&mut sequence, prompt).unwrap(), 192);
+    let mut other = engine_of_3.sequence();
+    assert_eq!(engine_of_3.resume(&mut other, &prompt[..200]).unwrap(), 192, "the same pages");
+    drop(sequence);
+    assert_eq!(other.tokens(), &prompt[..192]);
+}
+
+#[test]
+fn requests_find_what_other_processes_have_run() {
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    let model = open(&fixture, |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random::new(5);
+    let texts: Vec<Vec<u32>> =
+        (0..3).map(|_| (0..200).map(|_| random.below(90) as u32).collect()).collect();
+    let mut answers: HashMap<Vec<u32>, Vec<u32>> = HashMap::new();
+    for round in 0..3 {
+        let engine = engine(&model, Some(folder.path()), 64);
+        let mut batcher = Batcher::new(engine, &SchedulerOptions::default()).unwrap();
+        let mut running = HashMap::new();
+        for text in &texts {
+            for length in [60, 130, 200] {
+                let prompt = text[..length].to_vec();
+                let request =
+                    Request { prompt: prompt.clone(), max_tokens: 70, ..Request::default() };
+                running.insert(batcher.submit(request).unwrap(), (prompt, Vec::new()));
+            }
+        }
+        while !batcher.is_idle() {
+            let step = batcher.advance(&mut |id, token| {
+                running.get_mut(&id).unwrap().1.push(token.id);
+                ControlFlow::Continue(())
+            });
+            step.unwrap();
+        }
+        for (prompt, answer) in running.into_values() {
+            assert_eq!(*answers.entry(prompt).or_insert(answer.clone()), answer, "round {round}");
+        }
+        let counts = batcher.statistics().share.unwrap();
+        // Three pages of each text, which all that begin so share in memory.
+        assert_eq!(counts.tokens_found, if round == 0 { 0 } else { 3 * 3 * PAGE as u64 });
+        assert_eq!((counts.lost, counts.damaged), (0, 0));
+    }
+}
