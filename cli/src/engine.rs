@@ -9,7 +9,8 @@ use clap::Args;
 use xla_session::cache::Cache;
 use xla_session::kernels::KV_BLOCK;
 use xla_session::{
-    Engine, EngineOptions, KvFormat, LoadMode, Observer, Opened, Precision, SessionOptions, Tuning,
+    Engine, EngineOptions, KvFormat, KvShare, LoadMode, Observer, Opened, Precision,
+    SessionOptions, Tuning,
 };
 
 use crate::model_source::Model;
@@ -163,7 +164,8 @@ impl EngineArgs {
         Ok(opened)
     }
 
-    /// Opens `model` for many sequences at once, whose keys and values take `kv_bytes` at most.
+    /// Opens `model` for many sequences at once, whose keys and values take `kv_bytes` at most, and are kept for
+    /// other processes in `share`, if that is given.
     ///
     /// # Errors
     ///
@@ -172,12 +174,14 @@ impl EngineArgs {
         &self,
         model: &Model,
         kv_bytes: Option<u64>,
+        share: Option<KvShare>,
         progress: &Arc<Progress>,
     ) -> Result<Engine> {
         let model = self.place.open_model(model, self.precision, progress.observer())?;
         progress.finish();
         let mut options = EngineOptions::default();
         options.context = self.place.context;
+        options.share = share;
         let context = options.context.unwrap_or(model.config().max_position_embeddings);
         let sequence = (context.div_ceil(KV_BLOCK) * model.page_bytes()) as u64;
         options.kv_bytes = Some(kv_bytes.unwrap_or((16 * sequence).min(DEFAULT_KV_BYTES)));

@@ -113,6 +113,25 @@ pub(crate) fn text(models: &[(&str, Numbers)], refused: [(&str, u64); 2]) -> Str
     page.counter("vllm:prefix_cache_hits_total", "Tokens that the prefix cache had", |it| {
         it.batcher.pages.prefix_tokens_found
     });
+    let share = |it: &Numbers| it.batcher.share.unwrap_or_default();
+    page.counter(
+        "vllm:external_prefix_cache_queries_total",
+        "Tokens that it did not have and that were looked up in files",
+        |it| share(it).tokens_looked_up,
+    );
+    page.counter(
+        "vllm:external_prefix_cache_hits_total",
+        "Tokens of these that the files had",
+        |it| share(it).tokens_found,
+    );
+    page.labelled(
+        "iree_llm_kv_share_pages_total",
+        "counter",
+        "Pages of the KV cache that went to files, were left out, or were found damaged",
+        "result",
+        &["kept", "lost", "damaged"],
+        |it, at| [share(it).kept, share(it).lost, share(it).damaged][at] as f64,
+    );
     page.counter("vllm:prompt_tokens_total", "Tokens of answered prompts", |it| it.prompt_tokens);
     page.counter("vllm:generation_tokens_total", "Tokens of answers", |it| it.tokens);
     page.labelled(

@@ -108,7 +108,7 @@ impl Args {
             ensure!(!ids.is_empty(), "text {number} has no tokens");
             tokens.push(ids);
         }
-        let engine = self.engine.open_engine(&model, None, &progress)?;
+        let engine = self.engine.open_engine(&model, None, None, &progress)?;
         let mut batcher = Batcher::new(engine, &SchedulerOptions::default())?;
         let bar = progress.tokens("embedding", tokens.iter().map(Vec::len).sum());
         let counts: Vec<_> = tokens.iter().map(Vec::len).collect();

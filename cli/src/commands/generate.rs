@@ -264,7 +264,7 @@ impl Args {
         let lines = Lines::open(prompts)?;
         let mut output = self.output(prompts)?;
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
-        let engine = self.engine.open_engine(&model, kv_bytes, progress)?;
+        let engine = self.engine.open_engine(&model, kv_bytes, None, progress)?;
         let options = SchedulerOptions::default();
         let batcher = Batcher::new(engine, &options)?;
         let window = options.most_running;

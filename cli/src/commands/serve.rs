@@ -20,9 +20,9 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use xla_session::Batcher;
 use xla_session::config::ModelConfig;
 use xla_session::scheduler::SchedulerOptions;
+use xla_session::{Batcher, Event, KvShare};
 
 use crate::engine::EngineArgs;
 use crate::interrupt;
@@ -100,6 +100,16 @@ pub struct Args {
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..))]
     kv_memory: Option<u64>,
+
+    /// Folder in which prompts that were run are kept: a server that is started again, and others on this
+    /// machine with the same model, need not run their beginnings again
+    #[arg(long, env = "IREE_LLM_KV_SHARE", value_name = "FOLDER")]
+    kv_share: Option<PathBuf>,
+
+    /// Most that this folder takes, in MiB; what was least recently used goes
+    #[arg(long, env = "IREE_LLM_KV_SHARE_SIZE", value_name = "MIB", requires = "kv_share", default_value_t = 4096,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    kv_share_size: u64,
 
     /// Largest body of a request, in MiB
     #[arg(long, env = "IREE_LLM_MAX_BODY", value_name = "MIB", default_value_t = 8,
@@ -286,6 +296,18 @@ impl Args {
         Ok(())
     }
 
+    fn share(&self) -> Option<KvShare> {
+        let mut share = KvShare::new(self.kv_share.as_ref()?);
+        share.most_bytes = self.kv_share_size << 20;
+        // What comes then is no line of a progress bar.
+        share.observer = Some(Arc::new(|event| {
+            if let Event::NotKept { what, reason } = event {
+                tracing::warn!("{what}: not kept: {reason}");
+            }
+        }));
+        Some(share)
+    }
+
     fn open_models(&self, progress: &Arc<Progress>) -> Result<Vec<Model>> {
         if self.model.is_empty() {
             return Ok(vec![self.open_model(None, progress)?]);
@@ -298,7 +320,7 @@ impl Args {
         let config = ModelConfig::from_dir(&model.folder)?;
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
-        let engine = self.engine.open_engine(&model, kv_bytes, progress)?;
+        let engine = self.engine.open_engine(&model, kv_bytes, self.share(), progress)?;
         let name = served_name(&model);
         let pages = engine.statistics().pages;
         progress.say(&format!(

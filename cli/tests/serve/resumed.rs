@@ -184,13 +184,12 @@ fn an_answer_goes_on_behind_words_of_the_conversation() {
 mod failover {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpStream;
+    use std::path::Path;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::{Duration, Instant};
 
     use super::*;
-
-    const FLAGS: [&str; 2] = ["--log", "off"];
 
     /// A client of all of them.
     struct Client<'a> {
@@ -265,6 +264,24 @@ mod failover {
         std::env::var("FAILOVERS").map_or(25, |it| it.parse().expect("FAILOVERS is a number"))
     }
 
+    /// Damages a page, or removes all of them, or neither.
+    fn disturb(pages: &Path, turn: u64) {
+        match turn % 5 {
+            0 => drop(std::fs::remove_dir_all(pages)),
+            1 | 2 => {
+                let Some(Ok(file)) = std::fs::read_dir(pages).into_iter().flatten().last() else {
+                    return;
+                };
+                // It may go meanwhile.
+                let Ok(mut data) = std::fs::read(file.path()) else { return };
+                let middle = data.len() / 2;
+                data[middle] ^= 1;
+                let _ = std::fs::write(file.path(), data);
+            }
+            _ => {}
+        }
+    }
+
     #[test]
     fn no_token_is_lost_or_wrong_when_replicas_are_killed() {
         let folder = with_tools("qwen2.5");
@@ -297,14 +314,17 @@ mod failover {
         ];
         let streamed = json!({"stream": true, "return_token_ids": true});
         let requests = requests.map(|(path, request)| (path, with(&request, streamed.clone())));
-        let start = || Server::of(&models, &FLAGS);
-        let quiet = start();
+        let quiet = Server::of(&models, &["--log", "off"]);
         let expected = requests.each_ref().map(|(path, request)| {
             Seen::default().reading(&quiet.post(path, request).events()).pop().unwrap()
         });
         drop(quiet);
 
-        let replicas = Mutex::new((0..3).map(|_| start()).collect::<Vec<_>>());
+        // Two of the three find each other's pages, and what those have left that were killed.
+        let pages = folder.path().join("pages");
+        let share = ["--log", "off", "--kv-share", pages.to_str().unwrap()];
+        let start = |at: usize| Server::of(&models, if at == 0 { &share[..2] } else { &share });
+        let replicas = Mutex::new((0..3).map(start).collect::<Vec<_>>());
         let (lost, answered, done) =
             (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         let longest = std::thread::scope(|scope| {
@@ -338,7 +358,8 @@ mod failover {
                 let at = turn as usize * 7 % 3;
                 // SIGKILL: nothing is said, and nothing is tidied up.
                 replicas.lock().unwrap()[at].child.kill().unwrap();
-                let new = start();
+                disturb(&pages, turn);
+                let new = start(at);
                 replicas.lock().unwrap()[at] = new;
             }
             done.store(true, Ordering::SeqCst);
@@ -350,5 +371,67 @@ mod failover {
             longest.as_millis()
         );
         assert!(answered >= 10 && lost >= wanted());
+    }
+}
+
+/// A server that is started again, and another one beside it, find what was run.
+#[test]
+fn prompts_that_were_run_are_found_by_other_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("pages");
+    let flags = ["--log", "off", "--kv-share", pages.to_str().unwrap()];
+    let prompt: Vec<u32> = (0..500).map(|it| 3 + it * 7 % 1400).collect();
+    let ask = json!({"prompt": prompt, "max_tokens": 20, "seed": 1, "logprobs": 3});
+    // And how many tokens of the prompt were cached.
+    let answer = |server: &Server| {
+        let answer = server.complete(&ask);
+        let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        server.is_empty();
+        (answer["choices"].clone(), cached)
+    };
+    let found = "vllm:external_prefix_cache_hits_total";
+    let first = Server::start(&flags);
+    let (expected, cached) = answer(&first);
+    assert_eq!((cached, first.number(found, "")), (0, 0.0));
+    until("its pages are written", || first.number("iree_llm_kv_share_pages_total", "kept") == 8.0);
+
+    let mut beside = Server::start(&flags);
+    assert_eq!(answer(&beside), (expected.clone(), 448));
+    assert_eq!(beside.number(found, ""), 448.0);
+    assert_eq!(answer(&beside), (expected.clone(), 448));
+    assert_eq!(beside.number(found, ""), 448.0, "it has them now");
+    beside.child.kill().unwrap();
+    drop(first);
+    let again = Server::start(&flags);
+    assert_eq!(answer(&again), (expected.clone(), 448));
+    let other = Server::start(&[&flags[..], &["--precision", "int8"]].concat());
+    assert_eq!(answer(&other).1, 0, "other weights");
+
+    // What it cannot have is said, and it goes on without.
+    std::fs::remove_dir_all(&pages).unwrap();
+    std::fs::write(&pages, "").unwrap();
+    let mut ask_more = ask.clone();
+    ask_more["prompt"] = json!(prompt[100..].to_vec());
+    again.complete(&ask_more);
+    until("a page is lost", || again.number("iree_llm_kv_share_pages_total", "lost") > 0.0);
+    let start = |flags: &[&str]| {
+        let mut command = assert_cmd::Command::new(assert_cmd::cargo::cargo_bin("iree-llm"));
+        command
+            .args(["serve", "-m", TALES, "--port", "0", "--log", "off"])
+            .args(flags)
+            .assert()
+            .failure()
+    };
+    for (flags, part) in [
+        (&flags[2..], "pages: shared pages cannot be written there"),
+        (
+            &["--kv-share", folder.path().to_str().unwrap(), "--kv-share-size", "1"],
+            "bytes for shared pages",
+        ),
+        (&["--kv-share-size", "1"], "--kv-share <FOLDER>"),
+    ] {
+        let error = start(flags);
+        let error = String::from_utf8_lossy(&error.get_output().stderr).into_owned();
+        assert!(error.contains(part), "{error}");
     }
 }
