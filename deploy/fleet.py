@@ -159,16 +159,25 @@ class Answer:
     first: float = 0.0  # seconds until the first piece
     took: float = 0.0  # seconds until the end
     gaps: list[float] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    certain: int = 0  # characters of the text that the ids have made certain
 
 
 async def ask(
-    session: aiohttp.ClientSession, url: str, question: Question, headers: dict[str, str] | None = None
+    session: aiohttp.ClientSession,
+    url: str,
+    question: Question,
+    headers: dict[str, str] | None = None,
+    had: list[int] | None = None,
 ) -> Answer:
-    """One answer; nothing is tried twice here."""
+    """One answer, or with the ids `had` of its first tokens the rest of it; nothing is tried twice here."""
     answer = Answer(question, time.monotonic())
+    body = question.body()
+    if had is not None:
+        body |= {"return_token_ids": True, "answer_token_ids": had}
     finished, last = False, answer.began
     try:
-        async with session.post(url + "/v1/completions", json=question.body(), headers=headers) as response:
+        async with session.post(url + "/v1/completions", json=body, headers=headers) as response:
             if response.status != 200:
                 answer.error = f"{response.status} {(await response.text())[:200]}"
                 return answer
@@ -190,7 +199,11 @@ async def ask(
                 if "error" in piece:
                     answer.error = json.dumps(piece["error"])[:200]
                 elif piece["choices"]:
-                    answer.text += piece["choices"][0]["text"]
+                    choice = piece["choices"][0]
+                    answer.text += choice["text"]
+                    if ids := choice.get("token_ids"):
+                        answer.ids += ids
+                        answer.certain = len(answer.text)
             if not finished:
                 answer.error = answer.error or "the stream has no end"
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
@@ -198,6 +211,24 @@ async def ask(
     finally:
         answer.took = time.monotonic() - answer.began
     return answer
+
+
+async def insist(session: aiohttp.ClientSession, url: str, question: Question, seconds: float = 60) -> Answer:
+    """A streamed answer, whatever is in the way: where a stream is lost, it is gone on with."""
+    whole = Answer(question, time.monotonic())
+    while True:
+        part = await ask(session, url, question, had=whole.ids)
+        whole.took = time.monotonic() - whole.began
+        if not part.error:
+            whole.text += part.text
+            return whole
+        whole.text += part.text[: part.certain]
+        whole.ids += part.ids
+        whole.gaps.append(whole.took)
+        if part.error.startswith("4") or whole.took > seconds:
+            whole.error = part.error
+            return whole
+        await asyncio.sleep(0.1)
 
 
 class Load:

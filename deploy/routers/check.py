@@ -26,7 +26,19 @@ import aiohttp
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from fleet import Fleet, Load, Question, answers, ask, die_with_parent, free_ports, metric, wait_for  # noqa: E402
+from fleet import (  # noqa: E402
+    PROMPTS,
+    Fleet,
+    Load,
+    Question,
+    answers,
+    ask,
+    die_with_parent,
+    free_ports,
+    insist,
+    metric,
+    wait_for,
+)
 
 
 # What replicas want of everybody, and routers get to know for questions of their own.
@@ -127,9 +139,28 @@ def find(name: str) -> str | None:
 
 
 class Check:
-    def __init__(self, router: Router, fleet: Fleet, session: aiohttp.ClientSession, url: str, load: Load):
-        self.router, self.fleet, self.session, self.url, self.load = router, fleet, session, url, load
+    def __init__(self, router: Router, program: str, fleet: Fleet, session: aiohttp.ClientSession):
+        self.router, self.fleet, self.session = router, fleet, session
+        port = free_ports(1)[0]
+        self.command = router.command(program, port, [it.port for it in fleet.replicas], fleet.folder)
+        self.url = f"http://127.0.0.1:{port}"
+        self.load = Load(session, self.url)
+        self.log = fleet.folder / "router.log"
+        self.process: subprocess.Popen[bytes] | None = None
         self.problems: list[str] = []
+
+    async def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        await wait_for(lambda: answers(self.session, self.url + "/v1/models"), 60, "the router to be ready")
+
+    def end(self) -> None:
+        if self.process:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
 
     def say(self, good: bool, text: str) -> None:
         print(f"  {'ok ' if good else 'BAD'} {text}", flush=True)
@@ -303,9 +334,34 @@ class Check:
         back = await wait_for(lambda: self.comes(victim), 60, "questions to come back")
         self.say(True, f"it is back: questions again after {back:.1f} s")
 
+    async def restart(self) -> None:
+        """kill -9 of the router itself, and of a replica: streams that are lost go on where they were."""
+        long = [Question(prompt, 1500, 50 + seed, True) for seed, prompt in enumerate(PROMPTS)]
+        alone = [await ask(self.session, self.fleet.replicas[0].url, question) for question in long]
+        asking = [asyncio.create_task(insist(self.session, self.url, question)) for question in long]
+        await asyncio.sleep(0.5)
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+        await self.start()
+        await asyncio.sleep(0.2)
+        self.fleet.replicas[1].signal(signal.SIGKILL)
+        got = await asyncio.gather(*asking)
+        lost = sum(len(it.gaps) for it in got)
+        wrong = [it.error or "another text" for it, its in zip(got, alone, strict=True) if it.error or it.text != its.text]
+        self.say(
+            not wrong and lost >= len(long),
+            f"router and a replica killed: {lost} streams were lost and gone on with {wrong[:2] or ''}",
+        )
+        await self.fleet.replicas[1].ended()
+        self.fleet.replicas[1].start()
+        await self.fleet.replicas[1].ready(self.session)
+        await wait_for(lambda: self.comes(self.fleet.replicas[1]), 60, "questions to come back")
+
     async def run(self) -> None:
         steps = [self.all_apis, self.spread]
-        steps += [self.affinity] if self.router.affine else [self.rolling_restart, self.kill, self.hang]
+        more = [self.rolling_restart, self.kill, self.hang, self.restart]
+        steps += [self.affinity] if self.router.affine else more
         for step in steps:
             try:
                 await step()
@@ -323,21 +379,13 @@ async def check(name: str) -> list[str]:
     fleet = Fleet(3, KEY)
     headers = {"Authorization": f"Bearer {KEY}"}
     limits = aiohttp.ClientTimeout(total=120)
-    process = None
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(headers=headers, timeout=limits, connector=connector) as session:
+        it = Check(router, program, fleet, session)
         try:
             await fleet.start(session)
-            port = free_ports(1)[0]
-            command = router.command(program, port, [it.port for it in fleet.replicas], fleet.folder)
-            log = fleet.folder / "router.log"
-            with log.open("wb") as output:
-                process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=die_with_parent)
-            url = f"http://127.0.0.1:{port}"
-            load = Load(session, url)
-            await load.learn(fleet.replicas[0])
-            await wait_for(lambda: answers(session, url + "/v1/models"), 60, f"{name} to be ready")
-            it = Check(router, fleet, session, url, load)
+            await it.load.learn(fleet.replicas[0])
+            await it.start()
             await it.run()
             counts: dict[tuple[str, str], int] = {}
             for replica in fleet.replicas:
@@ -349,15 +397,10 @@ async def check(name: str) -> list[str]:
                 shutil.copytree(fleet.folder, os.environ["KEEP"], dirs_exist_ok=True)
             return [f"{name}: {problem}" for problem in it.problems]
         except (TimeoutError, AssertionError) as error:
-            print(log.read_text()[-2000:] if process else "")
+            print(it.log.read_text()[-2000:] if it.process else "")
             return [f"{name}: {error}"]
         finally:
-            if process:
-                process.terminate()
-                try:
-                    process.wait(10)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+            it.end()
             fleet.end()
 
 

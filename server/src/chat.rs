@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use text::{Part, Reply, ToolStyle};
 
-use crate::answer::{Token, TokenLikelihood};
+use crate::answer::Token;
 use crate::conversation::{Asked, Conversation};
 use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi};
@@ -131,7 +131,7 @@ impl Chat {
             json!({"token": text, "logprob": logprob, "bytes": bytes})
         };
         let tokens = tokens.iter().filter_map(|token| token.likelihood.as_ref());
-        let tokens = tokens.map(|token: &TokenLikelihood| {
+        let tokens = tokens.map(|token| {
             let mut value = one(&token.text, token.logprob);
             let top = token.top.iter().map(|(text, logprob)| one(text, Some(*logprob)));
             value["top_logprobs"] = top.collect();

@@ -438,7 +438,7 @@ fn it_is_as_it_was_after_a_long_time_of_everything_at_once() {
     println!("warm: {warm}");
     let last = load(seed.wrapping_add(CLIENTS as u64), all + IDLE_THREADS);
     println!(
-        "last: {last:?}, {counts:?}, {} preemptions",
+        "last: {last}, {counts:?}, {} preemptions",
         server.number("vllm:num_preemptions_total", "")
     );
 

@@ -212,3 +212,23 @@ fn what_cannot_be_is_an_error_at_the_start() {
     let error = SharedPages::open(&KvShare::new(&file), &key, BYTES).err().unwrap().to_string();
     assert!(error.contains("file: shared pages cannot be written there"), "{error}");
 }
+
+#[test]
+fn a_clock_that_was_wrong_changes_the_order_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = open(folder.path(), 16);
+    keep(&pages, &text(1, 12));
+    close(pages);
+    let tomorrow = SystemTime::now() + Duration::from_secs(86400);
+    for path in files(folder.path()) {
+        fs::File::options().append(true).open(path).unwrap().set_modified(tomorrow).unwrap();
+    }
+    fs::write(folder.path().join("a.tmp"), "x").unwrap();
+    let pages = open(folder.path(), 16);
+    keep(&pages, &text(2, 10));
+    assert_eq!(close(pages).kept, 10);
+    assert!(files(folder.path()).len() <= 17);
+    let mut pages = open(folder.path(), 16);
+    assert_eq!(found(&mut pages, &text(1, 12)).len(), 12, "they seem to be the newest");
+    assert!(found(&mut pages, &text(2, 10)).len() <= 4);
+}
