@@ -2,7 +2,9 @@
 
 use std::marker::PhantomData;
 
-use crate::integers::{Bits, Group, Grouped, Integer};
+use crate::integers::{Bits, Group, Grouped, Integer, Rounding};
+#[cfg(target_arch = "x86_64")]
+use crate::amx_integers::{self, Planes};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
@@ -11,7 +13,7 @@ use crate::scales::{
 };
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
-use crate::{avx2, avx512};
+use crate::{amx_floats, avx2, avx512};
 use crate::{floats, portable, vector, walk};
 
 /// The fastest kernel for `format` on this CPU.
@@ -23,6 +25,12 @@ pub fn product(format: Format) -> Kernel {
 // Inlined into other crates, what only chooses would have all kernels compiled there, as those are compiled.
 #[inline(never)]
 pub fn product_for(format: Format, isa: Isa) -> Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Amx
+        && let Some(kernel) = tiled_kernel(format)
+    {
+        return kernel;
+    }
     if let Some(kernel) = ggml_kernel(format, isa) {
         return kernel;
     }
@@ -37,10 +45,53 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+        Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
             bytes_of::<avx512::Avx512<false>, avx512::Avx512<true>>(format)
         }
     }
+}
+
+/// The kernel that multiplies by tiles, if there is one for `format`. One row meets integers without.
+#[cfg(target_arch = "x86_64")]
+fn tiled_kernel(format: Format) -> Option<Kernel> {
+    macro_rules! integers {
+        ($format:ident, $integer:ty, $scales:ty) => {
+            |p| {
+                let one = product_for(Format::$format, Isa::Avx512Vnni);
+                // SAFETY: whoever calls a kernel promises what both want.
+                unsafe {
+                    match p.used {
+                        0..=1 => one(p),
+                        _ => amx_integers::several::<$integer, $scales>(p),
+                    }
+                }
+            }
+        };
+    }
+    macro_rules! floats {
+        ($activations:ty, $otherwise:expr) => {
+            // SAFETY: whoever calls a kernel promises what both want.
+            |p| unsafe { amx_floats::packed::<$activations>(p, $otherwise) }
+        };
+    }
+    Some(match format {
+        Format::F32 | Format::F16 => return None,
+        Format::Bf16 => {
+            floats!(amx_floats::Split, walk::floats::<avx512::Avx512<false>, floats::Bf16>)
+        }
+        Format::Bf16Rounded => floats!(amx_floats::Rounded, walk::paired_bf16),
+        Format::Int8 => integers!(Int8, Bits<8>, Scale),
+        Format::Int6 => integers!(Int6, Bits<6>, Scale),
+        Format::Int4 => integers!(Int4, Bits<4>, Scale),
+        Format::Q4_1 => integers!(Q4_1, Bits<4>, ScaleAndMinimum),
+        Format::Q5_0 => integers!(Q5_0, Bits<5>, Scale),
+        Format::Q5_1 => integers!(Q5_1, Bits<5>, ScaleAndMinimum),
+        Format::Q4K => integers!(Q4K, Bits<4>, Nested),
+        Format::Q5K => integers!(Q5K, Bits<5>, Nested),
+        Format::Q6K => integers!(Q6K, Bits<6>, NestedHalves),
+        Format::Affine4 => integers!(Affine4, Bits<4>, SharedMinimum),
+        Format::Zeroed4 => integers!(Zeroed4, Bits<4>, SharedZero),
+    })
 }
 
 /// Rounds a row of activations for products with weights of `format`, in the instructions of `isa`;
@@ -62,33 +113,45 @@ pub unsafe fn round_row(
     columns: usize,
     to: *mut u8,
 ) {
-    fn round<F>(x: *const f32, columns: usize, to: *mut u8) -> Round<F> {
-        Round { x, columns, to: Rounded::new(to, columns), integers: PhantomData }
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        match format {
+    /// As integers of `F`; several rows in planes where tiles multiply them.
+    unsafe fn round<F: Rounding>(
+        isa: Isa,
+        alone: bool,
+        x: *const f32,
+        columns: usize,
+        to: *mut u8,
+    ) {
+        fn of<F>(x: *const f32, columns: usize, to: *mut u8) -> Round<F> {
+            Round { x, columns, to: Rounded::new(to, columns), integers: PhantomData }
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
             #[cfg(target_arch = "x86_64")]
-            Format::Int4 if alone && !matches!(isa, Isa::Portable | Isa::Avx512) => {
-                enter(isa, &round::<Nibbles>(x, columns, to));
+            if isa == Isa::Amx && !alone {
+                return enter(isa, &of::<Planes<F>>(x, columns, to));
             }
-            #[cfg(target_arch = "x86_64")]
-            Format::Q4_1 | Format::Q4K | Format::Affine4 | Format::Zeroed4
-                if alone && isa != Isa::Portable =>
-            {
-                enter(isa, &round::<Nibbles>(x, columns, to));
-            }
-            Format::Int8 => enter(isa, &round::<Bits<8>>(x, columns, to)),
-            Format::Int6 | Format::Q6K => enter(isa, &round::<Bits<6>>(x, columns, to)),
-            Format::Q5_0 | Format::Q5_1 | Format::Q5K => {
-                enter(isa, &round::<Bits<5>>(x, columns, to));
-            }
-            Format::Int4 | Format::Q4_1 | Format::Q4K | Format::Affine4 | Format::Zeroed4 => {
-                enter(isa, &round::<Bits<4>>(x, columns, to));
-            }
-            floats => panic!("products with {floats:?} take floats"),
+            enter(isa, &of::<F>(x, columns, to));
         }
     }
+    let round = match format {
+        #[cfg(target_arch = "x86_64")]
+        Format::Int4 if alone && !matches!(isa, Isa::Portable | Isa::Avx512) => round::<Nibbles>,
+        #[cfg(target_arch = "x86_64")]
+        Format::Q4_1 | Format::Q4K | Format::Affine4 | Format::Zeroed4
+            if alone && isa != Isa::Portable =>
+        {
+            round::<Nibbles>
+        }
+        Format::Int8 => round::<Bits<8>>,
+        Format::Int6 | Format::Q6K => round::<Bits<6>>,
+        Format::Q5_0 | Format::Q5_1 | Format::Q5K => round::<Bits<5>>,
+        Format::Int4 | Format::Q4_1 | Format::Q4K | Format::Affine4 | Format::Zeroed4 => {
+            round::<Bits<4>>
+        }
+        floats => panic!("products with {floats:?} take floats"),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { round(isa, alone, x, columns, to) }
 }
 
 /// The fastest attention over a cache of `format` on this CPU.
@@ -104,7 +167,7 @@ pub fn attention_for(format: KvFormat, isa: Isa) -> AttentionKernel {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 | Isa::AvxVnni => attention_of::<avx2::Avx2>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
+        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
             attention_of::<avx512::Avx512<false>>(format)
         }
     }
@@ -135,7 +198,9 @@ where
         match isa {
             Isa::Portable => portable::Portable::enter(job),
             Isa::Avx2 | Isa::AvxVnni => <avx2::Avx2>::enter(job),
-            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => avx512::Avx512::<false>::enter(job),
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+                avx512::Avx512::<false>::enter(job);
+            }
         }
     }
 }
@@ -196,7 +261,7 @@ fn ggml_kernel(format: Format, isa: Isa) -> Option<Kernel> {
             GroupedNibbles<SharedZero>,
         >(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni | Isa::Avx512Bf16 => ggml_kernel_of::<
+        Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => ggml_kernel_of::<
             avx512::Avx512<true>,
             GroupedNibbles<ScaleAndMinimum>,
             GroupedNibbles<Nested>,

@@ -1,7 +1,7 @@
 //! The instruction sets that kernels are written for.
 
 #[cfg(target_arch = "x86_64")]
-use crate::{avx2, avx512, avx512_bf16};
+use crate::{amx, avx2, avx512, avx512_bf16};
 
 /// An instruction set that kernels are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +24,9 @@ pub enum Isa {
     /// And with AVX-512 BF16.
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
+    /// And with AMX, of bytes and of bfloat16.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 impl Isa {
@@ -41,6 +44,8 @@ impl Isa {
             Self::Avx512Vnni => "avx512-vnni",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16 => "avx512-bf16",
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => "amx",
         }
     }
 
@@ -59,6 +64,7 @@ impl Isa {
             all.extend(avx512::detected().then_some(Self::Avx512));
             all.extend(avx512::vnni_detected().then_some(Self::Avx512Vnni));
             all.extend(avx512_bf16::detected().then_some(Self::Avx512Bf16));
+            all.extend(amx::detected().then_some(Self::Amx));
         }
         all
     }

@@ -69,6 +69,13 @@ mod avx512_nibbles;
 #[cfg(target_arch = "x86_64")]
 mod nibbles;
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
+mod amx_floats;
+#[cfg(target_arch = "x86_64")]
+mod amx_integers;
+
 mod dispatch;
 mod isa;
 

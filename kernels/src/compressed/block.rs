@@ -128,6 +128,21 @@ pub struct Escapes {
 }
 
 impl Escapes {
+    /// Those from a column on.
+    pub fn from(self, column: usize) -> Self {
+        let len = (self.end as usize - self.next as usize) / size_of::<Escape>();
+        let (mut from, mut to) = (0, len);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            // SAFETY: there are so many behind the groups.
+            match unsafe { self.next.add(middle).read_unaligned() }.column() < column {
+                true => from = middle + 1,
+                false => to = middle,
+            }
+        }
+        Self { next: self.next.wrapping_add(from), ..self }
+    }
+
     /// Those in front of a column; the others stay.
     pub fn before(&mut self, column: usize) -> Self {
         let mut those = *self;

@@ -14,6 +14,8 @@ mod portable;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 pub use block::{compress, decompress, most_bytes};
 pub use rows::{Rows, compressed_row};
@@ -22,6 +24,8 @@ pub use rows::{Rows, compressed_row};
 use decode::Pairs;
 use decode::{Decode, Wide};
 
+#[cfg(target_arch = "x86_64")]
+use super::amx_floats::{Rounded, Split};
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
@@ -45,7 +49,21 @@ pub fn compressed_product_for(format: Format, isa: Isa) -> Kernel {
             walk::compressed::<Avx512<true>, Pairs<Bf16Pairs>, false>
         }
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => kernel_of::<Avx512<false>>(format),
+        Isa::Amx if format == Format::Bf16 => |p| {
+            let otherwise = compressed_product_for(Format::Bf16, Isa::Avx512Bf16);
+            // SAFETY: whoever calls a kernel promises what both want.
+            unsafe { tiles::compressed::<Split>(p, otherwise) }
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx if format == Format::Bf16Rounded => |p| {
+            let otherwise = compressed_product_for(Format::Bf16Rounded, Isa::Avx512Bf16);
+            // SAFETY: whoever calls a kernel promises what both want.
+            unsafe { tiles::compressed::<Rounded>(p, otherwise) }
+        },
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+            kernel_of::<Avx512<false>>(format)
+        }
     }
 }
 

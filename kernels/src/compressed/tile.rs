@@ -11,7 +11,7 @@ use super::decode::{Arithmetic, Decode};
 
 /// Bytes between the groups being read and those being prefetched. Measured: 1024, which is best for
 /// plain weights, is up to a tenth slower on one thread.
-const AHEAD: usize = 2048;
+pub(super) const AHEAD: usize = 2048;
 
 /// Pairs of columns of a group.
 pub(super) const PAIRS: usize = GROUP / 2;

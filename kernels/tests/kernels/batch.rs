@@ -9,7 +9,7 @@ use crate::weights::{Weights, random};
 
 /// Columns that fill groups, or do not, and of compressed blocks more than one piece; blocks that no
 /// tile divides.
-const SHAPES: [(usize, usize); 5] = [(1, 1), (33, 3), (72, 9), (577, 2), (584, 5)];
+const SHAPES: [(usize, usize); 6] = [(1, 1), (33, 3), (72, 9), (577, 2), (584, 5), (608, 5)];
 
 /// A matrix as kernels take it.
 struct Stored {

@@ -1,0 +1,97 @@
+//! Compressed blocks for products by tiles: decoded whole, those weights that stand by themselves too.
+
+use super::super::amx::ROW;
+use super::super::amx_floats::{self, Activations, Blocks, Columns, DEPTH};
+use super::super::avx512::Avx512;
+use super::super::vector::Vector;
+use super::super::{Kernel, Product};
+use super::block::{Escape, Escapes, GROUP, Kind};
+use super::decode::Decode;
+use super::tile::{AHEAD, PAIRS, Stored};
+
+/// Where a block is read.
+#[derive(Clone, Copy)]
+pub(in super::super) enum Reader {
+    /// A plain one.
+    Plain(Columns),
+    Upper {
+        /// The next group.
+        group: *const u8,
+        exponents: <Avx512<true> as Decode>::Exponents,
+        /// The next column.
+        column: usize,
+        /// From there on, of which the first is taken out.
+        escapes: Escapes,
+        escape: Option<Escape>,
+    },
+}
+
+impl Blocks for Stored<false> {
+    type Reader = Reader;
+
+    #[inline(always)]
+    unsafe fn open(&self, block: usize, column: usize) -> Reader {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let of = self.block(block);
+            if of.kind() == Kind::Plain {
+                return Reader::Plain(Columns::new(of.body(), column));
+            }
+            let (groups, exponents) = Stored::open::<Avx512<true>>(self, block);
+            let group = groups.add(column / GROUP * Self::GROUP_BYTES);
+            let mut escapes = of.escapes(self.columns).from(column);
+            let escape = escapes.next();
+            Reader::Upper { group, exponents, column, escapes, escape }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn decode(reader: &mut Reader, to: *mut u8) {
+        // SAFETY: the caller's promise; a prefetch never faults. Escapes are of these columns.
+        unsafe {
+            let (group, exponents, column, escapes, escape) = match reader {
+                Reader::Plain(columns) => return columns.decode(to),
+                Reader::Upper { group, exponents, column, escapes, escape } => {
+                    (group, *exponents, column, escapes, escape)
+                }
+            };
+            for i in 0..DEPTH / GROUP {
+                let to = to.add(i * PAIRS * ROW);
+                let codes = Self::codes::<Avx512<true>>(*group);
+                unroll!(I, {
+                    if I * 64 < Self::GROUP_BYTES {
+                        <Avx512<true>>::prefetch(group.wrapping_add(I * 64 + AHEAD));
+                    }
+                    let pair = Self::pair::<Avx512<true>>(*group, codes, I, exponents);
+                    <Avx512<true>>::store_words(pair, to.add(I * ROW));
+                }, 0 1 2 3);
+                *group = group.add(Self::GROUP_BYTES);
+            }
+            let end = *column + DEPTH;
+            while let Some(this) = escape.filter(|escape| escape.column() < end) {
+                // A damaged one may be of a column that was there before.
+                let of = this.column().saturating_sub(*column);
+                let word = of / 2 * ROW + this.lane() * size_of::<u32>();
+                to.add(word).cast::<u16>().add(of % 2).write((this.bits() >> 16) as u16);
+                *escape = escapes.next();
+            }
+            *column = end;
+        }
+    }
+}
+
+/// The kernel for blocks that were bfloat16; that for matrices of other numbers of columns is `otherwise`.
+///
+/// # Safety
+///
+/// As for [`Kernel`], with activations as `X` says.
+pub(super) unsafe fn compressed<X: Activations>(p: &Product, otherwise: Kernel) {
+    let stored = Stored { matrix: p.weights, index: p.index, columns: p.columns };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match amx_floats::fits(p.columns) {
+            true => amx_floats::multiply::<X>(p, &stored),
+            false => otherwise(p),
+        }
+    }
+}
