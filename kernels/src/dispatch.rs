@@ -51,18 +51,18 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
     }
 }
 
-/// The kernel that multiplies by tiles, if there is one for `format`. One row meets integers without.
+/// The kernel that multiplies by tiles, if there is one for `format`. Few rows meet integers without.
 #[cfg(target_arch = "x86_64")]
 fn tiled_kernel(format: Format) -> Option<Kernel> {
     macro_rules! integers {
         ($format:ident, $integer:ty, $scales:ty) => {
             |p| {
-                let one = product_for(Format::$format, Isa::Avx512Vnni);
+                let of_few = product_for(Format::$format, Isa::Avx512Vnni);
                 // SAFETY: whoever calls a kernel promises what both want.
                 unsafe {
-                    match p.used {
-                        0..=1 => one(p),
-                        _ => amx_integers::several::<$integer, $scales>(p),
+                    match p.used < amx_integers::FROM {
+                        true => of_few(p),
+                        false => amx_integers::many::<$integer, $scales>(p),
                     }
                 }
             }
@@ -95,7 +95,7 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
 }
 
 /// Rounds a row of activations for products with weights of `format`, in the instructions of `isa`;
-/// `alone` is whether these have no other row.
+/// `rows` is how many these meet together.
 ///
 /// # Safety
 ///
@@ -108,15 +108,15 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
 pub unsafe fn round_row(
     isa: Isa,
     format: Format,
-    alone: bool,
+    rows: usize,
     x: *const f32,
     columns: usize,
     to: *mut u8,
 ) {
-    /// As integers of `F`; several rows in planes where tiles multiply them.
+    /// As integers of `F`; in planes where tiles multiply them.
     unsafe fn round<F: Rounding>(
         isa: Isa,
-        alone: bool,
+        rows: usize,
         x: *const f32,
         columns: usize,
         to: *mut u8,
@@ -127,12 +127,13 @@ pub unsafe fn round_row(
         // SAFETY: the caller's promise.
         unsafe {
             #[cfg(target_arch = "x86_64")]
-            if isa == Isa::Amx && !alone {
+            if isa == Isa::Amx && rows >= amx_integers::FROM {
                 return enter(isa, &of::<Planes<F>>(x, columns, to));
             }
             enter(isa, &of::<F>(x, columns, to));
         }
     }
+    let alone = rows == 1;
     let round = match format {
         #[cfg(target_arch = "x86_64")]
         Format::Int4 if alone && !matches!(isa, Isa::Portable | Isa::Avx512) => round::<Nibbles>,
@@ -151,7 +152,7 @@ pub unsafe fn round_row(
         floats => panic!("products with {floats:?} take floats"),
     };
     // SAFETY: the caller's promise.
-    unsafe { round(isa, alone, x, columns, to) }
+    unsafe { round(isa, rows, x, columns, to) }
 }
 
 /// The fastest attention over a cache of `format` on this CPU.

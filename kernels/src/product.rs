@@ -13,7 +13,7 @@ pub struct Product {
     pub index: *const u64,
     /// `[rows, columns]` f32, or bfloat16 for [`Format::Bf16Rounded`](crate::Format::Bf16Rounded), dense;
     /// for integers rows of [`rounded_bytes`](crate::rounded_bytes) as [`round_row`](crate::round_row)
-    /// leaves them, alone if `used` is 1. Only the first `used` rows are read.
+    /// leaves them for `used` rows together. Only these are read.
     pub x: *const u8,
     /// `[rows, stride]`; element (0, 0) is lane 0 of the run's first block.
     pub y: *mut f32,

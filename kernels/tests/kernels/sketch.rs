@@ -77,7 +77,7 @@ impl Sketched {
     /// Products with the sketch.
     fn sketched(&self, isa: Isa, x: &[f32]) -> Vec<f32> {
         let mut y = vec![f32::NAN; self.errors.len()];
-        let bytes = rounded(quantise::SKETCH, isa, true, x, self.whole.columns);
+        let bytes = rounded(quantise::SKETCH, isa, 1, x, self.whole.columns);
         let product =
             Product { weights: self.sketch.as_ptr(), ..self.product(false, &bytes, &mut y) };
         // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.

@@ -19,13 +19,13 @@ pub fn normal(rng: &mut ChaCha8Rng) -> f32 {
     (0..12).map(|_| random(rng)).sum()
 }
 
-/// Rows of `columns` activations as integers of `format` take them.
-pub fn rounded(format: Format, isa: Isa, alone: bool, x: &[f32], columns: usize) -> Vec<u8> {
+/// Rows of `columns` activations as integers of `format` take them where `used` meet them together.
+pub fn rounded(format: Format, isa: Isa, used: usize, x: &[f32], columns: usize) -> Vec<u8> {
     let mut rows = Vec::new();
     for x in x.chunks(columns) {
         let mut row = vec![0u32; rounded_bytes(columns) / size_of::<u32>()];
         // SAFETY: this CPU has the instructions, and the row is as long as it has to be.
-        unsafe { round_row(isa, format, alone, x.as_ptr(), columns, row.as_mut_ptr().cast()) };
+        unsafe { round_row(isa, format, used, x.as_ptr(), columns, row.as_mut_ptr().cast()) };
         rows.extend(row.into_iter().flat_map(u32::to_ne_bytes));
     }
     rows
@@ -116,7 +116,7 @@ impl Weights {
             Format::Bf16Rounded => {
                 x.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect()
             }
-            format if format.is_quantised() => rounded(format, isa, used == 1, x, self.columns),
+            format if format.is_quantised() => rounded(format, isa, used, x, self.columns),
             _ => x.iter().flat_map(|x| x.to_le_bytes()).collect(),
         }
     }

@@ -447,8 +447,8 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
                     unsafe {
                         let owner = *at(of.owners).cast::<i32>().add(place) as usize;
                         let begins = at(of.begins).cast::<i32>().add(owner);
-                        let alone = *begins.add(1) - *begins == 1;
-                        kernels::round_row(isa, format, alone, x, of.columns, to);
+                        let rows = (*begins.add(1) - *begins) as usize;
+                        kernels::round_row(isa, format, rows, x, of.columns, to);
                     }
                 }
             };

@@ -301,10 +301,9 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
                 for row in item * TOGETHER..of.rows.min((item + 1) * TOGETHER) {
                     let x = at(of.x).cast::<f32>().wrapping_add(row * of.columns);
                     let to = at(of.to).wrapping_add(row * kernels::rounded_bytes(of.columns));
-                    let alone = of.rows == 1;
                     // SAFETY: the graph has these places for all rows of a step, and no two work
                     // items have the same row; `isa` is here.
-                    unsafe { kernels::round_row(isa, format, alone, x, of.columns, to) };
+                    unsafe { kernels::round_row(isa, format, of.rows, x, of.columns, to) };
                 }
             };
             all = all.with(format!("round_{name}"), Round::kernel(round));
