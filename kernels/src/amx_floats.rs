@@ -232,7 +232,8 @@ unsafe fn run<X: Activations, B: Blocks>(plan: &Plan<'_>, blocks: &B, scratch: *
     }
 }
 
-/// Few rows meet one or two blocks after the other, each from its beginning to its end.
+/// Few rows meet two blocks at a time, each from its beginning to its end: one of the first half of the run and
+/// one of the second, so that memory is read in two places, each in order.
 ///
 /// # Safety
 ///
@@ -249,13 +250,19 @@ unsafe fn few<X: Activations, B: Blocks>(
     // SAFETY: the caller's promise.
     unsafe {
         plan.arrange::<X>(0..p.columns, x);
-        for block in (0..p.blocks).step_by(2) {
-            let meet = Meet { plan, block, tile: 0, x, sums };
-            match (plan.tiles > 1, p.blocks - block > 1) {
-                (true, true) => meet.stream::<X, B, 2, 2>(blocks, decoded),
-                (true, false) => meet.stream::<X, B, 2, 1>(blocks, decoded),
-                (false, true) => meet.stream::<X, B, 1, 2>(blocks, decoded),
-                (false, false) => meet.stream::<X, B, 1, 1>(blocks, decoded),
+        let half = p.blocks / 2;
+        for block in 0..half {
+            let meet = Meet { plan, block, apart: half, tile: 0, x, sums };
+            match plan.tiles {
+                1 => meet.stream::<X, B, 1, 2>(blocks, decoded),
+                _ => meet.stream::<X, B, 2, 2>(blocks, decoded),
+            }
+        }
+        if p.blocks % 2 == 1 {
+            let meet = Meet { plan, block: 2 * half, apart: 0, tile: 0, x, sums };
+            match plan.tiles {
+                1 => meet.stream::<X, B, 1, 1>(blocks, decoded),
+                _ => meet.stream::<X, B, 2, 1>(blocks, decoded),
             }
         }
     }
@@ -291,7 +298,7 @@ unsafe fn many<X: Activations, B: Blocks>(
                     }
                     for tile in (0..plan.tiles).step_by(2) {
                         let sums = sums.add(((block - group) * plan.tiles + tile) * plan.tile());
-                        let meet = Meet { plan, block, tile, x, sums };
+                        let meet = Meet { plan, block, apart: 1, tile, x, sums };
                         match (plan.tiles - tile > 1, both) {
                             (true, true) => meet.piece::<X, 2, 2>(columns.clone(), decoded),
                             (true, false) => meet.piece::<X, 2, 1>(columns.clone(), decoded),
@@ -308,8 +315,10 @@ unsafe fn many<X: Activations, B: Blocks>(
 /// One or two tiles of rows and one or two blocks.
 struct Meet<'a> {
     plan: &'a Plan<'a>,
-    /// The first of the blocks, and of the tiles.
+    /// The first of the blocks, and how far behind it the second one is.
     block: usize,
+    apart: usize,
+    /// The first of the tiles.
     tile: usize,
     /// The arranged activations, of all rows.
     x: *const u8,
@@ -354,7 +363,7 @@ impl Meet<'_> {
             let reader = blocks.open(self.block, 0);
             let mut readers = [reader; BLOCKS];
             for (i, reader) in readers.iter_mut().enumerate().skip(1) {
-                *reader = blocks.open(self.block + i, 0);
+                *reader = blocks.open(self.block + i * self.apart, 0);
             }
             each_sum!(self, zero);
             // A tile that is met has been written a while ago, or it would wait for what is on its way to
@@ -455,7 +464,7 @@ impl Meet<'_> {
                 // SAFETY: the caller's promise.
                 unsafe {
                     let from = self.sums.add((block * tiles * of_tile + row) * ROW);
-                    let to = p.y.add((first + row) * p.stride + (self.block + block) * LANES);
+                    let to = p.y.add((first + row) * p.stride + (self.block + block * self.apart) * LANES);
                     _mm512_storeu_ps(to, _mm512_loadu_ps(from.cast()));
                 }
             }
