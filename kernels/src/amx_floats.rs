@@ -464,7 +464,9 @@ impl Meet<'_> {
                 // SAFETY: the caller's promise.
                 unsafe {
                     let from = self.sums.add((block * tiles * of_tile + row) * ROW);
-                    let to = p.y.add((first + row) * p.stride + (self.block + block * self.apart) * LANES);
+                    let to = p
+                        .y
+                        .add((first + row) * p.stride + (self.block + block * self.apart) * LANES);
                     _mm512_storeu_ps(to, _mm512_loadu_ps(from.cast()));
                 }
             }

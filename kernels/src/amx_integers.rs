@@ -179,8 +179,7 @@ unsafe fn run<I: Integer, S: Scales>(plan: &Plan<'_>, scratch: *mut u8) {
             for first in (0..groups).step_by(PIECE) {
                 let end = groups.min(first + PIECE);
                 for i in 0..blocks {
-                    let block =
-                        p.weights.add((pair + i) * block_bytes::<V, Grouped<I, S>>(groups));
+                    let block = p.weights.add((pair + i) * block_bytes::<V, Grouped<I, S>>(groups));
                     for group in first..end {
                         let head = block.add(group / S::TOGETHER * together_bytes);
                         let at = head.add(S::HEAD + group % S::TOGETHER * group_bytes);

@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use crate::integers::{Bits, Group, Grouped, Integer, Rounding};
 #[cfg(target_arch = "x86_64")]
 use crate::amx_integers::{self, Planes};
+use crate::integers::{Bits, Group, Grouped, Integer, Rounding};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};

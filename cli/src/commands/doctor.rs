@@ -185,7 +185,8 @@ fn cpu() -> Check {
         }
         let features = found!("avx2" "fma" "f16c" "avx512f" "avx512bw" "avx512vnni" "avx512bf16");
         let names: Vec<_> = features.iter().filter(|it| it.1).map(|it| it.0).collect();
-        let text = format!("{arch}, {cores} threads, {}", names.join(" "));
+        let kernels = xla_session::kernels::Isa::detect().as_str();
+        let text = format!("{arch}, {cores} threads, {}; kernels for {kernels}", names.join(" "));
         if !names.contains(&"avx2") {
             return Check::note("cpu", text, "it will be slow: there is no AVX2");
         }
