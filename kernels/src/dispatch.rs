@@ -3,6 +3,10 @@
 use std::marker::PhantomData;
 
 use crate::integers::{Bits, Group, Grouped, Integer};
+#[cfg(target_arch = "aarch64")]
+use crate::neon::{BF16, DOT, Neon};
+#[cfg(target_arch = "aarch64")]
+use crate::neon_quads::{GroupedQuads, Quad, Quads};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
@@ -11,7 +15,7 @@ use crate::scales::{
 };
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
-use crate::{avx2, avx512};
+use crate::{avx2, avx512, avx512_bf16};
 use crate::{floats, portable, vector, walk};
 
 /// The fastest kernel for `format` on this CPU.
@@ -35,11 +39,22 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => kernel_of::<avx512::Avx512<false>, avx512::Avx512<false>>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
+        Isa::Avx512Bf16 if format == Format::Bf16Rounded => {
+            use avx512::Avx512;
+            walk::paired_bf16::<Avx512<true>, avx512_bf16::Bf16Pairs, Avx512<false>>
+        }
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni | Isa::Avx512Bf16 => {
             bytes_of::<avx512::Avx512<false>, avx512::Avx512<true>>(format)
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonBf16 if format == Format::Bf16Rounded => {
+            walk::paired_bf16::<Neon<BF16>, crate::neon_bf16::Bf16Pairs, Neon>
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDot | Isa::NeonBf16 => quads_of(format),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => kernel_of::<Neon, Neon>(format),
     }
 }
 
@@ -67,6 +82,17 @@ pub unsafe fn round_row(
     }
     // SAFETY: the caller's promise.
     unsafe {
+        #[cfg(target_arch = "aarch64")]
+        if matches!(isa, Isa::NeonDot | Isa::NeonBf16) {
+            match format.integers().map(|it| it.bits) {
+                Some(8) => enter(isa, &round::<Quads<Bits<8>>>(x, columns, to)),
+                Some(6) => enter(isa, &round::<Quads<Bits<6>>>(x, columns, to)),
+                Some(5) => enter(isa, &round::<Quads<Bits<5>>>(x, columns, to)),
+                Some(4) => enter(isa, &round::<Quads<Bits<4>>>(x, columns, to)),
+                _ => panic!("products with {format:?} take floats"),
+            }
+            return;
+        }
         match format {
             #[cfg(target_arch = "x86_64")]
             Format::Int4 if alone && !matches!(isa, Isa::Portable | Isa::Avx512) => {
@@ -107,6 +133,8 @@ pub fn attention_for(format: KvFormat, isa: Isa) -> AttentionKernel {
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 => {
             attention_of::<avx512::Avx512<false>>(format)
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon | Isa::NeonDot | Isa::NeonBf16 => attention_of::<Neon>(format),
     }
 }
 
@@ -145,7 +173,27 @@ where
 /// # Safety
 ///
 /// What the job wants holds.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+pub(crate) unsafe fn enter<J>(isa: Isa, job: &J)
+where
+    J: vector::Job<portable::Portable> + vector::Job<Neon>,
+{
+    use vector::Vector;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match isa {
+            Isa::Portable => portable::Portable::enter(job),
+            Isa::Neon | Isa::NeonDot | Isa::NeonBf16 => <Neon>::enter(job),
+        }
+    }
+}
+
+/// Runs `job` in the instructions of `isa`.
+///
+/// # Safety
+///
+/// What the job wants holds.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) unsafe fn enter<J: vector::Job<portable::Portable>>(isa: Isa, job: &J) {
     match isa {
         // SAFETY: the caller's promise.
@@ -159,6 +207,28 @@ fn bytes_of<F: vector::Vector, I: nibbles::Bytes>(format: Format) -> Kernel {
     match format {
         Format::Int4 => walk::one_row_or_more::<I, GroupedNibbles<Scale>, Grouped<Bits<4>, Scale>>,
         other => kernel_of::<F, I>(other),
+    }
+}
+
+/// Floats as [`kernel_of`] has them, and every format of integers in bytes.
+#[cfg(target_arch = "aarch64")]
+fn quads_of(format: Format) -> Kernel {
+    fn of<I: Quad, S: Scales>() -> Kernel {
+        walk::integers::<Neon<DOT>, GroupedQuads<I, S>>
+    }
+    match format {
+        Format::Int8 => of::<Bits<8>, Scale>(),
+        Format::Int6 => of::<Bits<6>, Scale>(),
+        Format::Int4 => of::<Bits<4>, Scale>(),
+        Format::Q4_1 => of::<Bits<4>, ScaleAndMinimum>(),
+        Format::Q5_0 => of::<Bits<5>, Scale>(),
+        Format::Q5_1 => of::<Bits<5>, ScaleAndMinimum>(),
+        Format::Q4K => of::<Bits<4>, Nested>(),
+        Format::Affine4 => of::<Bits<4>, SharedMinimum>(),
+        Format::Zeroed4 => of::<Bits<4>, SharedZero>(),
+        Format::Q5K => of::<Bits<5>, Nested>(),
+        Format::Q6K => of::<Bits<6>, NestedHalves>(),
+        floats => kernel_of::<Neon, Neon>(floats),
     }
 }
 
@@ -203,6 +273,17 @@ fn ggml_kernel(format: Format, isa: Isa) -> Option<Kernel> {
             GroupedNibbles<SharedMinimum>,
             GroupedNibbles<SharedZero>,
         >(format),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => ggml_kernel_of::<
+            Neon,
+            Grouped<Bits<4>, ScaleAndMinimum>,
+            Grouped<Bits<4>, Nested>,
+            Grouped<Bits<4>, SharedMinimum>,
+            Grouped<Bits<4>, SharedZero>,
+        >(format),
+        // They are as other integers to `quads_of`.
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDot | Isa::NeonBf16 => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The instruction sets that kernels are written for.
 
+#[cfg(target_arch = "aarch64")]
+use crate::neon;
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512, avx512_bf16};
 
@@ -24,6 +26,15 @@ pub enum Isa {
     /// And with AVX-512 BF16.
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
+    /// AArch64, all of which has NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// And with products of bytes, FEAT_DotProd.
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
+    /// And with FEAT_BF16.
+    #[cfg(target_arch = "aarch64")]
+    NeonBf16,
 }
 
 impl Isa {
@@ -41,6 +52,12 @@ impl Isa {
             Self::Avx512Vnni => "avx512-vnni",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16 => "avx512-bf16",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => "neon-dot",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonBf16 => "neon-bf16",
         }
     }
 
@@ -59,6 +76,12 @@ impl Isa {
             all.extend(avx512::detected().then_some(Self::Avx512));
             all.extend(avx512::vnni_detected().then_some(Self::Avx512Vnni));
             all.extend(avx512_bf16::detected().then_some(Self::Avx512Bf16));
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            all.push(Self::Neon);
+            all.extend(neon::dot_detected().then_some(Self::NeonDot));
+            all.extend(neon::bf16_detected().then_some(Self::NeonBf16));
         }
         all
     }
