@@ -13,10 +13,8 @@ pub struct Cross {
     gnu: &'static str,
 }
 
-const MACHINES: [(&str, Cross); 1] = [(
-    "aarch64-unknown-linux-gnu",
-    Cross { processor: "aarch64", gnu: "aarch64-linux-gnu" },
-)];
+const MACHINES: [(&str, Cross); 1] =
+    [("aarch64-unknown-linux-gnu", Cross { processor: "aarch64", gnu: "aarch64-linux-gnu" })];
 
 impl Cross {
     /// The machine that Rust calls `target`; `None` where nobody has tried.

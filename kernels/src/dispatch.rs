@@ -69,6 +69,7 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
 /// # Panics
 ///
 /// The format is not one of integers.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "all rows are the same"))]
 pub unsafe fn round_row(
     isa: Isa,
     format: Format,

@@ -1,6 +1,8 @@
 //! `cargo xtask cross`: everything for another machine, and its tests in an emulator.
 
 #[cfg(feature = "cross")]
+mod count;
+#[cfg(feature = "cross")]
 mod emulator;
 #[cfg(feature = "cross")]
 mod linux;

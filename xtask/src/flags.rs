@@ -161,6 +161,9 @@ pub struct Cross {
     /// Also those that take an hour.
     #[arg(long, requires = "test")]
     pub all: bool,
+    /// Count the instructions of products, in each instruction set: qemu knows nothing of time.
+    #[arg(long)]
+    pub count: bool,
     /// The CPU that qemu is: cortex-a72 has NEON, neoverse-n1 products of bytes, max all of it.
     #[arg(long, value_name = "NAME", default_value = "max")]
     pub cpu: String,
@@ -187,6 +190,7 @@ Examples:
   cargo xtask cross aarch64                          target/aarch64-unknown-linux-gnu/release/iree-llm
   cargo xtask cross aarch64 --test                   and a quarter of an hour of tests
   cargo xtask cross aarch64 --test --cpu cortex-a72  on a CPU without products of bytes
+  cargo xtask cross aarch64 --count                  instructions per weight
   cargo xtask cross macos                            does it compile?";
 
 #[derive(Debug, Args)]

@@ -56,20 +56,37 @@ const MORE: [Tests; 6] = [
 impl Emulator {
     /// That of `machine`, as the CPU that it calls `cpu`.
     pub fn find(machine: Cross, cpu: &str) -> Result<Self> {
-        let path: Vec<_> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
+        let path: Vec<_> =
+            std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
         let arch = TARGET.split('-').next().unwrap_or_default();
         let names = [format!("qemu-{arch}-static"), format!("qemu-{arch}")];
         let qemu = names.iter().find_map(|name| cmake::find(&path, name));
         let qemu = qemu.with_context(|| {
-            format!("{} is not on PATH: install it (Debian: apt install qemu-user-static)", names[0])
+            format!(
+                "{} is not on PATH: install it (Debian: apt install qemu-user-static)",
+                names[0]
+            )
         })?;
         Ok(Self { qemu, libraries: machine.libraries(), cpu: cpu.to_owned() })
     }
 
-    fn run(&self, program: &Path) -> Command {
+    /// Runs `program`.
+    pub fn run(&self, program: &Path) -> Command {
         let mut command = Command::new(&self.qemu);
         command.args(["-cpu", &self.cpu, "-L", &self.libraries]).arg(program);
         command
+    }
+
+    /// Runs `program`, and writes a line that begins with `Trace` for each of its instructions.
+    pub fn logging(&self, program: &Path, log: &Path) -> Result<Command> {
+        let help = Command::new(&self.qemu).arg("-h").output()?;
+        let has = |option: &str| String::from_utf8_lossy(&help.stdout).contains(option);
+        let single = ["-one-insn-per-tb", "-singlestep"].into_iter().find(|option| has(option));
+        let mut command = Command::new(&self.qemu);
+        command.arg(single.context("this qemu cannot take single steps")?);
+        command.args(["-d", "exec,nochain", "-D"]).arg(log);
+        command.args(["-cpu", &self.cpu, "-L", &self.libraries]).arg(program);
+        Ok(command)
     }
 
     /// Runs the program of `build`, which is in `folder`, and the tests.

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use iree_src::{Cross, DIST_VAR};
 
+use super::count;
 use super::emulator::Emulator;
 use super::standard_library::{self, StandardLibrary};
 use crate::iree::fetch::fetch;
@@ -17,7 +18,8 @@ pub const TARGET: &str = "aarch64-unknown-linux-gnu";
 pub fn run(flags: &flags::Cross) -> Result<()> {
     let machine = Cross::to(TARGET).context("iree-src knows this machine")?;
     machine.check(&path())?;
-    let emulator = flags.test.then(|| Emulator::find(machine, &flags.cpu)).transpose()?;
+    let emulated = flags.test || flags.count;
+    let emulator = emulated.then(|| Emulator::find(machine, &flags.cpu)).transpose()?;
     eprintln!("==> Rust's standard library");
     let std = standard_library::ensure(TARGET, Some(machine), &flags.network)?;
     eprintln!("==> IREE");
@@ -27,10 +29,20 @@ pub fn run(flags: &flags::Cross) -> Result<()> {
     workspace::run(build.cargo("build").args(["--package", "cli"]))?;
     let folder = workspace::target_dir()?.join(TARGET).join("release");
     println!("{}", folder.join("iree-llm").display());
-    match emulator {
-        Some(emulator) => emulator.test(&build, &folder, flags.all),
-        None => Ok(()),
+    let Some(emulator) = emulator else { return Ok(()) };
+    if flags.count {
+        workspace::run(build.cargo("build").args([
+            "--package",
+            "kernels",
+            "--example",
+            count::EXAMPLE,
+        ]))?;
+        count::table(&emulator, &folder.join("examples").join(count::EXAMPLE))?;
     }
+    if flags.test {
+        emulator.test(&build, &folder, flags.all)?;
+    }
+    Ok(())
 }
 
 fn path() -> Vec<PathBuf> {
@@ -42,7 +54,8 @@ fn path() -> Vec<PathBuf> {
 fn iree(network: &flags::Network) -> Result<PathBuf> {
     let default = fetch_iree::ensure(network)?;
     let compiler = default.manifest.compiler.as_ref();
-    let compiler = compiler.with_context(|| format!("{} has no compiler", default.folder.display()))?;
+    let compiler =
+        compiler.with_context(|| format!("{} has no compiler", default.folder.display()))?;
     let mut request =
         fetch_iree::base_request(workspace::target_dir()?.join("iree-aarch64"), network);
     request.origin = Some(Origin::Registry);

@@ -30,7 +30,8 @@ pub fn find(network: &flags::Network) -> Result<PathBuf> {
     if library.is_dir() {
         return Ok(library);
     }
-    let missing = "the toolchain has no sources of the standard library: `rustup component add rust-src`";
+    let missing =
+        "the toolchain has no sources of the standard library: `rustup component add rust-src`";
     if network.offline {
         bail!("{missing} brings them, and --offline forbids to look elsewhere");
     }
@@ -118,7 +119,12 @@ impl Apt {
 /// Where this machine's apt gets Debian from.
 fn archive() -> Result<String> {
     let mut apt = Command::new("apt-get");
-    apt.args(["indextargets", "--format", "$(ORIGIN) $(LABEL) $(REPO_URI)", "Created-By: Packages"]);
+    apt.args([
+        "indextargets",
+        "--format",
+        "$(ORIGIN) $(LABEL) $(REPO_URI)",
+        "Created-By: Packages",
+    ]);
     let output = apt.output().context("cannot run apt-get")?;
     let all = String::from_utf8(output.stdout)?;
     let debian = all.lines().find_map(|line| line.strip_prefix("Debian Debian "));
