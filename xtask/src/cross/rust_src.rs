@@ -13,7 +13,7 @@ use crate::{fetch_iree, flags, workspace};
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Suites that may have a version, the one with the fewest packages first.
-const SUITES: [&str; 3] = ["stable-backports", "testing", "unstable"];
+const SUITES: [&str; 3] = ["trixie-backports", "testing", "unstable"];
 
 /// The folder `library`: the toolchain's, else one of Debian's package, which is kept in the cache.
 pub fn find(network: &flags::Network) -> Result<PathBuf> {
@@ -99,9 +99,13 @@ impl Apt {
     fn download(&self, package: &str, version: &str) -> Result<PathBuf> {
         let archive = archive()?;
         for suite in SUITES {
+            // A mirror may lack one, or have an old one.
             let source = format!("deb [signed-by={KEYRING}] {archive} {suite} main\n");
             fs::write(self.folder.join("etc/sources.list"), source)?;
-            self.run("apt-get", &["update", "--quiet", "--error-on=any"])?;
+            if let Err(error) = self.run("apt-get", &["update", "--quiet", "--error-on=any"]) {
+                eprintln!("{suite}: {error}");
+                continue;
+            }
             let known = self.run("apt-cache", &["madison", package])?;
             let mut versions = known.lines().filter_map(|line| line.split('|').nth(1));
             let of_upstream = |it: &&str| it.trim().split(['+', '-']).next() == Some(version);
