@@ -39,8 +39,7 @@ unsafe fn enter_with_dot<V: Vector, J: Job<V>>(job: &J) {
     unsafe { job.run() }
 }
 
-/// Four registers, in each of which `$i` is a constant. What closures do is inlined too late to be unrolled
-/// where it takes instructions that have to be enabled.
+/// Four registers, in each of which `$i` is a constant. What closures do is inlined too late to be unrolled.
 macro_rules! four {
     ($i:ident => $register:expr) => {
         [four!($i 0 $register), four!($i 1 $register), four!($i 2 $register), four!($i 3 $register)]

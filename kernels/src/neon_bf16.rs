@@ -34,9 +34,8 @@ impl Float<Neon<BF16>> for Bf16Pairs {
 }
 
 /// As `vbfdotq_lane_f32`, which is not stable.
-#[inline]
-#[target_feature(enable = "neon,dotprod,bf16")]
-fn add_products(mut sums: float32x4_t, pairs: int32x4_t, x: f32) -> float32x4_t {
+#[inline(always)]
+unsafe fn add_products(mut sums: float32x4_t, pairs: int32x4_t, x: f32) -> float32x4_t {
     // SAFETY: one instruction on registers, which the caller's CPU has.
     unsafe {
         asm!(

@@ -209,9 +209,12 @@ impl<I: Quad> Rounding for Quads<I> {
 }
 
 /// As `vdotq_laneq_s32`, which is not stable.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn add_bytes<const WORD: u32>(mut sums: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
+#[inline(always)]
+unsafe fn add_bytes<const WORD: u32>(
+    mut sums: int32x4_t,
+    weights: int8x16_t,
+    x: int8x16_t,
+) -> int32x4_t {
     // SAFETY: one instruction on registers, which the caller's CPU has.
     unsafe {
         asm!(
@@ -244,25 +247,23 @@ unsafe fn add<I: Quad, S: Scales, const M: usize, const PART: usize>(
                         <Neon<DOT>>::prefetch(weights.wrapping_add(line + AHEAD));
                     }
                 }
-                let mut of_rows = [vdupq_n_s8(0); M];
-                for (m, of_row) in of_rows.iter_mut().enumerate() {
-                    *of_row = vld1q_s8(x.add(m * stride + QUARTER * 4).cast());
-                }
                 let eight = I::eight(weights, QUARTER);
-                unroll!(LANES, {
-                    let [first, second] = eight[LANES];
-                    for (m, x) in of_rows.into_iter().enumerate() {
-                        let (high, low) = (&mut high[m][LANES], &mut sums[m][LANES]);
-                        *high = add_bytes::<0>(*high, first, x);
-                        *low = add_bytes::<2>(*low, first, x);
-                        *high = add_bytes::<1>(*high, second, x);
-                        *low = add_bytes::<3>(*low, second, x);
+                // Loops would be some at run time too, with the sums in memory.
+                unroll!(ROW, {
+                    if ROW < M {
+                        let x = vld1q_s8(x.add(ROW * stride + QUARTER * 4).cast());
+                        let (high, low) = (&mut high[ROW], &mut sums[ROW]);
+                        unroll!(LANES, {
+                            let [first, second] = eight[LANES];
+                            high[LANES] = add_bytes::<0>(high[LANES], first, x);
+                            low[LANES] = add_bytes::<2>(low[LANES], first, x);
+                            high[LANES] = add_bytes::<1>(high[LANES], second, x);
+                            low[LANES] = add_bytes::<3>(low[LANES], second, x);
+                        }, 0 1 2 3);
+                        *high = <Neon<DOT>>::pin_i32(*high);
+                        *low = <Neon<DOT>>::pin_i32(*low);
                     }
-                }, 0 1 2 3);
-                for (high, low) in high.iter_mut().zip(&mut *sums) {
-                    *high = <Neon<DOT>>::pin_i32(*high);
-                    *low = <Neon<DOT>>::pin_i32(*low);
-                }
+                }, 0 1 2);
             }
         }, 0 1 2 3);
         for (sums, high) in sums.iter_mut().zip(high) {
@@ -286,27 +287,26 @@ impl<I: Quad, S: Scales> Group<Neon<DOT>> for GroupedQuads<I, S> {
         x: *const u32,
         stride: usize,
     ) {
-        for (r, sums) in sums.iter_mut().enumerate() {
-            let weights = weights.wrapping_add(r * apart);
-            let (threes, rest) =
-                if M == 4 { (&mut [][..], &mut sums[..]) } else { sums.as_chunks_mut::<3>() };
-            let (twos, ones) = rest.as_chunks_mut::<2>();
-            let mut x = x;
-            // SAFETY: the caller's promise.
-            unsafe {
-                for sums in threes {
-                    add::<I, S, 3, PART>(sums, weights, x, stride);
-                    x = x.wrapping_add(3 * stride);
+        // SAFETY: the caller's promise; the rows are those of a block.
+        unsafe {
+            unroll!(BLOCK, {
+                if BLOCK < R {
+                    let weights = weights.wrapping_add(BLOCK * apart);
+                    let sums = sums[BLOCK].as_mut_ptr();
+                    let first = if M == 4 { 2 } else { 3 };
+                    let (second, after) = (sums.wrapping_add(first), x.wrapping_add(first * stride));
+                    match M {
+                        1 => add::<I, S, 1, PART>(&mut *sums.cast(), weights, x, stride),
+                        2 | 4 => add::<I, S, 2, PART>(&mut *sums.cast(), weights, x, stride),
+                        _ => add::<I, S, 3, PART>(&mut *sums.cast(), weights, x, stride),
+                    }
+                    match M {
+                        1..=3 => {}
+                        4 | 5 => add::<I, S, 2, PART>(&mut *second.cast(), weights, after, stride),
+                        _ => add::<I, S, 3, PART>(&mut *second.cast(), weights, after, stride),
+                    }
                 }
-                for sums in twos {
-                    add::<I, S, 2, PART>(sums, weights, x, stride);
-                    x = x.wrapping_add(2 * stride);
-                }
-                for sum in ones {
-                    add::<I, S, 1, PART>(std::array::from_mut(sum), weights, x, stride);
-                    x = x.wrapping_add(stride);
-                }
-            }
+            }, 0 1 2 3);
         }
     }
 }
