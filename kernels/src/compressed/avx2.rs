@@ -1,6 +1,7 @@
 use std::arch::x86_64::*;
 
 use super::super::avx2::Avx2;
+use super::super::vector::Vector;
 use super::decode::Decode;
 
 #[inline]
