@@ -56,6 +56,7 @@ pub fn build(out: &Path, target: &str, jobs: Option<usize>, compiler: bool) -> R
         cuda: None,
         vm_trace: false,
         sanitizer: None,
+        cross: None,
         scratch: &scratch,
     };
     build.configure()?;

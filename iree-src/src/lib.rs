@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod compiler;
+mod cross;
 mod error;
 mod headers;
 mod locate;
@@ -21,6 +22,7 @@ pub mod bundled;
 
 pub use compiler::Installed;
 pub use compiler::install as install_compiler;
+pub use cross::Cross;
 pub use error::{Error, Result};
 pub use locate::{CUDA_HOME_VAR, DIST_VAR, Located, Overrides, locate_from, locate_in_target};
 pub use manifest::{

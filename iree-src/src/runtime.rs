@@ -6,9 +6,12 @@ use std::process::Command;
 
 use crate::cmake::BuildTools;
 use crate::parameters::LIBRARIES;
-use crate::{Error, Result, Sanitizer, headers, prebuilt, process, sources};
+use crate::{Cross, Error, Result, Sanitizer, headers, prebuilt, process, sources};
 
 const TARGET: &str = "iree_runtime_unified";
+
+/// What writes sources of the runtime, and has to run on this machine.
+const WRITER: &str = "iree-flatcc-cli";
 
 const OPTIONS: [&str; 14] = [
     "CMAKE_BUILD_TYPE=Release",
@@ -45,6 +48,8 @@ pub struct Build<'a> {
     pub vm_trace: bool,
     /// What the C compiler instruments the runtime for.
     pub sanitizer: Option<Sanitizer>,
+    /// The machine that it is for; `None` is this one.
+    pub cross: Option<Cross>,
     /// The folder for what is only of use while building; it exists.
     pub scratch: &'a Path,
 }
@@ -77,8 +82,18 @@ impl Build<'_> {
     /// [`Error::Request`] for a tree of another version, [`Error::Command`] when cmake fails.
     pub fn configure(&self) -> Result<()> {
         sources::check_version(self.source, self.version)?;
+        let Some(cross) = self.cross else { return self.configure_in(&self.folder(), &[]) };
+        let host = self.scratch.join("host");
+        self.configure_in(&host, &[])?;
+        let mut compile = Command::new(&self.tools.cmake);
+        compile.arg("--build").arg(&host).args(["--target", WRITER]);
+        process::logged("building what builds IREE", &mut compile, &self.log(), |_| {})?;
+        self.configure_in(&self.folder(), &cross.options(&host.join("tools")))
+    }
+
+    fn configure_in(&self, folder: &Path, more: &[String]) -> Result<()> {
         let mut configure = Command::new(&self.tools.cmake);
-        configure.arg("-S").arg(self.source).arg("-B").arg(self.folder());
+        configure.arg("-S").arg(self.source).arg("-B").arg(folder);
         match &self.tools.ninja {
             Some(ninja) => {
                 configure.arg(format!("-DCMAKE_MAKE_PROGRAM={}", ninja.display()));
@@ -88,7 +103,8 @@ impl Build<'_> {
                 configure.args(["-G", "Unix Makefiles"]);
             }
         }
-        configure.args(OPTIONS.iter().map(|option| format!("-D{option}")));
+        let options = OPTIONS.iter().copied().chain(more.iter().map(String::as_str));
+        configure.args(options.map(|option| format!("-D{option}")));
         // IREE's errors carry source locations: keep this machine's paths out of them.
         let mut flags = format!("-ffile-prefix-map={}/=", self.source.display());
         if self.vm_trace {

@@ -238,6 +238,12 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn load_i32(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())) }
+    }
+
+    #[inline(always)]
     unsafe fn store_i32(integers: Self::Integers, to: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe {

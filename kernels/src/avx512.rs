@@ -204,6 +204,12 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn load_i32(from: *const u8) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+
+    #[inline(always)]
     unsafe fn store_i32(integers: __m512i, to: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe { _mm512_storeu_si512(to.cast(), integers) }

@@ -5,6 +5,10 @@ use std::marker::PhantomData;
 #[cfg(target_arch = "x86_64")]
 use crate::amx_integers::{self, Planes};
 use crate::integers::{Bits, Group, Grouped, Integer, Rounding};
+#[cfg(target_arch = "aarch64")]
+use crate::neon::{BF16, DOT, Neon};
+#[cfg(target_arch = "aarch64")]
+use crate::neon_quads::{GroupedQuads, Quad, Quads};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
@@ -13,7 +17,7 @@ use crate::scales::{
 };
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
-use crate::{amx_floats, avx2, avx512};
+use crate::{amx_floats, avx2, avx512, avx512_bf16};
 use crate::{floats, portable, vector, walk};
 
 /// The fastest kernel for `format` on this CPU.
@@ -43,11 +47,22 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => kernel_of::<avx512::Avx512<false>, avx512::Avx512<false>>(format),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Bf16 if format == Format::Bf16Rounded => walk::paired_bf16,
+        Isa::Avx512Bf16 if format == Format::Bf16Rounded => {
+            use avx512::Avx512;
+            walk::paired_bf16::<Avx512<true>, avx512_bf16::Bf16Pairs, Avx512<false>>
+        }
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
             bytes_of::<avx512::Avx512<false>, avx512::Avx512<true>>(format)
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonBf16 if format == Format::Bf16Rounded => {
+            walk::paired_bf16::<Neon<BF16>, crate::neon_bf16::Bf16Pairs, Neon>
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDot | Isa::NeonBf16 => quads_of(format),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => kernel_of::<Neon, Neon>(format),
     }
 }
 
@@ -79,7 +94,10 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
         Format::Bf16 => {
             floats!(amx_floats::Split, walk::floats::<avx512::Avx512<false>, floats::Bf16>)
         }
-        Format::Bf16Rounded => floats!(amx_floats::Rounded, walk::paired_bf16),
+        Format::Bf16Rounded => floats!(
+            amx_floats::Rounded,
+            walk::paired_bf16::<avx512::Avx512<true>, avx512_bf16::Bf16Pairs, avx512::Avx512<false>>
+        ),
         Format::Int8 => integers!(Int8, Bits<8>, Scale),
         Format::Int6 => integers!(Int6, Bits<6>, Scale),
         Format::Int4 => integers!(Int4, Bits<4>, Scale),
@@ -105,6 +123,7 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
 /// # Panics
 ///
 /// The format is not one of integers.
+#[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "all rows are the same"))]
 pub unsafe fn round_row(
     isa: Isa,
     format: Format,
@@ -113,6 +132,9 @@ pub unsafe fn round_row(
     columns: usize,
     to: *mut u8,
 ) {
+    fn of<F>(x: *const f32, columns: usize, to: *mut u8) -> Round<F> {
+        Round { x, columns, to: Rounded::new(to, columns), integers: PhantomData }
+    }
     /// As integers of `F`; in planes where tiles multiply them.
     unsafe fn round<F: Rounding>(
         isa: Isa,
@@ -121,9 +143,6 @@ pub unsafe fn round_row(
         columns: usize,
         to: *mut u8,
     ) {
-        fn of<F>(x: *const f32, columns: usize, to: *mut u8) -> Round<F> {
-            Round { x, columns, to: Rounded::new(to, columns), integers: PhantomData }
-        }
         // SAFETY: the caller's promise.
         unsafe {
             #[cfg(target_arch = "x86_64")]
@@ -132,6 +151,19 @@ pub unsafe fn round_row(
             }
             enter(isa, &of::<F>(x, columns, to));
         }
+    }
+    #[cfg(target_arch = "aarch64")]
+    if matches!(isa, Isa::NeonDot | Isa::NeonBf16) {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            match format.integers().map(|it| it.bits) {
+                Some(8) => enter(isa, &of::<Quads<Bits<8>>>(x, columns, to)),
+                Some(6) => enter(isa, &of::<Quads<Bits<6>>>(x, columns, to)),
+                Some(5) => enter(isa, &of::<Quads<Bits<5>>>(x, columns, to)),
+                Some(4) => enter(isa, &of::<Quads<Bits<4>>>(x, columns, to)),
+                _ => panic!("products with {format:?} take floats"),
+            }
+        };
     }
     let alone = rows == 1;
     let round = match format {
@@ -171,6 +203,8 @@ pub fn attention_for(format: KvFormat, isa: Isa) -> AttentionKernel {
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
             attention_of::<avx512::Avx512<false>>(format)
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon | Isa::NeonDot | Isa::NeonBf16 => attention_of::<Neon>(format),
     }
 }
 
@@ -211,7 +245,27 @@ where
 /// # Safety
 ///
 /// What the job wants holds.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+pub(crate) unsafe fn enter<J>(isa: Isa, job: &J)
+where
+    J: vector::Job<portable::Portable> + vector::Job<Neon>,
+{
+    use vector::Vector;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match isa {
+            Isa::Portable => portable::Portable::enter(job),
+            Isa::Neon | Isa::NeonDot | Isa::NeonBf16 => <Neon>::enter(job),
+        }
+    }
+}
+
+/// Runs `job` in the instructions of `isa`.
+///
+/// # Safety
+///
+/// What the job wants holds.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) unsafe fn enter<J: vector::Job<portable::Portable>>(isa: Isa, job: &J) {
     match isa {
         // SAFETY: the caller's promise.
@@ -225,6 +279,28 @@ fn bytes_of<F: vector::Vector, I: nibbles::Bytes>(format: Format) -> Kernel {
     match format {
         Format::Int4 => walk::one_row_or_more::<I, GroupedNibbles<Scale>, Grouped<Bits<4>, Scale>>,
         other => kernel_of::<F, I>(other),
+    }
+}
+
+/// Floats as [`kernel_of`] has them, and every format of integers in bytes.
+#[cfg(target_arch = "aarch64")]
+fn quads_of(format: Format) -> Kernel {
+    fn of<I: Quad, S: Scales>() -> Kernel {
+        walk::integers::<Neon<DOT>, GroupedQuads<I, S>>
+    }
+    match format {
+        Format::Int8 => of::<Bits<8>, Scale>(),
+        Format::Int6 => of::<Bits<6>, Scale>(),
+        Format::Int4 => of::<Bits<4>, Scale>(),
+        Format::Q4_1 => of::<Bits<4>, ScaleAndMinimum>(),
+        Format::Q5_0 => of::<Bits<5>, Scale>(),
+        Format::Q5_1 => of::<Bits<5>, ScaleAndMinimum>(),
+        Format::Q4K => of::<Bits<4>, Nested>(),
+        Format::Affine4 => of::<Bits<4>, SharedMinimum>(),
+        Format::Zeroed4 => of::<Bits<4>, SharedZero>(),
+        Format::Q5K => of::<Bits<5>, Nested>(),
+        Format::Q6K => of::<Bits<6>, NestedHalves>(),
+        floats => kernel_of::<Neon, Neon>(floats),
     }
 }
 
@@ -269,6 +345,17 @@ fn ggml_kernel(format: Format, isa: Isa) -> Option<Kernel> {
             GroupedNibbles<SharedMinimum>,
             GroupedNibbles<SharedZero>,
         >(format),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => ggml_kernel_of::<
+            Neon,
+            Grouped<Bits<4>, ScaleAndMinimum>,
+            Grouped<Bits<4>, Nested>,
+            Grouped<Bits<4>, SharedMinimum>,
+            Grouped<Bits<4>, SharedZero>,
+        >(format),
+        // They are as other integers to `quads_of`.
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonDot | Isa::NeonBf16 => None,
     }
 }
 

@@ -240,6 +240,6 @@ impl Integer for Pairs {
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
         // SAFETY: as the caller promises.
-        unsafe { V::bits(group.add(i * WORD), 0, -1) }
+        unsafe { V::load_i32(group.add(i * WORD)) }
     }
 }

@@ -1,5 +1,7 @@
 //! The instruction sets that kernels are written for.
 
+#[cfg(target_arch = "aarch64")]
+use crate::neon;
 #[cfg(target_arch = "x86_64")]
 use crate::{amx, avx2, avx512, avx512_bf16};
 
@@ -27,6 +29,15 @@ pub enum Isa {
     /// And with AMX, of bytes and of bfloat16.
     #[cfg(target_arch = "x86_64")]
     Amx,
+    /// AArch64, all of which has NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// And with products of bytes, FEAT_DotProd.
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
+    /// And with FEAT_BF16.
+    #[cfg(target_arch = "aarch64")]
+    NeonBf16,
 }
 
 impl Isa {
@@ -46,6 +57,12 @@ impl Isa {
             Self::Avx512Bf16 => "avx512-bf16",
             #[cfg(target_arch = "x86_64")]
             Self::Amx => "amx",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => "neon-dot",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonBf16 => "neon-bf16",
         }
     }
 
@@ -65,6 +82,12 @@ impl Isa {
             all.extend(avx512::vnni_detected().then_some(Self::Avx512Vnni));
             all.extend(avx512_bf16::detected().then_some(Self::Avx512Bf16));
             all.extend(amx::detected().then_some(Self::Amx));
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            all.push(Self::Neon);
+            all.extend(neon::dot_detected().then_some(Self::NeonDot));
+            all.extend(neon::bf16_detected().then_some(Self::NeonBf16));
         }
         all
     }

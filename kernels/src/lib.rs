@@ -14,7 +14,7 @@
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
 //! rows meet which weights. Each instruction set is one file that implements the vector;
-//! `avx512_bf16.rs` and `nibbles.rs` are what some CPUs have beside it.
+//! `avx512_bf16.rs`, `nibbles.rs`, `neon_bf16.rs` and `neon_quads.rs` are what some CPUs have beside it.
 
 /// Eight copies of a body, or those listed, in each of which `$i` is a constant.
 macro_rules! unroll {
@@ -75,6 +75,12 @@ mod amx;
 mod amx_floats;
 #[cfg(target_arch = "x86_64")]
 mod amx_integers;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_bf16;
+#[cfg(target_arch = "aarch64")]
+mod neon_quads;
 
 mod dispatch;
 mod isa;

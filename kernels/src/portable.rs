@@ -146,6 +146,12 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_i32(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[i32; LANES]>().read_unaligned() }
+    }
+
+    #[inline(always)]
     unsafe fn store_i32(integers: Self::Integers, to: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe { to.cast::<Self::Integers>().write_unaligned(integers) }

@@ -9,7 +9,7 @@
 /// All but the last three are `#[inline(always)]`, to be compiled with the instruction set enabled
 /// in [`enter`](Vector::enter).
 pub(super) trait Vector: Copy {
-    /// Sixteen i32, or sixteen pairs of i16.
+    /// Sixteen i32, or sixteen pairs of i16, in whatever order suits [`add_products`](Vector::add_products).
     type Integers: Copy;
     /// Rows of `x` in the largest tile.
     const ROWS: usize;
@@ -39,9 +39,11 @@ pub(super) trait Vector: Copy {
     unsafe fn splat_i32(value: i32) -> Self::Integers;
     /// Two columns of sixteen i8, one after the other, as sixteen pairs.
     unsafe fn pairs_i8(from: *const u8) -> Self::Integers;
-    /// The bits `mask` of sixteen u32 that were shifted right by `shift`, or left where it is negative; it
-    /// is a constant after inlining.
+    /// The bits `mask` of sixteen u32 that were shifted right by `shift`, or left where it is negative, as
+    /// pairs; it is a constant after inlining, and no bit of the mask is one of the other half of a word.
     unsafe fn bits(from: *const u8, shift: isize, mask: i32) -> Self::Integers;
+    /// Sixteen words.
+    unsafe fn load_i32(from: *const u8) -> Self::Integers;
     unsafe fn store_i32(integers: Self::Integers, to: *mut u8);
     /// Each i16 less that of `other`.
     unsafe fn subtract_pairs(pairs: Self::Integers, other: Self::Integers) -> Self::Integers;

@@ -1,10 +1,6 @@
 //! Which rows meet which weights, in which order: the weights stream through registers, several
 //! blocks at a time, and each tile of rows meets them again, all but the first from the caches.
 
-#[cfg(target_arch = "x86_64")]
-use super::avx512::Avx512;
-#[cfg(target_arch = "x86_64")]
-use super::avx512_bf16::Bf16Pairs;
 use super::decoded;
 use super::floats::{Bf16, Float, FloatTile, Widen};
 use super::integer_tile::{IntegerTile, SUM_WORDS};
@@ -79,14 +75,14 @@ pub(super) unsafe fn widened<V: Vector>(
 /// # Safety
 ///
 /// As for [`Kernel`](super::Kernel).
-#[cfg(target_arch = "x86_64")]
-pub(super) unsafe fn paired_bf16(p: &Product) {
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) unsafe fn paired_bf16<V: Vector, Pairs: Float<V>, Wide: Vector>(p: &Product) {
     // SAFETY: the caller's promise.
     unsafe {
         if p.columns.is_multiple_of(2) {
-            floats::<Avx512<true>, Bf16Pairs>(p);
+            floats::<V, Pairs>(p);
         } else {
-            widened_bf16::<Avx512<false>>(p);
+            widened_bf16::<Wide>(p);
         }
     }
 }

@@ -26,6 +26,8 @@ pub enum Task {
     Package(Package),
     /// Run the tests of iree-rt with AddressSanitizer, LeakSanitizer and ThreadSanitizer, IREE too.
     Sanitize(Sanitize),
+    /// Build everything for another machine, and run it in an emulator of that.
+    Cross(Cross),
     /// Measure iree-llm beside llama.cpp on the same random 1B model.
     Bench(Bench),
     /// Make a bundle that checks and measures iree-llm on a machine with an NVIDIA GPU.
@@ -146,6 +148,50 @@ without which ThreadSanitizer does not start. Code that IREE compiled is not ins
 Examples:
   cargo xtask sanitize
   cargo xtask sanitize thread --only threads";
+
+#[derive(Debug, Args)]
+#[command(after_help = CROSS_HELP)]
+pub struct Cross {
+    /// What to build for.
+    #[arg(value_enum)]
+    pub machine: Machine,
+    /// Run tests too, under qemu.
+    #[arg(long)]
+    pub test: bool,
+    /// Also those that take an hour.
+    #[arg(long, requires = "test")]
+    pub all: bool,
+    /// Count the instructions of products, in each instruction set: qemu knows nothing of time.
+    #[arg(long)]
+    pub count: bool,
+    /// The CPU that qemu is: cortex-a72 has NEON, neoverse-n1 products of bytes, max all of it.
+    #[arg(long, value_name = "NAME", default_value = "max")]
+    pub cpu: String,
+    #[command(flatten)]
+    pub network: Network,
+}
+
+/// A machine that others build for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Machine {
+    /// AArch64 with Linux.
+    Aarch64,
+    /// Apple silicon with macOS: only type-checked, without IREE.
+    Macos,
+}
+
+const CROSS_HELP: &str = "\
+Rust's standard library is that of the toolchain (rustup target add aarch64-unknown-linux-gnu), else built
+from its sources (rustup component add rust-src), else from those of the same version in Debian's archive,
+where the machine has apt. IREE's runtime is built by gcc-aarch64-linux-gnu; its compiler stays this
+machine's, and compiles for the other. Tests need qemu-user-static.
+
+Examples:
+  cargo xtask cross aarch64                          target/aarch64-unknown-linux-gnu/release/iree-llm
+  cargo xtask cross aarch64 --test                   and a quarter of an hour of tests
+  cargo xtask cross aarch64 --test --cpu cortex-a72  on a CPU without products of bytes
+  cargo xtask cross aarch64 --count                  instructions per weight
+  cargo xtask cross macos                            does it compile?";
 
 #[derive(Debug, Args)]
 #[command(after_help = BENCH_HELP)]

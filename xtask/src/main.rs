@@ -2,6 +2,7 @@
 
 mod bench;
 mod bindgen;
+mod cross;
 mod demo;
 mod deny;
 mod features;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         flags::Task::Test(flags) => test::run(&flags),
         flags::Task::Package(flags) => package::run(&flags),
         flags::Task::Sanitize(flags) => sanitize::run(&flags),
+        flags::Task::Cross(flags) => cross::run(&flags),
         flags::Task::Bench(flags) => bench::run(&flags),
         flags::Task::GpuCheck(flags) => gpu_check::run(&flags),
     };

@@ -192,7 +192,26 @@ fn cpu() -> Check {
         }
         Check::ok("cpu", text)
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    {
+        macro_rules! found {
+            ($($feature:tt)*) => {
+                [$(($feature, std::arch::is_aarch64_feature_detected!($feature))),*]
+            };
+        }
+        let features = found!("neon" "dotprod" "i8mm" "bf16" "sve");
+        let names: Vec<_> = features.iter().filter(|it| it.1).map(|it| it.0).collect();
+        let text = format!("{arch}, {cores} threads, {}", names.join(" "));
+        if !names.contains(&"dotprod") {
+            return Check::note(
+                "cpu",
+                text,
+                "int8 and int4 will be slow: there is no FEAT_DotProd",
+            );
+        }
+        Check::ok("cpu", text)
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     Check::ok("cpu", format!("{arch}, {cores} threads"))
 }
 

@@ -1,6 +1,7 @@
 use std::arch::x86_64::*;
 
 use super::super::avx2::Avx2;
+use super::super::vector::Vector;
 use super::decode::Decode;
 
 #[inline]
@@ -44,7 +45,7 @@ impl Decode for Avx2 {
     #[inline(always)]
     unsafe fn codes(from: *const u8) -> Self::Codes {
         // SAFETY: the caller's promise.
-        unsafe { Self::load_words(from) }
+        unsafe { Self::load_i32(from) }
     }
 
     #[inline(always)]
@@ -59,21 +60,6 @@ impl Decode for Avx2 {
             let first = _mm_loadu_si128(mantissas.cast());
             let second = _mm_loadu_si128(mantissas.add(16).cast());
             (eight_pairs(first, codes.0, i, exponents), eight_pairs(second, codes.1, i, exponents))
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn load_words(from: *const u8) -> Self::Integers {
-        // SAFETY: the caller's promise.
-        unsafe { (_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_words(words: Self::Integers, to: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            _mm256_storeu_si256(to.cast(), words.0);
-            _mm256_storeu_si256(to.add(32).cast(), words.1);
         }
     }
 

@@ -44,18 +44,6 @@ impl<const VNNI: bool> Decode for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn load_words(from: *const u8) -> __m512i {
-        // SAFETY: the caller's promise.
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_words(words: __m512i, to: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { _mm512_storeu_si512(to.cast(), words) }
-    }
-
-    #[inline(always)]
     unsafe fn column(pair: __m512i, lows: Option<__m512i>, i: usize) -> Self {
         // SAFETY: the caller's promise.
         unsafe {

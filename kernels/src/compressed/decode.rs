@@ -27,9 +27,6 @@ pub(in super::super) trait Decode: Vector {
         i: usize,
         exponents: Self::Exponents,
     ) -> Self::Integers;
-    /// Sixteen words.
-    unsafe fn load_words(from: *const u8) -> Self::Integers;
-    unsafe fn store_words(words: Self::Integers, to: *mut u8);
     /// Column `i` of a pair, `i` being a constant after inlining, as f32 whose low halves are those
     /// of `lows`, or 0.
     unsafe fn column(pair: Self::Integers, lows: Option<Self::Integers>, i: usize) -> Self;
@@ -122,13 +119,13 @@ impl<V: Decode, F: Float<V, Weights = V::Integers>> Arithmetic<V> for Pairs<F> {
     #[inline(always)]
     unsafe fn store(weights: V::Integers, to: *mut u8) {
         // SAFETY: as the caller promises.
-        unsafe { V::store_words(weights, to) }
+        unsafe { V::store_i32(weights, to) }
     }
 
     #[inline(always)]
     unsafe fn load(from: *const u8) -> V::Integers {
         // SAFETY: as the caller promises.
-        unsafe { V::load_words(from) }
+        unsafe { V::load_i32(from) }
     }
 
     #[inline(always)]

@@ -17,10 +17,13 @@ mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
 pub use block::{compress, decompress, most_bytes};
 pub use rows::{Rows, compressed_row};
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use decode::Pairs;
 use decode::{Decode, Wide};
 
@@ -64,6 +67,13 @@ pub fn compressed_product_for(format: Format, isa: Isa) -> Kernel {
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
             kernel_of::<Avx512<false>>(format)
         }
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonBf16 if format == Format::Bf16Rounded => {
+            use super::neon::{BF16, Neon};
+            walk::compressed::<Neon<BF16>, Pairs<super::neon_bf16::Bf16Pairs>, false>
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon | Isa::NeonDot | Isa::NeonBf16 => kernel_of::<super::neon::Neon>(format),
     }
 }
 

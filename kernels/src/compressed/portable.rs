@@ -39,18 +39,6 @@ impl Decode for Portable {
     }
 
     #[inline(always)]
-    unsafe fn load_words(from: *const u8) -> Self::Integers {
-        // SAFETY: the caller's promise.
-        unsafe { from.cast::<[i32; LANES]>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    unsafe fn store_words(words: Self::Integers, to: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { to.cast::<[i32; LANES]>().write_unaligned(words) }
-    }
-
-    #[inline(always)]
     unsafe fn column(pair: Self::Integers, lows: Option<Self::Integers>, i: usize) -> Self {
         let lows = lows.unwrap_or([0; LANES]);
         let column: [f32; LANES] = std::array::from_fn(|lane| {

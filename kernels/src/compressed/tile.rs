@@ -101,7 +101,7 @@ impl<const WHOLE: bool> Stored<WHOLE> {
     #[inline(always)]
     pub unsafe fn lows<V: Decode>(group: *const u8, i: usize) -> Option<V::Integers> {
         // SAFETY: the caller's promise.
-        WHOLE.then(|| unsafe { V::load_words(group.add(MANTISSAS + CODES + i * LANES * 4)) })
+        WHOLE.then(|| unsafe { V::load_i32(group.add(MANTISSAS + CODES + i * LANES * 4)) })
     }
 
     /// Adds to each sum what a group of its block, which is decoded on the way, and the words of its

@@ -63,7 +63,7 @@ impl Blocks for Stored<false> {
                         <Avx512<true>>::prefetch(group.wrapping_add(I * 64 + AHEAD));
                     }
                     let pair = Self::pair::<Avx512<true>>(*group, codes, I, exponents);
-                    <Avx512<true>>::store_words(pair, to.add(I * ROW));
+                    <Avx512<true>>::store_i32(pair, to.add(I * ROW));
                 }, 0 1 2 3);
                 *group = group.add(Self::GROUP_BYTES);
             }

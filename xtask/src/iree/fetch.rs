@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use iree_src::runtime::{Build, Built, Cuda};
 use iree_src::wheel::Wheel;
-use iree_src::{Fetched, FileHash, Manifest, OriginKind, host_target, mend, prebuilt};
+use iree_src::{Cross, Fetched, FileHash, Manifest, OriginKind, host_target, mend, prebuilt};
 
+use super::cross;
 use super::cuda::{self, Toolkit};
 use super::place::{self, Place};
 use super::request::{Compiler, Origin, Request};
@@ -55,14 +56,18 @@ pub fn fetch(request: &Request) -> Result<Outcome> {
 }
 
 fn check_request(request: &Request) -> Result<()> {
-    if request.target != host_target() {
-        return Err(Error::request(format!(
-            "IREE for {} cannot be made on {}; make the folder on such a machine and name it in \
-             {}",
-            request.target,
-            host_target(),
-            iree_src::DIST_VAR
-        )));
+    if request.crosses() {
+        let known = Cross::to(&request.target).is_some();
+        let sources = matches!(request.origin, Some(Origin::Registry | Origin::Source { .. }));
+        if !known || !sources || request.compiler == Compiler::Wheel || request.cuda {
+            return Err(Error::request(format!(
+                "IREE for {} cannot be made on {}; make the folder on such a machine and name it in \
+                 {}",
+                request.target,
+                host_target(),
+                iree_src::DIST_VAR
+            )));
+        }
     }
     if request.cuda && matches!(request.origin, Some(Origin::Dist { .. })) {
         return Err(Error::request(
@@ -173,6 +178,8 @@ fn build(
     scratch: &Path,
 ) -> Result<Built> {
     let tools = tools::build_tools(request)?;
+    let cross = Cross::to(&request.target).filter(|_| request.crosses());
+    cross.map_or(Ok(()), |cross| cross.check(&request.machine.path))?;
     let libdevice = toolkit.map(Toolkit::libdevice);
     let cuda = toolkit.zip(libdevice.as_deref());
     let build = Build {
@@ -183,6 +190,7 @@ fn build(
         cuda: cuda.map(|(toolkit, libdevice)| Cuda { root: &toolkit.root, libdevice }),
         vm_trace: request.vm_trace,
         sanitizer: request.sanitizer,
+        cross,
         scratch,
     };
     let step = request.progress.spinner("configure the runtime");
@@ -253,7 +261,8 @@ fn bring_compiler(request: &Request, staged: &Path) -> Result<BroughtCompiler> {
     }
 }
 
-/// Links to a compiler that the user has; it stays theirs, so its hash is not recorded.
+/// Links to a compiler that the user has, or makes one of it that compiles for another machine; it stays
+/// theirs, so its hash is not recorded.
 fn link_compiler(request: &Request, path: &Path, staged: &Path) -> Result<BroughtCompiler> {
     let path = path.canonicalize().map_err(Error::io("find", path))?;
     let found = prebuilt::compiler_version(&path).unwrap_or_else(|| "of no known version".into());
@@ -266,6 +275,10 @@ fn link_compiler(request: &Request, path: &Path, staged: &Path) -> Result<Brough
     }
     let bin = staged.join("bin");
     fs::create_dir_all(&bin).map_err(Error::io("create", &bin))?;
+    if request.crosses() {
+        let program = Some(cross::compiler(&request.target, &path, &bin)?);
+        return Ok(BroughtCompiler { program, ..BroughtCompiler::default() });
+    }
     let link = |from: &Path, name: &str| -> Result<PathBuf> {
         let to = bin.join(name);
         #[cfg(unix)]

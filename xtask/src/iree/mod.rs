@@ -4,6 +4,7 @@
 //! build scripts share.
 
 pub mod check;
+mod cross;
 mod cuda;
 #[cfg(feature = "dist")]
 mod dist;

@@ -24,7 +24,8 @@ pub struct Request {
     pub compiler: Compiler,
     /// The IREE version to fetch.
     pub version: String,
-    /// The target triple; only the host's is supported.
+    /// The target triple. For another than the host's the runtime is built from sources, and the compiler
+    /// is one that runs here.
     pub target: String,
     /// Never touch the network.
     pub offline: bool,
@@ -114,6 +115,11 @@ impl Machine {
 }
 
 impl Request {
+    /// Whether the folder is for another machine than this one.
+    pub fn crosses(&self) -> bool {
+        self.target != host_target()
+    }
+
     /// The default request: any good folder in `out`, else one built from the registry's sources,
     /// for this machine, with its compiler.
     pub fn new(out: impl Into<PathBuf>, machine: Machine) -> Request {

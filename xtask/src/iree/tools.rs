@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use iree_src::cmake::{BuildTools, CMAKE, NINJA, check_compilers, find, version_in};
+use iree_src::host_target;
 use iree_src::process;
 use iree_src::wheel::Wheel;
 
@@ -29,7 +30,7 @@ fn tool(request: &Request, name: &str, at_least: (u32, u32)) -> Result<PathBuf> 
         }
     }
     let (major, minor) = at_least;
-    let wheel = Wheel::find(name, &request.target, &format!("install {name} {major}.{minor}"))?;
+    let wheel = Wheel::find(name, &host_target(), &format!("install {name} {major}.{minor}"))?;
     let folder = unpacked(request, &wheel, |file| {
         if let Some(rest) = file.strip_prefix("cmake/data/") {
             let wanted = rest == "bin/cmake" || rest.starts_with("share/cmake");
