@@ -261,6 +261,11 @@ impl Architecture {
             .chain(self.layers.iter().flat_map(Layer::parameters))
             .chain([&self.norm.weight, &self.output])
     }
+
+    /// Every norm, in that order.
+    pub fn norms(&self) -> impl Iterator<Item = &Norm> {
+        self.layers.iter().flat_map(Layer::norms).chain([&self.norm])
+    }
 }
 
 impl Layer {
@@ -272,6 +277,13 @@ impl Layer {
             .chain(norm(mlp_norm))
             .chain(mlp.parameters())
             .chain(norm(output_norm))
+    }
+
+    fn norms(&self) -> impl Iterator<Item = &Norm> {
+        let Self { input_norm, attention, attention_norm, mlp_norm, output_norm, .. } = self;
+        let heads = attention.qk_norm.iter().flat_map(|it| [&it.query, &it.key]);
+        let behind = attention_norm.iter().chain(mlp_norm).chain(output_norm);
+        input_norm.iter().chain(heads).chain(behind)
     }
 }
 

@@ -47,6 +47,15 @@ pub struct Listed<'a> {
     pub path: &'a Path,
 }
 
+/// Matrices that are alike.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Matrices {
+    /// How many.
+    pub count: usize,
+    /// Bytes of all their tensors.
+    pub bytes: u64,
+}
+
 /// One weight file as it was when the checkpoint was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileStamp {
@@ -266,17 +275,18 @@ impl Checkpoint {
         found.map_or(0, |(_, entry)| entry.bytes())
     }
 
-    /// How a folder's quantised matrices are encoded, and how many of `config` are so: each encoding
-    /// once.
+    /// How a folder's quantised matrices are encoded, and what of `config` is so: each encoding once.
     ///
     /// # Errors
     ///
     /// As [`tensor`](Self::tensor).
-    pub fn encodings(&self, config: &ModelConfig) -> Result<BTreeMap<Encoding, usize>> {
-        let mut found = BTreeMap::new();
+    pub fn encodings(&self, config: &ModelConfig) -> Result<BTreeMap<Encoding, Matrices>> {
+        let mut found: BTreeMap<_, Matrices> = BTreeMap::new();
         for parameter in config.tensors() {
             if let Some(encoded) = self.encoded(&parameter.name, &parameter.shape)? {
-                *found.entry(encoded.encoding).or_default() += 1;
+                let bytes = encoded.bytes();
+                let all = found.entry(encoded.encoding).or_default();
+                *all = Matrices { count: all.count + 1, bytes: all.bytes + bytes };
             }
         }
         Ok(found)

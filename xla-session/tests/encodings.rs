@@ -66,8 +66,10 @@ fn values_are_those_of_the_formula_to_the_bit() {
             let checkpoint = Checkpoint::open(&folder, mode).unwrap();
             assert_eq!(checkpoint.check(&config).unwrap(), read_bytes(&checkpoint), "{name}");
             let encodings = checkpoint.encodings(&config).unwrap();
-            let encodings: Vec<_> =
-                encodings.iter().map(|(encoding, count)| format!("{encoding}: {count}")).collect();
+            let encodings: Vec<_> = encodings
+                .iter()
+                .map(|(encoding, all)| format!("{encoding}: {}", all.count))
+                .collect();
             assert_eq!(encodings, expected, "{name}");
             let mut compared = 0;
             let mut found = BTreeMap::new();

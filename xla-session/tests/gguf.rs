@@ -7,6 +7,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use half::f16;
@@ -18,7 +19,7 @@ use writer::{Gguf, booleans, f32_value, text, u32_value};
 use xla_session::checkpoint::architecture::{
     Architecture, Experts, FeedForward, Mlp, Role, RopeScaling,
 };
-use xla_session::checkpoint::{Checkpoint, Dtype as Stored};
+use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype as Stored, Float};
 use xla_session::config::ModelConfig;
 use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions};
 
@@ -359,6 +360,27 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         let file = folder.path().join("model.gguf");
         convert(&fixture.folder, &file, |_| Stored::F32);
         fixtures::assert_same_tokens(&fixture, &mut *open(&file, Precision::Stored));
+        // And back again.
+        let back = tempfile::tempdir().unwrap();
+        let options = ConvertOptions::new(Float::F32);
+        let conversion = Conversion::open(&file, options).unwrap();
+        let written = conversion.write(back.path(), &mut |_| ControlFlow::Continue(())).unwrap();
+        assert!(written.is_continue());
+        fixtures::assert_same_tokens(&fixture, &mut *open(back.path(), Precision::F32));
+        let [before, after] = [&*fixture.folder, back.path()].map(|folder| {
+            let checkpoint = Checkpoint::open(folder, LoadMode::Mmap).unwrap();
+            let config = ModelConfig::from_dir(folder).unwrap();
+            let values = config.tensors().map(|it| checkpoint.get(it).unwrap().to_f32());
+            values.collect::<Vec<_>>()
+        });
+        let config = ModelConfig::from_dir(&fixture.folder).unwrap();
+        let norms: Vec<_> = config.tensors().map(|it| it.role == Role::Norm).collect();
+        assert_eq!(before.len(), after.len(), "{name}");
+        for ((before, after), norm) in before.iter().zip(&after).zip(norms) {
+            // Norms to which the GGUF file adds one are rounded there.
+            let off = if name.starts_with("gemma") && norm { f32::EPSILON } else { 0.0 };
+            assert!(before.iter().zip(after).all(|(a, b)| (a - b).abs() <= off), "{name}");
+        }
     }
 }
 
