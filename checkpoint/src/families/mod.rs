@@ -6,6 +6,7 @@
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod gpt_oss;
 mod granite;
 mod llama;
 mod mistral;
@@ -63,7 +64,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 15] = [
+    pub const ALL: [&'static Self; 16] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &qwen2::FAMILY,
@@ -79,6 +80,7 @@ impl Family {
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,
+        &gpt_oss::FAMILY,
     ];
 
     /// The Hugging Face `model_type`: "llama".

@@ -35,7 +35,7 @@ impl WeightFormats {
             let format = match parameter.role {
                 Role::Router => Some(Format::F32),
                 Role::Embedding | Role::Output => embeddings,
-                Role::Norm | Role::Matrix | Role::Bias => None,
+                Role::Norm | Role::Matrix | Role::Bias | Role::Sinks => None,
             };
             if let Some(format) = format {
                 formats.exceptions.insert(parameter.name.clone(), format);
