@@ -2,12 +2,13 @@
 
 use std::marker::PhantomData;
 
-use crate::integers::{Bits, Group, Grouped, Integer};
+use crate::integers::{Bits, E2m1, Group, Grouped, Integer, Iq4, Levels};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
 use crate::scales::{
-    Nested, NestedHalves, Scale, ScaleAndMinimum, Scales, SharedMinimum, SharedZero,
+    Exponent, Nested, NestedHalves, NestedNibbles, NestedScale, NestedSixes, Scale,
+    ScaleAndMinimum, Scales, SharedMinimum, SharedZero,
 };
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
@@ -83,9 +84,16 @@ pub unsafe fn round_row(
             Format::Q5_0 | Format::Q5_1 | Format::Q5K => {
                 enter(isa, &round::<Bits<5>>(x, columns, to));
             }
-            Format::Int4 | Format::Q4_1 | Format::Q4K | Format::Affine4 | Format::Zeroed4 => {
-                enter(isa, &round::<Bits<4>>(x, columns, to));
-            }
+            Format::Int4
+            | Format::Q4_1
+            | Format::Q4K
+            | Format::Affine4
+            | Format::Zeroed4
+            | Format::Iq4Nl
+            | Format::Iq4Xs
+            | Format::Mxfp4
+            | Format::Q2K
+            | Format::Q3K => enter(isa, &round::<Bits<4>>(x, columns, to)),
             floats => panic!("products with {floats:?} take floats"),
         }
     }
@@ -228,6 +236,11 @@ where
         Format::Zeroed4 => walk::one_row_or_decoded::<V, OneZero, Bits<4>, SharedZero>,
         Format::Q5K => decoded::<V, Bits<5>, Nested>(),
         Format::Q6K => decoded::<V, Bits<6>, NestedHalves>(),
+        Format::Q2K => decoded::<V, Bits<2>, NestedNibbles>(),
+        Format::Q3K => decoded::<V, Bits<3>, NestedSixes>(),
+        Format::Iq4Nl => decoded::<V, Levels<Iq4>, Scale>(),
+        Format::Iq4Xs => decoded::<V, Levels<Iq4>, NestedScale>(),
+        Format::Mxfp4 => decoded::<V, Levels<E2m1>, Exponent>(),
         _ => return None,
     })
 }

@@ -39,6 +39,7 @@ fn assert_same(fixture: &Fixture) {
     config.tie_word_embeddings = before.is_tied(&config).unwrap();
     assert_eq!(ModelConfig::from_dir(folder.path()).unwrap(), config, "{name}");
     assert_eq!(after.tensors().len(), config.tensors().count(), "{name}");
+    assert_eq!(after.check(&config).unwrap(), after.total_bytes(), "{name}");
     for parameter in config.tensors() {
         let [before, after] = [&before, &after].map(|it| it.get(parameter).unwrap().to_f32());
         assert!(before == after, "{name}: {}", parameter.name);

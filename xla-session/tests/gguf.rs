@@ -46,7 +46,9 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("phi3", "self_attn.qkv_proj") => "attn_qkv",
         ("olmo2" | "gemma3", "self_attn.q_norm") => "attn_q_norm",
         ("olmo2" | "gemma3", "self_attn.k_norm") => "attn_k_norm",
-        ("llama", "block_sparse_moe.gate") | (_, "mlp.gate") => "ffn_gate_inp",
+        ("gpt-oss", "self_attn") => "attn_sinks",
+        ("gpt-oss", "post_attention_layernorm") => "post_attention_norm",
+        ("llama", "block_sparse_moe.gate") | (_, "mlp.gate" | "mlp.router") => "ffn_gate_inp",
         ("llama", "block_sparse_moe.experts.*.w1") => "ffn_gate_exps",
         ("llama", "block_sparse_moe.experts.*.w2") => "ffn_down_exps",
         ("llama", "block_sparse_moe.experts.*.w3") => "ffn_up_exps",
@@ -72,6 +74,8 @@ fn name_of(architecture: &str, name: &str) -> String {
             other => panic!("{other}"),
         },
     };
+    // Sinks are no module's weight.
+    let end = if end == "sinks" { "weight" } else { end };
     format!("blk.{layer}.{part}.{end}")
 }
 
@@ -156,6 +160,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "mixtral" => "llama",
         "qwen2_moe" => "qwen2moe",
         "qwen3_moe" => "qwen3moe",
+        "gpt_oss" => "gpt-oss",
         other => other,
     };
     match name {
@@ -354,6 +359,7 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "mixtral-gqa-bf16",
         "qwen2-moe-mqa-f32",
         "qwen3-moe-gqa-bf16",
+        "gpt-oss-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
         let folder = tempfile::tempdir().unwrap();

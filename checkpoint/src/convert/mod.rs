@@ -1,12 +1,13 @@
 //! Any model that is read here, as a folder in Hugging Face layout that other programs read: one
 //! element type, nothing quantised.
 //!
-//! The modules in reading order: what the folder's configuration says (`config`), which tensors lie in
-//! which file (`shards`), how one file is written (`file`).
+//! The modules in reading order: what the folder's configuration says (`config`), of which parameters its
+//! tensors are (`tensors`), in which file they lie (`shards`), how one file is written (`file`).
 
 mod config;
 mod file;
 mod shards;
+mod tensors;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,12 +15,12 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::architecture::{Architecture, Parameter};
+use crate::architecture::Architecture;
 use crate::config::ModelConfig;
 use crate::{Checkpoint, Error, LoadMode, Result};
 
 use config::Described;
-use file::Part;
+use tensors::{Written, written};
 
 /// The element type of what is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl Conversion {
 
     /// Bytes of all tensors that [`write`](Self::write) writes.
     pub fn bytes(&self) -> u64 {
-        self.config.tensors().map(|it| self.options.dtype.bytes(it)).sum()
+        written(&self.config).iter().map(|it| self.options.dtype.bytes(it)).sum()
     }
 
     /// Writes `config.json`, `generation_config.json` and the tensors into `folder`, which is there, and
@@ -105,14 +106,11 @@ impl Conversion {
             write_json(&folder.join("generation_config.json"), &self.described.generation)?;
         }
         let Self { checkpoint, options, shifts, .. } = self;
-        let shards = shards::Shards::of(&self.config, *options);
-        for (name, parameters) in &shards.files {
-            let mut parts = Vec::with_capacity(parameters.len());
-            for parameter in parameters {
-                let shift = shifts.get(&parameter.name).copied().unwrap_or(0.0);
-                parts.push(Part { parameter, tensor: checkpoint.get(parameter)?, shift });
-            }
-            if file::write(&folder.join(name), &parts, options.dtype, wrote)?.is_break() {
+        let shards = shards::Shards::of(written(&self.config), *options);
+        for (name, tensors) in &shards.files {
+            let path = folder.join(name);
+            let file = file::Writer { path: &path, dtype: options.dtype, checkpoint, shifts };
+            if file.write(tensors, wrote)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -141,8 +139,8 @@ impl Float {
     }
 
     /// Bytes of a tensor.
-    fn bytes(self, parameter: &Parameter) -> u64 {
-        (parameter.elements() * self.size()) as u64
+    fn bytes(self, tensor: &Written) -> u64 {
+        (tensor.elements() * self.size()) as u64
     }
 }
 

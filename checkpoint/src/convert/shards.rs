@@ -3,27 +3,26 @@
 use serde_json::{Map, Value, json};
 
 use super::ConvertOptions;
-use crate::architecture::Parameter;
-use crate::config::ModelConfig;
+use super::tensors::Written;
 
-/// The files of a model, each with its tensors, in the order in which a token meets them.
+/// The files of a model, each with its tensors, in their order.
 pub(super) struct Shards<'a> {
-    pub files: Vec<(String, Vec<&'a Parameter>)>,
+    pub files: Vec<(String, Vec<Written<'a>>)>,
 }
 
 impl<'a> Shards<'a> {
-    /// As few as hold the model's tensors; a tensor that is larger has a file of its own.
-    pub fn of(config: &'a ModelConfig, options: ConvertOptions) -> Self {
-        let mut files: Vec<Vec<&Parameter>> = vec![Vec::new()];
+    /// As few as hold `tensors`; a tensor that is larger has a file of its own.
+    pub fn of(tensors: Vec<Written<'a>>, options: ConvertOptions) -> Self {
+        let mut files: Vec<Vec<Written>> = vec![Vec::new()];
         let mut filled = 0;
-        for parameter in config.tensors() {
-            let bytes = options.dtype.bytes(parameter);
+        for tensor in tensors {
+            let bytes = options.dtype.bytes(&tensor);
             if filled > 0 && filled + bytes > options.shard_bytes {
                 files.push(Vec::new());
                 filled = 0;
             }
             filled += bytes;
-            files.last_mut().expect("there is one from the start").push(parameter);
+            files.last_mut().expect("there is one from the start").push(tensor);
         }
         let count = files.len();
         let name = |number: usize| match count {
@@ -41,7 +40,7 @@ impl<'a> Shards<'a> {
         }
         let all = || {
             let files = self.files.iter();
-            files.flat_map(|(file, tensors)| tensors.iter().map(move |it| (file, *it)))
+            files.flat_map(|(file, tensors)| tensors.iter().map(move |it| (file, it)))
         };
         let total: u64 = all().map(|(_, it)| options.dtype.bytes(it)).sum();
         let places = all().map(|(file, it)| (it.name.clone(), json!(file)));
