@@ -45,7 +45,8 @@ const ALL: [(&str, &[&str], &[&str]); 11] = [
 ];
 
 /// Those of ours whose groups are as long as in the files that people have.
-const PACKED: [&str; 2] = ["mlx-int4-groups-of-64-qwen3", "awq-int4-groups-of-128-qwen3"];
+const PACKED: [&str; 3] =
+    ["mlx-int4-groups-of-64-qwen3", "awq-int4-groups-of-128-qwen3", "mxfp4-gpt-oss"];
 
 fn named(name: &str) -> Fixture {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encodings");
@@ -123,8 +124,7 @@ fn tokens_are_those_of_the_values() {
 }
 
 fn has_integers(types: &[&str]) -> bool {
-    // Of which there is no packed form yet.
-    types.iter().any(|it| !it.starts_with("f32") && !it.starts_with("mxfp4"))
+    types.iter().any(|it| !it.starts_with("f32"))
 }
 
 fn options(precision: Precision) -> SessionOptions {

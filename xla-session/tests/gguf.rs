@@ -261,7 +261,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             at = (at + bytes.len() as u64).next_multiple_of(32);
         }
     }
-    let mut stacks: BTreeMap<String, (Vec<u64>, Vec<u8>)> = BTreeMap::new();
+    let mut stacks: BTreeMap<String, (Vec<u64>, u32, Vec<u8>)> = BTreeMap::new();
     for parameter in config.tensors() {
         let mut values = checkpoint.get(parameter).unwrap().to_f32();
         let columns = parameter.shape.get(1).copied().unwrap_or(1);
@@ -285,17 +285,16 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             let (_, part) = rest.split_once('.').unwrap();
             let name = name_of(architecture, &format!("{before}.experts.*.{part}"));
             dimensions.push(0);
-            let (dimensions, all) = stacks.entry(name).or_insert((dimensions, Vec::new()));
-            dimensions[2] += 1;
-            assert_eq!(kind, 0, "experts are in F32 here");
+            let (dimensions, _, all) = stacks.entry(name).or_insert((dimensions, kind, Vec::new()));
+            *dimensions.last_mut().unwrap() += 1;
             all.extend(bytes);
             continue;
         }
         file.described(&name_of(architecture, &parameter.name), &dimensions, kind, at, &bytes);
         at = (at + bytes.len() as u64).next_multiple_of(32);
     }
-    for (name, (dimensions, bytes)) in stacks {
-        file.described(&name, &dimensions, 0, at, &bytes);
+    for (name, (dimensions, kind, bytes)) in stacks {
+        file.described(&name, &dimensions, kind, at, &bytes);
         at = (at + bytes.len() as u64).next_multiple_of(32);
     }
     fs::write(to, file.bytes()).unwrap();
@@ -413,8 +412,7 @@ fn integers_are_multiplied_as_they_are_in_the_file() {
     }
 }
 
-/// A mix as llama.cpp's Q4_K_M, others of all types that are multiplied as they are, and types that are
-/// widened.
+/// A mix as llama.cpp's Q4_K_M, and others, of all types.
 #[test]
 fn every_type_gives_the_logits_of_its_values() {
     let folder = tempfile::tempdir().unwrap();
@@ -434,6 +432,7 @@ fn every_type_gives_the_logits_of_its_values() {
                 ("up", Stored::Iq4Nl),
                 ("gate", Stored::Mxfp4),
                 ("down", Stored::Iq4Xs),
+                ("embed", Stored::Q3K),
             ],
         ),
     ];
@@ -449,6 +448,23 @@ fn every_type_gives_the_logits_of_its_values() {
         // Alone, and in steps of many rows.
         assert_same_logits(&file, wide.path(), &[&tokens[..1], &tokens[..7], &tokens]);
     }
+}
+
+#[test]
+fn experts_in_mxfp4_give_the_logits_of_their_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = r#"{"model_type": "gpt_oss", "vocab_size": 320, "hidden_size": 64,
+        "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
+        "num_key_value_heads": 2, "max_position_embeddings": 512, "sliding_window": 32,
+        "num_local_experts": 6, "num_experts_per_tok": 2}"#;
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    let file = folder.path().join("model.gguf");
+    let of = |name: &str| if name.contains("experts") { Stored::Mxfp4 } else { Stored::F32 };
+    convert(folder.path(), &file, of);
+    let wide = tempfile::tempdir().unwrap();
+    widen(&file, folder.path(), wide.path());
+    let tokens: Vec<u32> = (0..90).map(|i| i * 37 % 320).collect();
+    assert_same_logits(&file, wide.path(), &[&tokens[..1], &tokens[..7], &tokens]);
 }
 
 /// Compares the logits behind prompts with those of the values in float32, and those of single tokens

@@ -95,11 +95,12 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
     line(
         "heads",
         format!(
-            "{} queries, {} keys and values, width {}{}",
+            "{} queries, {} keys and values, width {}{}{}",
             config.num_attention_heads,
             config.num_key_value_heads,
             config.head_dim,
             if first.attention.qk_norm.is_some() { ", q and k normed" } else { "" },
+            if first.attention.sinks.is_some() { ", with sinks" } else { "" },
         ),
     )?;
     let experts = layers.iter().find_map(|layer| match &layer.mlp {
