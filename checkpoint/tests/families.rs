@@ -53,7 +53,9 @@ fn roles_are_what_names_say() {
                     (Role::Router, 2)
                 }
                 it if it.contains(".block_sparse_moe.experts.") => (Role::Matrix, 2),
-                it if it.ends_with("_proj.weight") => (Role::Matrix, 2),
+                it if it.ends_with("_proj.weight") || it.ends_with("_linear.weight") => {
+                    (Role::Matrix, 2)
+                }
                 _ => panic!("{name}: {tensor}"),
             };
             assert_eq!((*role, shape.len()), (expected, dimensions), "{name}: {tensor}");
@@ -105,6 +107,8 @@ fn parameters_come_in_the_order_of_the_model() {
                     "mlp.up_proj",
                     "mlp.gate_up_proj",
                     "mlp.down_proj",
+                    "shared_mlp.input_linear",
+                    "shared_mlp.output_linear",
                     "mlp.gate.",
                     "mlp.router.",
                     "block_sparse_moe.gate.",

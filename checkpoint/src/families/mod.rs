@@ -8,6 +8,7 @@ mod gemma3;
 mod glm4;
 mod gpt_oss;
 mod granite;
+mod granite4;
 mod llama;
 mod mistral;
 mod mixtral;
@@ -64,7 +65,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 16] = [
+    pub const ALL: [&'static Self; 17] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &qwen2::FAMILY,
@@ -76,6 +77,7 @@ impl Family {
         &olmo2::FAMILY,
         &olmo3::FAMILY,
         &granite::FAMILY,
+        &granite4::FAMILY,
         &glm4::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,

@@ -67,7 +67,7 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
         return embedding_scale * values
     if name.endswith("sinks"):
         return values
-    writes = ("o_proj", "down_proj", ".w2.")
+    writes = ("o_proj", "down_proj", ".w2.", "output_linear")
     gain = residual_gain if any(part in name for part in writes) else 1.5
     if name.endswith(("gate.weight", "router.weight")):
         # Routers: experts that are chosen clearly.
