@@ -194,7 +194,12 @@ impl Values {
     ) {
         self.codes.read(parts[0], row, columns.start, out);
         if matches!(self.offset, Offset::E2m1) {
-            out.iter_mut().for_each(|code| *code = E2M1[*code as usize]);
+            // Nothing is added, so that -0 stays what it is.
+            for (column, value) in columns.zip(out) {
+                let scale = self.scales.at(parts[1], row, column / self.group);
+                *value = scale * E2M1[*value as usize];
+            }
+            return;
         }
         let mut known = None;
         // Scale, and what is taken off before or added behind it.

@@ -2,7 +2,7 @@
 //! 3, with gate and up in one projection, and perhaps no rotation at all.
 
 use super::granite::Multipliers;
-use super::{Defaults, Family, Sizes, limit};
+use super::{Family, Sizes, limit};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, Attention, FeedForward, Mlp};
 use crate::keys::Keys;
