@@ -88,6 +88,9 @@ pub struct Attention {
     pub cap: Option<f32>,
     /// How many of the latest tokens a row sees, itself included; `None` is all of them.
     pub window: Option<usize>,
+    /// A score of each head, `[heads]`, that takes part in the softmax as one of a key without a value
+    /// (Xiao et al., attention sinks).
+    pub sinks: Option<Parameter>,
 }
 
 /// Norms of queries and keys: of each head by itself, `[head_dim]`, or of all heads of a row together,
@@ -115,7 +118,8 @@ pub enum FeedForward {
 pub struct Experts {
     /// `[experts, hidden_size]`.
     pub router: Linear,
-    /// All alike, gate and up two projections each; hidden size and width are multiples of 16.
+    /// All alike, gate and up two projections each, all of which have biases or none; hidden size and
+    /// width are multiples of 16.
     pub experts: Vec<Mlp>,
     /// Experts of a row.
     pub top_k: usize,
@@ -147,12 +151,20 @@ pub struct Mlp {
 }
 
 /// What an MLP's gate goes through; exhaustive, so that every lowering answers for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// `x / (1 + exp(-x))`.
     Silu,
     /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`, PyTorch's GELU by `tanh`.
     GeluTanh,
+    /// `x * sigmoid(alpha * x)` of a gate that is at most `limit`; and what it is multiplied with is one more
+    /// than up, which stays within `limit` on both sides.
+    Clamped {
+        /// How steep the sigmoid is.
+        alpha: f32,
+        /// Above 0.
+        limit: f32,
+    },
 }
 
 /// An RMS norm: `x / rms(x) * (offset + weight)`.
@@ -199,6 +211,8 @@ pub enum Role {
     Router,
     /// Is added to what a matrix gave.
     Bias,
+    /// Is beside what queries and keys gave.
+    Sinks,
     /// The matrix that gives logits.
     Output,
 }
@@ -239,9 +253,14 @@ impl Module {
     }
 
     /// The projection called `name` that decides where rows go.
-    pub fn router(&self, name: &str, [outputs, inputs]: [usize; 2]) -> Linear {
+    pub fn router(&self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Linear {
         let weight = self.at(name).parameter("weight", &[outputs, inputs], Role::Router);
-        Linear { weight, bias: None }
+        Linear { weight, ..self.linear(name, [outputs, inputs], bias) }
+    }
+
+    /// The sinks called `name`, one for each head.
+    pub fn sinks(&self, name: &str, heads: usize) -> Parameter {
+        self.parameter(name, &[heads], Role::Sinks)
     }
 
     /// The projection called `name` from `inputs` to `outputs`.
@@ -261,6 +280,11 @@ impl Architecture {
             .chain(self.layers.iter().flat_map(Layer::parameters))
             .chain([&self.norm.weight, &self.output])
     }
+
+    /// Every norm, in that order.
+    pub fn norms(&self) -> impl Iterator<Item = &Norm> {
+        self.layers.iter().flat_map(Layer::norms).chain([&self.norm])
+    }
 }
 
 impl Layer {
@@ -273,6 +297,13 @@ impl Layer {
             .chain(mlp.parameters())
             .chain(norm(output_norm))
     }
+
+    fn norms(&self) -> impl Iterator<Item = &Norm> {
+        let Self { input_norm, attention, attention_norm, mlp_norm, output_norm, .. } = self;
+        let heads = attention.qk_norm.iter().flat_map(|it| [&it.query, &it.key]);
+        let behind = attention_norm.iter().chain(mlp_norm).chain(output_norm);
+        input_norm.iter().chain(heads).chain(behind)
+    }
 }
 
 /// The parameter of a norm that may not be there.
@@ -284,7 +315,7 @@ impl Attention {
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         let norms = self.qk_norm.iter().flat_map(|it| [&it.query.weight, &it.key.weight]);
         let qkv = self.qkv.iter().flat_map(Linear::parameters);
-        qkv.chain(norms).chain(self.output.parameters())
+        qkv.chain(norms).chain(&self.sinks).chain(self.output.parameters())
     }
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Architecture, Parameter};
 use crate::config::ModelConfig;
-use crate::encodings::{Encoded, Encoding, Parts, Quantisation};
+use crate::encodings::{self, Encoded, Encoding, Parts, Quantisation};
 use crate::file::WeightFile;
 use crate::header::Entry;
 use crate::keys::{Keys, read_object};
@@ -45,6 +45,15 @@ pub struct Listed<'a> {
     pub bytes: u64,
     /// The file that holds it.
     pub path: &'a Path,
+}
+
+/// Matrices that are alike.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Matrices {
+    /// How many.
+    pub count: usize,
+    /// Bytes of all their tensors.
+    pub bytes: u64,
 }
 
 /// One weight file as it was when the checkpoint was opened.
@@ -165,6 +174,7 @@ impl Checkpoint {
         if tensors.contains_key("embed_tokens.weight") {
             tensors = tensors.into_iter().map(|(name, it)| (format!("model.{name}"), it)).collect();
         }
+        let tensors = encodings::cut_up(tensors);
         let config = folder.join("config.json");
         let quantisation = match read_object(&config)? {
             Some(map) => {
@@ -260,23 +270,24 @@ impl Checkpoint {
     /// none.
     pub fn bytes(&self, name: &str) -> u64 {
         let module = name.strip_suffix(".weight").unwrap_or(name);
-        let packed = ["qweight", "weight_packed"].map(|part| format!("{module}.{part}"));
+        let packed = ["qweight", "weight_packed", "blocks"].map(|part| format!("{module}.{part}"));
         let mut names = std::iter::once(name).chain(packed.iter().map(String::as_str));
         let found = names.find_map(|name| self.tensors.get(name));
         found.map_or(0, |(_, entry)| entry.bytes())
     }
 
-    /// How a folder's quantised matrices are encoded, and how many of `config` are so: each encoding
-    /// once.
+    /// How a folder's quantised matrices are encoded, and what of `config` is so: each encoding once.
     ///
     /// # Errors
     ///
     /// As [`tensor`](Self::tensor).
-    pub fn encodings(&self, config: &ModelConfig) -> Result<BTreeMap<Encoding, usize>> {
-        let mut found = BTreeMap::new();
+    pub fn encodings(&self, config: &ModelConfig) -> Result<BTreeMap<Encoding, Matrices>> {
+        let mut found: BTreeMap<_, Matrices> = BTreeMap::new();
         for parameter in config.tensors() {
             if let Some(encoded) = self.encoded(&parameter.name, &parameter.shape)? {
-                *found.entry(encoded.encoding).or_default() += 1;
+                let bytes = encoded.bytes();
+                let all = found.entry(encoded.encoding).or_default();
+                *all = Matrices { count: all.count + 1, bytes: all.bytes + bytes };
             }
         }
         Ok(found)
@@ -335,7 +346,7 @@ impl Checkpoint {
 
     /// That matrix, with the bytes of its tensors.
     fn decoded(&self, encoded: Encoded) -> Result<Tensor<'_>> {
-        let Encoded { shape, parts, values, .. } = encoded;
+        let Encoded { shape, rows, parts, values, .. } = encoded;
         let first = &self.files[parts[0].file];
         let mut bytes = Vec::with_capacity(parts.len());
         for part in &parts {
@@ -351,7 +362,7 @@ impl Checkpoint {
         };
         let slices: Vec<&[u8]> = bytes.iter().map(|stored| &*stored.bytes).collect();
         let dtype = values.block_type(&slices, shape, order.is_none());
-        Ok(Tensor::decoded(&first.path, dtype, shape, bytes, values, order))
+        Ok(Tensor::decoded(&first.path, dtype, (shape, rows), bytes, values, order))
     }
 
     fn locate(&self, name: &str, shape: &[usize]) -> Result<(&WeightFile, &Entry, Dtype)> {

@@ -89,7 +89,7 @@ impl WeightFile {
                 Stored { bytes, map: None }
             }
             Access::Read(file) => {
-                let mut bytes = vec![0; entry.bytes() as usize];
+                let mut bytes = vec![0; (entry.end - entry.start) as usize];
                 let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 file.seek(SeekFrom::Start(entry.start))
                     .and_then(|_| file.read_exact(&mut bytes))

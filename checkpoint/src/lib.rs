@@ -3,7 +3,8 @@
 //! The modules in reading order: what a model computes, as parts with their parameters
 //! ([`architecture`]), how each family composes them ([`families`]), what GGUF files say ([`gguf`]),
 //! what a model's configuration says in all ([`config`]), how its files are read ([`LoadMode`]), how quantised
-//! folders encode matrices ([`Encoding`]), and its weights as named tensors ([`Checkpoint`], [`Tensor`]).
+//! folders encode matrices ([`Encoding`]), its weights as named tensors ([`Checkpoint`], [`Tensor`]), and how
+//! any of them become a folder in Hugging Face layout ([`Conversion`]).
 
 mod dtype;
 mod keys;
@@ -27,9 +28,12 @@ mod layout;
 mod random;
 mod tensor;
 
+mod convert;
+
 mod error;
 
-pub use checkpoint::{Checkpoint, FileStamp, Listed};
+pub use checkpoint::{Checkpoint, FileStamp, Listed, Matrices};
+pub use convert::{Conversion, ConvertOptions, Float};
 pub use dtype::Dtype;
 pub use encodings::Encoding;
 pub use error::{Error, Result};

@@ -58,7 +58,7 @@ impl<'a> Tensor<'a> {
     pub(crate) fn decoded(
         path: &'a Path,
         dtype: Dtype,
-        shape: [usize; 2],
+        (shape, rows): ([usize; 2], RowOrder),
         mut parts: Vec<Stored<'a>>,
         values: Values,
         order: Option<Vec<u32>>,
@@ -67,7 +67,7 @@ impl<'a> Tensor<'a> {
         let stored = parts.remove(0);
         let encoded = Some(Decoded { values, others, order });
         let shape = shape.to_vec().into();
-        Self { dtype, shape, rows: RowOrder::Stored, path, stored, encoded }
+        Self { dtype, shape, rows, path, stored, encoded }
     }
 }
 
@@ -133,8 +133,23 @@ impl Tensor<'_> {
         if let Some(encoded) = &self.encoded {
             return encoded.blocks(self.dtype, &self.stored, self.shape[1], elements).into();
         }
+        if let RowOrder::Columns { step, first } = self.rows {
+            return self.of_columns(elements, step, first).into();
+        }
         let bytes = self.dtype.bytes_of(elements.start)..self.dtype.bytes_of(elements.end);
         self.stored.bytes[bytes].into()
+    }
+
+    /// The bytes of `elements` of a matrix whose rows are [columns](RowOrder::Columns) of its file.
+    fn of_columns(&self, elements: Range<usize>, step: usize, first: usize) -> Vec<u8> {
+        let ([rows, columns], size) = ([self.shape[0], self.shape[1]], self.dtype.bytes_of(1));
+        let mut out = Vec::with_capacity(elements.len() * size);
+        for element in elements {
+            let (row, column) = (element / columns, element % columns);
+            let at = (column * rows * step + row * step + first) * size;
+            out.extend_from_slice(&self.stored.bytes[at..at + size]);
+        }
+        out
     }
 
     /// Of [`Dtype::Q4_0`] and [`Dtype::Q8_0`] the integers of each block and their scale, whose products
@@ -285,6 +300,20 @@ pub(crate) enum RowOrder {
         /// Rows of a head, even.
         width: usize,
     },
+    /// Those of several tensors in turn, one of each.
+    InTurn {
+        /// How many tensors.
+        step: usize,
+        /// Which one this is.
+        first: usize,
+    },
+    /// As columns, of several tensors in turn: a row does not lie in one piece.
+    Columns {
+        /// How many tensors.
+        step: usize,
+        /// Which one this is.
+        first: usize,
+    },
 }
 
 impl RowOrder {
@@ -296,6 +325,17 @@ impl RowOrder {
                 let (head, of_head) = (row / width, row % width);
                 head * width + of_head % (width / 2) * 2 + of_head / (width / 2)
             }
+            Self::InTurn { step, first } => row * step + first,
+            // Put together when it is asked for.
+            Self::Columns { .. } => row,
+        }
+    }
+
+    /// How many tensors share the bytes.
+    pub fn step(self) -> usize {
+        match self {
+            Self::Stored | Self::Pairs { .. } => 1,
+            Self::InTurn { step, .. } | Self::Columns { step, .. } => step,
         }
     }
 }

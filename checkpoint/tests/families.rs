@@ -48,9 +48,14 @@ fn roles_are_what_names_say() {
                 "lm_head.weight" => (Role::Output, 2),
                 it if it.ends_with(".bias") => (Role::Bias, 1),
                 it if it.ends_with("norm.weight") => (Role::Norm, 1),
-                it if it.ends_with("gate.weight") => (Role::Router, 2),
+                it if it.ends_with("self_attn.sinks") => (Role::Sinks, 1),
+                it if it.ends_with("gate.weight") || it.ends_with("router.weight") => {
+                    (Role::Router, 2)
+                }
                 it if it.contains(".block_sparse_moe.experts.") => (Role::Matrix, 2),
-                it if it.ends_with("_proj.weight") => (Role::Matrix, 2),
+                it if it.ends_with("_proj.weight") || it.ends_with("_linear.weight") => {
+                    (Role::Matrix, 2)
+                }
                 _ => panic!("{name}: {tensor}"),
             };
             assert_eq!((*role, shape.len()), (expected, dimensions), "{name}: {tensor}");
@@ -94,6 +99,7 @@ fn parameters_come_in_the_order_of_the_model() {
                     "self_attn.qkv_proj",
                     "self_attn.q_norm",
                     "self_attn.k_norm",
+                    "self_attn.sinks",
                     "self_attn.o_proj",
                     &behind_attention,
                     &before_mlp,
@@ -101,7 +107,10 @@ fn parameters_come_in_the_order_of_the_model() {
                     "mlp.up_proj",
                     "mlp.gate_up_proj",
                     "mlp.down_proj",
+                    "shared_mlp.input_linear",
+                    "shared_mlp.output_linear",
                     "mlp.gate.",
+                    "mlp.router.",
                     "block_sparse_moe.gate.",
                     "mlp.experts",
                     "block_sparse_moe.experts",

@@ -71,6 +71,8 @@ enum Command {
     Compile(commands::compile::Args),
     /// Write a model's graphs as StableHLO text
     Emit(commands::emit::Args),
+    /// Write a model of any format as a folder in Hugging Face layout, nothing quantised
+    Convert(commands::convert::Args),
     /// Look into a model folder, a safetensors file or a compiled module
     Inspect(commands::inspect::Args),
     /// Bring a model before it is needed
@@ -117,6 +119,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Compile(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Emit(args) => args.run(),
+        Command::Convert(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),

@@ -2,16 +2,17 @@
 
 mod support;
 
-use support::{model, program, succeeds};
+use support::{fails, model, program, succeeds};
 use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
 use xla_session::checkpoint::FileStamp;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "generate",
     "chat",
     "bench",
     "quality",
     "emit",
+    "convert",
     "inspect",
     "pull",
     "devices",
@@ -52,6 +53,7 @@ fn inspect_a_model_and_a_file() {
         "263 tokens",
         "256 tokens",
         "11 tensors, F32",
+        "BPE, 263 tokens",
         "model.layers.0.mlp.down_proj.weight",
         "[32, 48]",
     ] {
@@ -60,6 +62,31 @@ fn inspect_a_model_and_a_file() {
     let text = succeeds(&["inspect", &format!("{folder}/model.safetensors")]);
     assert_eq!(text.lines().count(), 11, "{text}");
     assert!(text.contains("model.embed_tokens.weight") && text.contains("[263, 32]"), "{text}");
+}
+
+#[test]
+fn a_converted_model_is_whole_and_says_the_same() {
+    let (model, out) = (model(), tempfile::tempdir().unwrap());
+    let (before, after) = (model.path().to_str().unwrap(), out.path().join("new/model"));
+    let folder = after.to_str().unwrap();
+    let printed = succeeds(&["convert", before, folder, "--dtype", "f32"]);
+    assert_eq!(printed.trim_end(), folder);
+    for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+        assert!(after.join(name).is_file(), "{name}");
+    }
+    // Nothing beside it.
+    assert_eq!(out.path().join("new").read_dir().unwrap().count(), 1);
+    let answer = |model: &str| {
+        let asked = ["-p", "the fox", "-n", "12", "--raw", "--quiet"];
+        succeeds(&[&["generate", "-m", model], &asked[..]].concat())
+    };
+    assert_eq!(answer(folder), answer(before));
+
+    let said = fails(1, &["convert", before, folder]);
+    assert!(said.contains("not empty"), "{said}");
+    let said = fails(1, &["convert", "no/such/folder/here", &format!("{folder}-2")]);
+    assert!(said.contains("no such folder"), "{said}");
+    assert_eq!(out.path().join("new").read_dir().unwrap().count(), 1);
 }
 
 #[test]

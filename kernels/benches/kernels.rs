@@ -334,6 +334,7 @@ fn attend(
                 width: WIDTH,
                 scale: 0.125,
                 cap: 0.0,
+                sinks: std::ptr::null(),
             };
             // SAFETY: this CPU has the instructions, and each buffer holds at least the shape
             // stated, with `output` this thread's own; a mapping and all offsets are aligned.

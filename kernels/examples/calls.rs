@@ -45,7 +45,7 @@ fn main() {
         for row in x.chunks_mut(words) {
             // SAFETY: this CPU has the instructions, and a row is as long as it has to be.
             unsafe {
-                round_row(isa, format, rows == 1, ones.as_ptr(), COLUMNS, row.as_mut_ptr().cast());
+                round_row(isa, format, rows, ones.as_ptr(), COLUMNS, row.as_mut_ptr().cast());
             }
         }
     }

@@ -59,6 +59,8 @@ pub struct Attention {
     pub scale: f32,
     /// What these stay below then, on both sides: `cap * tanh(score / cap)`; 0 for no limit.
     pub cap: f32,
+    /// `[group]`: a score beside those of the keys, that of no value; null for none.
+    pub sinks: *const f32,
 }
 
 /// Attention in the instructions of one instruction set, over a cache of one format.
@@ -228,6 +230,11 @@ impl<V: Vector> Job<V> for Begin<'_> {
                 state.mixed.add(query * a.padded()).write_bytes(0, a.padded());
                 state.sums.add(query * LANES).write_bytes(0, LANES);
                 *state.largest.add(query) = MASKED;
+                if !a.sinks.is_null() {
+                    // As if its key had come first.
+                    *state.largest.add(query) = *a.sinks.add(query % a.group);
+                    *state.sums.add(query * LANES) = 1.0;
+                }
             }
         }
     }

@@ -265,6 +265,17 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn look_up(pairs: Self::Integers, table: &[u8; 16]) -> Self::Integers {
+        // SAFETY: the caller's promise; the table is as long as the read.
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            let low = _mm256_set1_epi16(0xff);
+            let of = |pairs| _mm256_and_si256(_mm256_shuffle_epi8(table, pairs), low);
+            (of(pairs.0), of(pairs.1))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn add_products(
         sums: Self::Integers,
         pairs: Self::Integers,

@@ -228,6 +228,15 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn look_up(pairs: __m512i, table: &[u8; 16]) -> __m512i {
+        // SAFETY: the caller's promise; the table is as long as the read.
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_and_si512(_mm512_shuffle_epi8(table, pairs), _mm512_set1_epi16(0xff))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn add_products(sums: __m512i, pairs: __m512i, x: __m512i) -> __m512i {
         // SAFETY: the caller's promise; with `VNNI` the CPU has it.
         unsafe {

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 #[cfg(target_arch = "x86_64")]
 use crate::amx_integers::{self, Planes};
-use crate::integers::{Bits, Group, Grouped, Integer, Rounding};
+use crate::integers::{Bits, E2m1, Group, Grouped, Integer, Iq4, Levels, Rounding};
 #[cfg(target_arch = "aarch64")]
 use crate::neon::{BF16, DOT, Neon};
 #[cfg(target_arch = "aarch64")]
@@ -13,7 +13,8 @@ use crate::neon_quads::{GroupedQuads, Quad, Quads};
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
 use crate::scales::{
-    Nested, NestedHalves, Scale, ScaleAndMinimum, Scales, SharedMinimum, SharedZero,
+    Exponent, Nested, NestedHalves, NestedNibbles, NestedScale, NestedSixes, Scale,
+    ScaleAndMinimum, Scales, SharedMinimum, SharedZero,
 };
 use crate::{AttentionKernel, Format, Isa, Kernel, KvFormat};
 #[cfg(target_arch = "x86_64")]
@@ -109,6 +110,11 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
         Format::Q6K => integers!(Q6K, Bits<6>, NestedHalves),
         Format::Affine4 => integers!(Affine4, Bits<4>, SharedMinimum),
         Format::Zeroed4 => integers!(Zeroed4, Bits<4>, SharedZero),
+        Format::Q2K => integers!(Q2K, Bits<2>, NestedNibbles),
+        Format::Q3K => integers!(Q3K, Bits<3>, NestedSixes),
+        Format::Iq4Nl => integers!(Iq4Nl, Levels<Iq4>, Scale),
+        Format::Iq4Xs => integers!(Iq4Xs, Levels<Iq4>, NestedScale),
+        Format::Mxfp4 => integers!(Mxfp4, Levels<E2m1>, Exponent),
     })
 }
 
@@ -153,7 +159,7 @@ pub unsafe fn round_row(
         }
     }
     #[cfg(target_arch = "aarch64")]
-    if matches!(isa, Isa::NeonDot | Isa::NeonBf16) {
+    if matches!(isa, Isa::NeonDot | Isa::NeonBf16) && has_quads(format) {
         // SAFETY: the caller's promise.
         return unsafe {
             match format.integers().map(|it| it.bits) {
@@ -178,9 +184,16 @@ pub unsafe fn round_row(
         Format::Int8 => round::<Bits<8>>,
         Format::Int6 | Format::Q6K => round::<Bits<6>>,
         Format::Q5_0 | Format::Q5_1 | Format::Q5K => round::<Bits<5>>,
-        Format::Int4 | Format::Q4_1 | Format::Q4K | Format::Affine4 | Format::Zeroed4 => {
-            round::<Bits<4>>
-        }
+        Format::Int4
+        | Format::Q4_1
+        | Format::Q4K
+        | Format::Affine4
+        | Format::Zeroed4
+        | Format::Iq4Nl
+        | Format::Iq4Xs
+        | Format::Mxfp4
+        | Format::Q2K
+        | Format::Q3K => round::<Bits<4>>,
         floats => panic!("products with {floats:?} take floats"),
     };
     // SAFETY: the caller's promise.
@@ -282,7 +295,14 @@ fn bytes_of<F: vector::Vector, I: nibbles::Bytes>(format: Format) -> Kernel {
     }
 }
 
-/// Floats as [`kernel_of`] has them, and every format of integers in bytes.
+/// Whether FEAT_DotProd multiplies the integers of `format`: not those of two and three bits, nor levels.
+#[cfg(target_arch = "aarch64")]
+fn has_quads(format: Format) -> bool {
+    let others = [Format::Q2K, Format::Q3K, Format::Iq4Nl, Format::Iq4Xs, Format::Mxfp4];
+    format.is_quantised() && !others.contains(&format)
+}
+
+/// Floats as [`kernel_of`] has them, and the formats of integers that [have quads](has_quads).
 #[cfg(target_arch = "aarch64")]
 fn quads_of(format: Format) -> Kernel {
     fn of<I: Quad, S: Scales>() -> Kernel {
@@ -345,17 +365,17 @@ fn ggml_kernel(format: Format, isa: Isa) -> Option<Kernel> {
             GroupedNibbles<SharedMinimum>,
             GroupedNibbles<SharedZero>,
         >(format),
+        // `quads_of` has them.
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => ggml_kernel_of::<
+        Isa::NeonDot | Isa::NeonBf16 if has_quads(format) => None,
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon | Isa::NeonDot | Isa::NeonBf16 => ggml_kernel_of::<
             Neon,
             Grouped<Bits<4>, ScaleAndMinimum>,
             Grouped<Bits<4>, Nested>,
             Grouped<Bits<4>, SharedMinimum>,
             Grouped<Bits<4>, SharedZero>,
         >(format),
-        // They are as other integers to `quads_of`.
-        #[cfg(target_arch = "aarch64")]
-        Isa::NeonDot | Isa::NeonBf16 => None,
     }
 }
 
@@ -381,6 +401,11 @@ where
         Format::Zeroed4 => walk::one_row_or_decoded::<V, OneZero, Bits<4>, SharedZero>,
         Format::Q5K => decoded::<V, Bits<5>, Nested>(),
         Format::Q6K => decoded::<V, Bits<6>, NestedHalves>(),
+        Format::Q2K => decoded::<V, Bits<2>, NestedNibbles>(),
+        Format::Q3K => decoded::<V, Bits<3>, NestedSixes>(),
+        Format::Iq4Nl => decoded::<V, Levels<Iq4>, Scale>(),
+        Format::Iq4Xs => decoded::<V, Levels<Iq4>, NestedScale>(),
+        Format::Mxfp4 => decoded::<V, Levels<E2m1>, Exponent>(),
         _ => return None,
     })
 }

@@ -11,6 +11,13 @@ pub const GROUP: usize = 32;
 /// Bytes of an f16 of each row of a block: of the scales of a group of ours, behind its weights.
 pub(crate) const SCALES: usize = LANES * size_of::<f16>();
 
+/// The levels of IQ4_NL (`ggml-common.h`).
+pub(crate) const IQ4: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Twice the floats of four bits (OCP E2M1).
+pub(crate) const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
 /// How packed weights are stored, and what meets them. `blocks` counts [`LANES`] output rows each;
 /// `groups` counts [`GROUP`] columns each, the last one padded with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +54,16 @@ pub enum Format {
     /// Integers of four bits, a scale and a zero for each 128 columns, which these fill: what AWQ, GPTQ
     /// and compressed-tensors have.
     Zeroed4,
+    /// As [`Format::Q4K`], ggml's Q2_K.
+    Q2K,
+    /// As [`Format::Q4K`], ggml's Q3_K.
+    Q3K,
+    /// As [`Format::Q4_1`], ggml's IQ4_NL: four bits stand for [levels](Format::levels).
+    Iq4Nl,
+    /// As [`Format::Iq4Nl`], ggml's IQ4_XS: columns fill super-blocks of 256.
+    Iq4Xs,
+    /// As [`Format::Iq4Nl`], ggml's MXFP4.
+    Mxfp4,
 }
 
 /// How the integers of a format lie.
@@ -76,7 +93,7 @@ impl Integers {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::F32,
         Self::Bf16,
         Self::Bf16Rounded,
@@ -92,6 +109,11 @@ impl Format {
         Self::Q6K,
         Self::Affine4,
         Self::Zeroed4,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Iq4Nl,
+        Self::Iq4Xs,
+        Self::Mxfp4,
     ];
 
     /// The name in symbols and files.
@@ -112,6 +134,11 @@ impl Format {
             Self::Q6K => "q6_k",
             Self::Affine4 => "affine4",
             Self::Zeroed4 => "zeroed4",
+            Self::Q2K => "q2_k",
+            Self::Q3K => "q3_k",
+            Self::Iq4Nl => "iq4_nl",
+            Self::Iq4Xs => "iq4_xs",
+            Self::Mxfp4 => "mxfp4",
         }
     }
 
@@ -154,6 +181,15 @@ impl Format {
         }
     }
 
+    /// What integers of four bits stand for, where that is not a number of their own.
+    pub(crate) fn levels(self) -> Option<&'static [i8; 16]> {
+        match self {
+            Self::Iq4Nl | Self::Iq4Xs => Some(&IQ4),
+            Self::Mxfp4 => Some(&E2M1),
+            _ => None,
+        }
+    }
+
     /// How its integers lie; none where weights are floats.
     pub(crate) fn integers(self) -> Option<Integers> {
         let plain = |bits| Integers { bits, together: 1, head: 0, scales: SCALES, minima: false };
@@ -174,6 +210,14 @@ impl Format {
             Self::Q4K => nested(4),
             Self::Q5K => nested(5),
             Self::Q6K => Integers { head: SCALES, minima: false, ..nested(6) },
+            Self::Q2K => nested(2),
+            Self::Q3K => {
+                let head = SCALES + 3 * LANES * size_of::<u32>();
+                Integers { head, scales: 0, minima: false, ..nested(3) }
+            }
+            Self::Iq4Nl => plain(4),
+            Self::Iq4Xs => Integers { head: SCALES, scales: LANES, minima: false, ..nested(4) },
+            Self::Mxfp4 => Integers { scales: LANES, ..plain(4) },
         })
     }
 }

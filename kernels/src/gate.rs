@@ -1,4 +1,4 @@
-//! The gate of an MLP: `activation(gate) * up` (Shazeer, GLU variants).
+//! The gate of an MLP: `activation(gate) * up` (Shazeer, GLU variants), and gpt-oss's own form of it.
 
 use crate::attention::exp;
 use crate::dispatch::enter;
@@ -7,12 +7,20 @@ use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
 /// What a gate goes through: itself times a sigmoid of something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// `x * sigmoid(x)`.
     Silu,
     /// GELU by `tanh`: `x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3))`.
     GeluTanh,
+    /// `x * sigmoid(alpha * x)` of a gate that is at most `limit`; what it is multiplied with is one more than
+    /// up, which stays within `limit` on both sides.
+    Clamped {
+        /// How steep the sigmoid is.
+        alpha: f32,
+        /// Above 0.
+        limit: f32,
+    },
 }
 
 /// Some elements of a row.
@@ -45,6 +53,12 @@ pub unsafe fn gate(isa: Isa, of: &Gate) {
 const ROOT: f32 = 0.797_884_6;
 const CUBIC: f32 = 0.044_715;
 
+/// `x`, or `limit` where it is above; what is no number stays so.
+#[inline(always)]
+fn at_most(x: f32, limit: f32) -> f32 {
+    if x > limit { limit } else { x }
+}
+
 impl<V: Vector> Job<V> for Gate {
     #[inline(always)]
     unsafe fn run(&self) {
@@ -67,6 +81,11 @@ impl<V: Vector> Job<V> for Gate {
                         *y = -(2.0 * ROOT * inner).abs();
                     }
                 }
+                Activation::Clamped { alpha, limit } => {
+                    for (y, x) in y.iter_mut().zip(gate) {
+                        *y = -(alpha * at_most(*x, limit)).abs();
+                    }
+                }
             }
             let (vectors, rest) = y.as_chunks_mut::<LANES>();
             for powers in vectors {
@@ -76,11 +95,23 @@ impl<V: Vector> Job<V> for Gate {
             last[..rest.len()].copy_from_slice(rest);
             exp(V::load(last.as_ptr())).store(last.as_mut_ptr());
             rest.copy_from_slice(&last[..rest.len()]);
-            for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
-                // The exponential of a number that is not positive, which cannot become infinite.
-                let power = *y;
-                let above = if *gate >= 0.0 { 1.0 } else { power };
-                *y = gate * (above / (1.0 + power)) * up;
+            // Of the exponential of a number that is not positive, which cannot become infinite.
+            let gated = |gate: f32, power: f32| {
+                let above = if gate >= 0.0 { 1.0 } else { power };
+                gate * (above / (1.0 + power))
+            };
+            match activation {
+                Activation::Silu | Activation::GeluTanh => {
+                    for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
+                        *y = gated(*gate, *y) * up;
+                    }
+                }
+                Activation::Clamped { limit, .. } => {
+                    for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
+                        let up = -at_most(-at_most(*up, limit), limit);
+                        *y = gated(at_most(*gate, limit), *y) * (up + 1.0);
+                    }
+                }
             }
         }
     }

@@ -45,6 +45,11 @@ impl Format {
             Self::Q6K => (SUPER, 210),
             Self::Affine4 => (2 * GROUP, 36),
             Self::Zeroed4 => (4 * GROUP, 68),
+            Self::Q2K => (SUPER, 84),
+            Self::Q3K => (SUPER, 110),
+            Self::Iq4Nl => (GROUP, 18),
+            Self::Iq4Xs => (SUPER, 136),
+            Self::Mxfp4 => (GROUP, 17),
         };
         assert!(columns.is_multiple_of(block), "{columns} columns of {self:?}");
         Some(columns / block * bytes)
@@ -57,7 +62,8 @@ impl Format {
 /// A block is groups of 32 columns, each its weights and then its scales, `[16]` or more. Weights of
 /// four, six and eight bits lie as [`pack_block`](crate::quantise::pack_block) has them, without what it
 /// adds to them; of five bits there are four words of nibbles and one word of each lane whose bits `i` and
-/// `16 + i` are the fifth ones of the columns of pair `i`. Behind them lie
+/// `16 + i` are the fifth ones of the columns of pair `i`; of two bits two words, in whose halves pairs have
+/// two bits each, and of three bits one more, as of five. Behind them lie
 ///
 /// - Q4_0, Q5_0, Q8_0: `[16]` f16.
 /// - Q4_1, Q5_1: `[2, 16]` f16: scales, minima.
@@ -65,6 +71,12 @@ impl Format {
 ///   multiplied with, that of minima negative.
 /// - of folders: nothing; before each two or four groups `[2, 16]` f16.
 /// - Q6_K: `[2, 16]` i8: scales of each half; before each eight groups `[16]` f16.
+/// - Q2_K: `[2, 16]` u8: of each half the scale, and the minimum above it; before each eight groups
+///   `[2, 16]` f16, as of Q4_K.
+/// - Q3_K: nothing; before each eight groups `[16]` f16 and `[3, 16]` u32, of each four bits a group: the low
+///   bits of the scales of first halves, those of second halves, and the two high ones of both.
+/// - IQ4_NL: `[16]` f16; IQ4_XS: `[16]` i8, before each eight groups `[16]` f16; MXFP4: `[16]` u8, exponents.
+///   Four bits are numbers of levels.
 ///
 /// # Panics
 ///
@@ -82,8 +94,19 @@ pub fn pack_rows(format: Format, columns: usize, rows: &[&[u8]], block: &mut [u8
             for (column, &value) in group.integers.iter().enumerate() {
                 place(integers.bits, &mut block[weights.clone()], lane, column, u32::from(value));
             }
-            let (scales, nested) = match integers.together {
-                1 => (own, 0..0),
+            let (scales, nested) = match (format, integers.together) {
+                (Format::Mxfp4, _) => (0..0, own),
+                (Format::Q3K, _) => {
+                    let (scales, words) = halves_and_words(head);
+                    let words = block[words].as_chunks_mut::<4>().0;
+                    for (which, bits) in fours_of(group.nested).into_iter().enumerate() {
+                        let word = &mut words[which * LANES + lane];
+                        let bits = bits << (4 * (number % 8));
+                        *word = (u32::from_le_bytes(*word) | bits).to_le_bytes();
+                    }
+                    (scales, 0..0)
+                }
+                (_, 1) => (own, 0..0),
                 _ => (head, own),
             };
             let scales = block[scales].as_chunks_mut::<{ 2 * LANES }>().0;
@@ -116,30 +139,51 @@ pub fn unpack_row(format: Format, block: &[u8], lane: usize, row: &mut [f32]) {
         };
         let byte = |i: usize| block[own.clone()][i * LANES + lane];
         // Of each half of the group.
-        let (scales, minimum) = match format {
+        let (scales, minima) = match format {
             Format::Q4K | Format::Q5K => {
                 let scale = half(head.clone(), 0) * f32::from(byte(0));
-                ([scale; 2], half(head, 1) * f32::from(byte(1)))
+                ([scale; 2], [half(head, 1) * f32::from(byte(1)); 2])
             }
             Format::Q6K => {
                 let unit = half(head, 0);
-                ([0, 1].map(|i| unit * f32::from(byte(i) as i8)), 0.0)
+                ([0, 1].map(|i| unit * f32::from(byte(i) as i8)), [0.0; 2])
             }
-            Format::Affine4 => ([half(head.clone(), 0); 2], half(head, 1)),
+            Format::Q2K => {
+                let [scale, minimum] = [0, 1].map(|i| half(head.clone(), i));
+                let bytes = [0, 1].map(byte);
+                (
+                    bytes.map(|byte| scale * f32::from(byte & 15)),
+                    bytes.map(|byte| minimum * f32::from(byte >> 4)),
+                )
+            }
+            Format::Q3K => {
+                let (unit, words) = halves_and_words(head);
+                let words = block[words].as_chunks().0;
+                let bits = |which: usize| {
+                    u32::from_le_bytes(words[which * LANES + lane]) >> (4 * (number % 8)) & 15
+                };
+                let of = |i: usize| (bits(i) | (bits(2) >> (2 * i) & 3) << 4) as i32 - 32;
+                ([0, 1].map(|i| half(unit.clone(), 0) * of(i) as f32), [0.0; 2])
+            }
+            Format::Iq4Xs => ([half(head, 0) * f32::from(byte(0) as i8); 2], [0.0; 2]),
+            Format::Mxfp4 => ([half_power(byte(0)); 2], [0.0; 2]),
+            Format::Affine4 => ([half(head.clone(), 0); 2], [half(head, 1); 2]),
             Format::Zeroed4 => {
                 let scale = half(head.clone(), 0);
-                ([scale; 2], scale * half(head, 1))
+                ([scale; 2], [scale * half(head, 1); 2])
             }
-            _ => ([half(own.clone(), 0); 2], half(own, 1)),
+            _ => ([half(own.clone(), 0); 2], [half(own, 1); 2]),
         };
         for (column, weight) in row.iter_mut().enumerate() {
             let stored = placed(integers.bits, &block[weights.clone()], lane, column);
-            let integer = match format {
-                Format::Int8 => i32::from(stored as i8),
+            let integer = match (format.levels(), format) {
+                (Some(levels), _) => i32::from(levels[stored as usize]),
+                (None, Format::Int8) => i32::from(stored as i8),
                 _ => stored as i32 - middle,
             };
-            let product = scales[2 * column / GROUP] * integer as f32;
-            *weight = if integers.minima { product + minimum } else { product };
+            let part = 2 * column / GROUP;
+            let product = scales[part] * integer as f32;
+            *weight = if integers.minima { product + minima[part] } else { product };
         }
     }
 }
@@ -151,6 +195,25 @@ fn parts(integers: Integers, number: usize) -> [Range<usize>; 3] {
     let weights = first + head + number % together * integers.group();
     let scales = weights + integers.weights();
     [first..first + head, weights..scales, scales..scales + integers.scales]
+}
+
+/// Of a head of [`Format::Q3K`] the f16, and the words behind them.
+fn halves_and_words(head: Range<usize>) -> (Range<usize>, Range<usize>) {
+    let words = head.start + 2 * LANES;
+    (head.start..words, words..head.end)
+}
+
+/// The four bits of each word of [`Format::Q3K`], of the scales of both halves of a group.
+fn fours_of([first, second]: [u8; 2]) -> [u32; 3] {
+    [first & 15, second & 15, first >> 4 | second >> 4 << 2].map(u32::from)
+}
+
+/// `2^(exponent - 128)`, of which the two smallest are subnormal.
+fn half_power(exponent: u8) -> f32 {
+    f32::from_bits(match exponent {
+        0 | 1 => 0x0020_0000 << exponent,
+        _ => u32::from(exponent - 1) << 23,
+    })
 }
 
 /// Group `number` of a row as ggml has it (`ggml-common.h` and `ggml-quants.c` of ggml).
@@ -228,6 +291,51 @@ fn group(format: Format, row: &[u8], number: usize) -> Group {
             let nested = [block[192 + 2 * i], block[193 + 2 * i]];
             Group { integers, scales: [half(block, 208), f16::ZERO], nested }
         }
+        Format::Q2K => {
+            let block = block(84, 8);
+            let (i, integers) = (number % 8, two_bits(&block[16..80], number % 8));
+            let nested = [block[2 * i], block[2 * i + 1]];
+            Group { integers, scales: [half(block, 80), -half(block, 82)], nested }
+        }
+        Format::Q3K => {
+            let block = block(110, 8);
+            let i = number % 8;
+            let mut integers = two_bits(&block[32..96], i);
+            for (l, integer) in integers.iter_mut().enumerate() {
+                *integer |= (block[l] >> i & 1) << 2;
+            }
+            // Of sixteen scales of six bits each: the low four of two in a byte, the high two of four.
+            let packed = &block[96..108];
+            let nested = [2 * i, 2 * i + 1].map(|part| {
+                let low = packed[part % 8] >> (part / 8 * 4) & 15;
+                low | (packed[8 + part % 4] >> (part / 4 * 2) & 3) << 4
+            });
+            Group { integers, scales: [half(block, 108), f16::ZERO], nested }
+        }
+        Format::Iq4Nl => {
+            let block = block(18, 1);
+            let scales = [half(block, 0), f16::ZERO];
+            Group { integers: nibbles(&block[2..]), scales, ..Group::default() }
+        }
+        Format::Iq4Xs => {
+            let block = block(136, 8);
+            let i = number % 8;
+            let high = u16::from_le_bytes([block[2], block[3]]) >> (2 * i) & 3;
+            let low = block[4 + i / 2] >> (i % 2 * 4) & 15;
+            let scale = (low | (high as u8) << 4) as i8 - 32;
+            let integers = nibbles(&block[8 + 16 * i..]);
+            Group { integers, scales: [half(block, 0), f16::ZERO], nested: [scale as u8, 0] }
+        }
+        Format::Mxfp4 => {
+            let block = block(17, 1);
+            let integers = nibbles(&block[1..]);
+            Group { integers, nested: [block[0], 0], ..Group::default() }
+        }
         _ => unreachable!("{format:?} is no type of ggml's"),
     }
+}
+
+/// Group `number` of a super-block of integers of two bits: 32 bytes have four groups.
+fn two_bits(of: &[u8], number: usize) -> [u8; GROUP] {
+    std::array::from_fn(|l| of[number / 4 * 32 + l] >> (2 * (number % 4)) & 3)
 }

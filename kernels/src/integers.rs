@@ -230,6 +230,82 @@ impl Integer for Bits<4> {
     }
 }
 
+/// Activations are arranged as for four bits.
+impl Integer for Bits<2> {
+    const GROUP_BYTES: usize = 2 * WORD;
+    const MIDDLE: i32 = 2;
+
+    /// Eight pairs of a word.
+    #[inline(always)]
+    unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
+        // SAFETY: as the caller promises.
+        unsafe { V::bits(group.add(i / 8 * WORD), 2 * (i % 8) as isize, 0x0003_0003) }
+    }
+}
+
+/// Activations are arranged as for four bits.
+impl Integer for Bits<3> {
+    const GROUP_BYTES: usize = 3 * WORD;
+    const MIDDLE: i32 = 4;
+
+    /// As two bits, and the third bits of pair `i` in bit `i` of both halves of the last word.
+    #[inline(always)]
+    unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let high = V::bits(group.add(2 * WORD), i as isize - 2, 0x0004_0004);
+            V::or(Bits::<2>::pairs::<V>(group, i), high)
+        }
+    }
+}
+
+/// Sixteen levels that four bits stand for.
+pub(super) trait Table: 'static {
+    /// Each plus [`ABOVE`], so that none is negative.
+    const LEVELS: [u8; 16];
+}
+
+/// What is added to levels.
+const ABOVE: i32 = 128;
+
+const fn above(levels: [i8; 16]) -> [u8; 16] {
+    let mut out = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        out[i] = (levels[i] as i32 + ABOVE) as u8;
+        i += 1;
+    }
+    out
+}
+
+/// Of IQ4_NL and IQ4_XS.
+pub(super) struct Iq4;
+
+impl Table for Iq4 {
+    const LEVELS: [u8; 16] = above(crate::format::IQ4);
+}
+
+/// Of MXFP4.
+pub(super) struct E2m1;
+
+impl Table for E2m1 {
+    const LEVELS: [u8; 16] = above(crate::format::E2M1);
+}
+
+/// Numbers of levels, as [`Bits`] of four bits.
+pub(super) struct Levels<T>(PhantomData<T>);
+
+impl<T: Table> Integer for Levels<T> {
+    const GROUP_BYTES: usize = Bits::<4>::GROUP_BYTES;
+    const MIDDLE: i32 = ABOVE;
+
+    #[inline(always)]
+    unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
+        // SAFETY: as the caller promises.
+        unsafe { V::look_up(nibbles::<V>(group, i), &T::LEVELS) }
+    }
+}
+
 /// Pairs that were [decoded](super::decoded): a vector of each.
 pub(super) struct Pairs;
 

@@ -124,6 +124,8 @@ pub(crate) fn placed(bits: usize, weights: &[u8], lane: usize, column: usize) ->
 
 fn places_of(bits: usize, column: usize) -> [Bits; 2] {
     match bits {
+        2 => places::<2>(column),
+        3 => places::<3>(column),
         4 => places::<4>(column),
         5 => places::<5>(column),
         _ => places::<6>(column),
@@ -146,6 +148,12 @@ const fn places<const BITS: usize>(column: usize) -> [Bits; 2] {
     let none = bits(0, 0, 0, 0);
     if BITS == 4 {
         return [bits(column / 8, 4 * (column % 8), 0, 15), none];
+    }
+    if BITS == 2 || BITS == 3 {
+        // Pairs as of four bits: column `i` of each eight and column `i + 4`.
+        let (pair, half) = (4 * (column / 8) + column % 4, 16 * (column % 8 / 4));
+        let low = bits(pair / 8, 2 * (pair % 8) + half, 0, 3);
+        return [low, if BITS == 3 { bits(2, pair + half, 2, 1) } else { none }];
     }
     if BITS == 5 {
         let (word, column) = (column / 8, column % 8);

@@ -168,6 +168,126 @@ impl Scales for NestedHalves {
     }
 }
 
+/// `[16]` i8: the scales, in units that eight groups have in common, `[16]` f16.
+pub(super) struct NestedScale;
+
+impl Scales for NestedScale {
+    const TOGETHER: usize = 8;
+    const HEAD: usize = HALVES;
+    const BYTES: usize = LANES;
+    type Decoded = Decoded<1>;
+
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(head: *const u8, scales: *const u8, _part: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_f16(head).mul(V::load_i8(scales)) }
+    }
+}
+
+/// Adding it to a number leaves the nearest whole one, plus it: `1.5 * 2^23`.
+const WHOLE: f32 = 12_582_912.0;
+
+/// `[16]` u8: exponents of two (OCP E8M0). The scale is half of such a power, as levels are twice the floats.
+pub(super) struct Exponent;
+
+impl Scales for Exponent {
+    const BYTES: usize = LANES;
+    type Decoded = Decoded<1>;
+
+    /// In two factors, as it may be smaller than the smallest power that [`Vector`] makes.
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(_head: *const u8, scales: *const u8, _part: usize) -> V {
+        const LEAST: f32 = -128.0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let exponent = V::load_u8(scales);
+            let some = exponent.mul_add(V::splat(0.5), V::splat(WHOLE + LEAST / 2.0));
+            let less = some.add(V::splat(-WHOLE));
+            let rest = less.mul_add(V::splat(-1.0), exponent).add(V::splat(WHOLE + LEAST));
+            some.power_of_two().mul(rest.power_of_two())
+        }
+    }
+}
+
+/// `[2, 16]` u8: of each half of a group the scale in the low and the minimum in the high four bits, in units
+/// that eight groups have in common, `[2, 16]` f16; that of minima is negative where they are.
+pub(super) struct NestedNibbles;
+
+impl NestedNibbles {
+    /// The high four bits of sixteen bytes, as a float: what is above them is a sixteenth of a whole.
+    #[inline(always)]
+    unsafe fn high<V: Vector>(bytes: V) -> V {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sixteenth = V::splat(1.0 / 16.0);
+            bytes
+                .mul_add(sixteenth, V::splat(-7.5 / 16.0))
+                .add(V::splat(WHOLE))
+                .add(V::splat(-WHOLE))
+        }
+    }
+}
+
+impl Scales for NestedNibbles {
+    const TOGETHER: usize = 8;
+    const HEAD: usize = 2 * HALVES;
+    const BYTES: usize = 2 * LANES;
+    const PARTS: usize = 2;
+    const MINIMA: bool = true;
+    type Decoded = Decoded<2>;
+
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(head: *const u8, scales: *const u8, part: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes = V::load_u8(scales.add(part * LANES));
+            let low = Self::high(bytes).mul_add(V::splat(-16.0), bytes);
+            V::load_f16(head).mul(low)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn minimum<V: Vector>(head: *const u8, scales: *const u8, part: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes = V::load_u8(scales.add(part * LANES));
+            V::load_f16(head.add(HALVES)).mul(Self::high(bytes))
+        }
+    }
+}
+
+/// None behind a group; before each eight `[16]` f16, in units of which scales are, and `[3, 16]` u32: of each
+/// four bits a group. In the first word they are the low bits of the scales of first halves, in the second
+/// those of second halves, and in the third two high bits of both. Scales are less 32.
+pub(super) struct NestedSixes;
+
+/// Bytes of the weights of a group of three bits.
+const THREES: usize = 3 * LANES * size_of::<u32>();
+
+impl Scales for NestedSixes {
+    const TOGETHER: usize = 8;
+    const HEAD: usize = HALVES + THREES;
+    const BYTES: usize = 0;
+    const PARTS: usize = 2;
+    type Decoded = Decoded<2>;
+
+    #[inline(always)]
+    unsafe fn scale<V: Vector>(head: *const u8, scales: *const u8, part: usize) -> V {
+        const WORD: usize = LANES * size_of::<u32>();
+        // Which group of the eight it is behind.
+        let group = (scales as usize - head as usize - Self::HEAD) / THREES - 1;
+        let at = 4 * group as isize;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let words = head.add(HALVES);
+            let low = V::from_i32(V::bits(words.add(part * WORD), at, 15));
+            let high = V::from_i32(V::bits(words.add(2 * WORD), at + 2 * part as isize, 3));
+            let scale = high.mul_add(V::splat(16.0), low).add(V::splat(-32.0));
+            V::load_f16(head).mul(scale)
+        }
+    }
+}
+
 /// `[PARTS, 2, 16]` f32: scales and minima that were [decoded](super::decoded).
 pub(super) struct Decoded<const PARTS: usize>;
 

@@ -48,6 +48,20 @@ pub(super) trait Vector: Copy {
     /// Each i16 less that of `other`.
     unsafe fn subtract_pairs(pairs: Self::Integers, other: Self::Integers) -> Self::Integers;
     unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers;
+    /// Each i16, which is below 16, replaced by a byte of `table`.
+    #[inline(always)]
+    unsafe fn look_up(pairs: Self::Integers, table: &[u8; 16]) -> Self::Integers {
+        let mut words = [0u32; 16];
+        // SAFETY: the caller's promise; there is room for sixteen words.
+        unsafe {
+            Self::store_i32(pairs, words.as_mut_ptr().cast());
+            for word in &mut words {
+                let of = |index: u32| u32::from(table[index as usize & 15]);
+                *word = of(*word) | of(*word >> 16) << 16;
+            }
+            Self::load_i32(words.as_ptr().cast())
+        }
+    }
     /// Adds to each sum both products of its two pairs.
     unsafe fn add_products(
         sums: Self::Integers,

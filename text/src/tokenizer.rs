@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use tokenizers::ModelWrapper;
+
 // The library takes some damaged files and tokens for its own mistakes.
 use crate::panics::catch;
 use crate::{Detokenizer, Error, Result, Vocabulary};
@@ -45,6 +47,17 @@ impl Tokenizer {
     /// The algorithm is unknown, or a value is missing or contradicts another one.
     pub fn from_vocabulary(vocabulary: &Vocabulary, source: &Path) -> Result<Self> {
         Self::load(source, || vocabulary.build())
+    }
+
+    /// Its algorithm, and how many tokens it has: "BPE, 49152 tokens".
+    pub fn kind(&self) -> String {
+        let algorithm = match self.tokenizer.get_model() {
+            ModelWrapper::BPE(_) => "BPE",
+            ModelWrapper::Unigram(_) => "Unigram",
+            ModelWrapper::WordPiece(_) => "WordPiece",
+            ModelWrapper::WordLevel(_) => "WordLevel",
+        };
+        format!("{algorithm}, {} tokens", self.tokenizer.get_vocab_size(true))
     }
 
     /// The text of a `tokenizer.json` that means the same.

@@ -171,6 +171,23 @@ impl Vocabulary {
         Ok(tokenizer)
     }
 
+    /// What a `tokenizer_config.json` beside [`Tokenizer::to_json`](crate::Tokenizer::to_json) has: the
+    /// special tokens, and the chat template.
+    pub fn tokenizer_config(&self) -> Value {
+        let mut config = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            // Texts are as their tokens are.
+            "clean_up_tokenization_spaces": false,
+        });
+        for (name, text) in self.special_texts() {
+            config[name] = text.into();
+        }
+        if let Some(template) = &self.chat_template {
+            config["chat_template"] = template.as_str().into();
+        }
+        config
+    }
+
     fn kind(&self) -> Result<Kind, String> {
         let pre = self.pre.as_deref();
         Ok(match self.model.as_str() {

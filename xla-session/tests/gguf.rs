@@ -7,6 +7,7 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use half::f16;
@@ -18,7 +19,7 @@ use writer::{Gguf, booleans, f32_value, text, u32_value};
 use xla_session::checkpoint::architecture::{
     Architecture, Experts, FeedForward, Mlp, Role, RopeScaling,
 };
-use xla_session::checkpoint::{Checkpoint, Dtype as Stored};
+use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype as Stored, Float};
 use xla_session::config::ModelConfig;
 use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions};
 
@@ -45,7 +46,9 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("phi3", "self_attn.qkv_proj") => "attn_qkv",
         ("olmo2" | "gemma3", "self_attn.q_norm") => "attn_q_norm",
         ("olmo2" | "gemma3", "self_attn.k_norm") => "attn_k_norm",
-        ("llama", "block_sparse_moe.gate") | (_, "mlp.gate") => "ffn_gate_inp",
+        ("gpt-oss", "self_attn") => "attn_sinks",
+        ("gpt-oss", "post_attention_layernorm") => "post_attention_norm",
+        ("llama", "block_sparse_moe.gate") | (_, "mlp.gate" | "mlp.router") => "ffn_gate_inp",
         ("llama", "block_sparse_moe.experts.*.w1") => "ffn_gate_exps",
         ("llama", "block_sparse_moe.experts.*.w2") => "ffn_down_exps",
         ("llama", "block_sparse_moe.experts.*.w3") => "ffn_up_exps",
@@ -71,6 +74,8 @@ fn name_of(architecture: &str, name: &str) -> String {
             other => panic!("{other}"),
         },
     };
+    // Sinks are no module's weight.
+    let end = if end == "sinks" { "weight" } else { end };
     format!("blk.{layer}.{part}.{end}")
 }
 
@@ -155,6 +160,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "mixtral" => "llama",
         "qwen2_moe" => "qwen2moe",
         "qwen3_moe" => "qwen3moe",
+        "gpt_oss" => "gpt-oss",
         other => other,
     };
     match name {
@@ -255,7 +261,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             at = (at + bytes.len() as u64).next_multiple_of(32);
         }
     }
-    let mut stacks: BTreeMap<String, (Vec<u64>, Vec<u8>)> = BTreeMap::new();
+    let mut stacks: BTreeMap<String, (Vec<u64>, u32, Vec<u8>)> = BTreeMap::new();
     for parameter in config.tensors() {
         let mut values = checkpoint.get(parameter).unwrap().to_f32();
         let columns = parameter.shape.get(1).copied().unwrap_or(1);
@@ -279,17 +285,16 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             let (_, part) = rest.split_once('.').unwrap();
             let name = name_of(architecture, &format!("{before}.experts.*.{part}"));
             dimensions.push(0);
-            let (dimensions, all) = stacks.entry(name).or_insert((dimensions, Vec::new()));
-            dimensions[2] += 1;
-            assert_eq!(kind, 0, "experts are in F32 here");
+            let (dimensions, _, all) = stacks.entry(name).or_insert((dimensions, kind, Vec::new()));
+            *dimensions.last_mut().unwrap() += 1;
             all.extend(bytes);
             continue;
         }
         file.described(&name_of(architecture, &parameter.name), &dimensions, kind, at, &bytes);
         at = (at + bytes.len() as u64).next_multiple_of(32);
     }
-    for (name, (dimensions, bytes)) in stacks {
-        file.described(&name, &dimensions, 0, at, &bytes);
+    for (name, (dimensions, kind, bytes)) in stacks {
+        file.described(&name, &dimensions, kind, at, &bytes);
         at = (at + bytes.len() as u64).next_multiple_of(32);
     }
     fs::write(to, file.bytes()).unwrap();
@@ -353,12 +358,34 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "mixtral-gqa-bf16",
         "qwen2-moe-mqa-f32",
         "qwen3-moe-gqa-bf16",
+        "gpt-oss-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("model.gguf");
         convert(&fixture.folder, &file, |_| Stored::F32);
         fixtures::assert_same_tokens(&fixture, &mut *open(&file, Precision::Stored));
+        // And back again.
+        let back = tempfile::tempdir().unwrap();
+        let options = ConvertOptions::new(Float::F32);
+        let conversion = Conversion::open(&file, options).unwrap();
+        let written = conversion.write(back.path(), &mut |_| ControlFlow::Continue(())).unwrap();
+        assert!(written.is_continue());
+        fixtures::assert_same_tokens(&fixture, &mut *open(back.path(), Precision::F32));
+        let [before, after] = [&*fixture.folder, back.path()].map(|folder| {
+            let checkpoint = Checkpoint::open(folder, LoadMode::Mmap).unwrap();
+            let config = ModelConfig::from_dir(folder).unwrap();
+            let values = config.tensors().map(|it| checkpoint.get(it).unwrap().to_f32());
+            values.collect::<Vec<_>>()
+        });
+        let config = ModelConfig::from_dir(&fixture.folder).unwrap();
+        let norms: Vec<_> = config.tensors().map(|it| it.role == Role::Norm).collect();
+        assert_eq!(before.len(), after.len(), "{name}");
+        for ((before, after), norm) in before.iter().zip(&after).zip(norms) {
+            // Norms to which the GGUF file adds one are rounded there.
+            let off = if name.starts_with("gemma") && norm { f32::EPSILON } else { 0.0 };
+            assert!(before.iter().zip(after).all(|(a, b)| (a - b).abs() <= off), "{name}");
+        }
     }
 }
 
@@ -385,8 +412,7 @@ fn integers_are_multiplied_as_they_are_in_the_file() {
     }
 }
 
-/// A mix as llama.cpp's Q4_K_M, others of all types that are multiplied as they are, and types that are
-/// widened.
+/// A mix as llama.cpp's Q4_K_M, and others, of all types.
 #[test]
 fn every_type_gives_the_logits_of_its_values() {
     let folder = tempfile::tempdir().unwrap();
@@ -406,6 +432,7 @@ fn every_type_gives_the_logits_of_its_values() {
                 ("up", Stored::Iq4Nl),
                 ("gate", Stored::Mxfp4),
                 ("down", Stored::Iq4Xs),
+                ("embed", Stored::Q3K),
             ],
         ),
     ];
@@ -421,6 +448,23 @@ fn every_type_gives_the_logits_of_its_values() {
         // Alone, and in steps of many rows.
         assert_same_logits(&file, wide.path(), &[&tokens[..1], &tokens[..7], &tokens]);
     }
+}
+
+#[test]
+fn experts_in_mxfp4_give_the_logits_of_their_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = r#"{"model_type": "gpt_oss", "vocab_size": 320, "hidden_size": 64,
+        "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
+        "num_key_value_heads": 2, "max_position_embeddings": 512, "sliding_window": 32,
+        "num_local_experts": 6, "num_experts_per_tok": 2}"#;
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    let file = folder.path().join("model.gguf");
+    let of = |name: &str| if name.contains("experts") { Stored::Mxfp4 } else { Stored::F32 };
+    convert(folder.path(), &file, of);
+    let wide = tempfile::tempdir().unwrap();
+    widen(&file, folder.path(), wide.path());
+    let tokens: Vec<u32> = (0..90).map(|i| i * 37 % 320).collect();
+    assert_same_logits(&file, wide.path(), &[&tokens[..1], &tokens[..7], &tokens]);
 }
 
 /// Compares the logits behind prompts with those of the values in float32, and those of single tokens

@@ -18,12 +18,13 @@ use xla_session::{
 const SEED: u64 = 1717;
 
 /// Matrices of whole vectors, whose floats are compressed; a window and odd widths; biases, norms of
-/// queries and keys, the other types of weights.
-const SOME: [&str; 4] = [
+/// queries and keys, the other types of weights; sinks and clamped gates.
+const SOME: [&str; 5] = [
     "llama-gqa-long-bf16",
     "qwen3-layer-types-bf16",
     "gemma2-gqa-tied-bf16",
     "qwen2-moe-shared-gqa-bf16",
+    "gpt-oss-gqa-bf16",
 ];
 
 /// Where a model runs: the device and its threads.

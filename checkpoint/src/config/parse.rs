@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::ModelConfig;
 use crate::architecture::RopeScaling;
@@ -52,6 +52,16 @@ impl ModelConfig {
             keys = Keys { prefix: "text_config.", map, ..keys };
         }
         parse(&keys, &Keys { path: &generation_path, prefix: "", map: &generation, names: None })
+    }
+
+    /// Of `config.json` and `generation_config.json` that were made of `model`.
+    pub(crate) fn from_objects(
+        model: &Path,
+        config: &Map<String, Value>,
+        generation: &Map<String, Value>,
+    ) -> Result<Self> {
+        let keys = |map| Keys { path: model, prefix: "", map, names: None };
+        parse(&keys(config), &keys(generation))
     }
 }
 

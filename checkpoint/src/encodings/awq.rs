@@ -11,6 +11,7 @@ use super::gptq::group_size;
 use super::parts::Parts;
 use crate::Result;
 use crate::keys::Keys;
+use crate::tensor::RowOrder;
 
 /// What `quantization_config` says.
 #[derive(Debug, Clone)]
@@ -59,10 +60,11 @@ impl Awq {
                 scales: format!("groups of {group}"),
             },
             shape,
+            rows: RowOrder::Stored,
             parts: vec![weight, scales, zeros],
             values: Values {
                 codes: Codes { swapped: true, ..codes },
-                scales: Scales { dtype, rows: 1, strides: [1, rows] },
+                scales: Scales { dtype: dtype.into(), rows: 1, strides: [1, rows] },
                 offset: Offset::Zeros { part: 2, codes, add: 0.0 },
                 group,
                 order: None,

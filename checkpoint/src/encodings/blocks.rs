@@ -24,6 +24,8 @@ impl Values {
         let in_groups = |of: usize| self.group.is_multiple_of(of) && columns.is_multiple_of(of);
         let found = match self.offset {
             _ if !in_order || self.codes.order == Order::E4m3 => Dtype::F32,
+            // Always of the same groups and scales.
+            Offset::E2m1 => return Dtype::Mxfp4,
             Offset::Minima { .. } => match bits {
                 4 if in_groups(64) => Dtype::Affine4,
                 4 => Dtype::Q4_1,
@@ -69,7 +71,10 @@ impl Values {
     ) {
         let group = column / self.group;
         let half = |value: f32| f16::from_f32(value).to_le_bytes();
-        out.extend(half(self.scales.at(parts[1], row, group)));
+        match dtype {
+            Dtype::Mxfp4 => out.push(parts[1][self.scales.place(row, group)]),
+            _ => out.extend(half(self.scales.at(parts[1], row, group))),
+        }
         match (dtype, self.offset) {
             (Dtype::Zeroed4, _) => out.extend(half(-self.zero(parts, row, group))),
             (_, Offset::Minima { part }) => {

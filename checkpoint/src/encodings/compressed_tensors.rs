@@ -15,6 +15,7 @@ use super::fp8;
 use super::parts::Parts;
 use crate::Result;
 use crate::keys::{Keys, shown};
+use crate::tensor::RowOrder;
 
 /// Formats of weights that are read here.
 const FORMATS: [&str; 5] =
@@ -118,7 +119,7 @@ impl CompressedTensors {
         }
         let encoding = Encoding { method: "compressed-tensors", kind, scales: text };
         let values = Values { codes, scales, offset, group, order };
-        Ok(Some(Encoded { encoding, shape, parts: found, values }))
+        Ok(Some(Encoded { encoding, shape, rows: RowOrder::Stored, parts: found, values }))
     }
 
     /// The tensor of a matrix' numbers, how they lie, and what they are.
@@ -175,12 +176,13 @@ pub(super) fn scales(
     if let Some([high, wide]) = block
         && shape == [rows.div_ceil(high), columns.div_ceil(wide)]
     {
-        let scales = Scales { dtype, rows: high, strides: [columns.div_ceil(wide), 1] };
+        let scales =
+            Scales { dtype: dtype.into(), rows: high, strides: [columns.div_ceil(wide), 1] };
         return Ok((part, scales, wide, format!("blocks of {high} x {wide}")));
     }
     match shape[..] {
         [] | [1] | [1, 1] => {
-            let scales = Scales { dtype, rows: 1, strides: [0, 0] };
+            let scales = Scales { dtype: dtype.into(), rows: 1, strides: [0, 0] };
             Ok((part, scales, columns, "one scale".into()))
         }
         [n] | [n, 1] if n == rows => {

@@ -8,6 +8,7 @@ use half::{bf16, f16};
 use super::codes::Codes;
 use crate::Dtype;
 use crate::header::Entry;
+use crate::tensor::RowOrder;
 
 /// What a quantised matrix is, as people call it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +34,8 @@ pub(crate) struct Encoded {
     pub encoding: Encoding,
     /// Rows and columns.
     pub shape: [usize; 2],
+    /// In which order its tensors have its rows.
+    pub rows: RowOrder,
     /// The file and place of each tensor: the integers, the scales, and what `values` needs beside
     /// them.
     pub parts: Vec<Part>,
@@ -64,11 +67,21 @@ pub(crate) struct Values {
 /// Where the scale of a row and a group lies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scales {
-    pub dtype: Dtype,
+    pub dtype: ScaleType,
     /// Rows that share one.
     pub rows: usize,
     /// Numbers from one row, and from one group, to the next.
     pub strides: [usize; 2],
+}
+
+/// What a scale is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScaleType {
+    F32,
+    F16,
+    BF16,
+    /// A byte: a power of two (OCP E8M0).
+    E8m0,
 }
 
 /// What beside a scale makes a value of a number `q`.
@@ -81,7 +94,13 @@ pub(crate) enum Offset {
     Zeros { part: usize, codes: Codes, add: f32 },
     /// `scale * q + minimum`, minima lying as scales do.
     Minima { part: usize },
+    /// `scale * value`, of the float whose four bits `q` is (OCP E2M1).
+    E2m1,
 }
+
+/// What four bits stand for.
+const E2M1: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 impl Encoded {
     /// Size of all its tensors.
@@ -93,16 +112,41 @@ impl Encoded {
 impl Scales {
     /// One for each row and group, lying so.
     pub fn by_row(dtype: Dtype, groups: usize) -> Self {
-        Self { dtype, rows: 1, strides: [groups, 1] }
+        Self { dtype: dtype.into(), rows: 1, strides: [groups, 1] }
+    }
+
+    /// Scales before it.
+    pub fn place(self, row: usize, group: usize) -> usize {
+        row / self.rows * self.strides[0] + group * self.strides[1]
     }
 
     pub fn at(self, bytes: &[u8], row: usize, group: usize) -> f32 {
-        let number = row / self.rows * self.strides[0] + group * self.strides[1];
+        let number = self.place(row, group);
         let half = || bytes.as_chunks().0[number];
         match self.dtype {
-            Dtype::F16 => f16::from_le_bytes(half()).to_f32(),
-            Dtype::BF16 => bf16::from_le_bytes(half()).to_f32(),
-            _ => f32::from_le_bytes(bytes.as_chunks().0[number]),
+            ScaleType::F16 => f16::from_le_bytes(half()).to_f32(),
+            ScaleType::BF16 => bf16::from_le_bytes(half()).to_f32(),
+            ScaleType::F32 => f32::from_le_bytes(bytes.as_chunks().0[number]),
+            ScaleType::E8m0 => power(bytes[number]),
+        }
+    }
+}
+
+/// `2^(exponent - 127)`, of which the smallest is subnormal, and the largest no number.
+fn power(exponent: u8) -> f32 {
+    f32::from_bits(match exponent {
+        0 => 0x0040_0000,
+        255 => f32::NAN.to_bits(),
+        _ => u32::from(exponent) << 23,
+    })
+}
+
+impl From<Dtype> for ScaleType {
+    fn from(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F16 => Self::F16,
+            Dtype::BF16 => Self::BF16,
+            _ => Self::F32,
         }
     }
 }
@@ -129,7 +173,7 @@ impl Values {
     pub fn zero(&self, parts: &[&[u8]], row: usize, group: usize) -> f32 {
         match self.offset {
             Offset::Middle(middle) => middle,
-            Offset::Minima { .. } => 0.0,
+            Offset::Minima { .. } | Offset::E2m1 => 0.0,
             Offset::Zeros { part, codes, add } => {
                 let zero = codes.at(parts[part], group, row) + add;
                 // One less than zero is the largest number.
@@ -149,6 +193,14 @@ impl Values {
         out: &mut [f32],
     ) {
         self.codes.read(parts[0], row, columns.start, out);
+        if matches!(self.offset, Offset::E2m1) {
+            // Nothing is added, so that -0 stays what it is.
+            for (column, value) in columns.zip(out) {
+                let scale = self.scales.at(parts[1], row, column / self.group);
+                *value = scale * E2M1[*value as usize];
+            }
+            return;
+        }
         let mut known = None;
         // Scale, and what is taken off before or added behind it.
         let mut of_group = (0.0, 0.0, 0.0);

@@ -11,6 +11,7 @@ use super::encoded::{Encoded, Encoding, Offset, Scales, Values};
 use super::parts::Parts;
 use crate::Result;
 use crate::keys::Keys;
+use crate::tensor::RowOrder;
 
 /// What `quantization_config` says.
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ impl Fp8 {
             (true, Some([high, wide])) => {
                 let blocks = [rows.div_ceil(high), columns.div_ceil(wide)];
                 let (scale, dtype) = parts.floats(module, "weight_scale_inv", &blocks)?;
-                let scales = Scales { dtype, rows: high, strides: [blocks[1], 1] };
+                let scales = Scales { dtype: dtype.into(), rows: high, strides: [blocks[1], 1] };
                 (scale, scales, wide, format!("blocks of {high} x {wide}"))
             }
             (true, None) => {
@@ -52,6 +53,7 @@ impl Fp8 {
         Ok(Some(Encoded {
             encoding: Encoding { method: "FP8", kind: "fp8 (E4M3)".into(), scales: text },
             shape,
+            rows: RowOrder::Stored,
             parts: vec![weight, scale],
             values: Values {
                 codes: Codes::bytes(Order::E4m3, columns),

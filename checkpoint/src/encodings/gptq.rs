@@ -11,6 +11,7 @@ use super::encoded::{Encoded, Encoding, Offset, Scales, Values};
 use super::parts::Parts;
 use crate::Result;
 use crate::keys::Keys;
+use crate::tensor::RowOrder;
 
 /// What `quantization_config` says.
 #[derive(Debug, Clone)]
@@ -81,10 +82,11 @@ impl Gptq {
                 scales: format!("groups of {group}"),
             },
             shape,
+            rows: RowOrder::Stored,
             parts: found,
             values: Values {
                 codes: Codes { order: Order::Down, swapped: true, stride: rows, bits: self.bits },
-                scales: Scales { dtype, rows: 1, strides: [1, rows] },
+                scales: Scales { dtype: dtype.into(), rows: 1, strides: [1, rows] },
                 offset: Offset::Zeros {
                     part: 2,
                     codes: Codes::stream(self.bits, words * 4),

@@ -11,6 +11,7 @@ use super::encoded::{Encoded, Encoding, Offset, Scales, Values};
 use super::parts::Parts;
 use crate::Result;
 use crate::keys::Keys;
+use crate::tensor::RowOrder;
 
 /// What `quantization` says.
 #[derive(Debug, Clone)]
@@ -65,6 +66,7 @@ impl Mlx {
                 scales: format!("groups of {group}"),
             },
             shape,
+            rows: RowOrder::Stored,
             parts: vec![weight, scales, biases],
             values: Values {
                 codes: Codes::stream(bits, words * 4),

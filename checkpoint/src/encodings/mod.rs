@@ -9,7 +9,7 @@
 //!
 //! The modules in reading order: where integers lie (`codes`), a matrix and its values (`encoded`), the
 //! blocks that kernels multiply with (`blocks`), the tensors that a matrix may lie in (`parts`), the
-//! encodings, and which of them a folder has (`quantisation`).
+//! encodings, which of them a folder has (`quantisation`), and experts that lie in one tensor (`stacked`).
 
 mod codes;
 mod encoded;
@@ -22,10 +22,13 @@ mod compressed_tensors;
 mod fp8;
 mod gptq;
 mod mlx;
+mod mxfp4;
 
 mod quantisation;
+mod stacked;
 
 pub use encoded::Encoding;
 pub(crate) use encoded::{Encoded, Values};
 pub(crate) use parts::Parts;
 pub(crate) use quantisation::Quantisation;
+pub(crate) use stacked::cut_up;

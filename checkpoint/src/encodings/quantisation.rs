@@ -6,6 +6,7 @@ use super::encoded::Encoded;
 use super::fp8::Fp8;
 use super::gptq::Gptq;
 use super::mlx::Mlx;
+use super::mxfp4;
 use super::parts::Parts;
 use crate::Result;
 use crate::keys::Keys;
@@ -18,6 +19,7 @@ pub(crate) enum Quantisation {
     Awq(Awq),
     CompressedTensors(CompressedTensors),
     Fp8(Fp8),
+    Mxfp4,
 }
 
 impl Quantisation {
@@ -35,8 +37,9 @@ impl Quantisation {
             Some("awq") => Self::Awq(Awq::read(&keys)?),
             Some("compressed-tensors") => Self::CompressedTensors(CompressedTensors::read(&keys)?),
             Some("fp8") => Self::Fp8(Fp8::read(&keys)?),
+            Some("mxfp4") => Self::Mxfp4,
             _ => {
-                let known = "supported are gptq, awq, compressed-tensors and fp8, and MLX's key \
+                let known = "supported are gptq, awq, compressed-tensors, fp8 and mxfp4, and MLX's key \
                              `quantization`; use one of these, or the original bf16, f16 or f32 \
                              checkpoint";
                 return Err(keys.refuse("quant_method", known));
@@ -52,6 +55,7 @@ impl Quantisation {
             Self::Awq(it) => it.find(parts, module, shape),
             Self::CompressedTensors(it) => it.find(parts, module, shape),
             Self::Fp8(it) => it.find(parts, module, shape),
+            Self::Mxfp4 => mxfp4::find(parts, module, shape),
         }
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Routing {
     pub normalised: bool,
     /// Width of an expert.
     pub width: usize,
+    /// Whether the router and all projections have biases.
+    pub bias: bool,
 }
 
 impl Routing {
@@ -48,9 +50,10 @@ impl Routing {
         activation: Activation,
     ) -> Experts {
         let all = module.at("experts");
-        let expert = |number| sizes.mlp_of(&all.at(number), names, self.width, false, activation);
+        let expert =
+            |number| sizes.mlp_of(&all.at(number), names, self.width, self.bias, activation);
         Experts {
-            router: module.router(router, [self.experts, sizes.hidden_size]),
+            router: module.router(router, [self.experts, sizes.hidden_size], self.bias),
             experts: (0..self.experts).map(expert).collect::<Vec<Mlp>>(),
             top_k: self.top_k,
             normalised: self.normalised,
@@ -87,6 +90,7 @@ impl QwenExperts {
             top_k: size("num_experts_per_tok", limit::EXPERTS, defaults.top_k)?,
             normalised: keys.boolean("norm_topk_prob")?.unwrap_or(defaults.normalised),
             width: size("moe_intermediate_size", limit::WIDTH, defaults.width)?,
+            bias: false,
         };
         routing.check(keys, sizes, "num_experts", "moe_intermediate_size")?;
         let shared = match shared {
@@ -113,7 +117,7 @@ impl QwenExperts {
         let module = module.at("mlp");
         let shared = shared.map(|width| SharedExpert {
             mlp: sizes.mlp_of(&module.at("shared_expert"), NAMES, width, false, *activation),
-            gate: module.router("shared_expert_gate", [1, sizes.hidden_size]),
+            gate: module.router("shared_expert_gate", [1, sizes.hidden_size], false),
         });
         let experts = routing.experts(sizes, &module, "gate", NAMES, *activation);
         FeedForward::Experts(Box::new(Experts { shared, ..experts }))

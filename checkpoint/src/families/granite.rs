@@ -3,7 +3,7 @@
 
 use super::{Defaults, Family, Sizes};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, Attention, Layer, Logits};
+use crate::architecture::{Activation, Architecture, Logits};
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -32,15 +32,39 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
     let attention_bias = keys.boolean("attention_bias")?.unwrap_or(false);
     let mlp_bias = keys.boolean("mlp_bias")?.unwrap_or(false);
-    let multiplier = |key| Ok::<_, crate::Error>(keys.positive(key)?.unwrap_or(1.0) as f32);
-    let scale = multiplier("attention_multiplier")?;
-    let residual_scale = multiplier("residual_multiplier")?;
-    let embedding_scale = multiplier("embedding_multiplier")?;
-    let logits = Logits { scale: 1.0 / multiplier("logits_scaling")?, cap: None };
-    let architecture = sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {
-        let attention = Attention { scale, ..sizes.attention(layer, [attention_bias; 2]) };
-        let mlp = sizes.mlp(layer, mlp_bias, activation);
-        Layer { residual_scale, ..sizes.layer(layer, attention, mlp) }
-    });
-    Ok(Architecture { embedding_scale, logits, ..architecture })
+    let multipliers = Multipliers::read(keys)?;
+    Ok(multipliers.of(sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {
+        let attention = sizes.attention(layer, [attention_bias; 2]);
+        sizes.layer(layer, attention, sizes.mlp(layer, mlp_bias, activation))
+    })))
+}
+
+/// What Granite's models multiply with.
+pub(super) struct Multipliers {
+    scores: f32,
+    residual: f32,
+    embedding: f32,
+    logits: f32,
+}
+
+impl Multipliers {
+    pub fn read(keys: &Keys) -> Result<Self> {
+        let multiplier = |key| Ok::<_, crate::Error>(keys.positive(key)?.unwrap_or(1.0) as f32);
+        Ok(Self {
+            scores: multiplier("attention_multiplier")?,
+            residual: multiplier("residual_multiplier")?,
+            embedding: multiplier("embedding_multiplier")?,
+            logits: 1.0 / multiplier("logits_scaling")?,
+        })
+    }
+
+    /// A model with them.
+    pub fn of(&self, mut model: Architecture) -> Architecture {
+        for layer in &mut model.layers {
+            layer.attention.scale = self.scores;
+            layer.residual_scale = self.residual;
+        }
+        let logits = Logits { scale: self.logits, cap: None };
+        Architecture { embedding_scale: self.embedding, logits, ..model }
+    }
 }

@@ -36,6 +36,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
         top_k: keys.size("num_experts_per_tok", limit::EXPERTS)?.unwrap_or(2),
         normalised: true,
         width: sizes.intermediate_size,
+        bias: false,
     };
     routing.check(keys, sizes, "num_local_experts", "intermediate_size")?;
     Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {

@@ -6,7 +6,9 @@
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod gpt_oss;
 mod granite;
+mod granite4;
 mod llama;
 mod mistral;
 mod mixtral;
@@ -63,7 +65,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 15] = [
+    pub const ALL: [&'static Self; 17] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &qwen2::FAMILY,
@@ -75,10 +77,12 @@ impl Family {
         &olmo2::FAMILY,
         &olmo3::FAMILY,
         &granite::FAMILY,
+        &granite4::FAMILY,
         &glm4::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,
+        &gpt_oss::FAMILY,
     ];
 
     /// The Hugging Face `model_type`: "llama".

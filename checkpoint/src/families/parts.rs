@@ -43,6 +43,7 @@ impl Sizes {
             scale: 1.0 / (self.head_dim as f32).sqrt(),
             cap: None,
             window: None,
+            sinks: None,
         }
     }
 

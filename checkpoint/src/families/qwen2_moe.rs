@@ -29,7 +29,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
-    let defaults = Routing { experts: 60, top_k: 4, normalised: false, width: 1408 };
+    let defaults = Routing { experts: 60, top_k: 4, normalised: false, width: 1408, bias: false };
     let experts = QwenExperts::read(keys, sizes, defaults, Some(5632))?;
     let bias = keys.boolean("qkv_bias")?.unwrap_or(true);
     Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, index| {

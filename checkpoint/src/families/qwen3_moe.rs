@@ -29,7 +29,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
-    let defaults = Routing { experts: 128, top_k: 8, normalised: false, width: 768 };
+    let defaults = Routing { experts: 128, top_k: 8, normalised: false, width: 768, bias: false };
     let experts = QwenExperts::read(keys, sizes, defaults, None)?;
     let bias = keys.boolean("attention_bias")?.unwrap_or(false);
     Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, index| {

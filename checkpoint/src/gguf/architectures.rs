@@ -26,7 +26,7 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 12] = [
+const ALL: [Architecture; 13] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -104,6 +104,17 @@ const ALL: [Architecture; 12] = [
             ("ffn_up", "mlp.gate_up_proj"),
         ],
         keys: glm4,
+    },
+    Architecture {
+        name: "gpt-oss",
+        model_type: "gpt_oss",
+        pairs: false,
+        parts: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("attn_sinks", "self_attn.sinks"),
+            ("ffn_gate_inp", "mlp.router"),
+        ],
+        keys: gpt_oss,
     },
 ];
 
@@ -264,5 +275,17 @@ fn granite(keys: &mut Keys) -> Result<(), String> {
 
 fn glm4(keys: &mut Keys) -> Result<(), String> {
     keys.partial_rotation();
+    Ok(())
+}
+
+fn gpt_oss(keys: &mut Keys) -> Result<(), String> {
+    keys.required("sliding_window", "attention.sliding_window")?;
+    keys.required("num_local_experts", "expert_count")?;
+    keys.required("num_experts_per_tok", "expert_used_count")?;
+    keys.required("intermediate_size", "expert_feed_forward_length")?;
+    // No key says it: the ramp of its frequencies ends between dimensions.
+    if keys.own("rope.scaling.type").is_some() {
+        keys.scaling_object().insert("truncate".into(), json!(false));
+    }
     Ok(())
 }

@@ -29,6 +29,9 @@ const LAYER: [(&str, &str); 19] = [
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
 ];
 
+/// What is no module with a weight, but a parameter, to Hugging Face.
+const SINKS: &str = "self_attn.sinks";
+
 /// Stands for the number of each expert in the name of a tensor that holds all of them.
 pub(super) const EACH: &str = "*";
 
@@ -43,14 +46,18 @@ pub(super) fn hugging_face_name(name: &str, of: &Architecture) -> Option<String>
         Some(rest) => {
             let (layer, part) = layer(rest)?;
             let (_, there) = parts(of).find(|(here, _)| *here == part)?;
-            Some(format!("model.layers.{layer}.{there}.{end}"))
+            let end = if there == SINKS { String::new() } else { format!(".{end}") };
+            Some(format!("model.layers.{layer}.{there}{end}"))
         }
     }
 }
 
 /// What a file calls the tensor with Hugging Face's name `name`.
 pub(crate) fn stored_name(name: &str, of: &Architecture) -> Option<String> {
-    let (stem, end) = parameter(name)?;
+    let (stem, end) = match name.ends_with(SINKS) {
+        true => (name, "weight"),
+        false => parameter(name)?,
+    };
     match stem.strip_prefix("model.layers.") {
         None => {
             let (here, _) = MODEL.into_iter().find(|(_, there)| *there == stem)?;
@@ -114,6 +121,7 @@ mod tests {
             ("phi3", "ffn_up", "mlp.gate_up_proj"),
             ("qwen3moe", "ffn_up_exps", "mlp.experts.*.up_proj"),
             ("llama", "ffn_down_exps", "block_sparse_moe.experts.*.w2"),
+            ("gpt-oss", "ffn_gate_inp", "mlp.router"),
         ] {
             let (here, there) =
                 (format!("blk.3.{here}.weight"), format!("model.layers.3.{there}.weight"));
@@ -122,6 +130,9 @@ mod tests {
             let seventh = there.replace(EACH, "7");
             assert_eq!(stored_name(&seventh, of(architecture)).unwrap(), here);
         }
+        let (here, there) = ("blk.2.attn_sinks.weight", "model.layers.2.self_attn.sinks");
+        assert_eq!(hugging_face_name(here, of("gpt-oss")).as_deref(), Some(there));
+        assert_eq!(stored_name(there, of("gpt-oss")).as_deref(), Some(here));
         for (here, there) in [
             ("token_embd.weight", "model.embed_tokens.weight"),
             ("output.weight", "lm_head.weight"),

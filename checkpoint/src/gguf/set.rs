@@ -128,12 +128,17 @@ const MAX_EXPERTS: usize = 1 << 10;
 
 /// The tensors of which `entry` holds one for each expert: its first dimension.
 fn experts(name: &str, known: &str, entry: &Entry) -> Result<Vec<(String, Entry)>, String> {
-    let &[count, rows, columns] = &entry.shape[..] else {
+    // Of matrices, or of their biases.
+    let dimensions = if name.ends_with(".bias") { 2 } else { 3 };
+    let [count, of_one @ ..] = &entry.shape[..] else { return Ok(Vec::new()) };
+    if entry.shape.len() != dimensions {
         return Err(format!(
-            "tensor `{name}` has {} dimensions, but that of all experts has three: the file is damaged",
+            "tensor `{name}` has {} dimensions, but that of all experts has {dimensions}: the file is \
+             damaged",
             entry.shape.len()
         ));
-    };
+    }
+    let count = *count;
     if count > MAX_EXPERTS {
         return Err(format!("tensor `{name}` is of {count} experts: supported are {MAX_EXPERTS}"));
     }
@@ -141,8 +146,7 @@ fn experts(name: &str, known: &str, entry: &Entry) -> Result<Vec<(String, Entry)
     let bytes = entry.bytes() / count as u64;
     let of = |expert: usize| {
         let start = entry.start + expert as u64 * bytes;
-        let entry =
-            Entry { shape: vec![rows, columns], start, end: start + bytes, ..entry.clone() };
+        let entry = Entry { shape: of_one.to_vec(), start, end: start + bytes, ..entry.clone() };
         (known.replace(EACH, &expert.to_string()), entry)
     };
     Ok((0..count).map(of).collect())

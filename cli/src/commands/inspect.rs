@@ -1,5 +1,6 @@
 //! `iree-llm inspect`: look into a model folder, a safetensors file or a compiled module.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 use xla_session::LoadMode;
 use xla_session::checkpoint::architecture::{Experts, FeedForward, Layer, RopeScaling};
-use xla_session::checkpoint::{Checkpoint, Listed};
+use xla_session::checkpoint::{Checkpoint, Listed, Matrices};
 use xla_session::config::ModelConfig;
 
 use crate::model_source::{Model, ModelArgs};
@@ -94,11 +95,12 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
     line(
         "heads",
         format!(
-            "{} queries, {} keys and values, width {}{}",
+            "{} queries, {} keys and values, width {}{}{}",
             config.num_attention_heads,
             config.num_key_value_heads,
             config.head_dim,
             if first.attention.qk_norm.is_some() { ", q and k normed" } else { "" },
+            if first.attention.sinks.is_some() { ", with sinks" } else { "" },
         ),
     )?;
     let experts = layers.iter().find_map(|layer| match &layer.mlp {
@@ -167,22 +169,27 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
         ),
     )?;
     line("bos, eos", format!("{:?}, {:?}", config.bos_token_id, config.eos_token_ids))?;
-    line("tokenizer", presence(model.find_tokenizer()?.is_some()))?;
+    line("tokenizer", model.find_tokenizer()?.map_or("none".into(), |it| it.kind()))?;
     line("chat", presence(model.find_chat_template()?.is_some()))?;
-    line("weights", {
-        let mut dtypes: Vec<_> = checkpoint.tensors().map(|it| it.dtype).collect();
-        dtypes.sort_unstable();
-        dtypes.dedup();
+    let types = types(&checkpoint);
+    line(
+        "weights",
         format!(
             "{} tensors, {}, {} in {} file(s)",
             checkpoint.tensors().len(),
-            dtypes.join(" and "),
+            types.keys().copied().collect::<Vec<_>>().join(" and "),
             size(checkpoint.total_bytes()),
             checkpoint.files().len()
-        )
-    })?;
-    for (encoding, matrices) in checkpoint.encodings(&config)? {
-        writeln!(out, "{:<12} {encoding} ({matrices} matrices)", "quantised")?;
+        ),
+    )?;
+    if types.len() > 1 {
+        for (dtype, (tensors, bytes)) in types {
+            writeln!(out, "{:<12} {dtype}: {tensors} tensors, {}", "", size(bytes))?;
+        }
+    }
+    for (encoding, Matrices { count, bytes }) in checkpoint.encodings(&config)? {
+        let size = size(bytes);
+        writeln!(out, "{:<12} {encoding}: {count} matrices, {size}", "quantised")?;
     }
     if list {
         writeln!(out)?;
@@ -190,6 +197,16 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
         tensors(out, &listed)?;
     }
     Ok(())
+}
+
+/// How many tensors, and bytes, of each element type there are.
+fn types(checkpoint: &Checkpoint) -> BTreeMap<&str, (usize, u64)> {
+    let mut types = BTreeMap::new();
+    for Listed { dtype, bytes, .. } in checkpoint.tensors() {
+        let (tensors, all) = types.entry(dtype).or_insert((0, 0));
+        (*tensors, *all) = (*tensors + 1, *all + bytes);
+    }
+    types
 }
 
 fn scaling(scaling: &RopeScaling) -> String {

@@ -6,6 +6,7 @@ pub mod chat;
 pub mod check;
 pub mod compile;
 pub mod completions;
+pub mod convert;
 pub mod devices;
 pub mod doctor;
 pub mod embed;

@@ -34,6 +34,8 @@ struct Case {
     /// What products are multiplied with; 0 for one over the root of the width.
     scale: f32,
     cap: f32,
+    /// The largest of the sinks; 0 for none.
+    sinks: f32,
 }
 
 const PLAIN: Case = Case {
@@ -48,6 +50,7 @@ const PLAIN: Case = Case {
     size: 1.0,
     scale: 0.0,
     cap: 0.0,
+    sinks: 0.0,
 };
 
 impl Case {
@@ -60,8 +63,8 @@ impl Case {
 
     fn check_format(self, format: KvFormat, rng: &mut ChaCha8Rng) {
         const GUARD: f32 = 1234.5;
-        let Self { kv_heads, head, group, width, rows, used, start, window, size, scale, cap } =
-            self;
+        let Self { kv_heads, head, group, width, rows, used, start, window, .. } = self;
+        let Self { size, scale, cap, .. } = self;
         let scale = if scale == 0.0 { 1.0 / (width as f32).sqrt() } else { scale };
         let heads = kv_heads * group;
         let (query_stride, output_stride) = (heads * width + 3, heads * width);
@@ -94,6 +97,7 @@ impl Case {
         let ((stored_keys, keys), (stored_values, values)) =
             (stored(format, &keys), stored(format, &values));
         let at = head * width * KV_BLOCK * format.bytes();
+        let sinks: Vec<_> = (0..heads).map(|_| self.sinks * random(rng)).collect();
 
         for isa in Isa::all_here() {
             let mut output = vec![GUARD; rows * output_stride];
@@ -115,6 +119,10 @@ impl Case {
                 width,
                 scale,
                 cap,
+                sinks: match self.sinks {
+                    0.0 => std::ptr::null(),
+                    _ => sinks[head * group..].as_ptr(),
+                },
             };
             // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
             unsafe { attention_for(format, isa)(&attention) };
@@ -142,9 +150,10 @@ impl Case {
                         if cap == 0.0 { score } else { cap * (score / cap).tanh() }
                     };
                     let scores: Vec<_> = (from..end).map(score).collect();
-                    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let sink = if self.sinks == 0.0 { f32::NEG_INFINITY } else { sinks[h] };
+                    let largest = scores.iter().copied().fold(f64::from(sink), f64::max);
                     let weights: Vec<_> = scores.iter().map(|it| (it - largest).exp()).collect();
-                    let sum: f64 = weights.iter().sum();
+                    let sum = weights.iter().sum::<f64>() + (f64::from(sink) - largest).exp();
                     for (i, &computed) in computed.iter().enumerate() {
                         let value = |token| f64::from(values[value_at(head, token, i)]);
                         let terms = (from..end).zip(&weights).map(|(token, w)| w * value(token));
@@ -192,6 +201,21 @@ fn windows_match_f64_and_leave_older_keys_alone() {
         for (rows, used, start) in [(1, 1, 0), (1, 1, 64), (1, 1, 200), (16, 13, 130), (70, 70, 5)]
         {
             Case { window, rows, used, start, width: 24, ..PLAIN }.check(&mut rng);
+        }
+    }
+}
+
+#[test]
+fn sinks_match_f64() {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    // Among the scores, far above them, and far below.
+    for sinks in [1.0, 40.0, -40.0, 1000.0] {
+        for (rows, used, start) in [(1, 1, 0), (1, 1, 200), (16, 13, 130), (70, 70, 5)] {
+            for group in [1, 3, 8] {
+                let case = Case { sinks, group, rows, used, start, width: 24, ..PLAIN };
+                case.check(&mut rng);
+                Case { window: 20, ..case }.check(&mut rng);
+            }
         }
     }
 }
@@ -247,6 +271,7 @@ fn halves_of_any_size_are_widened() {
                 width: 16,
                 scale: 0.25,
                 cap: 0.0,
+                sinks: std::ptr::null(),
             };
             // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
             unsafe { attention_for(KvFormat::F16, isa)(&attention) };
@@ -289,6 +314,7 @@ fn what_is_not_finite_is_not_hidden() {
                 width: 64,
                 scale: 0.125,
                 cap: 0.0,
+                sinks: std::ptr::null(),
             };
             // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
             unsafe { attention_for(format, isa)(&attention) };
@@ -337,6 +363,7 @@ fn weights(isa: Isa, scores: &[f32; SCORES], near: &[f32; SCORES]) -> [f64; SCOR
         width: KV_BLOCK,
         scale: 1.0,
         cap: 0.0,
+        sinks: std::ptr::null(),
     };
     // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
     unsafe { attention_for(KvFormat::F32, isa)(&attention) };

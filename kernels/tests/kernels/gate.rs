@@ -2,7 +2,8 @@
 
 use kernels::{Activation, Gate, Isa, Scale, gate as run, scale};
 
-const ALL: [Activation; 2] = [Activation::Silu, Activation::GeluTanh];
+const ALL: [Activation; 3] =
+    [Activation::Silu, Activation::GeluTanh, Activation::Clamped { alpha: 1.702, limit: 7.0 }];
 
 #[test]
 fn gates_of_any_size_match_f64() {
@@ -13,14 +14,16 @@ fn gates_of_any_size_match_f64() {
             ALL.into_iter().flat_map(|it| [gate.len(), 1, 5, 16, 17].map(|len| (it, len)))
         {
             let from = gate.len() - len;
-            let (gate, up) = (&gate[from..], vec![-1.5; len]);
+            // Within limits and outside of them.
+            let ups = (0..len).map(|i| [-1.5, 8.0, -20.0, 0.5][i % 4]);
+            let (gate, ups) = (&gate[from..], ups.collect::<Vec<f32>>());
             let mut y = vec![f32::NAN; len];
-            let (gate_at, up, y_at) = (gate.as_ptr(), up.as_ptr(), y.as_mut_ptr());
+            let (gate_at, up, y_at) = (gate.as_ptr(), ups.as_ptr(), y.as_mut_ptr());
             let of = Gate { activation, gate: gate_at, up, y: y_at, len };
             // SAFETY: this CPU has the instructions, and all are as long.
             unsafe { run(isa, &of) };
-            for (&gate, &y) in gate.iter().zip(&y) {
-                let x = f64::from(gate);
+            for ((&gate, &up), &y) in gate.iter().zip(&ups).zip(&y) {
+                let (x, mut up) = (f64::from(gate), f64::from(up));
                 let root = (2.0 / std::f64::consts::PI).sqrt();
                 let (activated, most) = match activation {
                     Activation::Silu => (x / (1.0 + (-x).exp()), 3e-7),
@@ -29,8 +32,14 @@ fn gates_of_any_size_match_f64() {
                         let inner = root * (x + 0.044715 * x * x * x);
                         (x / (1.0 + (-2.0 * inner).exp()), 1e-5)
                     }
+                    Activation::Clamped { alpha, limit } => {
+                        let (alpha, limit) = (f64::from(alpha), f64::from(limit));
+                        up = up.clamp(-limit, limit) + 1.0;
+                        let x = x.min(limit);
+                        (x / (1.0 + (-alpha * x).exp()), 1e-5)
+                    }
                 };
-                let expected = activated * -1.5;
+                let expected = activated * up;
                 let error = (f64::from(y) - expected).abs();
                 let small = if activation == Activation::Silu { 1e-35 } else { 2e-7 };
                 assert!(
@@ -47,6 +56,11 @@ fn what_is_not_a_number_is_not_hidden() {
     for isa in Isa::all_here() {
         for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::INFINITY, 1.0)] {
             for activation in ALL {
+                // What is infinite is above a limit.
+                let clamped = matches!(activation, Activation::Clamped { .. });
+                if clamped && gate.is_infinite() {
+                    continue;
+                }
                 let mut y = 0.0;
                 let of = Gate { activation, gate: &gate, up: &up, y: &mut y, len: 1 };
                 // SAFETY: this CPU has the instructions, and all are one element.

@@ -8,8 +8,14 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::weights::Weights;
 
+/// The levels of IQ4_NL.
+const IQ4: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
+    89.0, 113.0,
+];
+
 /// Each with its columns and bytes of a block, and where it has f16.
-const TYPES: [(Format, usize, usize, &[usize]); 10] = [
+const TYPES: [(Format, usize, usize, &[usize]); 15] = [
     (Format::Int8, 32, 34, &[0]),
     (Format::Int4, 32, 18, &[0]),
     (Format::Q4_1, 32, 20, &[0, 2]),
@@ -20,6 +26,11 @@ const TYPES: [(Format, usize, usize, &[usize]); 10] = [
     (Format::Q6K, 256, 210, &[208]),
     (Format::Affine4, 64, 36, &[0, 2]),
     (Format::Zeroed4, 128, 68, &[0]),
+    (Format::Q2K, 256, 84, &[80, 82]),
+    (Format::Q3K, 256, 110, &[108]),
+    (Format::Iq4Nl, 32, 18, &[0]),
+    (Format::Iq4Xs, 256, 136, &[0]),
+    (Format::Mxfp4, 32, 17, &[]),
 ];
 
 /// Whether nothing but [`pack_rows`] makes weights of `format`.
@@ -60,6 +71,9 @@ fn random_row(format: Format, columns: usize, rng: &mut ChaCha8Rng) -> Vec<u8> {
             let zero = f16::from_f32(-f32::from(block[2] & 15));
             block[2..4].copy_from_slice(&zero.to_le_bytes());
         }
+        if format == Format::Mxfp4 {
+            block[0] = 110 + block[0] % 16;
+        }
     }
     row
 }
@@ -84,6 +98,9 @@ fn value(format: Format, block: &[u8], i: usize) -> f32 {
         let byte = block[at + i / 64 * 32 + i % 32];
         i32::from(if i % 64 < 32 { byte & 15 } else { byte >> 4 })
     };
+    // Of 128 columns, 32 bytes.
+    let two_bits =
+        |at: usize| i32::from(block[at + i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3);
     // Scale and minimum of 32 columns, six bits each, in twelve bytes.
     let six_bits = || {
         let (packed, j) = (&block[4..16], i / 32);
@@ -118,6 +135,32 @@ fn value(format: Format, block: &[u8], i: usize) -> f32 {
             let high = block[128 + of_128 * 32 + j % 32] >> (2 * (j / 32)) & 3;
             let q = i32::from(low | high << 4) - 32;
             half(208) * f32::from(block[192 + i / 16] as i8) * q as f32
+        }
+        Format::Q2K => {
+            let q = two_bits(16);
+            let byte = block[i / 16];
+            half(80) * f32::from(byte & 15) * q as f32 - half(82) * f32::from(byte >> 4)
+        }
+        Format::Q3K => {
+            let q = two_bits(32) + 4 * bit(block[i % 32], i / 32) - 4;
+            let (packed, part) = (&block[96..108], i / 16);
+            let low = if part < 8 { packed[part] & 15 } else { packed[part - 8] >> 4 };
+            let high = packed[8 + part % 4] >> (2 * (part / 4)) & 3;
+            half(108) * (i32::from(low | high << 4) - 32) as f32 * q as f32
+        }
+        Format::Iq4Nl => half(0) * IQ4[nibble(2) as usize],
+        Format::Iq4Xs => {
+            let part = i / 32;
+            let low = block[4 + part / 2] >> (4 * (part % 2)) & 15;
+            let high = u16::from_le_bytes([block[2], block[3]]) >> (2 * part) & 3;
+            let scale = (i32::from(low) | i32::from(high) << 4) - 32;
+            half(0) * scale as f32 * IQ4[nibble(8 + 16 * part) as usize]
+        }
+        Format::Mxfp4 => {
+            let q = nibble(1);
+            let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][q as usize % 8];
+            let sign = if q < 8 { 1.0 } else { -1.0 };
+            sign * size * 2f32.powi(i32::from(block[0]) - 127)
         }
         Format::Affine4 => half(0) * nibble(4 + i / 32 * 16) as f32 + half(2),
         Format::Zeroed4 => half(0) * (nibble(4 + i / 32 * 16) as f32 + half(2)),

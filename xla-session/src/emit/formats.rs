@@ -35,7 +35,7 @@ impl WeightFormats {
             let format = match parameter.role {
                 Role::Router => Some(Format::F32),
                 Role::Embedding | Role::Output => embeddings,
-                Role::Norm | Role::Matrix | Role::Bias => None,
+                Role::Norm | Role::Matrix | Role::Bias | Role::Sinks => None,
             };
             if let Some(format) = format {
                 formats.exceptions.insert(parameter.name.clone(), format);
@@ -97,8 +97,11 @@ pub(crate) fn stored_format(dtype: Dtype) -> Format {
         Dtype::Q6K => Format::Q6K,
         Dtype::Affine4 => Format::Affine4,
         Dtype::Zeroed4 => Format::Zeroed4,
-        // The file's values, widened.
-        Dtype::Q2K | Dtype::Q3K | Dtype::Iq4Nl | Dtype::Iq4Xs | Dtype::Mxfp4 => Format::F32,
+        Dtype::Q2K => Format::Q2K,
+        Dtype::Q3K => Format::Q3K,
+        Dtype::Iq4Nl => Format::Iq4Nl,
+        Dtype::Iq4Xs => Format::Iq4Xs,
+        Dtype::Mxfp4 => Format::Mxfp4,
     }
 }
 

@@ -31,8 +31,24 @@ impl Builder {
         self.mul(&x, &weight)
     }
 
-    /// `x`, through the activation of a gate.
-    pub fn activated(&mut self, x: &Value, activation: Activation) -> Value {
+    /// What a gate lets through of `up`.
+    pub fn gated(&mut self, gate: &Value, up: &Value, activation: Activation) -> Value {
+        let Activation::Clamped { limit, .. } = activation else {
+            let gate = self.activated(gate, activation);
+            return self.mul(&gate, up);
+        };
+        let dims = gate.dims().to_vec();
+        let [most, least, one] = [limit, -limit, 1.0].map(|it| self.splat_f32(it, &dims));
+        let gate = self.min(gate, &most);
+        let up = self.min(up, &most);
+        let up = self.max(&up, &least);
+        let up = self.add(&up, &one);
+        let gate = self.activated(&gate, activation);
+        self.mul(&gate, &up)
+    }
+
+    /// `x`, through the activation of a gate; it is within the limit, if that has one.
+    fn activated(&mut self, x: &Value, activation: Activation) -> Value {
         match activation {
             Activation::Silu => self.silu(x),
             Activation::GeluTanh => {
@@ -54,6 +70,11 @@ impl Builder {
                 let above = self.add(&one, &tanh);
                 let x = self.mul(&half, x);
                 self.mul(&x, &above)
+            }
+            Activation::Clamped { alpha, .. } => {
+                let power = self.scaled(x, alpha);
+                let share = self.unary("logistic", &power);
+                self.mul(x, &share)
             }
         }
     }

@@ -30,7 +30,10 @@ def tensor_shapes(folder):
 
 
 def as_stored(config, name, shape):
-    """Experts are one tensor in the model, and in checkpoints one for each."""
+    """Experts are one tensor in the model, and in checkpoints one for each, but for gpt-oss."""
+    if config.model_type == "gpt_oss":
+        yield name, shape
+        return
     module, _, part = name.partition(".experts.")
     names = {"gate_up_proj": ["gate_proj", "up_proj"], "down_proj": ["down_proj"]}
     if config.model_type == "mixtral":
@@ -62,12 +65,15 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
         return (0.5 if "q_norm" in name or "k_norm" in name else 0.0) + norm + 0.2 * values
     if "embed_tokens" in name:
         return embedding_scale * values
-    writes = ("o_proj", "down_proj", ".w2.")
+    if name.endswith("sinks"):
+        return values
+    writes = ("o_proj", "down_proj", ".w2.", "output_linear")
     gain = residual_gain if any(part in name for part in writes) else 1.5
-    if name.endswith("gate.weight"):
+    if name.endswith(("gate.weight", "router.weight")):
         # Routers: experts that are chosen clearly.
         gain = 3.0
-    values *= gain / math.sqrt(shape[-1])
+    # Experts that are one tensor have columns first.
+    values *= gain / math.sqrt(shape[-2] if len(shape) == 3 else shape[-1])
     return values
 
 

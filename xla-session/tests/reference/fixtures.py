@@ -40,8 +40,8 @@ class Fixture:
         attention = model.model.layers[0].self_attn
         if hasattr(attention, "q_proj"):
             biased = attention.q_proj.bias is not None
-            always = self.config["model_type"] in ("qwen2", "qwen2_moe")
-            assert biased == (self.config.get("attention_bias", False) or always)
+            always = self.config["model_type"] in ("qwen2", "qwen2_moe", "gpt_oss")
+            assert biased == self.config.get("attention_bias", always)
 
 
 def base(
@@ -731,6 +731,119 @@ FIXTURES = {
             num_experts=7,
             num_experts_per_tok=1,
             norm_topk_prob=True,
+        ),
+        "float32",
+        "default",
+    ),
+    # Stretched as the published models are, which no key says.
+    "gpt-oss-gqa-bf16": Fixture(
+        older(
+            base("GptOss", 231, 48, 32, 3, 4, 2, 10, kind="gpt_oss"),
+            "bfloat16",
+            150000.0,
+            tie_word_embeddings=False,
+            sliding_window=40,
+            num_local_experts=5,
+            num_experts_per_tok=2,
+        ),
+        "bfloat16",
+        "yarn",
+    ),
+    "gpt-oss-narrow-mha-f32": Fixture(
+        newer(
+            base("GptOss", 177, 32, 16, 2, 3, 3, 14, kind="gpt_oss"),
+            "float32",
+            5000.0,
+            {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "beta_fast": 16.0,
+                "beta_slow": 1.0,
+                "truncate": True,
+                "original_max_position_embeddings": 64,
+            },
+            tie_word_embeddings=False,
+            sliding_window=33,
+            layer_types=["full_attention", "sliding_attention"],
+            num_local_experts=7,
+            num_experts_per_tok=3,
+            swiglu_alpha=1.3,
+            swiglu_limit=1.25,
+        ),
+        "float32",
+        "yarn",
+    ),
+    "gpt-oss-tied-mqa-f16": Fixture(
+        newer(
+            base("GptOss", 203, 32, 48, 2, 5, 1, 12, kind="gpt_oss"),
+            "float16",
+            tie_word_embeddings=True,
+            attention_bias=False,
+            sliding_window=50,
+            num_local_experts=3,
+            num_experts_per_tok=1,
+        ),
+        "float16",
+        "default",
+        embedding_scale=0.3,
+    ),
+    "granite4-gqa-tied-bf16": Fixture(
+        older(
+            base("GraniteMoeHybrid", 251, 48, 66, 3, 4, 2, kind="granitemoehybrid"),
+            "bfloat16",
+            10000.0,
+            tie_word_embeddings=True,
+            shared_intermediate_size=66,
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            mamba_n_heads=1,
+            layer_types=["attention"] * 3,
+            position_embedding_type="rope",
+            embedding_multiplier=12.0,
+            attention_multiplier=0.2,
+            residual_multiplier=0.22,
+            logits_scaling=8.0,
+        ),
+        "bfloat16",
+        "default",
+        residual_gain=8.0,
+        embedding_scale=0.03,
+    ),
+    # Nothing is rotated.
+    "granite4-nope-mqa-f16": Fixture(
+        newer(
+            base("GraniteMoeHybrid", 197, 42, 59, 2, 3, 1, kind="granitemoehybrid"),
+            "float16",
+            tie_word_embeddings=False,
+            attention_bias=True,
+            shared_intermediate_size=50,
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            mamba_n_heads=1,
+            layer_types=["attention"] * 2,
+            position_embedding_type="nope",
+            embedding_multiplier=3.0,
+            attention_multiplier=0.3,
+            residual_multiplier=0.5,
+            logits_scaling=3.0,
+        ),
+        "float16",
+        "default",
+        embedding_scale=0.1,
+    ),
+    "granite4-mha-f32": Fixture(
+        newer(
+            base("GraniteMoeHybrid", 181, 32, 45, 2, 4, 4, kind="granitemoehybrid"),
+            "float32",
+            tie_word_embeddings=False,
+            shared_intermediate_size=45,
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            mamba_n_heads=1,
+            layer_types=["attention"] * 2,
+            position_embedding_type="rope",
+            attention_multiplier=0.35,
+            residual_multiplier=1.4,
         ),
         "float32",
         "default",

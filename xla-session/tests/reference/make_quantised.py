@@ -23,6 +23,7 @@ from compressed_tensors.compressors import pack_to_int32
 from compressed_tensors.quantization import QuantizationArgs
 from compressed_tensors.quantization.lifecycle.forward import dequantize
 from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from checkpoints import (
     Greedy,
@@ -166,6 +167,36 @@ def fp8_blocks(name, weights, scale="weight_scale_inv"):
     return {"weight": numbers, scale: scales}, numbers.float() * wide_scales
 
 
+#: What the four bits of MXFP4 stand for, without their sign.
+E2M1 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+def mxfp4(name, weights):
+    """All experts, columns before rows, as gpt-oss has them."""
+    parts = weights.transpose(1, 2).unflatten(-1, (-1, 32))
+    largest = parts.abs().amax(-1).clamp(min=1e-30)
+    exponents = (largest / 6).log2().ceil()
+    sizes = parts.abs() / exponents.exp2()[..., None]
+    codes = (sizes[..., None] - E2M1).abs().argmin(-1) + 8 * (parts < 0)
+    blocks = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
+    scales = (exponents + 127).to(torch.uint8)
+    back = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+    return {"blocks": blocks, "scales": scales}, back
+
+
+def matrices(name, back):
+    """The matrices that a tensor is, under their names, `[rows, columns]`."""
+    module, all_experts, part = name.partition(".experts.")
+    if not all_experts:
+        yield name, back
+        return
+    names = {"gate_up_proj": ["gate_proj", "up_proj"], "down_proj": ["down_proj"]}[part]
+    for expert, of_one in enumerate(back):
+        for first, each in enumerate(names):
+            rows = of_one.T[first :: len(names)]
+            yield f"{module}.experts.{expert}.{each}.weight", rows
+
+
 def compressed(kind, bits, strategy, **more):
     group = {"targets": ["Linear"], "weights": {"num_bits": bits, "strategy": strategy} | more}
     return {
@@ -180,6 +211,14 @@ LLAMA = older(base("Llama", 96, 64, 64, 2, 4, 2), "bfloat16", tie_word_embedding
 QWEN3 = older(base("Qwen3", 96, 64, 64, 2, 4, 2, 16), "bfloat16", tie_word_embeddings=True)
 #: Every matrix in groups of 128.
 WIDE = older(base("Qwen3", 96, 128, 256, 2, 4, 2, 32), "bfloat16", tie_word_embeddings=True)
+GPT_OSS = older(
+    base("GptOss", 96, 64, 32, 2, 4, 2, 16, kind="gpt_oss"),
+    "bfloat16",
+    tie_word_embeddings=False,
+    sliding_window=32,
+    num_local_experts=4,
+    num_experts_per_tok=2,
+)
 AWQ = {"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": True}
 GPTQ = {"quant_method": "gptq", "group_size": GROUP}
 OVERRIDES = {f"model.layers.{i}.mlp.down_proj": {"group_size": GROUP, "bits": 6} for i in range(2)}
@@ -240,6 +279,7 @@ MODELS = {
         {"quantization_config": {"quant_method": "fp8", "weight_block_size": [24, 32]}},
         fp8_blocks,
     ),
+    "mxfp4-gpt-oss": (GPT_OSS, {"quantization_config": {"quant_method": "mxfp4"}}, mxfp4),
 }
 
 
@@ -256,16 +296,20 @@ def make(name, folder, seed):
         for tensor_name, weights in load_file(wide / "model.safetensors").items():
             stored[tensor_name] = weights
             widened[tensor_name] = weights.float()
-            inner = "_proj" in tensor_name
+            inner = "_proj" in tensor_name and not tensor_name.endswith("bias")
             if weights.dim() < 2 or not (inner or "quantization" in key):
+                continue
+            if encode is mxfp4 and ".experts." not in tensor_name:
                 continue
             parts, back = encode(tensor_name, weights.float())
             del stored[tensor_name]
             module = tensor_name.removesuffix(".weight")
-            stored |= {f"{module}.{part}": it.contiguous() for part, it in parts.items()}
+            join = "_" if encode is mxfp4 else "."
+            stored |= {f"{module}{join}{part}": it.contiguous() for part, it in parts.items()}
             widened[tensor_name] = back.contiguous()
-            bytes_of = back.contiguous().numpy().astype("<f4").tobytes()
-            digests[tensor_name] = hashlib.sha256(bytes_of).hexdigest()
+            for matrix, rows in matrices(tensor_name, back):
+                bytes_of = rows.contiguous().numpy().astype("<f4").tobytes()
+                digests[matrix] = hashlib.sha256(bytes_of).hexdigest()
         save_file(widened, wide / "model.safetensors", metadata={"format": "pt"})
         greedy = Greedy(load(wide))
         save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})

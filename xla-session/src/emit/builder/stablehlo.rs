@@ -60,6 +60,11 @@ impl Builder {
         self.binary("minimum", a, b)
     }
 
+    /// Elementwise larger one.
+    pub fn max(&mut self, a: &Value, b: &Value) -> Value {
+        self.binary("maximum", a, b)
+    }
+
     /// Elementwise logical and.
     pub fn and(&mut self, a: &Value, b: &Value) -> Value {
         self.binary("and", a, b)

@@ -83,6 +83,8 @@ kernel_abi! {
             tables,
             keys,
             values,
+            /// `[heads]` of f32; anything where there are none.
+            sinks,
         }
         updates {
             memory,
@@ -102,6 +104,8 @@ kernel_abi! {
             cap,
             /// Latest keys that a row sees, or 0: all.
             window,
+            /// Whether there are sinks.
+            sunk,
             /// How many entries there are, and where.
             entries,
             entries_at,
@@ -176,11 +180,13 @@ impl Steps<'_> {
         let [memory, keys, values] = &updated[..] else { unreachable!("three are updated") };
 
         let tables = self.tables();
+        let sinks = attention.sinks.as_ref().map(|sinks| self.vector([sinks]));
         let narrow = if format == Format::Bf16Rounded { places.mixed[1].at + 1 } else { 0 };
         let call = Attend {
             tables: &tables,
             keys,
             values,
+            sinks: sinks.as_ref().unwrap_or(&tables),
             memory,
             qkv: qkv.at.into(),
             stride: qkv.stride.into(),
@@ -192,6 +198,7 @@ impl Steps<'_> {
             scale: bits(scale).into(),
             cap: bits(cap.unwrap_or(0.0)).into(),
             window: window.unwrap_or(0).into(),
+            sunk: usize::from(sinks.is_some()).into(),
             entries: self.entries.clone(),
             entries_at: places.entries.at.into(),
             share: self.share.clone(),
@@ -288,7 +295,8 @@ fn attend(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
             let entry = at(of.entries_at).cast::<i32>().add(entry * ENTRY);
             let [row, rows, start, table] =
                 [0, 1, 2, 3].map(|i| usize::try_from(*entry.add(i)).unwrap_or(0));
-            let query = (kv_head * (of.heads / of.kv_heads) + member) * of.width;
+            let first = kv_head * (of.heads / of.kv_heads) + member;
+            let query = first * of.width;
             let head = kv_head * of.width * kernels::KV_BLOCK * format.bytes();
             let columns = of.heads * of.width;
             let to = row * columns + query;
@@ -310,6 +318,10 @@ fn attend(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
                 width: of.width,
                 scale: number(of.scale),
                 cap: number(of.cap),
+                sinks: match of.sunk {
+                    0 => std::ptr::null(),
+                    _ => of.sinks.cast::<f32>().add(first),
+                },
             });
             if of.narrow > 0 {
                 let narrow = at(of.narrow - 1).cast::<u16>().add(to);

@@ -4,7 +4,7 @@
 //! the rows of one lie together and are multiplied as those of any matrix are. What came of them is added up
 //! in the order of the experts, whatever else is in the step.
 
-use checkpoint::architecture::{Experts, Mlp};
+use checkpoint::architecture::{Experts, Linear, Mlp};
 use kernels::LANES;
 
 use super::abi::kernel_abi;
@@ -157,6 +157,26 @@ kernel_abi! {
 }
 
 kernel_abi! {
+    /// A work item adds to a place the bias of its expert.
+    ExpertBias {
+        reads {
+            /// `[experts, columns]` of f32.
+            bias,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            owners,
+            /// `[places, stride]` of f32.
+            to,
+            stride,
+            columns,
+        }
+    }
+}
+
+kernel_abi! {
     /// A work item adds to a row what its experts made of it.
     Combine {
         reads {}
@@ -258,9 +278,13 @@ impl Steps<'_> {
         for (matrix, to) in [(&gate, at.gate_up), (&up, behind)] {
             self.expert_product(matrix, experts.len(), *top_k, at.x, to);
         }
+        for (which, to) in [(0, at.gate_up), (1, behind)] {
+            self.expert_bias(experts.iter().map(|mlp| &mlp.gate_up[which]), &places, to);
+        }
         let activation = experts[0].activation;
         self.gate(activation, &places, at.gate_up, at.gated, wide, down.format);
         self.expert_product(&down, experts.len(), *top_k, at.gated, at.out);
+        self.expert_bias(experts.iter().map(|mlp| &mlp.down), &places, at.out);
 
         let memory = self.memory.clone();
         let call = Combine {
@@ -280,6 +304,31 @@ impl Steps<'_> {
             scale: bits(scale).into(),
         };
         self.update(|b| call.call(b, "combine_experts", &rows));
+    }
+
+    /// Adds to the rows at `to` the bias of each one's expert, where `projections`, of which each expert has
+    /// one, have biases.
+    fn expert_bias<'p>(
+        &mut self,
+        projections: impl Iterator<Item = &'p Linear> + Clone,
+        places: &Index,
+        to: Place,
+    ) {
+        let biases: Vec<_> = projections.filter_map(|linear| linear.bias.as_ref()).collect();
+        let [first, ..] = &biases[..] else { return };
+        let columns = first.shape[0];
+        let bias = self.vector(biases);
+        let owners = self.workspace.experts.as_ref().map_or(0, |at| at.owners.at);
+        let memory = self.memory.clone();
+        let call = ExpertBias {
+            bias: &bias,
+            memory: &memory,
+            owners: owners.into(),
+            to: to.at.into(),
+            stride: to.stride.into(),
+            columns: columns.into(),
+        };
+        self.update(|b| call.call(b, "expert_bias", places));
     }
 
     /// The format of what rows meet first of experts.
@@ -387,7 +436,20 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
             }
         }
     };
+    let bias = |place: usize, of: ExpertBias<*mut u8, usize>| {
+        // SAFETY: the graph has these places, whose owners are experts, of which each has a bias for each
+        // column; a work item has its place to itself.
+        unsafe {
+            let owner = *of.memory.add(of.owners).cast::<i32>().add(place) as usize;
+            let bias = of.bias.cast::<f32>().add(owner * of.columns);
+            let to = of.memory.add(of.to).cast::<f32>().add(place * of.stride);
+            for i in 0..of.columns {
+                *to.add(i) += *bias.add(i);
+            }
+        }
+    };
     all = all
+        .with("expert_bias", ExpertBias::kernel(bias))
         .with("choose_experts", Choose::kernel(choose))
         .with("arrange_experts", Arrange::kernel(arrange))
         .with("gather_places", Gather::kernel(gather))

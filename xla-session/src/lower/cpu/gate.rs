@@ -3,6 +3,9 @@
 use checkpoint::architecture::Activation;
 
 use super::abi::kernel_abi;
+use super::norm::bits;
+#[cfg(feature = "iree")]
+use super::norm::number;
 use super::step::Steps;
 use super::workspace::Place;
 use crate::emit::Format;
@@ -24,6 +27,9 @@ kernel_abi! {
             /// The same in bfloat16, plus 1; or 0.
             narrow,
             columns,
+            /// Of [`Activation::Clamped`]: the bits of f32.
+            alpha,
+            limit,
         }
     }
 }
@@ -44,6 +50,10 @@ impl Steps<'_> {
         format: Format,
     ) {
         let symbol = symbol(activation);
+        let [alpha, limit] = match activation {
+            Activation::Silu | Activation::GeluTanh => [0.0; 2],
+            Activation::Clamped { alpha, limit } => [alpha, limit],
+        };
         let memory = self.memory.clone();
         let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
         let call = Gate {
@@ -53,6 +63,8 @@ impl Steps<'_> {
             to: to[0].at.into(),
             narrow: narrow.into(),
             columns: columns.into(),
+            alpha: bits(alpha).into(),
+            limit: bits(limit).into(),
         };
         let items = self.b.index_mul(rows, columns.div_ceil(PART));
         self.update(|b| call.call(b, symbol, &items));
@@ -63,14 +75,20 @@ fn symbol(activation: Activation) -> &'static str {
     match activation {
         Activation::Silu => "gate_silu",
         Activation::GeluTanh => "gate_gelu_tanh",
+        Activation::Clamped { .. } => "gate_clamped",
     }
 }
 
 #[cfg(feature = "iree")]
 pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
     let kernel = |activation| Gate::kernel(move |item, of| run(isa, activation, item, of));
-    all.with(symbol(Activation::Silu), kernel(kernels::Activation::Silu))
-        .with(symbol(Activation::GeluTanh), kernel(kernels::Activation::GeluTanh))
+    let clamped = move |item: usize, of: Gate<*mut u8, usize>| {
+        let [alpha, limit] = [of.alpha, of.limit].map(number);
+        run(isa, kernels::Activation::Clamped { alpha, limit }, item, of);
+    };
+    all.with("gate_silu", kernel(kernels::Activation::Silu))
+        .with("gate_gelu_tanh", kernel(kernels::Activation::GeluTanh))
+        .with("gate_clamped", Gate::kernel(clamped))
 }
 
 #[cfg(feature = "iree")]

@@ -26,7 +26,7 @@ pub use self::graph::{Argument, Graph, Source};
 pub use self::inputs::Inputs;
 pub use self::tiles::CudaTiles;
 
-use checkpoint::architecture::FeedForward;
+use checkpoint::architecture::{FeedForward, Layer};
 use checkpoint::config::ModelConfig;
 
 use self::function::Function;
@@ -43,10 +43,12 @@ pub const HIDDEN_ROWS: usize = 512;
 
 /// Whether there are graphs of a model, else why not.
 pub fn supports(config: &ModelConfig) -> Result<(), String> {
-    let mut layers = config.architecture.layers.iter();
-    if layers.any(|layer| matches!(layer.mlp, FeedForward::Experts(_))) {
+    let on_cpus = |layer: &Layer| {
+        matches!(layer.mlp, FeedForward::Experts(_)) || layer.attention.sinks.is_some()
+    };
+    if config.architecture.layers.iter().any(on_cpus) {
         return Err(format!(
-            "models with experts ({}) run on CPUs only for now: leave out the device, or take \
+            "models with experts or sinks ({}) run on CPUs only for now: leave out the device, or take \
              local-task",
             config.family.model_type()
         ));

@@ -148,8 +148,7 @@ impl Function<'_> {
                 [0, wide].map(|at| self.b.slice(&both, 1, at, at + wide))
             }
         };
-        let gate = self.b.activated(&gate, *activation);
-        let h = self.b.mul(&gate, &up);
+        let h = self.b.gated(&gate, &up, *activation);
         let h = self.kept(h);
         self.linear(&h, down)
     }

@@ -40,9 +40,10 @@ impl Emitter<'_> {
         &mut self,
         q: &Value,
         cache: &Cache,
-        &architecture::Attention { window, scale, cap, .. }: &architecture::Attention,
+        attention: &architecture::Attention,
         group: usize,
     ) -> Value {
+        let &architecture::Attention { window, scale, cap, .. } = attention;
         let scores = self.b.dot(q, &cache.keys, [&[0], &[0]], [&[2], &[2]]);
         let dims = scores.dims().to_vec();
         let scores = self.b.scaled(&scores, scale);
@@ -62,11 +63,27 @@ impl Emitter<'_> {
         }
         let masked = self.b.splat_f32(MASKED, &dims);
         let scores = self.b.select(&seen, &scores, &masked);
-        let max = self.b.reduce(&scores, &[2], Combine::Max);
-        let max = self.b.broadcast(&max, &dims, &[0, 1]);
-        let scores = self.b.sub(&scores, &max);
+        let mut max = self.b.reduce(&scores, &[2], Combine::Max);
+        // Of each row's queries the same ones.
+        let sinks = attention.sinks.as_ref().map(|sinks| {
+            let (kv_heads, rows) = (dims[0], dims[1] / group);
+            let sinks = self.vector(sinks);
+            let sinks = self.b.reshape(&sinks, &[kv_heads, group]);
+            let sinks = self.b.broadcast(&sinks, &[kv_heads, rows, group], &[0, 2]);
+            self.b.reshape(&sinks, &dims[..2])
+        });
+        if let Some(sinks) = &sinks {
+            max = self.b.max(&max, sinks);
+        }
+        let of_all = self.b.broadcast(&max, &dims, &[0, 1]);
+        let scores = self.b.sub(&scores, &of_all);
         let weights = self.b.unary("exponential", &scores);
-        let sum = self.b.reduce(&weights, &[2], Combine::Add);
+        let mut sum = self.b.reduce(&weights, &[2], Combine::Add);
+        if let Some(sinks) = &sinks {
+            let less = self.b.sub(sinks, &max);
+            let weight = self.b.unary("exponential", &less);
+            sum = self.b.add(&sum, &weight);
+        }
         let mixed = self.b.dot(&weights, &cache.values, [&[0], &[0]], [&[2], &[1]]);
         let sum = self.b.broadcast(&sum, mixed.dims(), &[0, 1]);
         self.b.div(&mixed, &sum)

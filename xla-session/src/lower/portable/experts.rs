@@ -14,23 +14,36 @@ impl Emitter<'_> {
         let logits = self.linear(x, router);
         let shares = self.shares(&logits, mixture);
 
+        fn linear(mlp: &Mlp, which: usize) -> &Linear {
+            if which < 2 { &mlp.gate_up[which] } else { &mlp.down }
+        }
         let projection = |which: usize| -> Vec<&Parameter> {
-            fn linear(mlp: &Mlp, which: usize) -> &Linear {
-                if which < 2 { &mlp.gate_up[which] } else { &mlp.down }
-            }
             experts.iter().map(|mlp| &linear(mlp, which).weight).collect()
         };
+        let biases = |which: usize| -> Vec<&Parameter> {
+            experts.iter().filter_map(|mlp| linear(mlp, which).bias.as_ref()).collect()
+        };
         let [gate, up] = [0, 1].map(|which| {
-            let y = self.product(x, &projection(which));
+            let mut y = self.product(x, &projection(which));
+            if let biases @ [_, ..] = &biases(which)[..] {
+                let bias = self.vectors(biases);
+                let bias = self.b.broadcast(&bias, y.dims(), &[1]);
+                y = self.b.add(&y, &bias);
+            }
             self.b.reshape(&y, &[rows, all, wide])
         });
-        let gate = self.b.activated(&gate, experts[0].activation);
-        let h = self.b.mul(&gate, &up);
+        let h = self.b.gated(&gate, &up, experts[0].activation);
         let down = self.matrix(&projection(2));
         let h = self.rounded(&h, down.format);
         let weights = self.b.convert(&down.weights, ElementType::F32);
         let weights = self.b.reshape(&weights, &[all, hidden, wide]);
-        let out = self.b.dot(&h, &weights, [&[1], &[0]], [&[2], &[2]]);
+        let mut out = self.b.dot(&h, &weights, [&[1], &[0]], [&[2], &[2]]);
+        if let biases @ [_, ..] = &biases(2)[..] {
+            let bias = self.vectors(biases);
+            let bias = self.b.reshape(&bias, &[all, hidden]);
+            let bias = self.b.broadcast(&bias, out.dims(), &[0, 2]);
+            out = self.b.add(&out, &bias);
+        }
         let shares = self.b.broadcast(&shares, out.dims(), &[1, 0]);
         let out = self.b.mul(&out, &shares);
         let out = self.b.reduce(&out, &[0], Combine::Add);

@@ -60,8 +60,13 @@ impl Emitter<'_> {
 
     /// A weight vector, widened to f32 on upload: norms and biases are small.
     pub(super) fn vector(&mut self, parameter: &Parameter) -> Value {
+        self.vectors(&[parameter])
+    }
+
+    /// Such vectors, one behind the other.
+    pub(super) fn vectors(&mut self, parts: &[&Parameter]) -> Value {
         self.weight(WeightSpec {
-            parts: vec![(parameter.name.clone(), parameter.shape[0])],
+            parts: parts.iter().map(|part| (part.name.clone(), part.shape[0])).collect(),
             columns: 0,
             format: Format::F32,
             layout: Layout::Rows,

@@ -73,8 +73,7 @@ impl Emitter<'_> {
         let both = self.linears(x, gate_up);
         let gate = self.b.slice(&both, 1, 0, wide);
         let up = self.b.slice(&both, 1, wide, 2 * wide);
-        let gate = self.b.activated(&gate, *activation);
-        let h = self.b.mul(&gate, &up);
+        let h = self.b.gated(&gate, &up, *activation);
         self.linear(&h, down)
     }
 

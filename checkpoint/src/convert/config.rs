@@ -1,0 +1,117 @@
+//! What `config.json` and `generation_config.json` of a converted model say.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::Float;
+use crate::architecture::{Rope, RopeScaling};
+use crate::config::ModelConfig;
+use crate::keys::read_object;
+use crate::{Result, gguf};
+
+type Object = Map<String, Value>;
+
+/// Both files.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub config: Object,
+    pub generation: Object,
+}
+
+/// Keys that are outside of a text model's own object where there are images too.
+const TOKENS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+
+impl Described {
+    /// What `model`, which is `source`, says of itself, without quantisation.
+    pub fn read(model: &Path, source: &ModelConfig, dtype: Float) -> Result<Self> {
+        let Self { mut config, generation } = match gguf::Set::find(model)? {
+            Some(set) => Self::of_gguf(&set, source)?,
+            None => Self::of_folder(model)?,
+        };
+        for key in ["quantization", "quantization_config", "compression_config"] {
+            config.remove(key);
+        }
+        // The older name, which all versions of transformers read.
+        config.remove("dtype");
+        config.insert("torch_dtype".into(), json!(dtype.torch()));
+        config.insert("architectures".into(), json!([source.family.class()]));
+        config.insert("model_type".into(), json!(source.family.model_type()));
+        config.insert("tie_word_embeddings".into(), json!(source.tie_word_embeddings));
+        Ok(Self { config, generation })
+    }
+
+    /// What the engine makes of them.
+    pub fn parse(&self, model: &Path) -> Result<ModelConfig> {
+        ModelConfig::from_objects(model, &self.config, &self.generation)
+    }
+
+    fn of_folder(folder: &Path) -> Result<Self> {
+        let mut config = read_object(&folder.join("config.json"))?.unwrap_or_default();
+        if let Some(Value::Object(mut text)) = config.remove("text_config") {
+            for key in TOKENS {
+                if let (None, Some(value)) = (text.get(key), config.get(key)) {
+                    text.insert(key.into(), value.clone());
+                }
+            }
+            config = text;
+        }
+        let generation = read_object(&folder.join("generation_config.json"))?.unwrap_or_default();
+        Ok(Self { config, generation })
+    }
+
+    fn of_gguf(set: &gguf::Set, source: &ModelConfig) -> Result<Self> {
+        let gguf::HuggingFace { mut config, .. } = gguf::hugging_face(set)?;
+        config.remove(gguf::NORMS_ARE_WHOLE);
+        let rope = source.rope();
+        if let RopeScaling::Divided(by) = &rope.scaling {
+            let scaling = llama3(rope, by).unwrap_or_else(|| divided(rope, by));
+            config.insert("rope_scaling".into(), scaling);
+        }
+        let padding = set.metadata.unsigned("tokenizer.ggml.padding_token_id");
+        config.insert("pad_token_id".into(), json!(padding));
+        let generation = TOKENS.iter().filter_map(|&key| {
+            let value = config.get(key).filter(|value| !value.is_null())?;
+            Some((key.to_owned(), value.clone()))
+        });
+        let generation = generation.collect();
+        Ok(Self { config, generation })
+    }
+}
+
+/// What all of Llama's models that are scaled were trained with at first, in tokens.
+const ORIGINAL: usize = 8192;
+
+/// Llama 3.1's scaling whose divisors are `by`, as config.json says it.
+fn llama3(rope: &Rope, by: &[f32]) -> Option<Value> {
+    let factor = f64::from(by.iter().copied().fold(1.0, f32::max));
+    let (low_freq_factor, high_freq_factor) = (1.0, 4.0);
+    let scaling = RopeScaling::Llama3 {
+        factor,
+        low_freq_factor,
+        high_freq_factor,
+        original_max_position_embeddings: ORIGINAL,
+    };
+    let meant = Rope { scaling, ..rope.clone() }.inv_freq();
+    let close = |(meant, said): (&f32, f32)| (meant - said).abs() <= 1e-5 * said;
+    meant.iter().zip(rope.inv_freq()).all(close).then(|| {
+        json!({
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": low_freq_factor,
+            "high_freq_factor": high_freq_factor,
+            "original_max_position_embeddings": ORIGINAL,
+        })
+    })
+}
+
+/// Divisors of any other scaling, as config.json says them: for all contexts the same.
+fn divided(rope: &Rope, by: &[f32]) -> Value {
+    json!({
+        "rope_type": "longrope",
+        "short_factor": by,
+        "long_factor": by,
+        "attention_factor": 1.0,
+        "original_max_position_embeddings": rope.positions,
+    })
+}

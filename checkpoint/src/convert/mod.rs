@@ -1,0 +1,159 @@
+//! Any model that is read here, as a folder in Hugging Face layout that other programs read: one
+//! element type, nothing quantised.
+//!
+//! The modules in reading order: what the folder's configuration says (`config`), of which parameters its
+//! tensors are (`tensors`), in which file they lie (`shards`), how one file is written (`file`).
+
+mod config;
+mod file;
+mod shards;
+mod tensors;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::architecture::Architecture;
+use crate::config::ModelConfig;
+use crate::{Checkpoint, Error, LoadMode, Result};
+
+use config::Described;
+use tensors::{Written, written};
+
+/// The element type of what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Float {
+    /// Every value as it is.
+    F32,
+    /// Values rounded to the nearest.
+    F16,
+    /// As [`Float::F16`], to the upper half of single precision.
+    BF16,
+}
+
+/// What is written of a model.
+#[derive(Debug, Clone, Copy)]
+pub struct ConvertOptions {
+    /// The element type of all tensors.
+    pub dtype: Float,
+    /// Bytes of tensors from which on another file is begun.
+    pub shard_bytes: u64,
+}
+
+impl ConvertOptions {
+    /// Files of at most 5 GB, as Hugging Face has them.
+    pub fn new(dtype: Float) -> Self {
+        Self { dtype, shard_bytes: 5_000_000_000 }
+    }
+}
+
+/// A model that is about to be converted.
+#[derive(Debug)]
+pub struct Conversion {
+    checkpoint: Checkpoint,
+    /// Of the result.
+    config: ModelConfig,
+    described: Described,
+    options: ConvertOptions,
+    /// What is taken off the values of norms, by their names, where it is not 0.
+    shifts: HashMap<String, f32>,
+}
+
+impl Conversion {
+    /// Opens `model`, a folder or a GGUF file, and checks all that is said of its tensors.
+    ///
+    /// # Errors
+    ///
+    /// As [`ModelConfig::from_dir`], [`Checkpoint::open`] and [`Checkpoint::check`].
+    pub fn open(model: &Path, options: ConvertOptions) -> Result<Self> {
+        let mut source = ModelConfig::from_dir(model)?;
+        let checkpoint = Checkpoint::open(model, LoadMode::Mmap)?;
+        source.tie_word_embeddings = checkpoint.is_tied(&source)?;
+        checkpoint.check(&source)?;
+        let described = Described::read(model, &source, options.dtype)?;
+        let config = described.parse(model)?;
+        let shifts = shifts(&source.architecture, &config.architecture);
+        Ok(Self { checkpoint, config, described, options, shifts })
+    }
+
+    /// What the model is, as the result says it.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Bytes of all tensors that [`write`](Self::write) writes.
+    pub fn bytes(&self) -> u64 {
+        written(&self.config).iter().map(|it| self.options.dtype.bytes(it)).sum()
+    }
+
+    /// Writes `config.json`, `generation_config.json` and the tensors into `folder`, which is there, and
+    /// says of each piece how many bytes it had; when `wrote` breaks off, so does this, with a folder that
+    /// is of no use.
+    ///
+    /// # Errors
+    ///
+    /// A tensor cannot be read, has a value that the element type cannot hold, or a file cannot be
+    /// written.
+    pub fn write(
+        &self,
+        folder: &Path,
+        wrote: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        write_json(&folder.join("config.json"), &self.described.config)?;
+        if !self.described.generation.is_empty() {
+            write_json(&folder.join("generation_config.json"), &self.described.generation)?;
+        }
+        let Self { checkpoint, options, shifts, .. } = self;
+        let shards = shards::Shards::of(written(&self.config), *options);
+        for (name, tensors) in &shards.files {
+            let path = folder.join(name);
+            let file = file::Writer { path: &path, dtype: options.dtype, checkpoint, shifts };
+            if file.write(tensors, wrote)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        if let Some(index) = shards.index(*options) {
+            write_json(&folder.join("model.safetensors.index.json"), &index)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl Float {
+    /// Its name in configurations: "bfloat16".
+    fn torch(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::BF16 => "bfloat16",
+        }
+    }
+
+    fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+        }
+    }
+
+    /// Bytes of a tensor.
+    fn bytes(self, tensor: &Written) -> u64 {
+        (tensor.elements() * self.size()) as u64
+    }
+}
+
+/// A family adds something to the weights of its norms; some files have it in them already, and it is
+/// taken off then.
+fn shifts(source: &Architecture, target: &Architecture) -> HashMap<String, f32> {
+    let norms = source.norms().zip(target.norms());
+    let shifts = norms.map(|(from, to)| (from.weight.name.clone(), to.offset - from.offset));
+    shifts.filter(|(_, shift)| *shift != 0.0).collect()
+}
+
+fn write_json(path: &Path, map: &Map<String, Value>) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(&json!(map)).unwrap_or_default();
+    text.push('\n');
+    std::fs::write(path, text).map_err(Error::io(path))
+}

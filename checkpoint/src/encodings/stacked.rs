@@ -1,0 +1,71 @@
+//! Experts that lie in one tensor, as gpt-oss has them: cut up, so that each has tensors of its own, under
+//! the names that families give them.
+//!
+//! `experts.gate_up_proj_blocks`, `_scales` and `_bias` have an expert after the other, in each a row of
+//! gate and a row of up in turn; `experts.gate_up_proj`, where they are not quantised, has columns in
+//! their place. `experts.down_proj` is the same with no turns.
+
+use std::collections::BTreeMap;
+
+use crate::header::Entry;
+use crate::tensor::RowOrder;
+
+type Tensors = BTreeMap<String, (usize, Entry)>;
+
+/// What the tensors of an expert are called, by the ends of names of all experts' tensors; and how many
+/// dimensions these have.
+const PARTS: [(&str, &str, usize); 4] =
+    [("_blocks", "blocks", 4), ("_scales", "scales", 3), ("_bias", "bias", 2), ("", "weight", 3)];
+
+/// Most experts of a layer: far above any published model.
+const MAX_EXPERTS: usize = 1 << 10;
+
+/// `tensors`, those of experts cut up; what has another shape stays as it is, and is missed later.
+pub(crate) fn cut_up(tensors: Tensors) -> Tensors {
+    let mut out = Tensors::new();
+    for (name, (file, entry)) in tensors {
+        match experts(&name, &entry) {
+            Some(own) => out.extend(own.into_iter().map(|(name, own)| (name, (file, own)))),
+            None => {
+                out.insert(name, (file, entry));
+            }
+        }
+    }
+    out
+}
+
+/// The tensors of each expert that `entry` has.
+fn experts(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
+    let (module, tensor) = name.rsplit_once(".experts.")?;
+    let (names, part): (&[&str], _) = match tensor.strip_prefix("gate_up_proj") {
+        Some(part) => (&["gate_proj", "up_proj"], part),
+        None => (&["down_proj"], tensor.strip_prefix("down_proj")?),
+    };
+    let &(_, part, dimensions) = PARTS.iter().find(|(end, ..)| *end == part)?;
+    let [count, of_one @ ..] = &entry.shape[..] else { return None };
+    let step = names.len();
+    let fits = entry.shape.len() == dimensions && (1..=MAX_EXPERTS).contains(count);
+    let mut shape = of_one.to_vec();
+    if part == "weight" {
+        shape.reverse();
+    }
+    if !fits || !shape[0].is_multiple_of(step) {
+        return None;
+    }
+    shape[0] /= step;
+    let bytes = (entry.end - entry.start) / *count as u64;
+    let mut own = Vec::with_capacity(count * step);
+    for expert in 0..*count {
+        let start = entry.start + expert as u64 * bytes;
+        for (first, name) in names.iter().enumerate() {
+            let rows = match part {
+                "weight" => RowOrder::Columns { step, first },
+                _ => RowOrder::InTurn { step, first },
+            };
+            let (shape, end) = (shape.clone(), start + bytes);
+            let own_name = format!("{module}.experts.{expert}.{name}.{part}");
+            own.push((own_name, Entry { shape, start, end, rows, ..entry.clone() }));
+        }
+    }
+    Some(own)
+}

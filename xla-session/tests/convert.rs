@@ -1,0 +1,69 @@
+//! Converted models: the values of what they were converted from, to the bit, and the same tokens.
+#![cfg(feature = "iree")]
+
+mod fixtures;
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use fixtures::Fixture;
+use tempfile::TempDir;
+use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Float, LoadMode};
+use xla_session::config::ModelConfig;
+use xla_session::{Precision, SessionOptions};
+
+/// `model` in f32, in several files.
+fn converted(model: &Path) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ConvertOptions { shard_bytes: 100_000, ..ConvertOptions::new(Float::F32) };
+    let conversion = Conversion::open(model, options).unwrap();
+    let mut bytes = 0;
+    let mut wrote = |more| {
+        bytes += more;
+        ControlFlow::Continue(())
+    };
+    assert!(conversion.write(folder.path(), &mut wrote).unwrap().is_continue());
+    assert_eq!(bytes, conversion.bytes());
+    folder
+}
+
+fn assert_same(fixture: &Fixture) {
+    let name = &fixture.name;
+    let folder = converted(&fixture.folder);
+    let text = fs::read_to_string(folder.path().join("config.json")).unwrap();
+    assert!(!text.contains("quant"), "{name}: {text}");
+    let [before, after] =
+        [&*fixture.folder, folder.path()].map(|it| Checkpoint::open(it, LoadMode::Mmap).unwrap());
+    let mut config = ModelConfig::from_dir(&fixture.folder).unwrap();
+    config.tie_word_embeddings = before.is_tied(&config).unwrap();
+    assert_eq!(ModelConfig::from_dir(folder.path()).unwrap(), config, "{name}");
+    assert_eq!(after.tensors().len(), config.tensors().count(), "{name}");
+    assert_eq!(after.check(&config).unwrap(), after.total_bytes(), "{name}");
+    for parameter in config.tensors() {
+        let [before, after] = [&before, &after].map(|it| it.get(parameter).unwrap().to_f32());
+        assert!(before == after, "{name}: {}", parameter.name);
+    }
+    let options = SessionOptions {
+        precision: Precision::F32,
+        cache_dir: Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        weights_cache: false,
+        context: Some(512),
+        ..Default::default()
+    };
+    let mut session = xla_session::open(folder.path(), &options).unwrap().session;
+    fixtures::assert_same_tokens(fixture, &mut *session);
+}
+
+#[test]
+fn plain_folders_stay_what_they_are() {
+    fixtures::of_each_family().iter().for_each(assert_same);
+}
+
+#[test]
+fn quantised_folders_become_their_values() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/encodings");
+    for entry in fs::read_dir(root).unwrap() {
+        assert_same(&Fixture::read(entry.unwrap().path()));
+    }
+}
