@@ -238,7 +238,7 @@ fn errors_name_what_the_file_has() {
 
     let mut file = llama();
     file.f32("blk.0.ffn_up_exps.weight", &[8, 16], &[0.0; 128]);
-    refused(&file.bytes(), &["blk.0.ffn_up_exps.weight", "2 dimensions", "three"]);
+    refused(&file.bytes(), &["blk.0.ffn_up_exps.weight", "2 dimensions", "has 3"]);
     let mut file = llama();
     file.f32("blk.0.ffn_up_exps.weight", &[2000, 1, 1], &[0.0; 2000]);
     refused(&file.bytes(), &["blk.0.ffn_up_exps.weight", "2000 experts", "1024"]);
