@@ -2,7 +2,8 @@
 //!
 //! Who owns one calls [`submit`](Batcher::submit) and [`cancel`](Batcher::cancel) at any time, and
 //! [`advance`](Batcher::advance) as long as it is not [idle](Batcher::is_idle). It does nothing by
-//! itself: no threads, no files, no clock but for [`Timings`].
+//! itself: no threads, no files, no clock but for [`Timings`] and the
+//! [`Gap`].
 //!
 //! A request gets the tokens that it gets alone ([`generate`](crate::generate())), whatever else
 //! runs: on CPUs steps are [batch-invariant](crate::engine), and a sampler sees its own request only.
@@ -10,26 +11,62 @@
 mod likelihood;
 mod request;
 mod sequences;
+mod step_cost;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 pub use self::likelihood::Likelihood;
 use self::request::Job;
 pub use self::request::{Constraint, Ended, Request, Timings};
 use self::sequences::Sequences;
+use self::step_cost::StepCost;
 use crate::engine::{Engine, Output, Run};
 pub use crate::scheduler::RequestId;
 use crate::scheduler::{self, Plan, Scheduler, SchedulerOptions, State};
 use crate::{Error, FinishReason, Result};
 use crate::{kv_share, pages};
 
+/// How a [`Batcher`] makes its steps.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct BatcherOptions {
+    /// Bounds of all of them.
+    pub scheduler: SchedulerOptions,
+    /// How long those may take in which streams go on.
+    pub gap: Gap,
+}
+
+/// What bounds the gap between two tokens of a stream, which is a step: how much of prompts runs beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gap {
+    /// So long, about, by what the steps before took. Streams that take longer by themselves do, and prompts
+    /// always get a few rows (16).
+    Time(Duration),
+    /// So many rows, however long they take: steps are then the same on any machine.
+    Rows(usize),
+    /// Nothing: steps are as full as they can be, and all answers together are there the soonest.
+    Nothing,
+}
+
+impl Default for Gap {
+    /// 200 ms: five tokens a second are as fast as people read (250 words a minute).
+    fn default() -> Self {
+        Self::Time(Duration::from_millis(200))
+    }
+}
+
 /// Requests that share an engine.
 pub struct Batcher {
     engine: Engine,
     scheduler: Scheduler,
     jobs: HashMap<RequestId, Job>,
+    gap: Gap,
+    cost: StepCost,
+    /// Rows that the last step was allowed beside streams.
+    beside: usize,
     steps: u64,
     rows: u64,
 }
@@ -58,6 +95,8 @@ pub struct Statistics {
     pub steps: u64,
     /// Tokens that they ran, of prompts and of answers.
     pub rows: u64,
+    /// How many of prompts the last one could have run beside streams, for the [`Gap`].
+    pub rows_beside: usize,
     /// The KV cache.
     pub pages: pages::Statistics,
     /// Its pages that other processes may find, if they may.
@@ -71,16 +110,19 @@ impl Batcher {
     ///
     /// [`Unsupported`](Error::Unsupported): an option is below its least value, or there would be
     /// more rows than the engine takes.
-    pub fn new(engine: Engine, options: &SchedulerOptions) -> Result<Self> {
-        if options.rows > engine.rows() {
+    pub fn new(engine: Engine, options: &BatcherOptions) -> Result<Self> {
+        let BatcherOptions { scheduler, gap } = options;
+        if scheduler.rows > engine.rows() {
             return Err(Error::Unsupported(format!(
                 "steps of {} rows: the engine was made for {}",
-                options.rows,
+                scheduler.rows,
                 engine.rows()
             )));
         }
-        let scheduler = Scheduler::new(options, engine.pages().total())?;
-        Ok(Self { engine, scheduler, jobs: HashMap::new(), steps: 0, rows: 0 })
+        let scheduler = Scheduler::new(scheduler, engine.pages().total())?;
+        let (jobs, cost) = (HashMap::new(), StepCost::default());
+        let gap = *gap;
+        Ok(Self { engine, scheduler, jobs, gap, cost, beside: 0, steps: 0, rows: 0 })
     }
 
     /// Lets `request` wait for its turn.
@@ -139,11 +181,18 @@ impl Batcher {
         &mut self,
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Result<Vec<(RequestId, Ended)>> {
+        let began = Instant::now();
         let Self { engine, scheduler, jobs, .. } = self;
         for (&id, job) in jobs.iter() {
             scheduler.draft(id, job.forced());
         }
-        let Plan { runs, preempted } = scheduler.schedule(&mut Sequences { engine, jobs });
+        self.beside = match self.gap {
+            Gap::Rows(rows) => rows,
+            Gap::Nothing => usize::MAX,
+            Gap::Time(time) => self.cost.rows_beside(scheduler.streams(), time),
+        };
+        let Plan { runs, preempted } =
+            scheduler.schedule(&mut Sequences { engine, jobs }, self.beside);
         if runs.is_empty() {
             let stuck = preempted.is_empty() && !self.is_idle();
             return if stuck { Err(self.pages_held_by_others()) } else { Ok(Vec::new()) };
@@ -159,8 +208,9 @@ impl Batcher {
             })
             .collect();
         let outputs = engine.step(&mut step)?;
+        let rows: usize = runs.iter().map(|run| run.tokens.len()).sum();
         self.steps += 1;
-        self.rows += runs.iter().map(|run| run.tokens.len() as u64).sum::<u64>();
+        self.rows += rows as u64;
 
         let mut ended = Vec::new();
         for (run, output) in runs.iter().zip(outputs) {
@@ -171,6 +221,8 @@ impl Batcher {
                 ended.push((run.request, job.end(reason)));
             }
         }
+        let streams = runs.iter().filter(|run| run.wanted && run.certain() == 1).count();
+        self.cost.stepped(streams, rows - streams, began.elapsed());
         Ok(ended)
     }
 
@@ -192,6 +244,7 @@ impl Batcher {
             preemptions: self.scheduler.preemptions(),
             steps: self.steps,
             rows: self.rows,
+            rows_beside: self.beside,
             pages: self.engine.statistics(),
             share: self.engine.share_statistics(),
         }
@@ -214,7 +267,7 @@ impl Batcher {
         let job = self.jobs.get_mut(&run.request)?;
         let on_token = &mut |token| on_token(run.request, token);
         // Drafted is only what is forced: it is right.
-        let mut taken = run.tokens[run.tokens.len() - run.drafted..].to_vec();
+        let mut taken = run.tokens[run.certain()..].to_vec();
         for &id in &taken {
             if let Some(reason) = job.take(Token { id, likelihood: None }, on_token) {
                 return Some(reason);

@@ -7,13 +7,14 @@
 //! 1. Every request that is decoding runs its last token: one row each. There are never more of
 //!    these than rows.
 //! 2. Prompts fill the step, in the order of their ranks, piece by piece. While something decodes,
-//!    they get [`prompt_rows_beside_decodes`](SchedulerOptions::prompt_rows_beside_decodes) rows in
-//!    all. So the longest gap between two tokens of a stream is the time of a step of known size.
+//!    they get as many rows in all as whoever drives it allows for this step: so the gap between two
+//!    tokens of a stream is the time of a step of known size.
 //! 3. Waiting requests start in the order of their ranks, as long as there are pages for the prompt
 //!    and one more. None overtakes: while the first does not fit, none does. One whose next page a
 //!    running request is about to fill waits for that, a step or few, and finds it in the prefix
 //!    cache: of requests that come at once and begin alike, the first computes what is common.
-//! 4. What is left of the rows goes to drafted tokens that are to be verified.
+//! 4. What is left of the rows goes to drafted tokens that are to be verified; up to half of them are kept
+//!    for these.
 //!
 //! When a request that runs cannot have its next page, the running one that ranks last is
 //! preempted: its pages are given back and it waits again, with all its tokens as its prompt, which
@@ -47,8 +48,6 @@ pub use step::{Plan, Run};
 pub struct SchedulerOptions {
     /// Most rows (tokens) of a step; at least `most_running`.
     pub rows: usize,
-    /// Most rows of prompts in a step in which something decodes; at least 1.
-    pub prompt_rows_beside_decodes: usize,
     /// Most requests that run at a time; at least 1.
     pub most_running: usize,
     /// Steps of waiting that are worth one priority; at least 1.
@@ -57,7 +56,7 @@ pub struct SchedulerOptions {
 
 impl Default for SchedulerOptions {
     fn default() -> Self {
-        Self { rows: 256, prompt_rows_beside_decodes: 64, most_running: 64, aging_steps: 256 }
+        Self { rows: 256, most_running: 64, aging_steps: 256 }
     }
 }
 
@@ -73,7 +72,6 @@ impl SchedulerOptions {
         number("the number of running requests", self.most_running, 1, "")?;
         let why = ", a row for every running request";
         number("the rows of a step", self.rows, self.most_running, why)?;
-        number("the rows of prompts beside decodes", self.prompt_rows_beside_decodes, 1, "")?;
         number("the steps of aging", self.aging_steps as usize, 1, "")
     }
 }
@@ -223,6 +221,11 @@ impl Scheduler {
     /// Requests that run.
     pub fn running(&self) -> usize {
         self.running.len()
+    }
+
+    /// Requests that the next step runs one token of, unless they are preempted.
+    pub fn streams(&self) -> usize {
+        self.running.values().filter(|it| it.decodes()).count()
     }
 
     /// Requests that wait, preempted ones among them.

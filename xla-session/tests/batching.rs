@@ -6,11 +6,12 @@ mod fixtures;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fixtures::SOME;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use xla_session::batching::{Constraint, Ended, Request, Statistics};
+use xla_session::batching::{BatcherOptions, Constraint, Ended, Gap, Request, Statistics};
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
@@ -30,8 +31,15 @@ fn open(folder: &Path) -> Model {
     Model::open(folder, &options).unwrap()
 }
 
+/// Whose steps are the same on any machine.
 fn batcher(model: &Model, pages: usize, options: &SchedulerOptions) -> Batcher {
-    Batcher::new(engine(model, pages), options).unwrap()
+    batcher_with(model, pages, options, Gap::Rows(64))
+}
+
+fn batcher_with(model: &Model, pages: usize, scheduler: &SchedulerOptions, gap: Gap) -> Batcher {
+    let mut options = BatcherOptions::default();
+    (options.scheduler, options.gap) = (scheduler.clone(), gap);
+    Batcher::new(engine(model, pages), &options).unwrap()
 }
 
 fn engine(model: &Model, pages: usize) -> Engine {
@@ -137,8 +145,8 @@ fn every_token_of_the_fixtures_equals_the_reference_with_all_cases_at_once() {
     for name in SOME {
         let fixture = fixtures::named(name);
         let model = open(&fixture.folder);
-        let options = SchedulerOptions { prompt_rows_beside_decodes: 50, ..Default::default() };
-        let mut desk = Desk::new(batcher(&model, 20, &options));
+        let options = SchedulerOptions::default();
+        let mut desk = Desk::new(batcher_with(&model, 20, &options, Gap::Rows(50)));
         let mut expected = Vec::new();
         for case in fixture.cases.iter().chain(&fixture.cases) {
             let id = desk.submit(&greedy(&case.prompt, case.tokens.len()));
@@ -161,13 +169,14 @@ fn requests_at_random_times_have_the_tokens_that_they_have_alone() {
     for (seed, pages) in [(1, 200), (2, 11), (3, 6), (4, 6)] {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let requests = requests(&mut random, 16);
-        let options = SchedulerOptions {
-            rows: 100,
-            prompt_rows_beside_decodes: 40,
-            most_running: 9,
-            ..SchedulerOptions::default()
+        let options =
+            SchedulerOptions { rows: 100, most_running: 9, ..SchedulerOptions::default() };
+        // By the clock, too, which may cut prompts as it likes.
+        let gap = match seed % 2 {
+            0 => Gap::Rows(40),
+            _ => Gap::Time(Duration::from_micros(800)),
         };
-        let mut desk = Desk::new(batcher(&model, pages, &options));
+        let mut desk = Desk::new(batcher_with(&model, pages, &options, gap));
         let (mut submitted, mut cancelled) = (Vec::new(), Vec::new());
         let mut left = requests.iter();
         while left.len() > 0 || !desk.batcher.is_idle() {
@@ -379,7 +388,7 @@ fn a_request_ends_by_itself_by_its_reader_and_by_the_context() {
     let mut options = EngineOptions::default();
     options.context = Some(40);
     let engine = Engine::new(&model, &options).unwrap();
-    let mut desk = Desk::new(Batcher::new(engine, &SchedulerOptions::default()).unwrap());
+    let mut desk = Desk::new(Batcher::new(engine, &BatcherOptions::default()).unwrap());
     let prompt: Vec<u32> = (100..130).collect();
     let tokens = generate_greedy(&mut EngineSession::new(&model, None).unwrap(), &prompt, 11, &[])
         .unwrap()
@@ -417,12 +426,7 @@ fn a_request_ends_by_itself_by_its_reader_and_by_the_context() {
 #[test]
 fn tokens_of_a_prompt_are_as_likely_in_any_company() {
     let model = open(Path::new(TALES));
-    let options = SchedulerOptions {
-        rows: 100,
-        prompt_rows_beside_decodes: 8,
-        most_running: 9,
-        ..SchedulerOptions::default()
-    };
+    let options = SchedulerOptions { rows: 100, most_running: 9, ..SchedulerOptions::default() };
     let mut random = ChaCha8Rng::seed_from_u64(6);
     let mut asked = requests(&mut random, 12);
     for request in &mut asked {
@@ -432,7 +436,7 @@ fn tokens_of_a_prompt_are_as_likely_in_any_company() {
     asked[1].max_tokens = 0;
     asked[2].prompt = (0..230).map(|at| 3 + at % 700).collect();
     asked[2].priority = 1;
-    let mut desk = Desk::new(batcher(&model, 6, &options));
+    let mut desk = Desk::new(batcher_with(&model, 6, &options, Gap::Rows(8)));
     for at in 0..2 {
         desk.submit(&Request { priority: 2, ..greedy(&[at + 40; 50], 150) });
     }
@@ -475,16 +479,11 @@ fn a_vector_is_that_of_its_hidden_states_in_any_company() {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let others = requests(&mut random, 18);
     let prompts: Vec<_> = requests(&mut random, 9).into_iter().map(|it| it.prompt).collect();
-    let options = SchedulerOptions {
-        rows: 100,
-        prompt_rows_beside_decodes: 8,
-        most_running: 9,
-        ..SchedulerOptions::default()
-    };
+    let options = SchedulerOptions { rows: 100, most_running: 9, ..SchedulerOptions::default() };
     let mut submitted = Vec::new();
     let mut ended = HashMap::new();
     for pooling in poolings {
-        let mut desk = Desk::new(batcher(&model, 6, &options));
+        let mut desk = Desk::new(batcher_with(&model, 6, &options, Gap::Rows(8)));
         for at in 0..2 {
             desk.submit(&greedy(&[at + 40; 50], 150));
         }
@@ -498,7 +497,7 @@ fn a_vector_is_that_of_its_hidden_states_in_any_company() {
         ended.insert(submitted.len(), desk.ended[&id].clone());
         submitted.push(request);
     }
-    let mut desk = Desk::new(batcher(&model, 6, &options));
+    let mut desk = Desk::new(batcher_with(&model, 6, &options, Gap::Rows(8)));
     let mut ids = Vec::new();
     for turn in 0..2 {
         for (at, prompt) in prompts.iter().enumerate() {
@@ -555,7 +554,8 @@ fn what_cannot_run_is_refused_and_changes_nothing() {
     assert!(batcher.is_idle());
     assert!(batcher.advance(&mut |_, _| unreachable!()).unwrap().is_empty());
 
-    let options = SchedulerOptions { rows: 257, ..SchedulerOptions::default() };
+    let mut options = BatcherOptions::default();
+    options.scheduler.rows = 257;
     let error = Batcher::new(engine(&model, 3), &options).err().unwrap().to_string();
     assert!(error.contains("257 rows") && error.contains("256"), "{error}");
 }

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fixtures::Fixture;
 use fixtures::random::Random;
-use xla_session::batching::Request;
-use xla_session::scheduler::SchedulerOptions;
+use xla_session::batching::{BatcherOptions, Request};
 use xla_session::{
     Batcher, Engine, EngineOptions, KvFormat, KvShare, Model, Output, Precision, Run, Sequence,
     SessionOptions, Tuning, Want,
@@ -214,7 +213,7 @@ fn requests_find_what_other_processes_have_run() {
     let mut answers: HashMap<Vec<u32>, Vec<u32>> = HashMap::new();
     for round in 0..3 {
         let engine = engine(&model, Some(folder.path()), 64);
-        let mut batcher = Batcher::new(engine, &SchedulerOptions::default()).unwrap();
+        let mut batcher = Batcher::new(engine, &BatcherOptions::default()).unwrap();
         let mut running = HashMap::new();
         for text in &texts {
             for length in [60, 130, 200] {

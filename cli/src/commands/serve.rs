@@ -20,8 +20,8 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
-use xla_session::scheduler::SchedulerOptions;
 use xla_session::{Batcher, Event, KvShare};
 
 use crate::engine::EngineArgs;
@@ -90,11 +90,11 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     queue: u32,
 
-    /// Most tokens of prompts in a step beside running answers: fewer make the gaps between their
-    /// tokens shorter, more bring first tokens sooner
-    #[arg(long, env = "IREE_LLM_PREFILL_CHUNK", value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u16).range(1..=256))]
-    prefill_chunk: u16,
+    /// Longest gap between two tokens of an answer while prompts of others run, in ms: a shorter one makes
+    /// answers smoother, a longer one brings first tokens sooner. Answers that take longer by themselves do
+    #[arg(long, env = "IREE_LLM_TOKEN_GAP", value_name = "MS", default_value_t = 200,
+          value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    token_gap: u32,
 
     /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
@@ -331,11 +331,9 @@ impl Args {
             if template.is_some() { "" } else { ", no chat template" },
         ));
         let running = usize::from(self.parallel);
-        let options = SchedulerOptions {
-            most_running: running,
-            prompt_rows_beside_decodes: self.prefill_chunk.into(),
-            ..SchedulerOptions::default()
-        };
+        let mut options = BatcherOptions::default();
+        options.scheduler.most_running = running;
+        options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;

@@ -61,6 +61,8 @@ pub struct Driver {
     /// What every unfinished request will have in the end.
     pub expected: HashMap<RequestId, Vec<u32>>,
     pub finished: Vec<RequestId>,
+    /// Rows beside decodes.
+    pub beside: usize,
     /// Tokens proposed to every request before a step, and how many of them are right.
     pub drafts: Option<(usize, usize)>,
 }
@@ -74,6 +76,7 @@ impl Driver {
             memory: Memory::new(pages),
             expected: HashMap::new(),
             finished: Vec::new(),
+            beside: 64,
             drafts: None,
         }
     }
@@ -104,21 +107,22 @@ impl Driver {
                 self.scheduler.draft(id, drafts);
             }
         }
-        let plan = self.scheduler.schedule(&mut self.pages);
+        let plan = self.scheduler.schedule(&mut self.pages, self.beside);
         let options = &self.scheduler.options;
         let rows = |which: &dyn Fn(&Run) -> bool| -> usize {
             plan.runs.iter().filter(|run| which(run)).map(|run| run.tokens.len()).sum()
         };
         assert!(rows(&|_| true) <= options.rows);
         assert!(self.scheduler.running() <= options.most_running);
-        // The bound on the gap: all that decode have a row, and prompts a bounded number.
+        // The bound on the gap: all that decode have a row, and all else a bounded number.
         for id in &decoding {
             let runs = plan.runs.iter().any(|run| run.request == *id);
             assert!(runs || plan.preempted.contains(id), "{id:?} has no row");
         }
         if plan.runs.iter().any(|run| decoding.contains(&run.request)) {
-            let prompts = rows(&|run| !decoding.contains(&run.request));
-            assert!(prompts <= options.prompt_rows_beside_decodes, "{prompts} rows of prompts");
+            let singles = plan.runs.iter().filter(|run| decoding.contains(&run.request)).count();
+            let others = rows(&|_| true) - singles;
+            assert!(others <= self.beside, "{others} rows beside decodes");
         }
         // Ranks: nobody overtakes, and the last are preempted.
         let rank = |id: &RequestId| self.scheduler.ranks[id];

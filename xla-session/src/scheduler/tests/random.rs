@@ -16,6 +16,8 @@ enum Event {
     Step,
     Fail,
     Draft(Option<(usize, usize)>),
+    /// From now on so many rows beside decodes.
+    Beside(usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -31,18 +33,13 @@ fn event() -> impl Strategy<Value = Event> {
         10 => Just(Event::Step),
         1 => Just(Event::Fail),
         1 => draft.prop_map(Event::Draft),
+        1 => (1..40usize).prop_map(Event::Beside),
     ]
 }
 
 fn options() -> impl Strategy<Value = SchedulerOptions> {
-    let some = (1..12usize, 0..80usize, 1..40usize, 1..40u32);
-    some.prop_map(|(most_running, more, prompt_rows_beside_decodes, aging_steps)| {
-        SchedulerOptions {
-            rows: most_running + more,
-            prompt_rows_beside_decodes,
-            most_running,
-            aging_steps,
-        }
+    (1..12usize, 0..80usize, 1..40u32).prop_map(|(most_running, more, aging_steps)| {
+        SchedulerOptions { rows: most_running + more, most_running, aging_steps }
     })
 }
 
@@ -101,6 +98,7 @@ proptest! {
                     driver.run(&plan, true);
                 }
                 Event::Draft(drafts) => driver.drafts = drafts,
+                Event::Beside(rows) => driver.beside = rows,
             }
         }
         driver.finish();
