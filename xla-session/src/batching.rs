@@ -18,10 +18,12 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use kernels::KV_BLOCK;
+
 pub use self::likelihood::Likelihood;
 use self::request::Job;
 pub use self::request::{Constraint, Ended, Request, Timings};
-use self::sequences::Sequences;
+use self::sequences::{Allowance, Sequences};
 use self::step_cost::StepCost;
 use crate::engine::{Engine, Output, Run};
 pub use crate::scheduler::RequestId;
@@ -49,6 +51,18 @@ pub enum Gap {
     Rows(usize),
     /// Nothing: steps are as full as they can be, and all answers together are there the soonest.
     Nothing,
+}
+
+impl Gap {
+    /// How many pages are fetched before a step that `began`: for half of the time, or as many as rows would
+    /// fill.
+    fn fetches(self, began: Instant) -> Allowance {
+        match self {
+            Self::Time(time) => Allowance::new(usize::MAX, Some(began + time / 2)),
+            Self::Rows(rows) => Allowance::new(rows.div_ceil(KV_BLOCK), None),
+            Self::Nothing => Allowance::new(usize::MAX, None),
+        }
+    }
 }
 
 impl Default for Gap {
@@ -186,15 +200,21 @@ impl Batcher {
         for (&id, job) in jobs.iter() {
             scheduler.draft(id, job.forced());
         }
+        let allowance = self.gap.fetches(began);
+        let mut sequences = Sequences { engine, jobs, allowance };
+        scheduler.fetch(&mut sequences);
+        // What that took is not there for rows.
+        let fetched = began.elapsed();
         self.beside = match self.gap {
             Gap::Rows(rows) => rows,
             Gap::Nothing => usize::MAX,
-            Gap::Time(time) => self.cost.rows_beside(scheduler.streams(), time),
+            Gap::Time(time) => {
+                self.cost.rows_beside(scheduler.streams(), time.saturating_sub(fetched))
+            }
         };
-        let Plan { runs, preempted } =
-            scheduler.schedule(&mut Sequences { engine, jobs }, self.beside);
+        let Plan { runs, preempted } = scheduler.schedule(&mut sequences, self.beside);
         if runs.is_empty() {
-            let stuck = preempted.is_empty() && !self.is_idle();
+            let stuck = preempted.is_empty() && !scheduler.fetches() && !self.is_idle();
             return if stuck { Err(self.pages_held_by_others()) } else { Ok(Vec::new()) };
         }
         let mut of_requests: HashMap<_, _> = jobs.iter_mut().map(|(&id, it)| (id, it)).collect();
@@ -202,8 +222,7 @@ impl Batcher {
             .iter()
             .map(|run| {
                 let job = of_requests.remove(&run.request).expect("it was submitted");
-                let want = job.want(run);
-                let sequence = job.sequence.as_mut().expect("the scheduler has started it");
+                let (sequence, want) = job.run(run);
                 Run { sequence, tokens: &run.tokens, want }
             })
             .collect();
@@ -222,7 +241,7 @@ impl Batcher {
             }
         }
         let streams = runs.iter().filter(|run| run.wanted && run.certain() == 1).count();
-        self.cost.stepped(streams, rows - streams, began.elapsed());
+        self.cost.stepped(streams, rows - streams, began.elapsed() - fetched);
         Ok(ended)
     }
 

@@ -9,6 +9,8 @@
 //! 2. Prompts fill the step, in the order of their ranks, piece by piece. While something decodes,
 //!    they get as many rows in all as whoever drives it allows for this step: so the gap between two
 //!    tokens of a stream is the time of a step of known size.
+//!    One whose beginning lies elsewhere (files) has no part in this until it is brought in, a piece before each
+//!    step.
 //! 3. Waiting requests start in the order of their ranks, as long as there are pages for the prompt
 //!    and one more. None overtakes: while the first does not fit, none does. One whose next page a
 //!    running request is about to fill waits for that, a step or few, and finds it in the prefix
@@ -92,19 +94,31 @@ pub trait Pages {
     /// ([`PagePool::cached_prefix`](crate::pages::PagePool::cached_prefix)).
     fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> CachedPrefix;
 
-    /// Makes a sequence for `request`, with what the prefix cache holds of `tokens`; returns how
-    /// many of them that is, fewer than all
+    /// Makes a sequence for `request`, with what the prefix cache holds of `tokens`
     /// ([`PageTable::resume`](crate::pages::PageTable::resume)).
-    fn start(&mut self, request: RequestId, tokens: &[u32]) -> usize;
+    fn start(&mut self, request: RequestId, tokens: &[u32]) -> Held;
+
+    /// Brings in more of `tokens` that lies elsewhere, for the sequence of `request`: a part of it, so that
+    /// those do not wait long that run beside it.
+    fn fetch(&mut self, request: RequestId, tokens: &[u32]) -> Held;
 
     /// Drops the sequence of `request`, which waits from now on.
     fn give_back(&mut self, request: RequestId);
 }
 
+/// What a sequence has of the tokens of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// How many, fewer than all.
+    pub tokens: usize,
+    /// Whether there may be more elsewhere, which is [fetched](Pages::fetch) before anything is run.
+    pub more: bool,
+}
+
 /// Requests, and which of them runs when.
 ///
-/// The loop around it: [`add`](Self::add) what has come, [`schedule`](Self::schedule), run the
-/// plan, [`completed`](Self::completed) for each of its runs; [`finish`](Self::finish) at any time.
+/// The loop around it: [`add`](Self::add) what has come, [`fetch`](Self::fetch),
+/// [`schedule`](Self::schedule), run the plan, [`completed`](Self::completed) for each of its runs; [`finish`](Self::finish) at any time.
 /// If the step fails, nothing is completed, and the next plan tries again.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -180,6 +194,18 @@ impl Scheduler {
         if let Some(tracked) = rank.and_then(|rank| self.running.get_mut(rank)) {
             tracked.drafts = tokens;
         }
+    }
+
+    /// Brings in what requests that have started find elsewhere, by their ranks.
+    pub fn fetch(&mut self, pages: &mut impl Pages) {
+        for tracked in self.running.values_mut().filter(|it| it.fetches) {
+            tracked.hold(pages.fetch(tracked.id, &tracked.tokens));
+        }
+    }
+
+    /// Whether more is to be brought in.
+    pub fn fetches(&self) -> bool {
+        self.running.values().any(|it| it.fetches)
     }
 
     /// The step has run `run`, and `sampled` are the tokens that follow: if one was wanted, the

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::{Likelihood, Token};
 use crate::FinishReason;
 use crate::engine::{Sequence, Want};
+use crate::kv_share::SharedPrefix;
 use crate::pooling::{Pool, Pooling};
 use crate::sample::{Sampler, argmax};
 use crate::scheduler;
@@ -85,7 +86,7 @@ pub struct Ended {
 pub struct Timings {
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
-    /// Those of them that the prefix cache had when it first started.
+    /// Those of them that the prefix cache, and files, had when it first started.
     pub cached_tokens: usize,
     /// Tokens of its answer, those that it began with among them.
     pub tokens: usize,
@@ -118,9 +119,13 @@ pub(super) struct Job {
     pool: Option<Pool>,
     /// While it runs.
     pub sequence: Option<Sequence>,
+    /// What of it is still to be fetched.
+    elsewhere: SharedPrefix,
     submitted: Instant,
-    /// Its first start, and what the prefix cache had then.
-    started: Option<(Duration, usize)>,
+    /// How long it waited for its first start.
+    waited: Option<Duration>,
+    /// What the prefix cache and files had then.
+    cached: Option<usize>,
     first_token: Option<Duration>,
     tokens: usize,
 }
@@ -145,8 +150,10 @@ impl Job {
             pooling,
             pool: None,
             sequence: None,
+            elsewhere: SharedPrefix::default(),
             submitted: Instant::now(),
-            started: None,
+            waited: None,
+            cached: None,
             first_token: None,
             tokens: answer.len(),
         };
@@ -160,16 +167,29 @@ impl Job {
         if self.over.is_some() { 0 } else { self.max_tokens.saturating_sub(self.tokens) }
     }
 
-    /// It runs in `sequence`, which the prefix cache has begun with `cached` tokens.
-    pub fn start(&mut self, sequence: Sequence, cached: usize) {
+    /// It runs in `sequence`, which the prefix cache has begun, and of which more is `elsewhere`.
+    pub fn start(&mut self, sequence: Sequence, elsewhere: SharedPrefix) {
         self.sequence = Some(sequence);
+        self.elsewhere = elsewhere;
         self.pool = self.pooling.map(Pool::new);
         self.prompt_likelihoods.clear();
-        self.started.get_or_insert_with(|| (self.submitted.elapsed(), cached));
+        self.waited.get_or_insert_with(|| self.submitted.elapsed());
     }
 
-    /// What is wanted of `run`.
-    pub fn want(&self, run: &scheduler::Run) -> Want {
+    /// Its sequence, while it runs, and what of it is still to be fetched.
+    pub fn fetching(&mut self) -> (&mut Sequence, &mut SharedPrefix) {
+        let sequence = self.sequence.as_mut().expect("the scheduler has started it");
+        (sequence, &mut self.elsewhere)
+    }
+
+    /// Its sequence, of which `run` runs the next rows, and what is wanted of them.
+    pub fn run(&mut self, run: &scheduler::Run) -> (&mut Sequence, Want) {
+        self.cached.get_or_insert(run.start);
+        let want = self.want(run);
+        (self.sequence.as_mut().expect("the scheduler has started it"), want)
+    }
+
+    fn want(&self, run: &scheduler::Run) -> Want {
         match self.pooling {
             Some(pooling) => pooling.want(run.start, run.start + run.tokens.len(), self.prompt),
             None if self.prompt_likelihood.is_some() && run.start + 1 < self.prompt => {
@@ -286,12 +306,11 @@ impl Job {
     }
 
     pub fn end(self, reason: FinishReason) -> Ended {
-        let (waited, cached_tokens) = self.started.unwrap_or_default();
         let timings = Timings {
             prompt_tokens: self.prompt,
-            cached_tokens,
+            cached_tokens: self.cached.unwrap_or_default(),
             tokens: self.tokens,
-            waited,
+            waited: self.waited.unwrap_or_default(),
             first_token: self.first_token,
             total: self.submitted.elapsed(),
         };

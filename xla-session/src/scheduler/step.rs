@@ -9,8 +9,8 @@ use super::{Pages, RequestId, Scheduler};
 /// [`SchedulerOptions::rows`](super::SchedulerOptions::rows), and the pages they take are
 /// available.
 ///
-/// A plan without runs, while requests wait, means that their pages are held by others than the
-/// scheduler's requests.
+/// A plan without runs, while requests wait and none [fetches](Scheduler::fetches), means that their pages
+/// are held by others than the scheduler's requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// One run a request.
@@ -79,7 +79,7 @@ impl Scheduler {
         let beside = if draft.runs.is_empty() { usize::MAX } else { beside.max(1) };
         let room = beside.min(self.options.rows - draft.rows());
         let mut rows = room - self.drafted().min(room / 2);
-        for rank in self.running_where(|it| !it.decodes()) {
+        for rank in self.running_where(|it| !it.decodes() && !it.fetches) {
             if rows > 0 {
                 rows -= self.plan_run(rank, rows, pages, &mut draft);
             }
@@ -153,17 +153,20 @@ impl Scheduler {
                 return;
             }
             let mut tracked = self.waiting.remove(&rank).expect("the first one");
-            tracked.computed = pages.start(tracked.id, &tracked.tokens);
+            tracked.hold(pages.start(tracked.id, &tracked.tokens));
+            let fetches = tracked.fetches;
             self.running.insert(rank, tracked);
             // It may share the last page of another now, who would have to copy that.
             if self.promised(pages) > pages.available() {
                 let mut tracked = self.running.remove(&rank).expect("the one that started");
                 pages.give_back(tracked.id);
-                tracked.computed = 0;
+                tracked.give_back();
                 self.waiting.insert(rank, tracked);
                 return;
             }
-            rows -= self.plan_run(rank, rows, pages, draft);
+            if !fetches {
+                rows -= self.plan_run(rank, rows, pages, draft);
+            }
         }
     }
 

@@ -186,6 +186,26 @@ fn nobody_waits_for_pages_that_are_not_kept() {
 }
 
 #[test]
+fn what_lies_elsewhere_is_brought_in_piece_by_piece_beside_streams() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 64);
+    let stream = driver.add(request(0..5, 50, 0)).unwrap();
+    driver.step();
+    driver.pages.elsewhere = (5, 2);
+    let long = driver.add(request(1000..1400, 5, 0)).unwrap();
+    let alike =
+        driver.add(Request { prompt: (1000..1400).chain([7]).collect(), ..request(0..0, 5, 0) });
+    let alike = alike.unwrap();
+    // Two pages before each step, and a fifth.
+    for _ in 0..3 {
+        assert_eq!(rows(&driver.step()), [(stream, 1)]);
+        assert_eq!(driver.scheduler.state(alike), State::Waiting, "it finds them in memory");
+    }
+    let plan = driver.step();
+    assert_eq!((rows(&plan), plan.runs[1].start), (vec![(stream, 1), (long, 64)], 320));
+    driver.finish();
+}
+
+#[test]
 fn the_last_and_least_gives_its_pages_to_the_others() {
     let mut driver = Driver::new(&SchedulerOptions::default(), 4);
     let first = driver.add(request(0..60, 100, 0)).unwrap();

@@ -18,6 +18,8 @@ enum Event {
     Draft(Option<(usize, usize)>),
     /// From now on so many rows beside decodes.
     Beside(usize),
+    /// From now on so many pages of every prompt lie elsewhere, of which so many are fetched at a time.
+    Elsewhere(usize, usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -34,6 +36,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Fail),
         1 => draft.prop_map(Event::Draft),
         1 => (1..40usize).prop_map(Event::Beside),
+        1 => (0..5usize, 1..3usize).prop_map(|(pages, each)| Event::Elsewhere(pages, each)),
     ]
 }
 
@@ -99,6 +102,7 @@ proptest! {
                 }
                 Event::Draft(drafts) => driver.drafts = drafts,
                 Event::Beside(rows) => driver.beside = rows,
+                Event::Elsewhere(pages, each) => driver.pages.elsewhere = (pages, each),
             }
         }
         driver.finish();
