@@ -71,6 +71,11 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     key_rpm: Option<u32>,
 
+    /// Let /metrics be asked without a key, as vLLM's, by Prometheus or by pickers of endpoints
+    #[arg(long, env = "IREE_LLM_METRICS_OPEN", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    metrics_open: bool,
+
     /// File with the certificate to speak TLS with, and those that vouch for it, in PEM; read again at
     /// SIGHUP
     #[arg(long, env = "IREE_LLM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
@@ -195,6 +200,7 @@ impl Args {
         options.limits.parallel = self.key_parallel.and_then(NonZeroU32::new);
         options.limits.per_minute = self.key_rpm.and_then(NonZeroU32::new);
         options.most_bytes = usize::from(self.max_body) << 20;
+        options.open_metrics = self.metrics_open;
         options.page = !self.no_page;
         options.version = env!("CARGO_PKG_VERSION").into();
         options.shutdown_timeout = Duration::from_secs(self.shutdown_timeout.into());
