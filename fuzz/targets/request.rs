@@ -12,7 +12,7 @@ use server::{Model, ModelOptions, Router, Server, ServerOptions};
 use text::{ChatTemplate, Tokenizer};
 use tokio::runtime::Runtime;
 use tower::ServiceExt as _;
-use xla_session::scheduler::SchedulerOptions;
+use xla_session::batching::BatcherOptions;
 use xla_session::{Batcher, Engine, EngineOptions, SessionOptions};
 
 /// Answers are short, so that there are many.
@@ -32,7 +32,7 @@ static PROGRAM: LazyLock<(Runtime, Router)> = LazyLock::new(|| {
     options.context = Some(CONTEXT);
     options.kv_bytes = Some(8 * model.page_bytes() as u64);
     let engine = Engine::new(&model, &options).unwrap();
-    let batcher = Batcher::new(engine, &SchedulerOptions::default()).unwrap();
+    let batcher = Batcher::new(engine, &BatcherOptions::default()).unwrap();
     let tokenizer = Tokenizer::from_dir(&folder).unwrap().unwrap();
     let template = tempfile::tempdir().unwrap();
     std::fs::write(template.path().join("chat_template.jinja"), TEMPLATE).unwrap();

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Map, Value, json};
@@ -19,7 +19,12 @@ use crate::fields::Fields;
 pub(crate) struct Form {
     field: &'static str,
     grammar: TopLevelGrammar,
+    /// That of another field, which is a part of it.
+    part: Option<Box<Form>>,
 }
+
+/// What grammars call the form that is a part of them.
+pub(crate) const PART: &str = "@text";
 
 impl Form {
     /// What `fields` ask for; `None` where any text will do.
@@ -40,14 +45,12 @@ impl Form {
                     Ok(Self::json("guided_json", parsed.map_err(wrong)?.unwrap_or(schema)))
                 })
                 .transpose()?,
-            fields.take::<String>("guided_regex")?.map(|expression| Self {
-                field: "guided_regex",
-                grammar: TopLevelGrammar::from_regex(&expression),
+            fields.take::<String>("guided_regex")?.map(|expression| {
+                Self::new("guided_regex", TopLevelGrammar::from_regex(&expression))
             }),
-            fields.take::<String>("guided_grammar")?.map(|grammar| Self {
-                field: "guided_grammar",
-                grammar: TopLevelGrammar::from_lark(grammar),
-            }),
+            fields
+                .take::<String>("guided_grammar")?
+                .map(|grammar| Self::new("guided_grammar", TopLevelGrammar::from_lark(grammar))),
         ];
         let mut given = given.into_iter().flatten();
         let (first, second) = (given.next(), given.next());
@@ -60,7 +63,30 @@ impl Form {
 
     /// The form that the field `field` asks for.
     pub fn new(field: &'static str, grammar: TopLevelGrammar) -> Self {
-        Self { field, grammar }
+        Self { field, grammar, part: None }
+    }
+
+    /// The form of `grammar`, in Lark's language, that the field `field` asks for, and of which this one is
+    /// the [`PART`].
+    pub fn within(self, field: &'static str, grammar: String) -> Self {
+        let mut whole = TopLevelGrammar::from_lark(grammar);
+        let mut parts = self.grammar.grammars.iter().cloned();
+        let first = parts.next().map(|first| {
+            let name = Some(PART.trim_start_matches('@').to_owned());
+            GrammarWithLexer { name, ..first }
+        });
+        whole.grammars.extend(first.into_iter().chain(parts));
+        Self { part: Some(Box::new(self)), ..Self::new(field, whole) }
+    }
+
+    /// The field that asks for it.
+    pub fn field(&self) -> &'static str {
+        self.field
+    }
+
+    #[cfg(test)]
+    pub fn grammar(&self) -> &TopLevelGrammar {
+        &self.grammar
     }
 
     fn json(field: &'static str, schema: Value) -> Self {
@@ -131,6 +157,10 @@ impl Forms {
         vocab_size: usize,
         eos: &[u32],
     ) -> Result<Matcher, Problem> {
+        if let Some(part) = &form.part {
+            // Whoever asked for it is told what is wrong with it.
+            self.start(part, tokenizer, vocab_size, eos)?;
+        }
         let factory = self.factory.get_or_init(|| {
             // It takes vocabularies for granted that are as most are.
             llguidance::panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use text::{ChatTemplate, RenderOptions, Reply, ToolStyle};
 
@@ -12,6 +13,11 @@ use crate::server::Shared;
 use crate::tools::{Thinks, Tools};
 use crate::{Model, Problem, trace};
 
+const KWARGS: &str = "chat_template_kwargs";
+/// The field, and what templates call it.
+const EFFORT: &str = "reasoning_effort";
+/// What templates are told that know thinking and not thinking.
+const THINKING: &str = "enable_thinking";
 /// What a template is given by us.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "documents", "add_generation_prompt", "bos_token"];
@@ -86,13 +92,14 @@ impl Asked {
         }
         conversation.show(tools.as_ref());
         let (prompt, thinking) = rendered(&model, conversation).await?;
-        if let (Some(tools), Some(style)) = (&tools, style) {
-            let thinks = match (thinking, thoughts) {
-                (true, _) => Thinks::Already,
-                (false, true) => Thinks::Perhaps,
-                (false, false) => Thinks::Never,
-            };
-            settings.call(&model, tools, style, thinks)?;
+        let thinks = match (thinking, thoughts) {
+            (true, _) => Thinks::Already,
+            (false, true) => Thinks::Perhaps,
+            (false, false) => Thinks::Never,
+        };
+        match (&tools, style) {
+            (Some(tools), Some(style)) => settings.call(&model, tools, style, thinks)?,
+            _ => settings.think(thinks),
         }
         let (settings, form) = settings.with_form(&model).await?;
         let room = (model.context + 1).saturating_sub(prompt.len());
@@ -109,6 +116,36 @@ impl Asked {
 pub(crate) struct Conversation {
     messages: Vec<Map<String, Value>>,
     options: RenderOptions,
+    /// Names of variables that the request says.
+    kwargs: Vec<String>,
+    /// How long to think, and the field that says so.
+    effort: Option<(&'static str, Effort)>,
+}
+
+/// How long a model is to think before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Effort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    XHigh,
+}
+
+impl Effort {
+    /// As templates have it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::XHigh => "xhigh",
+        }
+    }
 }
 
 impl Conversation {
@@ -136,6 +173,7 @@ impl Conversation {
             conversation.go_on()?;
         }
         conversation.take_variables(fields)?;
+        conversation.think(EFFORT, fields.take(EFFORT)?);
         Ok(conversation)
     }
 
@@ -167,20 +205,63 @@ impl Conversation {
     ///
     /// It is not theirs to say.
     pub fn take_variables(&mut self, fields: &mut Fields) -> Result<(), Problem> {
-        let variables = fields.take::<Map<String, Value>>("chat_template_kwargs")?;
+        let variables = fields.take::<Map<String, Value>>(KWARGS)?;
         for (name, value) in variables.unwrap_or_default() {
             if RESERVED.contains(&name.as_str()) || name.ends_with("_token") {
                 let message = format!("has {name:?}, which is not the request's to say");
-                return Err(Problem::field("chat_template_kwargs", message));
+                return Err(Problem::field(KWARGS, message));
             }
+            self.kwargs.push(name.clone());
             self.options.variables.insert(name, value);
         }
         Ok(())
     }
 
+    /// Lets the model think as long as `field` says.
+    pub fn think(&mut self, field: &'static str, effort: Option<Effort>) {
+        self.effort = effort.map(|effort| (field, effort));
+    }
+
     /// `messages` in the form that templates know.
     pub fn of(messages: Vec<Map<String, Value>>) -> Self {
-        Self { messages, options: RenderOptions::prompt() }
+        let options = RenderOptions::prompt();
+        Self { messages, options, kwargs: Vec::new(), effort: None }
+    }
+
+    /// What the template is told beside what it is given, all of which it has to know.
+    ///
+    /// # Errors
+    ///
+    /// It does not.
+    fn options(&self, template: &ChatTemplate) -> Result<RenderOptions, Problem> {
+        let knows = |name: &str| template.mentions(name);
+        let known = || match template.variables().collect::<Vec<_>>() {
+            names if names.is_empty() => "it reads no variables".to_owned(),
+            names => format!("it reads: {}", names.join(", ")),
+        };
+        if let Some(name) = self.kwargs.iter().find(|name| !knows(name)) {
+            let message =
+                format!("has {name:?}, which the model's template does not know; {}", known());
+            return Err(Problem::field(KWARGS, message));
+        }
+        let mut options = self.options.clone();
+        let mut say = |name: &str, value: Value| options.variables.insert(name.into(), value);
+        match self.effort {
+            Some((_, effort)) if knows(EFFORT) => drop(say(EFFORT, effort.name().into())),
+            Some((_, Effort::None)) if knows(THINKING) => drop(say(THINKING, false.into())),
+            Some((_, Effort::None)) if !template.has_thoughts() => {}
+            Some((field, effort)) => {
+                let message = format!(
+                    "is {:?}, and the model's template does not know how long to think; {}: give it that as \
+                     `{KWARGS}`",
+                    effort.name(),
+                    known(),
+                );
+                return Err(Problem::field(field, message));
+            }
+            None => {}
+        }
+        Ok(options)
     }
 
     /// Tells the template what else it may know.
@@ -318,8 +399,9 @@ async fn rendered(
     conversation: Conversation,
 ) -> Result<(Vec<u32>, bool), Problem> {
     crate::server::blocking(model, move |model| {
-        let Conversation { messages, options } = conversation;
-        let rendered = template(model)?.render(&messages, &options);
+        let template = template(model)?;
+        let options = conversation.options(template)?;
+        let rendered = template.render(&conversation.messages, &options);
         let rendered = rendered.map_err(|error| {
             let message = match error {
                 // Where its file lies is nobody else's business.

@@ -26,7 +26,7 @@ const REFUSED: [(&str, &str); 11] = [
     ("json_schema", "give it as `response_format`"),
     ("modalities", "models here know text only"),
     ("prediction", "predicted outputs are not supported"),
-    ("reasoning_effort", "give `chat_template_kwargs` what the model's template knows"),
+    ("reasoning_effort", "it is for chats, whose template knows what to make of it"),
     ("suffix", "filling in is not supported"),
     ("web_search_options", "nothing is fetched from outside"),
 ];

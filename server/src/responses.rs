@@ -72,16 +72,12 @@ pub(crate) async fn answer(
     }
     let tools = take_tools(&mut fields)?;
     take_format(&mut fields)?;
+    let mut effort = None;
     if let Some(reasoning) = fields.take::<Map<String, Value>>("reasoning")? {
         let mut reasoning = Fields::new(reasoning);
-        for name in ["effort", "summary"] {
-            // Templates differ in what they know of it: `chat_template_kwargs` says it to them.
-            if reasoning.take::<String>(name)?.is_some_and(|value| value != "none") {
-                let message =
-                    "is not supported here: give `chat_template_kwargs` what the template knows";
-                return Err(Problem::field(format!("reasoning.{name}"), message));
-            }
-        }
+        effort = reasoning.take("effort")?;
+        // Thoughts come as they are, and are nowhere summed up.
+        reasoning.only("summary", &json!("none"));
         reasoning.finish()?;
     }
     fields.only("truncation", &json!("disabled"));
@@ -91,6 +87,7 @@ pub(crate) async fn answer(
     let max_tokens = fields.take::<usize>("max_output_tokens")?;
     let mut conversation = Conversation::of(shown);
     conversation.take_variables(&mut fields)?;
+    conversation.think("reasoning.effort", effort);
     let settings = Settings::take(&mut fields, &model)?;
     fields.finish()?;
     if settings.n != 1 {

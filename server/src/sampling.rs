@@ -168,11 +168,12 @@ impl Settings {
         Err(Problem::field(FIELD, message))
     }
 
-    /// Lets answers of `model` call `tools` in `style`, behind what it `thinks`.
+    /// Lets answers of `model` call `tools` in `style`, behind what it `thinks`, or be text of the form that is
+    /// asked for.
     ///
     /// # Errors
     ///
-    /// Another form is asked for.
+    /// They are to have no end.
     pub fn call(
         &mut self,
         model: &Model,
@@ -180,20 +181,19 @@ impl Settings {
         style: ToolStyle,
         thinks: Thinks,
     ) -> Result<(), Problem> {
-        let form = tools.form(model, style, thinks);
-        if self.form.is_some() {
-            let message = "and another form of the answer (`response_format`, `guided_…`) contradict each \
-                           other: give one of them";
-            return Err(Problem::field("tools", message));
-        }
-        if self.ignore_eos && form.is_some() {
+        self.form = tools.form(model, style, thinks, self.form.take());
+        if self.ignore_eos && self.form.is_some() {
             let message = "and `tools` contradict each other: calls have an end";
             return Err(Problem::field("ignore_eos", message));
         }
-        self.form = form;
         let special = style.special_tokens().iter();
         self.shown = special.filter_map(|text| model.tokenizer.special_token(text)).collect();
         Ok(())
+    }
+
+    /// Lets answers begin with what the model `thinks`.
+    pub fn think(&mut self, thinks: Thinks) {
+        self.form = self.form.take().map(|form| thinks.before(form));
     }
 
     /// Itself, and the start of the form that answers of `model` are kept to, made beside the thread

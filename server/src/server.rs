@@ -34,6 +34,7 @@ use crate::{
 const REQUEST_ID: &str = "x-request-id";
 /// What may be asked without a key: whether we are there.
 const OPEN: [&str; 2] = ["/health", "/ready"];
+const METRICS: &str = "/metrics";
 /// How long connections have to take their last bytes.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
@@ -47,6 +48,9 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Most bytes of a request's body.
     pub most_bytes: usize,
+    /// Whether `/metrics` may be asked without a key, as vLLM's: whoever collects numbers, or chooses by them
+    /// where a request goes, often has none.
+    pub open_metrics: bool,
     /// What `/version` says.
     pub version: String,
     /// Whether there is a page for people, at `/`. Without a key it can be opened, and asks for one.
@@ -63,6 +67,7 @@ impl Default for ServerOptions {
             keys: Keys::default(),
             limits: Limits::default(),
             most_bytes: 8 << 20,
+            open_metrics: false,
             version: env!("CARGO_PKG_VERSION").into(),
             page: true,
             shutdown_timeout: Duration::from_secs(30),
@@ -258,7 +263,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 16] {
         ("/detokenize", post(tokens::detokenize)),
         ("/health", get(health)),
         ("/ready", get(ready)),
-        ("/metrics", get(numbers)),
+        (METRICS, get(numbers)),
         ("/version", get(version)),
         ("/openapi.json", get(openapi::answer)),
     ]
@@ -271,7 +276,10 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let good = |id: &&str| id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let open = OPEN.contains(&path.as_str()) || (shared.options.page && page::is_open(&path));
+    let ServerOptions { page, open_metrics, .. } = shared.options;
+    let open = OPEN.contains(&path.as_str())
+        || (page && page::is_open(&path))
+        || (open_metrics && path == METRICS);
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let span = trace::request(&id, &method, &path, route);
     if let Some(begin) = shared.options.begin_span {

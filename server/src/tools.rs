@@ -6,11 +6,13 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 use text::ToolStyle;
 
-use crate::constraint::Form;
+use crate::constraint::{Form, PART};
 use crate::fields::Fields;
 use crate::server::unique_id;
 use crate::{Model, Problem};
 
+/// Whose form that of calls is.
+const FIELD: &str = "tools";
 /// Most tools of a request.
 const MOST_TOOLS: usize = 128;
 
@@ -38,7 +40,7 @@ impl Tools {
     ///
     /// A tool is in a form that is not supported, or the one to call is not there.
     pub fn take(fields: &mut Fields) -> Result<Option<Self>, Problem> {
-        let given = fields.take::<Vec<Map<String, Value>>>("tools")?.unwrap_or_default();
+        let given = fields.take::<Vec<Map<String, Value>>>(FIELD)?.unwrap_or_default();
         let choice = fields.take::<Value>("tool_choice")?;
         let parallel = fields.take::<bool>("parallel_tool_calls")?.unwrap_or(true);
         if given.len() > MOST_TOOLS {
@@ -85,22 +87,34 @@ impl Tools {
         self.tools.iter().map(|tool| tool.value.clone()).collect()
     }
 
-    /// The form of an answer that is written in `style`, which `thinks` first. `None` where any text will do:
-    /// calls of Llama 3 begin as JSON does.
-    pub fn form(&self, model: &Model, style: ToolStyle, thinks: Thinks) -> Option<Form> {
+    /// The form of an answer that is written in `style`, which `thinks` first, and is calls or text: that of
+    /// the form `text`, if there is one. `None` where any text will do: calls of Llama 3 begin as JSON does.
+    pub fn form(
+        &self,
+        model: &Model,
+        style: ToolStyle,
+        thinks: Thinks,
+        text: Option<Form>,
+    ) -> Option<Form> {
         let special = |text: &str| model.tokenizer.special_token(text);
-        let lark = self.grammar(&special, style, thinks)?;
-        Some(Form::new("tools", TopLevelGrammar::from_lark(lark)))
+        let text = text.filter(|_| !self.must);
+        let lark = self.grammar(&special, style, thinks, text.is_some())?;
+        Some(match text {
+            Some(text) => text.within(FIELD, lark),
+            None => Form::new(FIELD, TopLevelGrammar::from_lark(lark)),
+        })
     }
 
-    /// As [`form`](Self::form), in Lark's language, for a tokenizer with `special` tokens.
+    /// As [`form`](Self::form), in Lark's language, for a tokenizer with `special` tokens; the text has a form
+    /// of its `own` or none.
     fn grammar(
         &self,
         special: &dyn Fn(&str) -> Option<u32>,
         style: ToolStyle,
         thinks: Thinks,
+        own: bool,
     ) -> Option<String> {
-        if !self.must && style == ToolStyle::Llama3 {
+        if !self.must && !own && style == ToolStyle::Llama3 {
             return None;
         }
         let mark = |text: &str| match special(text) {
@@ -131,10 +145,12 @@ impl Tools {
         };
         let calls_of_answer = |open: &str| format!("{open} call {more} {close}");
         let mut lark = String::new();
-        match (self.must, special(style.opening()).is_some()) {
+        match (self.must || own, special(style.opening()).is_some()) {
             (true, _) => {
                 let (first, rule) = thinks.rule();
-                let _ = writeln!(lark, "start: {first} {}\n{rule}", calls_of_answer(&open));
+                let text = if own { format!("| {PART}") } else { String::new() };
+                let calls = calls_of_answer(&open);
+                let _ = writeln!(lark, "start: {first} ({calls} {text})\n{rule}");
             }
             (false, true) => {
                 // No words have a special token in them.
@@ -155,14 +171,18 @@ impl Tools {
         let _ = writeln!(lark, "call: {}", names.join(" | "));
         for (at, tool) in callable.into_iter().enumerate() {
             let Tool { name, parameters, .. } = tool;
-            let (before, after) = match style {
-                ToolStyle::Llama3 => (format!("{{\"name\": \"{name}\", \"parameters\": "), "}"),
-                ToolStyle::MistralArgs => (name.clone(), ""),
+            let (mut before, after) = match style {
+                ToolStyle::Llama3 => {
+                    // In the pieces of other JSON: a text that has a form may begin in the same way.
+                    let name = quoted(name);
+                    let pieces = ["{", "\"name\"", ": ", &name, ", ", "\"parameters\"", ": "];
+                    (pieces.map(quoted).join(" "), "}")
+                }
+                ToolStyle::MistralArgs => (quoted(name), ""),
                 ToolStyle::Hermes | ToolStyle::Mistral => {
-                    (format!("{{\"name\": \"{name}\", \"arguments\": "), "}")
+                    (quoted(&format!("{{\"name\": \"{name}\", \"arguments\": ")), "}")
                 }
             };
-            let mut before = quoted(&before);
             if style == ToolStyle::MistralArgs {
                 let _ = write!(before, " {}", mark("[ARGS]"));
             }
@@ -184,6 +204,19 @@ pub(crate) enum Thinks {
 }
 
 impl Thinks {
+    /// The form of an answer whose text has the form `text`: behind thoughts, if those have begun.
+    pub fn before(self, text: Form) -> Form {
+        match self {
+            Self::Already => {
+                let (first, rule) = self.rule();
+                let field = text.field();
+                text.within(field, format!("start: {first} {PART}\n{rule}\n"))
+            }
+            // A model that may think or not is asked for the form alone.
+            Self::Never | Self::Perhaps => text,
+        }
+    }
+
     /// What stands before calls, and the rule of it.
     fn rule(self) -> (&'static str, &'static str) {
         match self {
@@ -263,6 +296,17 @@ mod tests {
 
     /// Whether an answer may be `text` with two tools, a byte a token; how much of it may be said if not.
     fn check(style: ToolStyle, more: Value, thinks: Thinks, text: &str) -> Result<(), String> {
+        check_beside(None, style, more, thinks, text)
+    }
+
+    /// The same, where the text has a form of its own.
+    fn check_beside(
+        own: Option<Form>,
+        style: ToolStyle,
+        more: Value,
+        thinks: Thinks,
+        text: &str,
+    ) -> Result<(), String> {
         let parameters = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/y"}},
             "required": ["x"], "additionalProperties": false, "$defs": {"y": {"enum": [1, 2]}}});
         let mut fields = json!({"tools": [
@@ -272,18 +316,27 @@ mod tests {
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let Value::Object(fields) = fields else { unreachable!() };
         let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
-        let grammar = tools.grammar(&|_| None, style, thinks).unwrap();
+        let lark = tools.grammar(&|_| None, style, thinks, own.is_some()).unwrap();
+        let grammar = match own {
+            Some(own) => own.within(FIELD, lark.clone()).grammar().clone(),
+            None => TopLevelGrammar::from_lark(lark.clone()),
+        };
+        accepts(grammar, text)
+    }
+
+    /// As [`check`], for any grammar.
+    fn accepts(grammar: TopLevelGrammar, text: &str) -> Result<(), String> {
         let environment = Arc::new(ApproximateTokEnv::single_byte());
         let mut factory = ParserFactory::new_simple(&(environment as _)).unwrap();
         factory.quiet();
-        let parser = factory.create_parser(TopLevelGrammar::from_lark(grammar.clone()));
-        let mut matcher = Matcher::new(parser);
+        let mut matcher = Matcher::new(factory.create_parser(grammar.clone()));
         let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
         for (at, &token) in tokens.iter().enumerate() {
             if matcher.is_stopped() {
                 return Err(text[..at].to_owned());
             }
-            let mask = matcher.compute_mask().unwrap_or_else(|error| panic!("{error}: {grammar}"));
+            let mask =
+                matcher.compute_mask().unwrap_or_else(|error| panic!("{error}: {grammar:?}"));
             if !mask.is_allowed(token) {
                 return Err(text[..at].to_owned());
             }
@@ -356,5 +409,66 @@ mod tests {
             auto(ToolStyle::Mistral, "a [TOOL_CALLS] [{\"name\": \"h\""),
             Err("a [TOOL_CALLS] [{\"name\": \"".into())
         );
+    }
+    /// JSON of a schema, an expression, and a grammar; each with a text that has its form.
+    fn forms() -> [(Form, &'static str); 3] {
+        let form = |fields: Value| {
+            let Value::Object(fields) = fields else { unreachable!() };
+            Form::take(&mut Fields::new(fields)).unwrap().unwrap()
+        };
+        let schema = json!({"type": "object", "properties": {"name": {"type": "string"}},
+                            "required": ["name"], "additionalProperties": false});
+        let schema = json!({"type": "json_schema", "json_schema": {"schema": schema}});
+        [
+            (form(json!({"response_format": schema})), "{\"name\": \"g\"}"),
+            (form(json!({"guided_regex": "[0-9]+ cats"})), "12 cats"),
+            (form(json!({"guided_grammar": "start: \"a\" call\ncall: /b+c/"})), "abbc"),
+        ]
+    }
+
+    #[test]
+    fn an_answer_is_calls_or_text_of_its_form() {
+        let styles = [
+            (ToolStyle::Hermes, G, format!("{F}\n{G}")),
+            (ToolStyle::Llama3, "{\"name\": \"g\", \"parameters\": {}}", String::new()),
+            (
+                ToolStyle::Mistral,
+                "[TOOL_CALLS] [{\"name\": \"g\", \"arguments\": {}}]",
+                String::new(),
+            ),
+            (ToolStyle::MistralArgs, "[TOOL_CALLS]g[ARGS]{}", String::new()),
+        ];
+        for (style, call, two) in styles {
+            for at in 0..forms().len() {
+                let either = |text: &str| {
+                    let own = forms().into_iter().nth(at).map(|it| it.0);
+                    check_beside(own, style, json!({}), Thinks::Perhaps, text)
+                };
+                let text = forms()[at].1;
+                assert_eq!(either(text), Ok(()), "{style:?}");
+                assert_eq!(either(call), Ok(()), "{style:?}");
+                assert_eq!(either(&format!("<think>a</think>\n{text}")), Ok(()), "{style:?}");
+                if !two.is_empty() {
+                    assert_eq!(either(&two), Ok(()), "{style:?}");
+                }
+                let wrong = call.replace("g", "h");
+                let [wrong, both] = [wrong, format!("{text}{call}")].map(|it| either(&it));
+                assert!(wrong.is_err() && both.is_err(), "{style:?}: {wrong:?} {both:?}");
+                assert_eq!(either("Hello"), Err(String::new()), "{style:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_form_begins_behind_thoughts_that_have_begun() {
+        for (form, text) in forms() {
+            let thoughts = format!("Hm.\n</think>\n\n{text}");
+            let grammar = Thinks::Already.before(form).grammar().clone();
+            assert_eq!(accepts(grammar.clone(), &thoughts), Ok(()));
+            assert!(accepts(grammar, &thoughts[..thoughts.len() - 1]).is_err());
+        }
+        for (form, text) in forms() {
+            assert_eq!(accepts(Thinks::Perhaps.before(form).grammar().clone(), text), Ok(()));
+        }
     }
 }

@@ -6,7 +6,7 @@
 mod json;
 mod python;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use jiff::Zoned;
@@ -62,12 +62,16 @@ pub struct ChatTemplate {
     tokens: Vec<(String, String)>,
     tool_style: Option<ToolStyle>,
     has_thoughts: bool,
+    variables: BTreeSet<String>,
     path: PathBuf,
 }
 
 /// The variables a template expects for special tokens.
 const TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// What every template is given.
+const GIVEN: [&str; 4] = ["messages", "add_generation_prompt", "tools", "documents"];
 
 /// Stands behind the words that an answer goes on with, as in transformers; templates that trim them take its
 /// space away.
@@ -173,10 +177,15 @@ impl ChatTemplate {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", move |format: String| strftime(&format, &now()));
         environment.add_filter("tojson", json::tojson);
-        match environment.add_template_owned("chat", source) {
-            Ok(()) => Ok(Self { environment, tokens, tool_style, has_thoughts, path }),
-            Err(error) => Err(failed(path, &error)),
+        if let Err(error) = environment.add_template_owned("chat", source) {
+            return Err(failed(path, &error));
         }
+        let named = environment.get_template("chat").map(|it| it.undeclared_variables(false));
+        let mut variables: BTreeSet<String> = named.into_iter().flatten().collect();
+        let given = environment.globals().map(|(name, _)| name).chain(TOKENS).chain(GIVEN);
+        let given: Vec<String> = given.map(str::to_owned).collect();
+        variables.retain(|name| !given.contains(name));
+        Ok(Self { environment, tokens, tool_style, has_thoughts, variables, path })
     }
 
     /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
@@ -188,6 +197,20 @@ impl ChatTemplate {
     /// Whether answers may begin with thoughts (`<think>`).
     pub fn has_thoughts(&self) -> bool {
         self.has_thoughts
+    }
+
+    /// The variables that it reads, beside those that every template is given: `enable_thinking`. One that it
+    /// reads only to set it may not be among them.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.variables.iter().map(String::as_str)
+    }
+
+    /// Whether it has the word `name`, as it must to read a variable of that name.
+    pub fn mentions(&self, name: &str) -> bool {
+        let source = self.environment.get_template("chat").map(|it| it.source().to_owned());
+        let source = source.unwrap_or_default();
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        source.split(|c| !is_part(c)).any(|word| word == name)
     }
 
     /// The text of a conversation: [`Message`]s, or anything else that serializes as transformers'

@@ -2,34 +2,93 @@
 //!
 //! Who owns one calls [`submit`](Batcher::submit) and [`cancel`](Batcher::cancel) at any time, and
 //! [`advance`](Batcher::advance) as long as it is not [idle](Batcher::is_idle). It does nothing by
-//! itself: no threads, no files, no clock but for [`Timings`].
+//! itself: no threads, no files, no clock but for [`Timings`] and the
+//! [`Gap`].
 //!
 //! A request gets the tokens that it gets alone ([`generate`](crate::generate())), whatever else
 //! runs: on CPUs steps are [batch-invariant](crate::engine), and a sampler sees its own request only.
 
+mod guesses;
 mod likelihood;
 mod request;
 mod sequences;
+mod step_cost;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
+use kernels::KV_BLOCK;
+
+use self::guesses::Book;
 pub use self::likelihood::Likelihood;
 use self::request::Job;
 pub use self::request::{Constraint, Ended, Request, Timings};
-use self::sequences::Sequences;
+use self::sequences::{Allowance, Sequences};
+use self::step_cost::StepCost;
 use crate::engine::{Engine, Output, Run};
 pub use crate::scheduler::RequestId;
 use crate::scheduler::{self, Plan, Scheduler, SchedulerOptions, State};
-use crate::{Error, FinishReason, Result};
+use crate::{DraftCounts, Error, FinishReason, Result};
 use crate::{kv_share, pages};
+
+/// How a [`Batcher`] makes its steps.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct BatcherOptions {
+    /// Bounds of all of them.
+    pub scheduler: SchedulerOptions,
+    /// How long those may take in which streams go on.
+    pub gap: Gap,
+    /// Whether tokens are guessed, from the text of each request so far, and verified as long as that pays.
+    /// Answers are the same.
+    pub speculate: bool,
+}
+
+/// What bounds the gap between two tokens of a stream, which is a step: how much of prompts runs beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gap {
+    /// So long, about, by what the steps before took. Streams that take longer by themselves do, and prompts
+    /// always get a few rows (16).
+    Time(Duration),
+    /// So many rows, however long they take: steps are then the same on any machine.
+    Rows(usize),
+    /// Nothing: steps are as full as they can be, and all answers together are there the soonest.
+    Nothing,
+}
+
+impl Gap {
+    /// How many pages are fetched before a step that `began`: for half of the time, or as many as rows would
+    /// fill.
+    fn fetches(self, began: Instant) -> Allowance {
+        match self {
+            Self::Time(time) => Allowance::new(usize::MAX, Some(began + time / 2)),
+            Self::Rows(rows) => Allowance::new(rows.div_ceil(KV_BLOCK), None),
+            Self::Nothing => Allowance::new(usize::MAX, None),
+        }
+    }
+}
+
+impl Default for Gap {
+    /// 200 ms: five tokens a second are as fast as people read (250 words a minute).
+    fn default() -> Self {
+        Self::Time(Duration::from_millis(200))
+    }
+}
 
 /// Requests that share an engine.
 pub struct Batcher {
     engine: Engine,
     scheduler: Scheduler,
     jobs: HashMap<RequestId, Job>,
+    gap: Gap,
+    cost: StepCost,
+    /// Of what guesses cost and gain, where they are made.
+    book: Option<Book>,
+    drafts: DraftCounts,
+    /// Rows that the last step was allowed beside streams.
+    beside: usize,
     steps: u64,
     rows: u64,
 }
@@ -58,6 +117,10 @@ pub struct Statistics {
     pub steps: u64,
     /// Tokens that they ran, of prompts and of answers.
     pub rows: u64,
+    /// How many of prompts the last one could have run beside streams, for the [`Gap`].
+    pub rows_beside: usize,
+    /// Tokens that were [guessed](BatcherOptions::speculate).
+    pub drafts: DraftCounts,
     /// The KV cache.
     pub pages: pages::Statistics,
     /// Its pages that other processes may find, if they may.
@@ -71,16 +134,28 @@ impl Batcher {
     ///
     /// [`Unsupported`](Error::Unsupported): an option is below its least value, or there would be
     /// more rows than the engine takes.
-    pub fn new(engine: Engine, options: &SchedulerOptions) -> Result<Self> {
-        if options.rows > engine.rows() {
+    pub fn new(engine: Engine, options: &BatcherOptions) -> Result<Self> {
+        let BatcherOptions { scheduler, gap, speculate } = options;
+        if scheduler.rows > engine.rows() {
             return Err(Error::Unsupported(format!(
                 "steps of {} rows: the engine was made for {}",
-                options.rows,
+                scheduler.rows,
                 engine.rows()
             )));
         }
-        let scheduler = Scheduler::new(options, engine.pages().total())?;
-        Ok(Self { engine, scheduler, jobs: HashMap::new(), steps: 0, rows: 0 })
+        let scheduler = Scheduler::new(scheduler, engine.pages().total())?;
+        Ok(Self {
+            engine,
+            scheduler,
+            jobs: HashMap::new(),
+            gap: *gap,
+            cost: StepCost::default(),
+            book: speculate.then(Book::default),
+            drafts: DraftCounts::default(),
+            beside: 0,
+            steps: 0,
+            rows: 0,
+        })
     }
 
     /// Lets `request` wait for its turn.
@@ -115,7 +190,7 @@ impl Batcher {
         let Some(room) = (context + 1).checked_sub(needed).filter(|&room| room > 0) else {
             return Err(Error::ContextFull { needed, context, max });
         };
-        let job = Job::new(asked, &answer, request);
+        let job = Job::new(asked, &answer, request, self.book.is_some());
         let max_new_tokens = job.left().min(room);
         let id = self.scheduler.add(scheduler::Request { prompt, max_new_tokens, priority })?;
         self.jobs.insert(id, job);
@@ -139,13 +214,24 @@ impl Batcher {
         &mut self,
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Result<Vec<(RequestId, Ended)>> {
+        let began = Instant::now();
+        self.draft();
         let Self { engine, scheduler, jobs, .. } = self;
-        for (&id, job) in jobs.iter() {
-            scheduler.draft(id, job.forced());
-        }
-        let Plan { runs, preempted } = scheduler.schedule(&mut Sequences { engine, jobs });
+        let allowance = self.gap.fetches(began);
+        let mut sequences = Sequences { engine, jobs, allowance };
+        scheduler.fetch(&mut sequences);
+        // What that took is not there for rows.
+        let fetched = began.elapsed();
+        self.beside = match self.gap {
+            Gap::Rows(rows) => rows,
+            Gap::Nothing => usize::MAX,
+            Gap::Time(time) => {
+                self.cost.rows_beside(scheduler.streams(), time.saturating_sub(fetched))
+            }
+        };
+        let Plan { runs, preempted } = scheduler.schedule(&mut sequences, self.beside);
         if runs.is_empty() {
-            let stuck = preempted.is_empty() && !self.is_idle();
+            let stuck = preempted.is_empty() && !scheduler.fetches() && !self.is_idle();
             return if stuck { Err(self.pages_held_by_others()) } else { Ok(Vec::new()) };
         }
         let mut of_requests: HashMap<_, _> = jobs.iter_mut().map(|(&id, it)| (id, it)).collect();
@@ -153,15 +239,18 @@ impl Batcher {
             .iter()
             .map(|run| {
                 let job = of_requests.remove(&run.request).expect("it was submitted");
-                let want = job.want(run);
-                let sequence = job.sequence.as_mut().expect("the scheduler has started it");
+                let (sequence, want) = job.run(run);
                 Run { sequence, tokens: &run.tokens, want }
             })
             .collect();
         let outputs = engine.step(&mut step)?;
+        let rows: usize = runs.iter().map(|run| run.tokens.len()).sum();
         self.steps += 1;
-        self.rows += runs.iter().map(|run| run.tokens.len() as u64).sum::<u64>();
+        self.rows += rows as u64;
 
+        let before = self.drafts;
+        let guessed = |run: &&scheduler::Run| self.jobs[&run.request].verifies(run);
+        let guessed: usize = runs.iter().filter(guessed).map(|run| run.drafted).sum();
         let mut ended = Vec::new();
         for (run, output) in runs.iter().zip(outputs) {
             if let Some(reason) = self.take(run, output, on_token)
@@ -171,6 +260,14 @@ impl Batcher {
                 ended.push((run.request, job.end(reason)));
             }
         }
+        let streams = runs.iter().filter(|run| run.wanted && run.certain() == 1).count();
+        let others = rows - streams - guessed;
+        let took = began.elapsed() - fetched;
+        if let Some(book) = &mut self.book {
+            let right = self.drafts.accepted - before.accepted;
+            book.stepped(streams, (guessed, right), self.cost.expected(streams, others), took);
+        }
+        self.cost.stepped(streams + guessed, others, took);
         Ok(ended)
     }
 
@@ -192,6 +289,8 @@ impl Batcher {
             preemptions: self.scheduler.preemptions(),
             steps: self.steps,
             rows: self.rows,
+            rows_beside: self.beside,
+            drafts: self.drafts,
             pages: self.engine.statistics(),
             share: self.engine.share_statistics(),
         }
@@ -200,6 +299,24 @@ impl Batcher {
     /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Proposes what is known, or guessed, to come next.
+    fn draft(&mut self) {
+        let streams = self.scheduler.streams();
+        let price = self.cost.price_of_row(streams);
+        let most = self.book.as_ref().map_or(0, |book| book.allows(streams));
+        for (&id, job) in &mut self.jobs {
+            let mut drafts = job.forced();
+            if let (Some(guesser), Some(tokens)) = (job.guesser(), self.scheduler.tokens(id))
+                && most > 0
+                && guesser.read(tokens)
+                && let Some(price) = price
+            {
+                drafts = guesser.guess(tokens, price, most);
+            }
+            self.scheduler.draft(id, drafts);
+        }
     }
 
     /// Takes what came of a run. Returns why the request has ended, if it has.
@@ -212,9 +329,12 @@ impl Batcher {
         let config = self.engine.model().config();
         let (width, vocab_size) = (config.hidden_size, config.vocab_size);
         let job = self.jobs.get_mut(&run.request)?;
+        if job.verifies(run) {
+            return self.take_guessed(run, &output, on_token);
+        }
         let on_token = &mut |token| on_token(run.request, token);
         // Drafted is only what is forced: it is right.
-        let mut taken = run.tokens[run.tokens.len() - run.drafted..].to_vec();
+        let mut taken = run.tokens[run.certain()..].to_vec();
         for &id in &taken {
             if let Some(reason) = job.take(Token { id, likelihood: None }, on_token) {
                 return Some(reason);
@@ -252,6 +372,51 @@ impl Batcher {
         let state = self.scheduler.completed(run, &taken);
         let ended = token.and_then(|token| job.take(token, on_token));
         ended.or_else(|| (state == State::Finished).then(|| job.finish_reason()))
+    }
+
+    /// As [`take`](Self::take), where some of the run was guessed: of that stays what would have been chosen.
+    fn take_guessed(
+        &mut self,
+        run: &scheduler::Run,
+        output: &Output,
+        on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
+    ) -> Option<FinishReason> {
+        let vocab_size = self.engine.model().config().vocab_size;
+        let job = self.jobs.get_mut(&run.request)?;
+        let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
+        let mut answer = answer.to_vec();
+        let (before, mut ended) = (answer.len(), None);
+        for row in run.certain() - 1..run.tokens.len() {
+            let token = match output {
+                Output::Tokens(ids) => Some(Token { id: ids[row], likelihood: None }),
+                Output::AllLogits(all) => {
+                    let logits = all[row * vocab_size..][..vocab_size].to_vec();
+                    job.choose(logits, prompt, &answer)
+                }
+                _ => None,
+            };
+            let Some(token) = token else {
+                ended = Some(FinishReason::Stop);
+                break;
+            };
+            let id = token.id;
+            answer.push(id);
+            ended = job.take(token, &mut |token| on_token(run.request, token));
+            if ended.is_some() || run.tokens.get(row + 1) != Some(&id) {
+                break;
+            }
+        }
+        let taken = &answer[before..];
+        let right = taken.len().saturating_sub(1);
+        self.drafts.drafted += run.drafted;
+        self.drafts.accepted += right;
+        job.guesser()?.verified(run.drafted, right);
+        if ended.is_some() {
+            return ended;
+        }
+        let state = self.scheduler.completed(run, taken);
+        job.sequence.as_mut()?.truncate(run.kept(taken.len()));
+        (state == State::Finished).then(|| job.finish_reason())
     }
 
     /// Someone has adopted pages by [`PageTable::resume`](pages::PageTable::resume), for which a shared

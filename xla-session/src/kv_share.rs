@@ -103,6 +103,24 @@ struct Page {
     data: Vec<u8>,
 }
 
+/// Pages of a prompt that other processes may have left, while they are read one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct SharedPrefix {
+    /// Of all pages of the prompt up to the last that may be there.
+    pub names: Vec<Name>,
+    /// How many of them a sequence had before.
+    pub held: usize,
+    /// How many it has now.
+    pub end: usize,
+}
+
+impl SharedPrefix {
+    /// Whether one more may be there.
+    pub fn has_more(&self) -> bool {
+        self.end < self.names.len()
+    }
+}
+
 /// Bytes of pages on their way, about.
 const QUEUED: usize = 64 << 20;
 
@@ -165,9 +183,18 @@ impl SharedPages {
         }
     }
 
-    /// `tokens` tokens were looked up; the last `found` of the pages called `names` were found for them.
-    pub fn looked_up(&self, tokens: usize, names: &[Name], found: usize) {
+    /// Whether there is a page called `name`, whole or not.
+    pub fn has(&self, name: &Name) -> bool {
+        self.files.has(name)
+    }
+
+    /// `tokens` tokens are looked up.
+    pub fn look_up(&self, tokens: usize) {
         self.counts.looked_up.fetch_add(tokens as u64, Relaxed);
+    }
+
+    /// The last `found` of the pages called `names` were found.
+    pub fn found(&self, names: &[Name], found: usize) {
         self.counts.found.fetch_add((found * KV_BLOCK) as u64, Relaxed);
         if found > 0 {
             self.files.touch(names);

@@ -7,13 +7,16 @@
 //! 1. Every request that is decoding runs its last token: one row each. There are never more of
 //!    these than rows.
 //! 2. Prompts fill the step, in the order of their ranks, piece by piece. While something decodes,
-//!    they get [`prompt_rows_beside_decodes`](SchedulerOptions::prompt_rows_beside_decodes) rows in
-//!    all. So the longest gap between two tokens of a stream is the time of a step of known size.
+//!    they get as many rows in all as whoever drives it allows for this step: so the gap between two
+//!    tokens of a stream is the time of a step of known size.
+//!    One whose beginning lies elsewhere (files) has no part in this until it is brought in, a piece before each
+//!    step.
 //! 3. Waiting requests start in the order of their ranks, as long as there are pages for the prompt
 //!    and one more. None overtakes: while the first does not fit, none does. One whose next page a
 //!    running request is about to fill waits for that, a step or few, and finds it in the prefix
 //!    cache: of requests that come at once and begin alike, the first computes what is common.
-//! 4. What is left of the rows goes to drafted tokens that are to be verified.
+//! 4. What is left of the rows goes to drafted tokens that are to be verified; up to half of them are kept
+//!    for these.
 //!
 //! When a request that runs cannot have its next page, the running one that ranks last is
 //! preempted: its pages are given back and it waits again, with all its tokens as its prompt, which
@@ -47,8 +50,6 @@ pub use step::{Plan, Run};
 pub struct SchedulerOptions {
     /// Most rows (tokens) of a step; at least `most_running`.
     pub rows: usize,
-    /// Most rows of prompts in a step in which something decodes; at least 1.
-    pub prompt_rows_beside_decodes: usize,
     /// Most requests that run at a time; at least 1.
     pub most_running: usize,
     /// Steps of waiting that are worth one priority; at least 1.
@@ -57,7 +58,7 @@ pub struct SchedulerOptions {
 
 impl Default for SchedulerOptions {
     fn default() -> Self {
-        Self { rows: 256, prompt_rows_beside_decodes: 64, most_running: 64, aging_steps: 256 }
+        Self { rows: 256, most_running: 64, aging_steps: 256 }
     }
 }
 
@@ -73,7 +74,6 @@ impl SchedulerOptions {
         number("the number of running requests", self.most_running, 1, "")?;
         let why = ", a row for every running request";
         number("the rows of a step", self.rows, self.most_running, why)?;
-        number("the rows of prompts beside decodes", self.prompt_rows_beside_decodes, 1, "")?;
         number("the steps of aging", self.aging_steps as usize, 1, "")
     }
 }
@@ -94,19 +94,31 @@ pub trait Pages {
     /// ([`PagePool::cached_prefix`](crate::pages::PagePool::cached_prefix)).
     fn cached_prefix(&self, request: RequestId, tokens: &[u32]) -> CachedPrefix;
 
-    /// Makes a sequence for `request`, with what the prefix cache holds of `tokens`; returns how
-    /// many of them that is, fewer than all
+    /// Makes a sequence for `request`, with what the prefix cache holds of `tokens`
     /// ([`PageTable::resume`](crate::pages::PageTable::resume)).
-    fn start(&mut self, request: RequestId, tokens: &[u32]) -> usize;
+    fn start(&mut self, request: RequestId, tokens: &[u32]) -> Held;
+
+    /// Brings in more of `tokens` that lies elsewhere, for the sequence of `request`: a part of it, so that
+    /// those do not wait long that run beside it.
+    fn fetch(&mut self, request: RequestId, tokens: &[u32]) -> Held;
 
     /// Drops the sequence of `request`, which waits from now on.
     fn give_back(&mut self, request: RequestId);
 }
 
+/// What a sequence has of the tokens of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// How many, fewer than all.
+    pub tokens: usize,
+    /// Whether there may be more elsewhere, which is [fetched](Pages::fetch) before anything is run.
+    pub more: bool,
+}
+
 /// Requests, and which of them runs when.
 ///
-/// The loop around it: [`add`](Self::add) what has come, [`schedule`](Self::schedule), run the
-/// plan, [`completed`](Self::completed) for each of its runs; [`finish`](Self::finish) at any time.
+/// The loop around it: [`add`](Self::add) what has come, [`fetch`](Self::fetch),
+/// [`schedule`](Self::schedule), run the plan, [`completed`](Self::completed) for each of its runs; [`finish`](Self::finish) at any time.
 /// If the step fails, nothing is completed, and the next plan tries again.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -184,6 +196,18 @@ impl Scheduler {
         }
     }
 
+    /// Brings in what requests that have started find elsewhere, by their ranks.
+    pub fn fetch(&mut self, pages: &mut impl Pages) {
+        for tracked in self.running.values_mut().filter(|it| it.fetches) {
+            tracked.hold(pages.fetch(tracked.id, &tracked.tokens));
+        }
+    }
+
+    /// Whether more is to be brought in.
+    pub fn fetches(&self) -> bool {
+        self.running.values().any(|it| it.fetches)
+    }
+
     /// The step has run `run`, and `sampled` are the tokens that follow: if one was wanted, the
     /// drafted tokens that were right and the one after them, else none. Returns the state of the
     /// request; one that has all its tokens is finished and forgotten, and its sequence is the
@@ -223,6 +247,11 @@ impl Scheduler {
     /// Requests that run.
     pub fn running(&self) -> usize {
         self.running.len()
+    }
+
+    /// Requests that the next step runs one token of, unless they are preempted.
+    pub fn streams(&self) -> usize {
+        self.running.values().filter(|it| it.decodes()).count()
     }
 
     /// Requests that wait, preempted ones among them.

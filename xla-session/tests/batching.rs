@@ -6,11 +6,12 @@ mod fixtures;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fixtures::SOME;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use xla_session::batching::{Constraint, Ended, Request, Statistics};
+use xla_session::batching::{BatcherOptions, Constraint, Ended, Gap, Request, Statistics};
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
@@ -30,8 +31,15 @@ fn open(folder: &Path) -> Model {
     Model::open(folder, &options).unwrap()
 }
 
+/// Whose steps are the same on any machine.
 fn batcher(model: &Model, pages: usize, options: &SchedulerOptions) -> Batcher {
-    Batcher::new(engine(model, pages), options).unwrap()
+    batcher_with(model, pages, options, Gap::Rows(64))
+}
+
+fn batcher_with(model: &Model, pages: usize, scheduler: &SchedulerOptions, gap: Gap) -> Batcher {
+    let mut options = BatcherOptions::default();
+    (options.scheduler, options.gap) = (scheduler.clone(), gap);
+    Batcher::new(engine(model, pages), &options).unwrap()
 }
 
 fn engine(model: &Model, pages: usize) -> Engine {
@@ -137,8 +145,8 @@ fn every_token_of_the_fixtures_equals_the_reference_with_all_cases_at_once() {
     for name in SOME {
         let fixture = fixtures::named(name);
         let model = open(&fixture.folder);
-        let options = SchedulerOptions { prompt_rows_beside_decodes: 50, ..Default::default() };
-        let mut desk = Desk::new(batcher(&model, 20, &options));
+        let options = SchedulerOptions::default();
+        let mut desk = Desk::new(batcher_with(&model, 20, &options, Gap::Rows(50)));
         let mut expected = Vec::new();
         for case in fixture.cases.iter().chain(&fixture.cases) {
             let id = desk.submit(&greedy(&case.prompt, case.tokens.len()));
@@ -161,13 +169,14 @@ fn requests_at_random_times_have_the_tokens_that_they_have_alone() {
     for (seed, pages) in [(1, 200), (2, 11), (3, 6), (4, 6)] {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let requests = requests(&mut random, 16);
-        let options = SchedulerOptions {
-            rows: 100,
-            prompt_rows_beside_decodes: 40,
-            most_running: 9,
-            ..SchedulerOptions::default()
+        let options =
+            SchedulerOptions { rows: 100, most_running: 9, ..SchedulerOptions::default() };
+        // By the clock, too, which may cut prompts as it likes.
+        let gap = match seed % 2 {
+            0 => Gap::Rows(40),
+            _ => Gap::Time(Duration::from_micros(800)),
         };
-        let mut desk = Desk::new(batcher(&model, pages, &options));
+        let mut desk = Desk::new(batcher_with(&model, pages, &options, gap));
         let (mut submitted, mut cancelled) = (Vec::new(), Vec::new());
         let mut left = requests.iter();
         while left.len() > 0 || !desk.batcher.is_idle() {
@@ -319,6 +328,54 @@ fn what_is_forced_runs_as_one_piece_and_changes_no_other_token() {
     }
 }
 
+/// Texts that repeat themselves, of which much is guessed right, and others, of which it is not.
+#[test]
+fn guessed_tokens_change_no_answer() {
+    let model = open(Path::new(TALES));
+    let mut random = ChaCha8Rng::seed_from_u64(31);
+    let mut asked = requests(&mut random, 12);
+    for (at, request) in asked.iter_mut().enumerate() {
+        let part: Vec<u32> = request.prompt.iter().copied().take(9 + at).collect();
+        request.prompt = part.iter().copied().cycle().take(70).collect();
+        request.eos.clear();
+    }
+    asked[3].max_tokens = 1;
+    asked[4].max_tokens = 2;
+    let ends: Vec<_> = asked.iter().map(|it| alone(&model, it)).collect();
+    // A token of its own ends one, which may be among those that were guessed.
+    asked.push(Request { eos: vec![ends[5].0[ends[5].0.len() / 2]], ..asked[5].clone() });
+    let mut drafts = Vec::new();
+    for (together, pages) in [(1, 40), (3, 40), (3, 7), (9, 40)] {
+        let mut options = BatcherOptions::default();
+        options.speculate = true;
+        options.scheduler.most_running = together;
+        let mut desk = Desk::new(Batcher::new(engine(&model, pages), &options).unwrap());
+        let ids: Vec<_> = asked.iter().map(|it| desk.submit(it)).collect();
+        let statistics = desk.finish();
+        for (id, request) in ids.iter().zip(&asked) {
+            let (tokens, reason) = alone(&model, request);
+            assert_eq!(desk.tokens[id], tokens, "{together}: {request:?}");
+            assert_eq!(desk.ended[id].reason, reason);
+        }
+        drafts.push(statistics.drafts);
+        // A reader who goes.
+        let id = desk.batcher.submit(Request { max_tokens: 80, ..asked[0].clone() }).unwrap();
+        let mut left = 11;
+        while !desk.batcher.is_idle() {
+            let ended = desk.batcher.advance(&mut |_, _| {
+                left -= 1;
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            for (ended, it) in ended.unwrap() {
+                assert_eq!((ended, it.timings.tokens), (id, 11));
+            }
+        }
+        assert_eq!((left, desk.batcher.statistics().pages.held), (0, 0));
+    }
+    // Otherwise nothing of it was tested.
+    assert!(drafts[..3].iter().all(|it| 0 < it.accepted && it.accepted < it.drafted), "{drafts:?}");
+}
+
 /// As another engine had begun them, wherever they were when it was lost.
 #[test]
 fn an_answer_goes_on_as_it_would_have() {
@@ -379,7 +436,7 @@ fn a_request_ends_by_itself_by_its_reader_and_by_the_context() {
     let mut options = EngineOptions::default();
     options.context = Some(40);
     let engine = Engine::new(&model, &options).unwrap();
-    let mut desk = Desk::new(Batcher::new(engine, &SchedulerOptions::default()).unwrap());
+    let mut desk = Desk::new(Batcher::new(engine, &BatcherOptions::default()).unwrap());
     let prompt: Vec<u32> = (100..130).collect();
     let tokens = generate_greedy(&mut EngineSession::new(&model, None).unwrap(), &prompt, 11, &[])
         .unwrap()
@@ -417,12 +474,7 @@ fn a_request_ends_by_itself_by_its_reader_and_by_the_context() {
 #[test]
 fn tokens_of_a_prompt_are_as_likely_in_any_company() {
     let model = open(Path::new(TALES));
-    let options = SchedulerOptions {
-        rows: 100,
-        prompt_rows_beside_decodes: 8,
-        most_running: 9,
-        ..SchedulerOptions::default()
-    };
+    let options = SchedulerOptions { rows: 100, most_running: 9, ..SchedulerOptions::default() };
     let mut random = ChaCha8Rng::seed_from_u64(6);
     let mut asked = requests(&mut random, 12);
     for request in &mut asked {
@@ -432,7 +484,7 @@ fn tokens_of_a_prompt_are_as_likely_in_any_company() {
     asked[1].max_tokens = 0;
     asked[2].prompt = (0..230).map(|at| 3 + at % 700).collect();
     asked[2].priority = 1;
-    let mut desk = Desk::new(batcher(&model, 6, &options));
+    let mut desk = Desk::new(batcher_with(&model, 6, &options, Gap::Rows(8)));
     for at in 0..2 {
         desk.submit(&Request { priority: 2, ..greedy(&[at + 40; 50], 150) });
     }
@@ -475,16 +527,11 @@ fn a_vector_is_that_of_its_hidden_states_in_any_company() {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let others = requests(&mut random, 18);
     let prompts: Vec<_> = requests(&mut random, 9).into_iter().map(|it| it.prompt).collect();
-    let options = SchedulerOptions {
-        rows: 100,
-        prompt_rows_beside_decodes: 8,
-        most_running: 9,
-        ..SchedulerOptions::default()
-    };
+    let options = SchedulerOptions { rows: 100, most_running: 9, ..SchedulerOptions::default() };
     let mut submitted = Vec::new();
     let mut ended = HashMap::new();
     for pooling in poolings {
-        let mut desk = Desk::new(batcher(&model, 6, &options));
+        let mut desk = Desk::new(batcher_with(&model, 6, &options, Gap::Rows(8)));
         for at in 0..2 {
             desk.submit(&greedy(&[at + 40; 50], 150));
         }
@@ -498,7 +545,7 @@ fn a_vector_is_that_of_its_hidden_states_in_any_company() {
         ended.insert(submitted.len(), desk.ended[&id].clone());
         submitted.push(request);
     }
-    let mut desk = Desk::new(batcher(&model, 6, &options));
+    let mut desk = Desk::new(batcher_with(&model, 6, &options, Gap::Rows(8)));
     let mut ids = Vec::new();
     for turn in 0..2 {
         for (at, prompt) in prompts.iter().enumerate() {
@@ -555,7 +602,8 @@ fn what_cannot_run_is_refused_and_changes_nothing() {
     assert!(batcher.is_idle());
     assert!(batcher.advance(&mut |_, _| unreachable!()).unwrap().is_empty());
 
-    let options = SchedulerOptions { rows: 257, ..SchedulerOptions::default() };
+    let mut options = BatcherOptions::default();
+    options.scheduler.rows = 257;
     let error = Batcher::new(engine(&model, 3), &options).err().unwrap().to_string();
     assert!(error.contains("257 rows") && error.contains("256"), "{error}");
 }

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fixtures::Fixture;
 use fixtures::random::Random;
-use xla_session::batching::Request;
-use xla_session::scheduler::SchedulerOptions;
+use xla_session::batching::{BatcherOptions, Gap, Request};
 use xla_session::{
     Batcher, Engine, EngineOptions, KvFormat, KvShare, Model, Output, Precision, Run, Sequence,
     SessionOptions, Tuning, Want,
@@ -214,7 +213,7 @@ fn requests_find_what_other_processes_have_run() {
     let mut answers: HashMap<Vec<u32>, Vec<u32>> = HashMap::new();
     for round in 0..3 {
         let engine = engine(&model, Some(folder.path()), 64);
-        let mut batcher = Batcher::new(engine, &SchedulerOptions::default()).unwrap();
+        let mut batcher = Batcher::new(engine, &BatcherOptions::default()).unwrap();
         let mut running = HashMap::new();
         for text in &texts {
             for length in [60, 130, 200] {
@@ -239,4 +238,50 @@ fn requests_find_what_other_processes_have_run() {
         assert_eq!(counts.tokens_found, if round == 0 { 0 } else { 3 * 3 * PAGE as u64 });
         assert_eq!((counts.lost, counts.damaged), (0, 0));
     }
+}
+
+#[test]
+fn streams_go_on_while_pages_are_read() {
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    let model = open(&fixture, |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    let long = Request { prompt: prompt(&fixture).to_vec(), max_tokens: 5, ..Request::default() };
+    let short = Request { prompt: vec![5, 6, 7], max_tokens: 60, ..Request::default() };
+    let mut options = BatcherOptions::default();
+    // Of pages one before each step.
+    options.gap = Gap::Rows(64);
+    let mut answers = Vec::new();
+    for turn in 0..2 {
+        let engine = engine(&model, Some(folder.path()), 16);
+        let mut batcher = Batcher::new(engine, &options).unwrap();
+        let mut tokens: HashMap<_, Vec<u32>> = HashMap::new();
+        let mut ended = HashMap::new();
+        let mut step = |batcher: &mut Batcher, tokens: &mut HashMap<_, Vec<u32>>| {
+            let step = batcher.advance(&mut |id, token| {
+                tokens.entry(id).or_default().push(token.id);
+                ControlFlow::Continue(())
+            });
+            ended.extend(step.unwrap());
+        };
+        let stream = batcher.submit(short.clone()).unwrap();
+        step(&mut batcher, &mut tokens);
+        let other = batcher.submit(long.clone()).unwrap();
+        let mut found = Vec::new();
+        while !tokens.contains_key(&other) {
+            let before = tokens[&stream].len();
+            step(&mut batcher, &mut tokens);
+            assert_eq!(tokens[&stream].len(), before + 1);
+            found.push(batcher.statistics().share.unwrap().tokens_found);
+        }
+        if turn == 1 {
+            // It starts in one step, reads in four, and runs what is left in the last of these.
+            assert_eq!(found, [0, 0, 0, 0, 256]);
+        }
+        while !batcher.is_idle() {
+            step(&mut batcher, &mut tokens);
+        }
+        assert_eq!(ended[&other].timings.cached_tokens, turn * 256);
+        answers.push([tokens[&stream].clone(), tokens[&other].clone()]);
+    }
+    assert_eq!(answers[0], answers[1]);
 }

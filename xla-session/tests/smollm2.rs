@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
-use xla_session::batching::{Request, RequestId, Token};
-use xla_session::scheduler::SchedulerOptions;
+use xla_session::batching::{BatcherOptions, Request, RequestId, Token};
 use xla_session::{
     Batcher, Engine, EngineOptions, Model, Precision, SessionOptions, Tuning, generate_greedy,
 };
@@ -88,7 +87,7 @@ fn compare_together(file: &str) {
     let Some((path, cases)) = given(file) else { return };
     let model = Model::open(&path, &cached(&on("local-task"))).unwrap();
     let engine = Engine::new(&model, &EngineOptions::default()).unwrap();
-    let mut batcher = Batcher::new(engine, &SchedulerOptions::default()).unwrap();
+    let mut batcher = Batcher::new(engine, &BatcherOptions::default()).unwrap();
     let mut tokens: HashMap<RequestId, Vec<u32>> = HashMap::new();
     let submitted: Vec<_> = cases
         .iter()

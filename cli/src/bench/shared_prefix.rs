@@ -5,9 +5,8 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use xla_session::batching::Request;
+use xla_session::batching::{BatcherOptions, Request};
 use xla_session::kernels::KV_BLOCK;
-use xla_session::scheduler::SchedulerOptions;
 use xla_session::{Batcher, Engine, EngineOptions, Model, Result};
 
 use super::pass;
@@ -87,7 +86,7 @@ impl Shape {
         let pages = requests * (self.tokens().div_ceil(KV_BLOCK) + 1);
         options.kv_bytes = Some((pages * model.page_bytes()) as u64);
         let engine = Engine::new(model, &options)?;
-        let mut batcher = Batcher::new(engine, &SchedulerOptions::default())?;
+        let mut batcher = Batcher::new(engine, &BatcherOptions::default())?;
 
         let mut tokens = pass::tokens(model.config().vocab_size);
         let mut take = |n| tokens.by_ref().take(n).collect::<Vec<_>>();

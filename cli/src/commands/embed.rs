@@ -11,9 +11,8 @@ use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
-use xla_session::batching::Request;
+use xla_session::batching::{BatcherOptions, Request};
 use xla_session::pooling::normalize;
-use xla_session::scheduler::SchedulerOptions;
 use xla_session::{Batcher, Pooling};
 
 use crate::engine::EngineArgs;
@@ -109,7 +108,7 @@ impl Args {
             tokens.push(ids);
         }
         let engine = self.engine.open_engine(&model, None, None, &progress)?;
-        let mut batcher = Batcher::new(engine, &SchedulerOptions::default())?;
+        let mut batcher = Batcher::new(engine, &BatcherOptions::default())?;
         let bar = progress.tokens("embedding", tokens.iter().map(Vec::len).sum());
         let counts: Vec<_> = tokens.iter().map(Vec::len).collect();
         let mut numbers = HashMap::new();

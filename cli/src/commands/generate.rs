@@ -11,8 +11,8 @@ use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
 use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
+use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
-use xla_session::scheduler::SchedulerOptions;
 use xla_session::{Batcher, GenerateOptions};
 
 use crate::bench::memory;
@@ -265,9 +265,10 @@ impl Args {
         let mut output = self.output(prompts)?;
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, progress)?;
-        let options = SchedulerOptions::default();
+        let mut options = BatcherOptions::default();
+        options.gap = Gap::Nothing;
         let batcher = Batcher::new(engine, &options)?;
-        let window = options.most_running;
+        let window = options.scheduler.most_running;
         let prompts = Prompts::new(batcher, &defaults, window, &mut *output, progress);
         let summary = prompts.answer(&lines)?;
         progress.say(&(summary.line() + &peak_memory(memory::peak())));

@@ -20,8 +20,8 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
-use xla_session::scheduler::SchedulerOptions;
 use xla_session::{Batcher, Event, KvShare};
 
 use crate::engine::EngineArgs;
@@ -71,6 +71,11 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     key_rpm: Option<u32>,
 
+    /// Let /metrics be asked without a key, as vLLM's, by Prometheus or by pickers of endpoints
+    #[arg(long, env = "IREE_LLM_METRICS_OPEN", value_parser = FalseyValueParser::new(),
+          action = ArgAction::SetTrue)]
+    metrics_open: bool,
+
     /// File with the certificate to speak TLS with, and those that vouch for it, in PEM; read again at
     /// SIGHUP
     #[arg(long, env = "IREE_LLM_TLS_CERT", value_name = "FILE", requires = "tls_key")]
@@ -90,11 +95,16 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     queue: u32,
 
-    /// Most tokens of prompts in a step beside running answers: fewer make the gaps between their
-    /// tokens shorter, more bring first tokens sooner
-    #[arg(long, env = "IREE_LLM_PREFILL_CHUNK", value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u16).range(1..=256))]
-    prefill_chunk: u16,
+    /// Longest gap between two tokens of an answer while prompts of others run, in ms: a shorter one makes
+    /// answers smoother, a longer one brings first tokens sooner. Answers that take longer by themselves do
+    #[arg(long, env = "IREE_LLM_TOKEN_GAP", value_name = "MS", default_value_t = 200,
+          value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    token_gap: u32,
+
+    /// Guess the next tokens from the text so far and verify them in one step, where few requests run and as
+    /// long as that takes less time; tokens are the same
+    #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off", default_value = "off")]
+    speculate: Guesses,
 
     /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
@@ -152,6 +162,12 @@ enum Log {
     Info,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Guesses {
+    Auto,
+    Off,
+}
+
 const EXAMPLES: &str = "\
 Examples:
   iree-llm serve                                       the default model on http://127.0.0.1:8080
@@ -195,6 +211,7 @@ impl Args {
         options.limits.parallel = self.key_parallel.and_then(NonZeroU32::new);
         options.limits.per_minute = self.key_rpm.and_then(NonZeroU32::new);
         options.most_bytes = usize::from(self.max_body) << 20;
+        options.open_metrics = self.metrics_open;
         options.page = !self.no_page;
         options.version = env!("CARGO_PKG_VERSION").into();
         options.shutdown_timeout = Duration::from_secs(self.shutdown_timeout.into());
@@ -331,11 +348,10 @@ impl Args {
             if template.is_some() { "" } else { ", no chat template" },
         ));
         let running = usize::from(self.parallel);
-        let options = SchedulerOptions {
-            most_running: running,
-            prompt_rows_beside_decodes: self.prefill_chunk.into(),
-            ..SchedulerOptions::default()
-        };
+        let mut options = BatcherOptions::default();
+        options.scheduler.most_running = running;
+        options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
+        options.speculate = self.speculate == Guesses::Auto;
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;

@@ -5,9 +5,8 @@ use std::ops::ControlFlow;
 
 use indicatif::ProgressBar;
 use serde::Serialize;
-use xla_session::batching::Request;
+use xla_session::batching::{BatcherOptions, Gap, Request};
 use xla_session::kernels::KV_BLOCK;
-use xla_session::scheduler::SchedulerOptions;
 use xla_session::{Batcher, Engine, EngineOptions, Model, Result};
 
 /// How well the answers of a precision agree with float32's.
@@ -49,7 +48,9 @@ pub fn answers(
     let pages: usize = prompts.iter().map(|it| (it.len() + tokens).div_ceil(KV_BLOCK)).sum();
     let mut options = EngineOptions::default();
     options.kv_bytes = Some((pages.max(1) * model.page_bytes()) as u64);
-    let mut batcher = Batcher::new(Engine::new(model, &options)?, &SchedulerOptions::default())?;
+    let mut steps = BatcherOptions::default();
+    steps.gap = Gap::Nothing;
+    let mut batcher = Batcher::new(Engine::new(model, &options)?, &steps)?;
     let mut answers = HashMap::new();
     let mut order = Vec::new();
     for prompt in prompts {

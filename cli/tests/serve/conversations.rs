@@ -144,8 +144,10 @@ fn tools_are_called_with_arguments_of_their_schemas() {
         assert_eq!(wrong(json!({"tool_choice": "required", "tools": []})), "tool_choice");
         assert_eq!(wrong(json!({"tools": [{"type": "function"}]})), "tools[0].function");
         assert_eq!(wrong(json!({"tools": [tools()[0], tools()[0]]})), "tools");
-        let format = json!({"type": "json_object"});
-        assert_eq!(wrong(json!({"tool_choice": "required", "response_format": format})), "tools");
+        let odd =
+            json!({"type": "json_schema", "json_schema": {"schema": {"type": "no such type"}}});
+        assert_eq!(wrong(json!({"response_format": odd})), "response_format");
+        assert_eq!(wrong(json!({"ignore_eos": true, "tool_choice": "required"})), "ignore_eos");
         let mut odd = tools()[0].clone();
         odd["function"]["parameters"]["properties"]["city"] = json!({"type": "no such type"});
         assert_eq!(wrong(json!({"tool_choice": "required", "tools": [odd]})), "tools");
@@ -155,6 +157,160 @@ fn tools_are_called_with_arguments_of_their_schemas() {
     let server = Server::start(&["--log", "off"]);
     let request = json!({"messages": [{"role": "user", "content": "Hi"}], "tools": tools()});
     assert_eq!(server.post("/v1/chat/completions", &request).error(400)["param"], "tools");
+}
+
+/// Whether `text` is what the form in [`beside_a_form`] says.
+fn is_of_form(text: &str) -> bool {
+    ["{\"dog\": \"Rex\"}", "{\"dog\": \"Fly\"}"].contains(&text)
+}
+
+fn beside_a_form(more: Value) -> Value {
+    let schema = json!({"type": "object", "properties": {"dog": {"enum": ["Rex", "Fly"]}},
+                        "required": ["dog"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"schema": schema}});
+    let mut request = json!({"messages": [{"role": "user", "content": "A dog, or is it warm in Bern?"}],
+        "tools": tools(), "response_format": format, "max_tokens": 300, "temperature": 20});
+    request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    request
+}
+
+#[test]
+fn an_answer_beside_tools_is_calls_or_text_of_its_form() {
+    for style in ["qwen2.5", "qwen3", "llama3.2", "mistral-v0.3"] {
+        let folder = with_tools(style);
+        let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+        let mut seen = [0, 0];
+        for seed in 0..24 {
+            let more = json!({"seed": seed, "parallel_tool_calls": false});
+            let reply = server.post("/v1/chat/completions", &beside_a_form(more.clone()));
+            assert_eq!(reply.status, 200, "{style}: {}", reply.text);
+            let choice = reply.json()["choices"][0].clone();
+            let message = &choice["message"];
+            match message["tool_calls"].as_array() {
+                Some(calls) => {
+                    assert_eq!((calls.len(), &message["content"]), (1, &Value::Null), "{choice}");
+                    called(&calls[0]);
+                    assert_eq!(choice["finish_reason"], "tool_calls");
+                }
+                None if choice["finish_reason"] == "length" => {
+                    // It has thought to the end.
+                    assert!(message["reasoning_content"].is_string(), "{style}: {choice}");
+                    continue;
+                }
+                None => {
+                    let text = message["content"].as_str().unwrap();
+                    assert!(is_of_form(text), "{style}: {choice}");
+                    assert_eq!(choice["finish_reason"], "stop");
+                }
+            }
+            seen[usize::from(message["tool_calls"].is_null())] += 1;
+            // The other APIs give the same.
+            let mut input = beside_a_form(more);
+            let fields = input.as_object_mut().unwrap();
+            fields.remove("parallel_tool_calls");
+            fields.insert(
+                "tool_choice".into(),
+                json!({"type": "auto", "disable_parallel_tool_use": true}),
+            );
+            let known = tools();
+            let plain = known.as_array().unwrap().iter().map(|tool| {
+                let function = &tool["function"];
+                json!({"name": function["name"], "description": function["description"],
+                       "input_schema": function["parameters"]})
+            });
+            fields.insert("tools".into(), plain.collect());
+            let answer = server.post("/v1/messages", &input).json();
+            let block = answer["content"].as_array().unwrap().last().unwrap();
+            match message["content"].as_str() {
+                Some(text) => assert_eq!(block["text"], text, "{style}: {answer}"),
+                None => assert_eq!(
+                    block["name"], message["tool_calls"][0]["function"]["name"],
+                    "{style}: {answer}"
+                ),
+            }
+        }
+        assert!(seen[0] > 0 && seen[1] > 0, "{style}: {seen:?}");
+        for (choice, calls) in [("required", true), ("none", false)] {
+            let more = json!({"seed": 1, "tool_choice": choice, "parallel_tool_calls": false});
+            let choice = server.post("/v1/chat/completions", &beside_a_form(more)).json();
+            let choice = &choice["choices"][0];
+            assert_eq!(choice["message"]["tool_calls"].is_array(), calls, "{style}: {choice}");
+            assert!(
+                calls || is_of_form(choice["message"]["content"].as_str().unwrap()),
+                "{choice}"
+            );
+        }
+        // Responses have it as `text`.
+        let format = beside_a_form(json!({}))["response_format"]["json_schema"]["schema"].clone();
+        let known = tools();
+        let flat = known.as_array().unwrap().iter().map(|tool| {
+            let mut flat = tool["function"].clone();
+            flat["type"] = "function".into();
+            flat
+        });
+        let response = server.post(
+            "/v1/responses",
+            &json!({"input": "A dog!", "temperature": 0,
+            "tools": flat.collect::<Value>(), "max_output_tokens": 300,
+            "text": {"format": {"type": "json_schema", "name": "dog", "schema": format}}}),
+        );
+        assert_eq!(response.status, 200, "{style}: {}", response.text);
+        for item in response.json()["output"].as_array().unwrap() {
+            match item["type"].as_str() {
+                Some("message") => {
+                    assert!(is_of_form(item["content"][0]["text"].as_str().unwrap()), "{item}");
+                }
+                Some("function_call" | "reasoning") => {}
+                other => panic!("{style}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn how_long_to_think_is_said_to_templates_that_know_it() {
+    let ask = |server: &Server, more: Value| {
+        let mut request = json!({"messages": [{"role": "user", "content": "Hi"}]});
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post("/tokenize", &request)
+    };
+    let text = |server: &Server, more: Value| {
+        let tokens = ask(server, more).json()["tokens"].clone();
+        let reply = server.post("/detokenize", &json!({"tokens": tokens})).json();
+        reply["prompt"].as_str().unwrap().to_owned()
+    };
+    let param = |server: &Server, more: Value| ask(server, more).error(400)["param"].clone();
+    let effort = |effort: &str| json!({"reasoning_effort": effort});
+
+    let folder = with_tools("qwen3");
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let off = text(&server, json!({"chat_template_kwargs": {"enable_thinking": false}}));
+    assert_eq!(text(&server, effort("none")), off);
+    assert_ne!(text(&server, json!({})), off);
+    let message = ask(&server, effort("high")).error(400);
+    assert_eq!(message["param"], "reasoning_effort");
+    let said = message["message"].as_str().unwrap();
+    assert!(said.contains("it reads: ") && said.contains("enable_thinking"), "{said}");
+    assert_eq!(param(&server, effort("much")), "reasoning_effort");
+    let unknown = json!({"chat_template_kwargs": {"enable_thought": false}});
+    assert_eq!(param(&server, unknown), "chat_template_kwargs");
+
+    // One that does not think does so for no time at all.
+    let folder = with_tools("qwen2.5");
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    assert_eq!(text(&server, effort("none")), text(&server, json!({})));
+    assert_eq!(param(&server, effort("low")), "reasoning_effort");
+
+    let source = "{{ reasoning_effort | default('medium') }}: {{ messages[0].content }}";
+    std::fs::write(folder.path().join("chat_template.jinja"), source).unwrap();
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    assert_eq!(text(&server, json!({})), "medium: Hi");
+    for name in ["none", "minimal", "low", "medium", "high", "xhigh"] {
+        assert_eq!(text(&server, effort(name)), format!("{name}: Hi"));
+    }
+    let response = json!({"input": "Hi", "reasoning": {"effort": "high"}, "max_output_tokens": 1});
+    let usage = server.post("/v1/responses", &response).json()["usage"].clone();
+    assert_eq!(usage["input_tokens"], ask(&server, effort("high")).json()["count"]);
 }
 
 #[test]

@@ -118,6 +118,20 @@ fn a_key_has_so_many_requests_a_minute() {
 }
 
 #[test]
+fn numbers_are_open_to_everybody_where_that_is_said() {
+    for (flags, status) in [(&["--metrics-open"][..], 200), (&[], 401)] {
+        let (_folder, mut server) = started(flags);
+        server.key = None;
+        assert_eq!(server.get("/metrics").status, status);
+        for closed in ["/metrics/", "/v1/models", "/openapi.json"] {
+            assert_eq!(server.get(closed).status, 401, "{closed}");
+        }
+        server.key = Some("alpha");
+        assert_eq!(server.get("/metrics").status, 200);
+    }
+}
+
+#[test]
 fn limits_are_of_keys() {
     for flag in ["--key-parallel", "--key-rpm"] {
         let message = support::fails(2, &["serve", "-m", TALES, flag, "5"]);

@@ -48,6 +48,20 @@ fn the_date_is_todays() {
 }
 
 #[test]
+fn variables_are_those_that_only_whoever_asks_can_say() {
+    let source = "{{ bos_token }}{% if messages and tools %}{% set x = 1 %}{{ x }}{% endif %}\
+                  {% set ns = namespace(y=1) %}{% for m in messages %}{{ m.content }}{% endfor %}\
+                  {% if enable_thinking is defined and not enable_thinking %}{{ date_string }}{% endif %}\
+                  {% set depth = depth | default(1) %}{{ strftime_now('%Y') }}{{ raise_exception('a') }}";
+    let template = ChatTemplate::new(source.into(), Vec::new(), "here".into(), Zoned::now).unwrap();
+    assert_eq!(template.variables().collect::<Vec<_>>(), ["date_string", "enable_thinking"]);
+    for known in ["date_string", "enable_thinking", "depth"] {
+        assert!(template.mentions(known), "{known}");
+    }
+    assert!(!template.mentions("enable") && !template.mentions("thinking"));
+}
+
+#[test]
 fn refusals_and_mistakes_name_the_file() {
     let error = render("{{ raise_exception('no system role') }}", &[]).unwrap_err().to_string();
     assert!(error.contains("here") && error.contains("no system role"), "{error}");

@@ -5,9 +5,11 @@ use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use super::guesses::Guesser;
 use super::{Likelihood, Token};
 use crate::FinishReason;
 use crate::engine::{Sequence, Want};
+use crate::kv_share::SharedPrefix;
 use crate::pooling::{Pool, Pooling};
 use crate::sample::{Sampler, argmax};
 use crate::scheduler;
@@ -85,7 +87,7 @@ pub struct Ended {
 pub struct Timings {
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
-    /// Those of them that the prefix cache had when it first started.
+    /// Those of them that the prefix cache, and files, had when it first started.
     pub cached_tokens: usize,
     /// Tokens of its answer, those that it began with among them.
     pub tokens: usize,
@@ -111,6 +113,8 @@ pub(super) struct Job {
     constraint: Option<Box<dyn Constraint>>,
     /// What it has forced and has not come yet.
     forced: VecDeque<u32>,
+    /// What guesses its tokens, where that is wanted.
+    guesser: Option<Guesser>,
     /// Why nothing may follow the answer that it began with.
     over: Option<FinishReason>,
     pub pooling: Option<Pooling>,
@@ -118,19 +122,26 @@ pub(super) struct Job {
     pool: Option<Pool>,
     /// While it runs.
     pub sequence: Option<Sequence>,
+    /// What of it is still to be fetched.
+    elsewhere: SharedPrefix,
     submitted: Instant,
-    /// Its first start, and what the prefix cache had then.
-    started: Option<(Duration, usize)>,
+    /// How long it waited for its first start.
+    waited: Option<Duration>,
+    /// What the prefix cache and files had then.
+    cached: Option<usize>,
     first_token: Option<Duration>,
     tokens: usize,
 }
 
 impl Job {
-    /// `request`, whose prompt has `prompt` tokens, and of whose answer there is `answer`.
-    pub fn new(prompt: usize, answer: &[u32], request: Request) -> Self {
+    /// `request`, whose prompt has `prompt` tokens, and of whose answer there is `answer`; its tokens may be
+    /// guessed where it `speculates`.
+    pub fn new(prompt: usize, answer: &[u32], request: Request, speculates: bool) -> Self {
         let Request { max_tokens, eos, sampler, likelihood, mut constraint, pooling, .. } = request;
         let prompt_likelihood = request.prompt_likelihood;
         let forced = constraint.as_mut().map(|it| it.forced().into()).unwrap_or_default();
+        // What a form allows is known of the next token only, and what it forces is better than a guess.
+        let guesses = speculates && constraint.is_none() && max_tokens > 1;
         let mut job = Self {
             prompt,
             max_tokens,
@@ -141,12 +152,15 @@ impl Job {
             prompt_likelihoods: Vec::new(),
             constraint,
             forced,
+            guesser: guesses.then(Guesser::default),
             over: None,
             pooling,
             pool: None,
             sequence: None,
+            elsewhere: SharedPrefix::default(),
             submitted: Instant::now(),
-            started: None,
+            waited: None,
+            cached: None,
             first_token: None,
             tokens: answer.len(),
         };
@@ -160,25 +174,52 @@ impl Job {
         if self.over.is_some() { 0 } else { self.max_tokens.saturating_sub(self.tokens) }
     }
 
-    /// It runs in `sequence`, which the prefix cache has begun with `cached` tokens.
-    pub fn start(&mut self, sequence: Sequence, cached: usize) {
+    /// It runs in `sequence`, which the prefix cache has begun, and of which more is `elsewhere`.
+    pub fn start(&mut self, sequence: Sequence, elsewhere: SharedPrefix) {
         self.sequence = Some(sequence);
+        self.elsewhere = elsewhere;
         self.pool = self.pooling.map(Pool::new);
         self.prompt_likelihoods.clear();
-        self.started.get_or_insert_with(|| (self.submitted.elapsed(), cached));
+        self.waited.get_or_insert_with(|| self.submitted.elapsed());
     }
 
-    /// What is wanted of `run`.
-    pub fn want(&self, run: &scheduler::Run) -> Want {
+    /// Its sequence, while it runs, and what of it is still to be fetched.
+    pub fn fetching(&mut self) -> (&mut Sequence, &mut SharedPrefix) {
+        let sequence = self.sequence.as_mut().expect("the scheduler has started it");
+        (sequence, &mut self.elsewhere)
+    }
+
+    /// Its sequence, of which `run` runs the next rows, and what is wanted of them.
+    pub fn run(&mut self, run: &scheduler::Run) -> (&mut Sequence, Want) {
+        self.cached.get_or_insert(run.start);
+        let want = self.want(run);
+        (self.sequence.as_mut().expect("the scheduler has started it"), want)
+    }
+
+    fn want(&self, run: &scheduler::Run) -> Want {
         match self.pooling {
             Some(pooling) => pooling.want(run.start, run.start + run.tokens.len(), self.prompt),
             None if self.prompt_likelihood.is_some() && run.start + 1 < self.prompt => {
                 Want::AllLogits
             }
             None if !run.wanted => Want::Nothing,
-            None if self.reads_logits() => Want::Logits,
-            None => Want::Token,
+            None => match (self.reads_logits(), self.verifies(run)) {
+                (true, true) => Want::AllLogits,
+                (true, false) => Want::Logits,
+                (false, true) => Want::Tokens,
+                (false, false) => Want::Token,
+            },
         }
+    }
+
+    /// Whether what is drafted in `run` was guessed, and may be wrong.
+    pub fn verifies(&self, run: &scheduler::Run) -> bool {
+        run.drafted > 0 && self.guesser.is_some()
+    }
+
+    /// What guesses its tokens while it runs, if anything does.
+    pub fn guesser(&mut self) -> Option<&mut Guesser> {
+        self.guesser.as_mut().filter(|_| self.sequence.is_some())
     }
 
     fn reads_logits(&self) -> bool {
@@ -286,12 +327,11 @@ impl Job {
     }
 
     pub fn end(self, reason: FinishReason) -> Ended {
-        let (waited, cached_tokens) = self.started.unwrap_or_default();
         let timings = Timings {
             prompt_tokens: self.prompt,
-            cached_tokens,
+            cached_tokens: self.cached.unwrap_or_default(),
             tokens: self.tokens,
-            waited,
+            waited: self.waited.unwrap_or_default(),
             first_token: self.first_token,
             total: self.submitted.elapsed(),
         };

@@ -20,7 +20,7 @@ pub use session::EngineSession;
 
 use kernels::KV_BLOCK;
 
-use crate::kv_share::{self, KvShare, SharedPages};
+use crate::kv_share::{self, KvShare, SharedPages, SharedPrefix};
 use crate::pages::{PagePool, PageTable, Reservation, Statistics};
 use crate::{Error, Profile, Result};
 
@@ -258,26 +258,61 @@ impl Engine {
     ///
     /// A sequence of another engine.
     pub fn resume(&mut self, sequence: &mut Sequence, prompt: &[u32]) -> Result<usize> {
-        self.check_own(sequence)?;
-        let table = &mut sequence.table;
-        let held = table.resume(prompt);
-        let Some(shared) = &mut self.shared else { return Ok(held) };
-        let names = shared.names(&prompt[..prompt.len().saturating_sub(1)]);
-        let first = held / KV_BLOCK;
-        let mut end = first;
-        for (name, tokens) in names.iter().zip(prompt.chunks_exact(KV_BLOCK)).skip(first) {
-            let Some(data) = shared.find(name) else { break };
-            // The beginning of this page, if it has that.
-            table.truncate(end * KV_BLOCK);
-            let Ok(reservation) = table.reserve(KV_BLOCK) else { break };
-            if self.executor.write_page(reservation.pages()[end], data).is_err() {
-                break;
-            }
-            reservation.commit(tokens);
-            end += 1;
-        }
-        shared.looked_up(prompt.len() - held, &names[..end], end - first);
+        let mut found = self.look_up(sequence, prompt)?;
+        while self.fetch(sequence, prompt, &mut found) {}
         Ok(sequence.len())
+    }
+
+    /// As [`resume`](Self::resume), but for the pages of other processes: those are [fetched](Self::fetch),
+    /// one at a time.
+    ///
+    /// # Errors
+    ///
+    /// A sequence of another engine.
+    pub(crate) fn look_up(
+        &mut self,
+        sequence: &mut Sequence,
+        prompt: &[u32],
+    ) -> Result<SharedPrefix> {
+        self.check_own(sequence)?;
+        let held = sequence.table.resume(prompt);
+        let Some(shared) = &self.shared else { return Ok(SharedPrefix::default()) };
+        shared.look_up(prompt.len() - held);
+        let mut names = shared.names(&prompt[..prompt.len().saturating_sub(1)]);
+        let held = (held / KV_BLOCK).min(names.len());
+        if names.get(held).is_some_and(|next| !shared.has(next)) {
+            names.truncate(held);
+        }
+        Ok(SharedPrefix { names, held, end: held })
+    }
+
+    /// Reads the next page of `found`, which was looked up for `prompt`, into `sequence`. Returns whether there
+    /// may be one more.
+    pub(crate) fn fetch(
+        &mut self,
+        sequence: &mut Sequence,
+        prompt: &[u32],
+        found: &mut SharedPrefix,
+    ) -> bool {
+        let Some(shared) = self.shared.as_mut().filter(|_| found.has_more()) else { return false };
+        let (table, at) = (&mut sequence.table, found.end);
+        let mut fetch = || {
+            let data = shared.find(&found.names[at])?;
+            // The beginning of this page, if it has that.
+            table.truncate(at * KV_BLOCK);
+            let reservation = table.reserve(KV_BLOCK).ok()?;
+            self.executor.write_page(reservation.pages()[at], data).ok()?;
+            reservation.commit(&prompt[at * KV_BLOCK..][..KV_BLOCK]);
+            Some(())
+        };
+        match fetch() {
+            Some(()) => found.end += 1,
+            None => found.names.truncate(at),
+        }
+        if !found.has_more() {
+            shared.found(&found.names, found.end - found.held);
+        }
+        found.has_more()
     }
 
     /// Appends the tokens of each run to its sequence, and returns what is wanted of it.

@@ -133,7 +133,8 @@ fn the_least_recently_used_go_and_of_a_prompt_its_last() {
 
     let mut pages = open(folder.path(), 32);
     assert_eq!(found(&mut pages, &text(1, 10)).len(), 10);
-    pages.looked_up(640, &pages.names(&text(1, 10)), 10);
+    pages.look_up(640);
+    pages.found(&pages.names(&text(1, 10)), 10);
     for seed in 4..6 {
         keep(&pages, &text(seed, 4));
     }

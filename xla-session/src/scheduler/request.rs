@@ -1,7 +1,7 @@
 //! Requests, and how far each has come.
 
-use super::pages_of;
 use super::step::Run;
+use super::{Held, pages_of};
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub(super) struct Tracked {
     pub tokens: Vec<u32>,
     /// Tokens that its sequence holds, while it runs.
     pub computed: usize,
+    /// Whether more of them are brought in from elsewhere.
+    pub fetches: bool,
     /// Tokens of the answer still to come, at most.
     pub left: usize,
     /// Whether the answer has begun.
@@ -69,6 +71,7 @@ impl Tracked {
             id,
             tokens: request.prompt,
             computed: 0,
+            fetches: false,
             left: request.max_new_tokens,
             streams: false,
             preempted: false,
@@ -83,7 +86,13 @@ impl Tracked {
 
     /// Whether all but the last token of the answer so far are in the sequence.
     pub fn decodes(&self) -> bool {
-        self.streams && self.behind() == 1
+        self.streams && self.behind() == 1 && !self.fetches
+    }
+
+    /// Its sequence has what `held` says.
+    pub fn hold(&mut self, held: Held) {
+        assert!(held.tokens < self.tokens.len(), "{:?} holds all of its tokens", self.id);
+        (self.computed, self.fetches) = (held.tokens, held.more);
     }
 
     /// Pages of all its tokens; the last of the answer is never run.
@@ -110,8 +119,13 @@ impl Tracked {
     }
 
     /// Its pages are given back.
+    pub fn give_back(&mut self) {
+        (self.computed, self.fetches) = (0, false);
+    }
+
+    /// Its pages are given back for others.
     pub fn preempt(&mut self) {
-        self.computed = 0;
+        self.give_back();
         self.preempted = true;
         self.drafts.clear();
     }

@@ -9,8 +9,8 @@ use super::{Pages, RequestId, Scheduler};
 /// [`SchedulerOptions::rows`](super::SchedulerOptions::rows), and the pages they take are
 /// available.
 ///
-/// A plan without runs, while requests wait, means that their pages are held by others than the
-/// scheduler's requests.
+/// A plan without runs, while requests wait and none [fetches](Scheduler::fetches), means that their pages
+/// are held by others than the scheduler's requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
     /// One run a request.
@@ -36,10 +36,15 @@ pub struct Run {
 }
 
 impl Run {
+    /// Tokens that are not drafted.
+    pub fn certain(&self) -> usize {
+        self.tokens.len() - self.drafted
+    }
+
     /// Tokens that the sequence is to keep after the step if `sampled` tokens came of it: the rest
     /// were drafted and wrong, and are truncated.
     pub fn kept(&self, sampled: usize) -> usize {
-        self.start + self.tokens.len() - self.drafted + sampled.saturating_sub(1)
+        self.start + self.certain() + sampled.saturating_sub(1)
     }
 }
 
@@ -64,16 +69,17 @@ impl Draft {
 }
 
 impl Scheduler {
-    /// Decides what the next step runs; starts and gives back sequences in `pages` accordingly.
-    pub fn schedule(&mut self, pages: &mut impl Pages) -> Plan {
+    /// Decides what the next step runs; starts and gives back sequences in `pages` accordingly. Beside
+    /// decodes it has at most `beside` rows (1, where that is 0) of prompts and drafts.
+    pub fn schedule(&mut self, pages: &mut impl Pages, beside: usize) -> Plan {
         let mut draft = Draft::default();
         for rank in self.running_where(Tracked::decodes) {
             self.plan_run(rank, 1, pages, &mut draft);
         }
-        let decodes = !draft.runs.is_empty();
-        let most = if decodes { self.options.prompt_rows_beside_decodes } else { usize::MAX };
-        let mut rows = most.min(self.options.rows - draft.rows());
-        for rank in self.running_where(|it| !it.decodes()) {
+        let beside = if draft.runs.is_empty() { usize::MAX } else { beside.max(1) };
+        let room = beside.min(self.options.rows - draft.rows());
+        let mut rows = room - self.drafted().min(room / 2);
+        for rank in self.running_where(|it| !it.decodes() && !it.fetches) {
             if rows > 0 {
                 rows -= self.plan_run(rank, rows, pages, &mut draft);
             }
@@ -81,7 +87,7 @@ impl Scheduler {
         if draft.preempted.is_empty() {
             self.admit(rows, pages, &mut draft);
         }
-        self.plan_drafts(pages, &mut draft);
+        self.plan_drafts(beside, pages, &mut draft);
         if !draft.runs.is_empty() {
             self.steps += 1;
         }
@@ -147,17 +153,20 @@ impl Scheduler {
                 return;
             }
             let mut tracked = self.waiting.remove(&rank).expect("the first one");
-            tracked.computed = pages.start(tracked.id, &tracked.tokens);
+            tracked.hold(pages.start(tracked.id, &tracked.tokens));
+            let fetches = tracked.fetches;
             self.running.insert(rank, tracked);
             // It may share the last page of another now, who would have to copy that.
             if self.promised(pages) > pages.available() {
                 let mut tracked = self.running.remove(&rank).expect("the one that started");
                 pages.give_back(tracked.id);
-                tracked.computed = 0;
+                tracked.give_back();
                 self.waiting.insert(rank, tracked);
                 return;
             }
-            rows -= self.plan_run(rank, rows, pages, draft);
+            if !fetches {
+                rows -= self.plan_run(rank, rows, pages, draft);
+            }
         }
     }
 
@@ -178,9 +187,18 @@ impl Scheduler {
         self.running.values().map(|it| pages.needed(it.id, it.behind())).sum()
     }
 
-    /// Adds drafted tokens to decodes, as long as there are rows and pages that nobody else takes.
-    fn plan_drafts(&self, pages: &impl Pages, draft: &mut Draft) {
-        let mut rows = self.options.rows - draft.rows();
+    /// Tokens that are drafted.
+    fn drafted(&self) -> usize {
+        self.running.values().filter(|it| it.decodes()).map(|it| it.drafts.len()).sum()
+    }
+
+    /// Adds drafted tokens to decodes, as long as there are pages that nobody else takes, and of the rows
+    /// `beside` decodes some that no prompt has.
+    fn plan_drafts(&self, beside: usize, pages: &impl Pages, draft: &mut Draft) {
+        let decodes = |run: &Run| self.running[&self.ranks[&run.request]].decodes();
+        let singles = draft.runs.iter().filter(|(run, _)| decodes(run)).count();
+        let prompts = draft.rows() - singles;
+        let mut rows = (self.options.rows - draft.rows()).min(beside.saturating_sub(prompts));
         let taken = draft.runs.iter().map(|(run, _)| pages.needed(run.request, run.tokens.len()));
         let mut spare = pages.available().saturating_sub(taken.sum());
         for (run, _) in &mut draft.runs {

@@ -39,6 +39,35 @@ fn beside_decodes_prompts_share_a_bounded_number_of_rows() {
 }
 
 #[test]
+fn rows_beside_decodes_are_as_many_as_each_step_is_allowed() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 64);
+    let stream = driver.add(request(0..5, 50, 0)).unwrap();
+    driver.step();
+    let long = driver.add(request(1000..1400, 5, 0)).unwrap();
+    for beside in [8, 40, 1, 200] {
+        driver.beside = beside;
+        assert_eq!(rows(&driver.step()), [(stream, 1), (long, beside)]);
+    }
+    // A step without any prompt's would never bring that to its end.
+    let plan = driver.scheduler.schedule(&mut driver.pages, 0);
+    assert_eq!(rows(&plan), [(stream, 1), (long, 1)]);
+}
+
+#[test]
+fn drafts_and_prompts_share_the_rows_beside_decodes() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 64);
+    let stream = driver.add(request(0..5, 200, 0)).unwrap();
+    driver.step();
+    driver.beside = 20;
+    driver.drafts = Some((30, 30));
+    assert_eq!(rows(&driver.step()), [(stream, 21)]);
+    let long = driver.add(request(1000..1100, 5, 0)).unwrap();
+    assert_eq!(rows(&driver.step()), [(stream, 11), (long, 10)]);
+    driver.drafts = Some((3, 3));
+    assert_eq!(rows(&driver.step()), [(stream, 4), (long, 17)]);
+}
+
+#[test]
 fn requests_start_by_priority_then_by_arrival() {
     let options = SchedulerOptions { most_running: 1, ..Default::default() };
     let mut driver = Driver::new(&options, 64);
@@ -157,6 +186,26 @@ fn nobody_waits_for_pages_that_are_not_kept() {
 }
 
 #[test]
+fn what_lies_elsewhere_is_brought_in_piece_by_piece_beside_streams() {
+    let mut driver = Driver::new(&SchedulerOptions::default(), 64);
+    let stream = driver.add(request(0..5, 50, 0)).unwrap();
+    driver.step();
+    driver.pages.elsewhere = (5, 2);
+    let long = driver.add(request(1000..1400, 5, 0)).unwrap();
+    let alike =
+        driver.add(Request { prompt: (1000..1400).chain([7]).collect(), ..request(0..0, 5, 0) });
+    let alike = alike.unwrap();
+    // Two pages before each step, and a fifth.
+    for _ in 0..3 {
+        assert_eq!(rows(&driver.step()), [(stream, 1)]);
+        assert_eq!(driver.scheduler.state(alike), State::Waiting, "it finds them in memory");
+    }
+    let plan = driver.step();
+    assert_eq!((rows(&plan), plan.runs[1].start), (vec![(stream, 1), (long, 64)], 320));
+    driver.finish();
+}
+
+#[test]
 fn the_last_and_least_gives_its_pages_to_the_others() {
     let mut driver = Driver::new(&SchedulerOptions::default(), 4);
     let first = driver.add(request(0..60, 100, 0)).unwrap();
@@ -260,7 +309,6 @@ fn options_below_their_least_values_are_refused() {
             "the number of running requests is 0",
         ),
         (SchedulerOptions { rows: 63, ..good.clone() }, "a row for every running request"),
-        (SchedulerOptions { prompt_rows_beside_decodes: 0, ..good.clone() }, "beside decodes is 0"),
         (SchedulerOptions { aging_steps: 0, ..good }, "aging is 0"),
     ];
     for (options, message) in bad {

@@ -11,6 +11,19 @@ use super::super::*;
 pub struct Tables {
     pub pool: PagePool,
     pub tables: HashMap<RequestId, PageTable>,
+    memory: Memory,
+    /// Pages of every prompt that lie elsewhere, and how many of them are fetched before a step.
+    pub elsewhere: (usize, usize),
+}
+
+impl Tables {
+    fn held(&self, table: &PageTable, tokens: &[u32]) -> Held {
+        let whole = (table.len() / KV_BLOCK + 1) * KV_BLOCK;
+        Held {
+            tokens: table.len(),
+            more: whole < tokens.len() && whole <= self.elsewhere.0 * KV_BLOCK,
+        }
+    }
 }
 
 impl Pages for Tables {
@@ -26,11 +39,35 @@ impl Pages for Tables {
         self.pool.cached_prefix(tokens)
     }
 
-    fn start(&mut self, request: RequestId, tokens: &[u32]) -> usize {
+    fn start(&mut self, request: RequestId, tokens: &[u32]) -> Held {
         let mut table = self.pool.table();
-        let found = table.resume(tokens);
+        table.resume(tokens);
+        let held = self.held(&table, tokens);
         assert!(self.tables.insert(request, table).is_none(), "{request:?} started twice");
-        found
+        held
+    }
+
+    fn fetch(&mut self, request: RequestId, tokens: &[u32]) -> Held {
+        let mut table = self.tables.remove(&request).expect("it has started");
+        let mut held = self.held(&table, tokens);
+        for _ in 0..self.elsewhere.1 {
+            if !held.more {
+                break;
+            }
+            let (start, end) = (held.tokens, (held.tokens / KV_BLOCK + 1) * KV_BLOCK);
+            let page = tokens[start..end].to_vec();
+            let Ok(reservation) = table.reserve(page.len()) else {
+                // They belong to others.
+                held.more = false;
+                break;
+            };
+            let step = [(reservation, page)];
+            self.memory.run(&step);
+            step.into_iter().for_each(|(it, page)| it.commit(&page));
+            held = self.held(&table, tokens);
+        }
+        self.tables.insert(request, table);
+        held
     }
 
     fn give_back(&mut self, request: RequestId) {
@@ -57,23 +94,24 @@ pub fn alone(request: &Request) -> Vec<u32> {
 pub struct Driver {
     pub scheduler: Scheduler,
     pub pages: Tables,
-    memory: Memory,
     /// What every unfinished request will have in the end.
     pub expected: HashMap<RequestId, Vec<u32>>,
     pub finished: Vec<RequestId>,
+    /// Rows beside decodes.
+    pub beside: usize,
     /// Tokens proposed to every request before a step, and how many of them are right.
     pub drafts: Option<(usize, usize)>,
 }
 
 impl Driver {
     pub fn new(options: &SchedulerOptions, pages: usize) -> Self {
-        let pool = PagePool::new(pages);
+        let (pool, memory) = (PagePool::new(pages), Memory::new(pages));
         Self {
             scheduler: Scheduler::new(options, pages).unwrap(),
-            pages: Tables { pool, tables: HashMap::new() },
-            memory: Memory::new(pages),
+            pages: Tables { pool, tables: HashMap::new(), memory, elsewhere: (0, 1) },
             expected: HashMap::new(),
             finished: Vec::new(),
+            beside: 64,
             drafts: None,
         }
     }
@@ -92,6 +130,8 @@ impl Driver {
 
     /// Plans a step and checks the plan.
     pub fn plan(&mut self) -> Plan {
+        self.scheduler.fetch(&mut self.pages);
+        let fetching = self.running(|it| it.fetches);
         let decoding: Vec<RequestId> = self.running(Tracked::decodes);
         let running: HashSet<RequestId> = self.running(|_| true).into_iter().collect();
         if let Some((drafted, right)) = self.drafts {
@@ -104,21 +144,25 @@ impl Driver {
                 self.scheduler.draft(id, drafts);
             }
         }
-        let plan = self.scheduler.schedule(&mut self.pages);
+        let plan = self.scheduler.schedule(&mut self.pages, self.beside);
         let options = &self.scheduler.options;
         let rows = |which: &dyn Fn(&Run) -> bool| -> usize {
             plan.runs.iter().filter(|run| which(run)).map(|run| run.tokens.len()).sum()
         };
         assert!(rows(&|_| true) <= options.rows);
         assert!(self.scheduler.running() <= options.most_running);
-        // The bound on the gap: all that decode have a row, and prompts a bounded number.
+        // The bound on the gap: all that decode have a row, and all else a bounded number.
         for id in &decoding {
             let runs = plan.runs.iter().any(|run| run.request == *id);
             assert!(runs || plan.preempted.contains(id), "{id:?} has no row");
         }
         if plan.runs.iter().any(|run| decoding.contains(&run.request)) {
-            let prompts = rows(&|run| !decoding.contains(&run.request));
-            assert!(prompts <= options.prompt_rows_beside_decodes, "{prompts} rows of prompts");
+            let singles = plan.runs.iter().filter(|run| decoding.contains(&run.request)).count();
+            let others = rows(&|_| true) - singles;
+            assert!(others <= self.beside, "{others} rows beside decodes");
+        }
+        for id in &fetching {
+            assert!(plan.runs.iter().all(|run| run.request != *id), "{id:?} is not there yet");
         }
         // Ranks: nobody overtakes, and the last are preempted.
         let rank = |id: &RequestId| self.scheduler.ranks[id];
@@ -155,14 +199,14 @@ impl Driver {
             step.push((reservation, run.tokens.clone()));
         }
         assert_eq!(step.len(), plan.runs.len());
-        self.memory.run(&step);
+        self.pages.memory.run(&step);
         if fails {
             drop(step);
         } else {
             step.into_iter().for_each(|(reservation, tokens)| reservation.commit(&tokens));
             plan.runs.iter().for_each(|run| self.complete(run));
         }
-        self.pages.tables.values().for_each(|table| self.memory.check(table));
+        self.pages.tables.values().for_each(|table| self.pages.memory.check(table));
     }
 
     fn complete(&mut self, run: &Run) {
@@ -198,7 +242,8 @@ impl Driver {
         let mut steps = 0;
         while !self.expected.is_empty() {
             let plan = self.step();
-            assert!(!plan.runs.is_empty() || !plan.preempted.is_empty(), "a step without anything");
+            let anything = !plan.runs.is_empty() || !plan.preempted.is_empty();
+            assert!(anything || self.scheduler.fetches(), "a step without anything");
             steps += 1;
             assert!(steps < 20_000, "{:?} never finish", self.scheduler);
         }

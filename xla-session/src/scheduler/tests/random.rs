@@ -16,6 +16,10 @@ enum Event {
     Step,
     Fail,
     Draft(Option<(usize, usize)>),
+    /// From now on so many rows beside decodes.
+    Beside(usize),
+    /// From now on so many pages of every prompt lie elsewhere, of which so many are fetched at a time.
+    Elsewhere(usize, usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -31,18 +35,14 @@ fn event() -> impl Strategy<Value = Event> {
         10 => Just(Event::Step),
         1 => Just(Event::Fail),
         1 => draft.prop_map(Event::Draft),
+        1 => (1..40usize).prop_map(Event::Beside),
+        1 => (0..5usize, 1..3usize).prop_map(|(pages, each)| Event::Elsewhere(pages, each)),
     ]
 }
 
 fn options() -> impl Strategy<Value = SchedulerOptions> {
-    let some = (1..12usize, 0..80usize, 1..40usize, 1..40u32);
-    some.prop_map(|(most_running, more, prompt_rows_beside_decodes, aging_steps)| {
-        SchedulerOptions {
-            rows: most_running + more,
-            prompt_rows_beside_decodes,
-            most_running,
-            aging_steps,
-        }
+    (1..12usize, 0..80usize, 1..40u32).prop_map(|(most_running, more, aging_steps)| {
+        SchedulerOptions { rows: most_running + more, most_running, aging_steps }
     })
 }
 
@@ -101,6 +101,8 @@ proptest! {
                     driver.run(&plan, true);
                 }
                 Event::Draft(drafts) => driver.drafts = drafts,
+                Event::Beside(rows) => driver.beside = rows,
+                Event::Elsewhere(pages, each) => driver.pages.elsewhere = (pages, each),
             }
         }
         driver.finish();
