@@ -10,6 +10,8 @@ mod commands;
 
 mod answer;
 mod bench;
+#[cfg(feature = "iree")]
+mod compiler;
 mod conversation;
 mod engine;
 mod hub;
@@ -73,6 +75,8 @@ enum Command {
     Emit(commands::emit::Args),
     /// Look into a model folder, a safetensors file or a compiled module
     Inspect(commands::inspect::Args),
+    /// Bring IREE's compiler, where the program came without it
+    Fetch(commands::fetch::Args),
     /// Bring a model before it is needed
     Pull(commands::pull::Args),
     /// List what a model can run on
@@ -87,6 +91,8 @@ enum Command {
     Selftest(commands::selftest::Args),
     /// Print a shell's completion script
     Completions(commands::completions::Args),
+    /// Print the manual page
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
@@ -97,6 +103,10 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", chain(&error));
+            #[cfg(feature = "iree")]
+            if let Some(advice) = compiler::advice(&error) {
+                eprintln!("{advice}");
+            }
             ExitCode::FAILURE
         }
     }
@@ -118,6 +128,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Embed(args) => args.run(),
         Command::Emit(args) => args.run(),
         Command::Inspect(args) => args.run(),
+        Command::Fetch(args) => args.run(),
         Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Doctor(args) => args.run(),
@@ -125,6 +136,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Run(args) => args.run(),
         Command::Selftest(args) => args.run(),
         Command::Completions(args) => args.run(),
+        Command::Man(args) => args.run(),
     }
 }
 

@@ -64,7 +64,7 @@ impl Args {
         let folder = cache_dir.clone().context("no cache folder: give --cache-dir")?;
         let options = SessionOptions {
             cache_dir,
-            compiler: self.compile.iree_compile.clone(),
+            compiler: self.compile.compiler_program(),
             observer: Some(progress.observer()),
             ..SessionOptions::default()
         };
