@@ -69,7 +69,7 @@ enum Command {
     Quality(Box<commands::quality::Args>),
     /// Compare the tokens of a device with those of a reference
     Check(Box<commands::check::Args>),
-    /// Compile a model's graphs for GPUs of other machines
+    /// Compile a model's graphs ahead of time, for machines without a compiler
     Compile(commands::compile::Args),
     /// Write a model's graphs as StableHLO text
     Emit(commands::emit::Args),
