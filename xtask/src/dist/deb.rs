@@ -48,8 +48,8 @@ pub fn write(tree: &Tree, release: &Release, to: &Path) -> Result<()> {
     let mut package = ar::Builder::new(BufWriter::new(file));
     let members = [
         ("debian-binary", b"2.0\n".to_vec()),
-        ("control.tar.xz", compressed(&control, "./", release)?),
-        ("data.tar.xz", compressed(&debians(tree), "./usr/", release)?),
+        ("control.tar.xz", compressed(&control, "", release)?),
+        ("data.tar.xz", compressed(&debians(tree), "usr/", release)?),
     ];
     for (name, data) in members {
         let mut header = ar::Header::new(name.into(), data.len() as u64);
@@ -133,12 +133,12 @@ mod tests {
             entries.collect::<Vec<_>>()
         };
         let control = listed(&members[1].1);
-        assert_eq!((control[0].0.as_str(), control[1].0.as_str()), ("./", "./control"));
+        assert_eq!((control.len(), control[0].0.as_str()), (1, "control"));
         for line in ["Package: iree-llm", "Architecture: arm64", "Depends: libc6 (>= 2.28)"] {
-            assert!(control[1].1.lines().any(|it| it == line), "{line}: {}", control[1].1);
+            assert!(control[0].1.lines().any(|it| it == line), "{line}: {}", control[0].1);
         }
         let data = listed(&members[2].1);
-        assert_eq!(data[0].0, "./usr/");
-        assert!(data.contains(&("./usr/bin/run".into(), "#!".into())), "{data:?}");
+        assert_eq!(data[0].0, "usr/");
+        assert!(data.contains(&("usr/bin/run".into(), "#!".into())), "{data:?}");
     }
 }
