@@ -18,8 +18,8 @@ Examples:
   iree-llm generate -m ./Llama-3.2-1B --cache-dir graphs --device cuda        (over there)
 
 Neither such a machine nor the weights are needed here: with --load-mode random a config.json is enough.
-Over there no compiler is looked for as long as the folder holds what a command needs: the same precision,
-context and KV cache. A CPU takes the best of these targets that it runs, which is as fast as its own: graphs
+Over there no compiler is looked for as long as the folder holds what a command needs: the same precision
+and KV cache. A CPU takes the best of these targets that it runs, which is as fast as its own: graphs
 call kernels, which are in the program. A GPU runs the newest that is not newer than itself: sm_89
 on an H100, H200 or B200, sm_80 on an A100.")]
 pub struct Args {
@@ -39,10 +39,6 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "mmap",
           value_parser = <LoadMode as std::str::FromStr>::from_str)]
     load_mode: LoadMode,
-
-    /// Most tokens of prompt and answer together [default: what the model allows]
-    #[arg(long, value_name = "TOKENS")]
-    context: Option<usize>,
 
     /// How the KV cache keeps keys and values on a CPU: f32, or f16 [default: what goes with the precision]
     #[arg(long, value_name = "TYPE", value_parser = <KvFormat as std::str::FromStr>::from_str)]
@@ -68,14 +64,13 @@ impl Args {
 
         let progress = Progress::new(false);
         let model = self.model.locate(&progress)?;
-        let mut config = ModelConfig::from_dir(&model.folder)?.with_context(self.context);
+        let mut config = ModelConfig::from_dir(&model.folder)?.with_context(None);
         let checkpoint = Checkpoint::open(&model.folder, self.load_mode)?;
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;
         let cache_dir = self.compile.cache.folder();
         let folder = cache_dir.clone().context("no cache folder: give --cache-dir")?;
         let mut options = SessionOptions {
             cache_dir,
-            context: self.context,
             kv_cache: self.kv_cache,
             compiler: self.compile.compiler_program(),
             observer: Some(progress.observer()),
@@ -100,7 +95,7 @@ impl Args {
     #[cfg(not(feature = "iree"))]
     pub fn run(self) -> Result<ExitCode> {
         let _ = (self.model, self.target, self.precision, self.load_mode);
-        let _ = (self.context, self.kv_cache, self.compile);
+        let _ = (self.kv_cache, self.compile);
         anyhow::bail!(crate::engine::WITHOUT_IREE)
     }
 }

@@ -19,8 +19,8 @@ const MOST_THREADS: usize = 128;
 /// Returns the number of graphs. A target is
 ///
 /// * a level of CPUs: "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64" (any), "aarch64" (any). The
-///   models that run there have the precision, context and KV cache of `options`, up to 128 threads,
-///   and the kernels that fit that machine, whatever the level: graphs only call them;
+///   models that run there have the precision and KV cache of `options`, up to 128 threads, and the
+///   kernels that fit that machine, whatever the level: graphs only call them;
 /// * an architecture of NVIDIA's GPUs: "sm_80", "sm_89".
 ///
 /// A model that is opened with that folder, or a copy of it elsewhere, for the same `config` and
@@ -62,18 +62,29 @@ fn for_cpus(
     model: &str,
     options: &SessionOptions,
 ) -> Result<usize> {
-    // Machines with other numbers of threads cut products into other pieces.
-    let threads = (1..).map(|power| 1 << power).take_while(|&it| it <= MOST_THREADS);
-    let mut texts = Vec::new();
-    for threads in threads {
-        let machine = Machine::cpu_elsewhere(level, threads, options);
-        let Target::Cpu(target) = &machine.target else { unreachable!("made for a CPU") };
-        texts.push(lower::cpu::program(config, formats, target, MOST_ROWS, HEAD_ROWS).text);
-    }
-    texts.sort();
-    texts.dedup();
+    let texts = texts(config, formats, level, options);
     let graphs: Vec<_> = texts.iter().map(|text| compile::Graph { name: "model", text }).collect();
     compile::keep(&graphs, &Machine::cpu_elsewhere(level, 1, options), model, options)
+}
+
+/// Every graph that a CPU may take: machines with other numbers of threads cut products into other
+/// pieces.
+fn texts(
+    config: &ModelConfig,
+    formats: &WeightFormats,
+    level: Level,
+    options: &SessionOptions,
+) -> Vec<String> {
+    let threads = (1..).map(|power| 1 << power).take_while(|&it| it <= MOST_THREADS);
+    let text = |threads| {
+        let machine = Machine::cpu_elsewhere(level, threads, options);
+        let Target::Cpu(target) = &machine.target else { unreachable!("made for a CPU") };
+        lower::cpu::program(config, formats, target, MOST_ROWS, HEAD_ROWS).text
+    };
+    let mut texts: Vec<_> = threads.map(text).collect();
+    texts.sort();
+    texts.dedup();
+    texts
 }
 
 fn for_gpus(
@@ -90,4 +101,31 @@ fn for_gpus(
     let graphs: Vec<_> =
         graphs.iter().map(|it| compile::Graph { name: &it.name, text: &it.text }).collect();
     compile::keep(&graphs, &machine, model, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emit::Format;
+
+    #[test]
+    fn every_number_of_threads_finds_its_graph() {
+        let folder = tempfile::tempdir().unwrap();
+        let shape = "../xtask/src/gpu_check/models/Llama-3.2-1B.json";
+        let shape = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(shape);
+        std::fs::copy(shape, folder.path().join("config.json")).unwrap();
+        let config = ModelConfig::from_dir(folder.path()).unwrap();
+        let (formats, options) = (WeightFormats::all(Format::Int4), SessionOptions::default());
+        let level = Level::by_name("x86-64-v3").unwrap();
+        let all = texts(&config, &formats, level, &options);
+        assert!(all.len() > 3, "{}", all.len());
+        let graph = |threads| {
+            let machine = Machine::cpu_elsewhere(level, threads, &options);
+            let Target::Cpu(target) = &machine.target else { unreachable!("made for a CPU") };
+            lower::cpu::program(&config, &formats, target, MOST_ROWS, HEAD_ROWS).text
+        };
+        for threads in [1, 2, 3, 8, 9, 31, 64, 100, 128] {
+            assert!(all.contains(&graph(threads)), "{threads} threads");
+        }
+    }
 }
