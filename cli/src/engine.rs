@@ -127,8 +127,7 @@ pub struct CacheArgs {
 
 /// What a command of IREE's says in a build that lacks it.
 #[cfg(not(feature = "iree"))]
-pub const WITHOUT_IREE: &str =
-    "built without iree: run `cargo xtask fetch-iree`, then build with the default features";
+pub const WITHOUT_IREE: &str = "built without iree: build it with the default features";
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
