@@ -16,7 +16,7 @@ use crate::{flags, workspace};
 /// What the model in the packages is given to go on with, and how many tokens it adds.
 const PROMPT: &str = "The little fox";
 const TOKENS: &str = "32";
-/// The same where nothing compiles: the model in the packages, on any CPU with AVX2.
+/// What graphs are compiled for where nothing compiles: any CPU with AVX2.
 const LEVEL: &str = "x86-64-v3";
 /// A model with tokens that transformers chose, among the fixtures of `xla-session`.
 const FIXTURE: &str = "llama-mha-f32";
@@ -134,7 +134,7 @@ impl Place<'_> {
         }
         self.run(&["check", "/fixture"])?;
         let story = self.run(&self.generate())?;
-        ensure!(story.starts_with(PROMPT) || !story.trim().is_empty(), "it tells nothing");
+        ensure!(story.split_whitespace().count() > 10, "it tells {story:?}");
         ensure!(self.serves(&[])? == story, "serve answers something else than generate");
         Ok(story)
     }
@@ -195,10 +195,7 @@ impl Place<'_> {
         let status = server.0.wait()?;
         ensure!(status.success(), "the server ended with {status}: {said}");
         eprintln!("  iree-llm {}: {text:?}", arguments.join(" "));
-        Ok(format!(
-            "{PROMPT}{}",
-            text.strip_prefix(PROMPT).map_or(format!(" {text}"), str::to_owned)
-        ))
+        Ok(text)
     }
 }
 
