@@ -86,7 +86,6 @@ fn make(sources: &Path, folder: &Path, release: &Release, flags: &flags::Dist) -
     papers(sources, &staged)?;
     licences::write(sources, &release.target, &staged.join("share/doc/iree-llm/THIRD-PARTY"))?;
     let tree = Tree::read(&staged)?;
-    tree.check_glibc(GLIBC)?;
 
     let base = format!("iree-llm-{}-{}", release.version, release.target);
     let packages = Packages {
@@ -95,15 +94,22 @@ fn make(sources: &Path, folder: &Path, release: &Release, flags: &flags::Dist) -
         wheel: folder.join(wheel::file_name(release)),
         deb: folder.join(deb::file_name(release)),
     };
-    eprintln!("==> {}", packages.archive.display());
-    archive::write(&tree, &base, release, &packages.archive)?;
-    eprintln!("==> {}", packages.runtime.display());
+    eprintln!("==> packing {:.0} MB in four ways", tree.bytes() as f64 / 1e6);
     let without = tree.without(COMPILER);
-    archive::write(&without, &format!("{base}-runtime"), release, &packages.runtime)?;
-    eprintln!("==> {}", packages.wheel.display());
-    wheel::write(&tree, release, &packages.wheel)?;
-    eprintln!("==> {}", packages.deb.display());
-    deb::write(&tree, release, &packages.deb)?;
+    std::thread::scope(|scope| {
+        let work = [
+            scope.spawn(|| archive::write(&tree, &base, release, &packages.archive)),
+            scope.spawn(|| {
+                archive::write(&without, &format!("{base}-runtime"), release, &packages.runtime)
+            }),
+            scope.spawn(|| wheel::write(&tree, release, &packages.wheel)),
+            scope.spawn(|| deb::write(&tree, release, &packages.deb)),
+        ];
+        let join = |it: std::thread::ScopedJoinHandle<'_, Result<()>>| {
+            it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        work.into_iter().try_for_each(join)
+    })?;
     Ok(packages)
 }
 

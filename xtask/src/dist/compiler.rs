@@ -20,13 +20,13 @@ pub fn install(iree: &Path, system: Option<&Path>, folder: &Path, tree: &Path) -
     let to = tree.join(COMPILER);
     for name in ["iree-compile", "iree-lld"] {
         let path = iree.join("bin").join(name);
-        let mut data = fs::read(&path).with_context(|| path.display().to_string())?;
+        let mut data = elf::read(&path)?;
         elf::share_runpath(&mut data).with_context(|| path.display().to_string())?;
         tree::copy(&path, &to.join(name))?;
         fs::write(to.join(name), data)?;
     }
     let path = iree.join(&library);
-    let mut data = fs::read(&path).with_context(|| path.display().to_string())?;
+    let mut data = elf::read(&path)?;
     elf::strip(&mut data).with_context(|| path.display().to_string())?;
     fs::write(to.join(library.file_name().context("a library has a name")?), data)?;
 
@@ -35,8 +35,7 @@ pub fn install(iree: &Path, system: Option<&Path>, folder: &Path, tree: &Path) -
         None => roots::debian(folder, roots::OLDEST)?,
     };
     for name in LIBRARIES {
-        let path = find(&system, name)?;
-        fs::copy(&path, to.join(name)).with_context(|| path.display().to_string())?;
+        fs::write(to.join(name), elf::read(&find(&system, name)?)?)?;
     }
     let licence = system.join("usr/share/doc/libstdc++6/copyright");
     let licence = if licence.exists() {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{GLIBC, Release, tree};
+use super::{GLIBC, Release, elf, tree};
 use crate::iree::tools;
 use crate::{fetch_iree, flags, workspace};
 
@@ -70,6 +70,7 @@ impl Program {
 
     /// Puts the program into `tree`, with what it says about itself.
     pub fn install(&self, tree: &Path) -> Result<()> {
+        elf::read(&self.path)?;
         tree::copy(&self.path, &tree.join("bin/iree-llm"))?;
         let completions = [
             ("bash", "share/bash-completion/completions/iree-llm"),

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use super::elf;
-
 /// Files below a folder.
 #[derive(Debug, Clone)]
 pub struct Tree {
@@ -58,27 +56,6 @@ impl Tree {
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
-    }
-
-    /// Fails when a program or library needs a newer glibc than `most`.
-    pub fn check_glibc(&self, most: (u32, u32)) -> Result<()> {
-        for file in &self.files {
-            let data = fs::read(&file.path).with_context(|| file.path.display().to_string())?;
-            if !elf::is_elf(&data) {
-                continue;
-            }
-            let needed = elf::glibc(&data).with_context(|| file.path.display().to_string())?;
-            ensure!(
-                needed <= most,
-                "{} needs glibc {}.{}, and {}.{} is what packages may need",
-                file.name,
-                needed.0,
-                needed.1,
-                most.0,
-                most.1
-            );
-        }
-        Ok(())
     }
 }
 
