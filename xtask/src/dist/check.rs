@@ -146,7 +146,7 @@ impl Place<'_> {
     }
 
     fn run(&self, arguments: &[&str]) -> Result<String> {
-        let output = self.command(arguments).output().context("cannot run chroot")?;
+        let output = self.command(arguments).output().context("cannot run unshare")?;
         let words = arguments.join(" ");
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(
@@ -162,7 +162,7 @@ impl Place<'_> {
 
     /// What it says of what it cannot do.
     fn fails(&self, arguments: &[&str]) -> Result<String> {
-        let output = self.command(arguments).output().context("cannot run chroot")?;
+        let output = self.command(arguments).output().context("cannot run unshare")?;
         ensure!(!output.status.success(), "{} does not fail", arguments.join(" "));
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }

@@ -48,26 +48,22 @@ pub fn bare(debian: &Path, to: &Path, shell: bool) -> Result<()> {
     let arch = if std::env::consts::ARCH == "aarch64" { "arm64" } else { "amd64" };
     let list = lists.join(format!("libc6:{arch}.list"));
     let list = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
-    // What is a link in /, as since Debian 10, has to be one before files are put behind it.
-    for name in ["lib", "lib64", "bin"] {
-        if let Ok(target) = fs::read_link(debian.join(name)) {
-            fs::create_dir_all(to.join(&target))?;
-            #[cfg(unix)]
-            std::os::unix::fs::symlink(&target, to.join(name))?;
-        }
-    }
-    let mut files: Vec<_> = list.lines().filter(|name| name.contains(".so")).collect();
-    ensure!(!files.is_empty(), "{} lists no library of libc6", lists.display());
+    let mut names: Vec<_> = list.lines().filter(|name| name.contains(".so")).collect();
+    ensure!(!names.is_empty(), "{} lists no library of libc6", lists.display());
     if shell {
-        files.push("/bin/sh");
+        names.extend(["/bin/sh", "/bin/dash"]);
     }
-    for name in files {
+    // Links of /, where they are, have to be there before files are put behind them.
+    for name in ["/lib", "/lib64", "/bin"].into_iter().chain(names) {
         let name = name.trim_start_matches('/');
-        if debian.join(name).is_file() {
-            tree::copy(&debian.join(name), &to.join(name))?;
+        let (from, to) = (debian.join(name), to.join(name));
+        if let Ok(target) = fs::read_link(&from) {
+            link(&target, &to)?;
+        } else if from.is_file() {
+            tree::copy(&from, &to)?;
         }
     }
-    for folder in ["dev", "tmp"] {
+    for folder in ["dev", "proc", "tmp"] {
         fs::create_dir_all(to.join(folder))?;
     }
     workspace::run(
@@ -75,10 +71,24 @@ pub fn bare(debian: &Path, to: &Path, shell: bool) -> Result<()> {
     )
 }
 
-/// `program` in the root `root`, with nothing of this environment.
+/// Makes the link `to`, and the folder that it leads to, if it is one of /.
+fn link(target: &Path, to: &Path) -> Result<()> {
+    let parent = to.parent().context("a link lies in a folder")?;
+    fs::create_dir_all(parent)?;
+    if target.extension().is_none() && target.starts_with("usr") {
+        fs::create_dir_all(parent.join(target))?;
+    }
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(target, to).with_context(|| to.display().to_string())?;
+    Ok(())
+}
+
+/// `program` in the root `root`, with `/proc`, which tells programs where they lie, and with nothing of
+/// this environment. Its process is the one that is started here, and what is mounted goes with it.
 pub fn command(root: &Path, program: &str) -> Command {
-    let mut command = Command::new("chroot");
-    command.arg(root).arg(program).env_clear();
+    const ENTER: &str = r#"mount -t proc proc "$0/proc" && exec chroot "$0" "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", ENTER]).arg(root).arg(program).env_clear();
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("HOME", "/tmp/home");
     command
 }
