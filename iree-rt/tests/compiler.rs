@@ -36,7 +36,7 @@ fn program_and_library_make_modules_that_run() {
 }
 
 /// IREE starts its linker by a shell.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
 fn a_compiler_in_a_folder_with_a_space_in_its_name_links() {
     let found = Compiler::find().unwrap().path().canonicalize().unwrap();
