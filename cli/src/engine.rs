@@ -87,9 +87,10 @@ pub struct CompileArgs {
           action = clap::ArgAction::SetTrue)]
     no_cache: bool,
 
-    /// The iree-compile program [default: the one fetched with IREE]
+    /// The iree-compile program [default: the one that came with the program, that `iree-llm fetch
+    /// compiler` has brought, or on the PATH]
     #[arg(long, env = "IREE_LLM_IREE_COMPILE", value_name = "PROGRAM")]
-    pub iree_compile: Option<PathBuf>,
+    iree_compile: Option<PathBuf>,
 }
 
 impl CompileArgs {
@@ -100,10 +101,19 @@ impl CompileArgs {
     /// There is none, or it does not run.
     #[cfg(feature = "iree")]
     pub fn compiler(&self) -> iree_rt::Result<iree_rt::Compiler> {
-        match &self.iree_compile {
+        match self.compiler_program() {
             Some(path) => iree_rt::Compiler::process(path),
             None => iree_rt::Compiler::find(),
         }
+    }
+
+    /// The compiler that was named, or that came with the program, or was fetched for it.
+    pub fn compiler_program(&self) -> Option<PathBuf> {
+        let named = self.iree_compile.clone();
+        #[cfg(feature = "iree")]
+        return named.or_else(crate::compiler::installed);
+        #[cfg(not(feature = "iree"))]
+        named
     }
 }
 
@@ -117,8 +127,7 @@ pub struct CacheArgs {
 
 /// What a command of IREE's says in a build that lacks it.
 #[cfg(not(feature = "iree"))]
-pub const WITHOUT_IREE: &str =
-    "built without iree: run `cargo xtask fetch-iree`, then build with the default features";
+pub const WITHOUT_IREE: &str = "built without iree: build it with the default features";
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -250,7 +259,7 @@ impl PlaceArgs {
             load_mode: self.load_mode,
             cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
             weights_cache: !self.no_weights_cache,
-            compiler: self.compile.iree_compile.clone(),
+            compiler: self.compile.compiler_program(),
             profile,
             tuning: self.tuning.clone(),
             observer: Some(observer),

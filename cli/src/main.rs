@@ -10,6 +10,8 @@ mod commands;
 
 mod answer;
 mod bench;
+#[cfg(feature = "iree")]
+mod compiler;
 mod conversation;
 mod engine;
 mod hub;
@@ -67,7 +69,7 @@ enum Command {
     Quality(Box<commands::quality::Args>),
     /// Compare the tokens of a device with those of a reference
     Check(Box<commands::check::Args>),
-    /// Compile a model's graphs for GPUs of other machines
+    /// Compile a model's graphs ahead of time, for machines without a compiler
     Compile(commands::compile::Args),
     /// Write a model's graphs as StableHLO text
     Emit(commands::emit::Args),
@@ -75,6 +77,8 @@ enum Command {
     Convert(commands::convert::Args),
     /// Look into a model folder, a safetensors file or a compiled module
     Inspect(commands::inspect::Args),
+    /// Bring IREE's compiler, where the program came without it
+    Fetch(commands::fetch::Args),
     /// Bring a model before it is needed
     Pull(commands::pull::Args),
     /// List what a model can run on
@@ -89,6 +93,8 @@ enum Command {
     Selftest(commands::selftest::Args),
     /// Print a shell's completion script
     Completions(commands::completions::Args),
+    /// Print the manual page
+    Man(commands::man::Args),
 }
 
 fn main() -> ExitCode {
@@ -99,6 +105,10 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", chain(&error));
+            #[cfg(feature = "iree")]
+            if let Some(advice) = compiler::advice(&error) {
+                eprintln!("{advice}");
+            }
             ExitCode::FAILURE
         }
     }
@@ -121,6 +131,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Emit(args) => args.run(),
         Command::Convert(args) => args.run(),
         Command::Inspect(args) => args.run(),
+        Command::Fetch(args) => args.run(),
         Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),
         Command::Doctor(args) => args.run(),
@@ -128,6 +139,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Run(args) => args.run(),
         Command::Selftest(args) => args.run(),
         Command::Completions(args) => args.run(),
+        Command::Man(args) => args.run(),
     }
 }
 

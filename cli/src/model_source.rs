@@ -145,11 +145,25 @@ fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
     )
 }
 
-/// The folders that hold models: beside the program, and in the repository it was built from.
+/// The folders that hold models: beside the program, where a package puts them, and in the repository
+/// that it was built from.
 fn shelves() -> Vec<PathBuf> {
-    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("models")));
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(|it| it.join("models"));
-    beside.into_iter().chain(repository).filter(|it| it.is_dir()).collect()
+    let program = std::env::current_exe().ok();
+    let folder = program.as_deref().and_then(Path::parent);
+    let beside = ["models", "../share/iree-llm/models"];
+    let beside = folder.into_iter().flat_map(|folder| beside.map(|it| folder.join(it)));
+    beside.chain(repository()).filter(|it| it.is_dir()).collect()
+}
+
+#[cfg(feature = "remember-folder")]
+fn repository() -> Option<PathBuf> {
+    Some(Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join("models"))
+}
+
+/// A program that is given away has no business with the folders of whoever built it.
+#[cfg(not(feature = "remember-folder"))]
+fn repository() -> Option<PathBuf> {
+    None
 }
 
 /// The models in `shelves`, by name.

@@ -6,7 +6,10 @@ use support::{fails, model, program, succeeds};
 use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
 use xla_session::checkpoint::FileStamp;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 17] = [
+    "compile",
+    "fetch",
+    "man",
     "generate",
     "chat",
     "bench",
@@ -41,6 +44,33 @@ fn completions_know_the_commands() {
         let script = succeeds(&["completions", shell]);
         assert!(COMMANDS.iter().all(|command| script.contains(command)), "{script}");
     }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    assert!(succeeds(&["man"]).contains(".TH iree-llm 1"));
+    let folder = tempfile::tempdir().unwrap();
+    succeeds(&["man", folder.path().to_str().unwrap()]);
+    for command in COMMANDS {
+        let page = folder.path().join(format!("iree-llm-{command}.1"));
+        let page = std::fs::read_to_string(&page).unwrap();
+        assert!(page.contains("Examples:"), "{page}");
+    }
+}
+
+#[test]
+fn graphs_compiled_ahead_need_no_compiler() {
+    let (model, graphs) = (model(), tempfile::tempdir().unwrap());
+    let (model, graphs) = (model.path().to_str().unwrap(), graphs.path().to_str().unwrap());
+    let level = if cfg!(target_arch = "x86_64") { "x86-64" } else { "aarch64" };
+    let generate = ["generate", "-m", model, "--prompt-tokens", "1,2,3", "-n", "8"];
+    let without = ["--cache-dir", graphs, "--iree-compile", "/no/such/compiler"];
+    let said = program(&[&generate[..], &without].concat()).assert().failure();
+    let said = String::from_utf8_lossy(&said.get_output().stderr).into_owned();
+    assert!(said.contains("no cache holds"), "{said}");
+    let told = succeeds(&["compile", "-m", model, "--target", level, "--cache-dir", graphs]);
+    assert!(told.contains("graphs in"), "{told}");
+    assert_eq!(succeeds(&[&generate[..], &without].concat()), succeeds(&generate));
 }
 
 #[test]

@@ -35,6 +35,23 @@ fn program_and_library_make_modules_that_run() {
     }
 }
 
+/// IREE starts its linker by a shell.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_compiler_in_a_folder_with_a_space_in_its_name_links() {
+    let found = Compiler::find().unwrap().path().canonicalize().unwrap();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let place = folder.path().join("it's a folder");
+    fs::create_dir(&place).unwrap();
+    for name in ["iree-compile", "iree-lld", "libIREECompiler.so"] {
+        // It looks for its linker where it lies itself, whatever links lead to it.
+        let (from, to) = (found.with_file_name(name), place.join(name));
+        fs::hard_link(&from, &to).or_else(|_| fs::copy(&from, &to).map(drop)).unwrap();
+    }
+    let compiler = Compiler::process(place.join("iree-compile")).unwrap();
+    negates(&compiler.compile(OTHER, &CompileOptions::default()).unwrap());
+}
+
 /// `OTHER` as MLIR bytecode: what the compiler makes of it before it does anything.
 fn bytecode() -> Vec<u8> {
     let options = CompileOptions::empty().flag("--compile-to=input").flag("--emit-mlir-bytecode");

@@ -21,6 +21,16 @@ pub struct Installed {
     pub fetched: Vec<Fetched>,
 }
 
+/// The name of the compiler's program, linker or library, if that is what lies at `path` in the wheel.
+pub fn part(path: &str) -> Option<&str> {
+    let name = path.strip_prefix(PROGRAMS)?.strip_prefix('/')?;
+    is_part(name).then_some(name)
+}
+
+fn is_part(name: &str) -> bool {
+    matches!(name, "iree-compile" | "iree-lld") || name.starts_with("libIREECompiler.")
+}
+
 /// Lets pip bring the pinned compiler for `target` into `bin/` of the IREE folder `to`. Uses the
 /// network; `scratch` is a folder for what is only needed meanwhile.
 ///
@@ -45,11 +55,13 @@ pub fn install(target: &str, to: &Path, scratch: &Path) -> Result<Installed> {
     for entry in fs::read_dir(&programs).map_err(Error::io("read", &programs))? {
         let path = entry.map_err(Error::io("read", &programs))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !is_part(&name) {
+            continue;
+        }
         let place = match name.as_str() {
             "iree-compile" => Some(&mut installed.program),
             "iree-lld" => None,
-            _ if name.starts_with("libIREECompiler.") => Some(&mut installed.library),
-            _ => continue,
+            _ => Some(&mut installed.library),
         };
         fs::rename(&path, bin.join(&name)).map_err(Error::io("move", &path))?;
         if let Some(place) = place {

@@ -65,6 +65,18 @@ pub enum Error {
         /// The whole output, when it was kept.
         log: Option<PathBuf>,
     },
+    /// Bytes that came are not the bytes that were expected.
+    #[error("{name}: sha256 is {found}, expected {expected}; {fix}")]
+    Hash {
+        /// The file.
+        name: String,
+        /// The pinned hash, lower-case hex.
+        expected: String,
+        /// That of what came.
+        found: String,
+        /// What to do now.
+        fix: String,
+    },
     /// There is no artifact for this platform.
     #[error("no pinned {name} for {target}; {fix}")]
     Platform {

@@ -14,14 +14,15 @@ pub mod mend;
 pub mod prebuilt;
 pub mod process;
 pub mod runtime;
+#[cfg(feature = "wheels")]
+pub mod sha256;
 pub mod sources;
 pub mod wheel;
 
 #[cfg(feature = "bundled")]
 pub mod bundled;
 
-pub use compiler::Installed;
-pub use compiler::install as install_compiler;
+pub use compiler::{Installed, install as install_compiler, part as compiler_part};
 pub use cross::Cross;
 pub use error::{Error, Result};
 pub use locate::{CUDA_HOME_VAR, DIST_VAR, Located, Overrides, locate_from, locate_in_target};

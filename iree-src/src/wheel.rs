@@ -1,5 +1,13 @@
 //! The Python wheels that native programs are taken from, each pinned by its hash.
 
+#[cfg(feature = "wheels")]
+mod download;
+#[cfg(feature = "wheels")]
+mod unpack;
+
+#[cfg(feature = "wheels")]
+pub use unpack::unpack;
+
 use crate::{Error, Fetched, Result, platform};
 
 const PINS: &str = include_str!("../pins/wheels.tsv");

@@ -92,6 +92,14 @@ pub enum Error {
         /// What is wrong and what to do.
         message: String,
     },
+    /// A graph has to be compiled, and nobody named a compiler and none is found.
+    #[error("no IREE compiler for the graph {graph}, which no cache holds for {code}")]
+    NoCompiler {
+        /// What the cache calls the graph.
+        graph: String,
+        /// The machine code that it would be compiled to.
+        code: String,
+    },
     /// The IREE compiler or runtime failed.
     #[cfg(feature = "iree")]
     #[error("{context}: {source}")]

@@ -24,6 +24,8 @@ pub enum Task {
     Test(Test),
     /// Package the crates of IREE, and build and run what depends on them, as a stranger would.
     Package(Package),
+    /// Make what people download: archives, a Python wheel, a Debian package.
+    Dist(Dist),
     /// Run the tests of iree-rt with AddressSanitizer, LeakSanitizer and ThreadSanitizer, IREE too.
     Sanitize(Sanitize),
     /// Build everything for another machine, and run it in an emulator of that.
@@ -116,6 +118,37 @@ pub struct Package {
     #[command(flatten)]
     pub network: Network,
 }
+
+#[derive(Debug, Clone, Args)]
+#[command(after_help = DIST_HELP)]
+pub struct Dist {
+    /// Also install and run each package on bare systems, and build everything once more: the bytes
+    /// have to be the same. As root, on a Debian.
+    #[arg(long)]
+    pub check: bool,
+    /// With --check: the Debians to install on.
+    #[arg(long, value_name = "SUITE,…", value_delimiter = ',', default_value = "bullseye")]
+    pub suite: Vec<String>,
+    /// The root of an old system whose C++ library the compiler is given [default: Debian 11, brought by
+    /// debootstrap].
+    #[arg(long, value_name = "ROOT")]
+    pub libstdcxx: Option<PathBuf>,
+    /// The folder to make [default: dist in cargo's target folder].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub network: Network,
+}
+
+const DIST_HELP: &str = "\
+The program is built with the C compiler of zig's wheel (from PyPI), against glibc 2.28. There is an archive of
+program, compiler, licences, manual pages and shell completions; one without the compiler, for graphs that
+`iree-llm compile` made; a Python wheel and a Debian package. Each runs from any folder, with nothing but
+glibc and, for the compiler, /bin/sh. The first build takes as long as a release build.
+
+Examples:
+  cargo xtask dist
+  cargo xtask dist --check --suite bullseye,trixie";
 
 #[derive(Debug, Args)]
 #[command(after_help = SANITIZE_HELP)]

@@ -5,6 +5,8 @@ mod bindgen;
 mod cross;
 mod demo;
 mod deny;
+#[cfg(feature = "release")]
+mod dist;
 mod features;
 mod fetch_iree;
 mod flags;
@@ -26,6 +28,10 @@ fn main() -> ExitCode {
         flags::Task::Demo(flags) => demo::run(&flags),
         flags::Task::Test(flags) => test::run(&flags),
         flags::Task::Package(flags) => package::run(&flags),
+        #[cfg(feature = "release")]
+        flags::Task::Dist(flags) => dist::run(&flags),
+        #[cfg(not(feature = "release"))]
+        flags::Task::Dist(_) => workspace::again_with("release", &[]),
         flags::Task::Sanitize(flags) => sanitize::run(&flags),
         flags::Task::Cross(flags) => cross::run(&flags),
         flags::Task::Bench(flags) => bench::run(&flags),

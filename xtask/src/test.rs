@@ -10,7 +10,7 @@ use crate::{deny, features, fetch_iree, flags, package, workspace};
 /// Features that no default build turns on; the tests run with all of them.
 const OPTIONAL_FEATURES: &str = "cli/otel,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
      iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/cross,\
-     xtask/dist";
+     xtask/dist,xtask/release";
 
 /// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
 /// need what a machine may lack.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use xla_session::{LoadMode, Precision};
+use xla_session::{KvFormat, LoadMode, Precision};
 
 use crate::engine::CompileArgs;
 use crate::model_source::ModelArgs;
@@ -12,19 +12,22 @@ use crate::model_source::ModelArgs;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  iree-llm compile -m ./Llama-3.2-1B --target x86-64-v3 --precision int4 --cache-dir graphs
+  iree-llm generate -m ./Llama-3.2-1B --precision int4 --cache-dir graphs     (over there)
   iree-llm compile -m ./Llama-3.2-1B --target sm_89,sm_80 --cache-dir graphs
-  iree-llm generate -m ./Llama-3.2-1B --cache-dir graphs --device cuda    (over there)
+  iree-llm generate -m ./Llama-3.2-1B --cache-dir graphs --device cuda        (over there)
 
-Neither a GPU nor the weights are needed here: with --load-mode random a config.json is enough. Over
-there no compiler is looked for as long as the folder holds what a command needs. A GPU runs the
-newest of these targets that is not newer than itself: sm_89 on an H100, H200 or B200, sm_80 on an
-A100.")]
+Neither such a machine nor the weights are needed here: with --load-mode random a config.json is enough.
+Over there no compiler is looked for as long as the folder holds what a command needs: the same precision
+and KV cache. A CPU takes the best of these targets that it runs, which is as fast as its own: graphs
+call kernels, which are in the program. A GPU runs the newest that is not newer than itself: sm_89
+on an H100, H200 or B200, sm_80 on an A100.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
 
-    /// GPU architectures
-    #[arg(long, value_name = "SM,…", value_delimiter = ',', required = true)]
+    /// CPUs (x86-64-v2, x86-64-v3, x86-64-v4, x86-64, aarch64) and GPU architectures (sm_80, …)
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', required = true)]
     target: Vec<String>,
 
     /// How weights will lie in memory: stored, f32, bf16, int8, int4
@@ -36,6 +39,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "mmap",
           value_parser = <LoadMode as std::str::FromStr>::from_str)]
     load_mode: LoadMode,
+
+    /// How the KV cache keeps keys and values on a CPU: f32, or f16 [default: what goes with the precision]
+    #[arg(long, value_name = "TYPE", value_parser = <KvFormat as std::str::FromStr>::from_str)]
+    kv_cache: Option<KvFormat>,
 
     #[command(flatten)]
     compile: CompileArgs,
@@ -62,15 +69,17 @@ impl Args {
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;
         let cache_dir = self.compile.cache.folder();
         let folder = cache_dir.clone().context("no cache folder: give --cache-dir")?;
-        let options = SessionOptions {
+        let mut options = SessionOptions {
             cache_dir,
-            compiler: self.compile.iree_compile.clone(),
+            kv_cache: self.kv_cache,
+            compiler: self.compile.compiler_program(),
             observer: Some(progress.observer()),
             ..SessionOptions::default()
         };
         let label = model.folder.file_name().unwrap_or(model.folder.as_os_str());
         let mut count = 0;
         for &precision in &self.precision {
+            options.precision = precision;
             let formats = WeightFormats::new(precision, &config, &checkpoint);
             for target in &self.target {
                 let label = label.to_string_lossy();
@@ -85,7 +94,8 @@ impl Args {
     /// Says why it cannot.
     #[cfg(not(feature = "iree"))]
     pub fn run(self) -> Result<ExitCode> {
-        let _ = (self.model, self.target, self.precision, self.load_mode, self.compile);
+        let _ = (self.model, self.target, self.precision, self.load_mode);
+        let _ = (self.kv_cache, self.compile);
         anyhow::bail!(crate::engine::WITHOUT_IREE)
     }
 }

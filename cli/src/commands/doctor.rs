@@ -110,7 +110,8 @@ fn line(check: &Check) -> String {
 
 #[cfg(feature = "iree")]
 fn engine(compile: &CompileArgs) -> Vec<Check> {
-    const FETCH: &str = "run `cargo xtask fetch-iree` and build again";
+    const AGAIN: &str =
+        "install iree-llm again, or build it again after `cargo xtask fetch-iree --force`";
 
     let mut checks = vec![Check::ok("runtime", format!("IREE {}", iree_rt::IREE_VERSION))];
     let compiler = compile.compiler();
@@ -123,7 +124,9 @@ fn engine(compile: &CompileArgs) -> Vec<Check> {
                 false => Check::problem("compiler", found, "use the version of the runtime"),
             });
         }
-        Err(error) => checks.push(Check::problem("compiler", error.to_string(), FETCH)),
+        Err(error) => {
+            checks.push(Check::problem("compiler", error.to_string(), crate::compiler::ADVICE))
+        }
     }
     match iree_rt::Instance::get().and_then(|instance| instance.drivers()) {
         Ok(drivers) => {
@@ -151,12 +154,12 @@ fn engine(compile: &CompileArgs) -> Vec<Check> {
                 checks.push(Check::note("driver", found, "fine, unless there is an NVIDIA GPU"));
             }
         }
-        Err(error) => checks.push(Check::problem("driver", error.to_string(), FETCH)),
+        Err(error) => checks.push(Check::problem("driver", error.to_string(), AGAIN)),
     }
     if let Ok(compiler) = &compiler {
         checks.push(match crate::selftest::add(compiler, "local-task") {
             Ok(sum) => Check::ok("addition", format!("compiled, loaded, called: {sum:?}")),
-            Err(error) => Check::problem("addition", format!("{error:#}"), FETCH),
+            Err(error) => Check::problem("addition", format!("{error:#}"), AGAIN),
         });
     }
     checks
@@ -164,8 +167,7 @@ fn engine(compile: &CompileArgs) -> Vec<Check> {
 
 #[cfg(not(feature = "iree"))]
 fn engine(_: &CompileArgs) -> Vec<Check> {
-    let advice = "run `cargo xtask fetch-iree`, then build with the default features";
-    vec![Check::problem("runtime", "built without IREE", advice)]
+    vec![Check::problem("runtime", "built without IREE", "build it with the default features")]
 }
 
 #[cfg(feature = "iree")]

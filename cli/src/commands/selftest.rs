@@ -27,7 +27,10 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         use std::io::Write;
 
-        let sum = crate::selftest::add(&self.compile.compiler()?, &self.device)?;
+        use anyhow::Context;
+
+        let compiler = self.compile.compiler().context(crate::compiler::ADVICE)?;
+        let sum = crate::selftest::add(&compiler, &self.device)?;
         let sum: Vec<_> = sum.iter().map(f32::to_string).collect();
         writeln!(std::io::stdout(), "[{}]", sum.join(", "))?;
         Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@ mod compile;
 mod cpu;
 mod cuda;
 mod host;
+mod level;
 mod pages;
 mod rope;
 mod target;

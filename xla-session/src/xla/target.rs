@@ -4,6 +4,7 @@ use iree_rt::cuda::{self, Gpu};
 use iree_rt::{CompileOptions, Device};
 use kernels::Isa;
 
+use super::level::Level;
 use super::{host, iree};
 use crate::lower::cpu::CpuTarget;
 use crate::lower::cuda::CudaTiles;
@@ -30,7 +31,7 @@ pub(super) struct Machine {
 pub(super) struct Code {
     /// How graphs are compiled to it.
     pub flags: CompileOptions,
-    /// A CPU's features, or a GPU's architecture.
+    /// A CPU's features or [level](Level), or a GPU's architecture.
     pub name: String,
 }
 
@@ -65,18 +66,29 @@ impl Machine {
     }
 
     fn cpu(device: &Device, options: &SessionOptions) -> Self {
+        let target = Target::Cpu(Self::cpu_target(device.threads().unwrap_or(1), options));
+        let flags = common(CompileOptions::default());
+        let here = Code { flags, name: host::features() };
+        Self { target, codes: [here].into_iter().chain(Level::here().map(Code::level)).collect() }
+    }
+
+    /// For a CPU elsewhere, of which `level` is known, that runs models on so many threads.
+    pub fn cpu_elsewhere(level: Level, threads: usize, options: &SessionOptions) -> Self {
+        let target = Target::Cpu(Self::cpu_target(threads, options));
+        Self { target, codes: vec![Code::level(level)] }
+    }
+
+    fn cpu_target(threads: usize, options: &SessionOptions) -> CpuTarget {
         let tuning = &options.tuning;
         let isa = tuning.isa.unwrap_or_else(Isa::detect);
-        let target = CpuTarget::new(isa, device.threads().unwrap_or(1))
+        let target = CpuTarget::new(isa, threads)
             .with_compression(tuning.compress)
             .with_kv_cache(options.kv_cache.unwrap_or(options.precision.kv_cache()));
-        let target = match tuning.sketch {
+        match tuning.sketch {
             None => target,
             Some(true) => target.with_sketch_from(0),
             Some(false) => target.with_sketch_from(usize::MAX),
-        };
-        let code = Code { flags: common(CompileOptions::default()), name: host::features() };
-        Self { target: Target::Cpu(target), codes: vec![code] }
+        }
     }
 
     /// For an NVIDIA GPU that runs the code of `targets`, here or elsewhere.
@@ -87,6 +99,10 @@ impl Machine {
 }
 
 impl Code {
+    fn level(level: Level) -> Self {
+        Self { flags: common(level.flags()), name: level.name.into() }
+    }
+
     fn cuda(target: cuda::Target) -> Self {
         let flags = target.flags().fold(CompileOptions::for_device("cuda"), CompileOptions::flag);
         Self { flags: common(flags), name: target.name().into() }

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use iree_src::{Manifest, prebuilt};
+use iree_src::{Manifest, prebuilt, sha256};
 
 use super::progress::Progress;
-use super::{Error, Result, sha256};
+use super::{Error, Result};
 
 /// A function that needs the whole way to machine code, linker included.
 const PROGRAM: &str = "func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {

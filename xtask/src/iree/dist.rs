@@ -135,7 +135,7 @@ fn obtain(
 ) -> Result<String> {
     let path = &cached.archive;
     if path.exists() {
-        let found = super::sha256::of_file(path)?;
+        let found = iree_src::sha256::of_file(path)?;
         if expected.is_none_or(|expected| expected.sha256 == found) {
             return Ok(found);
         }
@@ -145,16 +145,17 @@ fn obtain(
         return Err(Error::Offline { what: url.to_owned() });
     }
     download::to_file(url, path, request.progress)?;
-    let found = super::sha256::of_file(path)?;
+    let found = iree_src::sha256::of_file(path)?;
     match expected {
         Some(expected) if expected.sha256 != found => {
             fs::remove_file(path).map_err(Error::io("remove the wrong", path))?;
-            Err(Error::Hash {
+            let wrong = iree_src::Error::Hash {
                 name: url.to_owned(),
                 expected: expected.sha256.clone(),
                 found,
                 fix: expected.fix.into(),
-            })
+            };
+            Err(wrong.into())
         }
         _ => Ok(found),
     }
@@ -177,7 +178,7 @@ fn hashes(manifest: &Manifest, staged: &Path) -> Result<Vec<FileHash>> {
     let tools = manifest.compiler.iter().chain(&manifest.compiler_library).cloned();
     let paths: Vec<PathBuf> = manifest.archives().chain(tools).collect();
     let hash = |path: PathBuf| {
-        let sha256 = super::sha256::of_file(&staged.join(&path))?;
+        let sha256 = iree_src::sha256::of_file(&staged.join(&path))?;
         Ok(FileHash { path, sha256 })
     };
     paths.into_iter().map(hash).collect()

@@ -11,15 +11,6 @@ pub enum Error {
     /// What build scripts may run into as well.
     #[error(transparent)]
     Iree(#[from] iree_src::Error),
-    /// Bytes that came are not the bytes that were expected.
-    #[error("{name}: sha256 is {found}, expected {expected}; {fix}")]
-    Hash {
-        name: String,
-        /// The pinned hash, lower-case hex.
-        expected: String,
-        found: String,
-        fix: String,
-    },
     /// A download failed; `why` says what to do.
     #[cfg(feature = "dist")]
     #[error("cannot download {url}: {why}")]

@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 
 use iree_src::runtime::{Build, Built, Cuda};
 use iree_src::wheel::Wheel;
-use iree_src::{Cross, Fetched, FileHash, Manifest, OriginKind, host_target, mend, prebuilt};
+use iree_src::{
+    Cross, Fetched, FileHash, Manifest, OriginKind, compiler_part, host_target, mend, prebuilt,
+    sha256,
+};
 
 use super::cross;
 use super::cuda::{self, Toolkit};
 use super::place::{self, Place};
 use super::request::{Compiler, Origin, Request};
 use super::source::{self, SourceTree};
-use super::{Error, Result, sha256, tools, wheel};
+use super::{Error, Result, tools, wheel};
 
 /// How [`fetch`] ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -241,12 +244,8 @@ fn bring_compiler(request: &Request, staged: &Path) -> Result<BroughtCompiler> {
                 )));
             }
             let file = wheel::obtain(&wheel, request)?;
-            let files = wheel::unpack(&file, staged, request, |path| {
-                let name = path.strip_prefix("iree/compiler/_mlir_libs/")?;
-                let wanted = matches!(name, "iree-compile" | "iree-lld")
-                    || name.starts_with("libIREECompiler.");
-                wanted.then(|| Path::new("bin").join(name))
-            })?;
+            let bin = |path: &str| compiler_part(path).map(|name| Path::new("bin").join(name));
+            let files = wheel::unpack(&file, staged, request, bin)?;
             let named = |start: &str| {
                 let starts = |file: &&FileHash| file.path.to_string_lossy().starts_with(start);
                 files.iter().find(starts).map(|file| file.path.clone())

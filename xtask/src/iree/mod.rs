@@ -15,7 +15,6 @@ pub mod fetch;
 mod place;
 pub mod progress;
 pub mod request;
-mod sha256;
 mod source;
 pub mod tools;
 mod wheel;

@@ -55,6 +55,31 @@ pub fn libclang(request: &Request) -> Result<PathBuf> {
     })
 }
 
+/// Zig, whose C compiler knows every glibc.
+///
+/// # Errors
+///
+/// As [`wheel::obtain`].
+#[cfg(feature = "release")]
+pub fn zig(request: &Request) -> Result<PathBuf> {
+    let wheel = Wheel::find("ziglang", &request.target, "make packages on another machine")?;
+    let inside = |file: &str| file.strip_prefix("ziglang/").map(PathBuf::from);
+    Ok(unpacked(request, &wheel, inside)?.join("zig"))
+}
+
+/// `cargo zigbuild`, which builds with [`zig`].
+///
+/// # Errors
+///
+/// As [`wheel::obtain`].
+#[cfg(feature = "release")]
+pub fn cargo_zigbuild(request: &Request) -> Result<PathBuf> {
+    let wheel = Wheel::find("cargo-zigbuild", &request.target, "make packages on another machine")?;
+    let name = "cargo-zigbuild";
+    let inside = |file: &str| file.ends_with(&format!("/{name}")).then(|| name.into());
+    Ok(unpacked(request, &wheel, inside)?.join(name))
+}
+
 /// The folder in the cache with the files of `wheel` that `place` chooses.
 fn unpacked(
     request: &Request,

@@ -1,5 +1,6 @@
 //! `iree-compile` as a child process.
 
+use std::env;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,9 @@ use crate::base::error::{Code, Error, Result};
 
 /// Most text of diagnostics that an error carries, bytes.
 const MOST_DIAGNOSTICS: usize = 16 << 10;
+
+/// The variable by which the compiler is told of another linker.
+const LINKER: &str = "IREE_LLVM_EMBEDDED_LINKER_PATH";
 
 /// A compiler program that has told its version.
 #[derive(Clone, Debug)]
@@ -69,6 +73,11 @@ impl Program {
         };
         let mut command = Command::new(self.path());
         command.args(&options.flags).arg("-o").arg(&output).arg(&input).stdin(Stdio::null());
+        if env::var_os(LINKER).is_none()
+            && let Some(linker) = quoted_linker(self.path())
+        {
+            command.env(LINKER, linker);
+        }
         let (status, diagnostics) = run(command, limits)
             .map_err(|e| e.context(format!("running {}", self.path().display())))?;
         if !status.success() {
@@ -76,6 +85,16 @@ impl Program {
         }
         fs::read(&output).map_err(|e| Error::from(e).context("reading the compiler's output"))
     }
+}
+
+/// The linker beside the compiler `program`, as a shell has to read it: IREE 3.13 starts it by one, and
+/// in a folder with a space in its name finds none. `None` where there is no need.
+fn quoted_linker(program: &Path) -> Option<String> {
+    let linker = program.with_file_name(format!("iree-lld{}", env::consts::EXE_SUFFIX));
+    let path =
+        linker.to_str().filter(|_| cfg!(unix) && linker.is_absolute() && linker.is_file())?;
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
+    (!path.chars().all(is_plain)).then(|| format!("'{}'", path.replace('\'', r"'\''")))
 }
 
 /// Runs `command` to its end, or until `limits` say that it is enough.
@@ -122,4 +141,25 @@ pub(super) fn shorten(text: &str) -> &str {
         end -= 1;
     }
     text[..end].trim()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_a_shell_would_split_are_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let quoted = |name: &str| {
+            let place = folder.path().join(name);
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join("iree-lld"), "").unwrap();
+            quoted_linker(&place.join("iree-compile"))
+        };
+        let at = folder.path().display();
+        assert_eq!(quoted("plain-1.0"), None);
+        assert_eq!(quoted("a b"), Some(format!("'{at}/a b/iree-lld'")));
+        assert_eq!(quoted("it's"), Some(format!(r"'{at}/it'\''s/iree-lld'")));
+        assert_eq!(quoted_linker(Path::new("/no/where at all/iree-compile")), None);
+    }
 }

@@ -127,7 +127,7 @@ fn a_wrong_hash_leaves_nothing() {
     bench.server.serve(archive("wrong"), Behaviour::Whole);
     let wrong = "0".repeat(64);
     let error = bench.fetch(Some(&wrong)).unwrap_err();
-    assert!(matches!(error, Error::Hash { .. }), "{error}");
+    assert!(matches!(error, Error::Iree(iree_src::Error::Hash { .. })), "{error}");
     assert!(error.to_string().contains(&wrong) && error.to_string().contains("--sha256"));
     assert!(!bench.out().exists() && !bench.cached().exists());
     assert!(bench.fetch(Some("12")).unwrap_err().to_string().contains("64 hex"));
@@ -144,7 +144,9 @@ fn a_changed_archive_is_refused_until_its_hash_is_given() {
     fs::remove_file(bench.cached()).unwrap();
     bench.server.serve(second.clone(), Behaviour::Whole);
     let error = bench.fetch(None).unwrap_err();
-    assert!(matches!(&error, Error::Hash { expected, .. } if *expected == hash(&first)));
+    assert!(
+        matches!(&error, Error::Iree(iree_src::Error::Hash { expected, .. }) if *expected == hash(&first))
+    );
     assert!(!bench.out().exists());
     bench.fetch(Some(&hash(&second))).unwrap();
     assert_eq!(Manifest::load(&bench.out()).unwrap().fetched[0].sha256, hash(&second));
@@ -215,7 +217,10 @@ fn a_failed_replacement_keeps_the_old_folder() {
     bench.fetch(None).unwrap();
     let before = Manifest::load(&bench.out()).unwrap();
     let wrong = "1".repeat(64);
-    assert!(matches!(bench.fetch(Some(&wrong)).unwrap_err(), Error::Hash { .. }));
+    assert!(matches!(
+        bench.fetch(Some(&wrong)).unwrap_err(),
+        Error::Iree(iree_src::Error::Hash { .. })
+    ));
     assert_eq!(Manifest::load(&bench.out()).unwrap(), before);
 }
 

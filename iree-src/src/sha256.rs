@@ -6,9 +6,13 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{Error, Result};
+use crate::{Error, Result};
 
 /// The SHA-256 of a file, lower-case hex.
+///
+/// # Errors
+///
+/// [`Error::Io`] when it cannot be read.
 pub fn of_file(path: &Path) -> Result<String> {
     let file = File::open(path).map_err(Error::io("read", path))?;
     let mut hashing = Hashing::new(io::sink());
@@ -16,7 +20,11 @@ pub fn of_file(path: &Path) -> Result<String> {
     Ok(hashing.finish())
 }
 
-/// Copies with a buffer that suits files of hundreds of megabytes.
+/// Copies with a buffer that suits files of hundreds of megabytes; returns the number of bytes.
+///
+/// # Errors
+///
+/// Those of reading and writing.
 pub fn copy(mut from: impl Read, to: &mut impl Write) -> io::Result<u64> {
     let mut buffer = vec![0; 1 << 20];
     let mut total = 0;
@@ -31,12 +39,14 @@ pub fn copy(mut from: impl Read, to: &mut impl Write) -> io::Result<u64> {
 }
 
 /// A writer that hashes what passes through it.
+#[derive(Debug)]
 pub struct Hashing<W> {
     inner: W,
     hash: Sha256,
 }
 
 impl<W: Write> Hashing<W> {
+    /// Hashes what is written to `inner`.
     pub fn new(inner: W) -> Self {
         Hashing { inner, hash: Sha256::new() }
     }
