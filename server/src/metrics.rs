@@ -163,6 +163,12 @@ pub(crate) fn text(models: &[(&str, Numbers)], refused: [(&str, u64); 2]) -> Str
     );
     page.counter("iree_llm_steps_total", "Steps", |it| it.batcher.steps);
     page.counter("iree_llm_step_rows_total", "Tokens that the steps ran", |it| it.batcher.rows);
+    page.counter("vllm:spec_decode_num_draft_tokens_total", "Tokens that were guessed", |it| {
+        it.batcher.drafts.drafted as u64
+    });
+    page.counter("vllm:spec_decode_num_accepted_tokens_total", "Those that were right", |it| {
+        it.batcher.drafts.accepted as u64
+    });
     let beside = "Tokens of prompts that the last step could run beside answers";
     page.gauge("iree_llm_step_rows_beside", beside, |it| it.batcher.rows_beside as f64);
     page.counter("iree_llm_step_failures_total", "Steps that failed", |it| it.step_failures);

@@ -8,6 +8,7 @@
 //! A request gets the tokens that it gets alone ([`generate`](crate::generate())), whatever else
 //! runs: on CPUs steps are [batch-invariant](crate::engine), and a sampler sees its own request only.
 
+mod guesses;
 mod likelihood;
 mod request;
 mod sequences;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use kernels::KV_BLOCK;
 
+use self::guesses::Book;
 pub use self::likelihood::Likelihood;
 use self::request::Job;
 pub use self::request::{Constraint, Ended, Request, Timings};
@@ -28,7 +30,7 @@ use self::step_cost::StepCost;
 use crate::engine::{Engine, Output, Run};
 pub use crate::scheduler::RequestId;
 use crate::scheduler::{self, Plan, Scheduler, SchedulerOptions, State};
-use crate::{Error, FinishReason, Result};
+use crate::{DraftCounts, Error, FinishReason, Result};
 use crate::{kv_share, pages};
 
 /// How a [`Batcher`] makes its steps.
@@ -39,6 +41,20 @@ pub struct BatcherOptions {
     pub scheduler: SchedulerOptions,
     /// How long those may take in which streams go on.
     pub gap: Gap,
+    /// Whether tokens are guessed, from the text of each request so far, and verified. Answers are the same.
+    pub speculate: Speculate,
+}
+
+/// How many tokens are guessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Speculate {
+    /// None.
+    #[default]
+    Off,
+    /// As many as pay, by what steps took.
+    Auto,
+    /// So many of each stream, whatever they cost.
+    Fixed(usize),
 }
 
 /// What bounds the gap between two tokens of a stream, which is a step: how much of prompts runs beside it.
@@ -79,6 +95,10 @@ pub struct Batcher {
     jobs: HashMap<RequestId, Job>,
     gap: Gap,
     cost: StepCost,
+    speculate: Speculate,
+    /// Of what guesses cost and gain.
+    book: Book,
+    drafts: DraftCounts,
     /// Rows that the last step was allowed beside streams.
     beside: usize,
     steps: u64,
@@ -111,6 +131,8 @@ pub struct Statistics {
     pub rows: u64,
     /// How many of prompts the last one could have run beside streams, for the [`Gap`].
     pub rows_beside: usize,
+    /// Tokens that were [guessed](BatcherOptions::speculate).
+    pub drafts: DraftCounts,
     /// The KV cache.
     pub pages: pages::Statistics,
     /// Its pages that other processes may find, if they may.
@@ -125,7 +147,7 @@ impl Batcher {
     /// [`Unsupported`](Error::Unsupported): an option is below its least value, or there would be
     /// more rows than the engine takes.
     pub fn new(engine: Engine, options: &BatcherOptions) -> Result<Self> {
-        let BatcherOptions { scheduler, gap } = options;
+        let BatcherOptions { scheduler, gap, speculate } = options;
         if scheduler.rows > engine.rows() {
             return Err(Error::Unsupported(format!(
                 "steps of {} rows: the engine was made for {}",
@@ -134,9 +156,19 @@ impl Batcher {
             )));
         }
         let scheduler = Scheduler::new(scheduler, engine.pages().total())?;
-        let (jobs, cost) = (HashMap::new(), StepCost::default());
-        let gap = *gap;
-        Ok(Self { engine, scheduler, jobs, gap, cost, beside: 0, steps: 0, rows: 0 })
+        Ok(Self {
+            engine,
+            scheduler,
+            jobs: HashMap::new(),
+            gap: *gap,
+            cost: StepCost::default(),
+            speculate: *speculate,
+            book: Book::default(),
+            drafts: DraftCounts::default(),
+            beside: 0,
+            steps: 0,
+            rows: 0,
+        })
     }
 
     /// Lets `request` wait for its turn.
@@ -171,7 +203,7 @@ impl Batcher {
         let Some(room) = (context + 1).checked_sub(needed).filter(|&room| room > 0) else {
             return Err(Error::ContextFull { needed, context, max });
         };
-        let job = Job::new(asked, &answer, request);
+        let job = Job::new(asked, &answer, request, self.speculate != Speculate::Off);
         let max_new_tokens = job.left().min(room);
         let id = self.scheduler.add(scheduler::Request { prompt, max_new_tokens, priority })?;
         self.jobs.insert(id, job);
@@ -196,10 +228,8 @@ impl Batcher {
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Result<Vec<(RequestId, Ended)>> {
         let began = Instant::now();
+        self.draft();
         let Self { engine, scheduler, jobs, .. } = self;
-        for (&id, job) in jobs.iter() {
-            scheduler.draft(id, job.forced());
-        }
         let allowance = self.gap.fetches(began);
         let mut sequences = Sequences { engine, jobs, allowance };
         scheduler.fetch(&mut sequences);
@@ -231,6 +261,9 @@ impl Batcher {
         self.steps += 1;
         self.rows += rows as u64;
 
+        let before = self.drafts;
+        let guessed = |run: &&scheduler::Run| self.jobs[&run.request].verifies(run);
+        let guessed: usize = runs.iter().filter(guessed).map(|run| run.drafted).sum();
         let mut ended = Vec::new();
         for (run, output) in runs.iter().zip(outputs) {
             if let Some(reason) = self.take(run, output, on_token)
@@ -241,7 +274,11 @@ impl Batcher {
             }
         }
         let streams = runs.iter().filter(|run| run.wanted && run.certain() == 1).count();
-        self.cost.stepped(streams, rows - streams, began.elapsed() - fetched);
+        let others = rows - streams - guessed;
+        let took = began.elapsed() - fetched;
+        let right = self.drafts.accepted - before.accepted;
+        self.book.stepped(streams, (guessed, right), self.cost.expected(streams, others), took);
+        self.cost.stepped(streams + guessed, others, took);
         Ok(ended)
     }
 
@@ -264,6 +301,7 @@ impl Batcher {
             steps: self.steps,
             rows: self.rows,
             rows_beside: self.beside,
+            drafts: self.drafts,
             pages: self.engine.statistics(),
             share: self.engine.share_statistics(),
         }
@@ -272,6 +310,31 @@ impl Batcher {
     /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Proposes what is known, or guessed, to come next.
+    fn draft(&mut self) {
+        let streams = self.scheduler.streams();
+        let (price, most) = match self.speculate {
+            Speculate::Off => (None, 0),
+            Speculate::Auto => (self.cost.price_of_row(streams), self.book.allows(streams)),
+            Speculate::Fixed(count) => (None, count),
+        };
+        for (&id, job) in &mut self.jobs {
+            let mut drafts = job.forced();
+            if let (Some(guesser), Some(tokens)) = (job.guesser(), self.scheduler.tokens(id))
+                && most > 0
+                && guesser.read(tokens)
+            {
+                drafts = match (self.speculate, price) {
+                    (Speculate::Fixed(_), _) => guesser.look_up(tokens, most),
+                    (_, Some(price)) => guesser.guess(tokens, price, most),
+                    // What a row costs is not known before the first step.
+                    (_, None) => Vec::new(),
+                };
+            }
+            self.scheduler.draft(id, drafts);
+        }
     }
 
     /// Takes what came of a run. Returns why the request has ended, if it has.
@@ -284,6 +347,9 @@ impl Batcher {
         let config = self.engine.model().config();
         let (width, vocab_size) = (config.hidden_size, config.vocab_size);
         let job = self.jobs.get_mut(&run.request)?;
+        if job.verifies(run) {
+            return self.take_guessed(run, &output, on_token);
+        }
         let on_token = &mut |token| on_token(run.request, token);
         // Drafted is only what is forced: it is right.
         let mut taken = run.tokens[run.certain()..].to_vec();
@@ -324,6 +390,51 @@ impl Batcher {
         let state = self.scheduler.completed(run, &taken);
         let ended = token.and_then(|token| job.take(token, on_token));
         ended.or_else(|| (state == State::Finished).then(|| job.finish_reason()))
+    }
+
+    /// As [`take`](Self::take), where some of the run was guessed: of that stays what would have been chosen.
+    fn take_guessed(
+        &mut self,
+        run: &scheduler::Run,
+        output: &Output,
+        on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
+    ) -> Option<FinishReason> {
+        let vocab_size = self.engine.model().config().vocab_size;
+        let job = self.jobs.get_mut(&run.request)?;
+        let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
+        let mut answer = answer.to_vec();
+        let (before, mut ended) = (answer.len(), None);
+        for row in run.certain() - 1..run.tokens.len() {
+            let token = match output {
+                Output::Tokens(ids) => Some(Token { id: ids[row], likelihood: None }),
+                Output::AllLogits(all) => {
+                    let logits = all[row * vocab_size..][..vocab_size].to_vec();
+                    job.choose(logits, prompt, &answer)
+                }
+                _ => None,
+            };
+            let Some(token) = token else {
+                ended = Some(FinishReason::Stop);
+                break;
+            };
+            let id = token.id;
+            answer.push(id);
+            ended = job.take(token, &mut |token| on_token(run.request, token));
+            if ended.is_some() || run.tokens.get(row + 1) != Some(&id) {
+                break;
+            }
+        }
+        let taken = &answer[before..];
+        let right = taken.len().saturating_sub(1);
+        self.drafts.drafted += run.drafted;
+        self.drafts.accepted += right;
+        job.guesser()?.verified(run.drafted, right);
+        if ended.is_some() {
+            return ended;
+        }
+        let state = self.scheduler.completed(run, taken);
+        job.sequence.as_mut()?.truncate(run.kept(taken.len()));
+        (state == State::Finished).then(|| job.finish_reason())
     }
 
     /// Someone has adopted pages by [`PageTable::resume`](pages::PageTable::resume), for which a shared

@@ -11,7 +11,9 @@ use std::time::Duration;
 use fixtures::SOME;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use xla_session::batching::{BatcherOptions, Constraint, Ended, Gap, Request, Statistics};
+use xla_session::batching::{
+    BatcherOptions, Constraint, Ended, Gap, Request, Speculate, Statistics,
+};
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
@@ -326,6 +328,60 @@ fn what_is_forced_runs_as_one_piece_and_changes_no_other_token() {
             }
         }
     }
+}
+
+/// Texts that repeat themselves, of which much is guessed right, and others, of which it is not.
+#[test]
+fn guessed_tokens_change_no_answer() {
+    let model = open(Path::new(TALES));
+    let mut random = ChaCha8Rng::seed_from_u64(31);
+    let mut asked = requests(&mut random, 12);
+    for (at, request) in asked.iter_mut().enumerate() {
+        let part: Vec<u32> = request.prompt.iter().copied().take(9 + at).collect();
+        request.prompt = part.iter().copied().cycle().take(70).collect();
+        request.eos.clear();
+    }
+    asked[3].max_tokens = 1;
+    asked[4].max_tokens = 2;
+    let ends: Vec<_> = asked.iter().map(|it| alone(&model, it)).collect();
+    // A token of its own ends one, which may be among those that were guessed.
+    asked.push(Request { eos: vec![ends[5].0[ends[5].0.len() / 2]], ..asked[5].clone() });
+    let mut drafts = Vec::new();
+    for (together, pages, speculate) in [
+        (1, 40, Speculate::Fixed(7)),
+        (3, 40, Speculate::Fixed(3)),
+        (3, 7, Speculate::Fixed(5)),
+        (1, 40, Speculate::Auto),
+        (9, 40, Speculate::Auto),
+    ] {
+        let mut options = BatcherOptions::default();
+        (options.speculate, options.gap) = (speculate, Gap::Rows(64));
+        options.scheduler.most_running = together;
+        let mut desk = Desk::new(Batcher::new(engine(&model, pages), &options).unwrap());
+        let ids: Vec<_> = asked.iter().map(|it| desk.submit(it)).collect();
+        let statistics = desk.finish();
+        for (id, request) in ids.iter().zip(&asked) {
+            let (tokens, reason) = alone(&model, request);
+            assert_eq!(desk.tokens[id], tokens, "{together}: {request:?}");
+            assert_eq!(desk.ended[id].reason, reason);
+        }
+        drafts.push(statistics.drafts);
+        // A reader who goes.
+        let id = desk.batcher.submit(Request { max_tokens: 80, ..asked[0].clone() }).unwrap();
+        let mut left = 11;
+        while !desk.batcher.is_idle() {
+            let ended = desk.batcher.advance(&mut |_, _| {
+                left -= 1;
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            for (ended, it) in ended.unwrap() {
+                assert_eq!((ended, it.timings.tokens), (id, 11));
+            }
+        }
+        assert_eq!((left, desk.batcher.statistics().pages.held), (0, 0));
+    }
+    // Otherwise nothing of it was tested.
+    assert!(drafts[..3].iter().all(|it| 0 < it.accepted && it.accepted < it.drafted), "{drafts:?}");
 }
 
 /// As another engine had begun them, wherever they were when it was lost.

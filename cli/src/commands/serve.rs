@@ -20,7 +20,7 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use xla_session::batching::{BatcherOptions, Gap};
+use xla_session::batching::{BatcherOptions, Gap, Speculate};
 use xla_session::config::ModelConfig;
 use xla_session::{Batcher, Event, KvShare};
 
@@ -101,6 +101,11 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=60_000))]
     token_gap: u32,
 
+    /// Guess the next tokens from the text so far and verify them in one step, where few requests run and as
+    /// long as that takes less time; tokens are the same
+    #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off", default_value = "off")]
+    speculate: Guesses,
+
     /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..))]
@@ -155,6 +160,12 @@ enum Log {
     Error,
     Warn,
     Info,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Guesses {
+    Auto,
+    Off,
 }
 
 const EXAMPLES: &str = "\
@@ -340,6 +351,10 @@ impl Args {
         let mut options = BatcherOptions::default();
         options.scheduler.most_running = running;
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
+        options.speculate = match self.speculate {
+            Guesses::Auto => Speculate::Auto,
+            Guesses::Off => Speculate::Off,
+        };
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;

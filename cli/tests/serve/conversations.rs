@@ -212,7 +212,8 @@ fn an_answer_beside_tools_is_calls_or_text_of_its_form() {
                 "tool_choice".into(),
                 json!({"type": "auto", "disable_parallel_tool_use": true}),
             );
-            let plain = tools().as_array().unwrap().iter().map(|tool| {
+            let known = tools();
+            let plain = known.as_array().unwrap().iter().map(|tool| {
                 let function = &tool["function"];
                 json!({"name": function["name"], "description": function["description"],
                        "input_schema": function["parameters"]})
@@ -241,7 +242,8 @@ fn an_answer_beside_tools_is_calls_or_text_of_its_form() {
         }
         // Responses have it as `text`.
         let format = beside_a_form(json!({}))["response_format"]["json_schema"]["schema"].clone();
-        let flat = tools().as_array().unwrap().iter().map(|tool| {
+        let known = tools();
+        let flat = known.as_array().unwrap().iter().map(|tool| {
             let mut flat = tool["function"].clone();
             flat["type"] = "function".into();
             flat

@@ -15,7 +15,20 @@ use serde_json::{Value, json};
 
 const CLIENTS: usize = 8;
 /// Small enough that requests take pages from each other.
-const FLAGS: [&str; 8] = ["--log", "off", "--kv-memory", "2", "--parallel", "6", "--queue", "4"];
+const FLAGS: [&str; 12] = [
+    "--log",
+    "off",
+    "--kv-memory",
+    "2",
+    "--parallel",
+    "6",
+    "--queue",
+    "4",
+    "--speculate",
+    "auto",
+    "--token-gap",
+    "20",
+];
 /// What the server may have grown by after the first third, in KiB of memory that is its own: heaps of threads
 /// and of their odd ends go up and down by less.
 const GROWTH: u64 = 12 << 10;

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use super::guesses::Guesser;
 use super::{Likelihood, Token};
 use crate::FinishReason;
 use crate::engine::{Sequence, Want};
@@ -112,6 +113,8 @@ pub(super) struct Job {
     constraint: Option<Box<dyn Constraint>>,
     /// What it has forced and has not come yet.
     forced: VecDeque<u32>,
+    /// What guesses its tokens, where that is wanted.
+    guesser: Option<Guesser>,
     /// Why nothing may follow the answer that it began with.
     over: Option<FinishReason>,
     pub pooling: Option<Pooling>,
@@ -131,11 +134,14 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// `request`, whose prompt has `prompt` tokens, and of whose answer there is `answer`.
-    pub fn new(prompt: usize, answer: &[u32], request: Request) -> Self {
+    /// `request`, whose prompt has `prompt` tokens, and of whose answer there is `answer`; its tokens may be
+    /// guessed where it `speculates`.
+    pub fn new(prompt: usize, answer: &[u32], request: Request, speculates: bool) -> Self {
         let Request { max_tokens, eos, sampler, likelihood, mut constraint, pooling, .. } = request;
         let prompt_likelihood = request.prompt_likelihood;
         let forced = constraint.as_mut().map(|it| it.forced().into()).unwrap_or_default();
+        // What a form allows is known of the next token only, and what it forces is better than a guess.
+        let guesses = speculates && constraint.is_none() && max_tokens > 1;
         let mut job = Self {
             prompt,
             max_tokens,
@@ -146,6 +152,7 @@ impl Job {
             prompt_likelihoods: Vec::new(),
             constraint,
             forced,
+            guesser: guesses.then(Guesser::default),
             over: None,
             pooling,
             pool: None,
@@ -196,9 +203,23 @@ impl Job {
                 Want::AllLogits
             }
             None if !run.wanted => Want::Nothing,
-            None if self.reads_logits() => Want::Logits,
-            None => Want::Token,
+            None => match (self.reads_logits(), self.verifies(run)) {
+                (true, true) => Want::AllLogits,
+                (true, false) => Want::Logits,
+                (false, true) => Want::Tokens,
+                (false, false) => Want::Token,
+            },
         }
+    }
+
+    /// Whether what is drafted in `run` was guessed, and may be wrong.
+    pub fn verifies(&self, run: &scheduler::Run) -> bool {
+        run.drafted > 0 && self.guesser.is_some()
+    }
+
+    /// What guesses its tokens while it runs, if anything does.
+    pub fn guesser(&mut self) -> Option<&mut Guesser> {
+        self.guesser.as_mut().filter(|_| self.sequence.is_some())
     }
 
     fn reads_logits(&self) -> bool {

@@ -45,6 +45,19 @@ impl StepCost {
         ((streams + rows) / TILE * TILE).saturating_sub(streams).max(LEAST)
     }
 
+    /// What a step of `streams` rows of streams and `others` should take; nothing before the first step.
+    pub fn expected(&self, streams: usize, others: usize) -> Duration {
+        let [step, stream, other] = self.parts.unwrap_or_default();
+        Duration::from_secs_f64(step + stream * streams as f64 + other * others as f64)
+    }
+
+    /// What one more row of a stream costs, as a share of what one token of one of `streams` streams takes;
+    /// `None` before the first step.
+    pub fn price_of_row(&self, streams: usize) -> Option<f64> {
+        let [step, stream, _] = self.parts?;
+        Some(stream / (step / streams.max(1) as f64 + stream))
+    }
+
     /// A step of `streams` rows of streams and `others` took `took`.
     pub fn stepped(&mut self, streams: usize, others: usize, took: Duration) {
         let rows = [1.0, streams as f64, others as f64];

@@ -30,14 +30,25 @@ pub struct NgramDrafter {
 }
 
 impl NgramDrafter {
-    /// Takes in the tokens that it has not seen yet.
-    fn extend(&mut self, tokens: &[u32]) {
-        for at in self.tokens.len()..tokens.len() {
+    /// Takes in at most `most` of the tokens that it has not seen yet. Returns whether those are all.
+    pub(crate) fn read(&mut self, tokens: &[u32], most: usize) -> bool {
+        let end = tokens.len().min(self.tokens.len().saturating_add(most));
+        for at in self.tokens.len()..end {
             for ngram in ngrams(&tokens[..at]) {
                 self.following.insert(ngram, at);
             }
             self.tokens.push(tokens[at]);
         }
+        end == tokens.len()
+    }
+
+    /// At most `most` tokens that may follow `tokens`, all of which it has seen.
+    pub(crate) fn look_up(&self, tokens: &[u32], most: usize) -> Vec<u32> {
+        let found = ngrams(tokens).find_map(|ngram| self.following.get(&ngram));
+        let Some(&at) = found else { return Vec::new() };
+        // Past the end it goes on with itself: a loop goes round.
+        let period = tokens.len() - at;
+        (0..most).map(|i| tokens[at + i % period]).collect()
     }
 }
 
@@ -66,12 +77,8 @@ impl Drafter for NgramDrafter {
         most: usize,
         drafts: &mut Vec<u32>,
     ) -> Result<()> {
-        self.extend(tokens);
-        if let Some(&at) = ngrams(tokens).find_map(|ngram| self.following.get(&ngram)) {
-            // Past the end it goes on with itself: a loop goes round.
-            let period = tokens.len() - at;
-            drafts.extend((0..most).map(|i| tokens[at + i % period]));
-        }
+        self.read(tokens, usize::MAX);
+        drafts.extend(self.look_up(tokens, most));
         Ok(())
     }
 }
@@ -135,7 +142,14 @@ mod tests {
         assert!(drafter.following.len() <= 3 * tokens.len());
         // One token more is three entries more, not all of them again.
         let before = drafter.tokens.len();
-        drafter.extend(&[&tokens[..], &[1]].concat());
+        assert!(drafter.read(&[&tokens[..], &[1]].concat(), 5));
         assert_eq!(drafter.tokens.len(), before + 1);
+        // A long text is taken in piece by piece.
+        let mut slow = NgramDrafter::default();
+        for _ in 0..9 {
+            assert!(!slow.read(&tokens, 10_000));
+        }
+        assert!(slow.read(&tokens, 10_000));
+        assert_eq!(slow.look_up(&tokens, 9), fresh(&tokens, 9));
     }
 }
