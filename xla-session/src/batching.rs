@@ -41,9 +41,20 @@ pub struct BatcherOptions {
     pub scheduler: SchedulerOptions,
     /// How long those may take in which streams go on.
     pub gap: Gap,
-    /// Whether tokens are guessed, from the text of each request so far, and verified as long as that pays.
-    /// Answers are the same.
-    pub speculate: bool,
+    /// Whether tokens are guessed, from the text of each request so far, and verified. Answers are the same.
+    pub speculate: Speculate,
+}
+
+/// How many tokens are guessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Speculate {
+    /// None.
+    #[default]
+    Off,
+    /// As many as pay, by what steps took.
+    Auto,
+    /// So many of each stream, whatever they cost.
+    Fixed(usize),
 }
 
 /// What bounds the gap between two tokens of a stream, which is a step: how much of prompts runs beside it.
@@ -84,8 +95,9 @@ pub struct Batcher {
     jobs: HashMap<RequestId, Job>,
     gap: Gap,
     cost: StepCost,
-    /// Of what guesses cost and gain, where they are made.
-    book: Option<Book>,
+    speculate: Speculate,
+    /// Of what guesses cost and gain.
+    book: Book,
     drafts: DraftCounts,
     /// Rows that the last step was allowed beside streams.
     beside: usize,
@@ -150,7 +162,8 @@ impl Batcher {
             jobs: HashMap::new(),
             gap: *gap,
             cost: StepCost::default(),
-            book: speculate.then(Book::default),
+            speculate: *speculate,
+            book: Book::default(),
             drafts: DraftCounts::default(),
             beside: 0,
             steps: 0,
@@ -190,7 +203,7 @@ impl Batcher {
         let Some(room) = (context + 1).checked_sub(needed).filter(|&room| room > 0) else {
             return Err(Error::ContextFull { needed, context, max });
         };
-        let job = Job::new(asked, &answer, request, self.book.is_some());
+        let job = Job::new(asked, &answer, request, self.speculate != Speculate::Off);
         let max_new_tokens = job.left().min(room);
         let id = self.scheduler.add(scheduler::Request { prompt, max_new_tokens, priority })?;
         self.jobs.insert(id, job);
@@ -263,10 +276,8 @@ impl Batcher {
         let streams = runs.iter().filter(|run| run.wanted && run.certain() == 1).count();
         let others = rows - streams - guessed;
         let took = began.elapsed() - fetched;
-        if let Some(book) = &mut self.book {
-            let right = self.drafts.accepted - before.accepted;
-            book.stepped(streams, (guessed, right), self.cost.expected(streams, others), took);
-        }
+        let right = self.drafts.accepted - before.accepted;
+        self.book.stepped(streams, (guessed, right), self.cost.expected(streams, others), took);
         self.cost.stepped(streams + guessed, others, took);
         Ok(ended)
     }
@@ -304,16 +315,23 @@ impl Batcher {
     /// Proposes what is known, or guessed, to come next.
     fn draft(&mut self) {
         let streams = self.scheduler.streams();
-        let price = self.cost.price_of_row(streams);
-        let most = self.book.as_ref().map_or(0, |book| book.allows(streams));
+        let (price, most) = match self.speculate {
+            Speculate::Off => (None, 0),
+            Speculate::Auto => (self.cost.price_of_row(streams), self.book.allows(streams)),
+            Speculate::Fixed(count) => (None, count),
+        };
         for (&id, job) in &mut self.jobs {
             let mut drafts = job.forced();
             if let (Some(guesser), Some(tokens)) = (job.guesser(), self.scheduler.tokens(id))
                 && most > 0
                 && guesser.read(tokens)
-                && let Some(price) = price
             {
-                drafts = guesser.guess(tokens, price, most);
+                drafts = match (self.speculate, price) {
+                    (Speculate::Fixed(_), _) => guesser.look_up(tokens, most),
+                    (_, Some(price)) => guesser.guess(tokens, price, most),
+                    // What a row costs is not known before the first step.
+                    (_, None) => Vec::new(),
+                };
             }
             self.scheduler.draft(id, drafts);
         }

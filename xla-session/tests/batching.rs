@@ -11,7 +11,9 @@ use std::time::Duration;
 use fixtures::SOME;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use xla_session::batching::{BatcherOptions, Constraint, Ended, Gap, Request, Statistics};
+use xla_session::batching::{
+    BatcherOptions, Constraint, Ended, Gap, Request, Speculate, Statistics,
+};
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
@@ -345,9 +347,15 @@ fn guessed_tokens_change_no_answer() {
     // A token of its own ends one, which may be among those that were guessed.
     asked.push(Request { eos: vec![ends[5].0[ends[5].0.len() / 2]], ..asked[5].clone() });
     let mut drafts = Vec::new();
-    for (together, pages) in [(1, 40), (3, 40), (3, 7), (9, 40)] {
+    for (together, pages, speculate) in [
+        (1, 40, Speculate::Fixed(7)),
+        (3, 40, Speculate::Fixed(3)),
+        (3, 7, Speculate::Fixed(5)),
+        (1, 40, Speculate::Auto),
+        (9, 40, Speculate::Auto),
+    ] {
         let mut options = BatcherOptions::default();
-        options.speculate = true;
+        (options.speculate, options.gap) = (speculate, Gap::Rows(64));
         options.scheduler.most_running = together;
         let mut desk = Desk::new(Batcher::new(engine(&model, pages), &options).unwrap());
         let ids: Vec<_> = asked.iter().map(|it| desk.submit(it)).collect();

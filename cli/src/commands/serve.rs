@@ -20,7 +20,7 @@ use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use xla_session::batching::{BatcherOptions, Gap};
+use xla_session::batching::{BatcherOptions, Gap, Speculate};
 use xla_session::config::ModelConfig;
 use xla_session::{Batcher, Event, KvShare};
 
@@ -351,7 +351,10 @@ impl Args {
         let mut options = BatcherOptions::default();
         options.scheduler.most_running = running;
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
-        options.speculate = self.speculate == Guesses::Auto;
+        options.speculate = match self.speculate {
+            Guesses::Auto => Speculate::Auto,
+            Guesses::Off => Speculate::Off,
+        };
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;

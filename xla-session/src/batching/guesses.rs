@@ -55,7 +55,12 @@ impl Guesser {
         let best = (1..=most).max_by(|&a, &b| worth(a).total_cmp(&worth(b)));
         // Where none pays, one now and then shows whether that is still so.
         let count = best.map_or(0, |best| if worth(best) > 0.0 { best } else { 1 });
-        self.drafter.look_up(tokens, count)
+        self.look_up(tokens, count)
+    }
+
+    /// As many tokens as may follow `tokens`, of at most `most`.
+    pub fn look_up(&self, tokens: &[u32], most: usize) -> Vec<u32> {
+        self.drafter.look_up(tokens, most)
     }
 
     /// Of `guessed` tokens the first `right` were right.
