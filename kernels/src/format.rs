@@ -58,7 +58,7 @@ pub enum Format {
     Q2K,
     /// As [`Format::Q4K`], ggml's Q3_K.
     Q3K,
-    /// As [`Format::Q4_1`], ggml's IQ4_NL: four bits stand for [levels](Format::levels).
+    /// As [`Format::Q4_1`], ggml's IQ4_NL: four bits stand for sixteen levels.
     Iq4Nl,
     /// As [`Format::Iq4Nl`], ggml's IQ4_XS: columns fill super-blocks of 256.
     Iq4Xs,
