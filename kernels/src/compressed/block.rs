@@ -129,6 +129,7 @@ pub struct Escapes {
 
 impl Escapes {
     /// Those from a column on.
+    #[cfg(target_arch = "x86_64")]
     pub fn from(self, column: usize) -> Self {
         let len = (self.end as usize - self.next as usize) / size_of::<Escape>();
         let (mut from, mut to) = (0, len);
