@@ -18,15 +18,12 @@ pub(super) const ROW: usize = 64;
 pub(super) const TILE: usize = ROWS * ROW;
 
 /// Whether this CPU has tiles of bytes and of bfloat16, and the system lets this process use them, which
-/// has to be asked once. Every CPU with them has the rest of AVX-512, too.
+/// has to be asked once.
 pub(super) fn detected() -> bool {
     static DETECTED: LazyLock<bool> = LazyLock::new(|| {
         // AMX-BF16, AMX-TILE and AMX-INT8 in leaf 7 (Intel's manual, volume 2A, CPUID).
         const TILES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
-        avx512_bf16::detected()
-            && is_x86_feature_detected!("avx512vbmi")
-            && __cpuid_count(7, 0).edx & TILES == TILES
-            && permitted()
+        avx512_bf16::detected() && __cpuid_count(7, 0).edx & TILES == TILES && permitted()
     });
     *DETECTED
 }
@@ -36,7 +33,8 @@ pub(super) fn detected() -> bool {
 fn permitted() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_long = 18;
-    // SAFETY: it changes nothing but what instructions this process may run.
+    // SAFETY: no memory is touched; from now on this process may use tiles, and the system wants alternate
+    // stacks for signals (`sigaltstack`) to have room for them, or refuses here if one has not.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 

@@ -279,8 +279,8 @@ impl<S: Scales> Meet<S> {
             for step in 0..steps + LATER {
                 if step < steps {
                     match step % 2 {
-                        0 => self.multiply::<0>(step),
-                        _ => self.multiply::<1>(step),
+                        0 => self.multiply::<0, 1>(step),
+                        _ => self.multiply::<2, 3>(step),
                     }
                 }
                 if step >= LATER {
@@ -296,13 +296,13 @@ impl<S: Scales> Meet<S> {
         self.products.wrapping_add(step % RING * 2 * TILE)
     }
 
-    /// The products of a part of a group, in tiles that those before have not, if `ODD` tells neighbours apart.
+    /// The products of a part of a group, by tiles `HIGH` and `LOW`.
     ///
     /// # Safety
     ///
     /// As for [`run`].
     #[inline(always)]
-    unsafe fn multiply<const ODD: usize>(&self, step: usize) {
+    unsafe fn multiply<const HIGH: usize, const LOW: usize>(&self, step: usize) {
         let (group, part) = (step / S::PARTS, step % S::PARTS);
         let plane = GROUP / S::PARTS;
         // SAFETY: the caller's promise.
@@ -313,21 +313,12 @@ impl<S: Scales> Meet<S> {
             amx::load::<6>(weights.add(part * INTEGERS / S::PARTS), ROW);
             amx::load::<4>(x, self.x_stride);
             amx::load::<5>(x.add(GROUP), self.x_stride);
-            if ODD == 0 {
-                amx::zero::<0>();
-                amx::add_i8::<0, 4, 6>();
-                amx::store::<0>(products, ROW);
-                amx::zero::<1>();
-                amx::add_i8::<1, 5, 6>();
-                amx::store::<1>(products.add(TILE), ROW);
-            } else {
-                amx::zero::<2>();
-                amx::add_i8::<2, 4, 6>();
-                amx::store::<2>(products, ROW);
-                amx::zero::<3>();
-                amx::add_i8::<3, 5, 6>();
-                amx::store::<3>(products.add(TILE), ROW);
-            }
+            amx::zero::<HIGH>();
+            amx::add_i8::<HIGH, 4, 6>();
+            amx::store::<HIGH>(products, ROW);
+            amx::zero::<LOW>();
+            amx::add_i8::<LOW, 5, 6>();
+            amx::store::<LOW>(products.add(TILE), ROW);
         }
     }
 

@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 
 #[cfg(target_arch = "x86_64")]
+use crate::amx_activations::{Narrow, Split};
+#[cfg(target_arch = "x86_64")]
 use crate::amx_integers::{self, Planes};
 use crate::integers::{Bits, E2m1, Group, Grouped, Integer, Iq4, Levels, Rounding};
 #[cfg(target_arch = "aarch64")]
@@ -26,7 +28,7 @@ pub fn product(format: Format) -> Kernel {
     product_for(format, Isa::detect())
 }
 
-/// The kernel for `format` in the instructions of `isa`, whether or not this CPU has them.
+/// The kernel for `format` in the instructions of `isa`, whether or not [this CPU has them](Isa::all_here).
 // Inlined into other crates, what only chooses would have all kernels compiled there, as those are compiled.
 #[inline(never)]
 pub fn product_for(format: Format, isa: Isa) -> Kernel {
@@ -85,20 +87,18 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
         };
     }
     macro_rules! floats {
-        ($activations:ty, $otherwise:expr) => {
-            // SAFETY: whoever calls a kernel promises what both want.
-            |p| unsafe { amx_floats::packed::<$activations>(p, $otherwise) }
+        ($format:ident, $activations:ty) => {
+            |p| {
+                let otherwise = product_for(Format::$format, Isa::Avx512Bf16);
+                // SAFETY: whoever calls a kernel promises what both want.
+                unsafe { amx_floats::packed::<$activations>(p, otherwise) }
+            }
         };
     }
     Some(match format {
         Format::F32 | Format::F16 => return None,
-        Format::Bf16 => {
-            floats!(amx_floats::Split, walk::floats::<avx512::Avx512<false>, floats::Bf16>)
-        }
-        Format::Bf16Rounded => floats!(
-            amx_floats::Rounded,
-            walk::paired_bf16::<avx512::Avx512<true>, avx512_bf16::Bf16Pairs, avx512::Avx512<false>>
-        ),
+        Format::Bf16 => floats!(Bf16, Split),
+        Format::Bf16Rounded => floats!(Bf16Rounded, Narrow),
         Format::Int8 => integers!(Int8, Bits<8>, Scale),
         Format::Int6 => integers!(Int6, Bits<6>, Scale),
         Format::Int4 => integers!(Int4, Bits<4>, Scale),
@@ -123,7 +123,7 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
 ///
 /// # Safety
 ///
-/// The CPU has the instructions, there are `columns` f32 at `x`, and
+/// The CPU has the instructions, as [`Isa::all_here`] has said before; there are `columns` f32 at `x`, and
 /// [`rounded_bytes`](crate::rounded_bytes) at `to`, aligned to 4 bytes, which nothing else accesses.
 ///
 /// # Panics
@@ -153,7 +153,8 @@ pub unsafe fn round_row(
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if isa == Isa::Amx && rows >= amx_integers::FROM {
-                return enter(isa, &of::<Planes<F>>(x, columns, to));
+                let planes = of::<Planes<F>>(x, columns, to);
+                return <avx512::Avx512<false> as vector::Vector>::enter(&planes);
             }
             enter(isa, &of::<F>(x, columns, to));
         }

@@ -71,7 +71,8 @@ impl Isa {
         Self::all_here().pop().unwrap_or(Self::Portable)
     }
 
-    /// All that this CPU has, slowest first.
+    /// All that this CPU has, slowest first. Linux is asked for the registers of AMX by this: alternate stacks
+    /// for signals then have to be larger by 8 KB.
     pub fn all_here() -> Vec<Self> {
         let mut all = vec![Self::Portable];
         #[cfg(target_arch = "x86_64")]

@@ -15,6 +15,8 @@
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
 //! rows meet which weights. Each instruction set is one file that implements the vector;
 //! `avx512_bf16.rs`, `nibbles.rs`, `neon_bf16.rs` and `neon_quads.rs` are what some CPUs have beside it.
+//! Tiles (`amx.rs`) are another algorithm, for bfloat16 weights (`amx_floats.rs`) and for many rows of
+//! integers (`amx_integers.rs`).
 
 /// Eight copies of a body, or those listed, in each of which `$i` is a constant.
 macro_rules! unroll {
@@ -71,6 +73,8 @@ mod nibbles;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+#[cfg(target_arch = "x86_64")]
+mod amx_activations;
 #[cfg(target_arch = "x86_64")]
 mod amx_floats;
 #[cfg(target_arch = "x86_64")]

@@ -39,11 +39,24 @@ unsafe fn enter_with_dot<V: Vector, J: Job<V>>(job: &J) {
     unsafe { job.run() }
 }
 
+/// Four registers, in each of which `$i` is a constant. What closures do is inlined too late to be unrolled.
+macro_rules! four {
+    ($i:ident => $register:expr) => {
+        [four!($i 0 $register), four!($i 1 $register), four!($i 2 $register), four!($i 3 $register)]
+    };
+    ($i:ident $value:literal $register:expr) => {{
+        const $i: usize = $value;
+        $register
+    }};
+}
+pub(super) use four;
+
 /// Sixteen words, as they lie in memory.
 #[inline(always)]
 pub(super) unsafe fn load_words(from: *const u8) -> [int32x4_t; 4] {
+    let from = from.cast::<i32>();
     // SAFETY: the caller's promise.
-    std::array::from_fn(|i| unsafe { vld1q_s32(from.cast::<i32>().add(4 * i)) })
+    unsafe { four!(I => vld1q_s32(from.add(4 * I))) }
 }
 
 /// Each half of a word shifted to the right, or to the left where `by`, a constant after inlining, is
@@ -105,41 +118,39 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: the caller's promise.
-        Self(std::array::from_fn(|i| unsafe { vld1q_f32(from.add(4 * i)) }))
+        Self(unsafe { four!(I => vld1q_f32(from.add(4 * I))) })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        for (i, register) in self.0.into_iter().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe { vst1q_f32(to.add(4 * i), register) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { four!(I => vst1q_f32(to.add(4 * I), self.0[I])) };
     }
 
     #[inline(always)]
     unsafe fn mul(self, by: Self) -> Self {
         // SAFETY: the caller's promise.
-        Self(std::array::from_fn(|i| unsafe { vmulq_f32(self.0[i], by.0[i]) }))
+        Self(unsafe { four!(I => vmulq_f32(self.0[I], by.0[I])) })
     }
 
     #[inline(always)]
     unsafe fn mul_add(self, by: Self, plus: Self) -> Self {
         // SAFETY: the caller's promise.
-        Self(std::array::from_fn(|i| unsafe { vfmaq_f32(plus.0[i], self.0[i], by.0[i]) }))
+        Self(unsafe { four!(I => vfmaq_f32(plus.0[I], self.0[I], by.0[I])) })
     }
 
     #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
         // SAFETY: the caller's promise.
-        Self(std::array::from_fn(|i| unsafe { vaddq_f32(self.0[i], other.0[i]) }))
+        Self(unsafe { four!(I => vaddq_f32(self.0[I], other.0[I])) })
     }
 
     #[inline(always)]
     unsafe fn max(self, other: Self) -> Self {
         // Of two instructions: neither of NEON's own treats what is not a number so.
+        let (a, b) = (self.0, other.0);
         // SAFETY: the caller's promise.
-        let larger = |a, b| unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) };
-        Self(std::array::from_fn(|i| larger(self.0[i], other.0[i])))
+        Self(unsafe { four!(I => vbslq_f32(vcgtq_f32(a[I], b[I]), a[I], b[I])) })
     }
 
     #[inline(always)]
@@ -154,8 +165,8 @@ impl<const MORE: u8> Vector for Neon<MORE> {
         // SAFETY: the caller's promise.
         unsafe {
             let one = vdupq_n_s32(127 << 23);
-            Self(self.0.map(|it| {
-                let exponents = vshlq_n_s32::<23>(vreinterpretq_s32_f32(it));
+            Self(four!(I => {
+                let exponents = vshlq_n_s32::<23>(vreinterpretq_s32_f32(self.0[I]));
                 vreinterpretq_f32_s32(vaddq_s32(exponents, one))
             }))
         }
@@ -165,17 +176,20 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     unsafe fn load_bf16(from: *const u8) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            let [low, high] = [0, 1].map(|i| vld1q_u16(from.cast::<u16>().add(8 * i)));
-            let first = |it| vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_low_u16(it)));
-            let second = |it| vreinterpretq_f32_u32(vshll_high_n_u16::<16>(it));
-            Self([first(low), second(low), first(high), second(high)])
+            let (low, high) = (vld1q_u16(from.cast()), vld1q_u16(from.add(16).cast()));
+            Self([
+                vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_low_u16(low))),
+                vreinterpretq_f32_u32(vshll_high_n_u16::<16>(low)),
+                vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_low_u16(high))),
+                vreinterpretq_f32_u32(vshll_high_n_u16::<16>(high)),
+            ])
         }
     }
 
     #[inline(always)]
     unsafe fn load_f16(from: *const u8) -> Self {
         // SAFETY: the caller's promise.
-        Self(std::array::from_fn(|i| unsafe { widen(from.add(8 * i)) }))
+        Self(unsafe { four!(I => widen(from.add(8 * I))) })
     }
 
     #[inline(always)]
@@ -183,9 +197,13 @@ impl<const MORE: u8> Vector for Neon<MORE> {
         // SAFETY: the caller's promise.
         unsafe {
             let bytes = vld1q_u8(from);
-            let halves = [vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes)];
-            let [low, high] = halves.map(|it| [vmovl_u16(vget_low_u16(it)), vmovl_high_u16(it)]);
-            Self([low[0], low[1], high[0], high[1]].map(|it| vcvtq_f32_u32(it)))
+            let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
+            Self([
+                vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))),
+                vcvtq_f32_u32(vmovl_high_u16(low)),
+                vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))),
+                vcvtq_f32_u32(vmovl_high_u16(high)),
+            ])
         }
     }
 
@@ -194,9 +212,13 @@ impl<const MORE: u8> Vector for Neon<MORE> {
         // SAFETY: the caller's promise.
         unsafe {
             let bytes = vld1q_s8(from.cast());
-            let halves = [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)];
-            let [low, high] = halves.map(|it| [vmovl_s16(vget_low_s16(it)), vmovl_high_s16(it)]);
-            Self([low[0], low[1], high[0], high[1]].map(|it| vcvtq_f32_s32(it)))
+            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+            Self([
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
+                vcvtq_f32_s32(vmovl_high_s16(low)),
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+                vcvtq_f32_s32(vmovl_high_s16(high)),
+            ])
         }
     }
 
@@ -213,7 +235,7 @@ impl<const MORE: u8> Vector for Neon<MORE> {
 
     #[inline(always)]
     unsafe fn pin(self) -> Self {
-        Self(self.0.map(|it| pin(it)))
+        Self(four!(I => pin(self.0[I])))
     }
 
     #[inline(always)]
@@ -226,10 +248,13 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     unsafe fn pairs_i8(from: *const u8) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let [first, second] = [0, 1].map(|i| vld1q_s8(from.add(16 * i).cast()));
-            let low = |it| vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(it)));
-            let high = |it| vreinterpretq_s32_s16(vmovl_high_s8(it));
-            [low(first), high(first), low(second), high(second)]
+            let (first, second) = (vld1q_s8(from.cast()), vld1q_s8(from.add(16).cast()));
+            [
+                vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(first))),
+                vreinterpretq_s32_s16(vmovl_high_s8(first)),
+                vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(second))),
+                vreinterpretq_s32_s16(vmovl_high_s8(second)),
+            ]
         }
     }
 
@@ -237,13 +262,11 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     unsafe fn bits(from: *const u8, shift: isize, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let words = load_words(from).map(|it| vreinterpretq_u16_s32(it));
+            let words = load_words(from);
+            let [a, b, c, d] = four!(I => vreinterpretq_u16_s32(words[I]));
+            let apart = [vuzp1q_u16(a, b), vuzp1q_u16(c, d), vuzp2q_u16(a, b), vuzp2q_u16(c, d)];
             let mask = vreinterpretq_u16_s32(vdupq_n_s32(mask));
-            let first = |a, b| vuzp1q_u16(a, b);
-            let second = |a, b| vuzp2q_u16(a, b);
-            let [a, b, c, d] = words;
-            [first(a, b), first(c, d), second(a, b), second(c, d)]
-                .map(|it| vreinterpretq_s32_u16(vandq_u16(shifted(it, shift), mask)))
+            four!(I => vreinterpretq_s32_u16(vandq_u16(shifted(apart[I], shift), mask)))
         }
     }
 
@@ -255,26 +278,26 @@ impl<const MORE: u8> Vector for Neon<MORE> {
 
     #[inline(always)]
     unsafe fn store_i32(integers: Self::Integers, to: *mut u8) {
-        for (i, register) in integers.into_iter().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe { vst1q_s32(to.cast::<i32>().add(4 * i), register) };
-        }
+        let to = to.cast::<i32>();
+        // SAFETY: the caller's promise.
+        unsafe { four!(I => vst1q_s32(to.add(4 * I), integers[I])) };
     }
 
     #[inline(always)]
     unsafe fn subtract_pairs(pairs: Self::Integers, other: Self::Integers) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let halves = |it| vreinterpretq_s16_s32(it);
-            let less = |a, b| vreinterpretq_s32_s16(vsubq_s16(halves(a), halves(b)));
-            std::array::from_fn(|i| less(pairs[i], other[i]))
+            four!(I => {
+                let (of, less) = (vreinterpretq_s16_s32(pairs[I]), vreinterpretq_s16_s32(other[I]));
+                vreinterpretq_s32_s16(vsubq_s16(of, less))
+            })
         }
     }
 
     #[inline(always)]
     unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers {
         // SAFETY: the caller's promise.
-        std::array::from_fn(|i| unsafe { vorrq_s32(a[i], b[i]) })
+        unsafe { four!(I => vorrq_s32(a[I], b[I])) }
     }
 
     #[inline(always)]
@@ -286,7 +309,7 @@ impl<const MORE: u8> Vector for Neon<MORE> {
         // SAFETY: the caller's promise.
         unsafe {
             let [first_low, first_high, second_low, second_high] =
-                pairs.map(|it| vreinterpretq_s16_s32(it));
+                four!(I => vreinterpretq_s16_s32(pairs[I]));
             let x = vreinterpretq_s16_s32(x[0]);
             let [mut a, mut b, mut c, mut d] = sums;
             a = vmlal_laneq_s16::<0>(a, vget_low_s16(first_low), x);
@@ -304,13 +327,13 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     #[inline(always)]
     unsafe fn from_i32(integers: Self::Integers) -> Self {
         // SAFETY: the caller's promise.
-        Self(integers.map(|it| unsafe { vcvtq_f32_s32(it) }))
+        Self(unsafe { four!(I => vcvtq_f32_s32(integers[I])) })
     }
 
     #[inline(always)]
     unsafe fn pin_i32(integers: Self::Integers) -> Self::Integers {
         // SAFETY: the caller's promise.
-        unsafe { integers.map(|it| vreinterpretq_s32_f32(pin(vreinterpretq_f32_s32(it)))) }
+        unsafe { four!(I => vreinterpretq_s32_f32(pin(vreinterpretq_f32_s32(integers[I])))) }
     }
 
     unsafe fn run_one<T: Tile<Self>>(tile: &T) {

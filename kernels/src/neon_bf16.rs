@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::floats::Float;
-use super::neon::{BF16, Neon};
+use super::neon::{BF16, Neon, four};
 
 /// Pairs of columns; the first of a pair is in the low half of a word.
 #[derive(Clone, Copy)]
@@ -19,9 +19,9 @@ impl Float<Neon<BF16>> for Bf16Pairs {
     unsafe fn load(at: *const u8) -> [int32x4_t; 4] {
         // SAFETY: the caller's promise.
         unsafe {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|i| vld1q_u16(at.cast::<u16>().add(8 * i)));
-            [vzip1q_u16(a, c), vzip2q_u16(a, c), vzip1q_u16(b, d), vzip2q_u16(b, d)]
-                .map(|it| vreinterpretq_s32_u16(it))
+            let [a, b, c, d] = four!(I => vld1q_u16(at.cast::<u16>().add(8 * I)));
+            let pairs = [vzip1q_u16(a, c), vzip2q_u16(a, c), vzip1q_u16(b, d), vzip2q_u16(b, d)];
+            four!(I => vreinterpretq_s32_u16(pairs[I]))
         }
     }
 
@@ -29,14 +29,13 @@ impl Float<Neon<BF16>> for Bf16Pairs {
     unsafe fn add_products(sums: Neon<BF16>, weights: [int32x4_t; 4], word: u32) -> Neon<BF16> {
         let x = f32::from_bits(word);
         // SAFETY: the caller's promise.
-        Neon(std::array::from_fn(|i| unsafe { add_products(sums.0[i], weights[i], x) }))
+        Neon(unsafe { four!(I => add_products(sums.0[I], weights[I], x)) })
     }
 }
 
 /// As `vbfdotq_lane_f32`, which is not stable.
-#[inline]
-#[target_feature(enable = "neon,dotprod,bf16")]
-fn add_products(mut sums: float32x4_t, pairs: int32x4_t, x: f32) -> float32x4_t {
+#[inline(always)]
+unsafe fn add_products(mut sums: float32x4_t, pairs: int32x4_t, x: f32) -> float32x4_t {
     // SAFETY: one instruction on registers, which the caller's CPU has.
     unsafe {
         asm!(

@@ -9,7 +9,7 @@ use std::arch::asm;
 use std::marker::PhantomData;
 
 use super::integers::{Bits, Group, Integer, LINE, PAIRS, Rounding, WORD};
-use super::neon::{DOT, Neon, load_words, shifted};
+use super::neon::{DOT, Neon, four, load_words, shifted};
 use super::scales::Scales;
 use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
@@ -42,18 +42,11 @@ pub(super) trait Quad: Integer {
 unsafe fn transposed(columns: *const u8) -> [int8x16_t; 4] {
     // SAFETY: the caller's promise.
     unsafe {
-        let [a, b, c, d] =
-            [0, 1, 2, 3].map(|i| vreinterpretq_s16_s8(vld1q_s8(columns.add(16 * i).cast())));
-        let bytes = |it| vreinterpretq_s8_s16(it);
-        let halves = |it| vreinterpretq_s16_s8(it);
-        let low = [vzip1q_s8(bytes(a), bytes(b)), vzip1q_s8(bytes(c), bytes(d))].map(halves);
-        let high = [vzip2q_s8(bytes(a), bytes(b)), vzip2q_s8(bytes(c), bytes(d))].map(halves);
-        [
-            bytes(vzip1q_s16(low[0], low[1])),
-            bytes(vzip2q_s16(low[0], low[1])),
-            bytes(vzip1q_s16(high[0], high[1])),
-            bytes(vzip2q_s16(high[0], high[1])),
-        ]
+        let [a, b, c, d] = four!(I => vld1q_s8(columns.add(16 * I).cast()));
+        let pairs = [vzip1q_s8(a, b), vzip1q_s8(c, d), vzip2q_s8(a, b), vzip2q_s8(c, d)];
+        let [a, b, c, d] = four!(I => vreinterpretq_s16_s8(pairs[I]));
+        let quads = [vzip1q_s16(a, b), vzip2q_s16(a, b), vzip1q_s16(c, d), vzip2q_s16(c, d)];
+        four!(I => vreinterpretq_s8_s16(quads[I]))
     }
 }
 
@@ -66,7 +59,7 @@ impl Quad for Bits<8> {
         unsafe {
             let first = transposed(group.add(i * 2 * WORD));
             let second = transposed(group.add((i * 2 + 1) * WORD));
-            std::array::from_fn(|lanes| [first[lanes], second[lanes]])
+            four!(I => [first[I], second[I]])
         }
     }
 }
@@ -75,7 +68,10 @@ impl Quad for Bits<8> {
 #[inline(always)]
 unsafe fn word(group: *const u8, i: usize) -> [uint16x8_t; 4] {
     // SAFETY: the caller's promise.
-    unsafe { load_words(group.add(i * WORD)).map(|it| vreinterpretq_u16_s32(it)) }
+    unsafe {
+        let words = load_words(group.add(i * WORD));
+        four!(I => vreinterpretq_u16_s32(words[I]))
+    }
 }
 
 /// The bits `mask` of each half of a word that was shifted.
@@ -83,6 +79,27 @@ unsafe fn word(group: *const u8, i: usize) -> [uint16x8_t; 4] {
 fn bits(halves: uint16x8_t, shift: isize, mask: u16) -> uint16x8_t {
     // SAFETY: every CPU of this architecture has NEON.
     unsafe { vandq_u16(shifted(halves, shift), vdupq_n_u16(mask)) }
+}
+
+/// Six bits of each byte of a half of a word, from its twelve lowest.
+#[inline(always)]
+fn two_pairs(word: uint16x8_t) -> int8x16_t {
+    // SAFETY: every CPU of this architecture has NEON.
+    unsafe {
+        let apart = vsliq_n_u16::<8>(word, shifted(word, 6));
+        vreinterpretq_s8_u16(vandq_u16(apart, vdupq_n_u16(0x3f3f)))
+    }
+}
+
+/// Six bits of each byte of a half of a word, the four lowest of them from the highest of `a` and `b`.
+#[inline(always)]
+fn rest(a: uint16x8_t, b: uint16x8_t, high: uint16x8_t) -> int8x16_t {
+    // SAFETY: every CPU of this architecture has NEON.
+    unsafe {
+        let low = vorrq_u16(shifted(a, 12), bits(b, 4, 0x0f00));
+        let high = vorrq_u16(bits(high, 8, 0x0030), bits(high, 2, 0x3000));
+        vreinterpretq_s8_u16(vorrq_u16(low, high))
+    }
 }
 
 impl Quad for Bits<6> {
@@ -94,36 +111,27 @@ impl Quad for Bits<6> {
         // SAFETY: the caller's promise.
         unsafe {
             if i < 3 {
-                let [first, second] = [2 * i, 2 * i + 1].map(|i| {
-                    word(group, i).map(|it| {
-                        let apart = vsliq_n_u16::<8>(it, shifted(it, 6));
-                        vreinterpretq_s8_u16(vandq_u16(apart, vdupq_n_u16(0x3f3f)))
-                    })
-                });
-                return std::array::from_fn(|lanes| [first[lanes], second[lanes]]);
+                let (first, second) = (word(group, 2 * i), word(group, 2 * i + 1));
+                return four!(I => [two_pairs(first[I]), two_pairs(second[I])]);
             }
-            let [first, second] = [0, 1].map(|i| {
-                let (a, b) = (word(group, 2 * i), word(group, 2 * i + 1));
-                let high = word(group, 4 + i);
-                std::array::from_fn::<_, 4, _>(|lanes| {
-                    let low = vorrq_u16(shifted(a[lanes], 12), bits(b[lanes], 4, 0x0f00));
-                    let high = high[lanes];
-                    let high = vorrq_u16(bits(high, 8, 0x0030), bits(high, 2, 0x3000));
-                    vreinterpretq_s8_u16(vorrq_u16(low, high))
-                })
-            });
-            std::array::from_fn(|lanes| [first[lanes], second[lanes]])
+            let (a, b, high) = (word(group, 0), word(group, 1), word(group, 4));
+            let first = four!(I => rest(a[I], b[I], high[I]));
+            let (a, b, high) = (word(group, 2), word(group, 3), word(group, 5));
+            four!(I => [first[I], rest(a[I], b[I], high[I])])
         }
     }
 }
 
 /// The even nibbles of a word, and the odd ones.
 #[inline(always)]
-fn nibbles(word: uint16x8_t) -> [uint8x16_t; 2] {
+fn nibbles(word: uint16x8_t) -> [int8x16_t; 2] {
     // SAFETY: every CPU of this architecture has NEON.
     unsafe {
         let bytes = vreinterpretq_u8_u16(word);
-        [vandq_u8(bytes, vdupq_n_u8(0xf)), vshrq_n_u8::<4>(bytes)]
+        [
+            vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(0xf))),
+            vreinterpretq_s8_u8(vshrq_n_u8::<4>(bytes)),
+        ]
     }
 }
 
@@ -136,14 +144,16 @@ impl Quad for Bits<5> {
         // SAFETY: the caller's promise.
         unsafe {
             let (words, fifth) = (word(group, i), word(group, 4));
-            std::array::from_fn(|lanes| {
-                let at = 4 * i as isize;
-                let fifth = fifth[lanes];
+            let at = 4 * i as isize;
+            four!(I => {
+                let fifth = fifth[I];
                 let even = vorrq_u16(bits(fifth, at - 4, 0x0010), bits(fifth, at - 10, 0x1000));
                 let odd = vorrq_u16(bits(fifth, at - 3, 0x0010), bits(fifth, at - 9, 0x1000));
-                let [low, high] = nibbles(words[lanes]);
-                let both = |a, b| vreinterpretq_s8_u8(vorrq_u8(a, vreinterpretq_u8_u16(b)));
-                [both(low, even), both(high, odd)]
+                let [low, high] = nibbles(words[I]);
+                [
+                    vorrq_s8(low, vreinterpretq_s8_u16(even)),
+                    vorrq_s8(high, vreinterpretq_s8_u16(odd)),
+                ]
             })
         }
     }
@@ -155,7 +165,10 @@ impl Quad for Bits<4> {
     #[inline(always)]
     unsafe fn eight(group: *const u8, i: usize) -> Eight {
         // SAFETY: the caller's promise.
-        unsafe { word(group, i).map(|it| nibbles(it).map(|it| vreinterpretq_s8_u8(it))) }
+        unsafe {
+            let words = word(group, i);
+            four!(I => nibbles(words[I]))
+        }
     }
 }
 
@@ -196,9 +209,12 @@ impl<I: Quad> Rounding for Quads<I> {
 }
 
 /// As `vdotq_laneq_s32`, which is not stable.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn add_bytes<const WORD: u32>(mut sums: int32x4_t, weights: int8x16_t, x: int8x16_t) -> int32x4_t {
+#[inline(always)]
+unsafe fn add_bytes<const WORD: u32>(
+    mut sums: int32x4_t,
+    weights: int8x16_t,
+    x: int8x16_t,
+) -> int32x4_t {
     // SAFETY: one instruction on registers, which the caller's CPU has.
     unsafe {
         asm!(
@@ -231,28 +247,27 @@ unsafe fn add<I: Quad, S: Scales, const M: usize, const PART: usize>(
                         <Neon<DOT>>::prefetch(weights.wrapping_add(line + AHEAD));
                     }
                 }
-                let x: [_; M] = std::array::from_fn(|m| {
-                    vld1q_s8(x.add(m * stride + QUARTER * 4).cast())
-                });
                 let eight = I::eight(weights, QUARTER);
-                for (lanes, [first, second]) in eight.into_iter().enumerate() {
-                    for m in 0..M {
-                        let (high, low) = (&mut high[m][lanes], &mut sums[m][lanes]);
-                        *high = add_bytes::<0>(*high, first, x[m]);
-                        *low = add_bytes::<2>(*low, first, x[m]);
-                        *high = add_bytes::<1>(*high, second, x[m]);
-                        *low = add_bytes::<3>(*low, second, x[m]);
+                // Loops would be some at run time too, with the sums in memory.
+                unroll!(ROW, {
+                    if ROW < M {
+                        let x = vld1q_s8(x.add(ROW * stride + QUARTER * 4).cast());
+                        let (high, low) = (&mut high[ROW], &mut sums[ROW]);
+                        unroll!(LANES, {
+                            let [first, second] = eight[LANES];
+                            high[LANES] = add_bytes::<0>(high[LANES], first, x);
+                            low[LANES] = add_bytes::<2>(low[LANES], first, x);
+                            high[LANES] = add_bytes::<1>(high[LANES], second, x);
+                            low[LANES] = add_bytes::<3>(low[LANES], second, x);
+                        }, 0 1 2 3);
+                        *high = <Neon<DOT>>::pin_i32(*high);
+                        *low = <Neon<DOT>>::pin_i32(*low);
                     }
-                }
-                for sums in high.iter_mut().chain(&mut *sums) {
-                    *sums = <Neon<DOT>>::pin_i32(*sums);
-                }
+                }, 0 1 2);
             }
         }, 0 1 2 3);
         for (sums, high) in sums.iter_mut().zip(high) {
-            for (sum, high) in sums.iter_mut().zip(high) {
-                *sum = vaddq_s32(*sum, vshlq_n_s32::<8>(high));
-            }
+            *sums = four!(I => vaddq_s32(sums[I], vshlq_n_s32::<8>(high[I])));
         }
     }
 }
@@ -272,27 +287,26 @@ impl<I: Quad, S: Scales> Group<Neon<DOT>> for GroupedQuads<I, S> {
         x: *const u32,
         stride: usize,
     ) {
-        for (r, sums) in sums.iter_mut().enumerate() {
-            let weights = weights.wrapping_add(r * apart);
-            let (threes, rest) =
-                if M == 4 { (&mut [][..], &mut sums[..]) } else { sums.as_chunks_mut::<3>() };
-            let (twos, ones) = rest.as_chunks_mut::<2>();
-            let mut x = x;
-            // SAFETY: the caller's promise.
-            unsafe {
-                for sums in threes {
-                    add::<I, S, 3, PART>(sums, weights, x, stride);
-                    x = x.wrapping_add(3 * stride);
+        // SAFETY: the caller's promise; the rows are those of a block.
+        unsafe {
+            unroll!(BLOCK, {
+                if BLOCK < R {
+                    let weights = weights.wrapping_add(BLOCK * apart);
+                    let sums = sums[BLOCK].as_mut_ptr();
+                    let first = if M == 4 { 2 } else { 3 };
+                    let (second, after) = (sums.wrapping_add(first), x.wrapping_add(first * stride));
+                    match M {
+                        1 => add::<I, S, 1, PART>(&mut *sums.cast(), weights, x, stride),
+                        2 | 4 => add::<I, S, 2, PART>(&mut *sums.cast(), weights, x, stride),
+                        _ => add::<I, S, 3, PART>(&mut *sums.cast(), weights, x, stride),
+                    }
+                    match M {
+                        1..=3 => {}
+                        4 | 5 => add::<I, S, 2, PART>(&mut *second.cast(), weights, after, stride),
+                        _ => add::<I, S, 3, PART>(&mut *second.cast(), weights, after, stride),
+                    }
                 }
-                for sums in twos {
-                    add::<I, S, 2, PART>(sums, weights, x, stride);
-                    x = x.wrapping_add(2 * stride);
-                }
-                for sum in ones {
-                    add::<I, S, 1, PART>(std::array::from_mut(sum), weights, x, stride);
-                    x = x.wrapping_add(stride);
-                }
-            }
+            }, 0 1 2 3);
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct Product {
 ///
 /// # Safety
 ///
-/// The CPU has the instruction set, every pointer of the [`Product`] is valid for the shape that
+/// This CPU has the instruction set, as [`Isa::all_here`](crate::Isa::all_here) has said before; every pointer of the [`Product`] is valid for the shape that
 /// its field states in the kernel's format, and nothing else accesses the `[rows, blocks * 16]`
 /// elements of `y` during the call.
 pub type Kernel = unsafe fn(&Product);

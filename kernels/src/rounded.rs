@@ -106,7 +106,7 @@ impl<V: Vector, I: Rounding> Job<V> for Round<I> {
 }
 
 /// Rounds a group; returns its scale and the sums of its halves. The scale of a group with a value that
-/// is not finite is not finite either.
+/// is not finite is not a number.
 ///
 /// # Safety
 ///
@@ -135,6 +135,8 @@ unsafe fn round<I: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32
     // SAFETY: the caller's promise.
     *pairs = unsafe { I::arranged(&integers) };
     const ALL_NEAREST: u32 = NEAREST.to_bits().wrapping_mul(GROUP as u32 / 2);
-    // Activations that are not finite are any integers, beside a scale that is not finite.
-    (largest / LARGEST_ACTIVATION, sums.map(|sum| sum.wrapping_sub(ALL_NEAREST) as i32))
+    // Activations that are not finite are any integers, whose sums differ from kernel to kernel: beside a scale
+    // that is no number, as zero times infinity is, they all become that.
+    let scale = largest / LARGEST_ACTIVATION + largest * 0.0;
+    (scale, sums.map(|sum| sum.wrapping_sub(ALL_NEAREST) as i32))
 }

@@ -25,10 +25,27 @@ pub struct Tuning {
     pub cuda_graphs: bool,
 }
 
+impl Tuning {
+    /// The instruction set of kernels.
+    ///
+    /// # Errors
+    ///
+    /// This CPU, or its system, does not have the one that is asked for.
+    pub(crate) fn isa_here(&self) -> Result<Isa> {
+        self.isa.map_or_else(|| Ok(Isa::detect()), |isa| isa_here(isa.as_str()))
+    }
+}
+
 impl Default for Tuning {
     fn default() -> Self {
         Self { isa: None, compress: true, sketch: None, cuda_graphs: false }
     }
+}
+
+/// The instruction set called `name`, if this CPU has it.
+fn isa_here(name: &str) -> Result<Isa> {
+    let here: Vec<_> = Isa::all_here().into_iter().map(|isa| (isa.as_str(), isa)).collect();
+    Error::by_name("instruction set", name, &here)
 }
 
 impl FromStr for Tuning {
@@ -43,11 +60,7 @@ impl FromStr for Tuning {
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             match Error::by_name("tuning", name, &KNOBS)? {
-                0 => {
-                    let here: Vec<_> =
-                        Isa::all_here().into_iter().map(|isa| (isa.as_str(), isa)).collect();
-                    tuning.isa = Some(Error::by_name("instruction set", value, &here)?);
-                }
+                0 => tuning.isa = Some(isa_here(value)?),
                 1 => tuning.compress = Error::by_name("compress", value, &SWITCH)?,
                 2 => tuning.sketch = Some(Error::by_name("sketch", value, &SWITCH)?),
                 _ => {

@@ -28,7 +28,7 @@ use decode::Pairs;
 use decode::{Decode, Wide};
 
 #[cfg(target_arch = "x86_64")]
-use super::amx_floats::{Rounded, Split};
+use super::amx_activations::{Narrow, Split};
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
@@ -61,7 +61,7 @@ pub fn compressed_product_for(format: Format, isa: Isa) -> Kernel {
         Isa::Amx if format == Format::Bf16Rounded => |p| {
             let otherwise = compressed_product_for(Format::Bf16Rounded, Isa::Avx512Bf16);
             // SAFETY: whoever calls a kernel promises what both want.
-            unsafe { tiles::compressed::<Rounded>(p, otherwise) }
+            unsafe { tiles::compressed::<Narrow>(p, otherwise) }
         },
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {

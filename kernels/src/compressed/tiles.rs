@@ -1,11 +1,12 @@
 //! Compressed blocks for products by tiles: decoded whole, those weights that stand by themselves too.
 
 use super::super::amx::ROW;
-use super::super::amx_floats::{self, Activations, Blocks, Columns, DEPTH};
+use super::super::amx_activations::{Activations, DEPTH};
+use super::super::amx_floats::{self, Blocks, Columns};
 use super::super::avx512::Avx512;
 use super::super::vector::Vector;
 use super::super::{Kernel, Product};
-use super::block::{Escape, Escapes, GROUP, Kind};
+use super::block::{Escapes, GROUP, Kind};
 use super::decode::Decode;
 use super::tile::{AHEAD, PAIRS, Stored};
 
@@ -20,9 +21,8 @@ pub(in super::super) enum Reader {
         exponents: <Avx512<true> as Decode>::Exponents,
         /// The next column.
         column: usize,
-        /// From there on, of which the first is taken out.
+        /// From there on.
         escapes: Escapes,
-        escape: Option<Escape>,
     },
 }
 
@@ -39,9 +39,8 @@ impl Blocks for Stored<false> {
             }
             let (groups, exponents) = Stored::open::<Avx512<true>>(self, block);
             let group = groups.add(column / GROUP * Self::GROUP_BYTES);
-            let mut escapes = of.escapes(self.columns).from(column);
-            let escape = escapes.next();
-            Reader::Upper { group, exponents, column, escapes, escape }
+            let escapes = of.escapes(self.columns).from(column);
+            Reader::Upper { group, exponents, column, escapes }
         }
     }
 
@@ -49,10 +48,10 @@ impl Blocks for Stored<false> {
     unsafe fn decode(reader: &mut Reader, to: *mut u8) {
         // SAFETY: the caller's promise; a prefetch never faults. Escapes are of these columns.
         unsafe {
-            let (group, exponents, column, escapes, escape) = match reader {
+            let (group, exponents, column, escapes) = match reader {
                 Reader::Plain(columns) => return columns.decode(to),
-                Reader::Upper { group, exponents, column, escapes, escape } => {
-                    (group, *exponents, column, escapes, escape)
+                Reader::Upper { group, exponents, column, escapes } => {
+                    (group, *exponents, column, escapes)
                 }
             };
             for i in 0..DEPTH / GROUP {
@@ -68,12 +67,11 @@ impl Blocks for Stored<false> {
                 *group = group.add(Self::GROUP_BYTES);
             }
             let end = *column + DEPTH;
-            while let Some(this) = escape.filter(|escape| escape.column() < end) {
+            for escape in escapes.before(end) {
                 // A damaged one may be of a column that was there before.
-                let of = this.column().saturating_sub(*column);
-                let word = of / 2 * ROW + this.lane() * size_of::<u32>();
-                to.add(word).cast::<u16>().add(of % 2).write((this.bits() >> 16) as u16);
-                *escape = escapes.next();
+                let of = escape.column().saturating_sub(*column);
+                let word = of / 2 * ROW + escape.lane() * size_of::<u32>();
+                to.add(word).cast::<u16>().add(of % 2).write((escape.bits() >> 16) as u16);
             }
             *column = end;
         }

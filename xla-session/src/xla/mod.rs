@@ -122,7 +122,7 @@ impl Found {
         let uri = options.device.as_deref().unwrap_or("local-task");
         let instance = Instance::get().map_err(iree("starting the IREE runtime"))?;
         let kernels = match uri.starts_with("local-") {
-            true => lower::cpu::kernels(options.tuning.isa.unwrap_or_else(Isa::detect)),
+            true => lower::cpu::kernels(options.tuning.isa_here()?),
             false => Kernels::default(),
         };
         let how = DeviceOptions::default()
