@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use checkpoint::Checkpoint;
 use checkpoint::config::ModelConfig;
 use iree_rt::{Device, DeviceOptions, Instance, Kernels, Module};
-use kernels::{Isa, KvFormat};
+use kernels::KvFormat;
 
 pub use self::ahead::compile_ahead;
 use self::compile::Graph;
