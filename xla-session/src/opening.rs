@@ -25,6 +25,7 @@ pub struct Tuning {
     pub cuda_graphs: bool,
 }
 
+#[cfg(feature = "iree")]
 impl Tuning {
     /// The instruction set of kernels.
     ///
