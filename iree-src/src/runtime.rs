@@ -79,9 +79,19 @@ impl Build<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Request`] for a tree of another version, [`Error::Command`] when cmake fails.
+    /// [`Error::Request`] for a tree of another version, and for folders that IREE cannot be built in;
+    /// [`Error::Command`] when cmake fails.
     pub fn configure(&self) -> Result<()> {
         sources::check_version(self.source, self.version)?;
+        for folder in [self.source, self.scratch] {
+            if folder.to_string_lossy().contains(char::is_whitespace) {
+                return Err(Error::Request(format!(
+                    "IREE cannot be built in {}: its build scripts take a space for the end of a path; have it \
+                     made elsewhere (CARGO_TARGET_DIR, or --out of `cargo xtask fetch-iree`)",
+                    folder.display(),
+                )));
+            }
+        }
         let Some(cross) = self.cross else { return self.configure_in(&self.folder(), &[]) };
         let host = self.scratch.join("host");
         self.configure_in(&host, &[])?;
@@ -105,8 +115,8 @@ impl Build<'_> {
         }
         let options = OPTIONS.iter().copied().chain(more.iter().map(String::as_str));
         configure.args(options.map(|option| format!("-D{option}")));
-        // IREE's errors carry source locations: keep this machine's paths out of them.
-        let mut flags = format!("-ffile-prefix-map={}/=", self.source.display());
+        // IREE's errors carry source locations: keep this machine's paths out of them. A shell reads the flags.
+        let mut flags = format!("\"-ffile-prefix-map={}/=\"", self.source.display());
         if self.vm_trace {
             flags += " -DIREE_VM_EXECUTION_TRACING_ENABLE=1";
         }
@@ -194,5 +204,33 @@ impl Build<'_> {
 
     fn log(&self) -> PathBuf {
         self.scratch.join("build.log")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_a_space_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("my tree");
+        fs::create_dir_all(tree.join("runtime")).unwrap();
+        let version = format!(r#"{{"package-version": "{}.dev"}}"#, crate::IREE_VERSION);
+        fs::write(tree.join("runtime/version.json"), version).unwrap();
+        let tools = BuildTools { cmake: "cmake".into(), ninja: None };
+        let build = Build {
+            source: &tree,
+            version: crate::IREE_VERSION,
+            tools: &tools,
+            jobs: None,
+            cuda: None,
+            vm_trace: false,
+            sanitizer: None,
+            cross: None,
+            scratch: dir.path(),
+        };
+        let error = build.configure().unwrap_err().to_string();
+        assert!(error.contains("my tree") && error.contains("CARGO_TARGET_DIR"), "{error}");
     }
 }

@@ -235,9 +235,9 @@ pub fn is_reproducible(
     flags: &flags::Dist,
 ) -> Result<()> {
     eprintln!("==> everything once more");
-    let again = folder.join("once more");
+    let again = folder.join("once-more");
     roots::remove(&again)?;
-    let sources = again.join("the sources");
+    let sources = again.join("sources");
     let mut git = Command::new("git");
     git.arg("-C").arg(workspace::root()).args(["ls-files", "-z"]);
     let listed = iree_src::process::output("git ls-files", &mut git)?;
