@@ -72,8 +72,20 @@ impl Stored {
 
     /// Some of `most` rows together, from one and from another on: every bit is that of the row alone.
     fn check(&self, most: usize, counts: &[usize], rng: &mut ChaCha8Rng) {
+        self.check_scaled(most, counts, |_| 1.0, rng);
+    }
+
+    /// As [`check`](Self::check), with activations that are so many times those there, by their row.
+    fn check_scaled(
+        &self,
+        most: usize,
+        counts: &[usize],
+        scale: impl Fn(usize) -> f32,
+        rng: &mut ChaCha8Rng,
+    ) {
         let Weights { format, columns, blocks, .. } = self.weights;
-        let mut x: Vec<f32> = (0..most * columns).map(|_| random(rng)).collect();
+        let x = (0..most * columns).map(|i| random(rng) * scale(i / columns));
+        let mut x: Vec<f32> = x.collect();
         // One row is not finite.
         x[(most - 1) * columns] = f32::INFINITY;
         let outputs = blocks * LANES;
@@ -136,6 +148,32 @@ fn a_row_has_its_bits_among_any_others() {
                 if stored.compressed.take().is_none() {
                     break;
                 }
+            }
+        }
+    }
+}
+
+/// Products and sums around the smallest normal number, as there are instructions that take subnormal ones for
+/// zero and others that do not; weights and activations that are subnormal themselves, and large ones beside.
+#[test]
+fn a_row_of_tiny_numbers_has_its_bits_among_any_others() {
+    let mut rng = ChaCha8Rng::seed_from_u64(18);
+    for format in [Format::F32, Format::F16, Format::Bf16, Format::Bf16Rounded] {
+        let (columns, blocks) = (96, 5);
+        let mut tiny = |row: usize| {
+            // Not at once: 2^-130 would be one divided by what is infinite.
+            let (one, other) = [(0, -60), (-65, -65), (0, 60)][row / LANES % 3];
+            let mut weight = || random(&mut rng) * 2f32.powi(one) * 2f32.powi(other);
+            (0..columns).map(|_| weight()).collect()
+        };
+        let weights = Weights::new(format, columns, (0..blocks * LANES).map(&mut tiny).collect());
+        let compressed = weights.compressed();
+        let mut stored = Stored { weights, compressed };
+        let scale = |row: usize| 2f32.powi(60 - 10 * (row as i32 % 18));
+        loop {
+            stored.check_scaled(33, &[1, 2, 17, 33], scale, &mut rng);
+            if stored.compressed.take().is_none() {
+                break;
             }
         }
     }
