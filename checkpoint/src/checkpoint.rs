@@ -320,8 +320,7 @@ impl Checkpoint {
             return Ok(None);
         };
         let Some(module) = name.strip_suffix(".weight") else { return Ok(None) };
-        let files = self.files.iter().map(|file| file.path.as_path()).collect();
-        let parts = Parts { tensors: &self.tensors, files, source: &self.source };
+        let parts = Parts { tensors: &self.tensors, files: &self.files, source: &self.source };
         quantisation.find(&parts, module, [rows, columns])
     }
 

@@ -323,8 +323,8 @@ fn refuses_unknown_families() {
 fn refuses_unsupported_quantisation() {
     let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
     case(
-        json!({"quantization_config": {"quant_method": "bitsandbytes"}}),
-        &["`quantization_config.quant_method`", "\"bitsandbytes\"", "gptq, awq"],
+        json!({"quantization_config": {"quant_method": "quanto"}}),
+        &["`quantization_config.quant_method`", "\"quanto\"", "gptq, awq"],
     );
     case(json!({"quantization_config": 4}), &["`quantization_config`", "an object"]);
     case(

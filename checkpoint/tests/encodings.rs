@@ -162,3 +162,64 @@ fn zeros_of_gptq_are_of_its_version() {
         assert_eq!([values[0], values[64]], expected, "{format}");
     }
 }
+
+/// NF4 with scales in eight bits; `state` is what the library says of the matrix.
+fn nf4(state: &Value) -> (Value, Parts) {
+    let bytes = state.to_string().into_bytes();
+    let parts = [
+        ("m.weight", part(Dtype::U8, &[512, 1])),
+        ("m.weight.absmax", part(Dtype::U8, &[32])),
+        ("m.weight.quant_map", part(Dtype::F32, &[16])),
+        ("m.weight.nested_quant_map", part(Dtype::F32, &[256])),
+        ("m.weight.nested_absmax", part(Dtype::F32, &[2])),
+        ("m.weight.quant_state.bitsandbytes__nf4", (Dtype::U8, vec![bytes.len()], bytes)),
+    ];
+    (json!({"quantization_config": {"quant_method": "bitsandbytes"}}), parts.into())
+}
+
+#[test]
+fn a_state_of_bitsandbytes_that_does_not_fit_is_refused() {
+    const STATE: &str = "m.weight.quant_state.bitsandbytes__nf4";
+    let good = json!({"blocksize": 32, "dtype": "bfloat16", "shape": SHAPE,
+        "nested_blocksize": 16, "nested_offset": 0.5});
+    let (config, parts) = nf4(&good);
+    let made = folder(&config, &parts);
+    let checkpoint = Checkpoint::open(made.path(), LoadMode::Read).unwrap();
+    assert_eq!(checkpoint.tensor("m.weight", &SHAPE).unwrap().to_f32(), vec![0.0; 16 * 64]);
+
+    for (key, value, expected) in [
+        ("blocksize", json!(0), "whole groups"),
+        ("blocksize", json!(48), "whole groups"),
+        ("blocksize", json!(64), "m.weight.absmax"),
+        ("blocksize", json!(-1), "integer `-1`"),
+        ("dtype", json!("int8"), "bfloat16, float16 or float32"),
+        ("nested_blocksize", json!(0), "nested_blocksize"),
+        ("nested_blocksize", json!(8), "m.weight.nested_absmax"),
+        ("nested_offset", json!(null), "nested_offset"),
+    ] {
+        let mut state = good.clone();
+        state[key] = value;
+        refused(&config, &nf4(&state).1, &[expected]);
+    }
+    let mut other = parts.clone();
+    other.insert(STATE, part(Dtype::U8, &[5000]));
+    refused(&config, &other, &[STATE, "4096 at most"]);
+    other.insert(STATE, part(Dtype::U8, &[50]));
+    refused(&config, &other, &[STATE, "not what bitsandbytes writes"]);
+    let mut without = parts;
+    without.remove("m.weight.nested_absmax");
+    refused(&config, &without, &["m.weight.nested_absmax", "missing"]);
+}
+
+#[test]
+fn integers_of_bitsandbytes_in_another_order_are_refused() {
+    let config = json!({"quantization_config": {"quant_method": "bitsandbytes"}});
+    let mut parts = Parts::from([
+        ("m.weight", part(Dtype::I8, &SHAPE)),
+        ("m.SCB", part(Dtype::F32, &[16])),
+        ("m.weight_format", (Dtype::U8, vec![1], vec![2])),
+    ]);
+    refused(&config, &parts, &["m.weight_format", "rows"]);
+    parts.insert("m.SCB", part(Dtype::F32, &[15]));
+    refused(&config, &parts, &["m.SCB", "[16]"]);
+}

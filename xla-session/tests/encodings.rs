@@ -18,7 +18,7 @@ use xla_session::{Engine, EngineOptions, Model, Output, Precision, Run, SessionO
 
 /// What is made, how [`Encoding`](xla_session::checkpoint::Encoding) says it, and the types of blocks that
 /// its matrices are multiplied as.
-const ALL: [(&str, &[&str], &[&str]); 11] = [
+const ALL: [(&str, &[&str], &[&str]); 14] = [
     (
         "mlx-int4-llama",
         &["MLX int4, groups of 32: 13", "MLX int6, groups of 32: 2", "MLX int8, groups of 32: 1"],
@@ -41,6 +41,9 @@ const ALL: [(&str, &[&str], &[&str]); 11] = [
         &["f32: 14"],
     ),
     ("fp8-qwen3", &["FP8 fp8 (E4M3), blocks of 24 x 32: 14"], &["f32: 14"]),
+    ("bnb-nf4-qwen3", &["bitsandbytes nf4, groups of 64, scales in eight bits: 14"], &["f32: 14"]),
+    ("bnb-fp4-qwen3", &["bitsandbytes fp4, groups of 64: 14"], &["f32: 14"]),
+    ("bnb-int8-qwen3", &["bitsandbytes int8, a scale for each row: 14"], &["f32: 14"]),
     ("mxfp4-gpt-oss", &["MXFP4 fp4 (E2M1), groups of 32: 24"], &["mxfp4: 24"]),
 ];
 

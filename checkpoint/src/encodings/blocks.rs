@@ -24,6 +24,7 @@ impl Values {
         let in_groups = |of: usize| self.group.is_multiple_of(of) && columns.is_multiple_of(of);
         let found = match self.offset {
             _ if !in_order || self.codes.order == Order::E4m3 => Dtype::F32,
+            Offset::Table { .. } | Offset::Factor(_) => Dtype::F32,
             // Always of the same groups and scales.
             Offset::E2m1 => return Dtype::Mxfp4,
             Offset::Minima { .. } => match bits {
@@ -52,10 +53,10 @@ impl Values {
         let exact = |value: f32| f16::from_f32(value).to_f32() == value;
         let halves = |row, group| match self.offset {
             Offset::Minima { part } => {
-                exact(self.scales.at(parts[1], row, group))
-                    && exact(self.scales.at(parts[part], row, group))
+                exact(self.scales.at(parts, 1, row, group))
+                    && exact(self.scales.at(parts, part, row, group))
             }
-            _ => exact(self.scales.at(parts[1], row, group)),
+            _ => exact(self.scales.at(parts, 1, row, group)),
         };
         let fits = found == Dtype::F32 || in_groups(found.block().0) && all(&halves);
         if fits { found } else { Dtype::F32 }
@@ -73,12 +74,12 @@ impl Values {
         let half = |value: f32| f16::from_f32(value).to_le_bytes();
         match dtype {
             Dtype::Mxfp4 => out.push(parts[1][self.scales.place(row, group)]),
-            _ => out.extend(half(self.scales.at(parts[1], row, group))),
+            _ => out.extend(half(self.scales.at(parts, 1, row, group))),
         }
         match (dtype, self.offset) {
             (Dtype::Zeroed4, _) => out.extend(half(-self.zero(parts, row, group))),
             (_, Offset::Minima { part }) => {
-                out.extend(half(self.scales.at(parts[part], row, group)));
+                out.extend(half(self.scales.at(parts, part, row, group)));
             }
             _ => {}
         }

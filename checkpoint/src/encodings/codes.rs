@@ -20,6 +20,8 @@ pub(crate) enum Order {
     Down,
     /// A word of 32 bits has eight columns of a row, those with even numbers in its lower half.
     EvenFirst,
+    /// A byte has two columns of a row, the first in its upper half.
+    HighFirst,
     /// A byte each, with a sign.
     Signed,
     /// A byte each: a float of four bits of exponent and three of mantissa (OCP E4M3).
@@ -70,6 +72,11 @@ impl Codes {
                 let (row, column) = place(i);
                 let nibble = column % 8 / 2 + column % 2 * 4;
                 (word(row * stride + column / 8) >> (4 * nibble as u32) & mask) as f32
+            }),
+            Order::HighFirst => each(out, |i| {
+                let (row, column) = place(i);
+                let both = u32::from(bytes[row * stride + column / 2]);
+                (both >> (4 * (1 - column % 2)) & mask) as f32
             }),
             Order::Signed => each(out, |i| {
                 let (row, column) = place(i);

@@ -75,13 +75,21 @@ pub(crate) struct Scales {
 }
 
 /// What a scale is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ScaleType {
     F32,
     F16,
     BF16,
     /// A byte: a power of two (OCP E8M0).
     E8m0,
+    /// A byte: which of the 256 f32 of tensor `table`, times that f32 of tensor `factors` which so many scales
+    /// share, plus `add`.
+    Nested {
+        table: usize,
+        factors: usize,
+        together: usize,
+        add: f32,
+    },
 }
 
 /// What beside a scale makes a value of a number `q`.
@@ -96,6 +104,10 @@ pub(crate) enum Offset {
     Minima { part: usize },
     /// `scale * value`, of the float whose four bits `q` is (OCP E2M1).
     E2m1,
+    /// `scale * value`, of the sixteen f32 of a tensor, rounded to a type.
+    Table { part: usize, rounded: ScaleType },
+    /// `scale * q * factor`, from left to right.
+    Factor(f32),
 }
 
 /// What four bits stand for.
@@ -120,16 +132,26 @@ impl Scales {
         row / self.rows * self.strides[0] + group * self.strides[1]
     }
 
-    pub fn at(self, bytes: &[u8], row: usize, group: usize) -> f32 {
-        let number = self.place(row, group);
+    /// The scale in tensor `part` of all of a matrix.
+    pub fn at(self, parts: &[&[u8]], part: usize, row: usize, group: usize) -> f32 {
+        let (bytes, number) = (parts[part], self.place(row, group));
         let half = || bytes.as_chunks().0[number];
         match self.dtype {
             ScaleType::F16 => f16::from_le_bytes(half()).to_f32(),
             ScaleType::BF16 => bf16::from_le_bytes(half()).to_f32(),
-            ScaleType::F32 => f32::from_le_bytes(bytes.as_chunks().0[number]),
+            ScaleType::F32 => float(bytes, number),
             ScaleType::E8m0 => power(bytes[number]),
+            ScaleType::Nested { table, factors, together, add } => {
+                let factor = float(parts[factors], number / together);
+                float(parts[table], bytes[number].into()) * factor + add
+            }
         }
     }
+}
+
+/// Number `number` of f32.
+fn float(bytes: &[u8], number: usize) -> f32 {
+    f32::from_le_bytes(bytes.as_chunks().0[number])
 }
 
 /// `2^(exponent - 127)`, of which the smallest is subnormal, and the largest no number.
@@ -139,6 +161,17 @@ fn power(exponent: u8) -> f32 {
         255 => f32::NAN.to_bits(),
         _ => u32::from(exponent) << 23,
     })
+}
+
+impl ScaleType {
+    /// What of it comes nearest to `value`.
+    fn nearest(self, value: f32) -> f32 {
+        match self {
+            Self::F16 => f16::from_f32(value).to_f32(),
+            Self::BF16 => bf16::from_f32(value).to_f32(),
+            Self::F32 | Self::E8m0 | Self::Nested { .. } => value,
+        }
+    }
 }
 
 impl From<Dtype> for ScaleType {
@@ -173,7 +206,7 @@ impl Values {
     pub fn zero(&self, parts: &[&[u8]], row: usize, group: usize) -> f32 {
         match self.offset {
             Offset::Middle(middle) => middle,
-            Offset::Minima { .. } | Offset::E2m1 => 0.0,
+            Offset::Minima { .. } | Offset::E2m1 | Offset::Table { .. } | Offset::Factor(_) => 0.0,
             Offset::Zeros { part, codes, add } => {
                 let zero = codes.at(parts[part], group, row) + add;
                 // One less than zero is the largest number.
@@ -193,14 +226,15 @@ impl Values {
         out: &mut [f32],
     ) {
         self.codes.read(parts[0], row, columns.start, out);
-        if matches!(self.offset, Offset::E2m1) {
-            // Nothing is added, so that -0 stays what it is.
-            for (column, value) in columns.zip(out) {
-                let scale = self.scales.at(parts[1], row, column / self.group);
-                *value = scale * E2M1[*value as usize];
+        // Nothing is added, so that -0 stays what it is.
+        let alone = |scale: f32, q: f32| match self.offset {
+            Offset::E2m1 => Some(scale * E2M1[q as usize]),
+            Offset::Table { part, rounded } => {
+                Some(rounded.nearest(scale * float(parts[part], q as usize)))
             }
-            return;
-        }
+            Offset::Factor(factor) => Some(scale * q * factor),
+            Offset::Middle(_) | Offset::Zeros { .. } | Offset::Minima { .. } => None,
+        };
         let mut known = None;
         // Scale, and what is taken off before or added behind it.
         let mut of_group = (0.0, 0.0, 0.0);
@@ -212,14 +246,14 @@ impl Values {
             if known != Some(group) {
                 known = Some(group);
                 let minimum = match self.offset {
-                    Offset::Minima { part } => self.scales.at(parts[part], row, group),
+                    Offset::Minima { part } => self.scales.at(parts, part, row, group),
                     _ => 0.0,
                 };
-                let scale = self.scales.at(parts[1], row, group);
+                let scale = self.scales.at(parts, 1, row, group);
                 of_group = (scale, self.zero(parts, row, group), minimum);
             }
             let (scale, zero, minimum) = of_group;
-            *value = scale * (*value - zero) + minimum;
+            *value = alone(scale, *value).unwrap_or(scale * (*value - zero) + minimum);
         }
     }
 }

@@ -18,6 +18,7 @@ mod blocks;
 mod parts;
 
 mod awq;
+mod bitsandbytes;
 mod compressed_tensors;
 mod fp8;
 mod gptq;

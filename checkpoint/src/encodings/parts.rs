@@ -1,9 +1,11 @@
 //! The tensors of a folder, for an encoding that looks for its own among them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::encoded::Part;
+use crate::file::WeightFile;
 use crate::header::Entry;
 use crate::{Dtype, Error, Result};
 
@@ -11,7 +13,7 @@ use crate::{Dtype, Error, Result};
 pub(crate) struct Parts<'a> {
     pub tensors: &'a BTreeMap<String, (usize, Entry)>,
     /// The files, by their numbers.
-    pub files: Vec<&'a Path>,
+    pub files: &'a [WeightFile],
     /// What to name when a tensor is missing.
     pub source: &'a Path,
 }
@@ -58,6 +60,16 @@ impl Parts<'_> {
         Ok((found, dtype))
     }
 
+    /// The bytes of a tensor that says something of others, and is small.
+    pub fn bytes(&self, part: &Part) -> Result<Cow<'_, [u8]>> {
+        const MOST: u64 = 4096;
+        let bytes = part.entry.bytes();
+        if bytes > MOST {
+            return Err(self.wrong(part, format!("has {bytes} bytes: expected {MOST} at most")));
+        }
+        Ok(self.files[part.file].bytes(&part.entry)?.bytes)
+    }
+
     pub fn misshapen(&self, part: &Part, shape: &[usize]) -> Error {
         self.wrong(
             part,
@@ -71,7 +83,7 @@ impl Parts<'_> {
 
     pub fn wrong(&self, part: &Part, what: String) -> Error {
         Error::Checkpoint {
-            path: self.files[part.file].into(),
+            path: self.files[part.file].path.clone(),
             message: format!("tensor `{}` {what}", part.name),
         }
     }

@@ -1,6 +1,7 @@
 //! Which encoding a folder's matrices have.
 
 use super::awq::Awq;
+use super::bitsandbytes;
 use super::compressed_tensors::CompressedTensors;
 use super::encoded::Encoded;
 use super::fp8::Fp8;
@@ -20,6 +21,7 @@ pub(crate) enum Quantisation {
     CompressedTensors(CompressedTensors),
     Fp8(Fp8),
     Mxfp4,
+    BitsAndBytes,
 }
 
 impl Quantisation {
@@ -38,10 +40,11 @@ impl Quantisation {
             Some("compressed-tensors") => Self::CompressedTensors(CompressedTensors::read(&keys)?),
             Some("fp8") => Self::Fp8(Fp8::read(&keys)?),
             Some("mxfp4") => Self::Mxfp4,
+            Some("bitsandbytes") => Self::BitsAndBytes,
             _ => {
-                let known = "supported are gptq, awq, compressed-tensors, fp8 and mxfp4, and MLX's key \
-                             `quantization`; use one of these, or the original bf16, f16 or f32 \
-                             checkpoint";
+                let known = "supported are gptq, awq, compressed-tensors, fp8, mxfp4 and bitsandbytes, and \
+                             MLX's key `quantization`; use one of these, or the original bf16, f16 or \
+                             f32 checkpoint";
                 return Err(keys.refuse("quant_method", known));
             }
         }))
@@ -56,6 +59,7 @@ impl Quantisation {
             Self::CompressedTensors(it) => it.find(parts, module, shape),
             Self::Fp8(it) => it.find(parts, module, shape),
             Self::Mxfp4 => mxfp4::find(parts, module, shape),
+            Self::BitsAndBytes => bitsandbytes::find(parts, module, shape),
         }
     }
 }

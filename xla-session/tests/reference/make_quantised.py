@@ -3,8 +3,8 @@
     pip install -r requirements.txt -r requirements-quantised.txt
     python make_quantised.py           # make them again, all or those named
 
-MLX's are packed and dequantised by its library, and compressed-tensors' integers dequantised by theirs, those
-of four bits packed too. AutoGPTQ, AutoAWQ and DeepSeek's code want GPUs: their formulas stand here, and that of
+MLX's and bitsandbytes' are packed and dequantised by their libraries, and compressed-tensors' integers
+dequantised by theirs, those of four bits packed too. AutoGPTQ, AutoAWQ and DeepSeek's code want GPUs: their formulas stand here, and that of
 floats of eight bits. Tokens are those of transformers with the
 dequantised weights in float32. `reference.json` has the SHA-256 of each matrix' values too.
 """
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import bitsandbytes.functional as bnb
 import mlx.core as mx
 import numpy as np
 import torch
@@ -184,6 +185,25 @@ def mxfp4(name, weights):
     return {"blocks": blocks, "scales": scales}, back
 
 
+def bnb4(kind, nested, dtype):
+    def encode(name, weights):
+        weights = weights.to(dtype)
+        how = {"blocksize": 64, "compress_statistics": nested, "quant_type": kind}
+        packed, state = bnb.quantize_4bit(weights, **how)
+        back = bnb.dequantize_4bit(packed, state).float()
+        parts = {f"weight.{part}": it for part, it in state.as_dict(packed=True).items()}
+        return {"weight": packed} | parts, back
+
+    return encode
+
+
+def bnb8(name, weights):
+    integers, scales, _ = bnb.int8_vectorwise_quant(weights.half())
+    format_of_rows = torch.tensor(0, dtype=torch.uint8)
+    parts = {"weight": integers, "SCB": scales, "weight_format": format_of_rows}
+    return parts, bnb.int8_vectorwise_dequant(integers, scales)
+
+
 def matrices(name, back):
     """The matrices that a tensor is, under their names, `[rows, columns]`."""
     module, all_experts, part = name.partition(".experts.")
@@ -221,6 +241,7 @@ GPT_OSS = older(
 )
 AWQ = {"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": True}
 GPTQ = {"quant_method": "gptq", "group_size": GROUP}
+BNB = {"quant_method": "bitsandbytes"}
 OVERRIDES = {f"model.layers.{i}.mlp.down_proj": {"group_size": GROUP, "bits": 6} for i in range(2)}
 OVERRIDES["model.embed_tokens"] = {"group_size": GROUP, "bits": 8}
 #: Configuration, its key and what it says, how a matrix is encoded.
@@ -279,6 +300,17 @@ MODELS = {
         {"quantization_config": {"quant_method": "fp8", "weight_block_size": [24, 32]}},
         fp8_blocks,
     ),
+    "bnb-nf4-qwen3": (
+        WIDE,
+        {"quantization_config": BNB | {"load_in_4bit": True, "bnb_4bit_use_double_quant": True}},
+        bnb4("nf4", True, torch.bfloat16),
+    ),
+    "bnb-fp4-qwen3": (
+        QWEN3,
+        {"quantization_config": BNB | {"load_in_4bit": True}},
+        bnb4("fp4", False, torch.float16),
+    ),
+    "bnb-int8-qwen3": (QWEN3, {"quantization_config": BNB | {"load_in_8bit": True}}, bnb8),
     "mxfp4-gpt-oss": (GPT_OSS, {"quantization_config": {"quant_method": "mxfp4"}}, mxfp4),
 }
 
