@@ -31,6 +31,7 @@ mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
 mod speculation;
+mod text_files;
 mod vocabulary;
 
 #[cfg(test)]
@@ -75,6 +76,8 @@ enum Command {
     Emit(commands::emit::Args),
     /// Write a model of any format as a folder in Hugging Face layout, nothing quantised
     Convert(commands::convert::Args),
+    /// Round a model to four bits by what it reads of a text, as a folder in Hugging Face layout
+    Quantize(commands::quantize::Args),
     /// Look into a model folder, a safetensors file or a compiled module
     Inspect(commands::inspect::Args),
     /// Bring IREE's compiler, where the program came without it
@@ -130,6 +133,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Embed(args) => args.run(),
         Command::Emit(args) => args.run(),
         Command::Convert(args) => args.run(),
+        Command::Quantize(args) => args.run(),
         Command::Inspect(args) => args.run(),
         Command::Fetch(args) => args.run(),
         Command::Pull(args) => args.run(),

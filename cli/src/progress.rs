@@ -69,6 +69,14 @@ impl Progress {
         bar
     }
 
+    /// A bar for `total` weights of something.
+    pub fn weights(&self, what: impl Into<Cow<'static, str>>, total: u64) -> ProgressBar {
+        let bar = self.bars.add(ProgressBar::new(total));
+        bar.set_style(style("{msg:24!} {wide_bar} {percent}% {eta}"));
+        bar.set_message(what);
+        bar
+    }
+
     /// A bar for prompts of a file of `bytes` bytes; of a pipe nobody knows how many come.
     pub fn prompts(&self, bytes: Option<u64>) -> ProgressBar {
         let (bar, template) = match bytes {

@@ -15,9 +15,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, Parameter};
 use crate::config::ModelConfig;
-use crate::{Checkpoint, Error, LoadMode, Result};
+use crate::{Checkpoint, Error, FileStamp, LoadMode, Result};
 
 use config::Described;
 use tensors::{Written, written};
@@ -81,6 +81,34 @@ impl Conversion {
     /// What the model is, as the result says it.
     pub fn config(&self) -> &ModelConfig {
         &self.config
+    }
+
+    /// `config.json` of the result, and `generation_config.json`, which is empty where there is none.
+    pub fn described(&self) -> [&Map<String, Value>; 2] {
+        [&self.described.config, &self.described.generation]
+    }
+
+    /// The values of a tensor of the result, row-major.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkpoint::get`].
+    pub fn values(&self, parameter: &Parameter) -> Result<Vec<f32>> {
+        let tensor = self.checkpoint.get(parameter)?;
+        let mut values = vec![0.0; parameter.elements()];
+        let rows = parameter.shape[0];
+        for (row, values) in values.chunks_exact_mut(parameter.elements() / rows).enumerate() {
+            tensor.to_f32_row(tensor.row(row), values);
+        }
+        if let Some(shift) = self.shifts.get(&parameter.name) {
+            values.iter_mut().for_each(|value| *value -= shift);
+        }
+        Ok(values)
+    }
+
+    /// The model's files, with what tells whether they have changed.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = FileStamp> {
+        self.checkpoint.files()
     }
 
     /// Bytes of all tensors that [`write`](Self::write) writes.

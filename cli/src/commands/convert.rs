@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use text::Tokenizer;
 use xla_session::checkpoint::{Conversion, ConvertOptions, Float};
 
 use crate::interrupt;
 use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
-use crate::vocabulary;
+use crate::text_files;
 
 /// What to convert, and into what.
 #[derive(Debug, clap::Args)]
@@ -49,19 +48,6 @@ enum Dtype {
     F16,
     F32,
 }
-
-/// What tokenizers and chat templates lie in.
-const TEXT: [&str; 9] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-];
 
 impl Args {
     /// Converts and prints the folder. It gets its name when all is there.
@@ -100,7 +86,7 @@ impl Args {
         if end.is_break() {
             return Ok(interrupt::exit_code(true));
         }
-        write_text(&model, &made, &progress)?;
+        text_files::write(&model, &made, &progress)?;
         fs::rename(&made, &folder).with_context(|| folder.display().to_string())?;
         println!("{}", folder.display());
         Ok(ExitCode::SUCCESS)
@@ -131,28 +117,4 @@ fn check_empty(folder: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| folder.display().to_string()),
     }
-}
-
-/// The model's tokenizer and chat template, as far as they are known.
-fn write_text(model: &Model, folder: &Path, progress: &Progress) -> Result<()> {
-    let Some(vocabulary) = vocabulary::of_model(&model.folder)? else {
-        for name in TEXT {
-            let (from, to) = (model.folder.join(name), folder.join(name));
-            if from.is_file() {
-                fs::copy(&from, &to).with_context(|| from.display().to_string())?;
-            }
-        }
-        return Ok(());
-    };
-    match Tokenizer::from_vocabulary(&vocabulary, &model.folder) {
-        Ok(tokenizer) => write(folder, "tokenizer.json", &tokenizer.to_json()?)?,
-        Err(error) => progress.report(&format!("no tokenizer.json: {error}")),
-    }
-    let config = serde_json::to_string_pretty(&vocabulary.tokenizer_config())?;
-    write(folder, "tokenizer_config.json", &format!("{config}\n"))
-}
-
-fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
-    let path = folder.join(name);
-    fs::write(&path, text).with_context(|| path.display().to_string())
 }

@@ -17,6 +17,7 @@ pub mod inspect;
 pub mod man;
 pub mod pull;
 pub mod quality;
+pub mod quantize;
 pub mod run;
 pub mod selftest;
 pub mod serve;

@@ -62,6 +62,11 @@ pub struct Args {
           value_parser = Precision::from_str)]
     precision: Vec<Precision>,
 
+    /// Another file or folder of the same model, quantised, to compare as it is stored; may be given
+    /// several times
+    #[arg(long = "with", value_name = "MODEL")]
+    others: Vec<String>,
+
     /// Print one JSON object instead of a table
     #[arg(long, action = ArgAction::SetTrue)]
     json: bool,
@@ -79,9 +84,11 @@ Examples:
   iree-llm quality                                    the small model in int8 and int4
   iree-llm quality -m ./Llama-3.2-1B -f book.txt -n 2048
   iree-llm quality -m ./Llama-3.2-1B --precision bf16,int8,int4 --prompts 32
+  iree-llm quality -m ./Llama-3.2-1B --with ./Llama-3.2-1B-Q4_K_M.gguf --with ./Llama-3.2-1B-4bit
   iree-llm quality -m ./Llama-3.2-1B --json | jq '.precisions[].kl.mean'
 
-The same tokens run through the model in f32 and then in each precision. In the table:
+The same tokens run through the model in f32 and then in each precision, and through what else was
+made of it (--with). In the table:
   KL               Kullback-Leibler divergence of the distributions of the next token, in nats: mean,
                    what 99% of the positions do not exceed, and the largest
   same top token   positions at which both find the same token most likely
@@ -117,8 +124,15 @@ impl Args {
             None => Tokenizer::from_dir(&model.folder)?,
         };
         let reference = self.reference(&model, input.as_deref(), tokenizer.as_ref(), &eos)?;
-        let compare = |&precision| self.compare(&model, precision, &reference, &eos);
-        let precisions = self.precision.iter().map(compare).collect::<Result<_>>()?;
+        let compare = |&precision: &Precision| {
+            self.compare(precision.as_str(), &model, precision, &reference, &eos)
+        };
+        let mut precisions = self.precision.iter().map(compare).collect::<Result<Vec<_>>>()?;
+        for name in &self.others {
+            let other = ModelArgs { model: Some(name.clone()) };
+            let other = other.locate(&Progress::new(self.quiet))?;
+            precisions.push(self.compare(name, &other, Precision::Stored, &reference, &eos)?);
+        }
         let report = Report {
             model: model.name,
             engine: reference.capabilities.engine.to_owned(),
@@ -220,6 +234,7 @@ impl Args {
 
     fn compare(
         &self,
+        name: &str,
         model: &Model,
         precision: Precision,
         reference: &Reference,
@@ -227,7 +242,14 @@ impl Args {
     ) -> Result<Comparison> {
         let Reference { contexts, prompts, .. } = reference;
         let (mut opened, progress) = self.open(&self.place, model, precision)?;
-        let mut expected = reference.logits.chunks_exact(reference.capabilities.vocab_size);
+        let (vocab_size, own) =
+            (reference.capabilities.vocab_size, opened.session.capabilities().vocab_size);
+        ensure!(
+            own == vocab_size,
+            "{name}: knows {own} tokens, but the model that it is compared with {vocab_size}: give \
+             another form of the same model"
+        );
+        let mut expected = reference.logits.chunks_exact(vocab_size);
         let mut tally = Tally::default();
         let bar = self.bar(&progress, precision, contexts, prompts);
         divergence::force(&mut *opened.session, contexts, &bar, |position, next| {
@@ -238,7 +260,7 @@ impl Args {
         let answers = greedy::answers(&opened.model, prompts, tokens, eos, &bar)?;
         bar.finish_and_clear();
         Ok(Comparison {
-            precision: precision.as_str(),
+            precision: name.to_owned(),
             divergence: tally.finish().context("there are no tokens to compare on")?,
             greedy: Agreement::of(&reference.answers, &answers),
         })

@@ -9,7 +9,7 @@ use super::divergence::Divergence;
 use super::greedy::Agreement;
 use crate::bench::table::number;
 
-/// One model in several precisions, against itself in float32.
+/// One model in several precisions and forms, against itself in float32.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The model as it was asked for.
@@ -37,8 +37,8 @@ pub struct Report {
 /// One precision against float32.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// How weights were kept.
-    pub precision: &'static str,
+    /// How weights were kept; of another form of the model, its name.
+    pub precision: String,
     /// At every position of the same tokens.
     #[serde(flatten)]
     pub divergence: Divergence,
@@ -83,7 +83,7 @@ impl Report {
                 (prefix, format!("{} of {}", it.to_the_end, self.prompts))
             });
             table.add_row([
-                (*precision).to_owned(),
+                precision.clone(),
                 small(divergence.kl.mean),
                 small(divergence.kl.p99),
                 small(divergence.kl.max),
@@ -128,7 +128,7 @@ mod tests {
             greedy_tokens: 48,
             perplexity: Some(2.5),
             precisions: vec![Comparison {
-                precision: "int8",
+                precision: "int8".into(),
                 divergence: Divergence {
                     kl: Kl { mean: 0.000_123, p99: 0.0125, max: 1.5 },
                     same_top: 63.0 / 64.0,

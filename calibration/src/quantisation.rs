@@ -1,0 +1,267 @@
+//! A model, rounded layer by layer.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use checkpoint::architecture::{Architecture, FeedForward, Layer, Linear, Parameter, Role};
+use checkpoint::config::ModelConfig;
+use checkpoint::{Conversion, ConvertOptions, Float};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::encoding::{self, Tensor, eight_bits, four_bits};
+use crate::folder::{Folder, Progress};
+use crate::forward::{self, Contexts, Weights};
+use crate::grid::GROUP;
+use crate::rounding::Reads;
+use crate::rows::{Rows, joined};
+use crate::{Error, Result};
+
+/// A model that is about to be rounded.
+#[derive(Debug)]
+pub struct Quantisation {
+    model: Conversion,
+    /// Of the context that it was trained with.
+    config: ModelConfig,
+}
+
+/// Of the weights of a layer's matrices: how many were rounded since the last time.
+pub type Watch<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
+
+impl Quantisation {
+    /// Opens `model`, a folder or a GGUF file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Conversion::open`]; [`Error::Unsupported`] for mixtures of experts.
+    pub fn open(model: &Path) -> Result<Self> {
+        let model = Conversion::open(model, ConvertOptions::new(Float::BF16))?;
+        let config = model.config().clone().with_context(None);
+        let layers = &config.architecture.layers;
+        if layers.iter().any(|layer| matches!(layer.mlp, FeedForward::Experts(_))) {
+            return Err(forward::experts());
+        }
+        Ok(Self { model, config })
+    }
+
+    /// What the model is, of the context that it was trained with: no text may be longer.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Weights of all matrices that layers have: what [`run`](Self::run) watches go by.
+    pub fn weights(&self) -> u64 {
+        let matrices = self.config().tensors().filter(|it| it.role == Role::Matrix);
+        matrices.map(|it| it.elements() as u64).sum()
+    }
+
+    /// Rounds every matrix by what it reads when the model reads `texts`, pieces of tokens that do not see each
+    /// other, and writes a folder in Hugging Face layout (compressed-tensors). Layers have four bits in
+    /// groups of 32, embedding and output projection eight; norms and biases stay, and so do matrices whose
+    /// columns are no whole groups. What is finished of a run that was stopped is kept, and one with the same
+    /// model and texts goes on there: those layers are watched go by at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Text`] for no tokens or unknown ones, [`Error::Folder`] for a folder that has something else
+    /// in it, [`Error::Numbers`] for weights or activations that are not finite, [`Error::Model`] and
+    /// [`Error::Io`] for what cannot be read or written, [`Error::Stopped`] when `watch` breaks off.
+    pub fn run(&self, texts: &[Vec<u32>], folder: &Path, watch: Watch) -> Result<()> {
+        let config = self.config();
+        let Architecture { ropes, layers, .. } = &config.architecture;
+        let texts: Vec<_> = texts.iter().filter(|text| !text.is_empty()).collect();
+        self.check(&texts)?;
+        let contexts = Contexts::new(texts.iter().map(|text| text.len()), ropes);
+        let (folder, progress) = Folder::open(folder, layers.len() + 1, self.identity(&texts))?;
+        let mut progress = match progress {
+            Some(progress) => progress,
+            None => {
+                let stream = self.embed(&texts)?;
+                let progress = Progress { layers: 0, streams: [stream.clone(), stream] };
+                // From now on the folder is known as this run's.
+                folder.keep(&progress)?;
+                progress
+            }
+        };
+        for layer in &layers[..progress.layers] {
+            let rounded: u64 = matrices(layer).map(|it| it.elements() as u64).sum();
+            go_on(watch(rounded))?;
+        }
+        for (number, layer) in layers.iter().enumerate().skip(progress.layers) {
+            let [rounded, exact] = &mut progress.streams;
+            let mut own = Own { model: &self.model, inputs: Vec::new() };
+            forward::layer(layer, ropes, &contexts, &mut own, exact)?;
+            let inputs = own.inputs.into_iter();
+            let mut rounding = Rounding { model: &self.model, inputs, watch, tensors: Vec::new() };
+            forward::layer(layer, ropes, &contexts, &mut rounding, rounded)?;
+            folder.write(number + 1, &rounding.tensors)?;
+            progress.layers = number + 1;
+            folder.keep(&progress)?;
+        }
+        self.write_rest(&folder)
+    }
+
+    /// Writes what is outside of layers, and what makes a model of it all.
+    fn write_rest(&self, folder: &Folder) -> Result<()> {
+        let config = self.config();
+        let (mut tensors, mut eight) = (Vec::new(), Vec::new());
+        let whole: Vec<&str> = config
+            .tensors()
+            .filter(|it| it.role == Role::Matrix && !is_grouped(it))
+            .map(|it| it.name.as_str())
+            .collect();
+        let norm = &config.architecture.norm.weight;
+        for parameter in config.tensors() {
+            let values = match parameter.role {
+                Role::Embedding | Role::Output => self.model.values(parameter)?,
+                _ if parameter == norm => self.model.values(parameter)?,
+                _ => continue,
+            };
+            if parameter == norm || !is_grouped(parameter) {
+                tensors.push(Tensor::floats(&parameter.name, &parameter.shape, &values));
+                continue;
+            }
+            let rows = Rows::new(parameter.shape[1], values);
+            let packed = eight_bits(&parameter.name, &rows);
+            tensors.extend(packed.ok_or_else(|| not_finite(parameter))?);
+            eight.push(parameter.name.as_str());
+        }
+        folder.write(0, &tensors)?;
+        let [config, generation] = self.model.described();
+        let mut config = config.clone();
+        encoding::describe(&mut config, &eight, &whole);
+        folder.finish(&config, generation)
+    }
+
+    fn check(&self, texts: &[&Vec<u32>]) -> Result<()> {
+        let vocab_size = self.config().vocab_size;
+        let what = match texts.iter().flat_map(|text| text.iter()).max() {
+            None => "the text is empty: give at least some pages".into(),
+            Some(most) if *most as usize >= vocab_size => {
+                format!(
+                    "the text has token {most}, but the model knows {vocab_size}: is the \
+                         tokenizer this model's?"
+                )
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Error::Text { what })
+    }
+
+    /// What a folder is made of.
+    fn identity(&self, texts: &[&Vec<u32>]) -> serde_json::Value {
+        let mut hash = Sha256::new();
+        for text in texts {
+            hash.update((text.len() as u64).to_le_bytes());
+            text.iter().for_each(|token| hash.update(token.to_le_bytes()));
+        }
+        let text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let files: Vec<_> = self.model.files().collect();
+        json!({"version": env!("CARGO_PKG_VERSION"), "files": files, "text": text})
+    }
+
+    /// The residual stream before the first layer.
+    fn embed(&self, texts: &[&Vec<u32>]) -> Result<Rows> {
+        let Architecture { embedding, embedding_scale, .. } = &self.config().architecture;
+        let width = embedding.shape[1];
+        let table = self.model.values(embedding)?;
+        let rows = texts.iter().flat_map(|text| text.iter()).flat_map(|token| {
+            table[*token as usize * width..][..width].iter().map(|value| value * embedding_scale)
+        });
+        Ok(Rows::new(width, rows.collect()))
+    }
+}
+
+fn go_on(flow: ControlFlow<()>) -> Result<()> {
+    if flow.is_break() { Err(Error::Stopped) } else { Ok(()) }
+}
+
+fn not_finite(parameter: &Parameter) -> Error {
+    let what = "has weights, or reads activations, that are not finite numbers of f16: is the file \
+                damaged?";
+    Error::Numbers { tensor: parameter.name.clone(), what: what.into() }
+}
+
+/// Whether groups fill its rows.
+fn is_grouped(parameter: &Parameter) -> bool {
+    parameter.shape[1].is_multiple_of(GROUP)
+}
+
+fn matrices(layer: &Layer) -> impl Iterator<Item = &Parameter> {
+    let mlp = match &layer.mlp {
+        FeedForward::Mlp(mlp) => Some(mlp),
+        FeedForward::Experts(_) => None,
+    };
+    let mlp = mlp.into_iter().flat_map(|mlp| mlp.gate_up.iter().chain([&mlp.down]));
+    let attention = layer.attention.qkv.iter().chain([&layer.attention.output]);
+    attention.chain(mlp).map(|linear| &linear.weight)
+}
+
+fn matrix(model: &Conversion, parameter: &Parameter) -> Result<Rows> {
+    Ok(Rows::new(parameter.shape[1], model.values(parameter)?))
+}
+
+/// The model's own weights; remembers what its matrices read.
+struct Own<'a> {
+    model: &'a Conversion,
+    inputs: Vec<Rows>,
+}
+
+impl Weights for Own<'_> {
+    fn vector(&mut self, parameter: &Parameter) -> Result<Vec<f32>> {
+        Ok(self.model.values(parameter)?)
+    }
+
+    fn products(&mut self, linears: &[&Linear], x: &Rows) -> Result<Rows> {
+        self.inputs.push(x.clone());
+        let of = |it: &&Linear| Ok(x.times(&matrix(self.model, &it.weight)?));
+        Ok(joined(&linears.iter().map(of).collect::<Result<Vec<_>>>()?))
+    }
+}
+
+/// Rounds matrices as they are met; has what they become, and the vectors between them.
+struct Rounding<'a, 'w, I> {
+    model: &'a Conversion,
+    /// What the matrices read in the model's own layers.
+    inputs: I,
+    watch: &'a mut (dyn FnMut(u64) -> ControlFlow<()> + 'w),
+    tensors: Vec<Tensor>,
+}
+
+impl<I: Iterator<Item = Rows>> Weights for Rounding<'_, '_, I> {
+    fn vector(&mut self, parameter: &Parameter) -> Result<Vec<f32>> {
+        let values = self.model.values(parameter)?;
+        self.tensors.push(Tensor::floats(&parameter.name, &parameter.shape, &values));
+        Ok(values)
+    }
+
+    fn products(&mut self, linears: &[&Linear], x: &Rows) -> Result<Rows> {
+        let exact = self.inputs.next();
+        let mut reads = None;
+        let mut out = Vec::with_capacity(linears.len());
+        for linear in linears {
+            let parameter = &linear.weight;
+            let weights = matrix(self.model, parameter)?;
+            if !is_grouped(parameter) {
+                let Parameter { name, shape, .. } = parameter;
+                self.tensors.push(Tensor::floats(name, shape, &weights.values));
+                out.push(x.times(&weights));
+                continue;
+            }
+            let reads = match &mut reads {
+                Some(reads) => reads,
+                none => {
+                    none.insert(Reads::new(x, exact.as_ref()).ok_or_else(|| not_finite(parameter))?)
+                }
+            };
+            let rounded = reads.round(&weights);
+            if !rounded.scales.iter().all(|scale| scale.is_finite()) {
+                return Err(not_finite(parameter));
+            }
+            self.tensors.extend(four_bits(&parameter.name, &rounded));
+            out.push(x.times(&rounded.values()));
+            go_on((self.watch)(parameter.elements() as u64))?;
+        }
+        Ok(joined(&out))
+    }
+}

@@ -1,0 +1,165 @@
+//! Rounding a matrix so that what it gives changes least, for what it reads: column by column, and what a
+//! column loses is made up for by those that follow (Frantar et al., GPTQ).
+
+use faer::linalg::matmul::matmul;
+use faer::linalg::triangular_inverse::invert_lower_triangular;
+use faer::{Accum, Mat, MatMut, Par, Side};
+use half::f16;
+use rayon::prelude::*;
+
+use crate::grid::{GROUP, best_scale, nearest};
+use crate::rows::Rows;
+
+/// What is added to the squares of each column, as a share of their mean: the text is not all that there is.
+const DAMPING: f64 = 0.01;
+
+/// A matrix of integers of four bits.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rounded {
+    /// `[rows, columns]`, from -8 to 7.
+    pub integers: Vec<i8>,
+    /// `[rows, columns / 32]`.
+    pub scales: Vec<f16>,
+    pub columns: usize,
+}
+
+impl Rounded {
+    pub fn values(&self) -> Rows {
+        let groups = self.integers.chunks_exact(GROUP).zip(&self.scales);
+        let values = groups
+            .flat_map(|(integers, scale)| integers.iter().map(|q| f32::from(*q) * scale.to_f32()));
+        Rows::new(self.columns, values.collect())
+    }
+}
+
+/// What matrices read that have the same input: how much a column matters, and which others can stand in.
+pub(crate) struct Reads {
+    /// The columns in the order in which they are rounded, group by group, the largest squares first.
+    order: Vec<usize>,
+    /// In that order, upper triangular, `U` of `H^-1 = U^T U`, where `H` are the moments.
+    factor: Rows,
+    /// In the matrix' own order: what undoes the inputs' own loss (see [`Reads::new`]), if known.
+    correction: Option<Rows>,
+}
+
+impl Reads {
+    /// Of inputs `x`, which are what the rounded layers before give. `exact` is what the model's own layers
+    /// give: `W` then becomes `W X x^T (x x^T)^-1`, of all matrices the one that makes of `x` what is nearest
+    /// to what `W` makes of `exact` (Li et al., GPTAQ, in its closed form).
+    ///
+    /// `None` where the moments are not finite.
+    pub fn new(x: &Rows, exact: Option<&Rows>) -> Option<Self> {
+        let width = x.width;
+        let moments = x.moments(x);
+        let diagonal = |i: usize| f64::from(moments.values[i * width + i]);
+        let mean = (0..width).map(diagonal).sum::<f64>() / width as f64;
+        let damping = if mean > 0.0 { DAMPING * mean } else { 1.0 };
+        let order = order(width, diagonal);
+        // Both orders turned around: of H = M M^T with M upper triangular, U is the inverse of M.
+        let at = |i: usize| order[width - 1 - i];
+        let damped = Mat::from_fn(width, width, |i, j| {
+            let moment = f64::from(moments.values[at(i) * width + at(j)]);
+            if i == j { moment + damping } else { moment }
+        });
+        let factor = damped.llt(Side::Lower).ok()?;
+        let mut inverse = Mat::<f64>::zeros(width, width);
+        invert_lower_triangular(inverse.as_mut(), factor.L(), Par::rayon(0));
+        let mut upper = Rows::zero(width, width);
+        for i in 0..width {
+            for j in i..width {
+                upper.values[i * width + j] = inverse[(width - 1 - i, width - 1 - j)] as f32;
+            }
+        }
+        let correction = exact.map(|exact| {
+            // (X - x) x^T H^-1, by the factor: H^-1 = U^T U.
+            let mut lost = exact.clone();
+            lost.values.iter_mut().zip(&x.values).for_each(|(lost, x)| *lost -= x);
+            let lost = lost.moments(x);
+            let mut place = vec![0; width];
+            order.iter().enumerate().for_each(|(i, column)| place[*column] = i);
+            let ordered = permuted(&lost, &order);
+            let first = ordered.times(&upper);
+            let mut solved = Rows::zero(width, width);
+            matmul(
+                solved.view_mut(),
+                Accum::Replace,
+                first.view(),
+                upper.view(),
+                1.0,
+                Par::rayon(0),
+            );
+            permuted(&solved, &place)
+        });
+        upper.values.iter().all(|it| it.is_finite()).then_some(Self {
+            order,
+            factor: upper,
+            correction,
+        })
+    }
+
+    /// Rounds `weights`, `[rows, width]`, whose width is whole groups.
+    pub fn round(&self, weights: &Rows) -> Rounded {
+        let (width, rows) = (weights.width, weights.len());
+        let mut meant = weights.clone();
+        if let Some(correction) = &self.correction {
+            let by = correction.view();
+            matmul(meant.view_mut(), Accum::Add, weights.view(), by, 1.0, Par::rayon(0));
+        }
+        let mut left = permuted(&meant, &self.order);
+        let mut integers = vec![0; rows * width];
+        let mut scales = vec![f16::ZERO; rows * width / GROUP];
+        for first in (0..width).step_by(GROUP) {
+            let columns = &self.order[first..first + GROUP];
+            let number = columns[0] / GROUP;
+            let factor = |i: usize, j: usize| self.factor.values[(first + i) * width + first + j];
+            let importance: [f32; GROUP] = std::array::from_fn(|i| factor(i, i).powi(-2));
+            let mut errors = Rows::zero(rows, GROUP);
+            left.values
+                .par_chunks_mut(width)
+                .zip(errors.values.par_chunks_mut(GROUP))
+                .zip(integers.par_chunks_mut(width).zip(scales.par_chunks_mut(width / GROUP)))
+                .for_each(|((left, errors), (integers, scales))| {
+                    let left = &mut left[first..first + GROUP];
+                    let scale = best_scale(left, &importance);
+                    scales[number] = scale;
+                    let scale = scale.to_f32();
+                    for i in 0..GROUP {
+                        let q = nearest(left[i], scale);
+                        integers[columns[i]] = q as i8;
+                        let error = (left[i] - q * scale) / factor(i, i);
+                        errors[i] = error;
+                        for j in i + 1..GROUP {
+                            left[j] -= error * factor(i, j);
+                        }
+                    }
+                });
+            let behind = first + GROUP;
+            if behind < width {
+                let rest = self.factor.view().submatrix(first, behind, GROUP, width - behind);
+                let left: MatMut<'_, f32> =
+                    left.view_mut().submatrix_mut(0, behind, rows, width - behind);
+                matmul(left, Accum::Add, errors.view(), rest, -1.0, Par::rayon(0));
+            }
+        }
+        Rounded { integers, scales, columns: width }
+    }
+}
+
+/// Groups by the squares that their columns read, and columns of a group so.
+fn order(width: usize, squares: impl Fn(usize) -> f64) -> Vec<usize> {
+    let mut groups: Vec<Vec<usize>> =
+        (0..width).step_by(GROUP).map(|first| (first..first + GROUP).collect()).collect();
+    for columns in &mut groups {
+        columns.sort_by(|a, b| squares(*b).total_cmp(&squares(*a)));
+    }
+    let sum = |columns: &[usize]| columns.iter().map(|it| squares(*it)).sum::<f64>();
+    groups.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
+    groups.concat()
+}
+
+/// Column `order[i]` of `rows` as column `i`.
+fn permuted(rows: &Rows, order: &[usize]) -> Rows {
+    let values = rows.values.par_chunks(rows.width);
+    let values = values.flat_map_iter(|row| order.iter().map(|column| row[*column]));
+    Rows::new(rows.width, values.collect())
+}
