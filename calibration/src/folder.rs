@@ -1,6 +1,7 @@
 //! The folder that is made: a file for each layer, written when the layer is finished, and what a run that
 //! was stopped needs to go on. `config.json` comes last, so that what is not finished is no model yet.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -134,7 +135,7 @@ impl Folder {
         config: &Map<String, Value>,
         generation: &Map<String, Value>,
     ) -> Result<()> {
-        let mut map = Map::new();
+        let mut map = BTreeMap::new();
         let mut total = 0;
         for number in 0..self.files {
             let name = self.name(number);

@@ -163,3 +163,79 @@ fn permuted(rows: &Rows, order: &[usize]) -> Rows {
     let values = values.flat_map_iter(|row| order.iter().map(|column| row[*column]));
     Rows::new(rows.width, values.collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of a bell, about, always the same.
+    fn noise(seed: u64, count: usize) -> Vec<f32> {
+        let mut state = seed;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+        };
+        (0..count).map(|_| (0..4).map(|_| uniform()).sum()).collect()
+    }
+
+    /// `[rows, 64]` that are mixed of 24 numbers and a little of their own.
+    fn inputs(rows: usize) -> Rows {
+        let mixing = Rows::new(24, noise(1, 64 * 24));
+        let mut inputs = Rows::new(24, noise(2, rows * 24)).times(&mixing);
+        inputs.values.iter_mut().zip(noise(3, rows * 64)).for_each(|(x, own)| *x += 0.1 * own);
+        inputs
+    }
+
+    fn distance(a: &Rows, b: &Rows) -> f32 {
+        a.values.iter().zip(&b.values).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt()
+    }
+
+    #[test]
+    fn columns_make_up_for_each_other() {
+        let (x, weights) = (inputs(256), Rows::new(64, noise(4, 48 * 64)));
+        let by_text = Reads::new(&x, None).unwrap().round(&weights).values();
+        let mut nearest_values = weights.clone();
+        for group in nearest_values.values.chunks_mut(GROUP) {
+            let scale = best_scale(group, &[1.0; GROUP]).to_f32();
+            group.iter_mut().for_each(|weight| *weight = nearest(*weight, scale) * scale);
+        }
+        let meant = x.times(&weights);
+        let [lost, plain] = [&by_text, &nearest_values].map(|it| distance(&x.times(it), &meant));
+        assert!(lost < 0.6 * plain, "{lost} and {plain}");
+        assert!(distance(&by_text, &weights) > distance(&nearest_values, &weights));
+    }
+
+    #[test]
+    fn what_inputs_have_lost_is_made_up_for() {
+        let exact = inputs(256);
+        let weights = Rows::new(64, noise(4, 48 * 64));
+        let mut x = exact.clone();
+        // What a layer before makes of a part of it: too small, and mixed with a neighbour.
+        for row in x.values.chunks_exact_mut(64) {
+            for i in 0..63 {
+                row[i] = 0.9 * row[i] + 0.1 * row[i + 1];
+            }
+        }
+        let meant = exact.times(&weights);
+        let [with, without] = [Some(&exact), None].map(|exact| {
+            let rounded = Reads::new(&x, exact).unwrap().round(&weights).values();
+            distance(&x.times(&rounded), &meant)
+        });
+        assert!(with < 0.7 * without, "{with} and {without}");
+    }
+
+    #[test]
+    fn what_is_on_the_grid_stays() {
+        let integers = (0..128).map(|i| ((i * 37 % 16) - 8) as f32 * 0.25);
+        let weights = Rows::new(64, integers.collect());
+        let rounded = Reads::new(&inputs(128), None).unwrap().round(&weights);
+        assert_eq!(rounded.values(), weights);
+    }
+
+    #[test]
+    fn inputs_that_are_no_numbers_are_refused() {
+        let mut x = inputs(16);
+        x.values[5] = f32::NAN;
+        assert!(Reads::new(&x, None).is_none());
+    }
+}
