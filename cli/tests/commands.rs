@@ -2,11 +2,11 @@
 
 mod support;
 
-use support::{fails, model, program, succeeds};
+use support::{fails, json, model, program, succeeds};
 use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
 use xla_session::checkpoint::FileStamp;
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "compile",
     "fetch",
     "man",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 17] = [
     "quality",
     "emit",
     "convert",
+    "quantize",
     "inspect",
     "pull",
     "devices",
@@ -117,6 +118,31 @@ fn a_converted_model_is_whole_and_says_the_same() {
     let said = fails(1, &["convert", "no/such/folder/here", &format!("{folder}-2")]);
     assert!(said.contains("no such folder"), "{said}");
     assert_eq!(out.path().join("new").read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn a_quantized_model_runs_and_is_not_overwritten() {
+    let (model, out) = (model(), tempfile::tempdir().unwrap());
+    let (before, after) = (model.path().to_str().unwrap(), out.path().join("model"));
+    let (folder, text) = (after.to_str().unwrap(), out.path().join("text.txt"));
+    std::fs::write(&text, "the fox and the crow ".repeat(20)).unwrap();
+    let text = text.to_str().unwrap();
+    let quantize =
+        |text, folder| ["quantize", "-m", before, "--calibrate", text, "-o", folder, "-q"];
+    assert_eq!(succeeds(&quantize(text, folder)).trim_end(), folder);
+    let shown = succeeds(&["inspect", folder]);
+    assert!(shown.contains("compressed-tensors int4, groups of 32"), "{shown}");
+    let line = ["quality", "-m", before, "--with", folder, "--precision", "int4", "-q", "--json"];
+    let report = json(&[&line[..], &["-n", "64", "--prompts", "1"]].concat());
+    let [_, made] = &report["precisions"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(made["precision"], folder);
+    assert!(made["kl"]["mean"].as_f64().unwrap() > 0.0, "{report}");
+
+    let said = fails(1, &quantize(text, folder));
+    assert!(said.contains("not empty"), "{said}");
+    let other = out.path().join("other");
+    let said = fails(1, &quantize("no/such/text", other.to_str().unwrap()));
+    assert!(said.contains("no/such/text") && !other.exists(), "{said}");
 }
 
 #[test]
