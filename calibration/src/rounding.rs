@@ -11,7 +11,7 @@ use crate::grid::{GROUP, best_scale, nearest};
 use crate::rows::Rows;
 
 /// What is added to the squares of each column, as a share of their mean: the text is not all that there is.
-const DAMPING: f64 = 0.01;
+const DAMPING: f64 = 0.05;
 
 /// A matrix of integers of four bits.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,46 +55,21 @@ impl Reads {
         let mean = (0..width).map(diagonal).sum::<f64>() / width as f64;
         let damping = if mean > 0.0 { DAMPING * mean } else { 1.0 };
         let order = order(width, diagonal);
-        // Both orders turned around: of H = M M^T with M upper triangular, U is the inverse of M.
-        let at = |i: usize| order[width - 1 - i];
-        let damped = Mat::from_fn(width, width, |i, j| {
-            let moment = f64::from(moments.values[at(i) * width + at(j)]);
-            if i == j { moment + damping } else { moment }
-        });
-        let factor = damped.llt(Side::Lower).ok()?;
-        let mut inverse = Mat::<f64>::zeros(width, width);
-        invert_lower_triangular(inverse.as_mut(), factor.L(), Par::rayon(0));
-        let mut upper = Rows::zero(width, width);
-        for i in 0..width {
-            for j in i..width {
-                upper.values[i * width + j] = inverse[(width - 1 - i, width - 1 - j)] as f32;
-            }
-        }
+        let factor = factor(&moments, &order, damping)?;
         let correction = exact.map(|exact| {
-            // (X - x) x^T H^-1, by the factor: H^-1 = U^T U.
             let mut lost = exact.clone();
             lost.values.iter_mut().zip(&x.values).for_each(|(lost, x)| *lost -= x);
-            let lost = lost.moments(x);
+            // (X - x) x^T H^-1, of which the last is U^T U.
+            let lost = permuted(&lost.moments(x), &order).times(&factor);
+            let mut solved = Rows::zero(width, width);
+            let to = solved.view_mut();
+            matmul(to, Accum::Replace, lost.view(), factor.view(), 1.0, Par::rayon(0));
             let mut place = vec![0; width];
             order.iter().enumerate().for_each(|(i, column)| place[*column] = i);
-            let ordered = permuted(&lost, &order);
-            let first = ordered.times(&upper);
-            let mut solved = Rows::zero(width, width);
-            matmul(
-                solved.view_mut(),
-                Accum::Replace,
-                first.view(),
-                upper.view(),
-                1.0,
-                Par::rayon(0),
-            );
             permuted(&solved, &place)
         });
-        upper.values.iter().all(|it| it.is_finite()).then_some(Self {
-            order,
-            factor: upper,
-            correction,
-        })
+        let finite = factor.values.iter().all(|it| it.is_finite());
+        finite.then_some(Self { order, factor, correction })
     }
 
     /// Rounds `weights`, `[rows, width]`, whose width is whole groups.
@@ -111,8 +86,9 @@ impl Reads {
         for first in (0..width).step_by(GROUP) {
             let columns = &self.order[first..first + GROUP];
             let number = columns[0] / GROUP;
-            let factor = |i: usize, j: usize| self.factor.values[(first + i) * width + first + j];
-            let importance: [f32; GROUP] = std::array::from_fn(|i| factor(i, i).powi(-2));
+            let factors: [&[f32]; GROUP] =
+                std::array::from_fn(|i| &self.factor.row(first + i)[first..first + GROUP]);
+            let importance: [f32; GROUP] = std::array::from_fn(|i| factors[i][i].powi(-2));
             let mut errors = Rows::zero(rows, GROUP);
             left.values
                 .par_chunks_mut(width)
@@ -123,14 +99,12 @@ impl Reads {
                     let scale = best_scale(left, &importance);
                     scales[number] = scale;
                     let scale = scale.to_f32();
-                    for i in 0..GROUP {
+                    for (i, factors) in factors.iter().enumerate() {
                         let q = nearest(left[i], scale);
                         integers[columns[i]] = q as i8;
-                        let error = (left[i] - q * scale) / factor(i, i);
-                        errors[i] = error;
-                        for j in i + 1..GROUP {
-                            left[j] -= error * factor(i, j);
-                        }
+                        errors[i] = (left[i] - q * scale) / factors[i];
+                        let behind = left[i + 1..].iter_mut().zip(&factors[i + 1..]);
+                        behind.for_each(|(left, factor)| *left -= errors[i] * factor);
                     }
                 });
             let behind = first + GROUP;
@@ -143,6 +117,27 @@ impl Reads {
         }
         Rounded { integers, scales, columns: width }
     }
+}
+
+/// The upper triangular `U` of `(moments + damping)^-1 = U^T U`, whose rows and columns are in `order`.
+fn factor(moments: &Rows, order: &[usize], damping: f64) -> Option<Rows> {
+    let width = order.len();
+    // Both orders turned around: of H = M M^T with M upper triangular, U is the inverse of M.
+    let at = |i: usize| order[width - 1 - i];
+    let damped = Mat::from_fn(width, width, |i, j| {
+        let moment = f64::from(moments.values[at(i) * width + at(j)]);
+        if i == j { moment + damping } else { moment }
+    });
+    let lower = damped.llt(Side::Lower).ok()?;
+    let mut inverse = Mat::<f64>::zeros(width, width);
+    invert_lower_triangular(inverse.as_mut(), lower.L(), Par::rayon(0));
+    let mut upper = Rows::zero(width, width);
+    for i in 0..width {
+        for j in i..width {
+            upper.values[i * width + j] = inverse[(width - 1 - i, width - 1 - j)] as f32;
+        }
+    }
+    Some(upper)
 }
 
 /// Groups by the squares that their columns read, and columns of a group so.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use xla_session::checkpoint::{Conversion, ConvertOptions, Float};
 
 use crate::interrupt;
-use crate::model_source::{Model, ModelArgs};
+use crate::model_source::ModelArgs;
 use crate::progress::Progress;
 use crate::text_files;
 

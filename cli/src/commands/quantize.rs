@@ -58,7 +58,7 @@ better; take what the model will be used for: chats in its template for a chat m
 
 The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as int4 does. A
 second run of the same command goes on where one was stopped: layers that are finished are kept. Memory:
-one layer in f32, its moments (the width of the MLP, squared, times 24 bytes), and two times the width of
+one layer in f32, its moments (the width of the MLP, squared, times 32 bytes), and two times the width of
 the model for each token.";
 
 impl Args {
