@@ -288,8 +288,7 @@ impl Architecture {
 }
 
 impl Layer {
-    /// Every parameter of the layer, in the order in which a token meets them.
-    pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         let Self { input_norm, attention, attention_norm, mlp_norm, mlp, output_norm, .. } = self;
         norm(input_norm)
             .chain(attention.parameters())

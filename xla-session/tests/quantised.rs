@@ -31,8 +31,7 @@ fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {
     out
 }
 
-/// The formats of a precision: of the token embedding, the output projection and the first layer, and of the
-/// rest.
+/// The formats of a precision: of the token embedding and the output projection, and of the rest.
 type Formats = [Format; 2];
 
 /// As the kernels of CPUs have them, or everything else.
@@ -50,8 +49,6 @@ fn write_rounded(from: &Path, to: &Path, [outer, inner]: Formats) {
     fs::copy(from.join("config.json"), to.join("config.json")).unwrap();
     let config = ModelConfig::from_dir(from).unwrap();
     let checkpoint = Checkpoint::open(from, LoadMode::Mmap).unwrap();
-    let ends = ["model.embed_tokens.", "lm_head.", "model.layers.0."];
-    let is_outer = |name: &str| ends.iter().any(|end| name.starts_with(end));
     let tensors: Vec<_> = checkpoint
         .tensors()
         .map(|listed| {
@@ -59,7 +56,8 @@ fn write_rounded(from: &Path, to: &Path, [outer, inner]: Formats) {
             let weights = tensor.to_f32();
             let weights = match listed.shape {
                 [_, columns] => {
-                    let format = if is_outer(listed.name) { outer } else { inner };
+                    let head = ["model.embed_tokens.weight", "lm_head.weight"];
+                    let format = if head.contains(&listed.name) { outer } else { inner };
                     rounded(format, &weights, *columns)
                 }
                 _ => weights,

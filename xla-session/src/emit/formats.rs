@@ -1,8 +1,8 @@
 //! How each matrix of a model is stored.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
-use checkpoint::architecture::{Layer, Role};
+use checkpoint::architecture::Role;
 use checkpoint::config::ModelConfig;
 use checkpoint::{Checkpoint, Dtype};
 use kernels::Format;
@@ -19,12 +19,11 @@ pub struct WeightFormats {
 }
 
 impl WeightFormats {
-    /// Those of `precision`. The token embedding and the output projection decide the most, and so does
-    /// the first layer, whose errors all others read: beside int4 they are int6, which is nearly as good
-    /// as int8 there. In other precisions they are as all matrices are. What decides where rows go is
-    /// never rounded.
+    /// Those of `precision`. The token embedding and the output projection decide the most: beside
+    /// int4 they are int6, which is nearly as good as int8 there. In other precisions they are as
+    /// all matrices are. What decides where rows go is never rounded.
     pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
-        let (default, outer) = match precision {
+        let (default, embeddings) = match precision {
             Precision::Stored => return Self::stored(config, checkpoint),
             Precision::F32 => return Self::all(Format::F32),
             Precision::Bf16 => (Format::Bf16Rounded, None),
@@ -32,13 +31,10 @@ impl WeightFormats {
             Precision::Int4 => (Format::Int4, Some(Format::Int6)),
         };
         let mut formats = Self::all(default);
-        let first = config.architecture.layers.first();
-        let first: HashSet<_> = first.into_iter().flat_map(Layer::parameters).collect();
         for parameter in config.architecture.parameters() {
             let format = match parameter.role {
                 Role::Router => Some(Format::F32),
-                Role::Embedding | Role::Output => outer,
-                Role::Matrix if first.contains(parameter) => outer,
+                Role::Embedding | Role::Output => embeddings,
                 Role::Norm | Role::Matrix | Role::Bias | Role::Sinks => None,
             };
             if let Some(format) = format {
