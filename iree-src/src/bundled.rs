@@ -54,6 +54,7 @@ pub fn build(out: &Path, target: &str, jobs: Option<usize>, compiler: bool) -> R
         tools: &tools,
         jobs,
         cuda: None,
+        vulkan: false,
         vm_trace: false,
         sanitizer: None,
         cross: None,

@@ -44,6 +44,8 @@ pub struct Build<'a> {
     pub jobs: Option<usize>,
     /// A CUDA toolkit, or as much of one as the CUDA driver is compiled against.
     pub cuda: Option<Cuda<'a>>,
+    /// Whether the runtime has the Vulkan driver, which loads the system's Vulkan when a device is asked for.
+    pub vulkan: bool,
     /// Whether the runtime is able to write what its VM executes.
     pub vm_trace: bool,
     /// What the C compiler instruments the runtime for.
@@ -130,6 +132,9 @@ impl Build<'_> {
             configure.arg(format!("-DIREE_CUDA_LIBDEVICE_PATH={}", cuda.libdevice.display()));
             configure.env("IREE_CUDA_DEPS_DIR", cuda.root);
         }
+        if self.vulkan {
+            configure.arg("-DIREE_HAL_DRIVER_VULKAN=ON");
+        }
         // They mean cargo's build here, and would be the C compiler's.
         configure.env_remove("TARGET").env_remove("HOST");
         let what = "configuring the IREE runtime with cmake";
@@ -163,7 +168,7 @@ impl Build<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], and [`Error::Request`] when the CUDA driver was wanted and is not there.
+    /// [`Error::Io`], and [`Error::Request`] when a driver was wanted and is not there.
     pub fn install(&self, to: &Path) -> Result<Built> {
         headers::copy(self.source, &to.join("include"))?;
         let lib = to.join("lib");
@@ -187,9 +192,11 @@ impl Build<'_> {
         link.extend(prebuilt::system_libraries());
         let library = lib.join(format!("lib{TARGET}.a"));
         let drivers = prebuilt::drivers(&library).map_err(Error::Request)?;
-        if self.cuda.is_some() && !drivers.iter().any(|driver| driver == "cuda") {
-            let what = "the build finished without the CUDA driver in it";
-            return Err(Error::Request(what.into()));
+        for (wanted, driver) in [(self.cuda.is_some(), "cuda"), (self.vulkan, "vulkan")] {
+            if wanted && !drivers.iter().any(|it| it == driver) {
+                let what = format!("the build finished without the driver `{driver}` in it");
+                return Err(Error::Request(what));
+            }
         }
         let license = self.source.join("LICENSE");
         if license.exists() {

@@ -86,6 +86,7 @@ fn request(flags: &flags::FetchIree) -> Result<Request> {
     let mut request = base_request(out, &flags.network);
     request.origin = origin(flags)?;
     request.cuda = flags.cuda;
+    request.vulkan = flags.vulkan;
     request.vm_trace = flags.vm_trace;
     request.version.clone_from(&flags.iree_version);
     request.force = flags.force;

@@ -44,6 +44,9 @@ pub struct FetchIree {
     /// Add the CUDA driver to the runtime (no GPU is needed to build it).
     #[arg(long)]
     pub cuda: bool,
+    /// Add the Vulkan driver to the runtime (neither a GPU nor Vulkan is needed to build it).
+    #[arg(long)]
+    pub vulkan: bool,
     /// Let the runtime write what its VM executes (`SessionBuilder::trace_execution`): slower.
     #[arg(long)]
     pub vm_trace: bool,

@@ -77,6 +77,12 @@ fn check_request(request: &Request) -> Result<()> {
             "upstream's prebuilt runtime has no CUDA driver; use --from registry with --cuda",
         ));
     }
+    if request.vulkan && matches!(request.origin, Some(Origin::Dist { .. })) {
+        return Err(Error::request(
+            "upstream's prebuilt runtime has a Vulkan driver of its own making or none; use --from registry with \
+             --vulkan",
+        ));
+    }
     if request.vm_trace && matches!(request.origin, Some(Origin::Dist { .. })) {
         return Err(Error::request(
             "upstream's prebuilt runtime cannot write what its VM executes; use --from registry with \
@@ -105,6 +111,7 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         && manifest.target == request.target
         && manifest.sanitizer == request.sanitizer
         && (!request.cuda || manifest.has_driver("cuda"))
+        && (!request.vulkan || manifest.has_driver("vulkan"))
         && (!request.vm_trace || manifest.vm_trace)
         // A folder of an earlier version of this crate is made again; upstream's has what it has.
         && (manifest.origin.kind == OriginKind::Dist || manifest.has_parameters())
@@ -191,6 +198,7 @@ fn build(
         tools: &tools,
         jobs: None,
         cuda: cuda.map(|(toolkit, libdevice)| Cuda { root: &toolkit.root, libdevice }),
+        vulkan: request.vulkan,
         vm_trace: request.vm_trace,
         sanitizer: request.sanitizer,
         cross,

@@ -15,6 +15,8 @@ pub struct Request {
     pub origin: Option<Origin>,
     /// Whether the runtime must hold the CUDA driver.
     pub cuda: bool,
+    /// Whether the runtime must hold the Vulkan driver.
+    pub vulkan: bool,
     /// Whether the runtime must be able to write what its VM executes, which makes it slower.
     pub vm_trace: bool,
     /// What the C compiler instruments the runtime for; programs that link it then need the same
@@ -127,6 +129,7 @@ impl Request {
             out: out.into(),
             origin: None,
             cuda: false,
+            vulkan: false,
             vm_trace: false,
             sanitizer: None,
             compiler: Compiler::Wheel,
