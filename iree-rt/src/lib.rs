@@ -76,6 +76,7 @@
 //! | `parameters` | [`ParameterIndex`], [`ParameterProvider`]: weights that programs name | `safetensors` |
 //! | `profile` | [`Device::take_profile`] and [`Profile`]: what each compiled function costs | |
 //! | `cuda` | GPUs of NVIDIA ([`cuda`]), and memory exchanged with `cudarc` 0.19 | `cudarc`, `libloading` |
+//! | `vulkan` | what devices of [`vulkan`] are, and what to compile for them | `ash` |
 //! | `dlpack` | tensors from and to DLPack, with the types of `dlpark` 0.10 | `dlpark` |
 //! | `ndarray` | tensors from and to the arrays of `ndarray` 0.17 | `ndarray` |
 //! | `raw` | IREE's own objects and C API, no part of what is stable | |
@@ -196,6 +197,7 @@ mod exchange;
 mod tools;
 
 pub mod cuda;
+pub mod vulkan;
 
 #[cfg(feature = "raw")]
 mod raw;

@@ -146,12 +146,18 @@ impl Device {
     /// Whether `bytes` more bytes fit in the device's memory, before they are uploaded.
     ///
     /// Devices whose memory is not known take anything: those of the CPU, and GPUs without the
-    /// feature `cuda`.
+    /// feature `cuda` (or `vulkan`).
     ///
     /// # Errors
     /// [`ResourceExhausted`](Code::ResourceExhausted) when they do not; the message names the bytes
     /// needed and free.
     pub fn check_fits(&self, bytes: u64) -> Result<()> {
+        if cfg!(feature = "vulkan") && self.is_vulkan() {
+            return match crate::vulkan::Gpu::of(self)? {
+                Some(gpu) => gpu.check_fits(bytes),
+                None => Ok(()),
+            };
+        }
         if !cfg!(feature = "cuda") {
             return Ok(());
         }

@@ -4,3 +4,4 @@ pub(crate) mod cuda;
 pub(crate) mod devices;
 pub(crate) mod memory;
 pub(crate) mod sync;
+pub(crate) mod vulkan;

@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::base::instance::Instance;
 use crate::base::status::check;
 use crate::base::text::{entries, text};
-use crate::hal::cuda;
+use crate::hal::{cuda, vulkan};
 
 /// A driver that the runtime was built with, found by [`Instance::drivers`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,11 +38,14 @@ impl DriverInfo {
     /// The devices that the driver finds on this machine now.
     ///
     /// # Errors
-    /// The driver's error when it cannot start: `cuda` without NVIDIA's driver is
-    /// [`Unavailable`](crate::Code::Unavailable).
+    /// The driver's error when it cannot start: `cuda` without NVIDIA's driver, and `vulkan` without
+    /// Vulkan, are [`Unavailable`](crate::Code::Unavailable).
     pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
         if self.name == cuda::uri::DRIVER {
             cuda::library()?;
+        }
+        if self.name == vulkan::DRIVER && cfg!(feature = "vulkan") {
+            vulkan::gpu::available()?;
         }
         devices(Instance::get()?, &self.name)
     }

@@ -9,12 +9,12 @@ use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
 use crate::base::proactor_pool::ProactorPool;
 use crate::base::status::check;
-use crate::hal::cuda;
 use crate::hal::devices::device::Device;
 use crate::hal::devices::device_group::DeviceGroup;
 use crate::hal::devices::device_options::DeviceOptions;
 use crate::hal::devices::local_device;
 use crate::hal::devices::member::{Member, RawDevice};
+use crate::hal::{cuda, vulkan};
 
 impl Instance {
     /// Opens the device that `uri` names, with default [`DeviceOptions`].
@@ -121,6 +121,11 @@ fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<(RawD
             context = Some(its);
             raw
         } else {
+            if driver == vulkan::DRIVER && cfg!(feature = "vulkan") {
+                // What is wrong is said here in one sentence, and by IREE in many.
+                vulkan::gpu::available()?;
+                vulkan::gpu::Gpu::at(uri)?;
+            }
             create(instance, uri)?
         }
     };
