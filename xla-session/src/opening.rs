@@ -23,6 +23,8 @@ pub struct Tuning {
     pub sketch: Option<bool>,
     /// Whether the graphs and layouts of GPUs are used on a CPU: right, not fast, to check them.
     pub cuda_graphs: bool,
+    /// The same of devices of Vulkan.
+    pub vulkan_graphs: bool,
 }
 
 #[cfg(feature = "iree")]
@@ -39,7 +41,7 @@ impl Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { isa: None, compress: true, sketch: None, cuda_graphs: false }
+        Self { isa: None, compress: true, sketch: None, cuda_graphs: false, vulkan_graphs: false }
     }
 }
 
@@ -52,7 +54,7 @@ fn isa_here(name: &str) -> Result<Isa> {
 impl FromStr for Tuning {
     type Err = Error;
 
-    /// "isa=avx2,compress=off,sketch=on,graphs=cuda", or some of these.
+    /// "isa=avx2,compress=off,sketch=on,graphs=vulkan", or some of these.
     fn from_str(text: &str) -> Result<Self> {
         const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
         const KNOBS: [(&str, usize); 4] =
@@ -65,8 +67,13 @@ impl FromStr for Tuning {
                 1 => tuning.compress = Error::by_name("compress", value, &SWITCH)?,
                 2 => tuning.sketch = Some(Error::by_name("sketch", value, &SWITCH)?),
                 _ => {
-                    let kinds = [("cpu", false), ("cuda", true)];
-                    tuning.cuda_graphs = Error::by_name("graphs", value, &kinds)?;
+                    let kinds = [
+                        ("cpu", (false, false)),
+                        ("cuda", (true, false)),
+                        ("vulkan", (false, true)),
+                    ];
+                    (tuning.cuda_graphs, tuning.vulkan_graphs) =
+                        Error::by_name("graphs", value, &kinds)?;
                 }
             }
         }

@@ -12,7 +12,8 @@ use iree_rt::{CompileOptions, Compiler, cuda};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{Format, WeightFormats};
-use xla_session::lower::cuda::{self as lower, CudaTiles, Graph};
+use xla_session::lower::cuda::{self as lower, CudaTiles};
+use xla_session::lower::paged::Graph;
 use xla_session::{LoadMode, Precision};
 
 /// The older one is of GPUs since 2020.

@@ -77,7 +77,17 @@ fn write_rounded(from: &Path, to: &Path, [outer, inner]: Formats) {
 
 /// With a KV cache in f32: what weights lose is what is looked at.
 fn open(folder: &Path, precision: Precision, tuning: Tuning) -> Box<dyn InferenceSession> {
+    open_on(None, folder, precision, tuning)
+}
+
+fn open_on(
+    device: Option<String>,
+    folder: &Path,
+    precision: Precision,
+    tuning: Tuning,
+) -> Box<dyn InferenceSession> {
     let options = SessionOptions {
+        device,
         precision,
         tuning,
         kv_cache: Some(KvFormat::F32),
@@ -96,6 +106,19 @@ fn open_kernels(folder: &Path, precision: Precision, isa: Isa) -> Box<dyn Infere
 /// With the graphs of GPUs, which call no kernel.
 fn open_graphs(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
     open(folder, precision, Tuning { cuda_graphs: true, ..Tuning::default() })
+}
+
+/// With those of Vulkan, on a device of it where there is one.
+fn open_vulkan(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
+    let available =
+        iree_rt::vulkan::available().and_then(|()| iree_rt::vulkan::Gpu::at("vulkan").map(drop));
+    match available {
+        Ok(()) => open_on(Some("vulkan".into()), folder, precision, Tuning::default()),
+        Err(error) => {
+            println!("SKIPPED on a device, and run on the CPU: {error}");
+            open(folder, precision, Tuning { vulkan_graphs: true, ..Tuning::default() })
+        }
+    }
 }
 
 /// The logits after `prompt` and after one more token.
@@ -191,13 +214,19 @@ fn check_gpus(name: &str, precision: Precision) {
     let folder = tempfile::tempdir().unwrap();
     write_rounded(&fixture.folder, folder.path(), formats(precision, false));
     let mut model = open_kernels(folder.path(), Precision::F32, Isa::detect());
-    let mut graphs = open_graphs(&fixture.folder, precision);
+    let mut all = [
+        ("cuda", open_graphs(&fixture.folder, precision)),
+        ("vulkan", open_vulkan(&fixture.folder, precision)),
+    ];
     for case in &fixture.cases {
         let expected = logits(&mut *model, &case.prompt);
-        let actual = logits(&mut *graphs, &case.prompt);
-        for (actual, expected) in actual.iter().zip(&expected) {
-            let off = error(actual, expected);
-            assert!(off <= 1e-5, "{name} {precision:?}: {} tokens: {off:e}", case.prompt.len());
+        for (whose, graphs) in &mut all {
+            let actual = logits(&mut **graphs, &case.prompt);
+            for (actual, expected) in actual.iter().zip(&expected) {
+                let off = error(actual, expected);
+                let what = format!("{name} {precision:?}, {whose}: {} tokens", case.prompt.len());
+                assert!(off <= 1e-5, "{what}: {off:e}");
+            }
         }
     }
 }

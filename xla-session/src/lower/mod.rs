@@ -4,4 +4,6 @@
 
 pub mod cpu;
 pub mod cuda;
+pub mod paged;
 pub mod portable;
+pub mod vulkan;

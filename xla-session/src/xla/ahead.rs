@@ -96,7 +96,7 @@ fn for_gpus(
 ) -> Result<usize> {
     let machine = Machine::cuda(&[architecture]);
     let Target::Cuda(tiles) = &machine.target else { unreachable!("made for a GPU") };
-    lower::cuda::supports(config).map_err(Error::Unsupported)?;
+    lower::paged::supports(config).map_err(Error::Unsupported)?;
     let graphs = lower::cuda::graphs(config, formats, tiles);
     let graphs: Vec<_> =
         graphs.iter().map(|it| compile::Graph { name: &it.name, text: &it.text }).collect();

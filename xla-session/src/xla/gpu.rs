@@ -1,4 +1,4 @@
-//! Steps on NVIDIA GPUs.
+//! Steps on GPUs: graphs over pages, whoever wrote them.
 
 use std::ops::Range;
 
@@ -13,21 +13,39 @@ use super::weights::Weights;
 use super::{RUNNING, element_type, iree, pages, tokens_of};
 use crate::cache::Key;
 use crate::engine::{Batch, Entry, Executor, Loaded};
-use crate::lower::cuda::{Argument, Graph, HEAD_ROWS, HIDDEN_ROWS, Inputs, STEP_ROWS, Source};
+use crate::lower::paged::{Argument, Graph, HIDDEN_ROWS, Inputs, Source};
 use crate::pages::PageCopy;
-use crate::{Profile, Result};
+use crate::{Error, Profile, Result};
 
 /// A model on a GPU.
-pub(super) struct CudaModel {
+pub(super) struct GpuModel {
     pub device: Device,
     pub config: ModelConfig,
-    /// Steps, then heads, each with its module.
-    pub graphs: Vec<(Graph, Module)>,
+    /// Steps of rising numbers of rows, each with its module.
+    pub steps: Vec<(Graph, Module)>,
+    /// Heads, likewise.
+    pub heads: Vec<(Graph, Module)>,
+    /// Most pages that a graph counts with.
+    pub most_pages: usize,
     pub weights: Weights,
     pub page_identity: Option<Key>,
 }
 
-impl CudaModel {
+impl GpuModel {
+    /// A model with its graphs, each with its module: steps are told from heads by what they take.
+    pub fn new(
+        device: Device,
+        config: ModelConfig,
+        graphs: Vec<(Graph, Module)>,
+        weights: Weights,
+        page_identity: Option<Key>,
+        most_pages: usize,
+    ) -> Self {
+        let is_head = |graph: &Graph| graph.arguments.iter().any(|it| it.source == Source::Wanted);
+        let (heads, steps) = graphs.into_iter().partition(|(graph, _)| is_head(graph));
+        Self { device, config, steps, heads, most_pages, weights, page_identity }
+    }
+
     /// Bytes of a page of a layer.
     fn layer_page(&self) -> usize {
         let config = &self.config;
@@ -35,7 +53,7 @@ impl CudaModel {
     }
 }
 
-impl Loaded for CudaModel {
+impl Loaded for GpuModel {
     fn config(&self) -> &ModelConfig {
         &self.config
     }
@@ -45,7 +63,7 @@ impl Loaded for CudaModel {
     }
 
     fn most_rows(&self) -> usize {
-        STEP_ROWS[STEP_ROWS.len() - 1]
+        self.steps.last().map_or(1, |(graph, _)| graph.rows)
     }
 
     fn has_hidden(&self) -> bool {
@@ -64,23 +82,31 @@ impl Loaded for CudaModel {
         let context = format!("making room for {pages} pages of the KV cache");
         // One more, which belongs to nobody: rows that are padding are written there.
         let all = pages + 1;
+        if all > self.most_pages {
+            return Err(Error::Unsupported(format!(
+                "{pages} pages of 64 tokens: {} takes {} at most, as a layer's pages are one buffer; ask \
+                 for less context, or less memory of the KV cache",
+                self.device.uri(),
+                self.most_pages - 1
+            )));
+        }
         let bytes = (all * self.page_bytes()) as u64;
         self.device.check_fits(bytes).map_err(iree(context.as_str()))?;
         let layer = |_| Buffer::allocate(&self.device, all * self.layer_page());
         let cache = (0..self.config.num_hidden_layers).map(layer).collect::<iree_rt::Result<_>>();
         let cache = cache.map_err(iree(context.as_str()))?;
-        let executor = CudaExecutor::new(self, cache, pages);
+        let executor = GpuExecutor::new(self, cache, pages);
         Ok(Box::new(executor.map_err(iree("loading the compiled graphs"))?))
     }
 }
 
 /// Loaded graphs, their memory and their pages.
-struct CudaExecutor {
+struct GpuExecutor {
     device: Device,
     config: ModelConfig,
-    /// By rows, as [`STEP_ROWS`].
+    /// By rising numbers of rows.
     steps: Vec<Step>,
-    /// By rows, as [`HEAD_ROWS`].
+    /// By rising numbers of rows.
     heads: Vec<Program>,
     /// Inputs of a step, in the device's memory.
     inputs: Buffer,
@@ -105,6 +131,7 @@ struct CudaExecutor {
 
 /// A graph with its weights and memory in place.
 struct Program {
+    rows: usize,
     session: Session,
     call: Call,
 }
@@ -115,11 +142,13 @@ struct Step {
     inputs: Inputs,
     /// Where it takes the memory for the rows that it makes.
     hidden: usize,
+    /// Where it takes the number of pages in use, if that is not in memory.
+    used: Option<usize>,
 }
 
 /// What all calls share.
 struct Shared<'a> {
-    model: &'a CudaModel,
+    model: &'a GpuModel,
     cache: &'a [Buffer],
     /// What lies between: one call runs at a time.
     kept: Buffer,
@@ -148,6 +177,10 @@ impl Shared<'_> {
                 let part = buffer.subspan(start..start + ty.bytes())?;
                 part.view(&ty.dims, element_type(ty.element))
             };
+            if ty.dims.is_empty() {
+                // A number, which is set before each call.
+                continue;
+            }
             let value = match source {
                 Source::Weight(spec, plane) => self.model.weights.plane(spec, *plane).clone(),
                 Source::Cache(layer) => {
@@ -171,14 +204,14 @@ impl Shared<'_> {
             };
             call.set(at, value)?;
         }
-        Ok(Program { session, call })
+        Ok(Program { rows: graph.rows, session, call })
     }
 }
 
-impl CudaExecutor {
-    fn new(model: &CudaModel, cache: Vec<Buffer>, pages: usize) -> iree_rt::Result<Self> {
+impl GpuExecutor {
+    fn new(model: &GpuModel, cache: Vec<Buffer>, pages: usize) -> iree_rt::Result<Self> {
         let (device, config) = (&model.device, &model.config);
-        let (steps, heads) = model.graphs.split_at(STEP_ROWS.len());
+        let (steps, heads) = (&model.steps, &model.heads);
         let layouts: Vec<_> =
             steps.iter().map(|(graph, _)| Inputs::new(config, graph.rows)).collect();
         let most = layouts.iter().map(|inputs| inputs.bytes).max().unwrap_or(0);
@@ -186,11 +219,12 @@ impl CudaExecutor {
         let shape = [HIDDEN_ROWS, config.hidden_size];
         let hidden = Buffer::allocate(device, HIDDEN_ROWS * config.hidden_size * size_of::<f32>())?
             .view(&shape, ElementType::F32)?;
-        let rows = HEAD_ROWS[HEAD_ROWS.len() - 1];
+        let rows = heads.last().map_or(1, |(graph, _)| graph.rows);
         let numbers = || Buffer::allocate_in(device, rows * size_of::<i32>(), Memory::Host);
         let (wanted, picked) = (numbers()?, numbers()?);
         let logits = Buffer::allocate(device, rows * config.vocab_size * size_of::<f32>())?;
-        let arguments = model.graphs.iter().flat_map(|(graph, _)| &graph.arguments);
+        let graphs = steps.iter().chain(heads);
+        let arguments = graphs.flat_map(|(graph, _)| &graph.arguments);
         let kept = arguments.filter(|it| it.source == Source::Kept).map(|it| it.ty.bytes()).max();
         let shared = Shared {
             model,
@@ -206,7 +240,9 @@ impl CudaExecutor {
             let program = shared.load(graph, module, Some(&inputs))?;
             let of_hidden = |it: &Argument| it.source == Source::Hidden;
             let hidden = graph.arguments.iter().position(of_hidden).expect("what a step makes");
-            Ok(Step { program, inputs, hidden })
+            let of_used = |it: &Argument| it.source == Source::Used && it.ty.dims.is_empty();
+            let used = graph.arguments.iter().position(of_used);
+            Ok(Step { program, inputs, hidden, used })
         };
         let steps = steps.iter().zip(layouts).map(step).collect::<iree_rt::Result<_>>()?;
         let head = |(graph, module): &(Graph, Module)| shared.load(graph, module, None);
@@ -239,21 +275,25 @@ impl CudaExecutor {
         which: usize,
         place: usize,
     ) -> iree_rt::Result<Pending> {
-        self.stage(batch, rows, which);
+        let pages = self.stage(batch, rows, which);
         // SAFETY: no call is in flight that was given this memory: `run` waits for each before the next.
         unsafe { self.inputs.write_unchecked(0, &self.staged)? };
         let width = self.config.hidden_size;
         let row = width * size_of::<f32>();
-        let Step { program: Program { session, call }, hidden, .. } = &mut self.steps[which];
-        let end = place + STEP_ROWS[which];
+        let Step { program: Program { rows, session, call }, hidden, used, .. } =
+            &mut self.steps[which];
+        let end = place + *rows;
         let memory = self.hidden.buffer().subspan(place * row..end * row)?;
-        call.set(*hidden, memory.view(&[STEP_ROWS[which], width], ElementType::F32)?)?;
+        call.set(*hidden, memory.view(&[*rows, width], ElementType::F32)?)?;
+        if let Some(used) = used {
+            call.set(*used, pages)?;
+        }
         call.invoke_async(session, None)
     }
 
-    /// Collects the inputs of such a call.
-    fn stage(&mut self, batch: &Batch, rows: Range<usize>, which: usize) {
-        let most = STEP_ROWS[which];
+    /// Collects the inputs of such a call; returns how many pages its longest sequence has in use.
+    fn stage(&mut self, batch: &Batch, rows: Range<usize>, which: usize) -> i32 {
+        let most = self.steps[which].program.rows;
         let padded = |values: &mut dyn Iterator<Item = usize>, padding: usize| -> Vec<i32> {
             let mut all: Vec<_> = values.map(|value| value as i32).collect();
             all.resize(most, padding as i32);
@@ -292,18 +332,24 @@ impl CudaExecutor {
             self.staged.resize(*at, 0);
             self.staged.extend(bytes);
         }
+        used
+    }
+
+    /// Most rows of a head.
+    fn most_wanted(&self) -> usize {
+        self.heads.last().map_or(1, |head| head.rows)
     }
 
     /// Runs a head for rows of the last step, as many as it takes at most; returns their most likely
     /// tokens.
     fn head(&mut self, rows: &[usize]) -> Result<Vec<u32>> {
-        let which = HEAD_ROWS.iter().position(|&most| most >= rows.len()).unwrap_or(0);
+        let which = self.heads.iter().position(|head| head.rows >= rows.len()).unwrap_or(0);
         let mut wanted: Vec<_> = rows.iter().map(|&row| self.places[row] as i32).collect();
-        wanted.resize(HEAD_ROWS[which], wanted[0]);
+        wanted.resize(self.heads[which].rows, wanted[0]);
         // SAFETY: the only calls that read this are heads, and each is waited for below.
         let written = unsafe { self.wanted.write_unchecked(0, &wanted) };
         let after = self.pending.as_ref().map(Pending::fence);
-        let Program { session, call } = &mut self.heads[which];
+        let Program { session, call, .. } = &mut self.heads[which];
         let started = written.and_then(|()| call.invoke_async(session, after));
         let done = started.and_then(|mut head| head.wait(None));
         // The step is done too, or has failed before the head did.
@@ -318,15 +364,15 @@ impl CudaExecutor {
 
 /// Which graphs of a step run `rows` rows, one behind the other. Padding is computed too, but a pass over
 /// the weights costs about as much as eight rows: the last graph may be half empty, or the smallest
-/// that is not for one row.
-fn cut(mut rows: usize) -> Vec<usize> {
+/// that is not for one row. `steps` has the rows of each.
+fn cut(mut rows: usize, steps: &[usize]) -> Vec<usize> {
     let mut calls = Vec::new();
     while rows > 0 {
-        let holds = STEP_ROWS.iter().position(|&most| most >= rows);
-        let full = STEP_ROWS.iter().rposition(|&most| most <= rows).unwrap_or(0);
-        let which = holds.filter(|&it| it <= 1 || 2 * rows > STEP_ROWS[it]).unwrap_or(full);
+        let holds = steps.iter().position(|&most| most >= rows);
+        let full = steps.iter().rposition(|&most| most <= rows).unwrap_or(0);
+        let which = holds.filter(|&it| it <= 1 || 2 * rows > steps[it]).unwrap_or(full);
         calls.push(which);
-        rows = rows.saturating_sub(STEP_ROWS[which]);
+        rows = rows.saturating_sub(steps[which]);
     }
     calls
 }
@@ -334,7 +380,7 @@ fn cut(mut rows: usize) -> Vec<usize> {
 /// Rows of a call begin at a multiple of this in the hidden rows, so that views of them are aligned.
 const APART: usize = 16;
 
-impl Executor for CudaExecutor {
+impl Executor for GpuExecutor {
     fn copy(&mut self, copy: PageCopy) -> Result<()> {
         let [from, to] = [copy.from, copy.to].map(|page| page as usize * self.layer_page);
         for layer in &self.cache {
@@ -358,13 +404,14 @@ impl Executor for CudaExecutor {
     fn run(&mut self, batch: &Batch) -> Result<()> {
         self.places.clear();
         let (mut row, mut place) = (0, 0);
-        for which in cut(batch.rows()) {
+        let steps: Vec<_> = self.steps.iter().map(|step| step.program.rows).collect();
+        for which in cut(batch.rows(), &steps) {
             self.finish()?;
-            let rows = row..batch.rows().min(row + STEP_ROWS[which]);
+            let rows = row..batch.rows().min(row + steps[which]);
             row = rows.end;
             self.places.extend((place..).take(rows.len()));
             self.pending = Some(self.start(batch, rows, which, place).map_err(iree(RUNNING))?);
-            place = (place + STEP_ROWS[which]).next_multiple_of(APART);
+            place = (place + steps[which]).next_multiple_of(APART);
         }
         Ok(())
     }
@@ -377,14 +424,14 @@ impl Executor for CudaExecutor {
     }
 
     fn tokens(&mut self, rows: &[usize], tokens: &mut Vec<u32>) -> Result<()> {
-        for rows in rows.chunks(HEAD_ROWS[HEAD_ROWS.len() - 1]) {
+        for rows in rows.chunks(self.most_wanted()) {
             tokens.extend(self.head(rows)?);
         }
         Ok(())
     }
 
     fn logits(&mut self, rows: &[usize], logits: &mut Vec<f32>) -> Result<()> {
-        for rows in rows.chunks(HEAD_ROWS[HEAD_ROWS.len() - 1]) {
+        for rows in rows.chunks(self.most_wanted()) {
             self.head(rows)?;
             let at = logits.len();
             logits.resize(at + rows.len() * self.config.vocab_size, 0.0);
@@ -406,22 +453,28 @@ impl Executor for CudaExecutor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lower::{cuda, vulkan};
 
     #[test]
     fn steps_are_cut_into_few_calls_that_hold_them() {
-        let rows =
-            |of: usize| cut(of).into_iter().map(|which| STEP_ROWS[which]).collect::<Vec<_>>();
-        assert_eq!(rows(1), [1]);
-        assert_eq!(rows(2), [8]);
-        assert_eq!(rows(9), [8, 1]);
-        assert_eq!(rows(17), [32]);
-        assert_eq!(rows(100), [32, 32, 32, 8]);
-        assert_eq!(rows(129), [256]);
-        for of in 1..=256 {
-            let calls = rows(of);
-            assert!(calls.iter().sum::<usize>() >= of, "{of}: {calls:?}");
-            let held: usize = calls.iter().map(|rows| rows.next_multiple_of(APART)).sum();
-            assert!(held <= HIDDEN_ROWS, "{of}: {calls:?}");
+        let rows = |of: usize, steps: &[usize]| -> Vec<_> {
+            cut(of, steps).into_iter().map(|which| steps[which]).collect()
+        };
+        let of_cuda = |of| rows(of, &cuda::STEP_ROWS);
+        assert_eq!(of_cuda(1), [1]);
+        assert_eq!(of_cuda(2), [8]);
+        assert_eq!(of_cuda(9), [8, 1]);
+        assert_eq!(of_cuda(17), [32]);
+        assert_eq!(of_cuda(100), [32, 32, 32, 8]);
+        assert_eq!(of_cuda(129), [256]);
+        assert_eq!(rows(70, &vulkan::STEP_ROWS), [32, 32, 8]);
+        for (steps, most) in [(&cuda::STEP_ROWS[..], 256), (&vulkan::STEP_ROWS[..], 32)] {
+            for of in 1..=most {
+                let calls = rows(of, steps);
+                assert!(calls.iter().sum::<usize>() >= of, "{of}: {calls:?}");
+                let held: usize = calls.iter().map(|rows| rows.next_multiple_of(APART)).sum();
+                assert!(held <= HIDDEN_ROWS, "{of}: {calls:?}");
+            }
         }
     }
 }

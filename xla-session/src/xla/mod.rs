@@ -3,11 +3,12 @@
 mod ahead;
 mod compile;
 mod cpu;
-mod cuda;
+mod gpu;
 mod host;
 mod level;
 mod pages;
 mod rope;
+mod self_check;
 mod target;
 mod weights;
 
@@ -23,6 +24,7 @@ pub use self::ahead::compile_ahead;
 use self::compile::Graph;
 use self::target::{Machine, Target};
 use self::weights::Weights;
+use crate::cache::Key;
 use crate::emit::builder::TensorType;
 use crate::emit::{ElementType, WeightFormats, WeightSpec};
 use crate::engine::Model;
@@ -50,20 +52,54 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
             Ok(Model::new(model, bytes, load, compile))
         }
         Target::Cuda(tiles) => {
-            lower::cuda::supports(&found.config).map_err(Error::Unsupported)?;
+            lower::paged::supports(&found.config).map_err(Error::Unsupported)?;
             let graphs = lower::cuda::graphs(&found.config, &found.formats, tiles);
-            let texts: Vec<_> =
-                graphs.iter().map(|it| Graph { name: &it.name, text: &it.text }).collect();
-            let specs = lower::cuda::weights(&graphs);
-            let page_identity = pages::identity(&found, &specs, tiles);
-            let parts = Parts::new(&found, &texts, &specs, options)?;
-            let Parts { modules, weights, load, compile } = parts;
-            let graphs = graphs.into_iter().zip(modules).collect();
-            let (bytes, Found { device, config, .. }) = (weights.bytes, found);
-            let model = cuda::CudaModel { device, config, graphs, weights, page_identity };
-            Ok(Model::new(model, bytes, load, compile))
+            open_on_gpu(found, options, graphs, |found, specs| {
+                let Target::Cuda(tiles) = &found.machine.target else { return None };
+                pages::identity(found, specs, tiles)
+            })
+        }
+        Target::Vulkan(target) => {
+            lower::paged::supports(&found.config).map_err(Error::Unsupported)?;
+            let graphs = lower::vulkan::graphs(&found.config, &found.formats, target);
+            let largest = lower::paged::weights(&graphs);
+            let largest = largest.iter().max_by_key(|spec| spec.ty().bytes());
+            if let Some(spec) = largest.filter(|spec| spec.ty().bytes() > target.most_bytes()) {
+                return Err(Error::Unsupported(format!(
+                    "{} has {} bytes, and {} takes {} in a buffer at most: take a precision of fewer \
+                     bits, or another device",
+                    spec.parts[0].0,
+                    spec.ty().bytes(),
+                    found.device.uri(),
+                    target.most_bytes(),
+                )));
+            }
+            self_check::run(&found, options)?;
+            open_on_gpu(found, options, graphs, |found, specs| {
+                let Target::Vulkan(target) = &found.machine.target else { return None };
+                pages::identity(found, specs, target)
+            })
         }
     }
+}
+
+/// Opens a model whose graphs are over pages.
+fn open_on_gpu(
+    found: Found,
+    options: &SessionOptions,
+    graphs: Vec<lower::paged::Graph>,
+    identity: impl Fn(&Found, &[WeightSpec]) -> Option<Key>,
+) -> Result<Model> {
+    let texts: Vec<_> = graphs.iter().map(|it| Graph { name: &it.name, text: &it.text }).collect();
+    let specs = lower::paged::weights(&graphs);
+    let page_identity = identity(&found, &specs);
+    let parts = Parts::new(&found, &texts, &specs, options)?;
+    let Parts { modules, weights, load, compile } = parts;
+    let graphs = graphs.into_iter().zip(modules).collect();
+    let most_pages = found.machine.target.most_pages(&found.config);
+    let (bytes, Found { device, config, .. }) = (weights.bytes, found);
+    let model = gpu::GpuModel::new(device, config, graphs, weights, page_identity, most_pages);
+    Ok(Model::new(model, bytes, load, compile))
 }
 
 /// Most rows of a step on CPUs, and of a call of the head.
@@ -172,7 +208,7 @@ fn element_type(element: ElementType) -> iree_rt::ElementType {
         ElementType::I64 => iree_rt::ElementType::I64,
         ElementType::I8 => iree_rt::ElementType::I8,
         ElementType::I1 => iree_rt::ElementType::BOOL,
-        ElementType::I4 => unreachable!("only inside a graph"),
+        ElementType::I16 | ElementType::I4 => unreachable!("only inside a graph"),
     }
 }
 

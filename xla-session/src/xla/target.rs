@@ -1,13 +1,15 @@
 //! What graphs are made for: which lowerings, which flags of the compiler, which machine code.
 
+use checkpoint::config::ModelConfig;
 use iree_rt::cuda::{self, Gpu};
-use iree_rt::{CompileOptions, Device};
+use iree_rt::{CompileOptions, Device, vulkan};
 use kernels::Isa;
 
 use super::level::Level;
 use super::{host, iree};
 use crate::lower::cpu::CpuTarget;
 use crate::lower::cuda::CudaTiles;
+use crate::lower::vulkan::VulkanTarget;
 use crate::opening::SessionOptions;
 use crate::{Error, Result};
 
@@ -16,6 +18,17 @@ use crate::{Error, Result};
 pub(super) enum Target {
     Cpu(CpuTarget),
     Cuda(CudaTiles),
+    Vulkan(VulkanTarget),
+}
+
+impl Target {
+    /// Most pages of a KV cache, that of padding among them.
+    pub fn most_pages(&self, config: &ModelConfig) -> usize {
+        match self {
+            Self::Vulkan(target) => target.most_pages_of(config),
+            Self::Cpu(_) | Self::Cuda(_) => usize::MAX,
+        }
+    }
 }
 
 /// What a model's graphs are made for.
@@ -44,12 +57,16 @@ impl Machine {
     pub fn of(device: &Device, options: &SessionOptions) -> Result<Self> {
         let machine = if device.is_local() {
             Self::cpu(device, options)
+        } else if let Some(gpu) =
+            vulkan::Gpu::of(device).map_err(iree("asking the device what it is"))?
+        {
+            Self::vulkan(&gpu)?
         } else {
             let gpu = Gpu::of(device).map_err(iree("asking the GPU what it is"))?;
             let gpu = gpu.ok_or_else(|| {
                 Error::Unsupported(format!(
-                    "models run on CPUs (local-task, local-sync) and NVIDIA GPUs (cuda), not on \
-                     `{}`",
+                    "models run on CPUs (local-task, local-sync), NVIDIA GPUs (cuda) and devices of \
+                     Vulkan (vulkan), not on `{}`",
                     device.uri()
                 ))
             })?;
@@ -57,9 +74,12 @@ impl Machine {
         };
         let target = match machine.target {
             Target::Cpu(_) if options.tuning.cuda_graphs => Target::Cuda(CudaTiles::portable()),
+            Target::Cpu(_) if options.tuning.vulkan_graphs => {
+                Target::Vulkan(VulkanTarget::portable())
+            }
             target => target,
         };
-        if let Target::Cuda(_) = target {
+        if let Target::Cuda(_) | Target::Vulkan(_) = target {
             options.require_f32_cache("a GPU")?;
         }
         Ok(Self { target, ..machine })
@@ -95,6 +115,30 @@ impl Machine {
     pub fn cuda(targets: &[cuda::Target]) -> Self {
         let codes = targets.iter().copied().map(Code::cuda).collect();
         Self { target: Target::Cuda(CudaTiles::new()), codes }
+    }
+
+    /// For a device of Vulkan, as it describes itself. Its graphs say what they are for.
+    ///
+    /// # Errors
+    ///
+    /// It has no memory of 8 or 16 bits.
+    fn vulkan(gpu: &vulkan::Gpu) -> Result<Self> {
+        let vulkan::Features { storage8, storage16, int8, int16, .. } = gpu.features;
+        if !(storage8 && storage16 && int8 && int16) {
+            return Err(Error::Unsupported(format!(
+                "{}: weights and pages need memory and integers of 8 and 16 bits, which it lacks",
+                gpu.name
+            )));
+        }
+        let attribute = gpu.target().to_string();
+        let target = VulkanTarget::new(
+            attribute,
+            gpu.workgroup_count[0] as usize,
+            gpu.subgroup_sizes.1 as usize,
+            gpu.buffer_bytes as usize,
+        );
+        let code = Code { flags: common(CompileOptions::empty()), name: "vulkan-spirv".into() };
+        Ok(Self { target: Target::Vulkan(target), codes: vec![code] })
     }
 }
 

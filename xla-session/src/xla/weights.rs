@@ -27,6 +27,15 @@ pub(super) struct Weights {
 }
 
 impl Weights {
+    /// Numbers that nobody trained, for checks: each weight's planes, as `make` has them.
+    pub fn made_up(
+        specs: &[WeightSpec],
+        make: impl Fn(&WeightSpec) -> iree_rt::Result<Vec<BufferView>>,
+    ) -> iree_rt::Result<Self> {
+        let views = specs.iter().map(|spec| Ok((spec.clone(), make(spec)?)));
+        Ok(Self { views: views.collect::<iree_rt::Result<_>>()?, bytes: 0 })
+    }
+
     /// A tensor of a weight, by its number in [`WeightSpec::planes`].
     ///
     /// # Panics
@@ -253,7 +262,9 @@ mod tests {
     /// The weights of a model, as its graphs take them.
     fn specs(config: &ModelConfig, formats: &WeightFormats, of: Of) -> Vec<WeightSpec> {
         match of {
-            Of::Gpus => cuda::weights(&cuda::graphs(config, formats, &CudaTiles::portable())),
+            Of::Gpus => {
+                crate::lower::paged::weights(&cuda::graphs(config, formats, &CudaTiles::portable()))
+            }
             Of::Cpus { compress, sketch } => {
                 let target = CpuTarget::new(Isa::Portable, 1)
                     .with_compression(compress)

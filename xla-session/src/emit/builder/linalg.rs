@@ -67,6 +67,12 @@ impl Builder {
         self.index_op(format_args!("arith.muli {index}, {by} : index"))
     }
 
+    /// The name of the index `name` divided by `by`, rounded down.
+    pub fn index_div(&mut self, name: &str, by: usize) -> String {
+        let by = self.materialise(&by.into());
+        self.index_op(format_args!("arith.divui {name}, {by} : index")).0
+    }
+
     /// `index` divided by `by`, rounded up.
     pub fn index_ceil_div(&mut self, index: &Index, by: usize) -> Index {
         let (index, by) = (self.materialise(index), self.materialise(&by.into()));

@@ -26,6 +26,8 @@ pub enum ElementType {
     I32,
     /// Signless 64-bit integer: offsets.
     I64,
+    /// Signless 16-bit integer, the bits of a bfloat16: only inside a graph.
+    I16,
     /// Signless 8-bit integer: int8 weights, two int4 weights, bytes of blocks.
     I8,
     /// Signless 4-bit integer, two in a byte, the first in its low half: only inside a graph.
@@ -43,6 +45,7 @@ impl ElementType {
             Self::Bf16 => "bf16",
             Self::I32 => "i32",
             Self::I64 => "i64",
+            Self::I16 => "i16",
             Self::I8 => "i8",
             Self::I4 => "i4",
             Self::I1 => "i1",
@@ -54,7 +57,7 @@ impl ElementType {
         match self {
             Self::I64 => 8,
             Self::F32 | Self::I32 => 4,
-            Self::F16 | Self::Bf16 => 2,
+            Self::F16 | Self::Bf16 | Self::I16 => 2,
             Self::I8 | Self::I4 | Self::I1 => 1,
         }
     }

@@ -1,47 +1,48 @@
 //! The most likely tokens, on the device.
 
-use super::function::Function;
+use super::CudaTiles;
 use crate::emit::builder::{Combine, ElementType, NEG_INF, Value};
+use crate::lower::paged::Function;
 
-impl Function<'_> {
+impl CudaTiles {
     /// The index of the largest logit of each row of `logits`, `[rows, n]`: the lowest on ties,
     /// `i32::MAX` where one of them is NaN; `[rows]`.
-    pub fn argmax(&mut self, logits: &Value) -> Value {
+    pub(super) fn most_likely(&self, f: &mut Function<'_>, logits: &Value) -> Value {
         let &[rows, n] = logits.dims() else { unreachable!("rows of logits") };
         // The first stage takes parts, the second what these leave, a multiple of so many.
-        let (width, several) = self.tiles.argmax(rows, n);
+        let (width, several) = self.argmax_parts(rows, n);
         let logits = match n.is_multiple_of(width) {
             true => logits.clone(),
-            false => self.padded(logits, width, NEG_INF),
+            false => self.padded(f, logits, width, NEG_INF),
         };
         let dims = [rows, logits.dims()[1] / width, width];
-        let logits = self.b.reshape(&logits, &dims);
-        let max = self.b.reduce(&logits, &[2], Combine::Max);
-        let max = self.padded(&max, several, NEG_INF);
-        let max = self.b.reduce(&max, &[1], Combine::Max);
-        let max = self.kept(max);
-        let part = self.b.iota(&dims, 1);
-        let by = self.b.splat(width, &dims, ElementType::I32);
-        let part = self.b.mul(&part, &by);
-        let column = self.b.iota(&dims, 2);
-        let index = self.b.add(&part, &column);
-        let max = self.b.broadcast(&max, &dims, &[0]);
-        let largest = self.b.compare("EQ", &logits, &max);
-        let none = self.b.splat(i32::MAX, &dims, ElementType::I32);
-        let index = self.b.select(&largest, &index, &none);
-        let index = self.b.reduce(&index, &[2], Combine::Min);
-        let index = self.padded(&index, several, &i32::MAX.to_string());
-        self.b.reduce(&index, &[1], Combine::Min)
+        let logits = f.b.reshape(&logits, &dims);
+        let max = f.b.reduce(&logits, &[2], Combine::Max);
+        let max = self.padded(f, &max, several, NEG_INF);
+        let max = f.b.reduce(&max, &[1], Combine::Max);
+        let max = f.kept(max);
+        let part = f.b.iota(&dims, 1);
+        let by = f.b.splat(width, &dims, ElementType::I32);
+        let part = f.b.mul(&part, &by);
+        let column = f.b.iota(&dims, 2);
+        let index = f.b.add(&part, &column);
+        let max = f.b.broadcast(&max, &dims, &[0]);
+        let largest = f.b.compare("EQ", &logits, &max);
+        let none = f.b.splat(i32::MAX, &dims, ElementType::I32);
+        let index = f.b.select(&largest, &index, &none);
+        let index = f.b.reduce(&index, &[2], Combine::Min);
+        let index = self.padded(f, &index, several, &i32::MAX.to_string());
+        f.b.reduce(&index, &[1], Combine::Min)
     }
 
     /// Rows with `value` behind them, up to a multiple of `of` columns, in memory of their own.
-    fn padded(&mut self, a: &Value, of: usize, value: &str) -> Value {
+    fn padded(&self, f: &mut Function<'_>, a: &Value, of: usize, value: &str) -> Value {
         let &[rows, n] = a.dims() else { unreachable!("rows of numbers") };
         if n.is_multiple_of(of) {
-            return self.kept(a.clone());
+            return f.kept(a.clone());
         }
-        let padding = self.b.splat(value, &[rows, n.next_multiple_of(of) - n], a.ty.element);
-        self.joined(&[a.clone(), padding], 1)
+        let padding = f.b.splat(value, &[rows, n.next_multiple_of(of) - n], a.ty.element);
+        f.joined(&[a.clone(), padding], 1)
     }
 }
 
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
     use crate::emit::builder::TensorType;
     use crate::emit::{Format, WeightFormats};
-    use crate::lower::cuda::{CudaTiles, Graph, Source};
+    use crate::lower::paged::{Graph, Parts, Source};
 
     /// The graph of an argmax over `rows` rows of `length` logits.
     fn graph(rows: usize, length: usize) -> Graph {
@@ -68,7 +69,7 @@ mod tests {
         let mut function = Function::new(&config, &formats, &tiles, rows);
         let ty = TensorType::new(&[rows, length], ElementType::F32);
         let logits = function.argument(Source::Wanted, ty);
-        let picked = function.argmax(&logits);
+        let picked = tiles.argmax(&mut function, &logits);
         function.answered(&picked, Source::Picked);
         function.finish("argmax".into())
     }

@@ -7,25 +7,26 @@
 use checkpoint::architecture;
 use kernels::KV_BLOCK;
 
-use super::Source;
-use super::function::Function;
+use super::CudaTiles;
 use super::tiles::AttentionShape;
 use crate::emit::builder::{
     Attention, DYNAMIC, ElementType, Gather, Generic, Memory, TensorType, Value, literal,
 };
+use crate::lower::paged::{Function, Source};
 
-impl Function<'_> {
+impl CudaTiles {
     /// Attends from `queries`, `[rows, heads, head_dim]`, to every token of the pages of the row's
     /// sequence that is not later and, with a window, among the latest; returns
     /// `[rows, heads * head_dim]`.
-    pub fn attention(
-        &mut self,
+    pub(super) fn attends(
+        &self,
+        f: &mut Function<'_>,
         queries: &Value,
         cache: &Memory,
         &architecture::Attention { window, scale, cap, .. }: &architecture::Attention,
     ) -> Value {
         let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
-        let kv_heads = self.config.num_key_value_heads;
+        let kv_heads = f.config.num_key_value_heads;
         let group = heads / kv_heads;
         // Loops of one step are left out: nothing folds them inside a dispatch.
         let some = |loops: &[(&'static str, usize)]| -> (String, Vec<usize>) {
@@ -44,17 +45,17 @@ impl Function<'_> {
         let (token, of_tokens) = some(&[r, n, s]);
         let (page, of_tables) = some(&[r, n]);
 
-        let q = self.b.reshape(queries, &dims);
+        let q = f.b.reshape(queries, &dims);
         let [positions, tables, used, pages] =
             [Source::Positions, Source::Tables, Source::Used, Source::Pages]
-                .map(|source| self.input(source));
+                .map(|source| f.input(source));
         let ty = TensorType::new(&dims, ElementType::F32);
-        let dispatch = self.b.begin_reading(&[&positions, &tables, &used, &pages, &q], cache, ty);
+        let dispatch = f.b.begin_reading(&[&positions, &tables, &used, &pages, &q], cache, ty);
         let [positions, tables, used, pages, q] = &dispatch.reads[..] else {
             unreachable!("as many as outside")
         };
-        let used = self.b.element_at(used, &0.into());
-        let used = self.b.index_cast(&used.name);
+        let used = f.b.element_at(used, &0.into());
+        let used = f.b.index_cast(&used.name);
         let row = |loops: &str| match rows {
             1 => "arith.constant 0 : index".to_owned(),
             _ => format!("linalg.index {} : index", at(loops, "r")),
@@ -83,8 +84,8 @@ impl Function<'_> {
             pages.ty,
         );
         let nest = Generic { loops: &page, inputs: &[], result: &page, body: &body, config: None };
-        let into = self.b.empty_with(ElementType::I32, &of_tables, &used);
-        let numbers = self.b.generic(&nest, &into);
+        let into = f.b.empty_with(ElementType::I32, &of_tables, &used);
+        let numbers = f.b.generic(&nest, &into);
 
         let seen = |loops: &str| {
             format!(
@@ -104,8 +105,8 @@ impl Function<'_> {
         let body = format!("{}\nlinalg.yield %seen : i1", seen(&token));
         let nest =
             Generic { loops: &token, inputs: &[], result: &token, body: &body, config: None };
-        let into = self.b.empty_with(ElementType::I1, &of_tokens, &used);
-        let mask = self.b.generic(&nest, &into);
+        let into = f.b.empty_with(ElementType::I1, &of_tokens, &used);
+        let mask = f.b.generic(&nest, &into);
 
         // What nobody has written, or somebody else, may be NaN, which masking does not keep out of
         // the arithmetic.
@@ -120,9 +121,9 @@ impl Function<'_> {
             let (_, dims) = some(&[("p", cache.ty.dims[0]), s, h, ("d", width)]);
             let offsets = [0, 0, first, 0];
             let sizes = [cache.ty.dims[0], KV_BLOCK, kv_heads, width];
-            let half = self.b.part_of_memory(&dispatch, &offsets, &sizes, &dims);
-            let into = self.b.empty_with(ElementType::F32, &of_pages, &used);
-            let gathered = self.b.gather(&Gather { from: &half, indices: &numbers, into: &into });
+            let half = f.b.part_of_memory(&dispatch, &offsets, &sizes, &dims);
+            let into = f.b.empty_with(ElementType::F32, &of_pages, &used);
+            let gathered = f.b.gather(&Gather { from: &half, indices: &numbers, into: &into });
             let nest = Generic {
                 loops: &key,
                 inputs: &[(&gathered, &key)],
@@ -130,22 +131,22 @@ impl Function<'_> {
                 body: &body,
                 config: None,
             };
-            self.b.generic(&nest, &into)
+            f.b.generic(&nest, &into)
         });
         let shape = AttentionShape { rows, kv_heads, group, width, block: KV_BLOCK };
-        let mixed = self.b.attention(
+        let mixed = f.b.attention(
             &Attention {
                 loops: &loops,
                 inputs: [(q, &query), (&keys, &key), (&values, &value), (&mask, &token)],
                 result: &result,
                 scale: &literal(scale),
                 cap,
-                attributes: &self.tiles.attention(&shape),
+                attributes: &self.attention_tiles(&shape),
             },
             &dims,
         );
-        let mixed = self.b.end_reading(dispatch, &mixed);
-        self.b.reshape(&mixed, &[rows, heads * width])
+        let mixed = f.b.end_reading(dispatch, &mixed);
+        f.b.reshape(&mixed, &[rows, heads * width])
     }
 }
 

@@ -3,48 +3,49 @@
 
 use kernels::GROUP;
 
-use super::function::Function;
-use super::linear::Matrix;
+use super::CudaTiles;
 use crate::emit::Format;
 use crate::emit::builder::{ElementType, Generic, Value};
+use crate::lower::paged::{Function, Matrix};
 
-impl Function<'_> {
+impl CudaTiles {
     /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. The caller
     /// keeps indices within the table: the compiler checks none.
-    pub(super) fn gather(&mut self, table: &Matrix, indices: &Value) -> Value {
+    pub(super) fn gathered(&self, f: &mut Function<'_>, table: &Matrix, indices: &Value) -> Value {
         let n = indices.dims()[0];
         let Some(scales) = &table.scales else {
-            let rows = self.b.gather_rows(&table.weights, indices);
-            return self.b.convert(&rows, ElementType::F32);
+            let rows = f.b.gather_rows(&table.weights, indices);
+            return f.b.convert(&rows, ElementType::F32);
         };
         debug_assert_eq!(table.format, Format::Int8, "the only quantised format that is gathered");
         let &[rows, groups, _] = table.weights.dims() else { unreachable!("groups have 3 dims") };
-        let weights = self.b.reshape(&table.weights, &[rows, groups * GROUP]);
-        let weights = self.b.gather_rows(&weights, indices);
-        let weights = self.b.convert(&weights, ElementType::F32);
-        let scales = self.b.gather_rows(&scales.clone(), indices);
-        let scales = self.b.convert(&scales, ElementType::F32);
-        let scales = self.b.broadcast(&scales, &[n, groups, GROUP], &[0, 1]);
-        let scales = self.b.reshape(&scales, &[n, groups * GROUP]);
-        let weights = self.b.mul(&weights, &scales);
-        self.b.slice(&weights, 1, 0, table.columns)
+        let weights = f.b.reshape(&table.weights, &[rows, groups * GROUP]);
+        let weights = f.b.gather_rows(&weights, indices);
+        let weights = f.b.convert(&weights, ElementType::F32);
+        let scales = f.b.gather_rows(&scales.clone(), indices);
+        let scales = f.b.convert(&scales, ElementType::F32);
+        let scales = f.b.broadcast(&scales, &[n, groups, GROUP], &[0, 1]);
+        let scales = f.b.reshape(&scales, &[n, groups * GROUP]);
+        let weights = f.b.mul(&weights, &scales);
+        f.b.slice(&weights, 1, 0, table.columns)
     }
 
     /// `x` `[rows, columns]` as loops over `shape` read it.
-    pub(super) fn grouped_rows(&mut self, x: &Value, shape: Columns) -> Value {
+    pub(super) fn grouped_rows(&self, f: &mut Function<'_>, x: &Value, shape: Columns) -> Value {
         if !shape.grouped {
             return x.clone();
         }
         let &[rows, columns] = x.dims() else { unreachable!("rows of columns") };
         let groups = columns.div_ceil(GROUP);
-        let x = self.b.pad_last(x, groups * GROUP - columns);
-        self.b.reshape(&x, &[rows, groups, GROUP])
+        let x = f.b.pad_last(x, groups * GROUP - columns);
+        f.b.reshape(&x, &[rows, groups, GROUP])
     }
 
     /// Rows of activations, as [`grouped_rows`](Self::grouped_rows) has them, times `matrix`, in one
     /// pass over it: `[rows, matrix rows]`.
     pub(super) fn rows_product(
-        &mut self,
+        &self,
+        f: &mut Function<'_>,
         x: Value,
         matrix: &Matrix,
         config: Option<String>,
@@ -54,15 +55,15 @@ impl Function<'_> {
         let activations = format!("m,{}", shape.activations);
         let mut inputs = vec![(x, activations.as_str())];
         let mut body = String::new();
-        let weight = self.operands(matrix, shape, &mut inputs, &mut body, 0);
+        let weight = self.operands(f, matrix, shape, &mut inputs, &mut body, 0);
         body += &format!(
             "%product = arith.mulf {weight}, %in0 : f32
              %sum = arith.addf %acc, %product : f32
              linalg.yield %sum : f32"
         );
-        let zero = self.b.fill("0.0", &[rows, outputs], None);
+        let zero = f.b.fill("0.0", &[rows, outputs], None);
         let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
-        self.b.generic(
+        f.b.generic(
             &Generic {
                 loops: &format!("m,n,{}", shape.activations),
                 inputs: &inputs,
@@ -75,7 +76,7 @@ impl Function<'_> {
     }
 
     /// The weights as they are multiplied: int4 is stored as bytes, which no argument can say.
-    fn integers(&mut self, matrix: &Matrix) -> Value {
+    fn integers(&self, f: &mut Function<'_>, matrix: &Matrix) -> Value {
         let bytes = &matrix.weights;
         if matrix.format != Format::Int4 {
             return bytes.clone();
@@ -86,20 +87,21 @@ impl Function<'_> {
             "flow.tensor.bitcast {} : {} -> tensor<{rows}x{groups}x{GROUP}xi4>",
             bytes.name, bytes.ty
         );
-        self.b.op(&dims, ElementType::I4, text)
+        f.b.op(&dims, ElementType::I4, text)
     }
 
     /// Adds what the weights of `matrix` need to `inputs` and to `body`; returns the name of the
     /// weight as f32.
     pub(super) fn operands(
-        &mut self,
+        &self,
+        f: &mut Function<'_>,
         matrix: &Matrix,
         shape: Columns,
         inputs: &mut Vec<(Value, &str)>,
         body: &mut String,
         number: usize,
     ) -> String {
-        let weights = self.integers(matrix);
+        let weights = self.integers(f, matrix);
         let (at, element) = (inputs.len(), weights.ty.element.as_str());
         inputs.push((weights, shape.weights));
         let widen = match matrix.format {

@@ -59,7 +59,7 @@ impl CudaTiles {
 
     /// For loops (n, k), or (n, G, k) over groups of quantised columns, with `rows` rows of
     /// activations outermost where there are several.
-    pub(super) fn product(
+    pub(super) fn product_tiles(
         &self,
         format: Format,
         rows: usize,
@@ -101,7 +101,7 @@ impl CudaTiles {
     /// and what the second takes a multiple of. Of one row they are whole warps: other numbers of
     /// partial results the compiler gives to a single thread. Of several rows each has a thread, as
     /// padding them would be copies.
-    pub(super) fn argmax(&self, rows: usize, n: usize) -> (usize, usize) {
+    pub(super) fn argmax_parts(&self, rows: usize, n: usize) -> (usize, usize) {
         const WIDEST: usize = 256;
         match rows {
             1 => {
@@ -144,7 +144,7 @@ impl CudaTiles {
 
     /// For loops (m, n, G, k) of `rows` rows, and of weights that the dispatch widens itself: a
     /// thread has 4 times 4 results, so that each weight that it widens meets 4 rows.
-    pub(super) fn grouped_product(&self, rows: usize, outputs: usize) -> Option<String> {
+    pub(super) fn grouped_product_tiles(&self, rows: usize, outputs: usize) -> Option<String> {
         const RESULTS: usize = 4;
         const WORKGROUP: usize = 32;
         let threads = (WORKGROUP / RESULTS).pow(2);
@@ -170,7 +170,7 @@ impl CudaTiles {
     ///
     /// A block of the cache at a time: the compiler's own choice takes two, and would read half of
     /// them behind the last block.
-    pub(super) fn attention(&self, shape: &AttentionShape) -> String {
+    pub(super) fn attention_tiles(&self, shape: &AttentionShape) -> String {
         /// Threads of a warp along the tokens of a block; the others are along the columns.
         const TOKENS: usize = 16;
         let AttentionShape { rows, kv_heads, group, width, block } = *shape;

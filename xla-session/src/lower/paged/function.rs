@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use checkpoint::config::ModelConfig;
 use kernels::KV_BLOCK;
 
-use super::{Argument, CudaTiles, Graph, Inputs, Source};
+use super::{Argument, Graph, Inputs, Parts, Source};
 use crate::emit::builder::{Builder, DYNAMIC, ElementType, Index, Memory, TensorType, Value};
 use crate::emit::{WeightFormats, WeightSpec};
 
 /// A function while it is written.
-pub(super) struct Function<'a> {
+pub struct Function<'a> {
     pub config: &'a ModelConfig,
     pub formats: &'a WeightFormats,
-    pub tiles: &'a CudaTiles,
+    pub parts: &'a dyn Parts,
     pub rows: usize,
     pub b: Builder,
     arguments: Vec<Argument>,
@@ -32,23 +32,19 @@ const ALIGNMENT: usize = 256;
 /// 0.6 GB for 256 rows of a 1B model.
 const PLACED: usize = 32;
 
-/// Pages that there can be: slots are 32-bit numbers. Inside a dispatch a cache has as many; how long it
-/// is only its caller knows.
-const PAGES: usize = i32::MAX as usize / KV_BLOCK;
-
 const VIEW: &str = "!hal.buffer_view";
 
 impl<'a> Function<'a> {
     pub fn new(
         config: &'a ModelConfig,
         formats: &'a WeightFormats,
-        tiles: &'a CudaTiles,
+        parts: &'a dyn Parts,
         rows: usize,
     ) -> Self {
         Self {
             config,
             formats,
-            tiles,
+            parts,
             rows,
             b: Builder::default(),
             arguments: Vec::new(),
@@ -70,12 +66,28 @@ impl<'a> Function<'a> {
         self.argument(Source::Weight(spec.clone(), plane), ty)
     }
 
-    /// The pages of a layer.
+    /// The pages of a layer. Inside a dispatch there are as many as there can be; how many there are only
+    /// the caller knows.
     pub fn cache(&mut self, layer: usize) -> Memory {
         let at = self.place(Source::Cache(layer), TensorType::new(&[DYNAMIC], ElementType::I8));
         let &ModelConfig { num_key_value_heads: heads, head_dim: width, .. } = self.config;
-        let ty = TensorType::new(&[PAGES, KV_BLOCK, 2 * heads, width], ElementType::F32);
+        let ty = TensorType::new(&[1, KV_BLOCK, 2 * heads, width], ElementType::F32);
+        let pages = self.parts.most_pages(ty.bytes());
+        let ty = TensorType::new(&[pages, KV_BLOCK, 2 * heads, width], ElementType::F32);
         Memory { name: format!("%arg{at}"), bytes: "%cache_bytes".into(), ty }
+    }
+
+    /// The pages of a layer as what they hold, outside of dispatches: `[pages, 64, 2 * kv_heads, head_dim]`.
+    pub fn cache_as_pages(&mut self, cache: &Memory) -> Value {
+        let mut ty = cache.ty.clone();
+        let page_bytes = ty.bytes() / ty.dims[0];
+        ty.dims[0] = DYNAMIC;
+        let pages = self.b.index_div(&cache.bytes, page_bytes);
+        let text = format!(
+            "flow.tensor.bitcast {} : tensor<?xi8>{{{}}} -> {ty}{{{pages}}}",
+            cache.name, cache.bytes
+        );
+        self.b.op(&ty.dims, ty.element, text)
     }
 
     /// The argument for `source`, added at first use.
@@ -158,6 +170,11 @@ impl<'a> Function<'a> {
         let mut arguments = Vec::new();
         let mut imports = String::new();
         for (i, Argument { source, ty }) in self.arguments.iter().enumerate() {
+            if ty.dims.is_empty() {
+                let element = ty.element.as_str();
+                arguments.push(format!("%arg{i}: {element}"));
+                continue;
+            }
             arguments.push(format!("%view{i}: {VIEW}"));
             let _ = match source {
                 Source::Kept => writeln!(
@@ -186,8 +203,12 @@ impl<'a> Function<'a> {
             list(&mut self.results.iter().map(|(name, _)| name.as_str())),
             list(&mut self.results.iter().map(|(_, ty)| ty.as_str())),
         );
+        let targets = match self.parts.targets() {
+            Some(targets) => format!("attributes {{{targets}}} "),
+            None => String::new(),
+        };
         let text = format!(
-            "module @model {{
+            "module @model {targets}{{
   util.global private @cache_bytes : index
   util.func private @engine.cache_bytes() -> i64
   util.initializer {{

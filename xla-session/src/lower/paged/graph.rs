@@ -38,7 +38,7 @@ pub enum Source {
     Slots,
     /// Where the table of its sequence begins in [`Pages`](Self::Pages), `[rows]`.
     Tables,
-    /// Pages of the longest sequence of the step, `[1]`.
+    /// Pages of the longest sequence of the step, `[1]`; or a number that the caller passes.
     Used,
     /// Cosines of each row's rotary angles, `[rows, width / 2]`, of one of the model's ropes.
     Cos(usize),

@@ -4,7 +4,7 @@ use checkpoint::architecture::{self, Attention, FeedForward, Layer, Mlp, Norm, Q
 
 use super::function::Function;
 use super::{HIDDEN_ROWS, Source};
-use crate::emit::builder::{Combine, ElementType, Generic, TensorType, Value, literal};
+use crate::emit::builder::{ElementType, TensorType, Value};
 
 impl Function<'_> {
     /// From the tokens of a step to the residual stream behind the last layer.
@@ -45,7 +45,7 @@ impl Function<'_> {
         let logits = self.b.scaled(&logits, scale);
         let logits = self.b.capped(&logits, cap);
         let logits = self.answered(&logits, Source::Logits);
-        let picked = self.argmax(&logits);
+        let picked = self.parts.argmax(self, &logits);
         self.answered(&picked, Source::Picked);
     }
 
@@ -66,60 +66,21 @@ impl Function<'_> {
         let qkv = self.biased(qkv, &group);
         let qkv = self.kept(qkv);
         let qkv = self.b.reshape(&qkv, &[rows, both + kv_heads, width]);
-        let normed = qk_norm.as_ref().map(|norms| self.normed_heads(&qkv, heads, norms));
+        let normed =
+            qk_norm.as_ref().map(|norms| self.parts.normed_heads(self, &qkv, heads, norms));
         let normed = normed.as_ref().unwrap_or(&qkv);
         let queries = self.rotated(normed, heads, *rope);
         let queries = self.kept(queries);
         let cache = self.cache(layer);
         let cache = self.append(&cache, normed, &qkv, *rope);
         self.updated(&cache);
-        let mixed = self.attention(&queries, &cache, attention);
+        let mixed = self.parts.attention(self, &queries, &cache, attention);
         let mixed = self.kept(mixed);
         self.linear(&mixed, output)
     }
 
-    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the `heads` queries RMS-normed with
-    /// their norm, and the others with that of keys: nobody reads values here, and to leave them out
-    /// would be a copy.
-    fn normed_heads(&mut self, x: &Value, heads: usize, norms: &QkNorm) -> Value {
-        let &[rows, all, width] = x.dims() else { unreachable!("heads have 3 dims") };
-        if norms.query.width() != width {
-            return self.jointly_normed_heads(x, heads, norms);
-        }
-        let [query, key] = [&norms.query, &norms.key].map(|norm| self.vector(&norm.weight));
-        let square = self.b.mul(x, x);
-        let sum = self.b.reduce(&square, &[2], Combine::Add);
-        let columns = self.b.splat_f32(width as f32, &[rows, all]);
-        let mean = self.b.div(&sum, &columns);
-        let eps = self.b.splat_f32(norms.query.epsilon as f32, &[rows, all]);
-        let mean = self.b.add(&mean, &eps);
-        let factor = self.b.unary("rsqrt", &mean);
-        let offset = literal(norms.query.offset);
-        let body = format!(
-            "%head = linalg.index 1 : index
-             %queries = arith.constant {heads} : index
-             %is_query = arith.cmpi ult, %head, %queries : index
-             %own = arith.select %is_query, %in2, %in3 : f32
-             %offset = arith.constant {offset} : f32
-             %weight = arith.addf %offset, %own : f32
-             %scaled = arith.mulf %in0, %in1 : f32
-             %normed = arith.mulf %scaled, %weight : f32
-             linalg.yield %normed : f32"
-        );
-        let nest = Generic {
-            loops: "r,h,d",
-            inputs: &[(x, "r,h,d"), (&factor, "r,h"), (&query, "d"), (&key, "d")],
-            result: "r,h,d",
-            body: &body,
-            config: None,
-        };
-        let into = self.b.empty(&[rows, all, width], None);
-        let normed = self.b.generic(&nest, &into);
-        self.kept(normed)
-    }
-
     /// The queries of `x` normed all together, and its keys: `[rows, queries and keys, head_dim]`.
-    fn jointly_normed_heads(&mut self, x: &Value, heads: usize, norms: &QkNorm) -> Value {
+    pub fn jointly_normed_heads(&mut self, x: &Value, heads: usize, norms: &QkNorm) -> Value {
         let &[rows, _, width] = x.dims() else { unreachable!("heads have 3 dims") };
         let parts = [(&norms.query, 0), (&norms.key, heads)].map(|(norm, before)| {
             let heads = norm.width() / width;
@@ -163,8 +124,7 @@ impl Function<'_> {
 
     /// `x`, RMS-normed over its last dimension.
     pub fn norm(&mut self, x: &Value, norm: &Norm) -> Value {
-        let weight = self.vector(&norm.weight);
-        self.b.rms_norm(x, &weight, norm)
+        self.parts.norm(self, x, norm)
     }
 
     /// The embeddings of the tokens, `[rows, hidden_size]`.
@@ -172,7 +132,7 @@ impl Function<'_> {
         let tokens = self.input(Source::Tokens);
         let architecture = &self.config.architecture;
         let table = self.matrix(&[&architecture.embedding]);
-        let x = self.gather(&table, &tokens);
+        let x = self.parts.gather(self, &table, &tokens);
         let x = self.b.scaled(&x, architecture.embedding_scale);
         self.kept(x)
     }

@@ -1,0 +1,136 @@
+//! What lowerings for GPUs share: a step is rows (tokens) of any sequences over pages, in graphs of some
+//! numbers of rows.
+//!
+//! A [step](Graphs::step) takes the tokens of its rows to the residual stream behind the last layer; a
+//! [head](Graphs::head) is for wanted rows of what a step left. Whatever differs from call to call lies in
+//! memory, tables of pages too. Rows behind those in use are padding, and write to a page that belongs to
+//! nobody. Weights lie as in the checkpoint, row after row, and are widened where they are
+//! multiplied.
+//!
+//! What a device does in a way of its own is a [`Parts`]: products, norms, attention, the choice
+//! of tokens.
+
+mod function;
+mod graph;
+mod inputs;
+mod kv_cache;
+mod matrix;
+mod model;
+mod rope;
+
+pub(super) use self::function::Function;
+pub use self::graph::{Argument, Graph, Source};
+pub use self::inputs::Inputs;
+pub(super) use self::matrix::Matrix;
+
+use checkpoint::architecture::{Attention, FeedForward, Layer, Norm, QkNorm};
+use checkpoint::config::ModelConfig;
+
+use crate::emit::builder::{Memory, Value};
+use crate::emit::{WeightFormats, WeightSpec};
+
+/// Rows of [`Source::Hidden`] that a head can choose from.
+pub const HIDDEN_ROWS: usize = 512;
+
+/// How a kind of device computes the parts of a layer.
+pub(super) trait Parts {
+    /// An attribute that a module for the device has, `hal.device.targets = […]`, where its graphs say
+    /// what they are compiled for.
+    fn targets(&self) -> Option<String>;
+
+    /// Pages that a dispatch counts with at most, each of so many bytes; no cache has more.
+    fn most_pages(&self, page_bytes: usize) -> usize;
+
+    /// `x` `[rows, columns]`, RMS-normed with `norm` if there is one, times each of `matrices`, which
+    /// have as many rows as each other; `[rows, matrix rows]` each.
+    fn products(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        norm: Option<&Norm>,
+        matrices: &[Matrix],
+    ) -> Vec<Value>;
+
+    /// Rows of a row-major table at `indices`, widened, `[indices, columns]`. The caller keeps indices
+    /// within the table.
+    fn gather(&self, f: &mut Function<'_>, table: &Matrix, indices: &Value) -> Value;
+
+    /// `x`, RMS-normed over its last dimension.
+    fn norm(&self, f: &mut Function<'_>, x: &Value, norm: &Norm) -> Value;
+
+    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the `heads` queries RMS-normed with
+    /// their norm, and the others with that of keys: nobody reads values of the result.
+    fn normed_heads(&self, f: &mut Function<'_>, x: &Value, heads: usize, norms: &QkNorm) -> Value;
+
+    /// Attends from `queries`, `[rows, heads, head_dim]`, to every token of the pages of the row's
+    /// sequence that is not later and, with a window, among the latest; `[rows, heads * head_dim]`.
+    /// `cache` is the pages of the layer.
+    fn attention(
+        &self,
+        f: &mut Function<'_>,
+        queries: &Value,
+        cache: &Memory,
+        attention: &Attention,
+    ) -> Value;
+
+    /// The index of the largest logit of each row of `logits`, `[rows, n]`: the lowest on ties,
+    /// `i32::MAX` where one of them is NaN; `[rows]`.
+    fn argmax(&self, f: &mut Function<'_>, logits: &Value) -> Value;
+}
+
+/// Whether there are graphs of a model, else why not.
+pub fn supports(config: &ModelConfig) -> Result<(), String> {
+    let on_cpus = |layer: &Layer| {
+        matches!(layer.mlp, FeedForward::Experts(_)) || layer.attention.sinks.is_some()
+    };
+    if config.architecture.layers.iter().any(on_cpus) {
+        return Err(format!(
+            "models with experts or sinks ({}) run on CPUs only for now: leave out the device, or take \
+             local-task",
+            config.family.model_type()
+        ));
+    }
+    Ok(())
+}
+
+/// Every weight that some of the graphs take, once.
+pub fn weights(graphs: &[Graph]) -> Vec<WeightSpec> {
+    let mut specs = Vec::new();
+    for argument in graphs.iter().flat_map(|graph| &graph.arguments) {
+        if let Source::Weight(spec, _) = &argument.source
+            && !specs.contains(spec)
+        {
+            specs.push(spec.clone());
+        }
+    }
+    specs
+}
+
+/// Writes the graphs of a model for a kind of device.
+pub(super) struct Graphs<'a> {
+    pub config: &'a ModelConfig,
+    pub formats: &'a WeightFormats,
+    pub parts: &'a dyn Parts,
+}
+
+impl Graphs<'_> {
+    /// Steps and heads of so many rows.
+    pub fn all(&self, steps: &[usize], heads: &[usize]) -> Vec<Graph> {
+        let steps = steps.iter().map(|&rows| self.step(rows));
+        steps.chain(heads.iter().map(|&rows| self.head(rows))).collect()
+    }
+
+    /// From `rows` tokens to the residual stream behind the last layer: `step_<rows>`.
+    pub fn step(&self, rows: usize) -> Graph {
+        let mut function = Function::new(self.config, self.formats, self.parts, rows);
+        function.body();
+        function.finish(format!("step_{rows}"))
+    }
+
+    /// From `rows` wanted rows of that to their logits and most likely tokens: `head_<rows>`.
+    pub fn head(&self, rows: usize) -> Graph {
+        let mut function = Function::new(self.config, self.formats, self.parts, rows);
+        function.head();
+        function.finish(format!("head_{rows}"))
+    }
+}

@@ -1,0 +1,231 @@
+//! Models on a device of Vulkan: lavapipe is one that needs no GPU (Debian: `apt install
+//! mesa-vulkan-drivers`). Where there is none, tests say SKIPPED and why, and the same graphs are run on
+//! the CPU.
+#![cfg(feature = "iree")]
+
+mod fixtures;
+
+use std::path::PathBuf;
+
+use fixtures::random::Random;
+use fixtures::streams::{self, Seen, Stream};
+use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
+use xla_session::{
+    Engine, EngineOptions, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
+};
+
+/// Compiled graphs are shared by the tests of one build.
+fn shared_cache() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")
+}
+
+/// The graphs of devices of Vulkan on the CPU.
+fn on_the_cpu(precision: Precision) -> SessionOptions {
+    SessionOptions {
+        tuning: Tuning { vulkan_graphs: true, ..Tuning::default() },
+        precision,
+        cache_dir: Some(shared_cache()),
+        ..SessionOptions::default()
+    }
+}
+
+/// On the first device of Vulkan; `None` where there is none, which is said.
+fn on_the_device(precision: Precision) -> Option<SessionOptions> {
+    if let Err(error) =
+        iree_rt::vulkan::available().and_then(|()| iree_rt::vulkan::Gpu::at("vulkan").map(drop))
+    {
+        println!("SKIPPED: {error}");
+        return None;
+    }
+    let device = Some("vulkan".into());
+    Some(SessionOptions { device, tuning: Tuning::default(), ..on_the_cpu(precision) })
+}
+
+fn check(name: &str, options: &SessionOptions) {
+    let fixture = fixtures::named(name);
+    let mut session = xla_session::open(&fixture.folder, options).unwrap().session;
+    assert_same_tokens(&fixture, session.as_mut());
+}
+
+/// Norms of queries and keys, tied weights; biases and one head of keys; capped scores, a window and
+/// norms on both sides.
+#[test]
+fn every_token_equals_the_reference_as_stored() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    for name in ["qwen3-gqa-tied-bf16", "llama-llama3-biases-mqa-f16", "gemma2-gqa-tied-bf16"] {
+        check(name, &options);
+    }
+}
+
+#[test]
+fn every_token_equals_the_reference_in_f32() {
+    let Some(options) = on_the_device(Precision::F32) else { return };
+    check("llama-mha-f32", &options);
+}
+
+#[test]
+fn the_graphs_are_right_on_the_cpu_too() {
+    check("llama-gqa-long-bf16", &on_the_cpu(Precision::Stored));
+}
+
+/// What `cargo xtask test --all` adds.
+mod long {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn every_token_of_every_fixture_equals_the_reference() {
+        for precision in [Precision::Stored, Precision::F32] {
+            let Some(options) = on_the_device(precision) else { return };
+            for fixture in fixtures::of_gpus() {
+                println!("{} {precision:?}", fixture.name);
+                check(&fixture.name, &options);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
+    fn mixed_steps_of_more_models_equal_the_reference() {
+        let Some(options) = on_the_device(Precision::Stored) else { return };
+        for name in ["gemma3-older-gqa-bf16", "phi3-longrope-partial-gqa-f16", "olmo2-gqa-bf16"] {
+            for seed in 0..3 {
+                check_mixed_steps(&fixtures::named(name), seed, &options);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_contract_holds() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    let options = SessionOptions { context: Some(80), ..options };
+    let fixture = fixtures::named("mistral-window-gqa-bf16");
+    let mut session = xla_session::open(&fixture.folder, &options).unwrap().session;
+    assert_contract(&fixture, session.as_mut(), false);
+}
+
+#[test]
+fn experts_are_refused_and_it_is_said_what_runs_them() {
+    let fixture = fixtures::named("qwen3-moe-gqa-bf16");
+    let error = xla_session::open(&fixture.folder, &on_the_cpu(Precision::Stored)).err().unwrap();
+    let message = error.to_string();
+    assert!(message.contains("qwen3_moe") && message.contains("local-task"), "{message}");
+}
+
+fn engine(fixture: &Fixture, pages: usize, options: &SessionOptions) -> Engine {
+    let model = Model::open(&fixture.folder, options).unwrap();
+    let mut some = EngineOptions::default();
+    some.kv_bytes = Some((pages * model.page_bytes()) as u64);
+    Engine::new(&model, &some).unwrap()
+}
+
+/// Sequences in steps that are cut and mixed at random, in few pages: some share what they begin with,
+/// some are preempted and come back. Every token is the reference's.
+fn check_mixed_steps(fixture: &Fixture, seed: u64, options: &SessionOptions) {
+    let mut engine = engine(fixture, 12, options);
+    let mut random = Random::new(seed);
+    let prompts: Vec<_> = fixture.cases.iter().map(|case| case.prompt.len()).collect();
+    let streams = (0..8).map(|i| {
+        let text = i % fixture.cases.len();
+        let case = &fixture.cases[text];
+        Stream {
+            text,
+            tokens: [&case.prompt[..], &case.tokens].concat(),
+            prompt: prompts[text],
+            sequence: engine.sequence(),
+        }
+    });
+    let streams: Vec<_> = streams.collect();
+    let mut checked = 0;
+    streams::finish(&mut engine, streams, &mut random, &mut |stream, at, seen| {
+        let case = &fixture.cases[stream.text];
+        if at + 1 < stream.prompt {
+            return;
+        }
+        let expected = stream.tokens[at + 1];
+        let what = format!("{}, seed {seed}: case {} at {at}", fixture.name, stream.text);
+        match seen {
+            Seen::Token(token) => assert_eq!(token, expected, "{what}"),
+            Seen::Logits(logits) => {
+                assert_eq!(streams::largest(logits), expected, "{what}");
+                if at + 1 == stream.prompt {
+                    assert_close(logits, &case.logits, &what);
+                }
+            }
+        }
+        checked += 1;
+    });
+    assert!(checked > 30, "{checked}");
+}
+
+#[test]
+fn mixed_steps_equal_the_reference() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    check_mixed_steps(&fixtures::named("qwen3-gqa-tied-bf16"), 1, &options);
+}
+
+/// A fork shares pages until either writes: then the device copies one.
+#[test]
+fn forks_go_their_own_ways() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    let mut engine = engine(&fixture, 12, &options);
+    let case = &fixture.cases[1];
+    let mut first = engine.sequence();
+    let run = Run { sequence: &mut first, tokens: &case.prompt, want: Want::Token };
+    engine.step(&mut [run]).unwrap();
+    let mut second = first.fork();
+    let runs = &mut [
+        Run { sequence: &mut first, tokens: &case.tokens[..8], want: Want::Token },
+        Run { sequence: &mut second, tokens: &case.tokens[..4], want: Want::Token },
+    ];
+    let outputs = engine.step(runs).unwrap();
+    assert_eq!(outputs, [Output::Token(case.tokens[8]), Output::Token(case.tokens[4])]);
+    // Either writes in this step: each has a copy of its own.
+    assert_eq!(engine.statistics().copies, 2);
+}
+
+/// Keys and values that are not numbers stay their sequence's own, also when its pages are another's.
+#[test]
+fn what_is_not_a_number_reaches_nobody_else() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    let fixture = fixtures::named("llama-mha-f32");
+    let case = &fixture.cases[1];
+    let used = |id: &u32| case.prompt.contains(id) || case.tokens.contains(id);
+    let poisoned = (0..case.logits.len() as u32).find(|id| !used(id)).unwrap();
+    let folder = fixtures::with_embedding(&fixture, poisoned, f32::NAN);
+    let options = SessionOptions { weights_cache: false, ..options };
+    let model = Model::open(folder.path(), &options).unwrap();
+    let mut some = EngineOptions::default();
+    some.kv_bytes = Some((4 * model.page_bytes()) as u64);
+    some.prefix_cache = false;
+    let mut engine = Engine::new(&model, &some).unwrap();
+
+    let (mut good, mut bad) = (engine.sequence(), engine.sequence());
+    let runs = &mut [
+        Run { sequence: &mut bad, tokens: &[poisoned; 20], want: Want::Nothing },
+        Run { sequence: &mut good, tokens: &case.prompt, want: Want::Token },
+    ];
+    assert_eq!(engine.step(runs).unwrap()[1], Output::Token(case.tokens[0]));
+    let run = Run { sequence: &mut bad, tokens: &case.prompt, want: Want::Token };
+    let error = engine.step(&mut [run]).unwrap_err().to_string();
+    assert!(error.contains("not numbers"), "{error}");
+    drop((good, bad));
+    let mut sequences: Vec<_> = (0..4).map(|_| engine.sequence()).collect();
+    let runs = sequences.iter_mut();
+    let runs = runs.map(|sequence| Run { sequence, tokens: &case.prompt, want: Want::Token });
+    let outputs = engine.step(&mut runs.collect::<Vec<_>>()).unwrap();
+    assert_eq!(outputs, vec![Output::Token(case.tokens[0]); 4]);
+}
+
+#[test]
+fn more_than_the_device_has_is_refused_before_anything_is_made() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    let fixture = fixtures::named("llama-mha-f32");
+    let model = Model::open(&fixture.folder, &options).unwrap();
+    let mut some = EngineOptions::default();
+    some.kv_bytes = Some(1 << 50);
+    let error = Engine::new(&model, &some).err().unwrap().to_string();
+    assert!(error.contains("pages of 64 tokens") && !error.contains('\n'), "{error}");
+}
