@@ -37,7 +37,7 @@ pub struct EngineArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engine")]
 pub struct PlaceArgs {
-    /// Device, as `iree-llm devices` lists them: local-task, local-sync, cuda://0, …
+    /// Device, as `iree-llm devices` lists them: local-task, local-sync, cuda://0, vulkan://0, …
     /// [default: the engine's own, all cores of the CPU]
     #[arg(long, env = "IREE_LLM_DEVICE", value_name = "URI")]
     device: Option<String>,
@@ -67,7 +67,7 @@ pub struct PlaceArgs {
           value_parser = clap::builder::FalseyValueParser::new())]
     no_weights_cache: bool,
 
-    /// Knobs of developers, to compare: isa=NAME, compress=on|off, sketch=on|off, graphs=cpu|cuda
+    /// Knobs of developers, to compare: isa=NAME, compress=on|off, sketch=on|off, graphs=cpu|cuda|vulkan
     #[arg(long, env = "IREE_LLM_TUNING", value_name = "NAME=VALUE,…", default_value = "", hide = true,
           value_parser = Tuning::from_str)]
     tuning: Tuning,

@@ -37,7 +37,7 @@ pub fn clippy(cargo: impl Fn(&[&str]) -> Command, each: bool) -> Result<()> {
 /// The tests of what is said where a feature is off.
 pub fn test(cargo: impl Fn(&[&str]) -> Command) -> Result<()> {
     let mut test = cargo(&["test", "--package=iree-rt", "--no-default-features"]);
-    test.args(["--features=link,compiler", "--test=cuda", "--test=dependencies"]);
+    test.args(["--features=link,compiler", "--test=cuda", "--test=dependencies", "--test=vulkan"]);
     workspace::run(test.args(["--", "without", "gpus_are_asked_for"]))
 }
 

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use iree_src::{CUDA_HOME_VAR, DIST_VAR, Located, Manifest, Overrides, locate_in_target};
+use iree_src::{
+    CUDA_HOME_VAR, DIST_VAR, Located, Manifest, OriginKind, Overrides, locate_in_target,
+};
 
 use crate::iree::check;
 use crate::iree::fetch::{Outcome, fetch};
@@ -36,11 +38,23 @@ pub fn run(flags: &flags::FetchIree) -> Result<()> {
 /// The folder that a build uses; the default one is brought when it is not there. A folder that
 /// the environment names is left alone.
 pub fn ensure(network: &flags::Network) -> Result<Located> {
+    ensure_with(network, false)
+}
+
+/// The same with the Vulkan driver in it, which tests use where there is a device; upstream's folder
+/// has what it has.
+pub fn ensure_for_tests(network: &flags::Network) -> Result<Located> {
+    ensure_with(network, true)
+}
+
+fn ensure_with(network: &flags::Network, vulkan: bool) -> Result<Located> {
     let target = workspace::target_dir()?;
     let var = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let overrides = Overrides { cuda_home: var(CUDA_HOME_VAR), dist: var(DIST_VAR) };
     if overrides == Overrides::default() {
-        let request = base_request(target.join("iree"), network);
+        let mut request = base_request(target.join("iree"), network);
+        let is_upstreams = |it: Manifest| it.origin.kind == OriginKind::Dist;
+        request.vulkan = vulkan && !Manifest::load(&request.out).is_ok_and(is_upstreams);
         if let Outcome::Made(manifest) = fetch(&request)? {
             print(&request.out, &manifest, "is ready");
         }

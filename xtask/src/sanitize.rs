@@ -45,6 +45,7 @@ fn iree(sanitizer: Sanitizer, network: &flags::Network) -> Result<PathBuf> {
     let mut request = fetch_iree::base_request(out, network);
     request.origin = Some(Origin::Registry);
     request.sanitizer = Some(sanitizer);
+    request.vulkan = true;
     request.compiler = Compiler::Path(default.folder.join(compiler));
     fetch(&request)?;
     Ok(request.out)

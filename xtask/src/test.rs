@@ -9,7 +9,7 @@ use crate::{deny, features, fetch_iree, flags, package, workspace};
 
 /// Features that no default build turns on; the tests run with all of them.
 const OPTIONAL_FEATURES: &str = "cli/otel,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
-     iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/cross,\
+     iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-rt/vulkan,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/cross,\
      xtask/dist,xtask/release";
 
 /// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
@@ -26,7 +26,7 @@ const CHECKED_KERNELS: [&str; 4] = [
 
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
-    steps.step("fetch IREE", || fetch_iree::ensure(&flags.network).map(drop))?;
+    steps.step("fetch IREE", || fetch_iree::ensure_for_tests(&flags.network).map(drop))?;
     let cargo = |args: &[&str]| {
         let mut command = workspace::cargo();
         command.args(args);

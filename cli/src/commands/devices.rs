@@ -29,7 +29,8 @@ impl Args {
                 }
                 Ok(devices) => {
                     for device in devices {
-                        let (uri, name) = match (gpu(&device.uri), device.name.as_str()) {
+                        let known = gpu(&device.uri).or_else(|| vulkan(&device.uri));
+                        let (uri, name) = match (known, device.name.as_str()) {
                             (Some(gpu), _) => gpu,
                             (None, "" | "default") => (device.uri, driver.description.clone()),
                             (None, name) => (device.uri.clone(), name.to_owned()),
@@ -40,10 +41,14 @@ impl Args {
                 Err(error) => out += &format!("{:<20} not usable: {error}\n", driver.name),
             }
         }
-        if !drivers.iter().any(|driver| driver.name == "cuda")
-            && let Err(error) = iree_rt::cuda::available()
+        for (name, available) in
+            [("cuda", iree_rt::cuda::available()), ("vulkan", iree_rt::vulkan::available())]
         {
-            out += &format!("{:<20} not usable: {error}\n", "cuda");
+            if !drivers.iter().any(|driver| driver.name == name)
+                && let Err(error) = available
+            {
+                out += &format!("{name:<20} not usable: {error}\n");
+            }
         }
         std::io::stdout().write_all(out.as_bytes())?;
         Ok(ExitCode::SUCCESS)
@@ -74,4 +79,35 @@ fn gpu(uri: &str) -> Option<(String, String)> {
         gpu.name, gpu.uuid
     );
     Some((format!("cuda://{}", gpu.ordinal), text))
+}
+
+/// The same of a device of Vulkan.
+#[cfg(feature = "iree")]
+fn vulkan(uri: &str) -> Option<(String, String)> {
+    use indicatif::BinaryBytes;
+
+    // One that cannot be opened is told of as well.
+    let all = iree_rt::vulkan::Gpu::all().ok()?;
+    let gpu = all.into_iter().find(|gpu| gpu.uri() == uri)?;
+    let (major, minor, patch) = gpu.api_version;
+    let (least, usual, most) = gpu.subgroup_sizes;
+    let subgroups = if least == most {
+        usual.to_string()
+    } else {
+        format!("{least} to {most}, {usual} as a rule")
+    };
+    let free = match gpu.free_bytes() {
+        Ok(Some(free)) => format!("{} free of ", BinaryBytes(free)),
+        _ => String::new(),
+    };
+    let lacking = match &gpu.lacking[..] {
+        [] => String::new(),
+        lacking => format!(", not usable: it lacks {}", lacking.join(", ")),
+    };
+    let total = BinaryBytes(gpu.total_bytes);
+    let text = format!(
+        "{}, {}, {free}{total}, Vulkan {major}.{minor}.{patch}, subgroups of {subgroups}, {}{lacking}",
+        gpu.name, gpu.kind, gpu.driver
+    );
+    Some((format!("vulkan://{}", gpu.ordinal), text))
 }

@@ -147,11 +147,19 @@ fn engine(compile: &CompileArgs) -> Vec<Check> {
                 ),
             }));
             // Said in one sentence of the driver's own, when it is built in.
-            if !drivers.iter().any(|driver| driver.name == "cuda")
-                && let Err(error) = iree_rt::cuda::available()
-            {
-                let found = format!("cuda: {error}");
-                checks.push(Check::note("driver", found, "fine, unless there is an NVIDIA GPU"));
+            for (name, available, fine) in [
+                ("cuda", iree_rt::cuda::available(), "fine, unless there is an NVIDIA GPU"),
+                (
+                    "vulkan",
+                    iree_rt::vulkan::available(),
+                    "fine, unless there is a GPU of another make",
+                ),
+            ] {
+                if !drivers.iter().any(|driver| driver.name == name)
+                    && let Err(error) = available
+                {
+                    checks.push(Check::note("driver", format!("{name}: {error}"), fine));
+                }
             }
         }
         Err(error) => checks.push(Check::problem("driver", error.to_string(), AGAIN)),

@@ -16,7 +16,7 @@ const NAMES: [&str; 6] = ["license", "licence", "copying", "notice", "copyright"
 pub fn write(sources: &Path, target: &str, to: &Path) -> Result<()> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["metadata", "--format-version=1", "--locked", "--no-default-features"]);
-    cargo.args(["--features", "iree,cuda", "--filter-platform", target, "--manifest-path"]);
+    cargo.args(["--features", "iree,cuda,vulkan", "--filter-platform", target, "--manifest-path"]);
     cargo.arg(sources.join("cli/Cargo.toml"));
     let metadata = iree_src::process::output("cargo metadata", &mut cargo)?;
     let metadata: Value = serde_json::from_str(&metadata)?;

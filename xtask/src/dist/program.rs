@@ -13,7 +13,7 @@ use crate::{fetch_iree, flags, workspace};
 /// The profile in the workspace's `Cargo.toml`.
 const PROFILE: &str = "dist";
 /// What the program can; not what remembers this machine.
-const FEATURES: &str = "iree,cuda";
+const FEATURES: &str = "iree,cuda,vulkan";
 
 /// A program that runs on other machines.
 pub struct Program {
