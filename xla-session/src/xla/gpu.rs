@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use checkpoint::config::ModelConfig;
 use iree_rt::{
-    Buffer, BufferView, Call, Device, ElementType, Memory, Module, NativeModule, Pending, Session,
+    Buffer, BufferView, Call, Code, Device, ElementType, Memory, Module, NativeModule, Pending,
+    Session,
 };
 use kernels::{KV_BLOCK, KvFormat};
 
@@ -63,7 +64,7 @@ impl Loaded for GpuModel {
     }
 
     fn most_rows(&self) -> usize {
-        self.steps.last().map_or(1, |(graph, _)| graph.rows)
+        MOST_ROWS
     }
 
     fn has_hidden(&self) -> bool {
@@ -354,12 +355,28 @@ impl GpuExecutor {
         let done = started.and_then(|mut head| head.wait(None));
         // The step is done too, or has failed before the head did.
         let step = self.finish();
-        step.and(done.map(drop).map_err(iree(RUNNING)))?;
+        step.and(done.map(drop).map_err(running))?;
         let mut picked = vec![0i32; rows.len()];
         let read = self.picked.read_into(0, bytemuck::cast_slice_mut(&mut picked));
         read.map_err(iree("reading tokens"))?;
         tokens_of(&picked, &self.config, KvFormat::F32)
     }
+}
+
+/// What happened to a step, in one sentence where it may happen to any: IREE's code for a device that is
+/// lost is that of data.
+fn running(error: iree_rt::Error) -> Error {
+    let message = match error.code() {
+        Code::DataLoss => {
+            "the device was lost: its driver was reset, or it was taken away; open the model again"
+        }
+        Code::ResourceExhausted => {
+            "the device has no memory left for a step: ask for less context, fewer rows of a step, or \
+             a smaller model"
+        }
+        _ => return iree(RUNNING)(error),
+    };
+    Error::Engine { engine: "iree", message: message.into() }
 }
 
 /// Which graphs of a step run `rows` rows, one behind the other. Padding is computed too, but a pass over
@@ -376,6 +393,9 @@ fn cut(mut rows: usize, steps: &[usize]) -> Vec<usize> {
     }
     calls
 }
+
+/// Most rows of a step, in as many calls as it takes.
+const MOST_ROWS: usize = 256;
 
 /// Rows of a call begin at a multiple of this in the hidden rows, so that views of them are aligned.
 const APART: usize = 16;
@@ -410,7 +430,7 @@ impl Executor for GpuExecutor {
             let rows = row..batch.rows().min(row + steps[which]);
             row = rows.end;
             self.places.extend((place..).take(rows.len()));
-            self.pending = Some(self.start(batch, rows, which, place).map_err(iree(RUNNING))?);
+            self.pending = Some(self.start(batch, rows, which, place).map_err(running)?);
             place = (place + steps[which]).next_multiple_of(APART);
         }
         Ok(())
@@ -418,7 +438,7 @@ impl Executor for GpuExecutor {
 
     fn finish(&mut self) -> Result<()> {
         match self.pending.take() {
-            Some(mut step) => step.wait(None).map(drop).map_err(iree(RUNNING)),
+            Some(mut step) => step.wait(None).map(drop).map_err(running),
             None => Ok(()),
         }
     }
@@ -456,6 +476,15 @@ mod tests {
     use crate::lower::{cuda, vulkan};
 
     #[test]
+    fn what_may_happen_to_any_step_is_one_sentence() {
+        let says = |code| running(iree_rt::Error::new(code, "VK_ERROR; a.c:1; while")).to_string();
+        for (code, word) in [(Code::DataLoss, "lost"), (Code::ResourceExhausted, "memory left")] {
+            assert!(says(code).contains(word) && !says(code).contains(".c:"), "{}", says(code));
+        }
+        assert!(says(Code::Internal).contains("VK_ERROR"), "{}", says(Code::Internal));
+    }
+
+    #[test]
     fn steps_are_cut_into_few_calls_that_hold_them() {
         let rows = |of: usize, steps: &[usize]| -> Vec<_> {
             cut(of, steps).into_iter().map(|which| steps[which]).collect()
@@ -468,8 +497,8 @@ mod tests {
         assert_eq!(of_cuda(100), [32, 32, 32, 8]);
         assert_eq!(of_cuda(129), [256]);
         assert_eq!(rows(70, &vulkan::STEP_ROWS), [32, 32, 8]);
-        for (steps, most) in [(&cuda::STEP_ROWS[..], 256), (&vulkan::STEP_ROWS[..], 32)] {
-            for of in 1..=most {
+        for steps in [&cuda::STEP_ROWS[..], &vulkan::STEP_ROWS[..]] {
+            for of in 1..=MOST_ROWS {
                 let calls = rows(of, steps);
                 assert!(calls.iter().sum::<usize>() >= of, "{of}: {calls:?}");
                 let held: usize = calls.iter().map(|rows| rows.next_multiple_of(APART)).sum();

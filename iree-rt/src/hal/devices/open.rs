@@ -121,12 +121,7 @@ fn open(instance: &Instance, uri: &str, options: &DeviceOptions) -> Result<(RawD
             context = Some(its);
             raw
         } else {
-            if driver == vulkan::DRIVER && cfg!(feature = "vulkan") {
-                // What is wrong is said here in one sentence, and by IREE in many.
-                vulkan::gpu::available()?;
-                vulkan::gpu::Gpu::at(uri)?;
-            }
-            create(instance, uri)?
+            create(instance, &vulkan::gpu::by_uuid(uri)?)?
         }
     };
     let member = Member::new(uri, threads, options.kernels.clone(), context);

@@ -1,5 +1,6 @@
 //! Devices as Vulkan describes them.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::{DRIVER, ask, not_built, path};
@@ -201,6 +202,21 @@ impl Gpu {
             ),
         ))
     }
+}
+
+/// The URI by which IREE's driver opens a device: it knows them by UUID, and not by number. What is wrong
+/// is said here in one sentence, and by IREE in many. Without the feature `vulkan`, and of other
+/// drivers, URIs stay as they are.
+pub(crate) fn by_uuid(uri: &str) -> Result<Cow<'_, str>> {
+    if !cfg!(feature = "vulkan") || path(uri).is_none() {
+        return Ok(uri.into());
+    }
+    available()?;
+    let parameters = uri.find('?').map_or("", |at| &uri[at..]);
+    Ok(match Gpu::at(uri)? {
+        Some(gpu) => (gpu.uri() + parameters).into(),
+        None => uri.into(),
+    })
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Function<'_> {
 
     /// `%rotated`: the element (`%row`, `%head`, `%column`) of `x`, which is read with the other one of its
     /// pair. Angles are read here too: slices of `x` would be copies of their own.
-    pub fn rotation(&self, x: &Value, angles: Option<&Angles<'_>>) -> String {
+    pub(super) fn rotation(&self, x: &Value, angles: Option<&Angles<'_>>) -> String {
         let (name, ty) = (&x.name, &x.ty);
         let Some(Angles { rope, cos, sin }) = angles else {
             return format!("%rotated = tensor.extract {name}[%row, %head, %column] : {ty}");

@@ -174,9 +174,9 @@ fn mix(
          %shrink = math.exp %less : f32
          %below = arith.subf %score, %larger : f32
          %weight = math.exp %below : f32
-         %kept = arith.mulf %so_far, %shrink : f32
+         %shrunk = arith.mulf %so_far, %shrink : f32
          %share = arith.mulf %weight, %value : f32
-         %next = arith.addf %kept, %share : f32
+         %next = arith.addf %shrunk, %share : f32
          %weights_kept = arith.mulf %weights, %shrink : f32
          %weights_next = arith.addf %weights_kept, %weight : f32
          scf.yield %next, %weights_next, %larger : f32, f32, f32
