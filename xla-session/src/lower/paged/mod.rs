@@ -1,13 +1,13 @@
 //! What lowerings for GPUs share: a step is rows (tokens) of any sequences over pages, in graphs of some
 //! numbers of rows.
 //!
-//! A [step](Graphs::step) takes the tokens of its rows to the residual stream behind the last layer; a
-//! [head](Graphs::head) is for wanted rows of what a step left. Whatever differs from call to call lies in
+//! A step takes the tokens of its rows to the residual stream behind the last layer; a
+//! head is for wanted rows of what a step left. Whatever differs from call to call lies in
 //! memory, tables of pages too. Rows behind those in use are padding, and write to a page that belongs to
 //! nobody. Weights lie as in the checkpoint, row after row, and are widened where they are
 //! multiplied.
 //!
-//! What a device does in a way of its own is a [`Parts`]: products, norms, attention, the choice
+//! What a device does in a way of its own are `Parts`: products, norms, attention, the choice
 //! of tokens.
 
 mod function;
