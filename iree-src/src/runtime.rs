@@ -232,6 +232,7 @@ mod tests {
             tools: &tools,
             jobs: None,
             cuda: None,
+            vulkan: false,
             vm_trace: false,
             sanitizer: None,
             cross: None,
