@@ -131,7 +131,8 @@ fn a_quantized_model_runs_and_is_not_overwritten() {
         |text, folder| ["quantize", "-m", before, "--calibrate", text, "-o", folder, "-q"];
     assert_eq!(succeeds(&quantize(text, folder)).trim_end(), folder);
     let shown = succeeds(&["inspect", folder]);
-    assert!(shown.contains("compressed-tensors int4, groups of 32"), "{shown}");
+    // Rows of one group.
+    assert!(shown.contains("compressed-tensors int4, a scale for each row: 6"), "{shown}");
     let line = ["quality", "-m", before, "--with", folder, "--precision", "int4", "-q", "--json"];
     let report = json(&[&line[..], &["-n", "64", "--prompts", "1"]].concat());
     let [_, made] = &report["precisions"].as_array().unwrap()[..] else { panic!("{report}") };

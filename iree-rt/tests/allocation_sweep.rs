@@ -18,7 +18,11 @@ use support::{fail_every_allocation, kinds, session};
 fn load_and_look(uri: &str) -> Result<()> {
     let instance = Instance::get()?;
     for driver in instance.drivers()? {
-        let _ = driver.devices()?;
+        let devices = driver.devices();
+        // When it cannot load Vulkan's library, IREE tries another name, and says that this was not found.
+        if driver.name != "vulkan" {
+            devices?;
+        }
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kinds.vmfb");

@@ -152,11 +152,10 @@ impl Device {
     /// [`ResourceExhausted`](Code::ResourceExhausted) when they do not; the message names the bytes
     /// needed and free.
     pub fn check_fits(&self, bytes: u64) -> Result<()> {
-        if cfg!(feature = "vulkan") && self.is_vulkan() {
-            return match crate::vulkan::Gpu::of(self)? {
-                Some(gpu) => gpu.check_fits(bytes),
-                None => Ok(()),
-            };
+        if cfg!(feature = "vulkan")
+            && let Some(gpu) = crate::hal::vulkan::gpu::Gpu::at(self.uri())?
+        {
+            return gpu.check_fits(bytes);
         }
         if !cfg!(feature = "cuda") {
             return Ok(());
