@@ -330,6 +330,18 @@ impl<const MORE: u8> Vector for Neon<MORE> {
         Self(unsafe { four!(I => vcvtq_f32_s32(integers[I])) })
     }
 
+    /// Words stay whole, where [`bits`](Vector::bits) takes their halves apart.
+    #[inline(always)]
+    unsafe fn numbers(from: *const u8, shift: usize, mask: i32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (words, by) = (load_words(from), vdupq_n_s32(-(shift as i32)));
+            let mask = vdupq_n_u32(mask as u32);
+            let bits = |word| vandq_u32(vshlq_u32(vreinterpretq_u32_s32(word), by), mask);
+            Self(four!(I => vcvtq_f32_u32(bits(words[I]))))
+        }
+    }
+
     #[inline(always)]
     unsafe fn pin_i32(integers: Self::Integers) -> Self::Integers {
         // SAFETY: the caller's promise.

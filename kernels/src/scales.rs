@@ -276,12 +276,12 @@ impl Scales for NestedSixes {
         const WORD: usize = LANES * size_of::<u32>();
         // Which group of the eight it is behind.
         let group = (scales as usize - head as usize - Self::HEAD) / THREES - 1;
-        let at = 4 * group as isize;
+        let at = 4 * group;
         // SAFETY: the caller's promise.
         unsafe {
             let words = head.add(HALVES);
-            let low = V::from_i32(V::bits(words.add(part * WORD), at, 15));
-            let high = V::from_i32(V::bits(words.add(2 * WORD), at + 2 * part as isize, 3));
+            let low = V::numbers(words.add(part * WORD), at, 15);
+            let high = V::numbers(words.add(2 * WORD), at + 2 * part, 3);
             let scale = high.mul_add(V::splat(16.0), low).add(V::splat(-32.0));
             V::load_f16(head).mul(scale)
         }

@@ -69,6 +69,12 @@ pub(super) trait Vector: Copy {
         x: Self::Integers,
     ) -> Self::Integers;
     unsafe fn from_i32(integers: Self::Integers) -> Self;
+    /// The bits `mask` of sixteen u32 that were shifted right by `shift`, as numbers.
+    #[inline(always)]
+    unsafe fn numbers(from: *const u8, shift: usize, mask: i32) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_i32(Self::bits(from, shift as isize, mask)) }
+    }
     /// As [`pin`](Vector::pin).
     unsafe fn pin_i32(integers: Self::Integers) -> Self::Integers;
 
