@@ -9,8 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use fixtures::random::Random;
-use fixtures::streams::{self, Seen, Stream};
+use fixtures::streams::check_mixed_steps;
 use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
@@ -82,7 +81,7 @@ mod long {
     fn mixed_steps_of_every_fixture_equal_the_reference() {
         for fixture in fixtures::of_gpus() {
             for seed in 0..4 {
-                check_mixed_steps(&fixture, seed);
+                check_mixed_steps(&fixture, &mut engine(&fixture, 12), seed);
             }
         }
     }
@@ -110,54 +109,11 @@ fn engine(fixture: &Fixture, pages: usize) -> Engine {
     Engine::new(&model, &options).unwrap()
 }
 
-/// The text of a case: its prompt, and what follows.
-fn text(fixture: &Fixture, case: usize) -> Vec<u32> {
-    let case = &fixture.cases[case];
-    [&case.prompt[..], &case.tokens].concat()
-}
-
-/// Sequences in steps that are cut and mixed at random, in few pages: some share what they begin with,
-/// some are preempted and come back. Every token is the reference's.
-fn check_mixed_steps(fixture: &Fixture, seed: u64) {
-    let mut engine = engine(fixture, 12);
-    let mut random = Random::new(seed);
-    let prompts: Vec<_> = fixture.cases.iter().map(|case| case.prompt.len()).collect();
-    let streams = (0..8).map(|i| {
-        let case = i % fixture.cases.len();
-        Stream {
-            text: case,
-            tokens: text(fixture, case),
-            prompt: prompts[case],
-            sequence: engine.sequence(),
-        }
-    });
-    let streams: Vec<_> = streams.collect();
-    let mut checked = 0;
-    streams::finish(&mut engine, streams, &mut random, &mut |stream, at, seen| {
-        let case = &fixture.cases[stream.text];
-        if at + 1 < stream.prompt {
-            return;
-        }
-        let expected = stream.tokens[at + 1];
-        let what = format!("{}, seed {seed}: case {} at {at}", fixture.name, stream.text);
-        match seen {
-            Seen::Token(token) => assert_eq!(token, expected, "{what}"),
-            Seen::Logits(logits) => {
-                assert_eq!(streams::largest(logits), expected, "{what}");
-                if at + 1 == stream.prompt {
-                    assert_close(logits, &case.logits, &what);
-                }
-            }
-        }
-        checked += 1;
-    });
-    assert!(checked > 30, "{checked}");
-}
-
 #[test]
 fn mixed_steps_equal_the_reference() {
     for name in ["mistral-window-gqa-bf16", "qwen3-gqa-tied-bf16"] {
-        check_mixed_steps(&fixtures::named(name), 1);
+        let fixture = fixtures::named(name);
+        check_mixed_steps(&fixture, &mut engine(&fixture, 12), 1);
     }
 }
 

@@ -7,9 +7,8 @@ mod fixtures;
 
 use std::path::PathBuf;
 
-use fixtures::random::Random;
-use fixtures::streams::{self, Seen, Stream};
-use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
+use fixtures::streams::check_mixed_steps;
+use fixtures::{Fixture, assert_contract, assert_same_tokens};
 use xla_session::{
     Engine, EngineOptions, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
 };
@@ -95,7 +94,8 @@ mod long {
     #[ignore = "long: cargo xtask test --all"]
     fn mixed_steps_equal_the_reference() {
         let Some(options) = on_the_device(Precision::Stored) else { return };
-        check_mixed_steps(&fixtures::named("qwen3-gqa-tied-bf16"), 1, &options);
+        let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+        check_mixed_steps(&fixture, &mut engine(&fixture, 12, &options), 1);
     }
 
     /// A fork shares pages until either writes: then the device copies one.
@@ -159,8 +159,9 @@ mod long {
     fn mixed_steps_of_more_models_equal_the_reference() {
         let Some(options) = on_the_device(Precision::Stored) else { return };
         for name in ["gemma3-older-gqa-bf16", "phi3-longrope-partial-gqa-f16", "olmo2-gqa-bf16"] {
+            let fixture = fixtures::named(name);
             for seed in 0..3 {
-                check_mixed_steps(&fixtures::named(name), seed, &options);
+                check_mixed_steps(&fixture, &mut engine(&fixture, 12, &options), seed);
             }
         }
     }
@@ -179,45 +180,6 @@ fn engine(fixture: &Fixture, pages: usize, options: &SessionOptions) -> Engine {
     let mut some = EngineOptions::default();
     some.kv_bytes = Some((pages * model.page_bytes()) as u64);
     Engine::new(&model, &some).unwrap()
-}
-
-/// Sequences in steps that are cut and mixed at random, in few pages: some share what they begin with,
-/// some are preempted and come back. Every token is the reference's.
-fn check_mixed_steps(fixture: &Fixture, seed: u64, options: &SessionOptions) {
-    let mut engine = engine(fixture, 12, options);
-    let mut random = Random::new(seed);
-    let prompts: Vec<_> = fixture.cases.iter().map(|case| case.prompt.len()).collect();
-    let streams = (0..8).map(|i| {
-        let text = i % fixture.cases.len();
-        let case = &fixture.cases[text];
-        Stream {
-            text,
-            tokens: [&case.prompt[..], &case.tokens].concat(),
-            prompt: prompts[text],
-            sequence: engine.sequence(),
-        }
-    });
-    let streams: Vec<_> = streams.collect();
-    let mut checked = 0;
-    streams::finish(&mut engine, streams, &mut random, &mut |stream, at, seen| {
-        let case = &fixture.cases[stream.text];
-        if at + 1 < stream.prompt {
-            return;
-        }
-        let expected = stream.tokens[at + 1];
-        let what = format!("{}, seed {seed}: case {} at {at}", fixture.name, stream.text);
-        match seen {
-            Seen::Token(token) => assert_eq!(token, expected, "{what}"),
-            Seen::Logits(logits) => {
-                assert_eq!(streams::largest(logits), expected, "{what}");
-                if at + 1 == stream.prompt {
-                    assert_close(logits, &case.logits, &what);
-                }
-            }
-        }
-        checked += 1;
-    });
-    assert!(checked > 30, "{checked}");
 }
 
 #[test]

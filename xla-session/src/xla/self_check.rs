@@ -102,13 +102,7 @@ fn check(
     let cpu = Instance::get().and_then(|instance| instance.device("local-sync"));
     let cpu = cpu.map_err(iree("opening the CPU to check the device by"))?;
     let here = logits(&cpu, &Machine::of(&cpu, &on_cpu)?, format, &on_cpu)?;
-    let largest = here.iter().fold(0f32, |largest, it| largest.max(it.abs()));
-    let differ = here.iter().zip(&there).position(|(here, there)| {
-        // NaN is near to nothing.
-        let near = (here - there).abs() <= TOLERANCE * largest;
-        !near
-    });
-    match differ {
+    match first_difference(&here, &there) {
         None => Ok(()),
         Some(at) => Err(Error::Unsupported(format!(
             "{} (vulkan://{}, driver {}) computes wrong numbers: in a check with weights in {}, logit {at} of \
@@ -122,6 +116,16 @@ fn check(
             here[at],
         ))),
     }
+}
+
+/// The first logit that is not [near](TOLERANCE) to that of the CPU.
+fn first_difference(here: &[f32], there: &[f32]) -> Option<usize> {
+    let largest = here.iter().fold(0f32, |largest, it| largest.max(it.abs()));
+    here.iter().zip(there).position(|(here, there)| {
+        // NaN is near to nothing.
+        let near = (here - there).abs() <= TOLERANCE * largest;
+        !near
+    })
 }
 
 /// Logits of some tokens of one sequence, read at once, and of one that follows.
@@ -209,4 +213,19 @@ fn made_up(device: &Device, spec: &WeightSpec) -> iree_rt::Result<Vec<BufferView
         }
     };
     spec.planes().into_iter().enumerate().map(plane).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_number_is_found_and_a_rounding_is_not() {
+        let cpu = [3.0, -0.5, 0.0, 2.0];
+        assert_eq!(first_difference(&cpu, &cpu), None);
+        assert_eq!(first_difference(&cpu, &[3.0, -0.5002, 1e-5, 2.0]), None);
+        assert_eq!(first_difference(&cpu, &[3.0, -0.5004, 0.0, 2.0]), Some(1));
+        assert_eq!(first_difference(&cpu, &[3.0, -0.5, f32::NAN, 2.0]), Some(2));
+        assert_eq!(first_difference(&cpu, &[0.0; 4]), Some(0));
+    }
 }
