@@ -1,4 +1,5 @@
-//! `cargo xtask sanitize`: the tests of iree-rt with sanitizers, in Rust and in IREE's C.
+//! `cargo xtask sanitize`: the tests of iree-rt, and those of models on a device of Vulkan, with
+//! sanitizers, in Rust and in IREE's C.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,13 +25,15 @@ pub fn run(flags: &flags::Sanitize) -> Result<()> {
         };
         eprintln!("==> {} sanitizer", sanitizer.as_str());
         let folder = iree(sanitizer, &flags.network)?;
-        let mut test = test(sanitizer, &folder)?;
-        if flags.network.offline {
-            test.env("CARGO_NET_OFFLINE", "true");
+        for test in [of_iree_rt()?, of_models_on_vulkan()] {
+            let mut command = cargo(sanitizer, &folder)?;
+            if flags.network.offline {
+                command.env("CARGO_NET_OFFLINE", "true");
+            }
+            command.args(test).args(&flags.only);
+            workspace::run(&mut command)
+                .with_context(|| format!("the {} sanitizer found something", sanitizer.as_str()))?;
         }
-        test.args(&flags.only);
-        workspace::run(&mut test)
-            .with_context(|| format!("the {} sanitizer found something", sanitizer.as_str()))?;
     }
     Ok(())
 }
@@ -51,15 +54,31 @@ fn iree(sanitizer: Sanitizer, network: &flags::Network) -> Result<PathBuf> {
     Ok(request.out)
 }
 
-fn test(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
+/// What cargo is asked for, of iree-rt.
+fn of_iree_rt() -> Result<Vec<String>> {
+    let mut all = ["--package", "iree-rt", "--lib", "--features"].map(str::to_owned).to_vec();
+    all.push(features::of_iree_rt()?.join(","));
+    for test in tests()? {
+        all.extend(["--test".to_owned(), test]);
+    }
+    all.push("--".to_owned());
+    Ok(all)
+}
+
+/// And of models: what has steps in flight on a device that computes by itself. All fixtures would take
+/// hours.
+fn of_models_on_vulkan() -> Vec<String> {
+    let all = ["--package", "xla-session", "--features", "vulkan", "--test", "vulkan", "--"];
+    let these = ["--include-ignored", "--skip", "every_fixture"];
+    all.iter().chain(&these).map(|&it| it.to_owned()).collect()
+}
+
+/// `cargo test`, whose arguments are to follow.
+fn cargo(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     let name = sanitizer.as_str();
     let mut cargo = workspace::cargo();
-    cargo.args(["test", "--no-fail-fast", "--package", "iree-rt", "--lib", "--target", &host()?]);
+    cargo.args(["test", "--no-fail-fast", "--target", &host()?]);
     cargo.arg("--target-dir").arg(workspace::target_dir()?.join(format!("sanitize-{name}")));
-    cargo.args(["--features", &features::of_iree_rt()?.join(",")]);
-    for test in tests()? {
-        cargo.args(["--test", &test]);
-    }
     if has_std_sources()? {
         cargo.args(["-Z", "build-std"]);
     } else if sanitizer == Sanitizer::Thread {
