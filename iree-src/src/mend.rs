@@ -17,7 +17,7 @@ struct Mend {
     edits: &'static [(&'static str, &'static str, usize)],
 }
 
-const MENDS: [Mend; 2] = [
+const MENDS: [Mend; 3] = [
     // `local-task` reads the queue from an operation that it has just handed to the workers, who may
     // be done with it: its memory may be another thread's operation or resource set by then.
     Mend {
@@ -50,6 +50,56 @@ const MENDS: [Mend; 2] = [
             (
                 "#include \"iree/base/threading/processor.h\"",
                 "#include \"iree/base/threading/thread.h\"",
+                1,
+            ),
+        ],
+    },
+    // Threads that wake a queue of Vulkan count, and then signal what they have counted: one may overtake
+    // another, and the value of a semaphore must not fall. Mesa gives the device up.
+    //
+    // And a queue always waits for the first of two semaphores, which Mesa does in a loop that takes a core
+    // where its driver knows no better (lavapipe). Without work in flight there is only one to wait
+    // for, if the first work signals that too.
+    Mend {
+        name: "vulkan-queue-wakeup",
+        version: "3.13.0",
+        file: "runtime/src/iree/hal/drivers/vulkan/queue.c",
+        edits: &[
+            (
+                "const uint64_t new_value =\n      (uint64_t)iree_atomic_fetch_add(&queue->wakeup_value,",
+                "iree_slim_mutex_lock(queue->queue_handle_mutex);\n  \
+                 const uint64_t new_value = (uint64_t)iree_atomic_fetch_add(&queue->wakeup_value,",
+                1,
+            ),
+            (
+                "return iree_vkSignalSemaphore(IREE_VULKAN_DEVICE(&queue->syms),\n                                \
+                 queue->logical_device, &signal_info);",
+                "iree_status_t status = iree_vkSignalSemaphore(\n      \
+                 IREE_VULKAN_DEVICE(&queue->syms), queue->logical_device, &signal_info);\n  \
+                 iree_slim_mutex_unlock(queue->queue_handle_mutex);\n  return status;",
+                1,
+            ),
+            (
+                "queue->pending_tail = submission;",
+                "if ((queue->pending_tail = submission) == queue->pending_head) {\n    \
+                 iree_status_ignore(iree_hal_vulkan_queue_signal_wakeup(queue));\n  }",
+                1,
+            ),
+            (
+                "queue->epoch_semaphore,\n        queue->wakeup_semaphore,",
+                "queue->wakeup_semaphore, queue->epoch_semaphore,",
+                1,
+            ),
+            (
+                "(uint64_t)iree_atomic_load(&queue->last_drained_epoch,\n                                   \
+                 iree_memory_order_acquire) +\n            1,\n        observed_wakeup_value + 1,",
+                "observed_wakeup_value + 1, 1 + \
+                 (uint64_t)iree_atomic_load(&queue->last_drained_epoch, iree_memory_order_acquire),",
+                1,
+            ),
+            (
+                ".semaphoreCount = IREE_ARRAYSIZE(wait_semaphores),",
+                ".semaphoreCount = has_pending ? 2 : 1,",
                 1,
             ),
         ],
@@ -150,7 +200,7 @@ mod tests {
         in_place(&copied, "3.14.0").unwrap();
         assert_eq!((names(version).len(), names("3.14.0").len()), (MENDS.len(), 0));
         let first = [MENDS[0].name.to_owned()];
-        assert_eq!(lacking(&first, version), [MENDS[1].name]);
+        assert_eq!(lacking(&first, version), [MENDS[1].name, MENDS[2].name]);
         assert_eq!(lacking(&names(version), version), [""; 0]);
     }
 }

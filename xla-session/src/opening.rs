@@ -25,6 +25,8 @@ pub struct Tuning {
     pub cuda_graphs: bool,
     /// The same of devices of Vulkan.
     pub vulkan_graphs: bool,
+    /// Whether devices of Vulkan have graphs of so many rows and no others: fewer to compile.
+    pub vulkan_rows: Option<usize>,
 }
 
 #[cfg(feature = "iree")]
@@ -41,7 +43,14 @@ impl Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { isa: None, compress: true, sketch: None, cuda_graphs: false, vulkan_graphs: false }
+        Self {
+            isa: None,
+            compress: true,
+            sketch: None,
+            cuda_graphs: false,
+            vulkan_graphs: false,
+            vulkan_rows: None,
+        }
     }
 }
 

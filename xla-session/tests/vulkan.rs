@@ -7,7 +7,7 @@ mod fixtures;
 
 use std::path::PathBuf;
 
-use fixtures::streams::check_mixed_steps;
+use fixtures::streams::{check_mixed_steps, check_together};
 use fixtures::{Fixture, assert_contract, assert_same_tokens};
 use xla_session::{
     Engine, EngineOptions, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
@@ -40,23 +40,40 @@ fn on_the_device(precision: Precision) -> Option<SessionOptions> {
     Some(SessionOptions { device, tuning: Tuning::default(), ..on_the_cpu(precision) })
 }
 
+/// Every fixture, but those that `precision` leaves as they are stored, by graphs of one number of rows: half
+/// of what a fixture takes is compiling its graphs.
+fn check_every_fixture(precision: Precision) {
+    let Some(mut options) = on_the_device(precision) else { return };
+    options.tuning.vulkan_rows = Some(8);
+    options.weights_cache = false;
+    for fixture in fixtures::of_gpus() {
+        if precision == Precision::Stored || !fixture.name.ends_with("-f32") {
+            check_together(&fixture, &mut engine(&fixture, 16, &options));
+        }
+    }
+}
+
+#[test]
+fn every_fixture_equals_the_reference_as_stored() {
+    check_every_fixture(Precision::Stored);
+}
+
+#[test]
+fn every_fixture_equals_the_reference_in_f32() {
+    check_every_fixture(Precision::F32);
+}
+
 fn check(name: &str, options: &SessionOptions) {
     let fixture = fixtures::named(name);
     let mut session = xla_session::open(&fixture.folder, options).unwrap().session;
     assert_same_tokens(&fixture, session.as_mut());
 }
 
-/// Norms of queries and keys, tied weights.
+/// Norms of queries and keys, tied weights; by graphs of every number of rows.
 #[test]
 fn every_token_equals_the_reference_as_stored() {
     let Some(options) = on_the_device(Precision::Stored) else { return };
     check("qwen3-gqa-tied-bf16", &options);
-}
-
-#[test]
-fn every_token_equals_the_reference_in_f32() {
-    let Some(options) = on_the_device(Precision::F32) else { return };
-    check("llama-mha-f32", &options);
 }
 
 #[test]
@@ -82,80 +99,6 @@ mod long {
 
     #[test]
     #[ignore = "long: cargo xtask test --all"]
-    fn the_contract_holds() {
-        let Some(options) = on_the_device(Precision::Stored) else { return };
-        let options = SessionOptions { context: Some(80), ..options };
-        let fixture = fixtures::named("mistral-window-gqa-bf16");
-        let mut session = xla_session::open(&fixture.folder, &options).unwrap().session;
-        assert_contract(&fixture, session.as_mut(), false);
-    }
-
-    #[test]
-    #[ignore = "long: cargo xtask test --all"]
-    fn mixed_steps_equal_the_reference() {
-        let Some(options) = on_the_device(Precision::Stored) else { return };
-        let fixture = fixtures::named("qwen3-gqa-tied-bf16");
-        check_mixed_steps(&fixture, &mut engine(&fixture, 12, &options), 1);
-    }
-
-    /// A fork shares pages until either writes: then the device copies one.
-    #[test]
-    #[ignore = "long: cargo xtask test --all"]
-    fn forks_go_their_own_ways() {
-        let Some(options) = on_the_device(Precision::Stored) else { return };
-        let fixture = fixtures::named("qwen3-gqa-tied-bf16");
-        let mut engine = engine(&fixture, 12, &options);
-        let case = &fixture.cases[1];
-        let mut first = engine.sequence();
-        let run = Run { sequence: &mut first, tokens: &case.prompt, want: Want::Token };
-        engine.step(&mut [run]).unwrap();
-        let mut second = first.fork();
-        let runs = &mut [
-            Run { sequence: &mut first, tokens: &case.tokens[..8], want: Want::Token },
-            Run { sequence: &mut second, tokens: &case.tokens[..4], want: Want::Token },
-        ];
-        let outputs = engine.step(runs).unwrap();
-        assert_eq!(outputs, [Output::Token(case.tokens[8]), Output::Token(case.tokens[4])]);
-        // Either writes in this step: each has a copy of its own.
-        assert_eq!(engine.statistics().copies, 2);
-    }
-
-    /// Keys and values that are not numbers stay their sequence's own, also when its pages are another's.
-    #[test]
-    #[ignore = "long: cargo xtask test --all"]
-    fn what_is_not_a_number_reaches_nobody_else() {
-        let Some(options) = on_the_device(Precision::Stored) else { return };
-        let fixture = fixtures::named("llama-mha-f32");
-        let case = &fixture.cases[1];
-        let used = |id: &u32| case.prompt.contains(id) || case.tokens.contains(id);
-        let poisoned = (0..case.logits.len() as u32).find(|id| !used(id)).unwrap();
-        let folder = fixtures::with_embedding(&fixture, poisoned, f32::NAN);
-        let options = SessionOptions { weights_cache: false, ..options };
-        let model = Model::open(folder.path(), &options).unwrap();
-        let mut some = EngineOptions::default();
-        some.kv_bytes = Some((4 * model.page_bytes()) as u64);
-        some.prefix_cache = false;
-        let mut engine = Engine::new(&model, &some).unwrap();
-
-        let (mut good, mut bad) = (engine.sequence(), engine.sequence());
-        let runs = &mut [
-            Run { sequence: &mut bad, tokens: &[poisoned; 20], want: Want::Nothing },
-            Run { sequence: &mut good, tokens: &case.prompt, want: Want::Token },
-        ];
-        assert_eq!(engine.step(runs).unwrap()[1], Output::Token(case.tokens[0]));
-        let run = Run { sequence: &mut bad, tokens: &case.prompt, want: Want::Token };
-        let error = engine.step(&mut [run]).unwrap_err().to_string();
-        assert!(error.contains("not numbers"), "{error}");
-        drop((good, bad));
-        let mut sequences: Vec<_> = (0..4).map(|_| engine.sequence()).collect();
-        let runs = sequences.iter_mut();
-        let runs = runs.map(|sequence| Run { sequence, tokens: &case.prompt, want: Want::Token });
-        let outputs = engine.step(&mut runs.collect::<Vec<_>>()).unwrap();
-        assert_eq!(outputs, vec![Output::Token(case.tokens[0]); 4]);
-    }
-
-    #[test]
-    #[ignore = "long: cargo xtask test --all"]
     fn mixed_steps_of_more_models_equal_the_reference() {
         let Some(options) = on_the_device(Precision::Stored) else { return };
         for name in ["gemma3-older-gqa-bf16", "phi3-longrope-partial-gqa-f16", "olmo2-gqa-bf16"] {
@@ -165,6 +108,76 @@ mod long {
             }
         }
     }
+}
+
+#[test]
+fn the_contract_holds() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    let options = SessionOptions { context: Some(80), ..options };
+    let fixture = fixtures::named("mistral-window-gqa-bf16");
+    let mut session = xla_session::open(&fixture.folder, &options).unwrap().session;
+    assert_contract(&fixture, session.as_mut(), false);
+}
+
+#[test]
+fn mixed_steps_equal_the_reference() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    check_mixed_steps(&fixture, &mut engine(&fixture, 12, &options), 1);
+}
+
+/// A fork shares pages until either writes: then the device copies one.
+#[test]
+fn forks_go_their_own_ways() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
+    let mut engine = engine(&fixture, 12, &options);
+    let case = &fixture.cases[1];
+    let mut first = engine.sequence();
+    let run = Run { sequence: &mut first, tokens: &case.prompt, want: Want::Token };
+    engine.step(&mut [run]).unwrap();
+    let mut second = first.fork();
+    let runs = &mut [
+        Run { sequence: &mut first, tokens: &case.tokens[..8], want: Want::Token },
+        Run { sequence: &mut second, tokens: &case.tokens[..4], want: Want::Token },
+    ];
+    let outputs = engine.step(runs).unwrap();
+    assert_eq!(outputs, [Output::Token(case.tokens[8]), Output::Token(case.tokens[4])]);
+    // Either writes in this step: each has a copy of its own.
+    assert_eq!(engine.statistics().copies, 2);
+}
+
+/// Keys and values that are not numbers stay their sequence's own, also when its pages are another's.
+#[test]
+fn what_is_not_a_number_reaches_nobody_else() {
+    let Some(options) = on_the_device(Precision::Stored) else { return };
+    let fixture = fixtures::named("llama-mha-f32");
+    let case = &fixture.cases[1];
+    let used = |id: &u32| case.prompt.contains(id) || case.tokens.contains(id);
+    let poisoned = (0..case.logits.len() as u32).find(|id| !used(id)).unwrap();
+    let folder = fixtures::with_embedding(&fixture, poisoned, f32::NAN);
+    let options = SessionOptions { weights_cache: false, ..options };
+    let model = Model::open(folder.path(), &options).unwrap();
+    let mut some = EngineOptions::default();
+    some.kv_bytes = Some((4 * model.page_bytes()) as u64);
+    some.prefix_cache = false;
+    let mut engine = Engine::new(&model, &some).unwrap();
+
+    let (mut good, mut bad) = (engine.sequence(), engine.sequence());
+    let runs = &mut [
+        Run { sequence: &mut bad, tokens: &[poisoned; 20], want: Want::Nothing },
+        Run { sequence: &mut good, tokens: &case.prompt, want: Want::Token },
+    ];
+    assert_eq!(engine.step(runs).unwrap()[1], Output::Token(case.tokens[0]));
+    let run = Run { sequence: &mut bad, tokens: &case.prompt, want: Want::Token };
+    let error = engine.step(&mut [run]).unwrap_err().to_string();
+    assert!(error.contains("not numbers"), "{error}");
+    drop((good, bad));
+    let mut sequences: Vec<_> = (0..4).map(|_| engine.sequence()).collect();
+    let runs = sequences.iter_mut();
+    let runs = runs.map(|sequence| Run { sequence, tokens: &case.prompt, want: Want::Token });
+    let outputs = engine.step(&mut runs.collect::<Vec<_>>()).unwrap();
+    assert_eq!(outputs, vec![Output::Token(case.tokens[0]); 4]);
 }
 
 #[test]

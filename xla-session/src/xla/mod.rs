@@ -61,7 +61,11 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
         }
         Target::Vulkan(target) => {
             lower::paged::supports(&found.config).map_err(Error::Unsupported)?;
-            let graphs = lower::vulkan::graphs(&found.config, &found.formats, target);
+            let (config, formats) = (&found.config, &found.formats);
+            let graphs = match options.tuning.vulkan_rows {
+                None => lower::vulkan::graphs(config, formats, target),
+                Some(rows) => lower::vulkan::some_graphs(config, formats, target, &[rows], &[rows]),
+            };
             let largest = lower::paged::weights(&graphs);
             let largest = largest.iter().max_by_key(|spec| spec.ty().bytes());
             if let Some(spec) = largest.filter(|spec| spec.ty().bytes() > target.most_bytes()) {
