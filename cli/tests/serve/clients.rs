@@ -6,43 +6,18 @@ use std::process::Command;
 
 use crate::conversations::with_tools;
 use crate::server::*;
+use crate::support::python::{self, output};
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/clients");
 const PACKAGES: [&str; 2] = ["openai", "anthropic"];
 
-/// What `command` says on both of its outputs.
-///
-/// # Errors
-///
-/// It cannot be run, or fails; with what it says.
-fn output(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|error| format!("cannot run {name}: {error}"))?;
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    if output.status.success() { Ok(text) } else { Err(format!("{name}: {}", text.trim())) }
-}
-
-/// A Python with the official clients: `PYTHON`, else one that is made once for all tests of a build.
+/// A Python with the official clients.
 ///
 /// # Errors
 ///
 /// Why there is none.
 fn python() -> Result<PathBuf, String> {
-    let imports = |python: &Path| {
-        let line = format!("import {}", PACKAGES.join(", "));
-        output(Command::new(python).args(["-c", &line])).map(drop)
-    };
-    if let Some(python) = std::env::var_os("PYTHON") {
-        let python = PathBuf::from(python);
-        return imports(&python).map(|()| python);
-    }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients");
-    let python = folder.join("bin/python");
-    if imports(&python).is_err() {
-        output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-        output(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES))?;
-    }
-    imports(&python).map(|()| python)
+    python::with("clients", &PACKAGES, &PACKAGES)
 }
 
 /// Says why nobody was here.

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 #[path = "../fixture/mod.rs"]
 pub mod fixture;
+pub mod python;
 
 /// The program with `arguments`, untouched by the caller's environment.
 pub fn program(arguments: &[&str]) -> Command {
