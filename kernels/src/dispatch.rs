@@ -8,9 +8,9 @@ use crate::amx_activations::{Narrow, Split};
 use crate::amx_integers::{self, Planes};
 use crate::integers::{Bits, E2m1, Group, Grouped, Integer, Iq4, Levels, Rounding};
 #[cfg(target_arch = "aarch64")]
-use crate::neon::{BF16, DOT, Neon};
+use crate::neon::{DOT, MATRICES, Neon};
 #[cfg(target_arch = "aarch64")]
-use crate::neon_quads::{GroupedQuads, Quad, Quads};
+use crate::neon_quads::{GroupedMatrices, GroupedQuads, Quad, Quads};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
@@ -60,10 +60,12 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
         }
         #[cfg(target_arch = "aarch64")]
         Isa::NeonBf16 if format == Format::Bf16Rounded => {
-            walk::paired_bf16::<Neon<BF16>, crate::neon_bf16::Bf16Pairs, Neon>
+            walk::paired_bf16::<Neon<MATRICES>, crate::neon_bf16::Bf16Pairs, Neon>
         }
         #[cfg(target_arch = "aarch64")]
-        Isa::NeonDot | Isa::NeonBf16 => quads_of(format),
+        Isa::NeonDot => quads_of::<false>(format),
+        #[cfg(target_arch = "aarch64")]
+        Isa::NeonBf16 => quads_of::<true>(format),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => kernel_of::<Neon, Neon>(format),
     }
@@ -303,24 +305,28 @@ fn has_quads(format: Format) -> bool {
     format.is_quantised() && !others.contains(&format)
 }
 
-/// Floats as [`kernel_of`] has them, and the formats of integers that [have quads](has_quads).
+/// Floats as [`kernel_of`] has them, and the formats of integers that [have quads](has_quads): with FEAT_I8MM
+/// several rows meet them two by two.
 #[cfg(target_arch = "aarch64")]
-fn quads_of(format: Format) -> Kernel {
-    fn of<I: Quad, S: Scales>() -> Kernel {
-        walk::integers::<Neon<DOT>, GroupedQuads<I, S>>
+fn quads_of<const BY_TWOS: bool>(format: Format) -> Kernel {
+    fn of<I: Quad, S: Scales, const BY_TWOS: bool>() -> Kernel {
+        match BY_TWOS {
+            false => walk::integers::<Neon<DOT>, GroupedQuads<I, S>>,
+            true => walk::integers::<Neon<MATRICES>, GroupedMatrices<I, S>>,
+        }
     }
     match format {
-        Format::Int8 => of::<Bits<8>, Scale>(),
-        Format::Int6 => of::<Bits<6>, Scale>(),
-        Format::Int4 => of::<Bits<4>, Scale>(),
-        Format::Q4_1 => of::<Bits<4>, ScaleAndMinimum>(),
-        Format::Q5_0 => of::<Bits<5>, Scale>(),
-        Format::Q5_1 => of::<Bits<5>, ScaleAndMinimum>(),
-        Format::Q4K => of::<Bits<4>, Nested>(),
-        Format::Affine4 => of::<Bits<4>, SharedMinimum>(),
-        Format::Zeroed4 => of::<Bits<4>, SharedZero>(),
-        Format::Q5K => of::<Bits<5>, Nested>(),
-        Format::Q6K => of::<Bits<6>, NestedHalves>(),
+        Format::Int8 => of::<Bits<8>, Scale, BY_TWOS>(),
+        Format::Int6 => of::<Bits<6>, Scale, BY_TWOS>(),
+        Format::Int4 => of::<Bits<4>, Scale, BY_TWOS>(),
+        Format::Q4_1 => of::<Bits<4>, ScaleAndMinimum, BY_TWOS>(),
+        Format::Q5_0 => of::<Bits<5>, Scale, BY_TWOS>(),
+        Format::Q5_1 => of::<Bits<5>, ScaleAndMinimum, BY_TWOS>(),
+        Format::Q4K => of::<Bits<4>, Nested, BY_TWOS>(),
+        Format::Affine4 => of::<Bits<4>, SharedMinimum, BY_TWOS>(),
+        Format::Zeroed4 => of::<Bits<4>, SharedZero, BY_TWOS>(),
+        Format::Q5K => of::<Bits<5>, Nested, BY_TWOS>(),
+        Format::Q6K => of::<Bits<6>, NestedHalves, BY_TWOS>(),
         floats => kernel_of::<Neon, Neon>(floats),
     }
 }

@@ -35,7 +35,7 @@ pub enum Isa {
     /// And with products of bytes, FEAT_DotProd.
     #[cfg(target_arch = "aarch64")]
     NeonDot,
-    /// And with FEAT_BF16.
+    /// And with FEAT_BF16 and FEAT_I8MM.
     #[cfg(target_arch = "aarch64")]
     NeonBf16,
 }
@@ -88,7 +88,7 @@ impl Isa {
         {
             all.push(Self::Neon);
             all.extend(neon::dot_detected().then_some(Self::NeonDot));
-            all.extend(neon::bf16_detected().then_some(Self::NeonBf16));
+            all.extend(neon::matrices_detected().then_some(Self::NeonBf16));
         }
         all
     }

@@ -10,25 +10,27 @@ use std::arch::asm;
 use super::tile::Cut;
 use super::vector::{Job, Tile, Vector};
 
-/// With nothing more, or with [`DOT`] or [`BF16`].
+/// With nothing more, or with [`DOT`] or [`MATRICES`].
 #[derive(Clone, Copy)]
 pub(super) struct Neon<const MORE: u8 = 0>(pub [float32x4_t; 4]);
 
 /// FEAT_DotProd: four bytes to a lane.
 pub(super) const DOT: u8 = 1;
-/// And FEAT_BF16.
-pub(super) const BF16: u8 = 2;
+/// And FEAT_BF16 and FEAT_I8MM.
+pub(super) const MATRICES: u8 = 2;
 
 pub(super) fn dot_detected() -> bool {
     std::arch::is_aarch64_feature_detected!("dotprod")
 }
 
-pub(super) fn bf16_detected() -> bool {
-    dot_detected() && std::arch::is_aarch64_feature_detected!("bf16")
+pub(super) fn matrices_detected() -> bool {
+    dot_detected()
+        && std::arch::is_aarch64_feature_detected!("bf16")
+        && std::arch::is_aarch64_feature_detected!("i8mm")
 }
 
-#[target_feature(enable = "neon,dotprod,bf16")]
-unsafe fn enter_with_bf16<V: Vector, J: Job<V>>(job: &J) {
+#[target_feature(enable = "neon,dotprod,bf16,i8mm")]
+unsafe fn enter_with_matrices<V: Vector, J: Job<V>>(job: &J) {
     // SAFETY: the caller's promise.
     unsafe { job.run() }
 }
@@ -371,7 +373,7 @@ impl<const MORE: u8> Vector for Neon<MORE> {
         // SAFETY: the caller's promise.
         unsafe {
             match MORE {
-                BF16 => enter_with_bf16(job),
+                MATRICES => enter_with_matrices(job),
                 DOT => enter_with_dot(job),
                 _ => job.run(),
             }

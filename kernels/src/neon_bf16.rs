@@ -4,13 +4,13 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::floats::Float;
-use super::neon::{BF16, Neon, four};
+use super::neon::{MATRICES, Neon, four};
 
 /// Pairs of columns; the first of a pair is in the low half of a word.
 #[derive(Clone, Copy)]
 pub(super) struct Bf16Pairs;
 
-impl Float<Neon<BF16>> for Bf16Pairs {
+impl Float<Neon<MATRICES>> for Bf16Pairs {
     const COLUMNS: usize = 2;
     const BYTES: usize = 4;
     type Weights = [int32x4_t; 4];
@@ -26,7 +26,11 @@ impl Float<Neon<BF16>> for Bf16Pairs {
     }
 
     #[inline(always)]
-    unsafe fn add_products(sums: Neon<BF16>, weights: [int32x4_t; 4], word: u32) -> Neon<BF16> {
+    unsafe fn add_products(
+        sums: Neon<MATRICES>,
+        weights: [int32x4_t; 4],
+        word: u32,
+    ) -> Neon<MATRICES> {
         let x = f32::from_bits(word);
         // SAFETY: the caller's promise.
         Neon(unsafe { four!(I => add_products(sums.0[I], weights[I], x)) })

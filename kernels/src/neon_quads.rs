@@ -3,13 +3,16 @@
 //! Activations of 16 bits are `256 * high + low`, both of them signed bytes, and SDOT adds four products of
 //! bytes to each of four lanes, where a multiplication of pairs makes four products and few cores begin
 //! two of them in a cycle. Weights of every width fit into bytes. The sums are the same integers.
+//!
+//! With FEAT_I8MM several rows take SMMLA, which multiplies two rows of eight bytes with two lanes: twice
+//! the products of an instruction.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::marker::PhantomData;
 
 use super::integers::{Bits, Group, Integer, LINE, PAIRS, Rounding, WORD};
-use super::neon::{DOT, Neon, four, load_words, shifted};
+use super::neon::{DOT, MATRICES, Neon, four, load_words, shifted};
 use super::scales::Scales;
 use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
@@ -20,6 +23,9 @@ pub(super) struct Quads<I>(PhantomData<I>);
 
 /// [`Quads`] with scales.
 pub(super) struct GroupedQuads<I, S>(PhantomData<(I, S)>);
+
+/// The same integers, whose rows meet two by two.
+pub(super) struct GroupedMatrices<I, S>(PhantomData<(I, S)>);
 
 /// Two quads of each of sixteen lanes, four to a register.
 type Eight = [[int8x16_t; 2]; 4];
@@ -304,6 +310,135 @@ impl<I: Quad, S: Scales> Group<Neon<DOT>> for GroupedQuads<I, S> {
                         1..=3 => {}
                         4 | 5 => add::<I, S, 2, PART>(&mut *second.cast(), weights, after, stride),
                         _ => add::<I, S, 3, PART>(&mut *second.cast(), weights, after, stride),
+                    }
+                }
+            }, 0 1 2 3);
+        }
+    }
+}
+
+/// Two rows of eight bytes times two lanes of eight, added to two sums of each row: `vmmlaq_s32`, which is not
+/// stable.
+#[inline(always)]
+unsafe fn add_matrix(mut sums: int32x4_t, rows: int8x16_t, lanes: int8x16_t) -> int32x4_t {
+    // SAFETY: one instruction on registers, which the caller's CPU has.
+    unsafe {
+        asm!(
+            "smmla {0:v}.4s, {1:v}.16b, {2:v}.16b",
+            inout(vreg) sums, in(vreg) rows, in(vreg) lanes,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// Two quads of four lanes as eight bytes of two lanes, and of the other two.
+#[inline(always)]
+fn lanes(quads: [int8x16_t; 2]) -> [int8x16_t; 2] {
+    // SAFETY: every CPU of this architecture has NEON.
+    unsafe {
+        let [first, second] = [vreinterpretq_s32_s8(quads[0]), vreinterpretq_s32_s8(quads[1])];
+        let [a, b] = [vzip1q_s32(first, second), vzip2q_s32(first, second)];
+        [vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)]
+    }
+}
+
+/// The first halves of both, and the second ones.
+#[inline(always)]
+fn halves(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] {
+    // SAFETY: every CPU of this architecture has NEON.
+    unsafe {
+        let (a, b) = (vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b));
+        [vreinterpretq_s32_s64(vzip1q_s64(a, b)), vreinterpretq_s32_s64(vzip2q_s64(a, b))]
+    }
+}
+
+/// As [`Group::add`], of one block and `TWOS` times two rows, up to three: registers hold their sums of eight lanes,
+/// high and low. Of an odd number the last row is taken twice.
+#[inline(always)]
+unsafe fn add_twos<I: Quad, S: Scales, const M: usize, const TWOS: usize, const PART: usize>(
+    sums: &mut [Sums; M],
+    weights: *const u8,
+    x: *const u32,
+    stride: usize,
+) {
+    // SAFETY: the caller's promise; a prefetch never faults.
+    unsafe {
+        unroll!(HALF, {
+            // Of two lanes each.
+            let mut high = [[vdupq_n_s32(0); 4]; TWOS];
+            let mut low = [[vdupq_n_s32(0); 4]; TWOS];
+            unroll!(QUARTER, {
+                if QUARTER * S::PARTS / 4 == PART {
+                    if HALF == 0 {
+                        for line in (0..I::GROUP_BYTES).step_by(LINE) {
+                            if line * 4 / I::GROUP_BYTES == QUARTER {
+                                <Neon<MATRICES>>::prefetch(weights.wrapping_add(line + AHEAD));
+                            }
+                        }
+                    }
+                    let eight = I::eight(weights, QUARTER);
+                    let [first, second] = lanes(eight[2 * HALF]);
+                    let [third, fourth] = lanes(eight[2 * HALF + 1]);
+                    let lanes = [first, second, third, fourth];
+                    unroll!(TWO, {
+                        if TWO < TWOS {
+                            let other = if TWO * 2 + 1 < M { TWO * 2 + 1 } else { TWO * 2 };
+                            let [a, b] = [TWO * 2, other]
+                                .map(|row| vld1q_s32(x.add(row * stride + QUARTER * 4).cast()));
+                            let bytes = halves(a, b).map(|words| vreinterpretq_s8_s32(words));
+                            high[TWO] = four!(I => add_matrix(high[TWO][I], bytes[0], lanes[I]));
+                            low[TWO] = four!(I => add_matrix(low[TWO][I], bytes[1], lanes[I]));
+                            high[TWO] = <Neon<MATRICES>>::pin_i32(high[TWO]);
+                            low[TWO] = <Neon<MATRICES>>::pin_i32(low[TWO]);
+                        }
+                    }, 0 1 2);
+                }
+            }, 0 1 2 3);
+            unroll!(TWO, {
+                if TWO < TWOS {
+                    let (high, low) = (high[TWO], low[TWO]);
+                    let whole = four!(I => vaddq_s32(low[I], vshlq_n_s32::<8>(high[I])));
+                    let registers = [halves(whole[0], whole[1]), halves(whole[2], whole[3])];
+                    unroll!(AT, {
+                        let [first, second] = registers[AT];
+                        let sum = &mut sums[TWO * 2][2 * HALF + AT];
+                        *sum = vaddq_s32(*sum, first);
+                        if TWO * 2 + 1 < M {
+                            let sum = &mut sums[TWO * 2 + 1][2 * HALF + AT];
+                            *sum = vaddq_s32(*sum, second);
+                        }
+                    }, 0 1);
+                }
+            }, 0 1 2);
+        }, 0 1);
+    }
+}
+
+impl<I: Quad, S: Scales> Group<Neon<MATRICES>> for GroupedMatrices<I, S> {
+    const BYTES: usize = I::GROUP_BYTES;
+    const OFFSET: i32 = if S::MINIMA { 0 } else { I::MIDDLE };
+    type Scales = S;
+
+    #[inline(always)]
+    unsafe fn add<const R: usize, const M: usize, const PART: usize>(
+        sums: &mut [[Sums; M]; R],
+        weights: *const u8,
+        apart: usize,
+        x: *const u32,
+        stride: usize,
+    ) {
+        // SAFETY: the caller's promise; the rows are those of a block.
+        unsafe {
+            unroll!(BLOCK, {
+                if BLOCK < R {
+                    let weights = weights.wrapping_add(BLOCK * apart);
+                    let sums = &mut sums[BLOCK];
+                    match M {
+                        1 => add::<I, S, M, PART>(sums, weights, x, stride),
+                        2 => add_twos::<I, S, M, 1, PART>(sums, weights, x, stride),
+                        3 | 4 => add_twos::<I, S, M, 2, PART>(sums, weights, x, stride),
+                        _ => add_twos::<I, S, M, 3, PART>(sums, weights, x, stride),
                     }
                 }
             }, 0 1 2 3);

@@ -69,8 +69,8 @@ pub fn compressed_product_for(format: Format, isa: Isa) -> Kernel {
         }
         #[cfg(target_arch = "aarch64")]
         Isa::NeonBf16 if format == Format::Bf16Rounded => {
-            use super::neon::{BF16, Neon};
-            walk::compressed::<Neon<BF16>, Pairs<super::neon_bf16::Bf16Pairs>, false>
+            use super::neon::{MATRICES, Neon};
+            walk::compressed::<Neon<MATRICES>, Pairs<super::neon_bf16::Bf16Pairs>, false>
         }
         #[cfg(target_arch = "aarch64")]
         Isa::Neon | Isa::NeonDot | Isa::NeonBf16 => kernel_of::<super::neon::Neon>(format),
