@@ -287,6 +287,17 @@ fn the_addition_is_right() {
         cuda.starts_with("cuda://0") || reasons.iter().any(|why| cuda.contains(why)),
         "{devices}"
     );
+    let listed: serde_json::Value =
+        serde_json::from_str(&succeeds(&["devices", "--json"])).unwrap();
+    let listed = listed.as_array().unwrap();
+    assert_eq!(listed.len(), devices.lines().count());
+    let cpu = listed.iter().find(|it| it["device"] == "local-task").unwrap();
+    assert!(cpu["usable"] == true && cpu["gpu"].is_null(), "{cpu}");
+    // What computes on the CPU is no GPU, whoever offers it.
+    let lavapipe = listed.iter().find(|it| it["description"].to_string().contains("llvmpipe"));
+    assert!(lavapipe.is_none_or(|it| it["gpu"].is_null()), "{lavapipe:?}");
+    let rate = json(&["devices", "--copy", "local-task", "--json"]);
+    assert!(rate["bytes_per_second"].as_f64().unwrap() > 1e6, "{rate}");
 }
 
 #[cfg(feature = "iree")]

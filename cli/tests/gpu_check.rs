@@ -1,10 +1,13 @@
-//! The script of `cargo xtask gpu-check`, on the CPU: what it does where a GPU is, with less.
+//! The script of `cargo xtask gpu-check`, on the CPU: what it does where a GPU is, with less. And on a device
+//! of Vulkan, where there is one that computes on the CPU.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_iree-llm");
 
 const BUNDLED: [(&str, &str); 3] = [
     ("xtask/src/gpu_check/run.py", "run.py"),
@@ -30,13 +33,29 @@ fn bundle(folder: &Path, reference: impl FnOnce(String) -> String) {
     let path = folder.join("fixtures/llama-mha-f32/reference.json");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(path, reference(text)).unwrap();
+    fs::create_dir(folder.join("bin")).unwrap();
     #[cfg(unix)]
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_iree-llm"), folder.join("iree-llm")).unwrap();
+    std::os::unix::fs::symlink(PROGRAM, folder.join("bin/iree-llm")).unwrap();
+}
+
+/// A bundle whose program, without a device, lists `devices`.
+#[cfg(unix)]
+fn bundle_with(folder: &Path, devices: &Value) {
+    use std::os::unix::fs::PermissionsExt;
+    bundle(folder, |text| text);
+    let program = folder.join("bin/iree-llm");
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, format!("#!/bin/sh\ncat <<END\n{devices}\nEND\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn check(folder: &Path, out: &Path, parts: &str) -> (bool, String) {
+    check_on(&["--device", "local-task"], folder, out, parts)
+}
+
+fn check_on(device: &[&str], folder: &Path, out: &Path, parts: &str) -> (bool, String) {
     let mut command = Command::new("python3");
-    command.arg(folder.join("run.py")).arg(out).args(["--device", "local-task", "--part", parts]);
+    command.arg(folder.join("run.py")).arg(out).args(device).args(["--part", parts]);
     // Found before those that may be installed.
     command.env("PYTHONPATH", folder.join("packages"));
     let output = command.output().expect("python3");
@@ -51,11 +70,16 @@ fn the_script_checks_measures_and_writes_its_table() {
     bundle(folder.path(), |text| text);
     let parts = "device,tests,exact,copy,speed-1b-stored,parallel-1b-stored";
     let (_, text) = check(folder.path(), out.path(), parts);
-    assert!(text.contains("==> tests\n    failed: the bundle holds no test programs"), "{text}");
+    assert!(
+        text.contains(
+            "==> local-task: tests\n    failed: the bundle holds no test programs of cuda"
+        ),
+        "{text}"
+    );
     // What earlier calls left stays.
     let (success, text) = check(folder.path(), out.path(), "exact,llama-1b,table");
     assert!(success, "{text}");
-    let table = fs::read_to_string(out.path().join("table.md")).unwrap();
+    let table = fs::read_to_string(out.path().join("local-task/table.md")).unwrap();
     for expected in [
         "a check of the script, no figures",
         "Exactness, f32, 1, 8, 32 sequences together: 1 models, 4 prompts: every token is the",
@@ -64,11 +88,13 @@ fn the_script_checks_measures_and_writes_its_table() {
         "GB/s (read and written)",
         "- tests: the bundle holds no test programs",
         "- llama-1b: llama.cpp's model is of one size",
+        "tg to eager | tg to compiled | pp to eager | tg to llama | pp to llama |",
     ] {
         assert!(table.contains(expected), "{expected}: {table}");
     }
     let results: Value =
-        serde_json::from_slice(&fs::read(out.path().join("results.json")).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(out.path().join("local-task/results.json")).unwrap())
+            .unwrap();
     let together = results["parallel-1b-stored"]["parallel"].as_array().unwrap();
     let sequences: Vec<_> = together.iter().map(|it| it["sequences"].as_u64().unwrap()).collect();
     assert_eq!(sequences, [1, 8, 32]);
@@ -113,7 +139,7 @@ fn a_run_goes_on_where_a_part_fails() {
     let parts = "device,exact,speed-1b-int8,eager-1b,compiled-1b,llama-1b,copy,table";
     let (success, text) = check(folder.path(), out.path(), parts);
     assert!(success, "{text}");
-    let table = fs::read_to_string(out.path().join("table.md")).unwrap();
+    let table = fs::read_to_string(out.path().join("local-task/table.md")).unwrap();
     for expected in [
         "Exactness, f32, 1, 8, 32 sequences together: 1 models, 4 prompts: every token is the",
         "GB/s (read and written)",
@@ -126,9 +152,88 @@ fn a_run_goes_on_where_a_part_fails() {
         assert!(table.contains(expected), "{expected}: {table}");
     }
     // Without the program nothing can be shown to be exact.
-    fs::remove_file(folder.path().join("iree-llm")).unwrap();
+    fs::remove_file(folder.path().join("bin/iree-llm")).unwrap();
     let (success, text) = check(folder.path(), out.path(), "exact,speed-1b-stored,table");
     assert!(!success, "{text}");
-    let table = fs::read_to_string(out.path().join("table.md")).unwrap();
+    let table = fs::read_to_string(out.path().join("local-task/table.md")).unwrap();
     assert!(table.contains("iree-llm does not start"), "{table}");
+}
+
+/// On the device of Vulkan that computes on the CPU, if there is one.
+#[test]
+#[cfg(all(unix, feature = "iree"))]
+fn the_script_runs_on_vulkan() {
+    let listed = Command::new(PROGRAM).args(["devices", "--json"]).output().unwrap();
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let is_software = |it: &&Value| {
+        let name = it["device"].as_str().unwrap();
+        name.starts_with("vulkan://") && it["usable"] == true && it["gpu"].is_null()
+    };
+    let Some(device) = listed.as_array().unwrap().iter().find(is_software) else {
+        println!("SKIPPED: no device of Vulkan computes on the CPU: install mesa-vulkan-drivers");
+        return;
+    };
+    let device = device["device"].as_str().unwrap();
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Few tokens: this device takes tenths of a second for each.
+    bundle(folder.path(), |text| {
+        let mut reference: Value = serde_json::from_str(&text).unwrap();
+        let cases = reference["cases"].as_array_mut().unwrap();
+        cases.truncate(1);
+        cases[0]["tokens"].as_array_mut().unwrap().truncate(4);
+        reference.to_string()
+    });
+    // What all tests of a build have compiled.
+    let graphs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    fs::create_dir_all(&graphs).unwrap();
+    std::os::unix::fs::symlink(graphs, out.path().join("graphs")).unwrap();
+    let on = ["--device", device];
+    let parts = "device,tests,exact,copy,speed-1b-stored,table";
+    let (_, text) = check_on(&on, folder.path(), out.path(), parts);
+    let results = out.path().join(device.replace("://", "-"));
+    let table = fs::read_to_string(results.join("table.md")).unwrap();
+    for expected in [
+        &format!("iree-llm on `{device}`: llvmpipe"),
+        "software on the CPU",
+        "a check of the script, no figures",
+        "Exactness, f32, 1, 8, 32 sequences together: 1 models, 1 prompts: every token is the",
+        "GB/s (read and written)",
+        "pp64 | tg to llama | pp to llama |",
+        "- tests: the bundle holds no test programs of vulkan",
+    ] {
+        assert!(table.contains(expected), "{expected}: {table}{text}");
+    }
+    assert!(!table.contains("speed-1b-stored"), "{table}");
+}
+
+/// Without `--device` every GPU is taken, CUDA's first, and of those of one name the first.
+#[test]
+#[cfg(unix)]
+fn every_gpu_has_its_table() {
+    let gpu = |device: &str, gpu: Value| serde_json::json!({"device": device, "description": device, "usable": true, "gpu": gpu});
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let devices = [
+        gpu("local-task", Value::Null),
+        gpu("vulkan://0", "A".into()),
+        gpu("vulkan://1", "B".into()),
+        gpu("vulkan://2", Value::Null),
+        gpu("cuda://0", "A".into()),
+        gpu("cuda://1", "A".into()),
+    ];
+    bundle_with(folder.path(), &Value::from(devices.to_vec()));
+    let (success, text) = check_on(&[], folder.path(), out.path(), "device,table");
+    assert!(success, "{text}");
+    let order: Vec<_> = text.lines().filter(|line| line.starts_with("==> ")).collect();
+    let expected = ["cuda://0", "vulkan://0", "vulkan://1"];
+    assert_eq!(order, expected.map(|device| format!("==> {device}: device")), "{text}");
+    for device in expected {
+        let table = out.path().join(device.replace("://", "-")).join("table.md");
+        let table = fs::read_to_string(table).unwrap();
+        assert!(table.contains("### Llama-3.1-8B's shape, random weights"), "{table}");
+        assert_eq!(table.contains("tg to eager"), device == "cuda://0", "{table}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    bundle_with(folder.path(), &Value::from(devices[..1].to_vec()));
+    let (success, text) = check_on(&[], folder.path(), out.path(), "device");
+    assert!(!success && text.contains("there is no GPU here that can be used"), "{text}");
 }

@@ -6,7 +6,7 @@
 
 mod archive;
 mod check;
-mod compiler;
+pub mod compiler;
 mod deb;
 mod elf;
 mod licences;
@@ -29,7 +29,7 @@ use tree::Tree;
 pub const GLIBC: (u32, u32) = (2, 28);
 
 /// Where the compiler lies in the tree: where the program looks for it.
-const COMPILER: &str = "lib/iree-llm";
+pub const COMPILER: &str = "lib/iree-llm";
 
 /// The files that people download.
 #[derive(Debug, Clone, PartialEq, Eq)]

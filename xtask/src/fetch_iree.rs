@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "release")]
+use anyhow::ensure;
 use anyhow::{Context, Result, bail};
 use iree_src::{
     CUDA_HOME_VAR, DIST_VAR, Located, Manifest, OriginKind, Overrides, locate_in_target,
@@ -62,14 +64,24 @@ fn ensure_with(network: &flags::Network, vulkan: bool) -> Result<Located> {
     locate_in_target(&overrides, &target)?.context("there is no IREE folder")
 }
 
-/// The folder with the CUDA driver: the one that the environment names, else the default one,
-/// which is brought when it is not there.
-pub fn ensure_cuda(network: &flags::Network) -> Result<PathBuf> {
+/// The folder with the drivers of GPUs, CUDA's and Vulkan's: the one that the environment names, else
+/// `iree-cuda` in cargo's target folder, which is brought when it is not there.
+#[cfg(feature = "release")]
+pub fn ensure_gpus(network: &flags::Network) -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os(CUDA_HOME_VAR).filter(|it| !it.is_empty()) {
-        return Ok(folder.into());
+        let folder = PathBuf::from(folder);
+        let manifest = Manifest::load(&folder)?;
+        ensure!(
+            manifest.has_driver("cuda") && manifest.has_driver("vulkan"),
+            "{} does not have both drivers: make one that has with `cargo xtask fetch-iree --cuda \
+             --vulkan`, or unset {CUDA_HOME_VAR}",
+            folder.display()
+        );
+        return Ok(folder);
     }
     let mut request = base_request(workspace::target_dir()?.join("iree-cuda"), network);
     request.cuda = true;
+    request.vulkan = true;
     if let Outcome::Made(manifest) = fetch(&request)? {
         print(&request.out, &manifest, "is ready");
     }

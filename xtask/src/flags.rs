@@ -32,7 +32,7 @@ pub enum Task {
     Cross(Cross),
     /// Measure iree-llm beside llama.cpp on the same random 1B model.
     Bench(Bench),
-    /// Make a bundle that checks and measures iree-llm on a machine with an NVIDIA GPU.
+    /// Make a bundle that checks and measures iree-llm on a machine with a GPU.
     GpuCheck(GpuCheck),
 }
 
@@ -264,27 +264,32 @@ pub struct Bench {
 #[derive(Debug, Args)]
 #[command(after_help = GPU_CHECK_HELP)]
 pub struct GpuCheck {
-    /// The folder to make; or an archive of it, when it ends in .tar.gz.
+    /// The folder to make; or an archive of it, when it ends in .tar.gz or .tar.xz (smaller, slower to make).
     #[arg(long, value_name = "DIR|FILE")]
     pub bundle: PathBuf,
-    /// GPU architectures to compile graphs for.
+    /// Architectures of NVIDIA's to compile graphs for.
     #[arg(long, value_name = "SM,…", value_delimiter = ',', default_values_t = ["sm_89".to_owned(), "sm_80".to_owned()])]
     pub target: Vec<String>,
-    /// This iree-llm, instead of one that is built for it.
+    /// This iree-llm, instead of one that is built for it; there are no test programs then.
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
+    /// Leave out the compiler, without which Vulkan and the tests do nothing there: an archive below 60 MB.
+    #[arg(long)]
+    pub without_compiler: bool,
     #[command(flatten)]
     pub network: Network,
 }
 
 const GPU_CHECK_HELP: &str = "\
-Neither a GPU nor CUDA is needed here. The bundle holds the program with IREE's CUDA driver, compiled
-graphs of every fixture and of the shapes of Llama 3.2 1B and 3.1 8B, the fixtures, test programs,
-and scripts for what it is compared with; there, `python3 run.py OUT` does the rest, without a
-compiler or a network. It has never run on a GPU: docs/cuda.md says what has been tried.
+Neither a GPU nor CUDA nor Vulkan is needed here. The bundle holds the program with IREE's drivers for
+both, its compiler, by which graphs for Vulkan are made where the device is, compiled graphs for CUDA of
+every fixture that GPUs run and of the shapes of Llama 3.2 1B and 3.1 8B, the fixtures, test programs,
+and scripts for what it is compared with; there, `python3 run.py OUT` does the rest, without a network.
+It has never run on a GPU: docs/cuda.md and docs/vulkan.md say what has been tried.
 
 Examples:
-  cargo xtask gpu-check --bundle gpu-check.tar.gz
+  cargo xtask gpu-check --bundle gpu-check.tar.xz
+  cargo xtask gpu-check --bundle gpu-check.tar.gz --without-compiler
   cargo xtask gpu-check --bundle gpu-check --target sm_89";
 
 /// A part of the document that `cargo xtask bench` makes.

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use iree_src::CUDA_HOME_VAR;
 
+use crate::dist::{COMPILER, compiler};
 use crate::{fetch_iree, flags, workspace};
 
 /// Scripts and configurations, relative to xtask's sources, and where they go.
@@ -23,15 +24,21 @@ const FILES: [(&str, &str); 7] = [
     ("gpu_check/models/tiny.json", "models/tiny/config.json"),
 ];
 
+/// Where the program lies in the bundle: it looks for the compiler in `../lib/iree-llm`.
+const PROGRAM: &str = "bin/iree-llm";
+
 /// The shapes that are measured there, in `models`.
 const SHAPES: [&str; 2] = ["Llama-3.2-1B", "Llama-3.1-8B"];
 
-/// Most bytes of an archive: what can be sent anywhere.
+/// Models that run on CPUs only, by a part of their fixture's name: those with experts.
+const ON_CPUS: [&str; 3] = ["moe", "mixtral", "gpt-oss"];
+
+/// Most bytes of an archive without the compiler: what can be sent anywhere.
 const LIMIT: u64 = 60_000_000;
 
 pub fn run(flags: &flags::GpuCheck) -> Result<()> {
     let out = std::path::absolute(&flags.bundle)?;
-    let archive = out.to_string_lossy().ends_with(".tar.gz");
+    let archive = [".tar.gz", ".tar.xz"].iter().any(|it| out.to_string_lossy().ends_with(it));
     let folder = if archive { workspace::target_dir()?.join("gpu-check") } else { out.clone() };
     if folder.exists() {
         ensure!(
@@ -45,13 +52,20 @@ pub fn run(flags: &flags::GpuCheck) -> Result<()> {
         copy(&workspace::root().join("xtask/src").join(from), &folder.join(to))?;
     }
     let fixtures = fixtures(&folder)?;
-    let program = folder.join("iree-llm");
-    match &flags.program {
-        Some(given) => copy(given, &program)?,
-        None => {
-            let iree = fetch_iree::ensure_cuda(&flags.network)?;
-            build(&iree, flags.network.offline, &folder)?;
+    let program = folder.join(PROGRAM);
+    let iree = match &flags.program {
+        Some(given) => {
+            copy(given, &program)?;
+            fetch_iree::ensure(&flags.network)?.folder
         }
+        None => {
+            let iree = fetch_iree::ensure_gpus(&flags.network)?;
+            build(&iree, flags.network.offline, &folder)?;
+            iree
+        }
+    };
+    if !flags.without_compiler {
+        compiler::copy(&iree, &folder.join(COMPILER))?;
     }
     compile(&program, &folder, &fixtures, &flags.target)?;
 
@@ -60,7 +74,8 @@ pub fn run(flags: &flags::GpuCheck) -> Result<()> {
         let parent = folder.parent().context("the folder has a parent")?;
         let name = folder.file_name().context("the folder has a name")?;
         let mut tar = Command::new("tar");
-        workspace::run(tar.arg("-czf").arg(&out).arg("-C").arg(parent).arg(name))?;
+        // By the compression that its name says.
+        workspace::run(tar.arg("-caf").arg(&out).arg("-C").arg(parent).arg(name))?;
         fs::metadata(&out)?.len()
     } else {
         size(&folder)?
@@ -68,20 +83,23 @@ pub fn run(flags: &flags::GpuCheck) -> Result<()> {
     println!("{}: {:.1} MB", out.display(), bytes as f64 / 1e6);
     println!("where the GPU is: python3 run.py OUT");
     let most = LIMIT / 1_000_000;
-    ensure!(!archive || bytes <= LIMIT, "the archive is larger than {most} MB");
+    let bounded = archive && flags.without_compiler;
+    ensure!(!bounded || bytes <= LIMIT, "the archive is larger than {most} MB");
     Ok(())
 }
 
-/// Puts the fixtures into the bundle; returns where.
+/// Puts the fixtures of models that GPUs run into the bundle; returns where.
 fn fixtures(folder: &Path) -> Result<Vec<PathBuf>> {
     let source = workspace::root().join("xla-session/tests/fixtures");
     let mut fixtures = Vec::new();
     for entry in fs::read_dir(&source).with_context(|| source.display().to_string())? {
         let entry = entry?;
-        if !entry.path().join("reference.json").exists() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let on_cpus = ON_CPUS.iter().any(|part| name.contains(part));
+        if on_cpus || !entry.path().join("reference.json").exists() {
             continue;
         }
-        let target = folder.join("fixtures").join(entry.file_name());
+        let target = folder.join("fixtures").join(name);
         for file in fs::read_dir(entry.path())? {
             let file = file?;
             copy(&file.path(), &target.join(file.file_name()))?;
@@ -102,30 +120,29 @@ fn build(iree: &Path, offline: bool, folder: &Path) -> Result<()> {
         }
         cargo
     };
-    eprintln!("==> building iree-llm with IREE's CUDA driver");
+    eprintln!("==> building iree-llm with IREE's drivers for CUDA and Vulkan");
     workspace::run(&mut cargo(&["build", "--package=cli"]))?;
     let built = workspace::target_dir()?.join("release").join("iree-llm");
-    strip(&built, &folder.join("iree-llm"))?;
+    strip(&built, &folder.join(PROGRAM))?;
 
     eprintln!("==> building the tests that need a GPU");
-    let mut tests = cargo(&["test", "--package=iree-rt", "--features=cuda", "--no-run"]);
-    tests.args(["--tests", "--message-format=json"]).stderr(Stdio::inherit());
+    let mut tests = cargo(&["test", "--package=iree-rt", "--features=cuda,vulkan", "--no-run"]);
+    tests.args(["--test=cuda", "--test=vulkan", "--message-format=json"]).stderr(Stdio::inherit());
     let output = tests.output().context("cannot run cargo")?;
     ensure!(output.status.success(), "building the tests of iree-rt failed");
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let message: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
         let name = message["target"]["name"].as_str().unwrap_or_default();
         let is_test = message["target"]["kind"][0] == "test";
-        if let (true, true, Some(program)) =
-            (is_test, name.starts_with("cuda"), message["executable"].as_str())
-        {
+        if let (true, Some(program)) = (is_test, message["executable"].as_str()) {
             strip(Path::new(program), &folder.join("tests").join(name))?;
         }
     }
     Ok(())
 }
 
-/// Compiles what will be run there: the fixtures in f32, the shapes in each precision.
+/// Compiles what will be run there on CUDA: the fixtures in f32, those in bf16 also as stored, the shapes
+/// in each precision.
 fn compile(program: &Path, folder: &Path, fixtures: &[PathBuf], targets: &[String]) -> Result<()> {
     let graphs = folder.join("graphs");
     let targets = targets.join(",");
@@ -136,7 +153,8 @@ fn compile(program: &Path, folder: &Path, fixtures: &[PathBuf], targets: &[Strin
         workspace::run(command.args(["--target", &targets]).arg("--cache-dir").arg(&graphs))
     };
     for fixture in fixtures {
-        compile(fixture, &["--precision", "f32"])?;
+        let in_bf16 = fixture.to_string_lossy().ends_with("-bf16");
+        compile(fixture, &["--precision", if in_bf16 { "f32,stored" } else { "f32" }])?;
     }
     for shape in SHAPES {
         let model = folder.join("models").join(shape);

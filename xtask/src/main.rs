@@ -10,6 +10,7 @@ mod dist;
 mod features;
 mod fetch_iree;
 mod flags;
+#[cfg(feature = "release")]
 mod gpu_check;
 mod iree;
 mod package;
@@ -35,7 +36,10 @@ fn main() -> ExitCode {
         flags::Task::Sanitize(flags) => sanitize::run(&flags),
         flags::Task::Cross(flags) => cross::run(&flags),
         flags::Task::Bench(flags) => bench::run(&flags),
+        #[cfg(feature = "release")]
         flags::Task::GpuCheck(flags) => gpu_check::run(&flags),
+        #[cfg(not(feature = "release"))]
+        flags::Task::GpuCheck(_) => workspace::again_with("release", &[]),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

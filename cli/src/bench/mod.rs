@@ -4,6 +4,8 @@
 //! [`InferenceSession`](xla_session::InferenceSession), which knows no engine; many at once
 //! ([`parallel`], [`shared_prefix`]) through [`Engine`](xla_session::Engine).
 
+#[cfg(feature = "iree")]
+pub mod copy;
 pub mod memory;
 pub mod parallel;
 pub mod pass;

@@ -6,10 +6,11 @@ pub mod in_flight;
 #[cfg(feature = "parameters")]
 pub mod parameters;
 
+use std::env;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use iree_rt::{Code, CompileOptions, Compiler, Device, Instance, Module, Result, Session};
@@ -78,7 +79,10 @@ pub fn compile(source: impl AsRef<[u8]>, options: &CompileOptions) -> Vec<u8> {
     let (source, compiler) = (source.as_ref(), Compiler::find().unwrap());
     let mut key = DefaultHasher::new();
     (source, format!("{options:?}"), compiler.version(), cpu()).hash(&mut key);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
+    // Where `cargo xtask gpu-check` runs them, the folder of the build is another machine's.
+    let folder = env::var_os("CARGO_TARGET_TMPDIR");
+    let folder = folder.map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+    let folder = folder.join("modules");
     let path = folder.join(format!("{:016x}.vmfb", key.finish()));
     if let Ok(bytes) = fs::read(&path) {
         return bytes;

@@ -15,20 +15,8 @@ const LIBRARIES: [&str; 2] = ["libstdc++.so.6", "libgcc_s.so.1"];
 /// Puts the compiler of the IREE folder `iree` into `tree`. The C++ library is that of the system whose
 /// root is `system`, or else of Debian 11, which is brought below `folder`.
 pub fn install(iree: &Path, system: Option<&Path>, folder: &Path, tree: &Path) -> Result<()> {
-    let manifest = Manifest::load(iree)?;
-    let library = manifest.compiler_library.context("the IREE folder has no compiler in it")?;
     let to = tree.join(COMPILER);
-    for name in ["iree-compile", "iree-lld"] {
-        let path = iree.join("bin").join(name);
-        let mut data = elf::read(&path)?;
-        elf::share_runpath(&mut data).with_context(|| path.display().to_string())?;
-        tree::copy(&path, &to.join(name))?;
-        fs::write(to.join(name), data)?;
-    }
-    let path = iree.join(&library);
-    let mut data = elf::read(&path)?;
-    elf::strip(&mut data).with_context(|| path.display().to_string())?;
-    fs::write(to.join(library.file_name().context("a library has a name")?), data)?;
+    copy(iree, &to)?;
 
     let system = match system {
         Some(system) => system.to_owned(),
@@ -44,6 +32,24 @@ pub fn install(iree: &Path, system: Option<&Path>, folder: &Path, tree: &Path) -
         system.join("usr/share/licenses/libgcc/COPYING.RUNTIME")
     };
     tree::copy(&licence, &tree.join("share/doc/iree-llm/LICENSE-libstdc++"))
+}
+
+/// Puts the compiler of the IREE folder `iree` into the folder `to`, without the C++ library.
+pub fn copy(iree: &Path, to: &Path) -> Result<()> {
+    let manifest = Manifest::load(iree)?;
+    let library = manifest.compiler_library.context("the IREE folder has no compiler in it")?;
+    for name in ["iree-compile", "iree-lld"] {
+        let path = iree.join("bin").join(name);
+        let mut data = elf::read(&path)?;
+        elf::share_runpath(&mut data).with_context(|| path.display().to_string())?;
+        tree::copy(&path, &to.join(name))?;
+        fs::write(to.join(name), data)?;
+    }
+    let path = iree.join(&library);
+    let mut data = elf::read(&path)?;
+    elf::strip(&mut data).with_context(|| path.display().to_string())?;
+    let to = to.join(library.file_name().context("a library has a name")?);
+    fs::write(&to, data).with_context(|| to.display().to_string())
 }
 
 /// The library `name` of the system whose root is `system`.

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Checks and measures iree-llm on the GPU of this machine; `cargo xtask gpu-check` made this folder.
+"""Checks and measures iree-llm on the GPUs of this machine; `cargo xtask gpu-check` made this folder.
 
-    python3 run.py OUT                       everything, part by part, then the table
+    python3 run.py OUT                       everything, on every GPU: CUDA's first, then Vulkan's
+    python3 run.py OUT --device vulkan       on one device
     python3 run.py OUT --part exact,copy     some parts; OUT keeps what earlier calls left
-    python3 run.py OUT --part table          only the table, of what is in OUT
+    python3 run.py OUT --part table          only the tables, of what is in OUT
 
-Needs Python 3 and an NVIDIA driver; no compiler, no network, no package. Each part is a program of
-its own with its own limit of time (under eight minutes) and leaves OUT/<part>.json and
-OUT/<part>.log; the table is OUT/table.md and OUT/results.json. A part that fails or is not possible
-here says so in the table and stops nothing. Peers are measured where they are installed: torch with
-transformers, and llama-cpp-python built for CUDA.
+Needs Python 3, and NVIDIA's driver or libvulkan with a driver; no network and no package. Each part
+is a program of its own with its own limit of time (under eight minutes) and leaves <part>.json and
+<part>.log in OUT/<device>; there are table.md and results.json, too. A part that fails or is not
+possible here says so in the table and stops nothing. Peers are measured where they are installed:
+torch with transformers on CUDA, and llama-cpp-python built for CUDA or Vulkan. GPUs of one name are
+measured once.
 
-`--device local-task` runs the same on the CPU, with a tiny shape: it checks this script.
+`--device local-task` runs the same on the CPU, and `--device vulkan` where Vulkan computes on the
+CPU (Mesa's lavapipe), with a tiny shape: that checks this script.
 """
 
 import argparse
@@ -21,32 +24,67 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PROGRAM = os.path.join(HERE, "bin", "iree-llm")
+FIXTURES = os.path.join(HERE, "fixtures")
 LIMIT = 470  # seconds that a part may take
 SHAPES = {"1b": "Llama-3.2-1B", "8b": "Llama-3.1-8B"}
 PRECISIONS = ["stored", "int8", "int4"]
 PROMPT, GENERATE, DEPTH = 2048, 128, 2048
 TOGETHER = [1, 8, 32]
 TOGETHER_PROMPT = 256
+# The columns that compare with peers: of which test, with whom.
+RATIOS = [("tg", "eager"), ("tg", "compiled"), ("pp", "eager"), ("tg", "llama"), ("pp", "llama")]
 
 
-def parts(shapes):
-    names = ["device", "tests", "exact", "copy"]
-    names += [f"{kind}-{shape}-{precision}" for kind in ("speed", "parallel")
-              for shape in shapes for precision in PRECISIONS]
-    names += [f"{peer}-{shape}" for shape in shapes for peer in ("eager", "compiled")]
-    return names + ["llama-1b", "table"]
+class Device:
+    """What `--device` names, and what of it matters here."""
+
+    def __init__(self, name, listed, is_first=True):
+        self.name = name
+        self.is_first = is_first  # of its driver's that can be used
+        self.driver, _, self.path = name.partition("://")
+        # What is not listed may be named in another way (vulkan://GPU-...): a GPU of these drivers.
+        self.is_gpu = listed["gpu"] is not None if listed else self.driver in ("cuda", "vulkan")
+        self.description = listed["description"] if listed else name
+        self.shapes = list(SHAPES) if self.is_gpu else ["1b"]
+        # PyTorch does not know Vulkan.
+        self.peers = ["llama"] if self.driver == "vulkan" else ["eager", "compiled", "llama"]
+
+    @property
+    def folder(self):
+        return self.name.replace("://", "-")
+
+    def parts(self):
+        names = ["device", "tests", "exact", "exact-stored", "copy"]
+        names += [f"{kind}-{shape}-{precision}" for kind in ("speed", "parallel")
+                  for shape in self.shapes for precision in PRECISIONS]
+        names += [f"{peer}-{shape}" for peer in self.peers for shape in self.shapes
+                  if (peer, shape) != ("llama", "8b")]
+        return names + ["table"]
+
+    def alone(self):
+        """The environment in which other programs see this GPU alone."""
+        names = {"cuda": "CUDA_VISIBLE_DEVICES", "vulkan": "GGML_VK_VISIBLE_DEVICES"}
+        if self.driver not in names or not self.path.isdecimal():
+            return {}
+        name = names[self.driver]
+        visible = [it for it in os.environ.get(name, "").split(",") if it]
+        number = int(self.path)
+        return {name: visible[number] if number < len(visible) else self.path}
 
 
 def run(command, log, limit, environment=None):
     """The output of a command; its messages go to `log`. Raises what the table then says."""
     log.write("$ " + " ".join(command) + "\n")
     log.flush()
+    late = RuntimeError("not done within the limit of time of its part (--limit)")
+    if limit <= 0:
+        raise late
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               stdin=subprocess.DEVNULL, timeout=limit, text=True,
@@ -55,7 +93,7 @@ def run(command, log, limit, environment=None):
         for output in (error.stdout, error.stderr):
             if output:
                 log.write(output if isinstance(output, str) else output.decode(errors="replace"))
-        raise RuntimeError(f"took longer than {limit:.0f} s")
+        raise late
     except OSError as error:
         raise RuntimeError(f"{command[0]} does not start: {error}")
     log.write(done.stdout + done.stderr)
@@ -68,36 +106,39 @@ def run(command, log, limit, environment=None):
 
 
 class Check:
-    def __init__(self, options):
+    def __init__(self, options, device, environment):
         self.options = options
-        self.out = options.out
-        self.on_cuda = options.device.startswith("cuda")
-        self.program = os.path.join(HERE, "iree-llm")
+        self.device = device
+        self.out = os.path.join(options.out, device.folder)
+        os.makedirs(self.out, exist_ok=True)
+        self.environment = environment
         self.deadline = None
-        self.environment = driver_environment(self.out) if self.on_cuda else {}
         # The first use of a folder may write to it (locks), and the bundle may be read-only.
-        self.graphs = os.path.join(self.out, "graphs")
+        self.graphs = os.path.join(options.out, "graphs")
         if not os.path.isdir(self.graphs) and os.path.isdir(os.path.join(HERE, "graphs")):
             shutil.copytree(os.path.join(HERE, "graphs"), self.graphs)
 
+    def left(self):
+        return self.deadline - time.monotonic()
+
     def llm(self, log, *arguments):
-        engine = ["--device", self.options.device, "--cache-dir", self.graphs]
+        engine = ["--device", self.device.name, "--cache-dir", self.graphs]
         engine += ["--no-weights-cache"]
-        left = self.deadline - time.monotonic()
-        return run([self.program, *arguments, *engine], log, left, self.environment)
+        return run([PROGRAM, *arguments, *engine], log, self.left(), self.environment)
 
     def part_device(self, log):
         result = {
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "cores": os.cpu_count(),
+            "description": self.device.description,
         }
-        for key, command in {
-            "program": [self.program, "--version"],
-            "devices": [self.program, "devices"],
-            "gpu": ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.free,"
-                    "compute_cap,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"],
-        }.items():
+        commands = {"program": [PROGRAM, "--version"], "devices": [PROGRAM, "devices"]}
+        if self.device.driver == "cuda":
+            commands["nvidia_smi"] = [
+                "nvidia-smi", "--query-gpu=name,driver_version,memory.total,memory.free,"
+                "compute_cap,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"]
+        for key, command in commands.items():
             try:
                 result[key] = run(command, log, 60, self.environment).strip()
             except RuntimeError as error:
@@ -105,124 +146,159 @@ class Check:
         return result
 
     def part_tests(self, log):
-        """The tests of iree-rt that need a GPU, as programs."""
-        folder = os.path.join(HERE, "tests")
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        if not names:
-            raise RuntimeError("the bundle holds no test programs")
-        results = {}
-        for name in names:
-            command = [os.path.join(folder, name), "--ignored", "--test-threads", "1"]
-            if not self.on_cuda:
-                command.append("--list")
+        """The tests of iree-rt that need such a device, as a program."""
+        driver = self.device.driver
+        # Of CUDA's, those that need no GPU are ignored there; without a device all are only listed.
+        arguments = {"cuda": ["--ignored"], "vulkan": []}.get(driver, ["--list"])
+        name = driver if driver in ("cuda", "vulkan") else "cuda"
+        program = os.path.join(HERE, "tests", name)
+        if not os.path.exists(program):
+            raise RuntimeError(f"the bundle holds no test programs of {name}")
+        if driver == "vulkan" and not self.device.is_first:
+            raise RuntimeError("they run on the first device of Vulkan only")
+        kept = os.path.join(self.options.out, "tests")
+        os.makedirs(kept, exist_ok=True)
+        # They compile what they run.
+        compiler = os.path.join(HERE, "lib", "iree-llm") + os.pathsep + os.environ.get("PATH", "")
+        environment = {**self.environment, **self.device.alone(), "PATH": compiler,
+                       "CARGO_TARGET_TMPDIR": kept}
+        try:
+            output = run([program, *arguments, "--test-threads", "1"], log, self.left(), environment)
+            verdict = [line for line in output.splitlines() if line.strip()][-1]
+            return {"results": {name: verdict}, "exact": True}
+        except RuntimeError as error:
+            output = getattr(error, "stdout", "") or ""
+            failed = [line for line in output.splitlines() if line.endswith("FAILED")]
+            return {"results": {name: "; ".join(failed) or f"failed: {error}"}, "exact": False}
+
+    def exact(self, log, precision, fixtures):
+        """The tokens of Hugging Face transformers, of one sequence and of several together."""
+        if not fixtures:
+            raise RuntimeError("the bundle holds no such fixtures")
+        result = {"models": 0, "cases": 0, "wrong": [], "not_reached": []}
+        for name in fixtures:
             try:
-                left = self.deadline - time.monotonic()
-                output = run(command, log, left, self.environment)
-                results[name] = [line for line in output.splitlines() if line.strip()][-1]
+                output = self.llm(log, "check", "--json", "--precision", precision, "--parallel",
+                                  ",".join(map(str, TOGETHER)), os.path.join(FIXTURES, name))
             except RuntimeError as error:
-                output = getattr(error, "stdout", "") or ""
-                failed = [line for line in output.splitlines() if line.endswith("FAILED")]
-                results[name] = "; ".join(failed) or f"failed: {error}"
-        return {"results": results, "exact": not any("ail" in it for it in results.values())}
+                # Where tokens are wrong it says which.
+                output = getattr(error, "stdout", "")
+                if not output:
+                    if self.left() <= 0:
+                        result["not_reached"].append(name)
+                    else:
+                        result["wrong"].append(f"{name}: {error}")
+                    continue
+            [checked] = json.loads(output)
+            result["models"] += 1
+            result["cases"] += len(checked["cases"]) // len(TOGETHER)
+            result["wrong"] += [f"{name} after {case['prompt']}, {case['parallel']} together: "
+                                f"{case['same']} of {case['of']}"
+                                for case in checked["cases"] if case["same"] != case["of"]]
+        result["exact"] = not result["wrong"] and not result["not_reached"]
+        return result
 
     def part_exact(self, log):
-        """Every fixture in f32: the tokens of Hugging Face transformers, of one sequence and of several
-        together."""
-        folder = os.path.join(HERE, "fixtures")
-        fixtures = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-        try:
-            output = self.llm(log, "check", "--json", "--precision", "f32", "--parallel",
-                              ",".join(map(str, TOGETHER)), *fixtures)
-        except RuntimeError as error:
-            output = getattr(error, "stdout", "")
-            if not output:
-                raise
-        checked = json.loads(output)
-        cases = [(model, case) for model in checked for case in model["cases"]]
-        wrong = [f"{model['model']} after {case['prompt']}, {case['parallel']} together: "
-                 f"{case['same']} of {case['of']}"
-                 for model, case in cases if case["same"] != case["of"]]
-        return {"models": len(checked), "cases": len(cases) // len(TOGETHER), "exact": not wrong, "wrong": wrong}
+        """Every fixture in f32."""
+        return self.exact(log, "f32", sorted(os.listdir(FIXTURES)))
+
+    def part_exact_stored(self, log):
+        """The fixtures that are stored in bf16, as they are stored."""
+        return self.exact(log, "stored", [name for name in sorted(os.listdir(FIXTURES))
+                                          if name.endswith("-bf16")])
 
     def part_copy(self, log):
-        """Bytes a second of copies within the GPU's memory, read and written counted."""
-        if not self.on_cuda:
-            source = bytearray(os.urandom(1 << 16)) * 1024
-            return {"bytes_per_second": copy_rate(lambda: bytes(source), len(source), lambda: None)}
-        return {"bytes_per_second": cuda_copy()}
+        """Bytes a second of copies within the device's memory, read and written counted."""
+        command = [PROGRAM, "devices", "--json", "--copy", self.device.name]
+        return json.loads(run(command, log, self.left(), self.environment))
+
+    def model(self, shape):
+        return os.path.join(HERE, "models", SHAPES[shape] if self.device.is_gpu else "tiny")
 
     def speed(self, log, shape, precision):
-        tiny = not self.on_cuda
-        folder = os.path.join(HERE, "models", "tiny" if tiny else SHAPES[shape])
-        prompt, generate, depth = (64, 8, 64) if tiny else (PROMPT, GENERATE, DEPTH)
-        context = ["--context", "512" if tiny else str(2 * (PROMPT + GENERATE + DEPTH))]
-        output = self.llm(
-            log, "bench", "--json", "-m", folder, "--load-mode", "random", *context,
-            "--precision", precision, "-p", f"256,{prompt}" if not tiny else str(prompt),
-            "-n", str(generate), "-r", "3" if tiny else "5")
-        [result] = json.loads(output)
-        try:
-            output = self.llm(
-                log, "bench", "--json", "-m", folder, "--load-mode", "random", *context,
-                "--precision", precision, "-p", "0", "-n", str(generate), "-d", str(depth),
-                "-r", "3")
-            result["tests"] += json.loads(output)[0]["tests"]
-        except RuntimeError as error:
-            result["at_depth"] = str(error)
-        config = json.load(open(os.path.join(folder, "config.json")))
-        result["bytes_per_token"] = bytes_per_token(config, precision)
+        """Tokens a second of one sequence; what takes longer comes last, and may not be reached."""
+        folder = self.model(shape)
+        prompt, generate, depth = sizes(self.device)
+        if self.device.is_gpu:
+            context = 2 * (PROMPT + GENERATE + DEPTH)
+            calls = [("256", generate, 0, 5), (str(prompt), 0, 0, 3), ("0", generate, depth, 3)]
+        else:
+            context = 512
+            calls = [(str(prompt), generate, 0, 3), ("0", generate, depth, 3)]
+        result = None
+        for prompts, steps, before, repeat in calls:
+            try:
+                [measured] = json.loads(self.llm(
+                    log, "bench", "--json", "-m", folder, "--load-mode", "random",
+                    "--context", str(context), "--precision", precision, "-p", prompts,
+                    "-n", str(steps), "-d", str(before), "-r", str(repeat)))
+            except RuntimeError as error:
+                if result is None:
+                    raise
+                what = f"tg{steps} @ d{before}" if before else f"pp{prompts}"
+                result["not_reached"].append(f"{what}: {error}")
+                continue
+            if result is None:
+                result = {**measured, "not_reached": []}
+            else:
+                result["tests"] += measured["tests"]
+        with open(os.path.join(folder, "config.json")) as file:
+            result["bytes_per_token"] = bytes_per_token(json.load(file), precision)
         return result
 
     def parallel(self, log, shape, precision):
         """Tokens a second in total, of sequences that decode together."""
-        tiny = not self.on_cuda
-        folder = os.path.join(HERE, "models", "tiny" if tiny else SHAPES[shape])
-        prompt, generate = (16, 8) if tiny else (TOGETHER_PROMPT, GENERATE)
+        prompt, generate = (TOGETHER_PROMPT, GENERATE) if self.device.is_gpu else (16, 8)
         output = self.llm(
-            log, "bench", "--json", "-m", folder, "--load-mode", "random",
+            log, "bench", "--json", "-m", self.model(shape), "--load-mode", "random",
             "--precision", precision, "--parallel", ",".join(map(str, TOGETHER)),
             "-p", str(prompt), "-n", str(generate), "-r", "3")
         [result] = json.loads(output)
         return result
 
-    def peer(self, log, kind, shape):
-        folder = os.path.join(HERE, "models", SHAPES[shape] if self.on_cuda else "tiny")
-        device = "cuda" if self.on_cuda else "cpu"
-        sizes = ["256", str(PROMPT), str(GENERATE)] if self.on_cuda else ["16", "64", "8"]
-        command = [sys.executable, os.path.join(HERE, "peers", "hf.py"), folder, kind, device]
-        return json.loads(run(command + sizes, log, self.deadline - time.monotonic()))
+    def torch(self, log, kind, shape):
+        device = "cuda" if self.device.is_gpu else "cpu"
+        lengths = ["256", str(PROMPT), str(GENERATE)] if self.device.is_gpu else ["16", "64", "8"]
+        command = [sys.executable, os.path.join(HERE, "peers", "hf.py"), self.model(shape), kind]
+        return json.loads(run([*command, device, *lengths], log, self.left(), self.device.alone()))
 
-    def part_llama(self, log):
-        if not self.on_cuda:
+    def llama(self, log, _shape):
+        if not self.device.is_gpu:
             raise RuntimeError("llama.cpp's model is of one size, for GPUs")
-        left = lambda: self.deadline - time.monotonic()
-        probe = "import llama_cpp, gguf; assert llama_cpp.llama_supports_gpu_offload(), 'no CUDA'"
-        run([sys.executable, "-c", probe], log, left())
-        peers, folder = os.path.join(HERE, "peers"), os.path.join(self.out, "llama")
-        run([sys.executable, os.path.join(peers, "model.py"), folder, "bf16"], log, left())
+        driver = self.device.driver
+        probe = ("import gguf, llama_cpp, pathlib; folder = pathlib.Path(llama_cpp.__file__).parent; "
+                 f"assert list(folder.rglob('*ggml-{driver}*')), 'llama-cpp-python without {driver}'")
+        run([sys.executable, "-c", probe], log, self.left())
+        peers, folder = os.path.join(HERE, "peers"), os.path.join(self.options.out, "llama")
+        run([sys.executable, os.path.join(peers, "model.py"), folder, "bf16"], log, self.left())
         output = run(
             [sys.executable, os.path.join(peers, "llama.py"), os.path.join(folder, "bf16.gguf"),
              "--gpu-layers", "999", "--threads", "4", "--flash-attn", "on", "-r", "3",
-             "-p", f"256,{PROMPT}", "-n", str(GENERATE), "--pg", f"{DEPTH},{GENERATE}"], log, left())
+             "-p", f"256,{PROMPT}", "-n", str(GENERATE), "--pg", f"{DEPTH},{GENERATE}"],
+            log, self.left(), self.device.alone())
         result = json.loads(output)
         return result[0] if isinstance(result, list) else result
 
     def do(self, part):
+        """Whether nothing is wrong: a GPU that computes wrongly is, a peer that is missing is not."""
         if part == "table":
-            return self.table()
+            self.table()
+            return True
         path = os.path.join(self.out, part + ".json")
         start = time.monotonic()
         self.deadline = start + self.options.limit
         kind, _, rest = part.partition("-")
-        print(f"==> {part}", flush=True)
+        print(f"==> {self.device.name}: {part}", flush=True)
         with open(os.path.join(self.out, part + ".log"), "w") as log:
             try:
                 if kind in ("speed", "parallel"):
                     result = getattr(self, kind)(log, *rest.split("-"))
                 elif kind in ("eager", "compiled"):
-                    result = self.peer(log, kind, rest)
+                    result = self.torch(log, kind, rest)
+                elif kind == "llama":
+                    result = self.llama(log, rest)
                 else:
-                    result = getattr(self, f"part_{kind}")(log)
+                    result = getattr(self, "part_" + part.replace("-", "_"))(log)
             except Exception as error:  # one part's failure is a line of the table
                 result = {"failed": str(error) or type(error).__name__}
                 log.write(f"failed: {error!r}\n")
@@ -231,10 +307,11 @@ class Check:
             json.dump(result, file, indent=1)
         print("    " + (f"failed: {result['failed']}" if "failed" in result else
                         f"done in {result['took_s']} s"), flush=True)
+        return result.get("exact", False) if kind in ("exact", "tests") else True
 
     def table(self):
         results = {}
-        for part in parts(self.options.shapes):
+        for part in self.device.parts():
             try:
                 with open(os.path.join(self.out, part + ".json")) as file:
                     results[part] = json.load(file)
@@ -242,7 +319,7 @@ class Check:
                 pass
         with open(os.path.join(self.out, "results.json"), "w") as file:
             json.dump(results, file, indent=1)
-        text = markdown(results, self.options)
+        text = markdown(results, self.device)
         with open(os.path.join(self.out, "table.md"), "w") as file:
             file.write(text)
         print(text)
@@ -282,46 +359,9 @@ def bytes_per_token(config, precision):
     return config["num_hidden_layers"] * layer * each + head * of_head
 
 
-def copy_rate(copy, size, wait, rounds=10):
-    rates = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        copy()
-        wait()
-        rates.append(2 * size / (time.perf_counter() - start))
-    return statistics.median(rates)
-
-
-def cuda_copy(size=1 << 30, repeat=20):
-    """With the driver's own API: nothing else need be installed."""
-    cuda = ctypes.CDLL("libcuda.so.1")
-
-    def call(name, *arguments):
-        status = getattr(cuda, name)(*arguments)
-        if status != 0:
-            raise RuntimeError(f"{name} returned {status}")
-
-    device, context = ctypes.c_int(), ctypes.c_void_p()
-    call("cuInit", 0)
-    call("cuDeviceGet", ctypes.byref(device), 0)
-    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-    call("cuCtxSetCurrent", context)
-    source, target = ctypes.c_uint64(), ctypes.c_uint64()
-    call("cuMemAlloc_v2", ctypes.byref(source), ctypes.c_size_t(size))
-    call("cuMemAlloc_v2", ctypes.byref(target), ctypes.c_size_t(size))
-    call("cuMemsetD8_v2", source, ctypes.c_ubyte(1), ctypes.c_size_t(size))
-
-    def copy():
-        for _ in range(repeat):
-            call("cuMemcpyDtoDAsync_v2", target, source, ctypes.c_size_t(size), None)
-
-    copy()
-    call("cuCtxSynchronize")
-    rate = copy_rate(copy, size * repeat, lambda: call("cuCtxSynchronize"))
-    call("cuMemFree_v2", source)
-    call("cuMemFree_v2", target)
-    call("cuDevicePrimaryCtxRelease_v2", device)
-    return rate
+def sizes(device):
+    """Tokens of the long prompt, of what is generated, and before what is generated far behind."""
+    return (PROMPT, GENERATE, DEPTH) if device.is_gpu else (64, 8, 64)
 
 
 def rate(result, name, depth=0):
@@ -348,59 +388,63 @@ def ratio(a, b):
     return "–" if not a or not b else f"{a / b:.2f}x"
 
 
-def markdown(results, options):
-    on_cuda = options.device.startswith("cuda")
-    device, lines = results.get("device", {}), []
+def markdown(results, device):
+    about, lines = results.get("device", {}), []
     copy = results.get("copy", {}).get("bytes_per_second")
-    lines.append(f"iree-llm on `{options.device}`: {device.get('gpu', 'no GPU')}; "
-                 f"{device.get('system', '')}, {device.get('cores', '?')} cores; "
-                 f"{device.get('date', '')}.")
-    if not on_cuda:
+    who = [about.get("description", "not described"), about.get("nvidia_smi"), about.get("system"),
+           f"{about.get('cores', '?')} cores", about.get("program"), about.get("date")]
+    lines.append(f"iree-llm on `{device.name}`: {'; '.join(it for it in who if it)}.")
+    if not device.is_gpu:
         lines.append("\nThis ran on the CPU with a tiny shape: a check of the script, no figures.")
     if copy:
         lines.append(f"\nMeasured copy bandwidth: {copy / 1e9:,.0f} GB/s (read and written).")
-    exact = results.get("exact", {})
-    if "models" in exact:
-        verdict = "every token is the reference's" if exact["exact"] else "; ".join(exact["wrong"])
-        lines.append(f"\nExactness, f32, {', '.join(map(str, TOGETHER))} sequences together: "
-                     f"{exact['models']} models, {exact['cases']} prompts: {verdict}.")
+    for part, precision in (("exact", "f32"), ("exact-stored", "as stored in bf16")):
+        exact = results.get(part, {})
+        if "models" not in exact:
+            continue
+        wrong, missed = exact["wrong"], exact["not_reached"]
+        verdict = "; ".join(wrong) if wrong else "every token is the reference's"
+        lines.append(f"\nExactness, {precision}, {', '.join(map(str, TOGETHER))} sequences "
+                     f"together: {exact['models']} models, {exact['cases']} prompts: {verdict}.")
+        if missed:
+            lines.append(f"There was no time for {', '.join(missed)}: `--part {part},table` again "
+                         "gets further, as compiled graphs are kept, and `--limit` gives more.")
     for name, verdict in results.get("tests", {}).get("results", {}).items():
         lines.append(f"\nTests `{name}`: {verdict}.")
-    prompt, generate, depth = (PROMPT, GENERATE, DEPTH) if on_cuda else (64, 8, 64)
-    for shape in options.shapes:
+    prompt, generate, depth = sizes(device)
+    ratios = [(kind, peer) for kind, peer in RATIOS if peer in device.peers]
+    tests = {"tg": f"tg{generate}", "pp": f"pp{prompt}"}
+    titles = {"eager": "transformers eager, bf16", "compiled": "transformers compiled, bf16",
+              "llama": "llama.cpp, bf16"}
+    for shape in device.shapes:
         lines.append(f"\n### {SHAPES[shape]}'s shape, random weights, batch 1, tokens a second\n")
-        lines.append(f"| | tg{generate} | of copy bandwidth | tg{generate} @ d{depth} | pp256 | "
-                     f"pp{prompt} | tg to eager | tg to compiled | pp to eager |")
-        lines.append("|---|---|---|---|---|---|---|---|---|")
-        peers = {kind: results.get(f"{kind}-{shape}") for kind in ("eager", "compiled")}
-        if shape == "1b":
-            peers["llama.cpp"] = results.get("llama-1b")
-        rows = [(f"iree-llm {precision}", results.get(f"speed-{shape}-{precision}"))
-                for precision in PRECISIONS]
-        rows += [(f"transformers {kind}, bf16" if kind != "llama.cpp" else "llama.cpp, bf16", result)
-                 for kind, result in peers.items()]
-        test, pp = f"tg{generate}", f"pp{prompt}"
+        heads = ["", tests["tg"], "of copy bandwidth", f"{tests['tg']} @ d{depth}", "pp256",
+                 tests["pp"], *(f"{kind} to {peer}" for kind, peer in ratios)]
+        lines += ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+        peers = {peer: results.get(f"{peer}-{shape}") for peer in device.peers}
+        ours = {precision: results.get(f"speed-{shape}-{precision}") for precision in PRECISIONS}
+        rows = [(f"iree-llm {precision}", result) for precision, result in ours.items()]
+        rows += [(titles[peer], result) for peer, result in peers.items()]
         for name, result in rows:
-            decode = rate(result, test)
+            decode = rate(result, tests["tg"])
             share = None
             if decode and copy and (result or {}).get("bytes_per_token"):
                 share = 100 * decode * result["bytes_per_token"] / copy
-            lines.append(
-                f"| {name} | {number(decode)} | {'–' if share is None else f'{share:.0f}%'} | "
-                f"{number(rate(result, test, depth))} | {number(rate(result, 'pp256'))} | "
-                f"{number(rate(result, pp))} | {ratio(decode, rate(peers['eager'], test))} | "
-                f"{ratio(decode, rate(peers['compiled'], test))} | "
-                f"{ratio(rate(result, pp), rate(peers['eager'], pp))} |")
+            cells = [name, number(decode), "–" if share is None else f"{share:.0f}%",
+                     number(rate(result, tests["tg"], depth)), number(rate(result, "pp256")),
+                     number(rate(result, tests["pp"]))]
+            cells += [ratio(rate(result, tests[kind]), rate(peers[peer], tests[kind]))
+                      for kind, peer in ratios]
+            lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
-        for precision in PRECISIONS:
-            result = results.get(f"speed-{shape}-{precision}", {})
-            if "start" in result:
+        for precision, result in ours.items():
+            if "start" in (result or {}):
                 start, memory = result["start"], result["memory"]
                 peak = (memory.get("peak") or 0) / 1e9
                 lines.append(f"{precision}: ready after {start['ready_s']:.1f} s (weights "
                              f"{start['load_s']:.1f} s), peak host memory {peak:.2f} GB, "
                              f"{start['compiled_graphs']} graphs compiled here.")
-    for shape in options.shapes:
+    for shape in device.shapes:
         lines.append(f"\n### {SHAPES[shape]}'s shape, sequences together, tokens a second in total\n")
         lines.append("| | " + " | ".join(str(n) for n in TOGETHER) + " |")
         lines.append("|---|" + "---|" * len(TOGETHER))
@@ -410,39 +454,69 @@ def markdown(results, options):
             lines.append(f"| {precision} | " + " | ".join(cells) + " |")
     missing = [f"- {part}: {result['failed']}" for part, result in results.items()
                if "failed" in result]
+    missing += [f"- {part}: {what}" for part, result in results.items()
+                if part.startswith("speed") for what in result.get("not_reached", [])]
     if missing:
         lines += ["\nNot measured:\n", *missing]
     return "\n".join(lines) + "\n"
+
+
+def listed(environment):
+    """What `iree-llm devices` says; nothing where it does not run."""
+    try:
+        done = subprocess.run([PROGRAM, "devices", "--json"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, timeout=60, check=True,
+                              env={**os.environ, **environment})
+        return json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"the devices of this machine are not known: {error}", file=sys.stderr)
+        return []
+
+
+def chosen(name, devices):
+    """The device that `--device` names, or else every GPU; of those of one name the first."""
+    first, gpus = {}, {}
+    for it in (it for it in devices if it["usable"]):
+        driver = it["device"].partition("://")[0]
+        device = Device(it["device"], it, driver not in first)
+        # A driver's name is its first device that can be used.
+        first.setdefault(driver, device)
+        if name == it["device"]:
+            return [device]
+        if it["gpu"]:
+            gpus.setdefault((driver, it["gpu"]), device)
+    if name:
+        return [first.get(name) or Device(name, None)]
+    # "cuda" comes before "vulkan".
+    return sorted(gpus.values(), key=lambda device: device.driver)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", help="folder for results")
-    parser.add_argument("--part", help="comma-separated: " + ", ".join(parts(SHAPES)))
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--shapes", default="1b,8b")
+    parser.add_argument("--part", help="comma-separated: " + ", ".join(Device("cuda", None).parts()))
+    parser.add_argument("--device", help="as `iree-llm devices` lists them [default: every GPU]")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each part")
     options = parser.parse_args()
-    options.shapes = [shape for shape in options.shapes.split(",") if shape]
-    if not options.device.startswith("cuda"):
-        options.shapes = ["1b"]
-    known = parts(options.shapes)
-    wanted = options.part.split(",") if options.part else known
-    unknown = [part for part in wanted if part not in known]
-    if unknown:
-        parser.error(f"unknown part {unknown[0]}; known: {', '.join(known)}")
     options.out = os.path.abspath(options.out)
     os.makedirs(options.out, exist_ok=True)
-    check = Check(options)
-    for part in wanted:
-        check.do(part)
-    # A GPU that computes wrongly is a failure; a peer that is missing is not.
-    for part in set(wanted) & {"exact", "tests"}:
-        with open(os.path.join(options.out, part + ".json")) as file:
-            if not json.load(file).get("exact"):
-                return 1
-    return 0
+    environment = driver_environment(options.out)
+    devices = chosen(options.device, listed(environment))
+    if not devices:
+        sys.exit(f"there is no GPU here that can be used: `{PROGRAM} devices` says why; "
+                 "`--device local-task` checks this script")
+    wanted = options.part.split(",") if options.part else None
+    known = sorted({part for device in devices for part in device.parts()})
+    unknown = [part for part in wanted or [] if part not in known]
+    if unknown:
+        parser.error(f"unknown part {unknown[0]}; known: {', '.join(known)}")
+    exact = True
+    for device in devices:
+        check = Check(options, device, environment)
+        for part in [part for part in device.parts() if not wanted or part in wanted]:
+            exact &= check.do(part)
+    return 0 if exact else 1
 
 
 if __name__ == "__main__":
