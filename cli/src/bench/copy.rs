@@ -5,11 +5,11 @@ use std::time::Instant;
 use iree_rt::{Buffer, Code, Device, Result};
 
 /// Bytes of each of the two buffers; halved while the device has no room for them.
-const MOST: usize = 1 << 30;
+const MOST: usize = 512 << 20;
 /// Less fits into caches.
 const LEAST: usize = 64 << 20;
 /// Copies of each size, of which the median counts.
-const REPEAT: usize = 11;
+const REPEAT: usize = 5;
 
 /// Bytes a second that `device` reads and writes while it copies, both counted.
 ///
@@ -20,7 +20,7 @@ const REPEAT: usize = 11;
 ///
 /// Those of the device; it has no room for two buffers of 64 MiB.
 pub fn bytes_per_second(device: &Device) -> Result<f64> {
-    let mut bytes = MOST;
+    let mut bytes = if device.is_local() { LEAST } else { MOST };
     let (mut from, mut to) = loop {
         let from = Buffer::allocate(device, bytes);
         match from.and_then(|from| Ok((from, Buffer::allocate(device, bytes)?))) {

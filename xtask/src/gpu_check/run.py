@@ -508,7 +508,7 @@ def main():
         sys.exit(f"there is no GPU here that can be used: `{PROGRAM} devices` says why; "
                  "`--device local-task` checks this script")
     wanted = options.part.split(",") if options.part else None
-    known = sorted({part for device in devices for part in device.parts()})
+    known = list(dict.fromkeys(part for device in devices for part in device.parts()))
     unknown = [part for part in wanted or [] if part not in known]
     if unknown:
         parser.error(f"unknown part {unknown[0]}; known: {', '.join(known)}")
