@@ -44,6 +44,7 @@ impl Level {
     }
 
     fn runs_here(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
         macro_rules! all {
             ($($feature:tt)*) => { true $(&& std::arch::is_x86_feature_detected!($feature))* };
         }
