@@ -17,7 +17,7 @@ struct Mend {
     edits: &'static [(&'static str, &'static str, usize)],
 }
 
-const MENDS: [Mend; 3] = [
+const MENDS: [Mend; 4] = [
     // `local-task` reads the queue from an operation that it has just handed to the workers, who may
     // be done with it: its memory may be another thread's operation or resource set by then.
     Mend {
@@ -100,6 +100,50 @@ const MENDS: [Mend; 3] = [
             (
                 ".semaphoreCount = IREE_ARRAYSIZE(wait_semaphores),",
                 ".semaphoreCount = has_pending ? 2 : 1,",
+                1,
+            ),
+        ],
+    },
+    // Threads that share a device of Vulkan count its memory, and nothing keeps them apart.
+    Mend {
+        name: "vulkan-memory-counts",
+        version: "3.13.0",
+        file: "runtime/src/iree/hal/drivers/vulkan/allocator.c",
+        edits: &[
+            (
+                "IREE_STATISTICS(iree_hal_allocator_statistics_record_alloc(\n        &allocator->statistics,",
+                "IREE_STATISTICS(iree_slim_mutex_lock(&allocator->virtual_memory_mutex));\n    \
+                 IREE_STATISTICS(iree_hal_allocator_statistics_record_alloc(&allocator->statistics,",
+                2,
+            ),
+            (
+                "iree_hal_buffer_byte_length(buffer)));\n    *out_buffer",
+                "iree_hal_buffer_byte_length(buffer)));\n    \
+                 IREE_STATISTICS(iree_slim_mutex_unlock(&allocator->virtual_memory_mutex));\n    *out_buffer",
+                1,
+            ),
+            (
+                "physical_memory->allocation_size));\n    *out_physical_memory",
+                "physical_memory->allocation_size));\n    \
+                 IREE_STATISTICS(iree_slim_mutex_unlock(&allocator->virtual_memory_mutex));\n    \
+                 *out_physical_memory",
+                1,
+            ),
+            (
+                "iree_hal_allocator_statistics_record_free(\n        &allocator->statistics, \
+                 iree_hal_buffer_memory_type(base_buffer),\n        \
+                 iree_hal_buffer_byte_length(base_buffer));",
+                "iree_slim_mutex_lock(&allocator->virtual_memory_mutex);\n    \
+                 iree_hal_allocator_statistics_record_free(&allocator->statistics,\n        \
+                 iree_hal_buffer_memory_type(base_buffer), iree_hal_buffer_byte_length(base_buffer));\n    \
+                 iree_slim_mutex_unlock(&allocator->virtual_memory_mutex);",
+                1,
+            ),
+            (
+                "    memcpy(out_statistics, &allocator->statistics, sizeof(*out_statistics));",
+                "    iree_slim_mutex_lock(&allocator->virtual_memory_mutex);\n    \
+                 *out_statistics = allocator->statistics;\n    \
+                 iree_slim_mutex_unlock(&allocator->virtual_memory_mutex);",
                 1,
             ),
         ],
@@ -200,7 +244,7 @@ mod tests {
         in_place(&copied, "3.14.0").unwrap();
         assert_eq!((names(version).len(), names("3.14.0").len()), (MENDS.len(), 0));
         let first = [MENDS[0].name.to_owned()];
-        assert_eq!(lacking(&first, version), [MENDS[1].name, MENDS[2].name]);
+        assert_eq!(lacking(&first, version), [MENDS[1].name, MENDS[2].name, MENDS[3].name]);
         assert_eq!(lacking(&names(version), version), [""; 0]);
     }
 }

@@ -94,9 +94,13 @@ fn cargo(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
         "ASAN_OPTIONS",
         "detect_leaks=1:allocator_may_return_null=1:detect_odr_violation=0:malloc_context_size=60",
     );
-    cargo.env("TSAN_OPTIONS", "allocator_may_return_null=1:halt_on_error=1");
-    let suppressions = workspace::root().join("xtask/src/sanitize.supp");
-    cargo.env("LSAN_OPTIONS", format!("suppressions={}", suppressions.display()));
+    let suppressions = |of: &str| {
+        let file = workspace::root().join("xtask/src/sanitize").join(format!("{of}.supp"));
+        format!("suppressions={}", file.display())
+    };
+    let races = suppressions("races");
+    cargo.env("TSAN_OPTIONS", format!("allocator_may_return_null=1:halt_on_error=1:{races}"));
+    cargo.env("LSAN_OPTIONS", suppressions("leaks"));
     Ok(cargo)
 }
 
