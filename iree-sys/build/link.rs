@@ -36,9 +36,9 @@ pub fn libraries(found: &Located) {
     let lacking = mend::lacking(&found.manifest.mended, IREE_VERSION);
     if !lacking.is_empty() {
         println!(
-            "cargo::warning={folder} has faults of IREE {IREE_VERSION} that are known ({}): sessions \
-             on several threads of one `local-task` device race; the feature `bundled` builds a \
-             runtime without them",
+            "cargo::warning={folder} has faults of IREE {IREE_VERSION} that are known ({}; \
+             `iree_src::mend` says what they do): the feature `bundled`, or `cargo xtask fetch-iree`, \
+             builds a runtime without them",
             lacking.join(", ")
         );
     }

@@ -10,7 +10,7 @@ use crate::integers::{Bits, E2m1, Group, Grouped, Integer, Iq4, Levels, Rounding
 #[cfg(target_arch = "aarch64")]
 use crate::neon::{DOT, MATRICES, Neon};
 #[cfg(target_arch = "aarch64")]
-use crate::neon_quads::{GroupedMatrices, GroupedQuads, Quad, Quads};
+use crate::neon_quads::{GroupedQuads, Quad, Quads};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
 use crate::rounded::{Round, Rounded};
@@ -63,9 +63,9 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
             walk::paired_bf16::<Neon<MATRICES>, crate::neon_bf16::Bf16Pairs, Neon>
         }
         #[cfg(target_arch = "aarch64")]
-        Isa::NeonDot => quads_of::<false>(format),
+        Isa::NeonDot => quads_of::<DOT>(format),
         #[cfg(target_arch = "aarch64")]
-        Isa::NeonBf16 => quads_of::<true>(format),
+        Isa::NeonBf16 => quads_of::<MATRICES>(format),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => kernel_of::<Neon, Neon>(format),
     }
@@ -308,25 +308,22 @@ fn has_quads(format: Format) -> bool {
 /// Floats as [`kernel_of`] has them, and the formats of integers that [have quads](has_quads): with FEAT_I8MM
 /// several rows meet them two by two.
 #[cfg(target_arch = "aarch64")]
-fn quads_of<const BY_TWOS: bool>(format: Format) -> Kernel {
-    fn of<I: Quad, S: Scales, const BY_TWOS: bool>() -> Kernel {
-        match BY_TWOS {
-            false => walk::integers::<Neon<DOT>, GroupedQuads<I, S>>,
-            true => walk::integers::<Neon<MATRICES>, GroupedMatrices<I, S>>,
-        }
+fn quads_of<const MORE: u8>(format: Format) -> Kernel {
+    fn of<I: Quad, S: Scales, const MORE: u8>() -> Kernel {
+        walk::integers::<Neon<MORE>, GroupedQuads<I, S>>
     }
     match format {
-        Format::Int8 => of::<Bits<8>, Scale, BY_TWOS>(),
-        Format::Int6 => of::<Bits<6>, Scale, BY_TWOS>(),
-        Format::Int4 => of::<Bits<4>, Scale, BY_TWOS>(),
-        Format::Q4_1 => of::<Bits<4>, ScaleAndMinimum, BY_TWOS>(),
-        Format::Q5_0 => of::<Bits<5>, Scale, BY_TWOS>(),
-        Format::Q5_1 => of::<Bits<5>, ScaleAndMinimum, BY_TWOS>(),
-        Format::Q4K => of::<Bits<4>, Nested, BY_TWOS>(),
-        Format::Affine4 => of::<Bits<4>, SharedMinimum, BY_TWOS>(),
-        Format::Zeroed4 => of::<Bits<4>, SharedZero, BY_TWOS>(),
-        Format::Q5K => of::<Bits<5>, Nested, BY_TWOS>(),
-        Format::Q6K => of::<Bits<6>, NestedHalves, BY_TWOS>(),
+        Format::Int8 => of::<Bits<8>, Scale, MORE>(),
+        Format::Int6 => of::<Bits<6>, Scale, MORE>(),
+        Format::Int4 => of::<Bits<4>, Scale, MORE>(),
+        Format::Q4_1 => of::<Bits<4>, ScaleAndMinimum, MORE>(),
+        Format::Q5_0 => of::<Bits<5>, Scale, MORE>(),
+        Format::Q5_1 => of::<Bits<5>, ScaleAndMinimum, MORE>(),
+        Format::Q4K => of::<Bits<4>, Nested, MORE>(),
+        Format::Affine4 => of::<Bits<4>, SharedMinimum, MORE>(),
+        Format::Zeroed4 => of::<Bits<4>, SharedZero, MORE>(),
+        Format::Q5K => of::<Bits<5>, Nested, MORE>(),
+        Format::Q6K => of::<Bits<6>, NestedHalves, MORE>(),
         floats => kernel_of::<Neon, Neon>(floats),
     }
 }

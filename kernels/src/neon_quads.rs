@@ -24,9 +24,6 @@ pub(super) struct Quads<I>(PhantomData<I>);
 /// [`Quads`] with scales.
 pub(super) struct GroupedQuads<I, S>(PhantomData<(I, S)>);
 
-/// The same integers, whose rows meet two by two.
-pub(super) struct GroupedMatrices<I, S>(PhantomData<(I, S)>);
-
 /// Two quads of each of sixteen lanes, four to a register.
 type Eight = [[int8x16_t; 2]; 4];
 
@@ -278,45 +275,6 @@ unsafe fn add<I: Quad, S: Scales, const M: usize, const PART: usize>(
     }
 }
 
-impl<I: Quad, S: Scales> Group<Neon<DOT>> for GroupedQuads<I, S> {
-    const BYTES: usize = I::GROUP_BYTES;
-    const OFFSET: i32 = if S::MINIMA { 0 } else { I::MIDDLE };
-    type Scales = S;
-
-    /// Quads are made again for each few rows: two to ten instructions for four times four weights, beside
-    /// four for each row.
-    #[inline(always)]
-    unsafe fn add<const R: usize, const M: usize, const PART: usize>(
-        sums: &mut [[Sums; M]; R],
-        weights: *const u8,
-        apart: usize,
-        x: *const u32,
-        stride: usize,
-    ) {
-        // SAFETY: the caller's promise; the rows are those of a block.
-        unsafe {
-            unroll!(BLOCK, {
-                if BLOCK < R {
-                    let weights = weights.wrapping_add(BLOCK * apart);
-                    let sums = sums[BLOCK].as_mut_ptr();
-                    let first = if M == 4 { 2 } else { 3 };
-                    let (second, after) = (sums.wrapping_add(first), x.wrapping_add(first * stride));
-                    match M {
-                        1 => add::<I, S, 1, PART>(&mut *sums.cast(), weights, x, stride),
-                        2 | 4 => add::<I, S, 2, PART>(&mut *sums.cast(), weights, x, stride),
-                        _ => add::<I, S, 3, PART>(&mut *sums.cast(), weights, x, stride),
-                    }
-                    match M {
-                        1..=3 => {}
-                        4 | 5 => add::<I, S, 2, PART>(&mut *second.cast(), weights, after, stride),
-                        _ => add::<I, S, 3, PART>(&mut *second.cast(), weights, after, stride),
-                    }
-                }
-            }, 0 1 2 3);
-        }
-    }
-}
-
 /// Two rows of eight bytes times two lanes of eight, added to two sums of each row: `vmmlaq_s32`, which is not
 /// stable.
 #[inline(always)]
@@ -415,11 +373,39 @@ unsafe fn add_twos<I: Quad, S: Scales, const M: usize, const TWOS: usize, const 
     }
 }
 
-impl<I: Quad, S: Scales> Group<Neon<MATRICES>> for GroupedMatrices<I, S> {
+/// Rows one by one.
+#[inline(always)]
+unsafe fn add_ones<I: Quad, S: Scales, const M: usize, const PART: usize>(
+    sums: &mut [Sums; M],
+    weights: *const u8,
+    x: *const u32,
+    stride: usize,
+) {
+    // SAFETY: the caller's promise; the rows are those of `sums`.
+    unsafe {
+        let sums = sums.as_mut_ptr();
+        let first = if M == 4 { 2 } else { 3 };
+        let (second, after) = (sums.wrapping_add(first), x.wrapping_add(first * stride));
+        match M {
+            1 => add::<I, S, 1, PART>(&mut *sums.cast(), weights, x, stride),
+            2 | 4 => add::<I, S, 2, PART>(&mut *sums.cast(), weights, x, stride),
+            _ => add::<I, S, 3, PART>(&mut *sums.cast(), weights, x, stride),
+        }
+        match M {
+            1..=3 => {}
+            4 | 5 => add::<I, S, 2, PART>(&mut *second.cast(), weights, after, stride),
+            _ => add::<I, S, 3, PART>(&mut *second.cast(), weights, after, stride),
+        }
+    }
+}
+
+impl<I: Quad, S: Scales, const MORE: u8> Group<Neon<MORE>> for GroupedQuads<I, S> {
     const BYTES: usize = I::GROUP_BYTES;
     const OFFSET: i32 = if S::MINIMA { 0 } else { I::MIDDLE };
     type Scales = S;
 
+    /// Quads are made again for each few rows: two to ten instructions for four times four weights, beside
+    /// four for each row, or two with FEAT_I8MM.
     #[inline(always)]
     unsafe fn add<const R: usize, const M: usize, const PART: usize>(
         sums: &mut [[Sums; M]; R],
@@ -434,11 +420,11 @@ impl<I: Quad, S: Scales> Group<Neon<MATRICES>> for GroupedMatrices<I, S> {
                 if BLOCK < R {
                     let weights = weights.wrapping_add(BLOCK * apart);
                     let sums = &mut sums[BLOCK];
-                    match M {
-                        1 => add::<I, S, M, PART>(sums, weights, x, stride),
-                        2 => add_twos::<I, S, M, 1, PART>(sums, weights, x, stride),
-                        3 | 4 => add_twos::<I, S, M, 2, PART>(sums, weights, x, stride),
-                        _ => add_twos::<I, S, M, 3, PART>(sums, weights, x, stride),
+                    match (MORE, M) {
+                        (MATRICES, 2) => add_twos::<I, S, M, 1, PART>(sums, weights, x, stride),
+                        (MATRICES, 3 | 4) => add_twos::<I, S, M, 2, PART>(sums, weights, x, stride),
+                        (MATRICES, 5 | 6) => add_twos::<I, S, M, 3, PART>(sums, weights, x, stride),
+                        _ => add_ones::<I, S, M, PART>(sums, weights, x, stride),
                     }
                 }
             }, 0 1 2 3);

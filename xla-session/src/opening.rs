@@ -25,7 +25,7 @@ pub struct Tuning {
     pub cuda_graphs: bool,
     /// The same of devices of Vulkan.
     pub vulkan_graphs: bool,
-    /// Whether devices of Vulkan have graphs of so many rows and no others: fewer to compile.
+    /// Rows of the only graphs of devices of Vulkan, 8 at least; `None` are all that there are.
     pub vulkan_rows: Option<usize>,
 }
 

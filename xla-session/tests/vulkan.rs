@@ -7,7 +7,7 @@ mod fixtures;
 
 use std::path::PathBuf;
 
-use fixtures::streams::{check_mixed_steps, check_together};
+use fixtures::streams::{check_mixed_steps, check_together, check_what_is_not_a_number};
 use fixtures::{Fixture, assert_contract, assert_same_tokens};
 use xla_session::{
     Engine, EngineOptions, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
@@ -147,37 +147,10 @@ fn forks_go_their_own_ways() {
     assert_eq!(engine.statistics().copies, 2);
 }
 
-/// Keys and values that are not numbers stay their sequence's own, also when its pages are another's.
 #[test]
 fn what_is_not_a_number_reaches_nobody_else() {
     let Some(options) = on_the_device(Precision::Stored) else { return };
-    let fixture = fixtures::named("llama-mha-f32");
-    let case = &fixture.cases[1];
-    let used = |id: &u32| case.prompt.contains(id) || case.tokens.contains(id);
-    let poisoned = (0..case.logits.len() as u32).find(|id| !used(id)).unwrap();
-    let folder = fixtures::with_embedding(&fixture, poisoned, f32::NAN);
-    let options = SessionOptions { weights_cache: false, ..options };
-    let model = Model::open(folder.path(), &options).unwrap();
-    let mut some = EngineOptions::default();
-    some.kv_bytes = Some((4 * model.page_bytes()) as u64);
-    some.prefix_cache = false;
-    let mut engine = Engine::new(&model, &some).unwrap();
-
-    let (mut good, mut bad) = (engine.sequence(), engine.sequence());
-    let runs = &mut [
-        Run { sequence: &mut bad, tokens: &[poisoned; 20], want: Want::Nothing },
-        Run { sequence: &mut good, tokens: &case.prompt, want: Want::Token },
-    ];
-    assert_eq!(engine.step(runs).unwrap()[1], Output::Token(case.tokens[0]));
-    let run = Run { sequence: &mut bad, tokens: &case.prompt, want: Want::Token };
-    let error = engine.step(&mut [run]).unwrap_err().to_string();
-    assert!(error.contains("not numbers"), "{error}");
-    drop((good, bad));
-    let mut sequences: Vec<_> = (0..4).map(|_| engine.sequence()).collect();
-    let runs = sequences.iter_mut();
-    let runs = runs.map(|sequence| Run { sequence, tokens: &case.prompt, want: Want::Token });
-    let outputs = engine.step(&mut runs.collect::<Vec<_>>()).unwrap();
-    assert_eq!(outputs, vec![Output::Token(case.tokens[0]); 4]);
+    check_what_is_not_a_number(&options);
 }
 
 #[test]
