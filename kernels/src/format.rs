@@ -37,6 +37,9 @@ pub enum Format {
     Int6,
     /// As [`Format::Int8`], of four bits: ggml's Q4_0 in another order.
     Int4,
+    /// Integers of four bits with minima. Scales and minima of groups are bytes, in units that eight
+    /// groups have in common: as [`Format::Q4K`], but of eight bits, and of any number of columns.
+    Nested4,
     /// ggml's Q4_1 in another order, as [`pack_rows`](crate::ggml::pack_rows) has it.
     Q4_1,
     /// As [`Format::Q4_1`], ggml's Q5_0.
@@ -93,7 +96,7 @@ impl Integers {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::F32,
         Self::Bf16,
         Self::Bf16Rounded,
@@ -101,6 +104,7 @@ impl Format {
         Self::Int8,
         Self::Int6,
         Self::Int4,
+        Self::Nested4,
         Self::Q4_1,
         Self::Q5_0,
         Self::Q5_1,
@@ -126,6 +130,7 @@ impl Format {
             Self::Int8 => "int8",
             Self::Int6 => "int6",
             Self::Int4 => "int4",
+            Self::Nested4 => "nested4",
             Self::Q4_1 => "q4_1",
             Self::Q5_0 => "q5_0",
             Self::Q5_1 => "q5_1",
@@ -164,17 +169,19 @@ impl Format {
     ///
     /// # Panics
     ///
-    /// When columns do not fill super-blocks, of formats that have them.
+    /// When columns do not fill super-blocks, of formats of files that have them.
     pub fn block_bytes(self, columns: usize) -> usize {
         match self.integers() {
             Some(integers) => {
                 let groups = columns.div_ceil(GROUP);
                 let Integers { together, head, .. } = integers;
                 assert!(
-                    together == 1 || columns.is_multiple_of(together * GROUP),
+                    together == 1
+                        || self == Self::Nested4
+                        || columns.is_multiple_of(together * GROUP),
                     "{columns} columns of {self:?}"
                 );
-                groups / together * head + groups * integers.group()
+                groups.div_ceil(together) * head + groups * integers.group()
             }
             None if self == Self::F32 => columns * LANES * 4,
             None => columns * LANES * 2,
@@ -207,7 +214,7 @@ impl Format {
             Self::Q5_1 => with_minima(5),
             Self::Affine4 => shared(2),
             Self::Zeroed4 => shared(4),
-            Self::Q4K => nested(4),
+            Self::Nested4 | Self::Q4K => nested(4),
             Self::Q5K => nested(5),
             Self::Q6K => Integers { head: SCALES, minima: false, ..nested(6) },
             Self::Q2K => nested(2),

@@ -34,7 +34,9 @@ impl Format {
     /// When columns do not fill blocks.
     pub fn ggml_row_bytes(self, columns: usize) -> Option<usize> {
         let (block, bytes) = match self {
-            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 | Self::Int6 => return None,
+            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 | Self::Int6 | Self::Nested4 => {
+                return None;
+            }
             Self::Int8 => (GROUP, 34),
             Self::Int4 => (GROUP, 18),
             Self::Q4_1 => (GROUP, 20),
@@ -140,7 +142,7 @@ pub fn unpack_row(format: Format, block: &[u8], lane: usize, row: &mut [f32]) {
         let byte = |i: usize| block[own.clone()][i * LANES + lane];
         // Of each half of the group.
         let (scales, minima) = match format {
-            Format::Q4K | Format::Q5K => {
+            Format::Nested4 | Format::Q4K | Format::Q5K => {
                 let scale = half(head.clone(), 0) * f32::from(byte(0));
                 ([scale; 2], [half(head, 1) * f32::from(byte(1)); 2])
             }

@@ -37,7 +37,7 @@ fn f16_to_f32(bits: u16) -> f32 {
 impl Vector for Portable {
     /// A pair is two i16 in one i32, the first in its low half.
     type Integers = [i32; LANES];
-    const ROWS: usize = 3;
+    const ROWS: usize = 2;
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {
@@ -198,7 +198,7 @@ impl Vector for Portable {
 
     unsafe fn run_one<T: Tile<Self>>(tile: &T) {
         // SAFETY: the caller's promise.
-        unsafe { Self::enter(&Cut::<_, 2, 1>(tile)) }
+        unsafe { Self::enter(&Cut::<_, 1, 1>(tile)) }
     }
 
     unsafe fn run<T: Tile<Self>>(rows: usize, tile: &T) {
@@ -206,8 +206,7 @@ impl Vector for Portable {
         unsafe {
             match rows {
                 1 => Self::run_one(tile),
-                2 => Self::enter(&Cut::<_, 1, 2>(tile)),
-                _ => Self::enter(&Cut::<_, 1, 3>(tile)),
+                _ => Self::enter(&Cut::<_, 1, 2>(tile)),
             }
         }
     }

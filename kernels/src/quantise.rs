@@ -1,14 +1,17 @@
 //! Weights as small integers times a scale for each group of columns.
 //!
 //! A group is [`GROUP`] consecutive columns of one row; its scale is stored as f16 and the weight
-//! is `q * scale`, with `q` in `-127..=127` (int8), `-32..=31` (int6) or `-8..=7` (int4). Packed
+//! is `q * scale`, with `q` in `-127..=127` (int8), `-32..=31` (int6) or `-8..=7` (int4); or, with `q` in `0..=15`,
+//! `q * scale - depth`, and both of them bytes in units of their own ([`Format::Nested4`]). Packed
 //! values lie in blocks of [`LANES`] rows, as [products](crate::product()) read them, or row by row,
 //! as GPUs do (int8, int4): the same numbers in another order.
 //!
 //! A scale that f16 cannot hold becomes NaN: of a group with an infinite or NaN weight, or with
 //! one above about 8e6 (int8), 2e6 (int6) or 5e5 (int4). No such weight turns into an ordinary
-//! number.
+//! number. Of [`Format::Nested4`] all eight groups that have units in common become NaN then, and from
+//! about 2e8 on.
 
+mod nested;
 mod sketch;
 
 use half::f16;
@@ -35,6 +38,9 @@ type Columns = [[f32; LANES]; GROUP];
 ///   `6 (i % 2)` of word `i / 2` on. Four bits of each half are left: those of word `j` below 4 have
 ///   the low bits of pair `12 + j`, whose two others are from bit `12 + 2 (j % 2)` of word
 ///   `4 + j / 2` on.
+/// - nested4: as int4, without the 8. Its scales are `[2, 16]` u8: scales and minima. Before each
+///   eight groups, and what is left of them at the end, are `[2, 16]` f16: what these are multiplied
+///   with, that of minima negative.
 ///
 /// # Panics
 ///
@@ -44,13 +50,14 @@ pub fn pack_block(format: Format, rows: &[&[f32]], block: &mut [u8]) {
     let columns = rows.first().map_or(0, |row| row.len());
     assert!(rows.len() <= LANES, "{} rows in a block of {LANES}", rows.len());
     assert!(rows.iter().all(|row| row.len() == columns), "rows of different lengths");
+    assert_eq!(block.len(), format.block_bytes(columns), "bytes of a block");
     let pack = match format {
         Format::Int8 => pack_bytes,
         Format::Int6 => pack_words::<6>,
         Format::Int4 => pack_words::<4>,
+        Format::Nested4 => return nested::pack(rows, block),
         _ => panic!("{format:?} weights are not quantised"),
     };
-    assert_eq!(block.len(), format.block_bytes(columns), "bytes of a block");
     let group_bytes = format.integers().map_or(1, Integers::group);
     for (number, group) in block.chunks_exact_mut(group_bytes).enumerate() {
         let (values, stored) = group.split_at_mut(group_bytes - SCALES);

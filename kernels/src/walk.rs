@@ -4,7 +4,7 @@
 use super::decoded;
 use super::floats::{Bf16, Float, FloatTile, Widen};
 use super::integer_tile::{IntegerTile, SUM_WORDS};
-use super::integers::{Group, Integer};
+use super::integers::{Group, Grouped, Integer};
 use super::scales::Scales;
 use super::scratch::with_scratch;
 use super::tile::Parts;
@@ -107,7 +107,6 @@ pub(super) unsafe fn integers<V: Vector, F: Group<V>>(p: &Product) {
 /// # Safety
 ///
 /// As for [`Kernel`](super::Kernel).
-#[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn one_row_or_more<V: Vector, One: Group<V>, More: Group<V>>(p: &Product) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -124,13 +123,11 @@ pub(super) unsafe fn one_row_or_more<V: Vector, One: Group<V>, More: Group<V>>(p
 /// # Safety
 ///
 /// As for [`Kernel`](super::Kernel).
-pub(super) unsafe fn one_row_or_decoded<V: Vector, One: Group<V>, I: Integer, S: Scales>(
-    p: &Product,
-) {
+pub(super) unsafe fn one_row_or_decoded<V: Vector, I: Integer, S: Scales>(p: &Product) {
     // SAFETY: the caller's promise.
     unsafe {
         if p.used == 1 {
-            one_row::<V, One>(p);
+            one_row::<V, Grouped<I, S>>(p);
         } else {
             decoded::several::<V, I, S>(p);
         }

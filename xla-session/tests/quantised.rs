@@ -31,14 +31,15 @@ fn rounded(format: Format, weights: &[f32], columns: usize) -> Vec<f32> {
     out
 }
 
-/// The formats of a precision: of the token embedding and the output projection, and of the rest.
+/// The formats of a precision: of the token embedding, the output projection and the ends of the layers,
+/// and of the rest.
 type Formats = [Format; 2];
 
 /// As the kernels of CPUs have them, or everything else.
 fn formats(precision: Precision, kernels: bool) -> Formats {
     match precision {
         Precision::Int8 => [Format::Int8; 2],
-        Precision::Int4 if kernels => [Format::Int6, Format::Int4],
+        Precision::Int4 if kernels => [Format::Int6, Format::Nested4],
         Precision::Int4 => [Format::Int8, Format::Int4],
         _ => unreachable!("{precision:?} does not round"),
     }
@@ -56,8 +57,15 @@ fn write_rounded(from: &Path, to: &Path, [outer, inner]: Formats) {
             let weights = tensor.to_f32();
             let weights = match listed.shape {
                 [_, columns] => {
-                    let head = ["model.embed_tokens.weight", "lm_head.weight"];
-                    let format = if head.contains(&listed.name) { outer } else { inner };
+                    let name = listed.name;
+                    let ends = ["model.embed_tokens.weight", "lm_head.weight"].contains(&name);
+                    let last = config.num_hidden_layers - 1;
+                    let ends = ends
+                        || name.starts_with("model.layers.0.self_attn.")
+                        || [0, last]
+                            .iter()
+                            .any(|i| name.starts_with(&format!("model.layers.{i}.mlp.down")));
+                    let format = if ends { outer } else { inner };
                     rounded(format, &weights, *columns)
                 }
                 _ => weights,

@@ -153,6 +153,102 @@ fn what_f16_cannot_scale_becomes_nan_and_only_its_group() {
     }
 }
 
+/// Of groups with minima the errors, as shares of the largest weight of their super-block.
+fn nested_errors(rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
+    let restored = nested(rows);
+    let super_block = 8 * GROUP;
+    let of = |(row, restored): (&Vec<f32>, &Vec<f32>)| {
+        let blocks = row.chunks(super_block).zip(restored.chunks(super_block));
+        let errors = blocks.flat_map(|(row, restored)| {
+            let largest = row.iter().fold(f32::MIN_POSITIVE, |most, weight| most.max(weight.abs()));
+            row.iter().zip(restored).map(move |(weight, it)| (weight - it).abs() / largest)
+        });
+        errors.collect()
+    };
+    rows.iter().zip(&restored).map(of).collect()
+}
+
+fn nested(rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
+    let columns = rows[0].len();
+    let mut block = vec![0xa5; Format::Nested4.block_bytes(columns)];
+    let given: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
+    pack_block(Format::Nested4, &given, &mut block);
+    let mut restored = vec![vec![0.0; columns]; rows.len()];
+    for (lane, row) in restored.iter_mut().enumerate() {
+        unpack_row(Format::Nested4, &block, lane, row);
+    }
+    restored
+}
+
+/// Uniform weights in -1 to 1 have steps of a fifteenth of two; what is clipped is within two.
+#[test]
+fn groups_with_minima_have_sixteen_steps_between_their_ends() {
+    for (count, columns, size) in
+        [(16, 512, 1.0), (3, 33, 100.0), (16, 100, 1e-3), (1, 1, 0.3), (16, 296, 2e-4)]
+    {
+        let errors = nested_errors(&random_rows(count, columns, size));
+        let flat: Vec<f32> = errors.into_iter().flatten().collect();
+        let largest = flat.iter().copied().fold(0.0, f32::max);
+        assert!(largest < 0.16, "{columns} columns: {largest}");
+        let mean = flat.iter().sum::<f32>() / flat.len() as f32;
+        assert!(mean < 0.036, "{columns} columns: {mean}");
+    }
+}
+
+#[test]
+fn groups_with_minima_keep_more_of_normally_distributed_weights() {
+    let uniform = random_rows(16, 12 * 2048, 0.1);
+    let normal =
+        |row: &Vec<f32>| row.as_chunks::<12>().0.iter().map(|of| of.iter().sum()).collect();
+    let rows: Vec<Vec<f32>> = uniform.iter().map(normal).collect();
+    let restored = nested(&rows);
+    let (mut error, mut size) = (0.0, 0.0);
+    for (weight, restored) in rows.iter().flatten().zip(restored.iter().flatten()) {
+        error += (weight - restored).powi(2);
+        size += weight.powi(2);
+    }
+    let error = (error / size).sqrt();
+    assert!(error < 0.0755, "{error}");
+}
+
+#[test]
+fn groups_of_one_weight_stay_what_they_are() {
+    for weight in [0.0, 0.75, -0.75, 1e-3, -1e-3, 1e5, -1e5] {
+        let restored = nested(&vec![vec![weight; 300]; 3]);
+        for restored in restored.iter().flatten() {
+            assert!((restored - weight).abs() <= 0.003 * weight.abs(), "{weight}: {restored}");
+        }
+    }
+}
+
+/// A group beside one of weights a hundred times as large has steps of its own.
+#[test]
+fn small_groups_beside_large_ones_are_not_lost() {
+    let mut rows = random_rows(16, 256, 0.01);
+    for row in &mut rows {
+        row[40] = 1.0;
+    }
+    for (row, restored) in rows.iter().zip(nested(&rows)) {
+        for (weight, restored) in row[64..].iter().zip(&restored[64..]) {
+            assert!((weight - restored).abs() < 0.002, "{weight}: {restored}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_unit_becomes_nan_and_only_its_super_block() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e9, -1e9] {
+        let mut rows = vec![vec![0.5; 600]; 16];
+        rows[4][300] = bad;
+        for (lane, row) in nested(&rows).iter().enumerate() {
+            for (column, weight) in row.iter().enumerate() {
+                let with_it = lane == 4 && (256..512).contains(&column);
+                assert_eq!(weight.is_nan(), with_it, "{bad}: [{lane}, {column}] {weight}");
+            }
+        }
+    }
+}
+
 /// Every integer of a format, the least too, with the scale that it came with.
 #[test]
 fn what_is_quantised_already_is_packed_as_it_is() {

@@ -269,7 +269,7 @@ fn pack_block(format: Format, rows: &[Row<'_>], lanes: usize, planes: &mut [&mut
             let rows = stored(rows);
             kernels::ggml::pack_rows(format, columns, &slices(&rows), out);
         }
-        (Format::Int8 | Format::Int6 | Format::Int4, [out]) => {
+        (Format::Int8 | Format::Int6 | Format::Int4 | Format::Nested4, [out]) => {
             widened(rows, |rows| quantise::pack_block(format, rows, out));
         }
         (format, planes) => unreachable!("{format:?} in {} planes", planes.len()),
