@@ -57,8 +57,8 @@ impl Quantisation {
 
     /// Rounds every matrix by what it reads when the model reads `texts`, pieces of tokens that do not see each
     /// other, and writes a folder in Hugging Face layout (compressed-tensors). Layers have four bits in
-    /// groups of 32, embedding and output projection eight; norms and biases stay, and so do matrices whose
-    /// columns are no whole groups. What is finished of a run that was stopped is kept, and one with the same
+    /// groups of 32, but [their ends](Architecture::ends) eight, as embedding and output projection; norms
+    /// and biases stay, and so do matrices whose columns are no whole groups. What is finished of a run that was stopped is kept, and one with the same
     /// model and texts goes on there: those layers are watched go by at once.
     ///
     /// # Errors
@@ -104,7 +104,10 @@ impl Quantisation {
     /// Writes what is outside of layers, and what makes a model of it all.
     fn write_rest(&self, folder: &Folder) -> Result<()> {
         let config = self.config();
-        let (mut tensors, mut eight) = (Vec::new(), Vec::new());
+        let ends = config.architecture.ends().map(|linear| &linear.weight);
+        let mut eight: Vec<_> =
+            ends.filter(|it| is_grouped(it)).map(|it| it.name.as_str()).collect();
+        let mut tensors = Vec::new();
         let whole: Vec<&str> = config
             .tensors()
             .filter(|it| it.role == Role::Matrix && !is_grouped(it))
@@ -246,6 +249,14 @@ impl<I: Iterator<Item = Rows>> Weights for Rounding<'_, '_, I> {
                 let Parameter { name, shape, .. } = parameter;
                 self.tensors.push(Tensor::floats(name, shape, &weights.values));
                 out.push(x.times(&weights));
+                continue;
+            }
+            if self.model.config().architecture.ends().any(|end| end == *linear) {
+                let packed = eight_bits(&parameter.name, &weights);
+                self.tensors.extend(packed.ok_or_else(|| not_finite(parameter))?);
+                // Eight bits lose next to nothing of them.
+                out.push(x.times(&weights));
+                go_on((self.watch)(parameter.elements() as u64))?;
                 continue;
             }
             let reads = match &mut reads {

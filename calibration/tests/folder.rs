@@ -51,6 +51,8 @@ fn matrices_are_blocks_that_kernels_multiply_and_all_else_stays() {
     let [before, after] =
         [&fixture(MODEL), &folder].map(|it| Checkpoint::open(it, LoadMode::Mmap).unwrap());
     after.check(&config).unwrap();
+    let ends: Vec<_> = config.architecture.ends().map(|it| &it.weight).collect();
+    assert!(!ends.is_empty());
     for parameter in config.tensors() {
         let [was, is] = [&before, &after].map(|it| it.get(parameter).unwrap());
         let (name, dtype) = (&parameter.name, is.dtype());
@@ -59,11 +61,11 @@ fn matrices_are_blocks_that_kernels_multiply_and_all_else_stays() {
         let lost = norm(&mut was.iter().zip(&is).map(|(was, is)| was - is));
         let lost = lost / norm(&mut was.iter().copied());
         match parameter.role {
-            Role::Matrix => {
+            Role::Matrix if !ends.contains(&parameter) => {
                 assert_eq!(dtype, Dtype::Q4_0, "{name}");
                 assert!(lost > 0.01 && lost < 0.3, "{name}: {lost}");
             }
-            Role::Embedding | Role::Output => {
+            Role::Matrix | Role::Embedding | Role::Output => {
                 assert_eq!(dtype, Dtype::Q8_0, "{name}");
                 assert!(lost < 0.01, "{name}: {lost}");
             }

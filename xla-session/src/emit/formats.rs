@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use checkpoint::architecture::{FeedForward, Linear, Role};
+use checkpoint::architecture::Role;
 use checkpoint::config::ModelConfig;
 use checkpoint::{Checkpoint, Dtype};
 use kernels::Format;
@@ -20,8 +20,9 @@ pub struct WeightFormats {
 
 impl WeightFormats {
     /// Those of `precision`. The token embedding and the output projection decide the most, and then
-    /// [the ends](ends) of the layers: beside int4 they are int6, which is nearly as good as int8 there.
-    /// In other precisions they are as all matrices are. What decides where rows go is never rounded.
+    /// [the ends](checkpoint::architecture::Architecture::ends) of the layers: beside int4 they are int6,
+    /// which is nearly as good as int8 there. In other precisions they are as all matrices are. What decides
+    /// where rows go is never rounded.
     pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
         let (default, embeddings) = match precision {
             Precision::Stored => return Self::stored(config, checkpoint),
@@ -45,7 +46,7 @@ impl WeightFormats {
             }
         }
         if default == Format::Nested4 {
-            let names = ends(config).map(|linear| linear.weight.name.clone());
+            let names = config.architecture.ends().map(|linear| linear.weight.name.clone());
             formats.exceptions.extend(names.map(|name| (name, Format::Int6)));
         }
         formats
@@ -74,20 +75,6 @@ impl WeightFormats {
         let first = formats.next().unwrap_or(self.default);
         if formats.all(|it| it == first) { first } else { Format::F32 }
     }
-}
-
-/// What of the layers' errors is felt the most: the first one's attention, as all others carry its errors
-/// on, and what the first and the last MLP add, the latter right before the logits. Of tiny-tales in four
-/// bits they are a twentieth of the layers' weights and make two thirds of the divergence.
-fn ends(config: &ModelConfig) -> impl Iterator<Item = &Linear> {
-    let layers = &config.architecture.layers;
-    let attention = layers.first().map(|layer| &layer.attention);
-    let ends = layers.first().into_iter().chain(layers.last());
-    let down = ends.filter_map(|layer| match &layer.mlp {
-        FeedForward::Mlp(mlp) => Some(&mlp.down),
-        FeedForward::Experts(_) => None,
-    });
-    attention.into_iter().flat_map(|it| it.qkv.iter().chain([&it.output])).chain(down)
 }
 
 /// Whether all matrices of the layers are stored as `dtype`.

@@ -439,7 +439,7 @@ mod tests {
             (
                 4,
                 Precision::Int4,
-                "0a5430f5e6fb08d9a304bf114e0e52095ee10b698d8160e45e32f725649feb92",
+                "ace6ed72d6acaaeab0a77d722c3705d59479ad44b9d11e4a01f5948d0e189cc8",
             ),
         ];
         let (config, checkpoint) = fixture("llama-llama3-biases-mqa-f16");
