@@ -45,7 +45,7 @@ pub(super) unsafe fn several<V: Vector, I: Integer, S: Scales>(p: &Product) {
                         format: PhantomData,
                     });
                     let tile = all.of_groups::<V>(to, (first, part), (block, blocks));
-                    for (row, rows) in tiles(p.used, V::ROWS) {
+                    for (row, rows) in tiles::<V>(p.used, V::ROWS) {
                         V::run(rows, &Parts::<V>::rows_from(tile, row));
                     }
                 }

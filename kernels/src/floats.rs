@@ -1,5 +1,6 @@
 //! Weights that are floats: multiplied and added in f32.
 
+use std::array::from_mut;
 use std::marker::PhantomData;
 
 use super::tile::{AHEAD, Parts, STEP};
@@ -28,6 +29,73 @@ pub(super) trait Float<V: Vector>: Copy + 'static {
     ///
     /// As for [`Vector`].
     unsafe fn add_products(sums: V, weights: Self::Weights, word: u32) -> V;
+
+    /// Adds to the sums of `M` rows and `R` blocks their products with a word; that of the first row is at `x`,
+    /// so many words before the next.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    #[inline(always)]
+    unsafe fn add_word<const R: usize, const M: usize>(
+        sums: &mut [[V; M]; R],
+        weights: [Self::Weights; R],
+        x: *const u32,
+        stride: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            for m in 0..M {
+                let word = x.add(m * stride).read_unaligned();
+                for (sums, weights) in sums.iter_mut().zip(weights) {
+                    sums[m] = Self::add_products(sums[m], weights, word);
+                }
+            }
+            for sum in sums.as_flattened_mut() {
+                *sum = sum.pin();
+            }
+        }
+    }
+
+    /// Most rows that meet compressed blocks as they are stored, and those of a tile where more do.
+    const ROWS: usize = V::ROWS;
+
+    /// Half `i` of the weights that meet two words, `i` being a constant after inlining: those that meet one
+    /// of them, unless instructions take both words and half of the lanes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    #[inline(always)]
+    unsafe fn half(words: [Self::Weights; 2], i: usize) -> Self::Weights {
+        words[i]
+    }
+
+    /// As [`add_word`](Float::add_word), half `i` of two words, of which those of the first row are at `x`: both
+    /// halves add to a sum what one word makes and then the other. Sums are [turned](Float::turn).
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    #[inline(always)]
+    unsafe fn add_half<const R: usize, const M: usize>(
+        sums: &mut [[V; M]; R],
+        weights: [Self::Weights; R],
+        i: usize,
+        x: *const u32,
+        stride: usize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::add_word(sums, weights, x.add(i), stride) }
+    }
+
+    /// Turns the sums of rows into what [`add_half`](Float::add_half) adds to, or back.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    #[inline(always)]
+    unsafe fn turn<const M: usize>(_: &mut [V; M]) {}
 }
 
 #[derive(Clone, Copy)]
@@ -136,13 +204,7 @@ impl<V: Vector, F: Float<V>> FloatTile<V, F> {
         unsafe {
             for (r, sums) in sums.iter_mut().enumerate() {
                 let weights = F::load(weights.add(r * apart + i * LANES * F::BYTES));
-                for (m, sum) in sums.iter_mut().enumerate() {
-                    let word = x.add(m * self.words + i).read_unaligned();
-                    *sum = F::add_products(*sum, weights, word);
-                }
-                for sum in sums {
-                    *sum = sum.pin();
-                }
+                F::add_word(from_mut(sums), [weights], x.add(i), self.words);
             }
         }
     }

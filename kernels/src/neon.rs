@@ -61,6 +61,23 @@ pub(super) unsafe fn load_words(from: *const u8) -> [int32x4_t; 4] {
     unsafe { four!(I => vld1q_s32(from.add(4 * I))) }
 }
 
+/// The words of both in turn: of the first two lanes, and of the last two.
+#[inline(always)]
+pub(super) fn in_turn(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] {
+    // SAFETY: every CPU of this architecture has NEON.
+    unsafe { [vzip1q_s32(a, b), vzip2q_s32(a, b)] }
+}
+
+/// The first halves of both, and the second ones.
+#[inline(always)]
+pub(super) fn halves(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] {
+    // SAFETY: every CPU of this architecture has NEON.
+    unsafe {
+        let (a, b) = (vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b));
+        [vreinterpretq_s32_s64(vzip1q_s64(a, b)), vreinterpretq_s32_s64(vzip2q_s64(a, b))]
+    }
+}
+
 /// Each half of a word shifted to the right, or to the left where `by`, a constant after inlining, is
 /// negative.
 #[inline(always)]
@@ -110,6 +127,7 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     /// takes four of one column and adds to four sums. Sums are four lanes each.
     type Integers = [int32x4_t; 4];
     const ROWS: usize = 6;
+    const TOGETHER: usize = if MORE == MATRICES { 2 } else { 1 };
 
     #[inline(always)]
     unsafe fn splat(value: f32) -> Self {

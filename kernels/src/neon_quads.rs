@@ -12,7 +12,7 @@ use std::arch::asm;
 use std::marker::PhantomData;
 
 use super::integers::{Bits, Group, Integer, LINE, PAIRS, Rounding, WORD};
-use super::neon::{DOT, MATRICES, Neon, four, load_words, shifted};
+use super::neon::{DOT, MATRICES, Neon, four, halves, in_turn, load_words, shifted};
 use super::scales::Scales;
 use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
@@ -296,18 +296,8 @@ fn lanes(quads: [int8x16_t; 2]) -> [int8x16_t; 2] {
     // SAFETY: every CPU of this architecture has NEON.
     unsafe {
         let [first, second] = [vreinterpretq_s32_s8(quads[0]), vreinterpretq_s32_s8(quads[1])];
-        let [a, b] = [vzip1q_s32(first, second), vzip2q_s32(first, second)];
+        let [a, b] = in_turn(first, second);
         [vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)]
-    }
-}
-
-/// The first halves of both, and the second ones.
-#[inline(always)]
-fn halves(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] {
-    // SAFETY: every CPU of this architecture has NEON.
-    unsafe {
-        let (a, b) = (vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b));
-        [vreinterpretq_s32_s64(vzip1q_s64(a, b)), vreinterpretq_s32_s64(vzip2q_s64(a, b))]
     }
 }
 

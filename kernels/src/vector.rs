@@ -13,6 +13,8 @@ pub(super) trait Vector: Copy {
     type Integers: Copy;
     /// Rows of `x` in the largest tile.
     const ROWS: usize;
+    /// Rows of `x` that an instruction takes.
+    const TOGETHER: usize = 1;
 
     unsafe fn splat(value: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;

@@ -155,11 +155,15 @@ pub(super) unsafe fn clear_padding(p: &Product) {
     }
 }
 
-/// The first row of each tile, and how many it has: nearly the same number, at most `most`.
-pub(super) fn tiles(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
-    let tiles = rows.div_ceil(most);
+/// The first row of each tile, and how many it has: nearly the same number, at most `most`, all of which
+/// instructions take together, but for an odd one of the first tile.
+pub(super) fn tiles<V: Vector>(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let together = rows.div_ceil(V::TOGETHER);
+    let tiles = together.div_ceil(most / V::TOGETHER);
+    let lacking = together * V::TOGETHER - rows;
     (0..tiles).map(move |i| {
-        let [first, end] = [i, i + 1].map(|i| i * rows / tiles);
+        let [first, end] =
+            [i, i + 1].map(|i| (i * together / tiles * V::TOGETHER).saturating_sub(lacking));
         (first, end - first)
     })
 }
@@ -172,7 +176,7 @@ pub(super) unsafe fn meet<V: Vector, T: Parts<V>>(rows: usize, tile: &T) {
         // SAFETY: blocks and rows of the tile.
         unsafe {
             let tile = tile.part(block, together.min(tile.blocks() - block));
-            for (first, rows) in tiles(rows, V::ROWS) {
+            for (first, rows) in tiles::<V>(rows, V::ROWS) {
                 V::run(rows, &tile.rows_from(first));
             }
         }

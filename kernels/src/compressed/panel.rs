@@ -90,7 +90,7 @@ pub(super) unsafe fn multiply<V: Decode, A: Arithmetic<V>, const WHOLE: bool>(
                     add_escapes::<V, A>(of_piece, rows, Rows { at: x.row(row), ..x }, sums);
                 }
             };
-            let mut tiles = tiles(p.used, V::ROWS);
+            let mut tiles = tiles::<V>(p.used, A::Float::ROWS);
             let decoding = tiles.next().map_or(0, |(_, rows)| rows);
             V::run(decoding, &Decoding { panel, stored, first: first / GROUP });
             add_escapes(0, decoding);
@@ -165,7 +165,8 @@ impl<A> Panel<A> {
         Self { x: from(self.x), from: self.from.map(from), to: from(self.to), ..self }
     }
 
-    /// The sums of `M` rows and `R` blocks from `block` on, each `step` behind the one before.
+    /// The sums of `M` rows and `R` blocks from `block` on, each `step` behind the one before,
+    /// [turned](Float::turn).
     ///
     /// # Safety
     ///
@@ -175,7 +176,10 @@ impl<A> Panel<A> {
         &self,
         block: usize,
         step: usize,
-    ) -> [[V; M]; R] {
+    ) -> [[V; M]; R]
+    where
+        A: Arithmetic<V>,
+    {
         // SAFETY: the caller's promise.
         unsafe {
             let mut sums = [[V::splat(0.0); M]; R];
@@ -184,6 +188,7 @@ impl<A> Panel<A> {
                     for (m, sum) in sums.iter_mut().enumerate() {
                         *sum = V::load(from.row(m).add((block + r * step) * LANES).cast());
                     }
+                    A::Float::turn(sums);
                 }
             }
             sums
@@ -201,10 +206,13 @@ impl<A> Panel<A> {
         sums: [[V; M]; R],
         block: usize,
         step: usize,
-    ) {
+    ) where
+        A: Arithmetic<V>,
+    {
         // SAFETY: the caller's promise.
         unsafe {
-            for (r, sums) in sums.into_iter().enumerate() {
+            for (r, mut sums) in sums.into_iter().enumerate() {
+                A::Float::turn(&mut sums);
                 for (m, sum) in sums.into_iter().enumerate() {
                     sum.store(self.to.row(m).add((block + r * step) * LANES).cast());
                 }
@@ -290,15 +298,8 @@ impl<V: Decode, A: Arithmetic<V>> Tile<V> for Panel<A> {
                         for (r, weights) in weights.iter_mut().enumerate().skip(1) {
                             *weights = A::load(at.add(r * apart + i * VECTOR));
                         }
-                        for m in 0..M {
-                            let x = x.add(m * self.x.words + i).read_unaligned();
-                            for (sums, weights) in sums.iter_mut().zip(weights) {
-                                sums[m] = A::Float::add_products(sums[m], weights, x);
-                            }
-                        }
-                        for sum in sums.as_flattened_mut() {
-                            *sum = sum.pin();
-                        }
+                        let x = x.add(i / 2 * 2);
+                        A::Float::add_half(&mut sums, weights, i % 2, x, self.x.words);
                     }
                 }, 0 1 2 3);
             }

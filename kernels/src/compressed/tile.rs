@@ -1,6 +1,7 @@
 //! The innermost loops: a few rows of `x` against blocks that are decoded on the way.
 
 use super::super::vector::Tile;
+use std::array::from_mut;
 use std::marker::PhantomData;
 
 use super::super::floats::Float;
@@ -105,8 +106,8 @@ impl<const WHOLE: bool> Stored<WHOLE> {
     }
 
     /// Adds to each sum what a group of its block, which is decoded on the way, and the words of its
-    /// row make; the first row's are at `x`, so many words apart. Vectors of weights go to `keep` too,
-    /// if `KEEP`.
+    /// row make; the first row's are at `x`, so many words apart. If `KEEP`, vectors of weights are
+    /// [halves](Float::half) and go to `keep` too, and sums are [turned](Float::turn).
     ///
     /// # Safety
     ///
@@ -131,14 +132,23 @@ impl<const WHOLE: bool> Stored<WHOLE> {
                 for word in 0..A::WORDS {
                     let i = I * A::WORDS + word;
                     let weights = A::weights(pair, lows, word);
-                    if KEEP {
-                        A::store(weights, keep.add(i * VECTOR));
+                    let sums = from_mut(sums);
+                    if !KEEP {
+                        A::Float::add_word(sums, [weights], x.at.add(i), x.words);
+                        continue;
                     }
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        let x = x.row(m).add(i).read_unaligned();
-                        *sum = A::Float::add_products(*sum, weights, x);
-                    }
-                    for sum in &mut *sums {
+                    // What the half does not want of the other word is not decoded.
+                    let other = match A::WORDS {
+                        1 => Self::pair::<V>(group, codes, I ^ 1, exponents),
+                        _ => pair,
+                    };
+                    let other = A::weights(other, lows, A::WORDS - 1 - word);
+                    let words = if i % 2 == 0 { [weights, other] } else { [other, weights] };
+                    let half = A::Float::half(words, i % 2);
+                    A::store(half, keep.add(i * VECTOR));
+                    A::Float::add_half(sums, [half], i % 2, x.at.add(i / 2 * 2), x.words);
+                    // Not all halves are added with pins, and here registers are scarce.
+                    for sum in &mut sums[0] {
                         *sum = sum.pin();
                     }
                 }

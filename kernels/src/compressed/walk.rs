@@ -1,6 +1,6 @@
 //! Which rows meet which blocks: a few meet them as they are stored, many meet what was decoded.
 
-use super::super::floats::{F32, FloatTile};
+use super::super::floats::{F32, Float, FloatTile};
 use super::super::scratch::with_scratch;
 use super::super::walk::{self, clear_padding, meet};
 use super::super::{LANES, Product};
@@ -18,7 +18,7 @@ pub(super) unsafe fn compressed<V: Decode, A: Arithmetic<V>, const SINGLE: bool>
     // SAFETY: the caller's promise.
     unsafe {
         clear_padding(p);
-        with_scratch(decoded_words::<V>(p), |scratch| multiply::<V, A, SINGLE>(p, scratch));
+        with_scratch(decoded_words::<V, A>(p), |scratch| multiply::<V, A, SINGLE>(p, scratch));
     }
 }
 
@@ -30,15 +30,15 @@ pub(super) unsafe fn compressed<V: Decode, A: Arithmetic<V>, const SINGLE: bool>
 pub(super) unsafe fn widened<V: Decode>(p: &Product) {
     // SAFETY: the caller's promise.
     unsafe {
-        walk::widened::<V>(p, decoded_words::<V>(p), |part, scratch| {
+        walk::widened::<V>(p, decoded_words::<V, Wide>(p), |part, scratch| {
             multiply::<V, Wide, false>(part, scratch);
         });
     }
 }
 
 /// Words of scratch for what is decoded.
-fn decoded_words<V: Decode>(p: &Product) -> usize {
-    if p.used > V::ROWS { panel::words(p.used) } else { 0 }
+fn decoded_words<V: Decode, A: Arithmetic<V>>(p: &Product) -> usize {
+    if p.used > A::Float::ROWS { panel::words(p.used) } else { 0 }
 }
 
 /// The rows in use. The scratch has [`decoded_words`].
@@ -46,7 +46,7 @@ unsafe fn multiply<V: Decode, A: Arithmetic<V>, const SINGLE: bool>(
     p: &Product,
     scratch: *mut f32,
 ) {
-    let many = p.used > V::ROWS;
+    let many = p.used > A::Float::ROWS;
     // SAFETY: the caller's promise, and of each block what its kind says.
     unsafe {
         let block = |i: usize| Block::new(p.weights.add(p.index.add(i).read_unaligned() as usize));

@@ -7,10 +7,10 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::ggml::is_only_ggmls;
 use crate::weights::{Weights, random};
 
-/// Columns that fill groups, or do not, and of compressed blocks more than one piece; blocks that no
-/// tile divides.
-const SHAPES: [(usize, usize); 7] =
-    [(1, 1), (33, 3), (72, 9), (577, 2), (584, 5), (608, 5), (32, 35)];
+/// Columns that fill groups, or do not, of which pairs are an odd number, and of compressed blocks more than
+/// one piece; blocks that no tile divides.
+const SHAPES: [(usize, usize); 8] =
+    [(1, 1), (33, 3), (74, 5), (72, 9), (577, 2), (584, 5), (608, 5), (32, 35)];
 
 /// A matrix as kernels take it.
 struct Stored {
