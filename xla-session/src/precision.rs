@@ -25,8 +25,10 @@ pub enum Precision {
     /// Rounded to integers of 8 bits in groups of 32 with an f16 scale each, on upload: a token
     /// differs rarely.
     Int8,
-    /// As [`Int8`](Self::Int8) with 4 bits; the token embedding and the output projection have 6, on
-    /// GPUs 8. The least memory, and answers that differ.
+    /// Rounded to integers of 4 bits in groups of 32 with a scale and a minimum each, on GPUs without
+    /// minima. The token embedding, the output projection and the
+    /// [ends](checkpoint::architecture::Architecture::ends) of the layers have 6 bits, on GPUs 8. Layers
+    /// that a checkpoint has as Q4_0 stay as they are. The least memory, and answers that differ.
     Int4,
 }
 

@@ -143,7 +143,7 @@ impl<const WHOLE: bool> Stored<WHOLE> {
                         _ => pair,
                     };
                     let other = A::weights(other, lows, A::WORDS - 1 - word);
-                    let words = if i % 2 == 0 { [weights, other] } else { [other, weights] };
+                    let words = if i.is_multiple_of(2) { [weights, other] } else { [other, weights] };
                     let half = A::Float::half(words, i % 2);
                     A::store(half, keep.add(i * VECTOR));
                     A::Float::add_half(sums, [half], i % 2, x.at.add(i / 2 * 2), x.words);
