@@ -16,7 +16,7 @@ fn every_format_and_instruction_set_matches_f64() {
             [(1, 1), (2, 1), (32, 9), (40, 3), (74, 4), (100, 5), (577, 2), (2048, 1)]
         {
             let weights = Weights::random(format, columns, blocks, &mut rng);
-            for used in 1..=13 {
+            for used in 1_usize..=13 {
                 weights.check(used.next_multiple_of(4), used, 0, &mut rng);
                 weights.check(used, used, 0, &mut rng);
             }
