@@ -21,6 +21,8 @@ use xla_session::checkpoint::architecture::{
 };
 use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype as Stored, Float};
 use xla_session::config::ModelConfig;
+use xla_session::emit::WeightFormats;
+use xla_session::kernels::Format;
 use xla_session::{InferenceSession, KvFormat, LoadMode, Precision, SessionOptions};
 
 /// What llama.cpp's converter calls a tensor.
@@ -410,6 +412,33 @@ fn integers_are_multiplied_as_they_are_in_the_file() {
         let prompts: Vec<&[u32]> = fixture.cases.iter().map(|case| &case.prompt[..]).collect();
         assert_same_logits(&file, wide.path(), &prompts);
     }
+}
+
+/// Of four bits nothing is gained by rounding them to four bits once more.
+#[test]
+fn layers_of_four_bits_stay_as_they_are_in_int4() {
+    let fixture = fixtures::named("llama-gqa-long-bf16");
+    let config = ModelConfig::from_dir(&fixture.folder).unwrap();
+    let ends: Vec<_> = config.architecture.ends().map(|it| it.weight.name.clone()).collect();
+    let formats = |of: &dyn Fn(&str) -> Stored| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("model.gguf");
+        convert(&fixture.folder, &file, of);
+        let checkpoint = Checkpoint::open(&file, LoadMode::Mmap).unwrap();
+        let formats = WeightFormats::new(Precision::Int4, &config, &checkpoint);
+        let format = |name: &str| *formats.exceptions.get(name).unwrap_or(&formats.default);
+        let matrices = config.tensors().filter(|it| it.role == Role::Matrix);
+        let (ends, inner): (Vec<_>, Vec<_>) = matrices.partition(|it| ends.contains(&it.name));
+        [ends, inner].map(|of| of.iter().map(|it| format(&it.name)).collect::<Vec<_>>())
+    };
+    let end = |name: &str| ends.iter().any(|end| end == name);
+    let [at_ends, inner] = formats(&|name| if end(name) { Stored::Q8_0 } else { Stored::Q4_0 });
+    assert!(at_ends.iter().all(|it| *it == Format::Int8), "{at_ends:?}");
+    assert!(!inner.is_empty() && inner.iter().all(|it| *it == Format::Int4), "{inner:?}");
+    let [at_ends, inner] =
+        formats(&|name| if name.contains("up_proj") { Stored::Q8_0 } else { Stored::Q4_0 });
+    assert!(at_ends.len() > 4 && at_ends.iter().all(|it| *it == Format::Int6), "{at_ends:?}");
+    assert!(inner.iter().all(|it| *it == Format::Nested4), "{inner:?}");
 }
 
 /// A mix as llama.cpp's Q4_K_M, and others, of all types.

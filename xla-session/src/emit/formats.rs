@@ -1,6 +1,6 @@
 //! How each matrix of a model is stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use checkpoint::architecture::Role;
 use checkpoint::config::ModelConfig;
@@ -22,32 +22,35 @@ impl WeightFormats {
     /// Those of `precision`. The token embedding and the output projection decide the most, and then
     /// [the ends](checkpoint::architecture::Architecture::ends) of the layers: beside int4 they are int6,
     /// which is nearly as good as int8 there. In other precisions they are as all matrices are. What decides
-    /// where rows go is never rounded.
+    /// where rows go is never rounded, and layers that the file has in four bits of its own (Q4_0, but for
+    /// the ends) stay as they are.
     pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
         let (default, embeddings) = match precision {
             Precision::Stored => return Self::stored(config, checkpoint),
             Precision::F32 => return Self::all(Format::F32),
             Precision::Bf16 => (Format::Bf16Rounded, None),
             Precision::Int8 => (Format::Int8, None),
-            Precision::Int4 if has_layers_in(Dtype::Q4_0, config, checkpoint) => {
-                (Format::Int4, Some(Format::Int6))
-            }
             Precision::Int4 => (Format::Nested4, Some(Format::Int6)),
         };
+        let ends: BTreeSet<_> = config.architecture.ends().map(|it| &it.weight.name).collect();
+        let matrices = || config.tensors().filter(|it| it.role == Role::Matrix);
+        let of_q4_0 = || {
+            let mut inner = matrices().filter(|it| !ends.contains(&it.name));
+            inner.all(|it| checkpoint.type_of(it) == Some(Dtype::Q4_0))
+        };
+        let stay = default == Format::Nested4 && of_q4_0();
         let mut formats = Self::all(default);
         for parameter in config.architecture.parameters() {
             let format = match parameter.role {
                 Role::Router => Some(Format::F32),
                 Role::Embedding | Role::Output => embeddings,
+                Role::Matrix if stay => checkpoint.type_of(parameter).map(stored_format),
+                Role::Matrix if ends.contains(&parameter.name) => embeddings,
                 Role::Norm | Role::Matrix | Role::Bias | Role::Sinks => None,
             };
             if let Some(format) = format {
                 formats.exceptions.insert(parameter.name.clone(), format);
             }
-        }
-        if default == Format::Nested4 {
-            let names = config.architecture.ends().map(|linear| linear.weight.name.clone());
-            formats.exceptions.extend(names.map(|name| (name, Format::Int6)));
         }
         formats
     }
@@ -75,13 +78,6 @@ impl WeightFormats {
         let first = formats.next().unwrap_or(self.default);
         if formats.all(|it| it == first) { first } else { Format::F32 }
     }
-}
-
-/// Whether all matrices of the layers are stored as `dtype`.
-fn has_layers_in(dtype: Dtype, config: &ModelConfig, checkpoint: &Checkpoint) -> bool {
-    let parameters = config.architecture.parameters();
-    let mut matrices = parameters.filter(|parameter| parameter.role == Role::Matrix);
-    matrices.all(|parameter| checkpoint.type_of(parameter) == Some(dtype))
 }
 
 /// What lies row by row in the place of a format that only blocks have: eight bits for the six that lie
