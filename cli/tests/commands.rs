@@ -131,8 +131,10 @@ fn a_quantized_model_runs_and_is_not_overwritten() {
         |text, folder| ["quantize", "-m", before, "--calibrate", text, "-o", folder, "-q"];
     assert_eq!(succeeds(&quantize(text, folder)).trim_end(), folder);
     let shown = succeeds(&["inspect", folder]);
-    // Rows of one group.
-    assert!(shown.contains("compressed-tensors int4, a scale for each row: 6"), "{shown}");
+    // Rows of one group. Gate and up have four bits, the ends of the one layer and the embedding eight.
+    for counted in ["int4, a scale for each row: 2", "int8, a scale for each row: 5"] {
+        assert!(shown.contains(&format!("compressed-tensors {counted}")), "{shown}");
+    }
     let line = ["quality", "-m", before, "--with", folder, "--precision", "int4", "-q", "--json"];
     let report = json(&[&line[..], &["-n", "64", "--prompts", "1"]].concat());
     let [_, made] = &report["precisions"].as_array().unwrap()[..] else { panic!("{report}") };
