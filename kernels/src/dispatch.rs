@@ -370,7 +370,7 @@ impl Way for avx2::Avx2 {
     type Vector = Self;
     type One<S: Scales> = GroupedNibbles<S>;
 
-    /// Measured, as they are stored and decoded: two rows 1.1 to 1.8 times as fast, eight 0.8 to 0.98,
+    /// Measured, as they are stored and decoded: two rows 1.1 to 1.5 times as fast, eight 0.8 to 0.98,
     /// more 0.77 to 0.85.
     fn costly<I: Integer, S: Scales>() -> Kernel {
         walk::one_row_or_decoded::<Self, I, S>
