@@ -58,8 +58,9 @@ impl Quantisation {
     /// Rounds every matrix by what it reads when the model reads `texts`, pieces of tokens that do not see each
     /// other, and writes a folder in Hugging Face layout (compressed-tensors). Layers have four bits in
     /// groups of 32, but [their ends](Architecture::ends) eight, as embedding and output projection; norms
-    /// and biases stay, and so do matrices whose columns are no whole groups. What is finished of a run that was stopped is kept, and one with the same
-    /// model and texts goes on there: those layers are watched go by at once.
+    /// and biases stay, and so do matrices whose columns are no whole groups. What is finished of a run
+    /// that was stopped is kept, and one with the same model and texts goes on there: those layers are
+    /// watched go by at once.
     ///
     /// # Errors
     ///

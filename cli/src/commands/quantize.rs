@@ -52,12 +52,13 @@ Examples:
 
 The text runs through the model, layer by layer. The matrices of a layer get four bits, 4.5 with their
 scales (groups of 32 columns); each column is rounded so that the following ones make up for what it
-loses, for what the layer reads of the text behind the layers that were rounded before (GPTQ). Embedding
-and output projection get eight bits, norms and biases stay. Some ten pages of text do, more is a little
-better; take what the model will be used for: chats in its template for a chat model, code for code.
+loses, for what the layer reads of the text behind the layers that were rounded before (GPTQ). Embedding,
+output projection, the first layer's attention, and the output projections of the first and the last MLP
+get eight bits, norms and biases stay. Some ten pages of text do, more is a little better; take what the
+model will be used for: chats in its template for a chat model, code for code.
 
-The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as int4 does. A
-second run of the same command goes on where one was stopped: layers that are finished are kept. Memory:
+The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as it is. A second
+run of the same command goes on where one was stopped: layers that are finished are kept. Memory:
 one layer in f32, its moments (the width of the MLP, squared, times 32 bytes), and two times the width of
 the model for each token.";
 
