@@ -144,6 +144,7 @@ impl<'a> Plan<'a> {
 ///
 /// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are [`Planes`].
 pub(super) unsafe fn many<I: Integer, S: Scales>(p: &Product) {
+    const { assert!(!S::INTEGERS) };
     let plan = Plan::new(p);
     // SAFETY: the caller's promise; there is as much scratch.
     unsafe {

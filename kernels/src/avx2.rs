@@ -180,16 +180,6 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let bytes = _mm_loadu_si128(from.cast());
-            let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm_unpackhi_epi64(bytes, bytes));
-            Self(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)))
-        }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -259,6 +249,16 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn multiply_pairs(pairs: Self::Integers, by: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let both = |by| _mm256_blend_epi16::<0xaa>(by, _mm256_slli_epi32::<16>(by));
+            let of = |pairs, by| _mm256_mullo_epi16(pairs, both(by));
+            (of(pairs.0, by.0), of(pairs.1, by.1))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe { (_mm256_or_si256(a.0, b.0), _mm256_or_si256(a.1, b.1)) }
@@ -291,6 +291,28 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     unsafe fn from_i32(integers: Self::Integers) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self(_mm256_cvtepi32_ps(integers.0), _mm256_cvtepi32_ps(integers.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_i8(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.cast());
+            let high = _mm_unpackhi_epi64(bytes, bytes);
+            (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_i32(a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { (_mm256_add_epi32(a.0, b.0), _mm256_add_epi32(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_i32(a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { (_mm256_mullo_epi32(a.0, b.0), _mm256_mullo_epi32(a.1, b.1)) }
     }
 
     #[inline(always)]

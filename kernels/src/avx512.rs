@@ -160,12 +160,6 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
-        Self(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) })
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
@@ -222,6 +216,17 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn multiply_pairs(pairs: __m512i, by: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // by & 0xffff | by << 16
+            let low = _mm512_set1_epi32(0xffff);
+            let both = _mm512_ternarylogic_epi32::<0xea>(by, low, _mm512_slli_epi32::<16>(by));
+            _mm512_mullo_epi16(pairs, both)
+        }
+    }
+
+    #[inline(always)]
     unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe { _mm512_or_si512(a, b) }
@@ -252,6 +257,24 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     unsafe fn from_i32(integers: __m512i) -> Self {
         // SAFETY: the caller's promise.
         Self(unsafe { _mm512_cvtepi32_ps(integers) })
+    }
+
+    #[inline(always)]
+    unsafe fn widen_i8(from: *const u8) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_i32(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_i32(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_mullo_epi32(a, b) }
     }
 
     #[inline(always)]

@@ -15,8 +15,8 @@ use super::walk::{clear_padding, tiles};
 use crate::LANES;
 
 /// Blocks and groups that are decoded together: 18 KB, beside which there is room for activations.
-const BLOCKS: usize = 4;
-const GROUPS: usize = 4;
+pub(super) const BLOCKS: usize = 4;
+pub(super) const GROUPS: usize = 4;
 
 /// The kernel of one vector for integers with scales, for several rows.
 ///
@@ -54,17 +54,22 @@ pub(super) unsafe fn several<V: Vector, I: Integer, S: Scales>(p: &Product) {
     }
 }
 
+/// Bytes of a decoded group.
+pub(super) const fn decoded_bytes<S: Scales>() -> usize {
+    PAIRS * WORD + S::Decoded::BYTES
+}
+
 /// Decodes some groups of some blocks.
-struct Decode<I, S> {
-    weights: *const u8,
+pub(super) struct Decode<I, S> {
+    pub weights: *const u8,
     /// Of a block.
-    groups: usize,
+    pub groups: usize,
     /// The first block, and how many.
-    blocks: (usize, usize),
+    pub blocks: (usize, usize),
     /// The first group, and how many.
-    part: (usize, usize),
-    to: *mut u8,
-    format: PhantomData<(I, S)>,
+    pub part: (usize, usize),
+    pub to: *mut u8,
+    pub format: PhantomData<(I, S)>,
 }
 
 impl<V: Vector, I: Integer, S: Scales> Job<V> for Decode<I, S> {
@@ -85,6 +90,11 @@ impl<V: Vector, I: Integer, S: Scales> Job<V> for Decode<I, S> {
                     for line in (0..group_bytes).step_by(super::integers::LINE) {
                         V::prefetch(at.wrapping_add(line + AHEAD));
                     }
+                    let beside = at.add(I::GROUP_BYTES);
+                    let integers = [
+                        S::integer::<V>(head, beside, 0),
+                        S::integer::<V>(head, beside, S::PARTS - 1),
+                    ];
                     unroll!(QUARTER, {
                         unroll!(STEP, {
                             let pair = 4 * QUARTER + STEP;
@@ -93,12 +103,14 @@ impl<V: Vector, I: Integer, S: Scales> Job<V> for Decode<I, S> {
                                 let middle = V::splat_i32(I::MIDDLE << 16 | I::MIDDLE);
                                 pairs = V::subtract_pairs(pairs, middle);
                             }
+                            if S::INTEGERS {
+                                pairs = V::multiply_pairs(pairs, integers[QUARTER / 2]);
+                            }
                             V::store_i32(pairs, to.add(pair * WORD));
                         }, 0 1 2 3);
                     }, 0 1 2 3);
                     let scales = to.add(PAIRS * WORD).cast::<f32>();
-                    for i in 0..S::PARTS {
-                        let beside = at.add(I::GROUP_BYTES);
+                    for i in 0..S::Decoded::PARTS {
                         S::scale::<V>(head, beside, i).store(scales.add(2 * i * LANES));
                         S::minimum::<V>(head, beside, i).store(scales.add((2 * i + 1) * LANES));
                     }

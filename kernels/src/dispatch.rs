@@ -13,7 +13,7 @@ use crate::neon::{DOT, MATRICES, Neon};
 use crate::neon_quads::{GroupedQuads, Quad, Quads};
 #[cfg(target_arch = "x86_64")]
 use crate::nibbles::{self, GroupedNibbles, Nibbles};
-use crate::rounded::{Round, Rounded};
+use crate::rounded::{Round, Rounded, largest_for};
 use crate::scales::{
     Exponent, Nested, NestedHalves, NestedNibbles, NestedScale, NestedSixes, Scale,
     ScaleAndMinimum, Scales, SharedMinimum, SharedZero,
@@ -98,7 +98,8 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
         };
     }
     Some(match format {
-        Format::F32 | Format::F16 => return None,
+        // Integers that were multiplied with their scales are no bytes, as tiles want them.
+        Format::F32 | Format::F16 | Format::Q3K | Format::Q6K => return None,
         Format::Bf16 => floats!(Bf16, Split),
         Format::Bf16Rounded => floats!(Bf16Rounded, Narrow),
         Format::Int8 => integers!(Int8, Bits<8>, Scale),
@@ -110,11 +111,9 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
         Format::Nested4 => integers!(Nested4, Bits<4>, Nested),
         Format::Q4K => integers!(Q4K, Bits<4>, Nested),
         Format::Q5K => integers!(Q5K, Bits<5>, Nested),
-        Format::Q6K => integers!(Q6K, Bits<6>, NestedHalves),
         Format::Affine4 => integers!(Affine4, Bits<4>, SharedMinimum),
         Format::Zeroed4 => integers!(Zeroed4, Bits<4>, SharedZero),
         Format::Q2K => integers!(Q2K, Bits<2>, NestedNibbles),
-        Format::Q3K => integers!(Q3K, Bits<3>, NestedSixes),
         Format::Iq4Nl => integers!(Iq4Nl, Levels<Iq4>, Scale),
         Format::Iq4Xs => integers!(Iq4Xs, Levels<Iq4>, NestedScale),
         Format::Mxfp4 => integers!(Mxfp4, Levels<E2m1>, Exponent),
@@ -141,40 +140,37 @@ pub unsafe fn round_row(
     columns: usize,
     to: *mut u8,
 ) {
-    fn of<F>(x: *const f32, columns: usize, to: *mut u8) -> Round<F> {
-        Round { x, columns, to: Rounded::new(to, columns), integers: PhantomData }
-    }
     /// As integers of `F`; in planes where tiles multiply them.
-    unsafe fn round<F: Rounding>(
-        isa: Isa,
-        rows: usize,
-        x: *const f32,
-        columns: usize,
-        to: *mut u8,
-    ) {
+    unsafe fn round<F: Rounding>(isa: Isa, in_tiles: bool, row: Round<()>) {
         // SAFETY: the caller's promise.
         unsafe {
             #[cfg(target_arch = "x86_64")]
-            if isa == Isa::Amx && rows >= amx_integers::FROM {
-                let planes = of::<Planes<F>>(x, columns, to);
+            if in_tiles {
+                let planes = row.arranged::<Planes<F>>();
                 return <avx512::Avx512<false> as vector::Vector>::enter(&planes);
             }
-            enter(isa, &of::<F>(x, columns, to));
+            enter(isa, &row.arranged::<F>());
         }
     }
+    let most = largest_for(format);
+    let row = Round { x, columns, to: Rounded::new(to, columns), most, integers: PhantomData };
     #[cfg(target_arch = "aarch64")]
     if matches!(isa, Isa::NeonDot | Isa::NeonBf16) && has_quads(format) {
         // SAFETY: the caller's promise.
         return unsafe {
             match format.integers().map(|it| it.bits) {
-                Some(8) => enter(isa, &of::<Quads<Bits<8>>>(x, columns, to)),
-                Some(6) => enter(isa, &of::<Quads<Bits<6>>>(x, columns, to)),
-                Some(5) => enter(isa, &of::<Quads<Bits<5>>>(x, columns, to)),
-                Some(4) => enter(isa, &of::<Quads<Bits<4>>>(x, columns, to)),
+                Some(8) => enter(isa, &row.arranged::<Quads<Bits<8>>>()),
+                Some(6) => enter(isa, &row.arranged::<Quads<Bits<6>>>()),
+                Some(5) => enter(isa, &row.arranged::<Quads<Bits<5>>>()),
+                Some(4) => enter(isa, &row.arranged::<Quads<Bits<4>>>()),
                 _ => panic!("products with {format:?} take floats"),
             }
         };
     }
+    #[cfg(target_arch = "x86_64")]
+    let in_tiles = isa == Isa::Amx && rows >= amx_integers::FROM && tiled_kernel(format).is_some();
+    #[cfg(not(target_arch = "x86_64"))]
+    let in_tiles = false;
     let alone = rows == 1;
     let round = match format {
         #[cfg(target_arch = "x86_64")]
@@ -202,7 +198,7 @@ pub unsafe fn round_row(
         floats => panic!("products with {floats:?} take floats"),
     };
     // SAFETY: the caller's promise.
-    unsafe { round(isa, rows, x, columns, to) }
+    unsafe { round(isa, in_tiles, row) }
 }
 
 /// The fastest attention over a cache of `format` on this CPU.
@@ -352,6 +348,11 @@ trait Way {
     /// One row beside four bits.
     type One<S: Scales>: Group<Self::Vector>;
 
+    /// Any rows beside six bits.
+    fn six<S: Scales>() -> Kernel {
+        walk::integers::<Self::Vector, Grouped<Bits<6>, S>>
+    }
+
     /// Any rows beside integers that take some work to be taken out of their words.
     fn costly<I: Integer, S: Scales>() -> Kernel;
 }
@@ -378,14 +379,18 @@ impl Way for avx2::Avx2 {
 }
 
 /// Measured: two rows are 1.4 to 1.8 times as fast as with what is decoded once for all of them, eight 1.2
-/// to 1.5 times, 64 and more 0.95 to 1.3 times.
+/// to 1.5 times.
 #[cfg(target_arch = "x86_64")]
 impl Way for avx512::Avx512<true> {
     type Vector = Self;
     type One<S: Scales> = GroupedNibbles<S>;
 
+    fn six<S: Scales>() -> Kernel {
+        Self::costly::<Bits<6>, S>()
+    }
+
     fn costly<I: Integer, S: Scales>() -> Kernel {
-        walk::integers::<Self, Grouped<I, S>>
+        walk::few_or_many::<I, S>
     }
 }
 
@@ -427,7 +432,7 @@ fn ggml_kernel_of<W: Way>(format: Format) -> Option<Kernel> {
         Format::Q4_1 => four::<W, ScaleAndMinimum>(),
         Format::Affine4 => four::<W, SharedMinimum>(),
         Format::Zeroed4 => four::<W, SharedZero>(),
-        Format::Q6K => walk::integers::<W::Vector, Grouped<Bits<6>, NestedHalves>>,
+        Format::Q6K => W::six::<NestedHalves>(),
         Format::Q5_0 => W::costly::<Bits<5>, Scale>(),
         Format::Q5_1 => W::costly::<Bits<5>, ScaleAndMinimum>(),
         Format::Q5K => W::costly::<Bits<5>, Nested>(),

@@ -13,7 +13,7 @@ use super::{LANES, Product};
 const SUMS: usize = 16;
 
 /// Words of scratch that a product takes.
-pub(super) const SUM_WORDS: usize = SUMS * LANES;
+pub(super) const SUM_WORDS: usize = 2 * SUMS * LANES;
 
 /// Rows of `x` times a run of blocks.
 pub(super) struct IntegerTile<F> {
@@ -27,7 +27,8 @@ pub(super) struct IntegerTile<F> {
     y_stride: usize,
     blocks: usize,
     /// `[SUMS, 16]`: what a tile adds to after each group. Spilled to a stack that is aligned to 16
-    /// bytes, sums would straddle cache lines.
+    /// bytes, sums would straddle cache lines. Behind them as many i32, where halves of a group have
+    /// [integers](Scales::INTEGERS): the sums of the first.
     sums: *mut f32,
     format: PhantomData<F>,
 }
@@ -128,9 +129,14 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
                 let together = F::Scales::TOGETHER.min(self.groups - group);
                 for i in 0..together {
                     let weights = head.add(F::Scales::HEAD).add(i * (F::BYTES + F::Scales::BYTES));
-                    self.add_part::<V, R, M, 0>(self.first + group + i, head, weights, apart);
+                    let at = At { group: self.first + group + i, head, weights, apart };
+                    if F::Scales::INTEGERS {
+                        self.add_whole::<V, R, M>(at);
+                        continue;
+                    }
+                    self.add_part::<V, R, M, 0>(at);
                     if F::Scales::PARTS == 2 {
-                        self.add_part::<V, R, M, 1>(self.first + group + i, head, weights, apart);
+                        self.add_part::<V, R, M, 1>(at);
                     }
                 }
                 head = head.add(block_bytes::<V, F>(together));
@@ -145,60 +151,162 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
     }
 }
 
+/// A group of a tile: of the first block it has `weights`, and `head` before it.
+#[derive(Clone, Copy)]
+struct At {
+    group: usize,
+    head: *const u8,
+    weights: *const u8,
+    /// Bytes between blocks.
+    apart: usize,
+}
+
 impl<F> IntegerTile<F> {
-    /// Adds the products of part `PART` of a group to the sums.
+    /// The sum of part `PART` of a group of row `m` of activations.
     ///
     /// # Safety
     ///
-    /// As for [`Tile::multiply`]: of the group the first block has `weights`, and `head` before it.
+    /// As for [`Tile::multiply`].
     #[inline(always)]
-    unsafe fn add_part<V: Vector, const R: usize, const M: usize, const PART: usize>(
-        &self,
-        group: usize,
-        head: *const u8,
-        weights: *const u8,
-        apart: usize,
-    ) where
+    unsafe fn x_sum<V: Vector, const PART: usize>(&self, group: usize, m: usize) -> i32
+    where
         F: Group<V>,
     {
-        let stride = self.x.stride();
-        let (pairs, x_scales, x_sums) = self.x.parts();
-        // SAFETY: the caller's promise; a prefetch never faults.
+        let (_, _, x_sums) = self.x.parts();
+        // SAFETY: the caller's promise.
+        let [first, second] =
+            unsafe { *x_sums.byte_add(m * self.x.stride() * size_of::<u32>()).add(group) };
+        match (F::Scales::PARTS, PART) {
+            (1, _) => first.wrapping_add(second),
+            (_, 0) => first,
+            _ => second,
+        }
+    }
+
+    /// The products of part `PART` of a group.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Tile::multiply`].
+    #[inline(always)]
+    unsafe fn products<V: Vector, const R: usize, const M: usize, const PART: usize>(
+        &self,
+        at: At,
+    ) -> [[V::Integers; M]; R]
+    where
+        F: Group<V>,
+    {
+        let (pairs, ..) = self.x.parts();
+        // SAFETY: the caller's promise.
         unsafe {
-            let x_sum = |m: usize| {
-                let [first, second] = *x_sums.byte_add(m * stride * size_of::<u32>()).add(group);
-                match (F::Scales::PARTS, PART) {
-                    (1, _) => first.wrapping_add(second),
-                    (_, 0) => first,
-                    _ => second,
-                }
-            };
             let mut sums = [[V::splat_i32(0); M]; R];
             if F::OFFSET != 0 {
                 for m in 0..M {
-                    let start = V::splat_i32(x_sum(m).wrapping_mul(-F::OFFSET));
+                    let x_sum = self.x_sum::<V, PART>(at.group, m);
+                    let start = V::splat_i32(x_sum.wrapping_mul(-F::OFFSET));
                     for sums in &mut sums {
                         sums[m] = start;
                     }
                 }
             }
-            F::add::<R, M, PART>(&mut sums, weights, apart, pairs.add(group * PAIRS), stride);
-            for (r, sums) in sums.into_iter().enumerate() {
-                let head = head.wrapping_add(r * apart);
-                let scales = weights.wrapping_add(r * apart + F::BYTES);
-                V::prefetch(scales.wrapping_add(AHEAD));
+            let x = pairs.add(at.group * PAIRS);
+            F::add::<R, M, PART>(&mut sums, at.weights, at.apart, x, self.x.stride());
+            sums
+        }
+    }
+
+    /// Adds the products of part `PART` of a group to the sums.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Tile::multiply`].
+    #[inline(always)]
+    unsafe fn add_part<V: Vector, const R: usize, const M: usize, const PART: usize>(&self, at: At)
+    where
+        F: Group<V>,
+    {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let products = self.products::<V, R, M, PART>(at);
+            for (r, products) in products.into_iter().enumerate() {
+                let (head, scales) = at.scales::<V, F>(r);
                 let scale = F::Scales::scale::<V>(head, scales, PART);
                 let minimum = F::Scales::minimum::<V>(head, scales, PART);
-                for (m, sum) in sums.into_iter().enumerate() {
-                    let x_scale = V::splat(*x_scales.add(m * stride + group));
-                    let mut of_group = V::from_i32(sum).mul(scale);
+                for (m, product) in products.into_iter().enumerate() {
+                    let mut of_group = V::from_i32(product).mul(scale);
                     if F::Scales::MINIMA {
-                        of_group = minimum.mul_add(V::splat(x_sum(m) as f32), of_group);
+                        let x_sum = self.x_sum::<V, PART>(at.group, m);
+                        of_group = minimum.mul_add(V::splat(x_sum as f32), of_group);
                     }
-                    let at = self.sums.add((r * M + m) * LANES);
-                    of_group.mul_add(x_scale, V::load(at)).store(at);
+                    self.add::<V>(at.group, m, r * M + m, of_group);
                 }
             }
         }
+    }
+
+    /// Adds the products of a group to the sums, those of each half times their integers.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Tile::multiply`].
+    #[inline(always)]
+    unsafe fn add_whole<V: Vector, const R: usize, const M: usize>(&self, at: At)
+    where
+        F: Group<V>,
+    {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let first_of = |i: usize| self.sums.add((SUMS + i) * LANES).cast::<u8>();
+            let first = self.products::<V, R, M, 0>(at);
+            for (r, products) in first.into_iter().enumerate() {
+                let (head, scales) = at.scales::<V, F>(r);
+                let integer = F::Scales::integer::<V>(head, scales, 0);
+                for (m, product) in products.into_iter().enumerate() {
+                    V::store_i32(V::multiply_i32(product, integer), first_of(r * M + m));
+                }
+            }
+            let second = self.products::<V, R, M, 1>(at);
+            for (r, products) in second.into_iter().enumerate() {
+                let (head, scales) = at.scales::<V, F>(r);
+                let integer = F::Scales::integer::<V>(head, scales, 1);
+                let scale = F::Scales::scale::<V>(head, scales, 0);
+                for (m, product) in products.into_iter().enumerate() {
+                    let product = V::multiply_i32(product, integer);
+                    let product = V::add_i32(V::load_i32(first_of(r * M + m)), product);
+                    self.add::<V>(at.group, m, r * M + m, V::from_i32(product).mul(scale));
+                }
+            }
+        }
+    }
+
+    /// Adds to sum `i` what a group of row `m` is, times the scale of the activations.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Tile::multiply`].
+    #[inline(always)]
+    unsafe fn add<V: Vector>(&self, group: usize, m: usize, i: usize, of_group: V) {
+        let (_, x_scales, _) = self.x.parts();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x_scale = V::splat(*x_scales.add(m * self.x.stride() + group));
+            let sum = self.sums.add(i * LANES);
+            of_group.mul_add(x_scale, V::load(sum)).store(sum);
+        }
+    }
+}
+
+impl At {
+    /// The head and the scales of the group of block `r`; more of them are prefetched.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    #[inline(always)]
+    unsafe fn scales<V: Vector, F: Group<V>>(self, r: usize) -> (*const u8, *const u8) {
+        let scales = self.weights.wrapping_add(r * self.apart + F::BYTES);
+        // SAFETY: a prefetch never faults.
+        unsafe { V::prefetch(scales.wrapping_add(AHEAD)) };
+        (self.head.wrapping_add(r * self.apart), scales)
     }
 }

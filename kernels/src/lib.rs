@@ -69,6 +69,8 @@ mod avx512_bf16;
 #[cfg(target_arch = "x86_64")]
 mod avx512_nibbles;
 #[cfg(target_arch = "x86_64")]
+mod many_rows;
+#[cfg(target_arch = "x86_64")]
 mod nibbles;
 
 #[cfg(target_arch = "x86_64")]
@@ -106,4 +108,4 @@ pub use kv_cache::{KV_BLOCK, KvFormat, UnknownKvFormat};
 pub use norm::{RmsNorm, rms_norm, round_to_bf16};
 pub use product::{Kernel, Product};
 pub use rope::{RotateAppend, rotate_append};
-pub use rounded::{LARGEST_ACTIVATION, rounded_bytes};
+pub use rounded::rounded_bytes;

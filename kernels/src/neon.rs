@@ -228,21 +228,6 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let bytes = vld1q_s8(from.cast());
-            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
-            Self([
-                vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
-                vcvtq_f32_s32(vmovl_high_s16(low)),
-                vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
-                vcvtq_f32_s32(vmovl_high_s16(high)),
-            ])
-        }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch never faults, and nothing depends on it.
         unsafe {
@@ -315,6 +300,18 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     }
 
     #[inline(always)]
+    unsafe fn multiply_pairs(pairs: Self::Integers, by: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [a, b, c, d] = four!(I => vmovn_s32(by[I]));
+            let by = [vcombine_s16(a, b), vcombine_s16(c, d)];
+            four!(I => {
+                vreinterpretq_s32_s16(vmulq_s16(vreinterpretq_s16_s32(pairs[I]), by[I % 2]))
+            })
+        }
+    }
+
+    #[inline(always)]
     unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe { four!(I => vorrq_s32(a[I], b[I])) }
@@ -350,15 +347,42 @@ impl<const MORE: u8> Vector for Neon<MORE> {
         Self(unsafe { four!(I => vcvtq_f32_s32(integers[I])) })
     }
 
+    #[inline(always)]
+    unsafe fn widen_i8(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes = vld1q_s8(from.cast());
+            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+            [
+                vmovl_s16(vget_low_s16(low)),
+                vmovl_high_s16(low),
+                vmovl_s16(vget_low_s16(high)),
+                vmovl_high_s16(high),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_i32(a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { four!(I => vaddq_s32(a[I], b[I])) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_i32(a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { four!(I => vmulq_s32(a[I], b[I])) }
+    }
+
     /// Words stay whole, where [`bits`](Vector::bits) takes their halves apart.
     #[inline(always)]
-    unsafe fn numbers(from: *const u8, shift: usize, mask: i32) -> Self {
+    unsafe fn numbers(from: *const u8, shift: usize, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
             let (words, by) = (load_words(from), vdupq_n_s32(-(shift as i32)));
             let mask = vdupq_n_u32(mask as u32);
             let bits = |word| vandq_u32(vshlq_u32(vreinterpretq_u32_s32(word), by), mask);
-            Self(four!(I => vcvtq_f32_u32(bits(words[I]))))
+            four!(I => vreinterpretq_s32_u32(bits(words[I])))
         }
     }
 

@@ -112,12 +112,6 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    unsafe fn load_i8(from: *const u8) -> Self {
-        // SAFETY: the caller's promise.
-        unsafe { map(from, |byte: i8| f32::from(byte)) }
-    }
-
-    #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
 
     #[inline(always)]
@@ -168,6 +162,16 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
+    unsafe fn multiply_pairs(pairs: Self::Integers, by: Self::Integers) -> Self::Integers {
+        std::array::from_fn(|lane| {
+            let (pair, by) = (pairs[lane], by[lane] as i16);
+            let low = (pair as i16).wrapping_mul(by);
+            let high = ((pair >> 16) as i16).wrapping_mul(by);
+            i32::from(low) & 0xffff | i32::from(high) << 16
+        })
+    }
+
+    #[inline(always)]
     unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers {
         std::array::from_fn(|lane| a[lane] | b[lane])
     }
@@ -189,6 +193,22 @@ impl Vector for Portable {
     #[inline(always)]
     unsafe fn from_i32(integers: Self::Integers) -> Self {
         Self(integers.map(|integer| integer as f32))
+    }
+
+    #[inline(always)]
+    unsafe fn widen_i8(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { from.cast::<[i8; LANES]>().read() }.map(i32::from)
+    }
+
+    #[inline(always)]
+    unsafe fn add_i32(a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        std::array::from_fn(|lane| a[lane].wrapping_add(b[lane]))
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_i32(a: Self::Integers, b: Self::Integers) -> Self::Integers {
+        std::array::from_fn(|lane| a[lane].wrapping_mul(b[lane]))
     }
 
     #[inline(always)]

@@ -1,18 +1,24 @@
 //! Activations as integers: what meets weights that are integers.
 //!
 //! They are rounded to 16 bits, with a scale for each group of a row: their step is a 65278th of the
-//! group's range, a hundredth of that of int8 weights. A row is rounded once, by whoever calls, and not
+//! group's range, a hundredth of that of int8 weights (or twice that: [`largest_for`]). A row is rounded once, by whoever calls, and not
 //! by every product with some of the blocks: that took a twentieth of a prompt.
 
 use std::marker::PhantomData;
 
 use super::integers::{LINE, PAIRS, Rounding};
 use super::vector::{Job, Vector};
-use crate::format::GROUP;
+use crate::format::{Format, GROUP};
 
-/// What the largest activation of a group becomes: two bytes of 127, as some kernels multiply each
-/// byte by itself, with its sign.
-pub const LARGEST_ACTIVATION: f32 = (127 * 256 + 127) as f32;
+/// What the largest activation of a group becomes for products with weights of `format`: two bytes of 127, as
+/// some kernels multiply each byte by itself, with its sign. Where the [scales](super::scales::Scales::INTEGERS)
+/// of a group are integers, a sum has `32 * 32 * 128` times an activation, which has to be an i32.
+pub(super) fn largest_for(format: Format) -> f32 {
+    match format {
+        Format::Q3K | Format::Q6K => ((1 << 14) - 1) as f32,
+        _ => (127 * 256 + 127) as f32,
+    }
+}
 
 /// Bytes of a row of `columns` activations as products with integers take it, of which
 /// [`round_row`](crate::round_row) makes them. Rows begin at multiples of 64 bytes where the first one
@@ -75,13 +81,23 @@ pub(super) struct Round<I> {
     pub x: *const f32,
     pub columns: usize,
     pub to: Rounded,
+    /// [`largest_for`] the format.
+    pub most: f32,
     pub integers: PhantomData<I>,
+}
+
+impl<I> Round<I> {
+    /// The same with integers of `J`.
+    pub fn arranged<J>(self) -> Round<J> {
+        let Self { x, columns, to, most, .. } = self;
+        Round { x, columns, to, most, integers: PhantomData }
+    }
 }
 
 impl<V: Vector, I: Rounding> Job<V> for Round<I> {
     #[inline(always)]
     unsafe fn run(&self) {
-        let Self { x, columns, to, .. } = *self;
+        let Self { x, columns, to, most, .. } = *self;
         let (pairs, scales, sums) = to.parts();
         // SAFETY: the caller's promise covers `columns` and what `Rounded` states.
         unsafe {
@@ -93,26 +109,30 @@ impl<V: Vector, I: Rounding> Job<V> for Round<I> {
             for group in 0..whole.len() {
                 // Or LLVM takes sixteen groups at once, with gathers: ten times slower.
                 let group = std::hint::black_box(group);
-                (scales[group], sums[group]) = round::<I>(&whole[group], &mut pairs[group]);
+                (scales[group], sums[group]) = round::<I>(&whole[group], most, &mut pairs[group]);
             }
             if !rest.is_empty() {
                 let mut padded = [0.0; GROUP];
                 padded[..rest.len()].copy_from_slice(rest);
                 let group = whole.len();
-                (scales[group], sums[group]) = round::<I>(&padded, &mut pairs[group]);
+                (scales[group], sums[group]) = round::<I>(&padded, most, &mut pairs[group]);
             }
         }
     }
 }
 
-/// Rounds a group; returns its scale and the sums of its halves. The scale of a group with a value that
+/// Rounds a group, whose largest becomes `most`; returns its scale and the sums of its halves. The scale of a group with a value that
 /// is not finite is not a number.
 ///
 /// # Safety
 ///
 /// As for [`Rounding::arranged`].
 #[inline(always)]
-unsafe fn round<I: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32, [i32; 2]) {
+unsafe fn round<I: Rounding>(
+    x: &[f32; GROUP],
+    most: f32,
+    pairs: &mut [u32; PAIRS],
+) -> (f32, [i32; 2]) {
     /// Added to a small number, it leaves the nearest integer in the low bits.
     const NEAREST: f32 = 1.5 * (1 << 23) as f32;
     // As integers, whose order is that of magnitudes, and in which NaN is the largest.
@@ -122,7 +142,7 @@ unsafe fn round<I: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32
     }
     let largest = f32::from_bits(largest);
     // Below, the inverse would overflow; such a group is nothing beside any other.
-    let inverse = if largest < 1e-30 { 0.0 } else { LARGEST_ACTIVATION / largest };
+    let inverse = if largest < 1e-30 { 0.0 } else { most / largest };
     let mut integers = [0; GROUP];
     let mut sums = [0u32; 2];
     let halves = integers.as_chunks_mut::<{ GROUP / 2 }>().0.iter_mut();
@@ -137,6 +157,6 @@ unsafe fn round<I: Rounding>(x: &[f32; GROUP], pairs: &mut [u32; PAIRS]) -> (f32
     const ALL_NEAREST: u32 = NEAREST.to_bits().wrapping_mul(GROUP as u32 / 2);
     // Activations that are not finite are any integers, whose sums differ from kernel to kernel: beside a scale
     // that is no number, as zero times infinity is, they all become that.
-    let scale = largest / LARGEST_ACTIVATION + largest * 0.0;
+    let scale = largest / most + largest * 0.0;
     (scale, sums.map(|sum| sum.wrapping_sub(ALL_NEAREST) as i32))
 }

@@ -19,7 +19,11 @@ pub(super) trait Scales: 'static {
     /// Whether there are minima; integers count from zero then, and from the middle of their range
     /// otherwise.
     const MINIMA: bool = false;
-    /// The same as f32.
+    /// Whether the scales of parts are integers, of a unit that is the scale of the group: so the group has one
+    /// sum of integers. Those are at most 128, and weights at most 32, without minima; for these products
+    /// [activations](super::rounded::largest_for) have a bit less.
+    const INTEGERS: bool = false;
+    /// The same as f32, with integers in the weights.
     type Decoded: Scales;
 
     /// The scales of a part of sixteen rows.
@@ -28,6 +32,21 @@ pub(super) trait Scales: 'static {
     ///
     /// As for [`Vector`]: there are a head and scales there.
     unsafe fn scale<V: Vector>(head: *const u8, scales: *const u8, part: usize) -> V;
+
+    /// What is multiplied with the integers of a part of sixteen rows, where scales are integers.
+    ///
+    /// # Safety
+    ///
+    /// As for [`scale`](Self::scale).
+    #[inline(always)]
+    unsafe fn integer<V: Vector>(
+        _head: *const u8,
+        _scales: *const u8,
+        _part: usize,
+    ) -> V::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { V::splat_i32(1) }
+    }
 
     /// The minima of a part of sixteen rows.
     ///
@@ -159,12 +178,19 @@ impl Scales for NestedHalves {
     const HEAD: usize = HALVES;
     const BYTES: usize = 2 * LANES;
     const PARTS: usize = 2;
-    type Decoded = Decoded<2>;
+    const INTEGERS: bool = true;
+    type Decoded = Decoded<1>;
 
     #[inline(always)]
-    unsafe fn scale<V: Vector>(head: *const u8, scales: *const u8, part: usize) -> V {
+    unsafe fn scale<V: Vector>(head: *const u8, _scales: *const u8, _part: usize) -> V {
         // SAFETY: the caller's promise.
-        unsafe { V::load_f16(head).mul(V::load_i8(scales.add(part * LANES))) }
+        unsafe { V::load_f16(head) }
+    }
+
+    #[inline(always)]
+    unsafe fn integer<V: Vector>(_head: *const u8, scales: *const u8, part: usize) -> V::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { V::widen_i8(scales.add(part * LANES)) }
     }
 }
 
@@ -269,10 +295,17 @@ impl Scales for NestedSixes {
     const HEAD: usize = HALVES + THREES;
     const BYTES: usize = 0;
     const PARTS: usize = 2;
-    type Decoded = Decoded<2>;
+    const INTEGERS: bool = true;
+    type Decoded = Decoded<1>;
 
     #[inline(always)]
-    unsafe fn scale<V: Vector>(head: *const u8, scales: *const u8, part: usize) -> V {
+    unsafe fn scale<V: Vector>(head: *const u8, _scales: *const u8, _part: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { V::load_f16(head) }
+    }
+
+    #[inline(always)]
+    unsafe fn integer<V: Vector>(head: *const u8, scales: *const u8, part: usize) -> V::Integers {
         const WORD: usize = LANES * size_of::<u32>();
         // Which group of the eight it is behind.
         let group = (scales as usize - head as usize - Self::HEAD) / THREES - 1;
@@ -282,8 +315,8 @@ impl Scales for NestedSixes {
             let words = head.add(HALVES);
             let low = V::numbers(words.add(part * WORD), at, 15);
             let high = V::numbers(words.add(2 * WORD), at + 2 * part, 3);
-            let scale = high.mul_add(V::splat(16.0), low).add(V::splat(-32.0));
-            V::load_f16(head).mul(scale)
+            let high = V::multiply_i32(high, V::splat_i32(16));
+            V::add_i32(V::add_i32(high, low), V::splat_i32(-32))
         }
     }
 }

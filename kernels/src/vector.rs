@@ -32,7 +32,11 @@ pub(super) trait Vector: Copy {
     unsafe fn load_bf16(from: *const u8) -> Self;
     unsafe fn load_f16(from: *const u8) -> Self;
     unsafe fn load_u8(from: *const u8) -> Self;
-    unsafe fn load_i8(from: *const u8) -> Self;
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { Self::from_i32(Self::widen_i8(from)) }
+    }
     unsafe fn prefetch(at: *const u8);
     /// The same value, which the compiler must have here before it does anything that follows.
     /// Loads that it moves ahead would take the registers that hold sums.
@@ -49,6 +53,8 @@ pub(super) trait Vector: Copy {
     unsafe fn store_i32(integers: Self::Integers, to: *mut u8);
     /// Each i16 less that of `other`.
     unsafe fn subtract_pairs(pairs: Self::Integers, other: Self::Integers) -> Self::Integers;
+    /// Each i16 times the number of its lane among `by`, of which there are the low 16 bits.
+    unsafe fn multiply_pairs(pairs: Self::Integers, by: Self::Integers) -> Self::Integers;
     unsafe fn or(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     /// Each i16, which is below 16, replaced by a byte of `table`.
     #[inline(always)]
@@ -71,12 +77,18 @@ pub(super) trait Vector: Copy {
         x: Self::Integers,
     ) -> Self::Integers;
     unsafe fn from_i32(integers: Self::Integers) -> Self;
-    /// The bits `mask` of sixteen u32 that were shifted right by `shift`, as numbers.
+    /// The bits `mask` of sixteen u32 that were shifted right by `shift`, as i32.
     #[inline(always)]
-    unsafe fn numbers(from: *const u8, shift: usize, mask: i32) -> Self {
+    unsafe fn numbers(from: *const u8, shift: usize, mask: i32) -> Self::Integers {
         // SAFETY: the caller's promise.
-        unsafe { Self::from_i32(Self::bits(from, shift as isize, mask)) }
+        unsafe { Self::bits(from, shift as isize, mask) }
     }
+    /// Sixteen i8, as i32.
+    unsafe fn widen_i8(from: *const u8) -> Self::Integers;
+    /// Sums of i32, which wrap around.
+    unsafe fn add_i32(a: Self::Integers, b: Self::Integers) -> Self::Integers;
+    /// Products of i32, which wrap around.
+    unsafe fn multiply_i32(a: Self::Integers, b: Self::Integers) -> Self::Integers;
     /// As [`pin`](Vector::pin).
     unsafe fn pin_i32(integers: Self::Integers) -> Self::Integers;
 

@@ -1,10 +1,16 @@
 //! Which rows meet which weights, in which order: the weights stream through registers, several
 //! blocks at a time, and each tile of rows meets them again, all but the first from the caches.
 
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Avx512;
 use super::decoded;
 use super::floats::{Bf16, Float, FloatTile, Widen};
 use super::integer_tile::{IntegerTile, SUM_WORDS};
 use super::integers::{Group, Grouped, Integer};
+#[cfg(target_arch = "x86_64")]
+use super::many_rows;
+#[cfg(target_arch = "x86_64")]
+use super::rounded::Rounded;
 use super::scales::Scales;
 use super::scratch::with_scratch;
 use super::tile::Parts;
@@ -131,6 +137,30 @@ pub(super) unsafe fn one_row_or_decoded<V: Vector, I: Integer, S: Scales>(p: &Pr
         } else {
             decoded::several::<V, I, S>(p);
         }
+    }
+}
+
+/// The kernel of one format of integers with VNNI, which many rows meet [twelve at a time](super::many_rows).
+///
+/// # Safety
+///
+/// As for [`Kernel`](super::Kernel).
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn few_or_many<I: Integer, S: Scales>(p: &Product) {
+    let many = match p.used < many_rows::FROM {
+        true => 0,
+        false => p.used / many_rows::ROWS * many_rows::ROWS,
+    };
+    let x = Rounded::new(p.x.cast_mut(), p.columns);
+    // SAFETY: the caller's promise; there are so many rows.
+    unsafe {
+        if many > 0 {
+            many_rows::multiply::<I, S>(&Product { rows: many, used: many, ..*p });
+        }
+        let (x, ..) = x.rows_from(many).parts();
+        let y = p.y.add(many * p.stride);
+        let (rows, used) = (p.rows - many, p.used - many);
+        integers::<Avx512<true>, Grouped<I, S>>(&Product { x: x.cast(), y, rows, used, ..*p });
     }
 }
 

@@ -47,7 +47,13 @@ fn type_of(format: Format) -> (usize, usize, &'static [usize]) {
 /// Random blocks of as many columns or a few more, packed.
 pub fn random(format: Format, columns: usize, blocks: usize, rng: &mut ChaCha8Rng) -> Weights {
     let columns = columns.next_multiple_of(type_of(format).0);
-    let rows: Vec<_> = (0..blocks * LANES).map(|_| random_row(format, columns, rng)).collect();
+    let rows = (0..blocks * LANES).map(|_| random_row(format, columns, rng)).collect();
+    packed(format, columns, rows)
+}
+
+/// Rows of whole blocks of kernels.
+fn packed(format: Format, columns: usize, rows: Vec<Vec<u8>>) -> Weights {
+    let blocks = rows.len() / LANES;
     let mut bytes = vec![0; blocks * format.block_bytes(columns)];
     for (rows, block) in rows.chunks(LANES).zip(bytes.chunks_mut(format.block_bytes(columns))) {
         let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
@@ -55,6 +61,26 @@ pub fn random(format: Format, columns: usize, blocks: usize, rng: &mut ChaCha8Rn
     }
     let rows = rows.iter().map(|row| values(format, row)).collect();
     Weights { format, columns, blocks, bytes, rows }
+}
+
+/// Every group has the largest integers and scales that are integers, of one sign or the other in turn: their
+/// sums with the largest activations have to fit.
+pub fn largest(format: Format) -> Weights {
+    let rows = (0..LANES).map(|lane| {
+        let (least, scale) = [(true, 0x80), (true, 0x7f), (false, 0x80), (false, 0x7f)][lane % 4];
+        let mut row = vec![if least { 0 } else { 0xff }; type_of(format).1];
+        match format {
+            Format::Q6K => row[192..208].fill(scale),
+            // -32 or 31, of which the low four bits are first.
+            Format::Q3K => row[96..108].fill(if scale == 0x80 { 0 } else { 0xff }),
+            _ => panic!("{format:?} has no integers for scales"),
+        }
+        for &at in type_of(format).2 {
+            row[at..at + 2].copy_from_slice(&f16::ONE.to_le_bytes());
+        }
+        row
+    });
+    packed(format, type_of(format).0, rows.collect())
 }
 
 /// Any bits, but scales that are small numbers of either sign.

@@ -5,6 +5,7 @@ use kernels::{Format, GROUP, Isa, LANES, Product, product_for};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
+use crate::ggml;
 use crate::weights::Weights;
 
 #[test]
@@ -82,6 +83,22 @@ fn the_largest_integers_fit() {
                         .collect();
                     weights.check_with(&x, rows, rows, 0);
                 }
+            }
+        }
+    }
+}
+
+/// Where scales are integers that are multiplied with the weights, neither.
+#[test]
+fn the_largest_scaled_integers_fit() {
+    for format in [Format::Q6K, Format::Q3K] {
+        let weights = ggml::largest(format);
+        for rows in [1, 2, 8, 33, 64, 76] {
+            // The same sign all along, by halves of groups, or in turn.
+            for alike in [256, 16, 1] {
+                let sign = |i: usize| if (i / alike).is_multiple_of(2) { 1.0 } else { -1.0 };
+                let x: Vec<f32> = (0..rows * weights.columns).map(sign).collect();
+                weights.check_with(&x, rows, rows, 0);
             }
         }
     }

@@ -123,12 +123,16 @@ impl Weights {
 
     /// Activations as the format takes them: integers want 16 bits of them.
     pub fn rounded(&self, x: &[f32]) -> Vec<f64> {
-        const LARGEST: f32 = 127.0 * 257.0;
+        let most = match self.format {
+            // Scales that are integers are multiplied with weights.
+            Format::Q3K | Format::Q6K => 16383.0,
+            _ => 127.0 * 257.0,
+        };
         let groups = x.chunks(if self.format.is_quantised() { GROUP } else { usize::MAX });
         let round = |group: &[f32]| -> Vec<f64> {
-            let largest = group.iter().fold(0f32, |most, x| most.max(x.abs()));
-            let scale = f64::from(largest / LARGEST);
-            let round = |x: &f32| f64::from((x * (LARGEST / largest)).round_ties_even()) * scale;
+            let largest = group.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+            let scale = f64::from(largest / most);
+            let round = |x: &f32| f64::from((x * (most / largest)).round_ties_even()) * scale;
             let exact = |x: &f32| f64::from(*x);
             match self.format {
                 format if format.is_quantised() => group.iter().map(round).collect(),
