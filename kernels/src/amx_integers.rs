@@ -1,4 +1,5 @@
-//! Integers with scales by tiles, for many rows.
+//! Integers with scales by tiles, for many rows; not those that are multiplied with
+//! [integers](super::scales::Scales::INTEGERS) first, which bytes do not hold.
 //!
 //! Activations are two planes of bytes, whose products with the bytes of weights are two tiles of exact sums
 //! for each group: the same integers as without tiles, and scaled in the same order. So a row has the bits

@@ -1,5 +1,5 @@
-//! Several rows meet groups that were decoded: pairs of integers, with scales and minima in f32, a few
-//! groups of a few blocks at a time, which all rows meet while they are in the L1 cache. One kernel
+//! Several rows meet groups that were decoded: pairs of integers, multiplied with those that their parts have,
+//! with scales and minima in f32, a few groups of a few blocks at a time, which all rows meet while they are in the L1 cache. One kernel
 //! serves every format so.
 
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ pub(super) const GROUPS: usize = 4;
 ///
 /// As for [`Kernel`](super::Kernel).
 pub(super) unsafe fn several<V: Vector, I: Integer, S: Scales>(p: &Product) {
-    let words = BLOCKS * block_bytes::<V, Grouped<Pairs, S::Decoded>>(GROUPS) / size_of::<f32>();
+    let words = BLOCKS * GROUPS * decoded_bytes::<S>() / size_of::<f32>();
     // SAFETY: the caller's promise; there is as much scratch.
     unsafe {
         clear_padding(p);
@@ -114,7 +114,7 @@ impl<V: Vector, I: Integer, S: Scales> Job<V> for Decode<I, S> {
                         S::scale::<V>(head, beside, i).store(scales.add(2 * i * LANES));
                         S::minimum::<V>(head, beside, i).store(scales.add((2 * i + 1) * LANES));
                     }
-                    to = to.add(PAIRS * WORD + S::Decoded::BYTES);
+                    to = to.add(decoded_bytes::<S>());
                 }
             }
         }

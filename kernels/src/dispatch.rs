@@ -422,7 +422,7 @@ fn ggml_kernel(format: Format, isa: Isa) -> Option<Kernel> {
     }
 }
 
-/// As [`ggml_kernel`]. Integers of four and of six bits are met as they are stored.
+/// As [`ggml_kernel`]. Integers of four bits are met as they are stored.
 fn ggml_kernel_of<W: Way>(format: Format) -> Option<Kernel> {
     fn four<W: Way, S: Scales>() -> Kernel {
         walk::one_row_or_more::<W::Vector, W::One<S>, Grouped<Bits<4>, S>>

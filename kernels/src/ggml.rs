@@ -93,9 +93,7 @@ pub fn pack_rows(format: Format, columns: usize, rows: &[&[u8]], block: &mut [u8
         for number in 0..columns / GROUP {
             let group = group(format, row, number);
             let [head, weights, own] = parts(integers, number);
-            for (column, &value) in group.integers.iter().enumerate() {
-                place(integers.bits, &mut block[weights.clone()], lane, column, u32::from(value));
-            }
+            place(integers.bits, &mut block[weights], lane, &group.integers);
             let (scales, nested) = match (format, integers.together) {
                 (Format::Mxfp4, _) => (0..0, own),
                 (Format::Q3K, _) => {

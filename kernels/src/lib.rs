@@ -6,8 +6,8 @@
 //! vector, and keep their stored [`Format`] until they are in registers. Floats are widened there,
 //! and all arithmetic is f32's; that of [`Format::Bf16Rounded`] multiplies numbers that the caller
 //! has rounded to bfloat16, of which some CPUs take two to an instruction. Floats may be compressed
-//! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits in groups of
-//! [`GROUP`] (`integers.rs`), which costs 2e-5 of a result. Where only the largest of all products is
+//! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits (15 for Q6_K) in
+//! groups of [`GROUP`] (`integers.rs`), which costs 2e-5 of a result. Where only the largest of all products is
 //! wanted, only the floats of rows that it can be are read, by what a sketch of all says
 //! (`candidates.rs`).
 //!
@@ -15,8 +15,8 @@
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
 //! rows meet which weights. Each instruction set is one file that implements the vector;
 //! `avx512_bf16.rs`, `nibbles.rs`, `neon_bf16.rs` and `neon_quads.rs` are what some CPUs have beside it.
-//! Tiles (`amx.rs`) are another algorithm, for bfloat16 weights (`amx_floats.rs`) and for many rows of
-//! integers (`amx_integers.rs`).
+//! For many rows of integers there are two more algorithms: dozens of them (`many_rows.rs`, AVX-512 VNNI), and
+//! tiles (`amx.rs`, `amx_integers.rs`), which multiply bfloat16 weights too (`amx_floats.rs`).
 
 /// Eight copies of a body, or those listed, in each of which `$i` is a constant.
 macro_rules! unroll {

@@ -104,15 +104,31 @@ fn pack_words<const BITS: usize>(columns: &Columns, values: &mut [u8]) -> [f16; 
     scales
 }
 
-/// Puts `value`, of `bits` bits, into the weights of a group of a block, where there are zeros.
-pub(crate) fn place(bits: usize, weights: &mut [u8], lane: usize, column: usize, value: u32) {
-    if bits == 8 {
-        weights[column * LANES + lane] = value as u8;
-        return;
+/// Puts the integers of a group, of `bits` bits each, into row `lane` of a block's.
+pub(crate) fn place(bits: usize, weights: &mut [u8], lane: usize, integers: &[u8; GROUP]) {
+    fn words<const BITS: usize>(weights: &mut [u8], lane: usize, integers: &[u8; GROUP]) {
+        let mut words = [0; BITS];
+        for (column, &integer) in integers.iter().enumerate() {
+            for Bits { word, at, of, mask } in places::<BITS>(column) {
+                words[word] |= (u32::from(integer) >> of & mask) << at;
+            }
+        }
+        let of_lanes = weights.as_chunks_mut().0.chunks_exact_mut(LANES);
+        for (of_lanes, word) in of_lanes.zip(words) {
+            of_lanes[lane] = word.to_le_bytes();
+        }
     }
-    for Bits { word, at, of, mask } in places_of(bits, column) {
-        let bytes = &mut weights.as_chunks_mut().0[word * LANES + lane];
-        *bytes = (u32::from_le_bytes(*bytes) | (value >> of & mask) << at).to_le_bytes();
+    match bits {
+        2 => words::<2>(weights, lane, integers),
+        3 => words::<3>(weights, lane, integers),
+        4 => words::<4>(weights, lane, integers),
+        5 => words::<5>(weights, lane, integers),
+        6 => words::<6>(weights, lane, integers),
+        _ => {
+            for (of_lanes, &integer) in weights.chunks_exact_mut(LANES).zip(integers) {
+                of_lanes[lane] = integer;
+            }
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Activations as integers: what meets weights that are integers.
 //!
 //! They are rounded to 16 bits, with a scale for each group of a row: their step is a 65278th of the
-//! group's range, a hundredth of that of int8 weights (or twice that: [`largest_for`]). A row is rounded once, by whoever calls, and not
-//! by every product with some of the blocks: that took a twentieth of a prompt.
+//! group's range, a hundredth of that of int8 weights; or to 15 bits ([`largest_for`]). A row is rounded
+//! once, by whoever calls, and not by every product with some of the blocks: that took a twentieth of a
+//! prompt.
 
 use std::marker::PhantomData;
 
@@ -11,11 +12,11 @@ use super::vector::{Job, Vector};
 use crate::format::{Format, GROUP};
 
 /// What the largest activation of a group becomes for products with weights of `format`: two bytes of 127, as
-/// some kernels multiply each byte by itself, with its sign. Where the [scales](super::scales::Scales::INTEGERS)
-/// of a group are integers, a sum has `32 * 32 * 128` times an activation, which has to be an i32.
+/// some kernels multiply each byte by itself, with its sign. Where [scales are integers](super::scales::Scales::INTEGERS),
+/// the sum of a group has to be an i32: of Q6_K it is up to `32 * 32 * 128` times an activation, of Q3_K 32 times less.
 pub(super) fn largest_for(format: Format) -> f32 {
     match format {
-        Format::Q3K | Format::Q6K => ((1 << 14) - 1) as f32,
+        Format::Q6K => ((1 << 14) - 1) as f32,
         _ => (127 * 256 + 127) as f32,
     }
 }

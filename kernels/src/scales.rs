@@ -6,7 +6,8 @@ use super::LANES;
 use super::vector::Vector;
 
 /// How the scales of a group lie, behind its weights. A weight is its integer times the scale of its
-/// part of the group, plus the part's minimum.
+/// part of the group, plus the part's minimum; or, with [`INTEGERS`](Self::INTEGERS), times the integer of its
+/// part, times the scale.
 pub(super) trait Scales: 'static {
     /// Groups that have a head in common, which lies before the first.
     const TOGETHER: usize = 1;
@@ -19,21 +20,20 @@ pub(super) trait Scales: 'static {
     /// Whether there are minima; integers count from zero then, and from the middle of their range
     /// otherwise.
     const MINIMA: bool = false;
-    /// Whether the scales of parts are integers, of a unit that is the scale of the group: so the group has one
-    /// sum of integers. Those are at most 128, and weights at most 32, without minima; for these products
-    /// [activations](super::rounded::largest_for) have a bit less.
+    /// Whether parts have [integers](Self::integer), and all of them one scale: so the group has one sum of
+    /// integers. There are no minima then, and [activations](super::rounded::largest_for) are so small that it fits.
     const INTEGERS: bool = false;
     /// The same as f32, with integers in the weights.
     type Decoded: Scales;
 
-    /// The scales of a part of sixteen rows.
+    /// The scales of a part of sixteen rows, or of all parts.
     ///
     /// # Safety
     ///
     /// As for [`Vector`]: there are a head and scales there.
     unsafe fn scale<V: Vector>(head: *const u8, scales: *const u8, part: usize) -> V;
 
-    /// What is multiplied with the integers of a part of sixteen rows, where scales are integers.
+    /// With [`INTEGERS`](Self::INTEGERS) those of a part of sixteen rows.
     ///
     /// # Safety
     ///

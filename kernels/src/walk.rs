@@ -151,16 +151,17 @@ pub(super) unsafe fn few_or_many<I: Integer, S: Scales>(p: &Product) {
         true => 0,
         false => p.used / many_rows::ROWS * many_rows::ROWS,
     };
-    let x = Rounded::new(p.x.cast_mut(), p.columns);
-    // SAFETY: the caller's promise; there are so many rows.
+    // SAFETY: the caller's promise; there are rows behind those, if only some that are not used.
     unsafe {
         if many > 0 {
             many_rows::multiply::<I, S>(&Product { rows: many, used: many, ..*p });
         }
-        let (x, ..) = x.rows_from(many).parts();
-        let y = p.y.add(many * p.stride);
-        let (rows, used) = (p.rows - many, p.used - many);
-        integers::<Avx512<true>, Grouped<I, S>>(&Product { x: x.cast(), y, rows, used, ..*p });
+        if many < p.rows {
+            let (x, ..) = Rounded::new(p.x.cast_mut(), p.columns).rows_from(many).parts();
+            let y = p.y.add(many * p.stride);
+            let (rows, used) = (p.rows - many, p.used - many);
+            integers::<Avx512<true>, Grouped<I, S>>(&Product { x: x.cast(), y, rows, used, ..*p });
+        }
     }
 }
 

@@ -144,7 +144,7 @@ fn a_row_has_its_bits_among_any_others() {
             let mut stored = Stored { weights, compressed };
             loop {
                 stored.check(40, &few, &mut rng);
-                stored.check(260, &[64, 256, 260], &mut rng);
+                stored.check(260, &[64, 72, 256, 260], &mut rng);
                 if stored.compressed.take().is_none() {
                     break;
                 }

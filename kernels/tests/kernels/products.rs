@@ -37,6 +37,7 @@ fn more_rows_than_are_copied_at_once() {
     for format in Format::ALL {
         Weights::random(format, 300, 3, &mut rng).check(32, 30, 3, &mut rng);
         Weights::random(format, 577, 1, &mut rng).check(100, 100, 0, &mut rng);
+        Weights::random(format, 40, 5, &mut rng).check(76, 72, 3, &mut rng);
         Weights::random(format, 33, 1, &mut rng).check(260, 257, 0, &mut rng);
     }
 }
