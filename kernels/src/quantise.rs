@@ -108,11 +108,14 @@ fn pack_words<const BITS: usize>(columns: &Columns, values: &mut [u8]) -> [f16; 
 pub(crate) fn place(bits: usize, weights: &mut [u8], lane: usize, integers: &[u8; GROUP]) {
     fn words<const BITS: usize>(weights: &mut [u8], lane: usize, integers: &[u8; GROUP]) {
         let mut words = [0; BITS];
-        for (column, &integer) in integers.iter().enumerate() {
-            for Bits { word, at, of, mask } in places::<BITS>(column) {
-                words[word] |= (u32::from(integer) >> of & mask) << at;
-            }
-        }
+        unroll!(EIGHT, {
+            unroll!(I, {
+                let integer = u32::from(integers[8 * EIGHT + I]);
+                for Bits { word, at, of, mask } in const { places::<BITS>(8 * EIGHT + I) } {
+                    words[word] |= (integer >> of & mask) << at;
+                }
+            });
+        }, 0 1 2 3);
         let of_lanes = weights.as_chunks_mut().0.chunks_exact_mut(LANES);
         for (of_lanes, word) in of_lanes.zip(words) {
             of_lanes[lane] = word.to_le_bytes();
