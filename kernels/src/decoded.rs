@@ -1,6 +1,6 @@
 //! Several rows meet groups that were decoded: pairs of integers, multiplied with those that their parts have,
-//! with scales and minima in f32, a few groups of a few blocks at a time, which all rows meet while they are in the L1 cache. One kernel
-//! serves every format so.
+//! with scales and minima in f32, a few groups of a few blocks at a time, which all rows meet while they are
+//! in the L1 cache. One kernel serves every format so.
 
 use std::marker::PhantomData;
 
