@@ -212,7 +212,7 @@ fn what_fails_fails_what_waits_for_it() {
 
 /// Work that a module gives to two queues, each of which waits for what the other makes, while other
 /// calls of it are in flight. A device that has one queue takes both for it. Runtimes without the mend
-/// `vulkan-queue-wakeup` lost the device now and then.
+/// `vulkan-queue-waits` lost the device now and then.
 #[test]
 fn queues_wait_for_each_other() {
     const QUEUES: &str = r"

@@ -58,10 +58,11 @@ const MENDS: [Mend; 4] = [
     // another, and the value of a semaphore must not fall. Mesa gives the device up.
     //
     // And a queue always waits for the first of two semaphores, which Mesa does in a loop that takes a core
-    // where its driver knows no better (lavapipe). Without work in flight there is only one to wait
-    // for, if the first work signals that too.
+    // where its driver knows no better (lavapipe). Without work in flight it waits for the one that wakes
+    // it, which the first work signals too; with some for the end of that, and looks every 0.1 ms whether it is
+    // to be woken.
     Mend {
-        name: "vulkan-queue-wakeup",
+        name: "vulkan-queue-waits",
         version: "3.13.0",
         file: "runtime/src/iree/hal/drivers/vulkan/queue.c",
         edits: &[
@@ -86,20 +87,18 @@ const MENDS: [Mend; 4] = [
                 1,
             ),
             (
-                "queue->epoch_semaphore,\n        queue->wakeup_semaphore,",
-                "queue->wakeup_semaphore, queue->epoch_semaphore,",
+                ".flags = VK_SEMAPHORE_WAIT_ANY_BIT,\n        \
+                 .semaphoreCount = IREE_ARRAYSIZE(wait_semaphores),\n        \
+                 .pSemaphores = wait_semaphores,\n        .pValues = wait_values,",
+                ".semaphoreCount = 1,\n        .pSemaphores = &wait_semaphores[!has_pending],\n        \
+                 .pValues = &wait_values[!has_pending],",
                 1,
             ),
             (
-                "(uint64_t)iree_atomic_load(&queue->last_drained_epoch,\n                                   \
-                 iree_memory_order_acquire) +\n            1,\n        observed_wakeup_value + 1,",
-                "observed_wakeup_value + 1, 1 + \
-                 (uint64_t)iree_atomic_load(&queue->last_drained_epoch, iree_memory_order_acquire),",
-                1,
-            ),
-            (
-                ".semaphoreCount = IREE_ARRAYSIZE(wait_semaphores),",
-                ".semaphoreCount = has_pending ? 2 : 1,",
+                "&queue->syms, queue->logical_device, &wait_info, UINT64_MAX);\n    \
+                 if (result == VK_SUCCESS) {",
+                "&queue->syms, queue->logical_device, &wait_info, has_pending ? 100000 : UINT64_MAX);\n    \
+                 if (result == VK_SUCCESS || result == VK_TIMEOUT) {",
                 1,
             ),
         ],

@@ -7,6 +7,8 @@
 #[cfg(feature = "bindgen")]
 mod generate;
 
+use std::ffi::OsString;
+
 use anyhow::Result;
 
 use crate::{fetch_iree, flags, iree, workspace};
@@ -14,14 +16,26 @@ use crate::{fetch_iree, flags, iree, workspace};
 const LIBCLANG_VAR: &str = "LIBCLANG_PATH";
 
 pub fn run(flags: &flags::Bindgen) -> Result<()> {
-    if std::env::var_os(LIBCLANG_VAR).is_none_or(|path| path.is_empty()) {
-        let request = fetch_iree::base_request(workspace::target_dir()?, &flags.network);
-        let libclang = iree::tools::libclang(&request)?;
+    if chosen().is_none() {
         // libclang's place is read from the environment, so that has to be another process.
-        return workspace::again_with("bindgen", &[(LIBCLANG_VAR, libclang.as_os_str())]);
+        return workspace::again_with("bindgen", &[(LIBCLANG_VAR, &libclang(flags)?)]);
     }
     #[cfg(not(feature = "bindgen"))]
     return workspace::again_with("bindgen", &[]);
     #[cfg(feature = "bindgen")]
     generate::run(flags)
+}
+
+/// The libclang of the user's environment.
+fn chosen() -> Option<OsString> {
+    std::env::var_os(LIBCLANG_VAR).filter(|path| !path.is_empty())
+}
+
+/// That, or the pinned one.
+fn libclang(flags: &flags::Bindgen) -> Result<OsString> {
+    if let Some(path) = chosen() {
+        return Ok(path);
+    }
+    let request = fetch_iree::base_request(workspace::target_dir()?, &flags.network);
+    Ok(iree::tools::libclang(&request)?.into_os_string())
 }

@@ -59,8 +59,6 @@ pub fn run(flags: &flags::Test) -> Result<()> {
             let mut fuzz = cargo(&["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir"]);
             steps.run("fuzz targets", fuzz.arg(workspace::target_dir()?))?;
         }
-        let mut bindgen = cargo(&["xtask", "bindgen", "--check"]);
-        steps.run("bindings", &mut bindgen)?;
         let packages = flags::Package { network: flags.network.clone() };
         // The runtime that the tests link was built from the same sources, by the same code.
         steps.step("packages", || package::check(&packages, flags.all))?;

@@ -46,7 +46,32 @@ fn first_difference(old: &str, new: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::first_difference;
+    use std::process::Command;
+
+    use clap::Parser;
+
+    use super::super::{LIBCLANG_VAR, libclang};
+    use super::*;
+    use crate::flags::{Task, Xtask};
+
+    /// In a process of its own, which finds libclang as `cargo xtask bindgen` does.
+    #[test]
+    fn what_is_checked_in_is_what_the_headers_give() {
+        const HERE: &str = "bindgen::generate::tests::what_is_checked_in_is_what_the_headers_give";
+        const WITH_LIBCLANG: &str = "BINDGEN_TEST_WITH_LIBCLANG";
+        let Task::Bindgen(flags) = Xtask::parse_from(["xtask", "bindgen", "--check"]).task else {
+            panic!("another task");
+        };
+        if std::env::var_os(WITH_LIBCLANG).is_some() {
+            return run(&flags).unwrap();
+        }
+        let mut test = Command::new(std::env::current_exe().unwrap());
+        test.args(["--exact", HERE, "--nocapture"]).env(WITH_LIBCLANG, "1");
+        let output = test.env(LIBCLANG_VAR, libclang(&flags).unwrap()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let ran = output.status.success() && said.contains("is up to date");
+        assert!(ran, "{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
 
     #[test]
     fn names_the_first_line_that_differs() {
