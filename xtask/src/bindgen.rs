@@ -8,6 +8,7 @@
 mod generate;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use anyhow::Result;
 
@@ -18,7 +19,7 @@ const LIBCLANG_VAR: &str = "LIBCLANG_PATH";
 pub fn run(flags: &flags::Bindgen) -> Result<()> {
     if chosen().is_none() {
         // libclang's place is read from the environment, so that has to be another process.
-        return workspace::again_with("bindgen", &[(LIBCLANG_VAR, &libclang(flags)?)]);
+        return workspace::again_with("bindgen", &[(LIBCLANG_VAR, pinned(flags)?.as_os_str())]);
     }
     #[cfg(not(feature = "bindgen"))]
     return workspace::again_with("bindgen", &[]);
@@ -31,11 +32,8 @@ fn chosen() -> Option<OsString> {
     std::env::var_os(LIBCLANG_VAR).filter(|path| !path.is_empty())
 }
 
-/// That, or the pinned one.
-fn libclang(flags: &flags::Bindgen) -> Result<OsString> {
-    if let Some(path) = chosen() {
-        return Ok(path);
-    }
+/// The pinned one.
+fn pinned(flags: &flags::Bindgen) -> Result<PathBuf> {
     let request = fetch_iree::base_request(workspace::target_dir()?, &flags.network);
-    Ok(iree::tools::libclang(&request)?.into_os_string())
+    Ok(iree::tools::libclang(&request)?)
 }

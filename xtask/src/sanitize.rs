@@ -101,6 +101,12 @@ fn cargo(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     let races = suppressions("races");
     cargo.env("TSAN_OPTIONS", format!("allocator_may_return_null=1:halt_on_error=1:{races}"));
     cargo.env("LSAN_OPTIONS", suppressions("leaks"));
+    if sanitizer == Sanitizer::Address {
+        // Vulkan's loader unloads drivers, and what their globals held is nobody's then: 128 bytes of lavapipe each
+        // time. Where there is none, the dynamic linker says so and goes on.
+        let runner = host()?.to_uppercase().replace('-', "_");
+        cargo.env(format!("CARGO_TARGET_{runner}_RUNNER"), "env LD_PRELOAD=libvulkan_lvp.so");
+    }
     Ok(cargo)
 }
 

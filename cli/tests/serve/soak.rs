@@ -29,8 +29,7 @@ const FLAGS: [&str; 12] = [
     "--token-gap",
     "20",
 ];
-/// Everybody is busy so long, and then leaves the server alone as long: in two minutes more happens to it than in one
-/// without a pause, and tests beside this one have the cores.
+/// Everybody is busy so long, and then leaves the server alone as long, as tests beside this one want the cores too.
 const BURST: Duration = Duration::from_secs(2);
 /// What the server may have grown by after the first third, in KiB of memory that is its own: heaps of threads
 /// and of their odd ends go up and down by less.

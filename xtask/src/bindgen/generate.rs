@@ -50,24 +50,23 @@ mod tests {
 
     use clap::Parser;
 
-    use super::super::{LIBCLANG_VAR, libclang};
+    use super::super::{LIBCLANG_VAR, chosen, pinned};
     use super::*;
     use crate::flags::{Task, Xtask};
 
-    /// In a process of its own, which finds libclang as `cargo xtask bindgen` does.
+    /// As `cargo xtask bindgen --check`, in another process where libclang is the pinned one.
     #[test]
     fn what_is_checked_in_is_what_the_headers_give() {
         const HERE: &str = "bindgen::generate::tests::what_is_checked_in_is_what_the_headers_give";
-        const WITH_LIBCLANG: &str = "BINDGEN_TEST_WITH_LIBCLANG";
         let Task::Bindgen(flags) = Xtask::parse_from(["xtask", "bindgen", "--check"]).task else {
             panic!("another task");
         };
-        if std::env::var_os(WITH_LIBCLANG).is_some() {
+        if chosen().is_some() {
             return run(&flags).unwrap();
         }
         let mut test = Command::new(std::env::current_exe().unwrap());
-        test.args(["--exact", HERE, "--nocapture"]).env(WITH_LIBCLANG, "1");
-        let output = test.env(LIBCLANG_VAR, libclang(&flags).unwrap()).output().unwrap();
+        test.args(["--exact", HERE, "--nocapture"]).env(LIBCLANG_VAR, pinned(&flags).unwrap());
+        let output = test.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let ran = output.status.success() && said.contains("is up to date");
         assert!(ran, "{said}{}", String::from_utf8_lossy(&output.stderr));
