@@ -259,14 +259,31 @@ fn a_compilation_is_cancelled_from_another_thread() {
 
 #[test]
 fn within_limits_all_is_as_without() {
-    let limits = CompileLimits::default().timeout(Duration::from_secs(600));
+    let limits = CompileLimits::default().timeout(Duration::from_secs(600)).single_thread(true);
     for compiler in both() {
         let options = CompileOptions::default();
         let bytes = compiler.compile_within(OTHER, &options, &limits).unwrap();
-        assert!(bytes.len() > 100);
+        assert!(bytes == compiler.compile(OTHER, &options).unwrap());
         let error = compiler.compile_within("nonsense", &options, &limits).unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(error.message().contains("nonsense"), "{error}");
+    }
+}
+
+#[test]
+fn without_checks_of_its_passes_modules_are_the_same_and_sources_are_checked() {
+    let options = CompileOptions::default();
+    let unverified = CompileOptions::default().verify(true).verify(false);
+    let wrong = "func.func @f() -> i32 {
+      %0 = arith.constant 1 : i64
+      return %0 : i64
+    }";
+    for compiler in both() {
+        let module = compiler.compile(OTHER, &unverified).unwrap();
+        assert!(module == compiler.compile(OTHER, &options).unwrap());
+        let error = compiler.compile(wrong, &unverified).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        assert!(error.message().contains("return operand 0 ('i64')"), "{error}");
     }
 }
 

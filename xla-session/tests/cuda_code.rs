@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use fixtures::{Fixture, SOME};
-use iree_rt::{CompileOptions, Compiler, cuda};
+use iree_rt::{CompileLimits, CompileOptions, Compiler, InputType, OptLevel, cuda};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{Format, WeightFormats};
@@ -36,11 +36,16 @@ impl Compiled {
         let options = target
             .flags()
             .fold(CompileOptions::for_device("cuda"), CompileOptions::flag)
-            .flag("--iree-input-type=stablehlo")
-            .flag("--iree-opt-level=O3")
+            .input_type(InputType::StableHlo)
+            .opt_level(OptLevel::O3)
+            .verify(false)
             .flag(format!("--dump-compilation-phases-to={to}"))
             .flag(format!("--iree-hal-dump-executable-binaries-to={to}"));
-        assert!(!Compiler::find().unwrap().compile(&graph.text, &options).unwrap().is_empty());
+        let (compiler, limits) = (Compiler::find().unwrap(), CompileLimits::default());
+        // As many tests as there are cores compile beside it.
+        let limits = limits.single_thread(true);
+        let code = compiler.compile_within(&graph.text, &options, &limits).unwrap();
+        assert!(!code.is_empty());
         let phase = |name: &str| {
             let files = texts(folder.path(), &format!(".{name}.mlir"));
             assert_eq!(files.len(), 1, "{name}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use iree_rt::{Compiler, Module};
+use iree_rt::{CompileLimits, Compiler, Module};
 
 use super::iree;
 use super::target::{Code, Machine};
@@ -30,6 +30,7 @@ struct Compilation<'a> {
     machine: &'a Machine,
     model: &'a str,
     options: &'a SessionOptions,
+    limits: CompileLimits,
 }
 
 /// The modules of `graphs`, from the cache where it has them. There need be no compiler where it
@@ -44,7 +45,7 @@ pub(super) fn modules(
     model: &str,
     options: &SessionOptions,
 ) -> Result<Vec<Module>> {
-    let compilation = Compilation::new(machine, model, options);
+    let compilation = Compilation::new(graphs.len(), machine, model, options);
     in_parallel(graphs, |graph| compilation.module(graph))
 }
 
@@ -60,7 +61,7 @@ pub(super) fn keep(
     model: &str,
     options: &SessionOptions,
 ) -> Result<usize> {
-    let compilation = Compilation::new(machine, model, options);
+    let compilation = Compilation::new(graphs.len(), machine, model, options);
     let keep = |graph: &Graph<'_>| match &options.cache_dir {
         Some(folder) => compilation.found(folder, graph).map(drop),
         None => Ok(()),
@@ -68,12 +69,16 @@ pub(super) fn keep(
     in_parallel(graphs, keep).map(|kept| kept.len())
 }
 
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// What `work` makes of each graph, on as many threads as there are cores.
 fn in_parallel<T: Send>(
     graphs: &[Graph<'_>],
     work: impl Fn(&Graph<'_>) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(graphs.len());
+    let threads = cores().min(graphs.len());
     let next = AtomicUsize::new(0);
     let mut results: Vec<(usize, T)> = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -101,12 +106,19 @@ fn in_parallel<T: Send>(
 }
 
 impl<'a> Compilation<'a> {
-    fn new(machine: &'a Machine, model: &'a str, options: &'a SessionOptions) -> Self {
+    /// Of so many graphs.
+    fn new(
+        graphs: usize,
+        machine: &'a Machine,
+        model: &'a str,
+        options: &'a SessionOptions,
+    ) -> Self {
+        let limits = CompileLimits::default().single_thread(graphs >= cores());
         let compiler = match &options.compiler {
             Some(path) => Compiler::process(path.clone()),
             None => Compiler::find(),
         };
-        Self { compiler, machine, model, options }
+        Self { compiler, machine, model, options, limits }
     }
 
     fn module(&self, graph: &Graph<'_>) -> Result<Module> {
@@ -182,7 +194,7 @@ impl<'a> Compilation<'a> {
         self.options.notify(Event::Compiling { graph: graph.name.to_owned() });
         let start = Instant::now();
         let bytes = compiler
-            .compile(graph.text, &self.machine.codes[0].flags)
+            .compile_within(graph.text, &self.machine.codes[0].flags, &self.limits)
             .map_err(iree(format!("compiling the graph {}", graph.name)))?;
         self.options
             .notify(Event::Compiled { graph: graph.name.to_owned(), took: start.elapsed() });

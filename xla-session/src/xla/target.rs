@@ -2,7 +2,7 @@
 
 use checkpoint::config::ModelConfig;
 use iree_rt::cuda::{self, Gpu};
-use iree_rt::{CompileOptions, Device, vulkan};
+use iree_rt::{CompileOptions, Device, InputType, OptLevel, vulkan};
 use kernels::Isa;
 
 use super::level::Level;
@@ -153,7 +153,9 @@ impl Code {
     }
 }
 
-/// The tiles that matter are said in the graphs; the level is for what lies between them.
+/// The tiles that matter are said in the graphs; the level is for what lies between them. The
+/// compiler reads what we emit, and checks it then; that its own passes are right is for its own
+/// tests, and would take a quarter of a first start.
 fn common(flags: CompileOptions) -> CompileOptions {
-    flags.flag("--iree-input-type=stablehlo").flag("--iree-opt-level=O3")
+    flags.input_type(InputType::StableHlo).opt_level(OptLevel::O3).verify(false)
 }

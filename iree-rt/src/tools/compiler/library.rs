@@ -74,6 +74,7 @@ api! {
     invocation_destroy = b"ireeCompilerInvocationDestroy\0": fn(*mut c_void);
     invocation_diagnostics = b"ireeCompilerInvocationEnableCallbackDiagnostics\0":
         fn(*mut c_void, c_int, OnDiagnostic, *mut c_void);
+    invocation_verify = b"ireeCompilerInvocationSetVerifyIR\0": fn(*mut c_void, bool);
     invocation_parse = b"ireeCompilerInvocationParseSource\0":
         fn(*mut c_void, *mut c_void) -> bool;
     invocation_pipeline = b"ireeCompilerInvocationPipeline\0": fn(*mut c_void, c_int) -> bool;
@@ -153,7 +154,8 @@ impl Library {
         // them (guards drop in reverse order); arguments outlive the calls that borrow them.
         unsafe {
             let session = Guard((api.session_create)(), api.session_destroy);
-            let flags = c_strings(&options.flags)?;
+            let (verify, flags) = options.split_verify();
+            let flags = c_strings(flags)?;
             let pointers: Vec<*const c_char> = flags.iter().map(|flag| flag.as_ptr()).collect();
             let count = c_int::try_from(pointers.len())
                 .map_err(|_| Error::invalid("too many compiler flags"))?;
@@ -164,6 +166,7 @@ impl Library {
             let diagnostics_ptr = &raw mut diagnostics;
             let invocation = Guard((api.invocation_create)(session.0), api.invocation_destroy);
             (api.invocation_diagnostics)(invocation.0, 0, collect, diagnostics_ptr.cast());
+            (api.invocation_verify)(invocation.0, verify);
 
             let mut wrapped = ptr::null_mut();
             if let Some(file) = source.file()? {
@@ -282,11 +285,10 @@ unsafe extern "C" fn collect(
     diagnostics.push('\n');
 }
 
-fn c_strings(flags: &[String]) -> Result<Vec<CString>> {
+fn c_strings<'a>(flags: impl Iterator<Item = &'a str>) -> Result<Vec<CString>> {
     flags
-        .iter()
         .map(|flag| {
-            CString::new(flag.as_str())
+            CString::new(flag)
                 .map_err(|_| Error::invalid(format!("compiler flag {flag:?} holds a zero byte")))
         })
         .collect()

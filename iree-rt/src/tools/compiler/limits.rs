@@ -1,12 +1,12 @@
-//! When a compilation is given up.
+//! What a compilation may take, and when it is given up.
 
 use std::time::{Duration, Instant};
 
 use crate::base::canceller::Canceller;
 use crate::base::error::{Code, Error, Result};
 
-/// When [`Compiler::compile_within`](crate::Compiler::compile_within) gives up; the default is
-/// never.
+/// What [`Compiler::compile_within`](crate::Compiler::compile_within) may take, and when it gives
+/// up; the default is as many threads as there are cores, and never.
 ///
 /// ```
 /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
@@ -27,6 +27,7 @@ use crate::base::error::{Code, Error, Result};
 pub struct CompileLimits {
     timeout: Option<Duration>,
     canceller: Canceller,
+    single_thread: bool,
 }
 
 impl CompileLimits {
@@ -40,6 +41,18 @@ impl CompileLimits {
     pub fn cancel(mut self, canceller: &Canceller) -> Self {
         self.canceller = canceller.clone();
         self
+    }
+
+    /// One thread, for who compiles on all cores already: a fifth to a quarter of the time of a
+    /// core goes into the work of many otherwise. The library cannot be told so.
+    pub fn single_thread(mut self, single: bool) -> Self {
+        self.single_thread = single;
+        self
+    }
+
+    /// What the program is told of them.
+    pub(super) fn flag(&self) -> Option<&'static str> {
+        self.single_thread.then_some("--mlir-disable-threading")
     }
 
     pub(super) fn begin(&self) -> Watch<'_> {

@@ -135,7 +135,7 @@ impl Compiler {
         .map_err(|e| diagnostics::explain(e, &source))
     }
 
-    /// As [`compile`](Self::compile), but gives up when `limits` say so.
+    /// As [`compile`](Self::compile), but within `limits`: it gives up when they say so.
     ///
     /// A program is killed (its linker, if it runs just then, ends by itself). IREE's library
     /// cannot be stopped: it goes on in a thread of its own, and what it makes is dropped.

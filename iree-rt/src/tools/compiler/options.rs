@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The flag of [`CompileOptions::verify`].
+const VERIFY: &str = "--verify";
+
 /// Flags for the compiler.
 ///
 /// The default compiles for `local-task` and `local-sync` on the CPU of this machine.
@@ -92,6 +95,14 @@ impl CompileOptions {
         self.set("--iree-llvmcpu-loop-unrolling", unroll)
     }
 
+    /// Whether the compiler checks its own work after each of its passes, as it does when nothing is
+    /// said: a quarter to a third of the time that a graph of many small operations takes. Without,
+    /// a mistake of the compiler may end its process, or make a wrong module, where there would be
+    /// a diagnostic. The source is checked as it is read in either case.
+    pub fn verify(self, verify: bool) -> Self {
+        self.set(VERIFY, verify)
+    }
+
     /// Has every function wait for a fence and signal one, as
     /// [`Session::call_async`](crate::Session::call_async) wants it: the function itself, but for
     /// ONNX and PyTorch, whose functions `f` have a second form, `f$async`, that does.
@@ -104,6 +115,15 @@ impl CompileOptions {
     pub fn flag(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
         self
+    }
+
+    /// What [`verify`](Self::verify) said, or the flag itself, and the other flags: the library
+    /// takes it for a call, where the program takes it for a flag.
+    pub(super) fn split_verify(&self) -> (bool, impl Iterator<Item = &str>) {
+        let says = |flag: &str| flag.strip_prefix(VERIFY)?.strip_prefix('=').map(|v| v != "false");
+        let flags = self.flags.iter().map(String::as_str);
+        let verify = flags.clone().filter_map(says).next_back().unwrap_or(true);
+        (verify, flags.filter(move |flag| says(flag).is_none()))
     }
 
     /// Replaces the flag `name`, as the compiler refuses one that is given twice.

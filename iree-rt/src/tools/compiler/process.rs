@@ -72,7 +72,8 @@ impl Program {
             }
         };
         let mut command = Command::new(self.path());
-        command.args(&options.flags).arg("-o").arg(&output).arg(&input).stdin(Stdio::null());
+        command.args(&options.flags).args(limits.flag());
+        command.arg("-o").arg(&output).arg(&input).stdin(Stdio::null());
         if env::var_os(LINKER).is_none()
             && let Some(linker) = quoted_linker(self.path())
         {
