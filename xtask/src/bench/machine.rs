@@ -19,7 +19,7 @@ pub fn cores() -> usize {
 /// One line: processor, cores, memory, system.
 pub fn describe() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let processor = field(&cpus, "model name").unwrap_or(std::env::consts::ARCH);
+    let processor = processor(&cpus);
     let vectors = vector_extensions(field(&cpus, "flags").unwrap_or_default());
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory = field(&memory, "MemTotal").and_then(|it| it.strip_suffix(" kB")?.parse().ok());
@@ -31,6 +31,16 @@ pub fn describe() -> String {
         |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
     );
     format!("{processor}{vectors}, {} cores{memory}, {system}", cores())
+}
+
+/// Its name, and the numbers that tell its generation where a cloud leaves that out of the name:
+/// "AMD EPYC, family 25 model 17".
+fn processor(cpus: &str) -> String {
+    let name = field(cpus, "model name").unwrap_or(std::env::consts::ARCH);
+    match (field(cpus, "cpu family"), field(cpus, "model")) {
+        (Some(family), Some(model)) => format!("{name}, family {family} model {model}"),
+        _ => name.to_owned(),
+    }
 }
 
 /// Today, "2025-01-31".
@@ -80,6 +90,9 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: Some CPU: v2\nflags : fpu avx2\n";
         assert_eq!(field(text, "model name"), Some("Some CPU: v2"));
         assert_eq!(field(text, "name"), None);
+        assert_eq!(processor(text), "Some CPU: v2");
+        let text = format!("{text}cpu family\t: 25\nmodel\t\t: 17\n");
+        assert_eq!(processor(&text), "Some CPU: v2, family 25 model 17");
         assert_eq!(vector_extensions("fpu avx2 fma"), " (AVX2)");
         assert_eq!(vector_extensions("avx2 avx512f avx512_vnni avx_vnni"), " (AVX-512, VNNI)");
         assert_eq!(vector_extensions("fpu"), "");
