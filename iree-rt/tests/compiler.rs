@@ -3,6 +3,8 @@
 mod support;
 
 use std::fs;
+#[cfg(unix)]
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -267,6 +269,32 @@ fn within_limits_all_is_as_without() {
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(error.message().contains("nonsense"), "{error}");
     }
+}
+
+/// By a program that makes of its source what it was told. Another process writes it: this one, whose
+/// threads start others, could not run what it has open.
+#[cfg(unix)]
+#[test]
+fn the_program_is_told_to_work_on_one_thread() {
+    const ECHO: &str = r#"#!/bin/sh
+        [ "$1" = --version ] && echo "version 0" && exit
+        told="$*"
+        while [ "$1" != -o ]; do shift; done
+        echo "$told" > "$2""#;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("iree-compile");
+    let mut write = Command::new("sh");
+    write.args(["-c", r#"echo "$1" > "$0" && chmod +x "$0""#]).arg(&program).arg(ECHO);
+    assert!(write.status().unwrap().success());
+    let compiler = Compiler::process(program).unwrap();
+    let told = |single| {
+        let limits = CompileLimits::default().single_thread(single);
+        let options = CompileOptions::empty().flag("--a").verify(false);
+        String::from_utf8(compiler.compile_within(OTHER, &options, &limits).unwrap()).unwrap()
+    };
+    assert!(told(false).starts_with("--a --verify=false -o"), "{}", told(false));
+    let single = told(true);
+    assert!(single.starts_with("--a --verify=false --mlir-disable-threading -o"), "{single}");
 }
 
 #[test]

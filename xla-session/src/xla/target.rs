@@ -155,7 +155,7 @@ impl Code {
 
 /// The tiles that matter are said in the graphs; the level is for what lies between them. The
 /// compiler reads what we emit, and checks it then; that its own passes are right is for its own
-/// tests, and would take a quarter of a first start.
+/// tests, and would take a fifth to a third of the time.
 fn common(flags: CompileOptions) -> CompileOptions {
     flags.input_type(InputType::StableHlo).opt_level(OptLevel::O3).verify(false)
 }

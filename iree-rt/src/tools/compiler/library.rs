@@ -155,7 +155,7 @@ impl Library {
         unsafe {
             let session = Guard((api.session_create)(), api.session_destroy);
             let (verify, flags) = options.split_verify();
-            let flags = c_strings(flags)?;
+            let flags = c_strings(&flags)?;
             let pointers: Vec<*const c_char> = flags.iter().map(|flag| flag.as_ptr()).collect();
             let count = c_int::try_from(pointers.len())
                 .map_err(|_| Error::invalid("too many compiler flags"))?;
@@ -285,9 +285,10 @@ unsafe extern "C" fn collect(
     diagnostics.push('\n');
 }
 
-fn c_strings<'a>(flags: impl Iterator<Item = &'a str>) -> Result<Vec<CString>> {
+fn c_strings(flags: &[&str]) -> Result<Vec<CString>> {
     flags
-        .map(|flag| {
+        .iter()
+        .map(|&flag| {
             CString::new(flag)
                 .map_err(|_| Error::invalid(format!("compiler flag {flag:?} holds a zero byte")))
         })

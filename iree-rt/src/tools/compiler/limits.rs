@@ -43,8 +43,9 @@ impl CompileLimits {
         self
     }
 
-    /// One thread, for who compiles on all cores already: a fifth to a quarter of the time of a
-    /// core goes into the work of many otherwise. The library cannot be told so.
+    /// Whether the program works on one thread, for who compiles on all cores already: handing
+    /// work to others takes a fifth of its processor time where a graph has many dispatches, and
+    /// little where it has few. The library cannot be told so.
     pub fn single_thread(mut self, single: bool) -> Self {
         self.single_thread = single;
         self

@@ -2,9 +2,6 @@
 
 use std::fmt;
 
-/// The flag of [`CompileOptions::verify`].
-const VERIFY: &str = "--verify";
-
 /// Flags for the compiler.
 ///
 /// The default compiles for `local-task` and `local-sync` on the CPU of this machine.
@@ -96,11 +93,10 @@ impl CompileOptions {
     }
 
     /// Whether the compiler checks its own work after each of its passes, as it does when nothing is
-    /// said: a quarter to a third of the time that a graph of many small operations takes. Without,
-    /// a mistake of the compiler may end its process, or make a wrong module, where there would be
+    /// said: a fifth to a third of the time that graphs of transformers take. Without, a mistake of the compiler may end its process, or make a wrong module, where there would be
     /// a diagnostic. The source is checked as it is read in either case.
     pub fn verify(self, verify: bool) -> Self {
-        self.set(VERIFY, verify)
+        self.set("--verify", verify)
     }
 
     /// Has every function wait for a fence and signal one, as
@@ -117,13 +113,18 @@ impl CompileOptions {
         self
     }
 
-    /// What [`verify`](Self::verify) said, or the flag itself, and the other flags: the library
-    /// takes it for a call, where the program takes it for a flag.
-    pub(super) fn split_verify(&self) -> (bool, impl Iterator<Item = &str>) {
-        let says = |flag: &str| flag.strip_prefix(VERIFY)?.strip_prefix('=').map(|v| v != "false");
-        let flags = self.flags.iter().map(String::as_str);
-        let verify = flags.clone().filter_map(says).next_back().unwrap_or(true);
-        (verify, flags.filter(move |flag| says(flag).is_none()))
+    /// What [`verify`](Self::verify) said, and the other flags: the library takes it for a call,
+    /// where the program takes it for a flag.
+    pub(super) fn split_verify(&self) -> (bool, Vec<&str>) {
+        let (mut verify, mut others) = (true, Vec::new());
+        for flag in &self.flags {
+            match flag.as_str() {
+                "--verify=true" => verify = true,
+                "--verify=false" => verify = false,
+                other => others.push(other),
+            }
+        }
+        (verify, others)
     }
 
     /// Replaces the flag `name`, as the compiler refuses one that is given twice.
@@ -187,5 +188,18 @@ impl fmt::Display for InputType {
             Self::Torch => "torch",
             Self::Tosa => "tosa",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_on_verify_is_kept_from_the_other_flags() {
+        let options = CompileOptions::empty().flag("--a").flag("--verify-b=false");
+        assert_eq!(options.split_verify(), (true, vec!["--a", "--verify-b=false"]));
+        let options = options.verify(true).verify(false).flag("--c");
+        assert_eq!(options.split_verify(), (false, vec!["--a", "--verify-b=false", "--c"]));
     }
 }
