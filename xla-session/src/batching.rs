@@ -60,8 +60,8 @@ pub enum Speculate {
 /// What bounds the gap between two tokens of a stream, which is a step: how much of prompts runs beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gap {
-    /// So long, about, by what the steps before took. Streams that take longer by themselves do, and prompts
-    /// always get a few rows (16).
+    /// So long at most, about, by what the steps before took: a fifth of it for each request that waits for its
+    /// first token. Streams that take longer by themselves do, and prompts always get a few rows (16).
     Time(Duration),
     /// So many rows, however long they take: steps are then the same on any machine.
     Rows(usize),
@@ -69,7 +69,20 @@ pub enum Gap {
     Nothing,
 }
 
+/// How many requests have to wait for their first tokens until steps may take all of [`Gap::Time`].
+///
+/// One prompt holds the streams beside it up for the same time in all, in many short steps or in a few long ones,
+/// of which they notice the short ones least. But a short step has hardly more rows than those of the streams: where
+/// many prompts wait, each behind the ones before it, that costs them more than it spares the streams.
+const WAITING: usize = 5;
+
 impl Gap {
+    /// What the next step may use of it, while `waiting` requests wait for their first tokens.
+    fn while_waiting(self, waiting: usize) -> Self {
+        let share = |time: Duration| time * waiting.clamp(1, WAITING) as u32 / WAITING as u32;
+        if let Self::Time(time) = self { Self::Time(share(time)) } else { self }
+    }
+
     /// How many pages are fetched before a step that `began`: for half of the time, or as many as rows would
     /// fill.
     fn fetches(self, began: Instant) -> Allowance {
@@ -82,9 +95,10 @@ impl Gap {
 }
 
 impl Default for Gap {
-    /// 200 ms: five tokens a second are as fast as people read (250 words a minute).
+    /// A second: streams get five tokens a second beside one prompt, as fast as people read (250 words a
+    /// minute), and one beside many.
     fn default() -> Self {
-        Self::Time(Duration::from_millis(200))
+        Self::Time(Duration::from_secs(1))
     }
 }
 
@@ -230,12 +244,13 @@ impl Batcher {
         let began = Instant::now();
         self.draft();
         let Self { engine, scheduler, jobs, .. } = self;
-        let allowance = self.gap.fetches(began);
+        let gap = self.gap.while_waiting(scheduler.prompts());
+        let allowance = gap.fetches(began);
         let mut sequences = Sequences { engine, jobs, allowance };
         scheduler.fetch(&mut sequences);
         // What that took is not there for rows.
         let fetched = began.elapsed();
-        self.beside = match self.gap {
+        self.beside = match gap {
             Gap::Rows(rows) => rows,
             Gap::Nothing => usize::MAX,
             Gap::Time(time) => {
@@ -446,5 +461,23 @@ impl Batcher {
              sequences that are not theirs; drop those",
             self.jobs.len()
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_may_be_longer_while_more_requests_wait() {
+        let milliseconds = |gap: Gap, waiting| match gap.while_waiting(waiting) {
+            Gap::Time(time) => time.as_millis(),
+            other => panic!("{other:?}"),
+        };
+        let times = [0, 1, 2, 4, 5, 6, 1_000_000].map(|it| milliseconds(Gap::default(), it));
+        assert_eq!(times, [200, 200, 400, 800, 1000, 1000, 1000]);
+        for gap in [Gap::Rows(7), Gap::Nothing] {
+            assert_eq!(gap.while_waiting(3), gap);
+        }
     }
 }

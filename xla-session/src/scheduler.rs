@@ -254,6 +254,11 @@ impl Scheduler {
         self.running.values().filter(|it| it.decodes()).count()
     }
 
+    /// Requests that have no token yet, as their prompts wait or run, and preempted ones, whose tokens do.
+    pub fn prompts(&self) -> usize {
+        self.waiting() + self.running() - self.streams()
+    }
+
     /// Requests that wait, preempted ones among them.
     pub fn waiting(&self) -> usize {
         self.waiting.len()

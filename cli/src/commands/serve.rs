@@ -95,9 +95,10 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     queue: u32,
 
-    /// Longest gap between two tokens of an answer while prompts of others run, in ms: a shorter one makes
-    /// answers smoother, a longer one brings first tokens sooner. Answers that take longer by themselves do
-    #[arg(long, env = "IREE_LLM_TOKEN_GAP", value_name = "MS", default_value_t = 200,
+    /// Longest gap between two tokens of an answer while prompts of others run, in ms: a fifth of it for each
+    /// that waits. A shorter one makes answers smoother, a longer one brings first tokens sooner. Answers
+    /// that take longer by themselves do
+    #[arg(long, env = "IREE_LLM_TOKEN_GAP", value_name = "MS", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=60_000))]
     token_gap: u32,
 

@@ -54,6 +54,23 @@ fn rows_beside_decodes_are_as_many_as_each_step_is_allowed() {
 }
 
 #[test]
+fn requests_without_a_token_are_counted_wherever_they_are() {
+    let options = SchedulerOptions { most_running: 3, ..Default::default() };
+    let mut driver = Driver::new(&options, 64);
+    driver.add(request(0..5, 50, 0)).unwrap();
+    assert_eq!((driver.scheduler.prompts(), driver.scheduler.streams()), (1, 0));
+    driver.step();
+    assert_eq!((driver.scheduler.prompts(), driver.scheduler.streams()), (0, 1));
+    // One that runs to its end, one of which a part runs, one that finds no place.
+    for (at, length) in [(1000, 40), (2000, 100), (3000, 10)] {
+        driver.add(request(at..at + length, 50, 0)).unwrap();
+    }
+    driver.step();
+    assert_eq!(driver.scheduler.waiting(), 1);
+    assert_eq!((driver.scheduler.prompts(), driver.scheduler.streams()), (2, 2));
+}
+
+#[test]
 fn drafts_and_prompts_share_the_rows_beside_decodes() {
     let mut driver = Driver::new(&SchedulerOptions::default(), 64);
     let stream = driver.add(request(0..5, 200, 0)).unwrap();
