@@ -101,35 +101,38 @@ pub fn section(
         for (format, both) in &mut measured {
             eprintln!("==> turn {turn} of {}: {}, clients: {CLIENTS:?}", plan.turns, format.name);
             let most = CLIENTS.iter().max().copied().unwrap_or(1);
-            for (whose, seen) in ["iree-llm", "llama.cpp"].into_iter().zip(both) {
-                let port = free_port()?;
-                let command = match whose {
-                    "iree-llm" => programs.our_server(format, threads, most, port),
-                    _ => programs.llama_server(format, threads, most, plan.context(), port)?,
-                };
-                let server = Server::start(command, port)?;
-                measure(&server, whose, plan, seen)?;
-            }
+            // Both are there all the time: one that waits takes nothing of what the other has.
+            let port = free_port()?;
+            let ours = Server::start(programs.our_server(format, threads, most, port), port)?;
+            let port = free_port()?;
+            let llama = programs.llama_server(format, threads, most, plan.context(), port)?;
+            let servers = [ours, Server::start(llama, port)?];
+            measure(&servers, plan, both)?;
         }
     }
     Ok(text(&measured, threads, plan))
 }
 
-fn measure(server: &Server, whose: &str, plan: &Plan, seen: &mut [Vec<Seen>]) -> Result<()> {
+/// Each cell of both servers one after the other: what else the machine does changes by the minute.
+fn measure(servers: &[Server; 2], plan: &Plan, both: &mut Both) -> Result<()> {
     let Plan { answer, requests, .. } = *plan;
-    // Memory is touched, graphs are loaded.
-    Load { url: &server.url, clients: 1, requests: 1, prompt: 64, answer: 2, seed: 0 }.run()?;
+    for Server { url, .. } in servers {
+        // Memory is touched, graphs are loaded.
+        Load { url, clients: 1, requests: 1, prompt: 64, answer: 2, seed: 0 }.run()?;
+    }
     for (row, &prompt) in plan.prompts.iter().enumerate() {
         for (column, clients) in CLIENTS.into_iter().enumerate() {
             let seed = (1 + row * CLIENTS.len() + column) as u64;
-            let load = Load { url: &server.url, clients, requests, prompt, answer, seed };
-            let start = Instant::now();
-            let answers = load.run()?;
-            let took = start.elapsed();
-            seen[row][column].add(&answers, took);
-            let tokens: usize = answers.iter().map(|it| it.tokens).sum();
-            let rate = tokens as f64 / took.as_secs_f64();
-            eprintln!("{whose:9} prompts of {prompt}, clients: {clients:2}: {rate:.2} tok/s");
+            let names = ["iree-llm", "llama.cpp"];
+            for ((whose, Server { url, .. }), seen) in names.iter().zip(servers).zip(&mut *both) {
+                let start = Instant::now();
+                let answers = Load { url, clients, requests, prompt, answer, seed }.run()?;
+                let took = start.elapsed();
+                seen[row][column].add(&answers, took);
+                let tokens: usize = answers.iter().map(|it| it.tokens).sum();
+                let rate = tokens as f64 / took.as_secs_f64();
+                eprintln!("{whose:9} prompts of {prompt}, clients: {clients:2}: {rate:.2} tok/s");
+            }
         }
     }
     Ok(())
