@@ -93,8 +93,9 @@ impl CompileOptions {
     }
 
     /// Whether the compiler checks its own work after each of its passes, as it does when nothing is
-    /// said: a fifth to a third of the time that graphs of transformers take. Without, a mistake of the compiler may end its process, or make a wrong module, where there would be
-    /// a diagnostic. The source is checked as it is read in either case.
+    /// said: a fifth to a third of the time that graphs of transformers take. Without, a mistake of
+    /// the compiler may end its process, or make a wrong module, where there would be a diagnostic.
+    /// The source is checked as it is read in either case.
     pub fn verify(self, verify: bool) -> Self {
         self.set("--verify", verify)
     }
