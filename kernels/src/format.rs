@@ -38,7 +38,8 @@ pub enum Format {
     /// As [`Format::Int8`], of four bits: ggml's Q4_0 in another order.
     Int4,
     /// Integers of four bits with minima. Scales and minima of groups are bytes, in units that eight
-    /// groups have in common: as [`Format::Q4K`], but of eight bits, and of any number of columns.
+    /// groups have in common: as [`Format::Q4K`], but of eight bits, and of any number of columns. Activations have
+    /// eight bits too.
     Nested4,
     /// ggml's Q4_1 in another order, as [`pack_rows`](crate::ggml::pack_rows) has it.
     Q4_1,

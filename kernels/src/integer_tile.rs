@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::integers::{Group, PAIRS};
+use super::integers::Group;
 use super::rounded::Rounded;
 use super::scales::Scales;
 use super::tile::{AHEAD, Parts};
@@ -209,7 +209,7 @@ impl<F> IntegerTile<F> {
                     }
                 }
             }
-            let x = pairs.add(at.group * PAIRS);
+            let x = pairs.add(at.group * F::WORDS);
             F::add::<R, M, PART>(&mut sums, at.weights, at.apart, x, self.x.stride());
             sums
         }

@@ -22,7 +22,11 @@ pub(super) const LINE: usize = 64;
 
 /// How activations are arranged, for the weights that they meet.
 pub(super) trait Rounding: 'static {
-    /// A group in the order in which it meets the weights. Integers are in the low halves.
+    /// Words of a group.
+    const WORDS: usize = PAIRS;
+
+    /// A group in the order in which it meets the weights, as the first [`WORDS`](Self::WORDS) of the result.
+    /// Integers are in the low halves.
     ///
     /// # Safety
     ///
@@ -36,6 +40,8 @@ pub(super) trait Group<V: Vector>: 'static {
     const BYTES: usize;
     /// What is stored is the integer of a weight plus this.
     const OFFSET: i32;
+    /// [Words](Rounding::WORDS) of a group of activations.
+    const WORDS: usize = PAIRS;
     /// How its scales lie.
     type Scales: Scales;
 

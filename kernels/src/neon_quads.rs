@@ -2,7 +2,8 @@
 //!
 //! Activations of 16 bits are `256 * high + low`, both of them signed bytes, and SDOT adds four products of
 //! bytes to each of four lanes, where a multiplication of pairs makes four products and few cores begin
-//! two of them in a cycle. Weights of every width fit into bytes. The sums are the same integers.
+//! two of them in a cycle. Those of 8 bits have no high byte. Weights of every width fit into bytes. The sums are
+//! the same integers.
 //!
 //! With FEAT_I8MM several rows take SMMLA, which multiplies two rows of eight bytes with two lanes: twice
 //! the products of an instruction.
@@ -21,8 +22,8 @@ use crate::format::GROUP;
 /// Integers as quads: four columns of a lane in four bytes.
 pub(super) struct Quads<I>(PhantomData<I>);
 
-/// [`Quads`] with scales.
-pub(super) struct GroupedQuads<I, S>(PhantomData<(I, S)>);
+/// [`Quads`] with scales, beside both bytes of activations or the low one of those of 8 bits.
+pub(super) struct GroupedQuads<I, S, const BYTES: usize>(PhantomData<(I, S)>);
 
 /// Two quads of each of sixteen lanes, four to a register.
 type Eight = [[int8x16_t; 2]; 4];
@@ -234,7 +235,7 @@ type Sums = [int32x4_t; 4];
 /// As [`Group::add`], of one block and of so many rows that registers hold their sums, high and low: up to
 /// three.
 #[inline(always)]
-unsafe fn add<I: Quad, S: Scales, const M: usize, const PART: usize>(
+unsafe fn add<I: Quad, S: Scales, const BYTES: usize, const M: usize, const PART: usize>(
     sums: &mut [Sums; M],
     weights: *const u8,
     x: *const u32,
@@ -258,18 +259,22 @@ unsafe fn add<I: Quad, S: Scales, const M: usize, const PART: usize>(
                         let (high, low) = (&mut high[ROW], &mut sums[ROW]);
                         unroll!(LANES, {
                             let [first, second] = eight[LANES];
-                            high[LANES] = add_bytes::<0>(high[LANES], first, x);
+                            if BYTES == 2 {
+                                high[LANES] = add_bytes::<0>(high[LANES], first, x);
+                                high[LANES] = add_bytes::<1>(high[LANES], second, x);
+                            }
                             low[LANES] = add_bytes::<2>(low[LANES], first, x);
-                            high[LANES] = add_bytes::<1>(high[LANES], second, x);
                             low[LANES] = add_bytes::<3>(low[LANES], second, x);
                         }, 0 1 2 3);
-                        *high = <Neon<DOT>>::pin_i32(*high);
+                        if BYTES == 2 {
+                            *high = <Neon<DOT>>::pin_i32(*high);
+                        }
                         *low = <Neon<DOT>>::pin_i32(*low);
                     }
                 }, 0 1 2);
             }
         }, 0 1 2 3);
-        for (sums, high) in sums.iter_mut().zip(high) {
+        for (sums, high) in sums.iter_mut().zip(high).filter(|_| BYTES == 2) {
             *sums = four!(I => vaddq_s32(sums[I], vshlq_n_s32::<8>(high[I])));
         }
     }
@@ -304,7 +309,14 @@ fn lanes(quads: [int8x16_t; 2]) -> [int8x16_t; 2] {
 /// As [`Group::add`], of one block and `TWOS` times two rows, up to three: registers hold their sums of eight lanes,
 /// high and low. Of an odd number the last row is taken twice.
 #[inline(always)]
-unsafe fn add_twos<I: Quad, S: Scales, const M: usize, const TWOS: usize, const PART: usize>(
+unsafe fn add_twos<
+    I: Quad,
+    S: Scales,
+    const BYTES: usize,
+    const M: usize,
+    const TWOS: usize,
+    const PART: usize,
+>(
     sums: &mut [Sums; M],
     weights: *const u8,
     x: *const u32,
@@ -335,9 +347,11 @@ unsafe fn add_twos<I: Quad, S: Scales, const M: usize, const TWOS: usize, const 
                             let [a, b] = [TWO * 2, other]
                                 .map(|row| vld1q_s32(x.add(row * stride + QUARTER * 4).cast()));
                             let bytes = halves(a, b).map(|words| vreinterpretq_s8_s32(words));
-                            high[TWO] = four!(I => add_matrix(high[TWO][I], bytes[0], lanes[I]));
+                            if BYTES == 2 {
+                                high[TWO] = four!(I => add_matrix(high[TWO][I], bytes[0], lanes[I]));
+                                high[TWO] = <Neon<MATRICES>>::pin_i32(high[TWO]);
+                            }
                             low[TWO] = four!(I => add_matrix(low[TWO][I], bytes[1], lanes[I]));
-                            high[TWO] = <Neon<MATRICES>>::pin_i32(high[TWO]);
                             low[TWO] = <Neon<MATRICES>>::pin_i32(low[TWO]);
                         }
                     }, 0 1 2);
@@ -346,7 +360,10 @@ unsafe fn add_twos<I: Quad, S: Scales, const M: usize, const TWOS: usize, const 
             unroll!(TWO, {
                 if TWO < TWOS {
                     let (high, low) = (high[TWO], low[TWO]);
-                    let whole = four!(I => vaddq_s32(low[I], vshlq_n_s32::<8>(high[I])));
+                    let whole = match BYTES {
+                        1 => low,
+                        _ => four!(I => vaddq_s32(low[I], vshlq_n_s32::<8>(high[I]))),
+                    };
                     let registers = [halves(whole[0], whole[1]), halves(whole[2], whole[3])];
                     unroll!(AT, {
                         let [first, second] = registers[AT];
@@ -365,7 +382,7 @@ unsafe fn add_twos<I: Quad, S: Scales, const M: usize, const TWOS: usize, const 
 
 /// Rows one by one.
 #[inline(always)]
-unsafe fn add_ones<I: Quad, S: Scales, const M: usize, const PART: usize>(
+unsafe fn add_ones<I: Quad, S: Scales, const BYTES: usize, const M: usize, const PART: usize>(
     sums: &mut [Sums; M],
     weights: *const u8,
     x: *const u32,
@@ -377,19 +394,21 @@ unsafe fn add_ones<I: Quad, S: Scales, const M: usize, const PART: usize>(
         let first = if M == 4 { 2 } else { 3 };
         let (second, after) = (sums.wrapping_add(first), x.wrapping_add(first * stride));
         match M {
-            1 => add::<I, S, 1, PART>(&mut *sums.cast(), weights, x, stride),
-            2 | 4 => add::<I, S, 2, PART>(&mut *sums.cast(), weights, x, stride),
-            _ => add::<I, S, 3, PART>(&mut *sums.cast(), weights, x, stride),
+            1 => add::<I, S, BYTES, 1, PART>(&mut *sums.cast(), weights, x, stride),
+            2 | 4 => add::<I, S, BYTES, 2, PART>(&mut *sums.cast(), weights, x, stride),
+            _ => add::<I, S, BYTES, 3, PART>(&mut *sums.cast(), weights, x, stride),
         }
         match M {
             1..=3 => {}
-            4 | 5 => add::<I, S, 2, PART>(&mut *second.cast(), weights, after, stride),
-            _ => add::<I, S, 3, PART>(&mut *second.cast(), weights, after, stride),
+            4 | 5 => add::<I, S, BYTES, 2, PART>(&mut *second.cast(), weights, after, stride),
+            _ => add::<I, S, BYTES, 3, PART>(&mut *second.cast(), weights, after, stride),
         }
     }
 }
 
-impl<I: Quad, S: Scales, const MORE: u8> Group<Neon<MORE>> for GroupedQuads<I, S> {
+impl<I: Quad, S: Scales, const BYTES: usize, const MORE: u8> Group<Neon<MORE>>
+    for GroupedQuads<I, S, BYTES>
+{
     const BYTES: usize = I::GROUP_BYTES;
     const OFFSET: i32 = if S::MINIMA { 0 } else { I::MIDDLE };
     type Scales = S;
@@ -411,10 +430,10 @@ impl<I: Quad, S: Scales, const MORE: u8> Group<Neon<MORE>> for GroupedQuads<I, S
                     let weights = weights.wrapping_add(BLOCK * apart);
                     let sums = &mut sums[BLOCK];
                     match (MORE, M) {
-                        (MATRICES, 2) => add_twos::<I, S, M, 1, PART>(sums, weights, x, stride),
-                        (MATRICES, 3 | 4) => add_twos::<I, S, M, 2, PART>(sums, weights, x, stride),
-                        (MATRICES, 5 | 6) => add_twos::<I, S, M, 3, PART>(sums, weights, x, stride),
-                        _ => add_ones::<I, S, M, PART>(sums, weights, x, stride),
+                        (MATRICES, 2) => add_twos::<I, S, BYTES, M, 1, PART>(sums, weights, x, stride),
+                        (MATRICES, 3 | 4) => add_twos::<I, S, BYTES, M, 2, PART>(sums, weights, x, stride),
+                        (MATRICES, 5 | 6) => add_twos::<I, S, BYTES, M, 3, PART>(sums, weights, x, stride),
+                        _ => add_ones::<I, S, BYTES, M, PART>(sums, weights, x, stride),
                     }
                 }
             }, 0 1 2 3);

@@ -1,7 +1,7 @@
 //! Activations as integers: what meets weights that are integers.
 //!
 //! They are rounded to 16 bits, with a scale for each group of a row: their step is a 65278th of the
-//! group's range, a hundredth of that of int8 weights; or to 15 bits ([`largest_for`]). A row is rounded
+//! group's range, a hundredth of that of int8 weights; or to 15 or 8 bits ([`largest_for`]). A row is rounded
 //! once, by whoever calls, and not by every product with some of the blocks: that took a twentieth of a
 //! prompt.
 
@@ -12,10 +12,12 @@ use super::vector::{Job, Vector};
 use crate::format::{Format, GROUP};
 
 /// What the largest activation of a group becomes for products with weights of `format`: two bytes of 127, as
-/// some kernels multiply each byte by itself, with its sign. Where [scales are integers](super::scales::Scales::INTEGERS),
+/// some kernels multiply each byte by itself, with its sign; or one, beside weights whose own rounding costs a dozen
+/// times what that does. Where [scales are integers](super::scales::Scales::INTEGERS),
 /// the sum of a group has to be an i32: of Q6_K it is up to `32 * 32 * 128` times an activation, of Q3_K 32 times less.
 pub(super) fn largest_for(format: Format) -> f32 {
     match format {
+        Format::Nested4 => 127.0,
         Format::Q6K => ((1 << 14) - 1) as f32,
         _ => (127 * 256 + 127) as f32,
     }
@@ -28,8 +30,8 @@ pub fn rounded_bytes(columns: usize) -> usize {
     Rounded::words(columns.div_ceil(GROUP)) * size_of::<u32>()
 }
 
-/// Rows of activations as integers with scales: [`PAIRS`] of i16 for each group, as
-/// [`Rounding::arranged`] has them, then the groups' scales, f32, then the sums of each half of a group,
+/// Rows of activations as integers with scales: [words](Rounding::WORDS) of each group, as
+/// [`Rounding::arranged`] has them, in room for [`PAIRS`] of i16, then the groups' scales, f32, then the sums of each half of a group,
 /// i32.
 #[derive(Clone, Copy)]
 pub(super) struct Rounded {
@@ -70,7 +72,7 @@ impl Rounded {
         Self { at: unsafe { self.at.add(first * self.stride()) }, ..self }
     }
 
-    /// The pairs, scales and sums of the first row.
+    /// The words of groups, their scales and sums, of the first row.
     pub fn parts(self) -> (*mut u32, *mut f32, *mut [i32; 2]) {
         let scales = self.at.wrapping_add(self.groups * PAIRS);
         (self.at, scales.cast(), scales.wrapping_add(self.groups).cast())
@@ -99,41 +101,38 @@ impl<V: Vector, I: Rounding> Job<V> for Round<I> {
     #[inline(always)]
     unsafe fn run(&self) {
         let Self { x, columns, to, most, .. } = *self;
-        let (pairs, scales, sums) = to.parts();
+        let (words, scales, sums) = to.parts();
         // SAFETY: the caller's promise covers `columns` and what `Rounded` states.
         unsafe {
             let x = std::slice::from_raw_parts(x, columns);
-            let pairs = std::slice::from_raw_parts_mut(pairs.cast::<[u32; PAIRS]>(), to.groups);
             let scales = std::slice::from_raw_parts_mut(scales, to.groups);
             let sums = std::slice::from_raw_parts_mut(sums, to.groups);
             let (whole, rest) = x.as_chunks::<GROUP>();
             for group in 0..whole.len() {
                 // Or LLVM takes sixteen groups at once, with gathers: ten times slower.
                 let group = std::hint::black_box(group);
-                (scales[group], sums[group]) = round::<I>(&whole[group], most, &mut pairs[group]);
+                let to = words.add(group * I::WORDS);
+                (scales[group], sums[group]) = round::<I>(&whole[group], most, to);
             }
             if !rest.is_empty() {
                 let mut padded = [0.0; GROUP];
                 padded[..rest.len()].copy_from_slice(rest);
                 let group = whole.len();
-                (scales[group], sums[group]) = round::<I>(&padded, most, &mut pairs[group]);
+                let to = words.add(group * I::WORDS);
+                (scales[group], sums[group]) = round::<I>(&padded, most, to);
             }
         }
     }
 }
 
-/// Rounds a group, whose largest becomes `most`; returns its scale and the sums of its halves. The scale of a group with a value that
-/// is not finite is not a number.
+/// Rounds a group, whose largest becomes `most`; returns its scale and the sums of its halves. The scale of a group
+/// with a value that is not finite is not a number.
 ///
 /// # Safety
 ///
-/// As for [`Rounding::arranged`].
+/// As for [`Rounding::arranged`]; there is room for its words at `to`.
 #[inline(always)]
-unsafe fn round<I: Rounding>(
-    x: &[f32; GROUP],
-    most: f32,
-    pairs: &mut [u32; PAIRS],
-) -> (f32, [i32; 2]) {
+unsafe fn round<I: Rounding>(x: &[f32; GROUP], most: f32, to: *mut u32) -> (f32, [i32; 2]) {
     /// Added to a small number, it leaves the nearest integer in the low bits.
     const NEAREST: f32 = 1.5 * (1 << 23) as f32;
     // As integers, whose order is that of magnitudes, and in which NaN is the largest.
@@ -153,8 +152,8 @@ unsafe fn round<I: Rounding>(
             *sum = sum.wrapping_add(*integer);
         }
     }
-    // SAFETY: the caller's promise.
-    *pairs = unsafe { I::arranged(&integers) };
+    // SAFETY: the caller's promise; an arranged group has no more words than that.
+    unsafe { to.copy_from_nonoverlapping(I::arranged(&integers).as_ptr(), I::WORDS) };
     const ALL_NEAREST: u32 = NEAREST.to_bits().wrapping_mul(GROUP as u32 / 2);
     // Activations that are not finite are any integers, whose sums differ from kernel to kernel: beside a scale
     // that is no number, as zero times infinity is, they all become that.

@@ -146,10 +146,18 @@ fn error(actual: &[f32], expected: &[f32]) -> f32 {
     actual.iter().zip(expected).map(|(a, e)| (a - e).abs() / scale).fold(0.0, f32::max)
 }
 
+/// Of the largest logit: what activations of eight bits cost, as int4 has them. Here that is up to 2.7e-2, and what
+/// its weights cost 0.3: no fixture was trained.
+const BYTES: f32 = 4e-2;
+
 /// Compares kernels of integers with those of f32 on the model of the rounded weights, whose activations
 /// are not rounded. (One product is compared with the format's arithmetic in f64, to 3e-6, by the tests
 /// of the kernels.)
 fn check(name: &str, precision: Precision) {
+    let bound = match precision {
+        Precision::Int4 => BYTES,
+        _ => fixtures::ACTIVATIONS,
+    };
     let fixture = fixtures::named(name);
     let mut exact = open_kernels(&fixture.folder, Precision::F32, Isa::detect());
     let folder = tempfile::tempdir().unwrap();
@@ -167,14 +175,14 @@ fn check(name: &str, precision: Precision) {
                 let off = error(&actual[i], &expected[i]);
                 let tokens = case.prompt.len();
                 let what = format!("{name} {precision:?}, {isa:?}: {tokens} + {i}");
-                assert!(off <= fixtures::ACTIVATIONS, "{what}: {off:e}");
+                assert!(off <= bound, "{what}: {off:e}");
                 *farthest = farthest.max(error(&actual[i], &exact[i]));
             }
         }
     }
     for (isa, _, farthest) in all {
         let what = format!("{name} {precision:?}, {isa:?}");
-        assert!(farthest > 2.0 * fixtures::ACTIVATIONS, "{what}: no weight was rounded");
+        assert!(farthest > 2.0 * bound, "{what}: no weight was rounded");
     }
 }
 

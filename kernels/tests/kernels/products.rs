@@ -89,6 +89,30 @@ fn the_largest_integers_fit() {
     }
 }
 
+/// Neither where activations have eight bits.
+#[test]
+fn the_largest_bytes_fit() {
+    const COLUMNS: usize = GROUP;
+    let half = |it: f32| f16::from_f32(it).to_le_bytes();
+    // Units of one and of zero, sixteen of each, fifteens, and scales of one beside minima of zero.
+    let mut bytes = [half(1.0).repeat(LANES), half(0.0).repeat(LANES)].concat();
+    bytes.resize(bytes.len() + COLUMNS * LANES / 2, 0xff);
+    bytes.extend([[1; LANES], [0; LANES]].concat());
+    assert_eq!(bytes.len(), Format::Nested4.block_bytes(COLUMNS));
+    let rows = vec![vec![15.0; COLUMNS]; LANES];
+    let weights = Weights { format: Format::Nested4, columns: COLUMNS, blocks: 1, bytes, rows };
+    for rows in (1..=8).chain([33]) {
+        // Of all columns the same sign, or of the even ones, of four and four, or of neither.
+        for alike in [COLUMNS, 4, 2, 1] {
+            let sign = |i: usize| if (i / alike).is_multiple_of(2) { -1.0 } else { 1.0 };
+            let x: Vec<f32> = (0..rows * COLUMNS).map(sign).collect();
+            weights.check_with(&x, rows, rows, 0);
+            let x: Vec<f32> = x.iter().map(|x| -x).collect();
+            weights.check_with(&x, rows, rows, 0);
+        }
+    }
+}
+
 /// Where scales are integers that are multiplied with the weights, neither.
 #[test]
 fn the_largest_scaled_integers_fit() {

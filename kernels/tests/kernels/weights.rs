@@ -121,11 +121,12 @@ impl Weights {
         }
     }
 
-    /// Activations as the format takes them: integers want 15 or 16 bits of them.
+    /// Activations as the format takes them: integers want 8, 15 or 16 bits of them.
     pub fn rounded(&self, x: &[f32]) -> Vec<f64> {
         let most = match self.format {
             // Scales that are integers are multiplied with weights.
             Format::Q6K => 16383.0,
+            Format::Nested4 => 127.0,
             _ => 127.0 * 257.0,
         };
         let groups = x.chunks(if self.format.is_quantised() { GROUP } else { usize::MAX });
