@@ -79,7 +79,7 @@ mod optimised {
 
     use super::contest::{Contest, Plan};
     use super::model::Format;
-    use super::programs::{Programs, tests};
+    use super::programs::{Programs, Served, tests};
     use super::{
         baseline, batched, document, limits, llama_cpp, machine, model, plot, prefix, scaling,
         serve, speculate, table,
@@ -98,6 +98,14 @@ mod optimised {
             ensure!(
                 parts.contains(&BenchPart::Table),
                 "--baseline is for the table: add `table` to --part"
+            );
+        }
+        for file in &flags.gguf {
+            let name = file.display();
+            ensure!(file.is_file(), "--gguf {name}: no such file");
+            ensure!(
+                parts.contains(&BenchPart::Serve),
+                "--gguf is for the servers: add `serve` to --part"
             );
         }
         let document = match &flags.out {
@@ -158,7 +166,10 @@ mod optimised {
                 BenchPart::Serve => {
                     let plan = serve::Plan::new(flags.quick);
                     let plan = serve::Plan { turns: turns(plan.turns), ..plan };
-                    serve::section(&contest.programs, &formats, threads[0], &plan)?
+                    let programs = &contest.programs;
+                    let random = formats.iter().map(|format| programs.served(format));
+                    let files = flags.gguf.iter().map(|file| Served::file(file));
+                    serve::section(programs, random.chain(files).collect(), threads[0], &plan)?
                 }
             };
             println!("{section}");

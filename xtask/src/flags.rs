@@ -249,6 +249,9 @@ pub struct Bench {
     /// Another iree-llm, usually an older one, that takes turns with this one in the table.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
+    /// GGUF files that both servers have too, beside the random model.
+    #[arg(long, value_name = "FILE,…", value_delimiter = ',')]
+    pub gguf: Vec<PathBuf>,
     /// How often the tables are measured [default: 2, 3 of many sequences, prefixes and drafts; 1
     /// with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -162,7 +162,12 @@ pub fn ensure(folder: &Path, llama: &LlamaCpp, formats: &[&Format]) -> Result<Mo
     Ok(Model { folder: folder.to_owned(), shape: Shape::of(&config)? })
 }
 
-fn warm(path: &Path) -> Result<()> {
+/// Reads `path`, so that it lies in the page cache.
+///
+/// # Errors
+///
+/// It cannot be read, or is empty.
+pub fn warm(path: &Path) -> Result<()> {
     let mut file = fs::File::open(path).with_context(|| path.display().to_string())?;
     let mut buffer = vec![0; 4 << 20];
     let mut total = 0;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::llama_cpp::LlamaCpp;
-use super::model::{Format, Model};
+use super::model::{Format, Model, warm};
 use super::sample::Run;
 
 /// How llama.cpp is run.
@@ -51,12 +51,12 @@ impl IreeLlm {
     }
 
     fn bench(&self, model: &Path, format: &Format, threads: usize, tests: &[String]) -> Command {
-        let mut command = self.command("bench", model, format, threads);
+        let mut command = self.command("bench", model, format.name, threads);
         command.arg("--quiet").args(tests);
         command
     }
 
-    fn command(&self, what: &str, model: &Path, format: &Format, threads: usize) -> Command {
+    fn command(&self, what: &str, model: &Path, precision: &str, threads: usize) -> Command {
         let mut command = Command::new(&self.program);
         // A user's settings are not what is measured.
         for (name, _) in std::env::vars_os() {
@@ -64,9 +64,27 @@ impl IreeLlm {
                 command.env_remove(name);
             }
         }
-        command.args([what, "--precision", format.name, "--threads", &threads.to_string()]);
+        command.args([what, "--precision", precision, "--threads", &threads.to_string()]);
         command.arg("--model").arg(model).arg("--cache-dir").arg(&self.cache);
         command
+    }
+}
+
+/// A model that both servers have.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// What tables call it, ours and llama.cpp's.
+    pub name: String,
+    ours: PathBuf,
+    precision: &'static str,
+    llama: PathBuf,
+}
+
+impl Served {
+    /// A GGUF file, for both.
+    pub fn file(path: &Path) -> Self {
+        let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Self { name, ours: path.to_owned(), precision: "stored", llama: path.to_owned() }
     }
 }
 
@@ -241,16 +259,19 @@ impl Programs {
         String::from_utf8(output_of(&mut command)?).context("llama-batched-bench printed no text")
     }
 
+    /// The model in `format`, for servers.
+    pub fn served(&self, format: &Format) -> Served {
+        Served {
+            name: format!("{} / {}", format.name, format.llama),
+            ours: self.model.folder(format),
+            precision: format.name,
+            llama: self.model.gguf(format),
+        }
+    }
+
     /// `iree-llm serve`, for `clients` at once.
-    pub fn our_server(
-        &self,
-        format: &Format,
-        threads: usize,
-        clients: usize,
-        port: u16,
-    ) -> Command {
-        let model = self.model.folder(format);
-        let mut command = self.ours.command("serve", &model, format, threads);
+    pub fn our_server(&self, model: &Served, threads: usize, clients: usize, port: u16) -> Command {
+        let mut command = self.ours.command("serve", &model.ours, model.precision, threads);
         command.args(["--log", "error", "--parallel", &clients.to_string()]);
         command.args(["--port", &port.to_string()]);
         command
@@ -263,15 +284,15 @@ impl Programs {
     /// Its model cannot be read.
     pub fn llama_server(
         &self,
-        format: &Format,
+        model: &Served,
         threads: usize,
         clients: usize,
         context: usize,
         port: u16,
     ) -> Result<Command> {
-        self.model.warm_gguf(format)?;
+        warm(&model.llama)?;
         let mut command = self.llama.server();
-        command.arg("-m").arg(self.model.gguf(format)).args(["-t", &threads.to_string()]);
+        command.arg("-m").arg(&model.llama).args(["-t", &threads.to_string()]);
         // It gives each sequence a multiple of 256.
         let context = clients * context.next_multiple_of(256);
         command.args(["-np", &clients.to_string(), "-c", &context.to_string()]);

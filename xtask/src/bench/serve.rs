@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::machine;
-use super::model::Format;
-use super::programs::Programs;
+use super::programs::{Programs, Served};
 use super::sample::Samples;
 use super::table::{markdown, number};
 use load::{Answer, Load};
@@ -83,29 +82,29 @@ impl Seen {
 /// Of ours and of llama.cpp, by prompt and number of clients.
 type Both = [Vec<Vec<Seen>>; 2];
 
-/// Measures both servers in every one of `formats`, and makes the section between the two marks.
+/// Measures both servers with every one of `models`, and makes the section between the two marks.
 ///
 /// # Errors
 ///
 /// A server does not start, or does not answer as it should.
 pub fn section(
     programs: &Programs,
-    formats: &[&'static Format],
+    models: Vec<Served>,
     threads: usize,
     plan: &Plan,
 ) -> Result<String> {
     let nothing = || vec![vec![Seen::default(); CLIENTS.len()]; plan.prompts.len()];
     let mut measured: Vec<(_, Both)> =
-        formats.iter().map(|&format| (format, [nothing(), nothing()])).collect();
+        models.into_iter().map(|model| (model, [nothing(), nothing()])).collect();
     for turn in 1..=plan.turns {
-        for (format, both) in &mut measured {
-            eprintln!("==> turn {turn} of {}: {}, clients: {CLIENTS:?}", plan.turns, format.name);
+        for (model, both) in &mut measured {
+            eprintln!("==> turn {turn} of {}: {}, clients: {CLIENTS:?}", plan.turns, model.name);
             let most = CLIENTS.iter().max().copied().unwrap_or(1);
             // Both are there all the time: one that waits takes nothing of what the other has.
             let port = free_port()?;
-            let ours = Server::start(programs.our_server(format, threads, most, port), port)?;
+            let ours = Server::start(programs.our_server(model, threads, most, port), port)?;
             let port = free_port()?;
-            let llama = programs.llama_server(format, threads, most, plan.context(), port)?;
+            let llama = programs.llama_server(model, threads, most, plan.context(), port)?;
             let servers = [ours, Server::start(llama, port)?];
             measure(&servers, plan, both)?;
         }
@@ -138,7 +137,7 @@ fn measure(servers: &[Server; 2], plan: &Plan, both: &mut Both) -> Result<()> {
     Ok(())
 }
 
-fn text(measured: &[(&'static Format, Both)], threads: usize, plan: &Plan) -> String {
+fn text(measured: &[(Served, Both)], threads: usize, plan: &Plan) -> String {
     let Plan { answer, requests, turns, .. } = plan;
     let mut text = format!(
         "{}, {}, threads: {threads}. Each client asks {requests} times for {answer} tokens, streamed, of random \
@@ -151,9 +150,9 @@ fn text(measured: &[(&'static Format, Both)], threads: usize, plan: &Plan) -> St
         let first = format!("{title}, ours / llama.cpp, clients:");
         let header: Vec<_> =
             std::iter::once(first).chain(CLIENTS.iter().map(usize::to_string)).collect();
-        let rows = measured.iter().flat_map(|(format, [ours, llama])| {
+        let rows = measured.iter().flat_map(|(model, [ours, llama])| {
             plan.prompts.iter().zip(ours.iter().zip(llama)).map(|(prompt, (ours, llama))| {
-                let name = format!("{} / {}, prompts of {prompt}", format.name, format.llama);
+                let name = format!("{}, prompts of {prompt}", model.name);
                 let cells = ours.iter().zip(llama).map(|(ours, llama)| cell(ours, llama));
                 std::iter::once(name).chain(cells).collect::<Vec<_>>()
             })
@@ -240,7 +239,8 @@ fn free_port() -> Result<u16> {
 
 #[cfg(test)]
 mod unit_tests {
-    use super::super::model::FORMATS;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -258,9 +258,14 @@ mod unit_tests {
         };
         let ours = seen(&[answer(100, 20), answer(300, 40), answer(200, 30)], 1);
         let llama = seen(&[answer(400, 50)], 1);
-        let text = text(&[(&FORMATS[4], [ours, llama])], 2, &plan);
-        for part in ["30.0 / 10.0, 3.00x", "0.200, 0.300 / 0.400, 0.400", "30.0, 40.0 / 50.0, 50.0"]
-        {
+        let model = Served::file(Path::new("models/small.gguf"));
+        let text = text(&[(model, [ours, llama])], 2, &plan);
+        for part in [
+            "| small, prompts of 64 |",
+            "30.0 / 10.0, 3.00x",
+            "0.200, 0.300 / 0.400, 0.400",
+            "30.0, 40.0 / 50.0, 50.0",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }
