@@ -49,16 +49,11 @@ const fn decoded_bytes<S: Scales>() -> usize {
     INTEGERS + S::PARTS * 2 * ROW
 }
 
-/// Activations of a group in planes of bytes, the high ones, of 16 bits, and then the low ones, which count with
-/// their sign: column by column as the weights lie that [`decode`] writes.
-pub(super) struct Planes<I, const PLANES: usize>(PhantomData<I>);
+/// Activations of a group in two planes of bytes, the high ones and then the low ones, which count with their
+/// sign: column by column as the weights lie that [`decode`] writes.
+pub(super) struct Planes<I>(PhantomData<I>);
 
-/// Words of a plane.
-const PLANE: usize = GROUP / size_of::<u32>();
-
-impl<I: Rounding, const PLANES: usize> Rounding for Planes<I, PLANES> {
-    const WORDS: usize = PLANES * PLANE;
-
+impl<I: Rounding> Rounding for Planes<I> {
     #[inline(always)]
     unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS] {
         const SIGNS: u32 = 0x8000_8000;
@@ -66,15 +61,12 @@ impl<I: Rounding, const PLANES: usize> Rounding for Planes<I, PLANES> {
         // SAFETY: the caller's promise.
         let pairs = unsafe { I::arranged(integers) };
         let mut planes = [0; PAIRS];
-        let (high, low) = planes.split_at_mut(PLANE);
+        let (high, low) = planes.split_at_mut(PAIRS / 2);
         for (i, [first, second]) in pairs.as_chunks::<2>().0.iter().enumerate() {
             // A low byte counts as negative from 128 on: then the high byte is one more. Each half by itself.
             let up = |pair: &u32| ((pair & !SIGNS) + 0x0080_0080) ^ (pair & SIGNS);
             high[i] = up(first) >> 8 & EVEN | up(second) & !EVEN;
             low[i] = first & EVEN | second << 8 & !EVEN;
-        }
-        if PLANES == 1 {
-            planes.copy_within(PLANE.., 0);
         }
         planes
     }
@@ -152,14 +144,14 @@ impl<'a> Plan<'a> {
 /// # Safety
 ///
 /// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are [`Planes`].
-pub(super) unsafe fn many<I: Integer, S: Scales, const PLANES: usize>(p: &Product) {
+pub(super) unsafe fn many<I: Integer, S: Scales>(p: &Product) {
     const { assert!(!S::INTEGERS) };
     let plan = Plan::new(p);
     // SAFETY: the caller's promise; there is as much scratch.
     unsafe {
         clear_padding(p);
         with_scratch(plan.bytes::<S>() / size_of::<f32>(), |scratch| {
-            amx::with_tiles(ROWS, GROUP / S::PARTS, || run::<I, S, PLANES>(&plan, scratch.cast()));
+            amx::with_tiles(ROWS, GROUP / S::PARTS, || run::<I, S>(&plan, scratch.cast()));
         });
     }
 }
@@ -170,7 +162,7 @@ pub(super) unsafe fn many<I: Integer, S: Scales, const PLANES: usize>(p: &Produc
 ///
 /// As for [`many`]; in [`amx::with_tiles`], and the scratch has [`Plan::bytes`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn run<I: Integer, S: Scales, const PLANES: usize>(plan: &Plan<'_>, scratch: *mut u8) {
+unsafe fn run<I: Integer, S: Scales>(plan: &Plan<'_>, scratch: *mut u8) {
     let Plan { p, x, tiles, .. } = *plan;
     let groups = x.groups();
     let group_bytes = I::GROUP_BYTES + S::BYTES;
@@ -198,12 +190,12 @@ unsafe fn run<I: Integer, S: Scales, const PLANES: usize>(plan: &Plan<'_>, scrat
                     }
                 }
                 for tile in 0..tiles {
-                    let (words, ..) = x.rows_from(plan.first(tile)).parts();
+                    let (pairs, ..) = x.rows_from(plan.first(tile)).parts();
                     let of_tile = tile * groups + first;
                     for i in 0..blocks {
-                        let meet = Meet::<S, PLANES> {
+                        let meet = Meet::<S> {
                             weights: decoded.add(i * PIECE * decoded_bytes::<S>()),
-                            x: words.add(first * PLANES * PLANE).cast(),
+                            x: pairs.add(first * PAIRS).cast(),
                             x_stride: x.stride() * size_of::<u32>(),
                             numbers: numbers.add(of_tile * Plan::numbers::<S>()).cast(),
                             products,
@@ -256,7 +248,7 @@ unsafe fn gather<S: Scales>(plan: &Plan<'_>, tile: usize, numbers: *mut u8) {
 }
 
 /// A tile of rows and a piece of a block.
-struct Meet<S, const PLANES: usize> {
+struct Meet<S> {
     /// Decoded groups.
     weights: *const u8,
     /// The planes of the groups, rows so many bytes apart.
@@ -271,7 +263,7 @@ struct Meet<S, const PLANES: usize> {
     scales: PhantomData<S>,
 }
 
-impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
+impl<S: Scales> Meet<S> {
     /// Adds the products of the piece to the sums, or sets these to them.
     ///
     /// # Safety
@@ -318,16 +310,14 @@ impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
         // SAFETY: the caller's promise.
         unsafe {
             let weights = self.weights.add(group * decoded_bytes::<S>());
-            let low = self.x.add((PLANES * group + PLANES - 1) * GROUP + part * plane);
+            let x = self.x.add(group * PAIRS * size_of::<u32>() + part * plane);
             let products = self.products(step);
             amx::load::<6>(weights.add(part * INTEGERS / S::PARTS), ROW);
-            if PLANES == 2 {
-                amx::load::<4>(low.sub(GROUP), self.x_stride);
-                amx::zero::<HIGH>();
-                amx::add_i8::<HIGH, 4, 6>();
-                amx::store::<HIGH>(products, ROW);
-            }
-            amx::load::<5>(low, self.x_stride);
+            amx::load::<4>(x, self.x_stride);
+            amx::load::<5>(x.add(GROUP), self.x_stride);
+            amx::zero::<HIGH>();
+            amx::add_i8::<HIGH, 4, 6>();
+            amx::store::<HIGH>(products, ROW);
             amx::zero::<LOW>();
             amx::add_i8::<LOW, 5, 6>();
             amx::store::<LOW>(products.add(TILE), ROW);
@@ -350,12 +340,9 @@ impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
             let numbers = self.numbers.add(group * Plan::numbers::<S>() / size_of::<f32>());
             let high = self.products(step);
             each_row!(I, {
-                let mut product = _mm512_loadu_si512(high.add(TILE + I * ROW).cast());
-                if PLANES == 2 {
-                    let high = _mm512_loadu_si512(high.add(I * ROW).cast());
-                    product = _mm512_add_epi32(_mm512_slli_epi32::<8>(high), product);
-                }
-                let mut of_group = V::from_i32(product).mul(scale);
+                let low = _mm512_loadu_si512(high.add(TILE + I * ROW).cast());
+                let high = _mm512_slli_epi32::<8>(_mm512_loadu_si512(high.add(I * ROW).cast()));
+                let mut of_group = V::from_i32(_mm512_add_epi32(high, low)).mul(scale);
                 if S::MINIMA {
                     let x_sum = V::splat(*numbers.add((1 + part) * LANES + I));
                     of_group = minimum.mul_add(x_sum, of_group);

@@ -40,7 +40,8 @@ pub(super) trait Group<V: Vector>: 'static {
     const BYTES: usize;
     /// What is stored is the integer of a weight plus this.
     const OFFSET: i32;
-    /// [Words](Rounding::WORDS) of a group of activations.
+    /// Words of a group of activations: the [`Rounding::WORDS`] of what
+    /// [`round_row`](crate::round_row) arranges for it.
     const WORDS: usize = PAIRS;
     /// How its scales lie.
     type Scales: Scales;

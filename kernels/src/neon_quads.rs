@@ -22,8 +22,8 @@ use crate::format::GROUP;
 /// Integers as quads: four columns of a lane in four bytes.
 pub(super) struct Quads<I>(PhantomData<I>);
 
-/// [`Quads`] with scales, beside both bytes of activations or the low one of those of 8 bits.
-pub(super) struct GroupedQuads<I, S, const BYTES: usize>(PhantomData<(I, S)>);
+/// [`Quads`] with scales, beside both planes of bytes of activations, or the low one of those of 8 bits.
+pub(super) struct GroupedQuads<I, S, const PLANES: usize>(PhantomData<(I, S)>);
 
 /// Two quads of each of sixteen lanes, four to a register.
 type Eight = [[int8x16_t; 2]; 4];
@@ -235,7 +235,7 @@ type Sums = [int32x4_t; 4];
 /// As [`Group::add`], of one block and of so many rows that registers hold their sums, high and low: up to
 /// three.
 #[inline(always)]
-unsafe fn add<I: Quad, S: Scales, const BYTES: usize, const M: usize, const PART: usize>(
+unsafe fn add<I: Quad, S: Scales, const PLANES: usize, const M: usize, const PART: usize>(
     sums: &mut [Sums; M],
     weights: *const u8,
     x: *const u32,
@@ -259,14 +259,14 @@ unsafe fn add<I: Quad, S: Scales, const BYTES: usize, const M: usize, const PART
                         let (high, low) = (&mut high[ROW], &mut sums[ROW]);
                         unroll!(LANES, {
                             let [first, second] = eight[LANES];
-                            if BYTES == 2 {
+                            if PLANES == 2 {
                                 high[LANES] = add_bytes::<0>(high[LANES], first, x);
                                 high[LANES] = add_bytes::<1>(high[LANES], second, x);
                             }
                             low[LANES] = add_bytes::<2>(low[LANES], first, x);
                             low[LANES] = add_bytes::<3>(low[LANES], second, x);
                         }, 0 1 2 3);
-                        if BYTES == 2 {
+                        if PLANES == 2 {
                             *high = <Neon<DOT>>::pin_i32(*high);
                         }
                         *low = <Neon<DOT>>::pin_i32(*low);
@@ -274,7 +274,7 @@ unsafe fn add<I: Quad, S: Scales, const BYTES: usize, const M: usize, const PART
                 }, 0 1 2);
             }
         }, 0 1 2 3);
-        for (sums, high) in sums.iter_mut().zip(high).filter(|_| BYTES == 2) {
+        for (sums, high) in sums.iter_mut().zip(high).filter(|_| PLANES == 2) {
             *sums = four!(I => vaddq_s32(sums[I], vshlq_n_s32::<8>(high[I])));
         }
     }
@@ -312,7 +312,7 @@ fn lanes(quads: [int8x16_t; 2]) -> [int8x16_t; 2] {
 unsafe fn add_twos<
     I: Quad,
     S: Scales,
-    const BYTES: usize,
+    const PLANES: usize,
     const M: usize,
     const TWOS: usize,
     const PART: usize,
@@ -347,7 +347,7 @@ unsafe fn add_twos<
                             let [a, b] = [TWO * 2, other]
                                 .map(|row| vld1q_s32(x.add(row * stride + QUARTER * 4).cast()));
                             let bytes = halves(a, b).map(|words| vreinterpretq_s8_s32(words));
-                            if BYTES == 2 {
+                            if PLANES == 2 {
                                 high[TWO] = four!(I => add_matrix(high[TWO][I], bytes[0], lanes[I]));
                                 high[TWO] = <Neon<MATRICES>>::pin_i32(high[TWO]);
                             }
@@ -360,7 +360,7 @@ unsafe fn add_twos<
             unroll!(TWO, {
                 if TWO < TWOS {
                     let (high, low) = (high[TWO], low[TWO]);
-                    let whole = match BYTES {
+                    let whole = match PLANES {
                         1 => low,
                         _ => four!(I => vaddq_s32(low[I], vshlq_n_s32::<8>(high[I]))),
                     };
@@ -382,7 +382,7 @@ unsafe fn add_twos<
 
 /// Rows one by one.
 #[inline(always)]
-unsafe fn add_ones<I: Quad, S: Scales, const BYTES: usize, const M: usize, const PART: usize>(
+unsafe fn add_ones<I: Quad, S: Scales, const PLANES: usize, const M: usize, const PART: usize>(
     sums: &mut [Sums; M],
     weights: *const u8,
     x: *const u32,
@@ -394,20 +394,20 @@ unsafe fn add_ones<I: Quad, S: Scales, const BYTES: usize, const M: usize, const
         let first = if M == 4 { 2 } else { 3 };
         let (second, after) = (sums.wrapping_add(first), x.wrapping_add(first * stride));
         match M {
-            1 => add::<I, S, BYTES, 1, PART>(&mut *sums.cast(), weights, x, stride),
-            2 | 4 => add::<I, S, BYTES, 2, PART>(&mut *sums.cast(), weights, x, stride),
-            _ => add::<I, S, BYTES, 3, PART>(&mut *sums.cast(), weights, x, stride),
+            1 => add::<I, S, PLANES, 1, PART>(&mut *sums.cast(), weights, x, stride),
+            2 | 4 => add::<I, S, PLANES, 2, PART>(&mut *sums.cast(), weights, x, stride),
+            _ => add::<I, S, PLANES, 3, PART>(&mut *sums.cast(), weights, x, stride),
         }
         match M {
             1..=3 => {}
-            4 | 5 => add::<I, S, BYTES, 2, PART>(&mut *second.cast(), weights, after, stride),
-            _ => add::<I, S, BYTES, 3, PART>(&mut *second.cast(), weights, after, stride),
+            4 | 5 => add::<I, S, PLANES, 2, PART>(&mut *second.cast(), weights, after, stride),
+            _ => add::<I, S, PLANES, 3, PART>(&mut *second.cast(), weights, after, stride),
         }
     }
 }
 
-impl<I: Quad, S: Scales, const BYTES: usize, const MORE: u8> Group<Neon<MORE>>
-    for GroupedQuads<I, S, BYTES>
+impl<I: Quad, S: Scales, const PLANES: usize, const MORE: u8> Group<Neon<MORE>>
+    for GroupedQuads<I, S, PLANES>
 {
     const BYTES: usize = I::GROUP_BYTES;
     const OFFSET: i32 = if S::MINIMA { 0 } else { I::MIDDLE };
@@ -430,10 +430,10 @@ impl<I: Quad, S: Scales, const BYTES: usize, const MORE: u8> Group<Neon<MORE>>
                     let weights = weights.wrapping_add(BLOCK * apart);
                     let sums = &mut sums[BLOCK];
                     match (MORE, M) {
-                        (MATRICES, 2) => add_twos::<I, S, BYTES, M, 1, PART>(sums, weights, x, stride),
-                        (MATRICES, 3 | 4) => add_twos::<I, S, BYTES, M, 2, PART>(sums, weights, x, stride),
-                        (MATRICES, 5 | 6) => add_twos::<I, S, BYTES, M, 3, PART>(sums, weights, x, stride),
-                        _ => add_ones::<I, S, BYTES, M, PART>(sums, weights, x, stride),
+                        (MATRICES, 2) => add_twos::<I, S, PLANES, M, 1, PART>(sums, weights, x, stride),
+                        (MATRICES, 3 | 4) => add_twos::<I, S, PLANES, M, 2, PART>(sums, weights, x, stride),
+                        (MATRICES, 5 | 6) => add_twos::<I, S, PLANES, M, 3, PART>(sums, weights, x, stride),
+                        _ => add_ones::<I, S, PLANES, M, PART>(sums, weights, x, stride),
                     }
                 }
             }, 0 1 2 3);

@@ -14,16 +14,16 @@ use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
 use crate::format::GROUP;
 
-/// Four [`Bits`] beside bytes, for which AVX2 is enough: both bytes of activations of 16 bits, or the one of those
-/// of 8.
-pub(super) struct Nibbles<const BYTES: usize>;
+/// Four [`Bits`] beside bytes, for which AVX2 is enough: in two planes those of activations of 16 bits, or in one
+/// activations of 8.
+pub(super) struct Nibbles<const PLANES: usize>;
 
 /// [`Nibbles`] with scales.
-pub(super) struct GroupedNibbles<S, const BYTES: usize>(PhantomData<S>);
+pub(super) struct GroupedNibbles<S, const PLANES: usize>(PhantomData<S>);
 
 /// A vector whose lanes are four bytes too. Its methods are `#[inline(always)]`.
 pub(super) trait Bytes: Vector {
-    /// Whether registers hold the sums of all blocks of a tile of one row, high and low; else they
+    /// Whether registers hold the sums of all blocks of a tile, of one row high and low; else they
     /// hold those of two.
     const ALL_BLOCKS: bool;
 
@@ -51,8 +51,8 @@ pub(super) trait Bytes: Vector {
     ) -> Self::Integers;
 }
 
-impl<const BYTES: usize> Rounding for Nibbles<BYTES> {
-    const WORDS: usize = BYTES * PAIRS / 2;
+impl<const PLANES: usize> Rounding for Nibbles<PLANES> {
+    const WORDS: usize = PLANES * PAIRS / 2;
 
     /// Of each eight columns two words: the bytes of the even ones and of the odd ones; before those of low bytes
     /// two of high ones, if there are.
@@ -63,10 +63,10 @@ impl<const BYTES: usize> Rounding for Nibbles<BYTES> {
         let mut words = [0; PAIRS];
         // SAFETY: the caller's promise; the reads and the writes are as long as the arrays.
         unsafe {
-            let order = _mm_loadl_epi64(ORDER[BYTES - 1].as_ptr().cast());
+            let order = _mm_loadl_epi64(ORDER[PLANES - 1].as_ptr().cast());
             let order = _mm256_broadcastsi128_si256(order);
             let half = _mm256_set1_epi32(128);
-            let words = words.chunks_exact_mut(2 * BYTES);
+            let words = words.chunks_exact_mut(2 * PLANES);
             for (words, x) in words.zip(integers.as_chunks::<STEP>().0) {
                 let x = _mm256_loadu_si256(x.as_ptr().cast());
                 // A low byte counts as negative from 128 on: then the high byte is one more.
@@ -76,17 +76,17 @@ impl<const BYTES: usize> Rounding for Nibbles<BYTES> {
                     (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
                 let mut all = [0; 4];
                 _mm_storeu_si128(all.as_mut_ptr().cast(), _mm_unpacklo_epi16(first, second));
-                words.copy_from_slice(&all[..2 * BYTES]);
+                words.copy_from_slice(&all[..2 * PLANES]);
             }
         }
         words
     }
 }
 
-impl<V: Bytes, S: Scales, const BYTES: usize> Group<V> for GroupedNibbles<S, BYTES> {
+impl<V: Bytes, S: Scales, const PLANES: usize> Group<V> for GroupedNibbles<S, PLANES> {
     const BYTES: usize = Bits::<4>::GROUP_BYTES;
     const OFFSET: i32 = if S::MINIMA { 0 } else { Bits::<4>::MIDDLE };
-    const WORDS: usize = Nibbles::<BYTES>::WORDS;
+    const WORDS: usize = Nibbles::<PLANES>::WORDS;
     type Scales = S;
 
     /// All of the group: halves have no scales of their own.
@@ -101,25 +101,25 @@ impl<V: Bytes, S: Scales, const BYTES: usize> Group<V> for GroupedNibbles<S, BYT
         const { assert!(S::PARTS == 1) };
         if V::ALL_BLOCKS {
             // SAFETY: the caller's promise.
-            return unsafe { add::<V, BYTES, R, M>(sums, weights, apart, x, stride) };
+            return unsafe { add::<V, PLANES, R, M>(sums, weights, apart, x, stride) };
         }
         let (pairs, last) = sums.as_chunks_mut::<2>();
         for (i, sums) in pairs.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { add::<V, BYTES, 2, M>(sums, weights.add(2 * i * apart), apart, x, stride) };
+            unsafe { add::<V, PLANES, 2, M>(sums, weights.add(2 * i * apart), apart, x, stride) };
         }
         for sums in last {
             let (sums, weights) =
                 (std::array::from_mut(sums), weights.wrapping_add((R - 1) * apart));
             // SAFETY: the caller's promise.
-            unsafe { add::<V, BYTES, 1, M>(sums, weights, apart, x, stride) };
+            unsafe { add::<V, PLANES, 1, M>(sums, weights, apart, x, stride) };
         }
     }
 }
 
 /// As [`Group::add`].
 #[inline(always)]
-unsafe fn add<V: Bytes, const BYTES: usize, const R: usize, const M: usize>(
+unsafe fn add<V: Bytes, const PLANES: usize, const R: usize, const M: usize>(
     sums: &mut [[V::Integers; M]; R],
     weights: *const u8,
     apart: usize,
@@ -129,7 +129,7 @@ unsafe fn add<V: Bytes, const BYTES: usize, const R: usize, const M: usize>(
     // SAFETY: the caller's promise; a prefetch never faults.
     unsafe {
         // Of low bytes, and of high ones.
-        let mut of_bytes = [[[V::splat_i32(0); M]; R]; BYTES];
+        let mut planes = [[[V::splat_i32(0); M]; R]; PLANES];
         unroll!(W, {
             unroll!(ODD, {
                 let mut nibbles = [V::splat_i32(0); R];
@@ -141,10 +141,10 @@ unsafe fn add<V: Bytes, const BYTES: usize, const R: usize, const M: usize>(
                     *nibbles = V::bits(word, 4 * ODD as isize, 0x0f0f_0f0f);
                 }
                 for m in 0..M {
-                    let x = x.add(m * stride + 2 * BYTES * W + ODD).cast::<i32>();
-                    for (byte, of_byte) in of_bytes.iter_mut().rev().enumerate() {
-                        let x = V::splat_i32(x.add(2 * byte).read());
-                        for (sums, nibbles) in of_byte.iter_mut().zip(nibbles) {
+                    let x = x.add(m * stride + 2 * PLANES * W + ODD).cast::<i32>();
+                    for (i, plane) in planes.iter_mut().rev().enumerate() {
+                        let x = V::splat_i32(x.add(2 * i).read());
+                        for (sums, nibbles) in plane.iter_mut().zip(nibbles) {
                             sums[m] = V::pin_i32(V::add_bytes(sums[m], nibbles, x));
                         }
                     }
@@ -152,7 +152,7 @@ unsafe fn add<V: Bytes, const BYTES: usize, const R: usize, const M: usize>(
             }, 0 1);
         }, 0 1 2 3);
         let [low, high] =
-            [of_bytes[0], if BYTES == 2 { of_bytes[1] } else { [[V::splat_i32(0); M]; R] }];
+            [planes[0], if PLANES == 2 { planes[1] } else { [[V::splat_i32(0); M]; R] }];
         for r in 0..R {
             for m in 0..M {
                 sums[r][m] = V::total(sums[r][m], high[r][m], low[r][m]);

@@ -30,9 +30,9 @@ pub fn rounded_bytes(columns: usize) -> usize {
     Rounded::words(columns.div_ceil(GROUP)) * size_of::<u32>()
 }
 
-/// Rows of activations as integers with scales: [words](Rounding::WORDS) of each group, as
-/// [`Rounding::arranged`] has them, in room for [`PAIRS`] of i16, then the groups' scales, f32, then the sums of each half of a group,
-/// i32.
+/// Rows of activations as integers with scales: of each group the [words](Rounding::WORDS) that
+/// [`Rounding::arranged`] has, one group behind the other, for which [`PAIRS`] of each are reserved; then the groups'
+/// scales, f32, then the sums of each half of a group, i32.
 #[derive(Clone, Copy)]
 pub(super) struct Rounded {
     at: *mut u32,
@@ -152,7 +152,8 @@ unsafe fn round<I: Rounding>(x: &[f32; GROUP], most: f32, to: *mut u32) -> (f32,
             *sum = sum.wrapping_add(*integer);
         }
     }
-    // SAFETY: the caller's promise; an arranged group has no more words than that.
+    const { assert!(I::WORDS <= PAIRS) };
+    // SAFETY: the caller's promise; an arranged group has as many words.
     unsafe { to.copy_from_nonoverlapping(I::arranged(&integers).as_ptr(), I::WORDS) };
     const ALL_NEAREST: u32 = NEAREST.to_bits().wrapping_mul(GROUP as u32 / 2);
     // Activations that are not finite are any integers, whose sums differ from kernel to kernel: beside a scale

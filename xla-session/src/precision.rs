@@ -22,13 +22,14 @@ pub enum Precision {
     /// llama.cpp compute bf16 models: prompts take half the time on a CPU with AVX-512 BF16, at the
     /// same size as [`Stored`](Self::Stored) for a bf16 checkpoint. A token differs rarely.
     Bf16,
-    /// Rounded to integers of 8 bits in groups of 32 with an f16 scale each, on upload: a token
-    /// differs rarely.
+    /// Rounded to integers of 8 bits in groups of 32 with an f16 scale each, on upload; on CPUs activations
+    /// are rounded to 16 bits before each product with them. A token differs rarely.
     Int8,
     /// Rounded to integers of 4 bits in groups of 32 with a scale and a minimum each, on GPUs without
     /// minima. The token embedding, the output projection and the
     /// [ends](checkpoint::architecture::Architecture::ends) of the layers have 6 bits, on GPUs 8. Layers
-    /// that a checkpoint has as Q4_0 stay as they are. The least memory, and answers that differ.
+    /// that a checkpoint has as Q4_0 stay as they are. On CPUs what has minima meets activations of 8 bits, all
+    /// else of 16. The least memory, and answers that differ.
     Int4,
 }
 

@@ -249,7 +249,8 @@ pub struct Bench {
     /// Another iree-llm, usually an older one, that takes turns with this one in the table.
     #[arg(long, value_name = "FILE")]
     pub baseline: Option<PathBuf>,
-    /// GGUF files that both servers have too, beside the random model.
+    /// GGUF files that both servers have too, ours as stored, beside the random model: for `--part serve`.
+    /// Prompts are random ids below 21,000.
     #[arg(long, value_name = "FILE,…", value_delimiter = ',')]
     pub gguf: Vec<PathBuf>,
     /// How often the tables are measured [default: 2, 3 of many sequences, prefixes and drafts; 1

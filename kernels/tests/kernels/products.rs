@@ -102,13 +102,14 @@ fn the_largest_bytes_fit() {
     let rows = vec![vec![15.0; COLUMNS]; LANES];
     let weights = Weights { format: Format::Nested4, columns: COLUMNS, blocks: 1, bytes, rows };
     for rows in (1..=8).chain([33]) {
-        // Of all columns the same sign, or of the even ones, of four and four, or of neither.
-        for alike in [COLUMNS, 4, 2, 1] {
-            let sign = |i: usize| if (i / alike).is_multiple_of(2) { -1.0 } else { 1.0 };
-            let x: Vec<f32> = (0..rows * COLUMNS).map(sign).collect();
-            weights.check_with(&x, rows, rows, 0);
-            let x: Vec<f32> = x.iter().map(|x| -x).collect();
-            weights.check_with(&x, rows, rows, 0);
+        // All columns have the same sign, or runs of so many have the other one: of runs of 4 a sum of 16 bits
+        // has one sign alone.
+        for alike in [COLUMNS, 8, 4, 2, 1] {
+            for largest in [-1.0, 1.0] {
+                let x = |i: usize| if (i / alike).is_multiple_of(2) { largest } else { -largest };
+                let x: Vec<f32> = (0..rows * COLUMNS).map(x).collect();
+                weights.check_with(&x, rows, rows, 0);
+            }
         }
     }
 }

@@ -75,8 +75,10 @@ impl IreeLlm {
 pub struct Served {
     /// What tables call it, ours and llama.cpp's.
     pub name: String,
+    /// What `iree-llm` loads, and how.
     ours: PathBuf,
     precision: &'static str,
+    /// What `llama-server` loads.
     llama: PathBuf,
 }
 
