@@ -196,7 +196,7 @@ impl<F> IntegerTile<F> {
     where
         F: Group<V>,
     {
-        let (pairs, ..) = self.x.parts();
+        let (words, ..) = self.x.parts();
         // SAFETY: the caller's promise.
         unsafe {
             let mut sums = [[V::splat_i32(0); M]; R];
@@ -209,7 +209,7 @@ impl<F> IntegerTile<F> {
                     }
                 }
             }
-            let x = pairs.add(at.group * F::WORDS);
+            let x = words.add(at.group * F::WORDS);
             F::add::<R, M, PART>(&mut sums, at.weights, at.apart, x, self.x.stride());
             sums
         }
