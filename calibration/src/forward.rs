@@ -6,8 +6,7 @@ use std::ops::Range;
 use checkpoint::architecture::{
     Activation, Attention, FeedForward, Layer, Linear, Mlp, Norm, Parameter, Rope, RopeTables,
 };
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Par};
+use ndarray::linalg::general_mat_mul;
 use rayon::prelude::*;
 
 use crate::rows::{Rows, joined};
@@ -210,9 +209,9 @@ fn mix(
 ) -> Rows {
     let rows = queries.len();
     let mut scores = Rows::zero(rows, rows);
-    let transposed = keys.view().transpose();
-    let scale = attention.scale;
-    matmul(scores.view_mut(), Accum::Replace, queries.view(), transposed, scale, Par::Seq);
+    let keys = keys.view();
+    let to = &mut scores.view_mut();
+    general_mat_mul(attention.scale, &queries.view(), &keys.t(), 0.0, to);
     for (row, scores) in scores.values.chunks_exact_mut(rows).enumerate() {
         let first = attention.window.map_or(0, |window| (row + 1).saturating_sub(window));
         let (seen, later) = scores.split_at_mut(row + 1);
@@ -231,7 +230,7 @@ fn mix(
         seen.iter_mut().for_each(|score| *score /= sum);
     }
     let mut mixed = Rows::zero(rows, values.width);
-    matmul(mixed.view_mut(), Accum::Replace, scores.view(), values.view(), 1.0, Par::Seq);
+    general_mat_mul(1.0, &scores.view(), &values.view(), 0.0, &mut mixed.view_mut());
     mixed
 }
 

@@ -7,6 +7,7 @@
 //! by layer ([`Quantisation`]).
 
 mod rows;
+mod triangular;
 
 mod forward;
 

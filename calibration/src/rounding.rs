@@ -1,14 +1,13 @@
 //! Rounding a matrix so that what it gives changes least, for what it reads: column by column, and what a
 //! column loses is made up for by those that follow (Frantar et al., GPTQ).
 
-use faer::linalg::matmul::matmul;
-use faer::linalg::triangular_inverse::invert_lower_triangular;
-use faer::{Accum, Mat, MatMut, Par, Side};
 use half::f16;
+use ndarray::{Array2, s};
 use rayon::prelude::*;
 
 use crate::grid::{GROUP, best_scale, nearest};
-use crate::rows::Rows;
+use crate::rows::{Rows, multiply};
+use crate::triangular::inverse_factor;
 
 /// What is added to the squares of each column, as a share of their mean: the text is not all that there is.
 const DAMPING: f64 = 0.05;
@@ -62,8 +61,7 @@ impl Reads {
             // (X - x) x^T H^-1, of which the last is U^T U.
             let lost = permuted(&lost.moments(x), &order).times(&factor);
             let mut solved = Rows::zero(width, width);
-            let to = solved.view_mut();
-            matmul(to, Accum::Replace, lost.view(), factor.view(), 1.0, Par::rayon(0));
+            multiply(1.0, lost.view(), factor.view(), 0.0, solved.view_mut());
             let mut place = vec![0; width];
             order.iter().enumerate().for_each(|(i, column)| place[*column] = i);
             permuted(&solved, &place)
@@ -77,8 +75,7 @@ impl Reads {
         let (width, rows) = (weights.width, weights.len());
         let mut meant = weights.clone();
         if let Some(correction) = &self.correction {
-            let by = correction.view();
-            matmul(meant.view_mut(), Accum::Add, weights.view(), by, 1.0, Par::rayon(0));
+            multiply(1.0, weights.view(), correction.view(), 1.0, meant.view_mut());
         }
         let mut left = permuted(&meant, &self.order);
         let mut integers = vec![0; rows * width];
@@ -109,10 +106,10 @@ impl Reads {
                 });
             let behind = first + GROUP;
             if behind < width {
-                let rest = self.factor.view().submatrix(first, behind, GROUP, width - behind);
-                let left: MatMut<'_, f32> =
-                    left.view_mut().submatrix_mut(0, behind, rows, width - behind);
-                matmul(left, Accum::Add, errors.view(), rest, -1.0, Par::rayon(0));
+                let factors = self.factor.view();
+                let factors = factors.slice(s![first..behind, behind..]);
+                let mut left = left.view_mut();
+                multiply(-1.0, errors.view(), factors, 1.0, left.slice_mut(s![.., behind..]));
             }
         }
         Rounded { integers, scales, columns: width }
@@ -124,13 +121,11 @@ fn factor(moments: &Rows, order: &[usize], damping: f64) -> Option<Rows> {
     let width = order.len();
     // Both orders turned around: of H = M M^T with M upper triangular, U is the inverse of M.
     let at = |i: usize| order[width - 1 - i];
-    let damped = Mat::from_fn(width, width, |i, j| {
+    let damped = Array2::from_shape_fn((width, width), |(i, j)| {
         let moment = f64::from(moments.values[at(i) * width + at(j)]);
         if i == j { moment + damping } else { moment }
     });
-    let lower = damped.llt(Side::Lower).ok()?;
-    let mut inverse = Mat::<f64>::zeros(width, width);
-    invert_lower_triangular(inverse.as_mut(), lower.L(), Par::rayon(0));
+    let inverse = inverse_factor(damped)?;
     let mut upper = Rows::zero(width, width);
     for i in 0..width {
         for j in i..width {

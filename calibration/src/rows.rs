@@ -1,7 +1,11 @@
 //! Matrices of f32 in memory, row by row, and their products.
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, MatMut, MatRef, Par};
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayView2, ArrayViewMut2, Axis};
+use rayon::prelude::*;
+
+/// Fewest rows that a thread multiplies: what it multiplies with is packed for each such part.
+const FEWEST: usize = 64;
 
 /// `[rows, width]`, row-major.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,28 +32,27 @@ impl Rows {
         &self.values[row * self.width..][..self.width]
     }
 
-    pub fn view(&self) -> MatRef<'_, f32> {
-        MatRef::from_row_major_slice(&self.values, self.len(), self.width)
+    pub fn view(&self) -> ArrayView2<'_, f32> {
+        let shape = (self.len(), self.width);
+        ArrayView2::from_shape(shape, &self.values).expect("rows of one width")
     }
 
-    pub fn view_mut(&mut self) -> MatMut<'_, f32> {
-        let rows = self.len();
-        MatMut::from_row_major_slice_mut(&mut self.values, rows, self.width)
+    pub fn view_mut(&mut self) -> ArrayViewMut2<'_, f32> {
+        let shape = (self.len(), self.width);
+        ArrayViewMut2::from_shape(shape, &mut self.values).expect("rows of one width")
     }
 
     /// `self * weights^T`, for weights of `[outputs, inputs]`.
     pub fn times(&self, weights: &Self) -> Self {
         let mut out = Self::zero(self.len(), weights.len());
-        let weights = weights.view().transpose();
-        matmul(out.view_mut(), Accum::Replace, self.view(), weights, 1.0, Par::rayon(0));
+        multiply(1.0, self.view(), weights.view().t(), 0.0, out.view_mut());
         out
     }
 
     /// `self^T * other`, `[width, other.width]`.
     pub fn moments(&self, other: &Self) -> Self {
         let mut out = Self::zero(self.width, other.width);
-        let transposed = self.view().transpose();
-        matmul(out.view_mut(), Accum::Replace, transposed, other.view(), 1.0, Par::rayon(0));
+        multiply(1.0, self.view().t(), other.view(), 0.0, out.view_mut());
         out
     }
 
@@ -58,6 +61,20 @@ impl Rows {
         let rows = self.values.chunks_exact(self.width);
         Self::new(width, rows.flat_map(|row| &row[first..first + width]).copied().collect())
     }
+}
+
+/// `to = by * a b + keep * to`, by all threads.
+pub(crate) fn multiply(
+    by: f32,
+    a: ArrayView2<'_, f32>,
+    b: ArrayView2<'_, f32>,
+    keep: f32,
+    mut to: ArrayViewMut2<'_, f32>,
+) {
+    let rows = a.nrows().div_ceil(2 * rayon::current_num_threads()).max(FEWEST);
+    let a = a.axis_chunks_iter(Axis(0), rows).into_par_iter();
+    let to = to.axis_chunks_iter_mut(Axis(0), rows).into_par_iter();
+    a.zip(to).for_each(|(a, mut to)| general_mat_mul(by, &a, &b, keep, &mut to));
 }
 
 /// Parts side by side.
