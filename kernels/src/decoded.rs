@@ -99,7 +99,7 @@ impl<V: Vector, I: Integer, S: Scales> Job<V> for Decode<I, S> {
                         unroll!(STEP, {
                             let pair = 4 * QUARTER + STEP;
                             let mut pairs = I::pairs::<V>(at, pair);
-                            if !S::MINIMA && I::MIDDLE != 0 {
+                            if const { !S::MINIMA && I::MIDDLE != 0 } {
                                 let middle = V::splat_i32(I::MIDDLE << 16 | I::MIDDLE);
                                 pairs = V::subtract_pairs(pairs, middle);
                             }
@@ -110,10 +110,10 @@ impl<V: Vector, I: Integer, S: Scales> Job<V> for Decode<I, S> {
                         }, 0 1 2 3);
                     }, 0 1 2 3);
                     let scales = to.add(PAIRS * WORD).cast::<f32>();
-                    for i in 0..S::Decoded::PARTS {
+                    each!(i in S::Decoded::PARTS, {
                         S::scale::<V>(head, beside, i).store(scales.add(2 * i * LANES));
                         S::minimum::<V>(head, beside, i).store(scales.add((2 * i + 1) * LANES));
-                    }
+                    });
                     to = to.add(decoded_bytes::<S>());
                 }
             }

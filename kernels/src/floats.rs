@@ -44,15 +44,11 @@ pub(super) trait Float<V: Vector>: Copy + 'static {
     ) {
         // SAFETY: the caller's promise.
         unsafe {
-            for m in 0..M {
+            each!(m in M, {
                 let word = x.add(m * stride).read_unaligned();
-                for (sums, weights) in sums.iter_mut().zip(weights) {
-                    sums[m] = Self::add_products(sums[m], weights, word);
-                }
-            }
-            for sum in sums.as_flattened_mut() {
-                *sum = sum.pin();
-            }
+                each!(r in R, { sums[r][m] = Self::add_products(sums[r][m], weights[r], word) });
+            });
+            each!(r in R, { each!(m in M, { sums[r][m] = sums[r][m].pin() }) });
         }
     }
 
@@ -201,17 +197,15 @@ impl<V: Vector, F: Float<V>> FloatTile<V, F> {
     ) {
         // SAFETY: as for `multiply`.
         unsafe {
-            for (r, sums) in sums.iter_mut().enumerate() {
+            each!(r in R, {
                 let weights = F::load(weights.add(r * apart + i * LANES * F::BYTES));
                 // Not by `add_word`, beside which one row took a quarter more instructions with BFDOT.
-                for (m, sum) in sums.iter_mut().enumerate() {
+                each!(m in M, {
                     let word = x.add(m * self.words + i).read_unaligned();
-                    *sum = F::add_products(*sum, weights, word);
-                }
-                for sum in sums {
-                    *sum = sum.pin();
-                }
-            }
+                    sums[r][m] = F::add_products(sums[r][m], weights, word);
+                });
+                each!(m in M, { sums[r][m] = sums[r][m].pin() });
+            });
         }
     }
 }
@@ -254,11 +248,11 @@ impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
                 let weights = weights.add(word * LANES * F::BYTES);
                 let x = self.x.add(word);
                 unroll!(I, {
-                    if (I * LANES * F::BYTES).is_multiple_of(64) {
-                        for r in 0..R {
+                    if const { (I * LANES * F::BYTES).is_multiple_of(64) } {
+                        each!(r in R, {
                             let here = weights.wrapping_add(r * apart);
                             V::prefetch(here.wrapping_add(I * LANES * F::BYTES + AHEAD));
-                        }
+                        });
                     }
                     self.word::<R, M>(weights, apart, x, I, &mut sums);
                 });
@@ -266,11 +260,11 @@ impl<V: Vector, F: Float<V>> Tile<V> for FloatTile<V, F> {
             for word in whole..self.words {
                 self.word::<R, M>(weights, apart, self.x, word, &mut sums);
             }
-            for (r, sums) in sums.iter().enumerate() {
-                for (m, sum) in sums.iter().enumerate() {
-                    sum.store(self.y.add(m * self.y_stride + (block + r * step) * LANES));
-                }
-            }
+            each!(r in R, {
+                each!(m in M, {
+                    sums[r][m].store(self.y.add(m * self.y_stride + (block + r * step) * LANES));
+                });
+            });
         }
     }
 }

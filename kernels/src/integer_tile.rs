@@ -116,12 +116,12 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
             let sum_of = |r: usize, m: usize| self.sums.add((r * M + m) * LANES);
             let y_of =
                 |r: usize, m: usize| self.y.add(m * self.y_stride + (block + r * step) * LANES);
-            for r in 0..R {
-                for m in 0..M {
+            each!(r in R, {
+                each!(m in M, {
                     let sum = if self.first == 0 { V::splat(0.0) } else { V::load(y_of(r, m)) };
                     sum.store(sum_of(r, m));
-                }
-            }
+                });
+            });
             let apart = step * self.block_bytes;
             let mut head = self.weights.add(block * self.block_bytes);
             let mut group = 0;
@@ -135,18 +135,16 @@ impl<V: Vector, F: Group<V>> Tile<V> for IntegerTile<F> {
                         continue;
                     }
                     self.add_part::<V, R, M, 0>(at);
-                    if F::Scales::PARTS == 2 {
+                    if const { F::Scales::PARTS == 2 } {
                         self.add_part::<V, R, M, 1>(at);
                     }
                 }
                 head = head.add(block_bytes::<V, F>(together));
                 group += together;
             }
-            for r in 0..R {
-                for m in 0..M {
-                    V::load(sum_of(r, m)).store(y_of(r, m));
-                }
-            }
+            each!(r in R, {
+                each!(m in M, { V::load(sum_of(r, m)).store(y_of(r, m)) });
+            });
         }
     }
 }
@@ -200,14 +198,12 @@ impl<F> IntegerTile<F> {
         // SAFETY: the caller's promise.
         unsafe {
             let mut sums = [[V::splat_i32(0); M]; R];
-            if F::OFFSET != 0 {
-                for m in 0..M {
+            if const { F::OFFSET != 0 } {
+                each!(m in M, {
                     let x_sum = self.x_sum::<V, PART>(at.group, m);
                     let start = V::splat_i32(x_sum.wrapping_mul(-F::OFFSET));
-                    for sums in &mut sums {
-                        sums[m] = start;
-                    }
-                }
+                    each!(r in R, { sums[r][m] = start });
+                });
             }
             let x = words.add(at.group * F::WORDS);
             F::add::<R, M, PART>(&mut sums, at.weights, at.apart, x, self.x.stride());
@@ -228,19 +224,19 @@ impl<F> IntegerTile<F> {
         // SAFETY: the caller's promise.
         unsafe {
             let products = self.products::<V, R, M, PART>(at);
-            for (r, products) in products.into_iter().enumerate() {
+            each!(r in R, {
                 let (head, scales) = at.scales::<V, F>(r);
                 let scale = F::Scales::scale::<V>(head, scales, PART);
                 let minimum = F::Scales::minimum::<V>(head, scales, PART);
-                for (m, product) in products.into_iter().enumerate() {
-                    let mut of_group = V::from_i32(product).mul(scale);
+                each!(m in M, {
+                    let mut of_group = V::from_i32(products[r][m]).mul(scale);
                     if F::Scales::MINIMA {
                         let x_sum = self.x_sum::<V, PART>(at.group, m);
                         of_group = minimum.mul_add(V::splat(x_sum as f32), of_group);
                     }
                     self.add::<V>(at.group, m, r * M + m, of_group);
-                }
-            }
+                });
+            });
         }
     }
 
@@ -258,24 +254,24 @@ impl<F> IntegerTile<F> {
         unsafe {
             let first_of = |i: usize| self.sums.add((SUMS + i) * LANES).cast::<u8>();
             let first = self.products::<V, R, M, 0>(at);
-            for (r, products) in first.into_iter().enumerate() {
+            each!(r in R, {
                 let (head, scales) = at.scales::<V, F>(r);
                 let integer = F::Scales::integer::<V>(head, scales, 0);
-                for (m, product) in products.into_iter().enumerate() {
-                    V::store_i32(V::multiply_i32(product, integer), first_of(r * M + m));
-                }
-            }
+                each!(m in M, {
+                    V::store_i32(V::multiply_i32(first[r][m], integer), first_of(r * M + m));
+                });
+            });
             let second = self.products::<V, R, M, 1>(at);
-            for (r, products) in second.into_iter().enumerate() {
+            each!(r in R, {
                 let (head, scales) = at.scales::<V, F>(r);
                 let integer = F::Scales::integer::<V>(head, scales, 1);
                 let scale = F::Scales::scale::<V>(head, scales, 0);
-                for (m, product) in products.into_iter().enumerate() {
-                    let product = V::multiply_i32(product, integer);
+                each!(m in M, {
+                    let product = V::multiply_i32(second[r][m], integer);
                     let product = V::add_i32(V::load_i32(first_of(r * M + m)), product);
                     self.add::<V>(at.group, m, r * M + m, V::from_i32(product).mul(scale));
-                }
-            }
+                });
+            });
         }
     }
 

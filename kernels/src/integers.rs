@@ -68,6 +68,8 @@ pub(super) trait Integer: 'static {
     const GROUP_BYTES: usize;
     /// What stands for zero where weights have no minima.
     const MIDDLE: i32;
+    /// Pairs after which the others lie in the words behind as these do in theirs; 4, 8 or 16.
+    const PERIOD: usize = PAIRS;
 
     /// Pair `i` of the group that starts at `group`; `i` is a constant after inlining.
     ///
@@ -96,33 +98,67 @@ impl<V: Vector, I: Integer, S: Scales> Group<V> for Grouped<I, S> {
     ) {
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
-            unroll!(QUARTER, {
-                if QUARTER * S::PARTS / 4 == PART {
-                    unroll!(I, {
-                        let pair = QUARTER * STEP_PAIRS + I;
-                        let mut pairs = [V::splat_i32(0); R];
-                        for (r, pairs) in pairs.iter_mut().enumerate() {
-                            let weights = weights.wrapping_add(r * apart);
-                            // Each line of the group once, while the pairs go by.
-                            let here = pair * I::GROUP_BYTES / PAIRS;
-                            if here % LINE < I::GROUP_BYTES / PAIRS {
-                                V::prefetch(weights.wrapping_add(here / LINE * LINE + AHEAD));
-                            }
-                            *pairs = I::pairs::<V>(weights, pair);
-                        }
-                        for m in 0..M {
-                            let x = V::splat_i32(x.add(m * stride + pair).read() as i32);
-                            for (sums, pairs) in sums.iter_mut().zip(pairs) {
-                                sums[m] = V::add_products(sums[m], pairs, x);
-                            }
-                        }
-                        for sum in sums.as_flattened_mut() {
-                            *sum = V::pin_i32(*sum);
-                        }
-                    }, 0 1 2 3);
-                }
-            }, 0 1 2 3);
+            let here = Round::of(I::PERIOD, S::PARTS, PART);
+            let bytes = I::GROUP_BYTES / PAIRS;
+            let mut weights = weights.wrapping_add(here.behind * bytes);
+            let mut x = x.wrapping_add(here.behind);
+            for _ in 0..here.rounds {
+                unroll!(QUARTER, {
+                    if const { Round::of(I::PERIOD, S::PARTS, PART).has(QUARTER * STEP_PAIRS) } {
+                        unroll!(I, {
+                            let pair = QUARTER * STEP_PAIRS + I;
+                            let mut pairs = [V::splat_i32(0); R];
+                            each!(r in R, {
+                                let weights = weights.wrapping_add(r * apart);
+                                // Each line once, while the pairs go by.
+                                if const { (QUARTER * STEP_PAIRS + I) * (I::GROUP_BYTES / PAIRS) % LINE < I::GROUP_BYTES / PAIRS } {
+                                    let line = pair * bytes / LINE * LINE;
+                                    V::prefetch(weights.wrapping_add(line + AHEAD));
+                                }
+                                pairs[r] = I::pairs::<V>(weights, pair);
+                            });
+                            each!(m in M, {
+                                let x = V::splat_i32(x.add(m * stride + pair).read() as i32);
+                                each!(r in R, {
+                                    let sum = V::add_products(sums[r][m], pairs[r], x);
+                                    sums[r][m] = V::pin_i32(sum);
+                                });
+                            });
+                        }, 0 1 2 3);
+                    }
+                }, 0 1 2 3);
+                weights = weights.wrapping_add((here.end - here.first) * bytes);
+                x = x.wrapping_add(here.end - here.first);
+            }
         }
+    }
+}
+
+/// The pairs of a part, as what is compiled once and runs once or more.
+#[derive(Clone, Copy)]
+struct Round {
+    /// The pairs of the first round.
+    first: usize,
+    end: usize,
+    /// Pairs before it that are skipped.
+    behind: usize,
+    rounds: usize,
+}
+
+impl Round {
+    /// Of part `part` of so many, where words [repeat](Integer::PERIOD) after `period` pairs.
+    const fn of(period: usize, parts: usize, part: usize) -> Self {
+        let pairs = PAIRS / parts;
+        let (behind, end) = (part * pairs, (part + 1) * pairs);
+        if period == PAIRS {
+            return Self { first: behind, end, behind: 0, rounds: 1 };
+        }
+        let end = if period < pairs { period } else { pairs };
+        Self { first: 0, end, behind, rounds: pairs / end }
+    }
+
+    const fn has(self, pair: usize) -> bool {
+        self.first <= pair && pair < self.end
     }
 }
 
@@ -162,6 +198,7 @@ impl Rounding for Bits<8> {
 impl Integer for Bits<8> {
     const GROUP_BYTES: usize = GROUP * LANES;
     const MIDDLE: i32 = 0;
+    const PERIOD: usize = STEP_PAIRS;
 
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
@@ -229,6 +266,7 @@ impl Rounding for Bits<4> {
 impl Integer for Bits<4> {
     const GROUP_BYTES: usize = 4 * WORD;
     const MIDDLE: i32 = 8;
+    const PERIOD: usize = STEP_PAIRS;
 
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
@@ -241,6 +279,7 @@ impl Integer for Bits<4> {
 impl Integer for Bits<2> {
     const GROUP_BYTES: usize = 2 * WORD;
     const MIDDLE: i32 = 2;
+    const PERIOD: usize = 2 * STEP_PAIRS;
 
     /// Eight pairs of a word.
     #[inline(always)]
@@ -305,6 +344,7 @@ pub(super) struct Levels<T>(PhantomData<T>);
 impl<T: Table> Integer for Levels<T> {
     const GROUP_BYTES: usize = Bits::<4>::GROUP_BYTES;
     const MIDDLE: i32 = ABOVE;
+    const PERIOD: usize = STEP_PAIRS;
 
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
@@ -319,6 +359,7 @@ pub(super) struct Pairs;
 impl Integer for Pairs {
     const GROUP_BYTES: usize = PAIRS * WORD;
     const MIDDLE: i32 = 0;
+    const PERIOD: usize = STEP_PAIRS;
 
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {

@@ -209,21 +209,21 @@ impl<S: Scales> Meet<S> {
         unsafe {
             let mut sums = [V::splat_i32(0); ROWS];
             unroll!(PAIR, {
-                if PAIR < PAIRS / Self::PARTS {
+                if const { PAIR < PAIRS / Self::PARTS } {
                     let pairs = V::load_i32(panel.add((first + PAIR) * WORD));
                     add_products::<PAIR>(&mut sums, pairs, x.add(first), stride);
                 }
             }, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
             let scales = panel.add(PAIRS * WORD).cast::<f32>().add(2 * part * LANES);
             let (scale, minimum) = (V::load(scales), V::load(scales.add(LANES)));
-            for (row, (sum, total)) in sums.into_iter().zip(totals).enumerate() {
-                let mut of_group = V::from_i32(sum).mul(scale);
+            each!(row in ROWS, {
+                let mut of_group = V::from_i32(sums[row]).mul(scale);
                 if S::MINIMA {
                     let x_sum = V::splat(*numbers.add((1 + part) * ROWS + row));
                     of_group = minimum.mul_add(x_sum, of_group);
                 }
-                *total = of_group.mul_add(V::splat(*numbers.add(row)), *total);
-            }
+                totals[row] = of_group.mul_add(V::splat(*numbers.add(row)), totals[row]);
+            });
         }
     }
 }

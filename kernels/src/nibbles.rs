@@ -133,30 +133,29 @@ unsafe fn add<V: Bytes, const PLANES: usize, const R: usize, const M: usize>(
         unroll!(W, {
             unroll!(ODD, {
                 let mut nibbles = [V::splat_i32(0); R];
-                for (r, nibbles) in nibbles.iter_mut().enumerate() {
+                each!(r in R, {
                     let word = weights.wrapping_add(r * apart + W * WORD);
-                    if ODD == 0 {
+                    if const { ODD == 0 } {
                         V::prefetch(word.wrapping_add(AHEAD));
                     }
-                    *nibbles = V::bits(word, 4 * ODD as isize, 0x0f0f_0f0f);
-                }
-                for m in 0..M {
+                    nibbles[r] = V::bits(word, 4 * ODD as isize, 0x0f0f_0f0f);
+                });
+                each!(m in M, {
                     let x = x.add(m * stride + 2 * PLANES * W + ODD).cast::<i32>();
-                    for (i, plane) in planes.iter_mut().rev().enumerate() {
+                    each!(i in PLANES, {
                         let x = V::splat_i32(x.add(2 * i).read());
-                        for (sums, nibbles) in plane.iter_mut().zip(nibbles) {
-                            sums[m] = V::pin_i32(V::add_bytes(sums[m], nibbles, x));
-                        }
-                    }
-                }
+                        let sums = &mut planes[PLANES - 1 - i];
+                        each!(r in R, {
+                            sums[r][m] = V::pin_i32(V::add_bytes(sums[r][m], nibbles[r], x));
+                        });
+                    });
+                });
             }, 0 1);
         }, 0 1 2 3);
         let [low, high] =
             [planes[0], if PLANES == 2 { planes[1] } else { [[V::splat_i32(0); M]; R] }];
-        for r in 0..R {
-            for m in 0..M {
-                sums[r][m] = V::total(sums[r][m], high[r][m], low[r][m]);
-            }
-        }
+        each!(r in R, {
+            each!(m in M, { sums[r][m] = V::total(sums[r][m], high[r][m], low[r][m]) });
+        });
     }
 }

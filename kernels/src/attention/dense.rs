@@ -41,22 +41,16 @@ impl<F> DenseTile<F> {
         // SAFETY: as for `multiply`; a prefetch never faults.
         unsafe {
             let mut columns = [V::splat(0.0); R];
-            for (r, column) in columns.iter_mut().enumerate() {
+            each!(r in R, {
                 let at = w.add(r * step * LANES * F::BYTES);
-                *column = F::load(at);
+                columns[r] = F::load(at);
                 V::prefetch(at.wrapping_offset(self.ahead));
-            }
-            for m in 0..M {
+            });
+            each!(m in M, {
                 let x = V::splat(*x.add(m * self.x_stride));
-                for (sums, column) in sums.iter_mut().zip(&columns) {
-                    sums[m] = column.mul_add(x, sums[m]);
-                }
-            }
-            for sums in sums {
-                for sum in sums {
-                    *sum = sum.pin();
-                }
-            }
+                each!(r in R, { sums[r][m] = columns[r].mul_add(x, sums[r][m]) });
+            });
+            each!(r in R, { each!(m in M, { sums[r][m] = sums[r][m].pin() }) });
         }
     }
 }
@@ -73,11 +67,11 @@ impl<V: Vector, F: Float<V, Weights = V>> Tile<V> for DenseTile<F> {
             let y = self.y.add(block * LANES);
             let mut sums = [[V::splat(0.0); M]; R];
             if self.add {
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        *sum = V::load(y.add(m * self.y_stride + r * step * LANES));
-                    }
-                }
+                each!(r in R, {
+                    each!(m in M, {
+                        sums[r][m] = V::load(y.add(m * self.y_stride + r * step * LANES));
+                    });
+                });
             }
             let (mut w, mut x) = (self.w.add(block * LANES * F::BYTES), self.x);
             let stride = self.w_stride * F::BYTES;
@@ -90,11 +84,11 @@ impl<V: Vector, F: Float<V, Weights = V>> Tile<V> for DenseTile<F> {
             for term in 0..self.terms % STEP {
                 self.term::<V, R, M>(w.add(term * stride), step, x.add(term), &mut sums);
             }
-            for (r, sums) in sums.iter().enumerate() {
-                for (m, sum) in sums.iter().enumerate() {
-                    sum.store(y.add(m * self.y_stride + r * step * LANES));
-                }
-            }
+            each!(r in R, {
+                each!(m in M, {
+                    sums[r][m].store(y.add(m * self.y_stride + r * step * LANES));
+                });
+            });
         }
     }
 }

@@ -184,12 +184,12 @@ impl<A> Panel<A> {
         unsafe {
             let mut sums = [[V::splat(0.0); M]; R];
             if let Some(from) = self.from {
-                for (r, sums) in sums.iter_mut().enumerate() {
-                    for (m, sum) in sums.iter_mut().enumerate() {
-                        *sum = V::load(from.row(m).add((block + r * step) * LANES).cast());
-                    }
-                    A::Float::turn(sums);
-                }
+                each!(r in R, {
+                    each!(m in M, {
+                        sums[r][m] = V::load(from.row(m).add((block + r * step) * LANES).cast());
+                    });
+                    A::Float::turn(&mut sums[r]);
+                });
             }
             sums
         }
@@ -203,7 +203,7 @@ impl<A> Panel<A> {
     #[inline(always)]
     unsafe fn store<V: Decode, const R: usize, const M: usize>(
         &self,
-        sums: [[V; M]; R],
+        mut sums: [[V; M]; R],
         block: usize,
         step: usize,
     ) where
@@ -211,12 +211,12 @@ impl<A> Panel<A> {
     {
         // SAFETY: the caller's promise.
         unsafe {
-            for (r, mut sums) in sums.into_iter().enumerate() {
-                A::Float::turn(&mut sums);
-                for (m, sum) in sums.into_iter().enumerate() {
-                    sum.store(self.to.row(m).add((block + r * step) * LANES).cast());
-                }
-            }
+            each!(r in R, {
+                A::Float::turn(&mut sums[r]);
+                each!(m in M, {
+                    sums[r][m].store(self.to.row(m).add((block + r * step) * LANES).cast());
+                });
+            });
         }
     }
 }
@@ -292,15 +292,13 @@ impl<V: Decode, A: Arithmetic<V>> Tile<V> for Panel<A> {
                 let at = weights.add(group * PAIRS * A::WORDS * VECTOR);
                 let x = self.x.at.add(group * PAIRS * A::WORDS);
                 unroll!(I, {
-                    for word in 0..A::WORDS {
+                    each!(word in A::WORDS, {
                         let i = I * A::WORDS + word;
                         let mut weights = [A::load(at.add(i * VECTOR)); R];
-                        for (r, weights) in weights.iter_mut().enumerate().skip(1) {
-                            *weights = A::load(at.add(r * apart + i * VECTOR));
-                        }
+                        each!(r in R, { weights[r] = A::load(at.add(r * apart + i * VECTOR)) });
                         let x = x.add(i / 2 * 2);
                         A::Float::add_half(&mut sums, weights, i % 2, x, self.x.words);
-                    }
+                    });
                 }, 0 1 2 3);
             }
             self.store(sums, block, step);

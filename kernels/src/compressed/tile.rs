@@ -124,19 +124,18 @@ impl<const WHOLE: bool> Stored<WHOLE> {
         unsafe {
             let codes = Self::codes::<V>(group);
             unroll!(I, {
-                for line in (I * 64..Self::GROUP_BYTES).step_by(PAIRS * 64) {
-                    V::prefetch(group.wrapping_add(line + AHEAD));
-                }
+                each!(i in Self::GROUP_BYTES.div_ceil(64).saturating_sub(I).div_ceil(PAIRS), {
+                    V::prefetch(group.wrapping_add((I + i * PAIRS) * 64 + AHEAD));
+                });
                 let pair = Self::pair::<V>(group, codes, I, exponents);
                 let lows = Self::lows::<V>(group, I);
-                for word in 0..A::WORDS {
+                each!(word in A::WORDS, {
                     let i = I * A::WORDS + word;
                     let weights = A::weights(pair, lows, word);
                     let sums = from_mut(sums);
                     if !KEEP {
                         A::Float::add_word(sums, [weights], x.at.add(i), x.words);
-                        continue;
-                    }
+                    } else {
                     // What the half does not want of the other word is not decoded.
                     let other = match A::WORDS {
                         1 => Self::pair::<V>(group, codes, I ^ 1, exponents),
@@ -148,10 +147,9 @@ impl<const WHOLE: bool> Stored<WHOLE> {
                     A::store(half, keep.add(i * VECTOR));
                     A::Float::add_half(sums, [half], i % 2, x.at.add(i / 2 * 2), x.words);
                     // Not all halves are added with pins, and here registers are scarce.
-                    for sum in &mut sums[0] {
-                        *sum = sum.pin();
+                    each!(m in M, { sums[0][m] = sums[0][m].pin() });
                     }
-                }
+                });
             }, 0 1 2 3);
         }
     }
