@@ -12,6 +12,9 @@ use super::super::vector::Vector;
 ///
 /// As for [`Vector`].
 pub(in super::super) trait Decode: Vector {
+    /// Fewest rows of a tile that pairs of columns of several blocks meet side by side, if there are registers for
+    /// what these are decoded with.
+    const SIDE_BY_SIDE: usize = usize::MAX;
     /// The exponents of a block, ready to be looked up.
     type Exponents: Copy;
     /// The codes of eight columns.

@@ -14,7 +14,7 @@ use super::super::walk::tiles;
 use super::super::{LANES, Product};
 use super::block::{GROUP, HEADER};
 use super::decode::{Arithmetic, Decode};
-use super::tile::{PAIRS, Rows, Stored, VECTOR, add_escapes};
+use super::tile::{PAIRS, Rows, Stored, VECTOR, add_escapes, add_group};
 
 /// Blocks that rows meet together.
 pub(super) const TOGETHER: usize = 2;
@@ -251,17 +251,19 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for Decoding<A, WHO
             let blocks: [_; R] = std::array::from_fn(|r| self.stored.open::<V>(block + r * step));
             for group in 0..groups {
                 let x = Rows { at: x.at.add(group * PAIRS * A::WORDS), ..x };
-                // As where all are decoded on the way.
-                const { assert!(R <= 4) };
-                unroll!(BLOCK, {
-                    if BLOCK < R {
-                        let (first, exponents) = blocks[BLOCK];
-                        let at = first.add((self.first + group) * Stored::<WHOLE>::GROUP_BYTES);
-                        let vector = (block + BLOCK * step) * DEPTH + group * PAIRS * A::WORDS;
-                        let (sums, keep) = (&mut sums[BLOCK], weights.add(vector * VECTOR));
-                        Stored::<WHOLE>::group::<V, A, M, true>(at, exponents, x, sums, keep);
-                    }
-                }, 0 1 2 3);
+                let at =
+                    |r: usize| blocks[r].0.add((self.first + group) * Stored::<WHOLE>::GROUP_BYTES);
+                let keep = |r: usize| {
+                    let vector = (block + r * step) * DEPTH + group * PAIRS * A::WORDS;
+                    weights.add(vector * VECTOR)
+                };
+                add_group::<V, A, R, M, WHOLE, true>(
+                    std::array::from_fn(at),
+                    blocks.map(|(_, exponents)| exponents),
+                    x,
+                    &mut sums,
+                    std::array::from_fn(keep),
+                );
             }
             self.panel.store(sums, block, step);
         }

@@ -111,47 +111,91 @@ impl<const WHOLE: bool> Stored<WHOLE> {
     ///
     /// # Safety
     ///
-    /// As above, and `keep` is valid for as many vectors.
+    /// As above, and `keep` is valid for as many vectors of each block.
     #[inline(always)]
-    pub unsafe fn group<V: Decode, A: Arithmetic<V>, const M: usize, const KEEP: bool>(
-        group: *const u8,
-        exponents: V::Exponents,
+    pub unsafe fn group<V: Decode, A, const R: usize, const M: usize, const KEEP: bool>(
+        groups: [*const u8; R],
+        exponents: [V::Exponents; R],
         x: Rows,
-        sums: &mut [V; M],
-        keep: *mut u8,
-    ) {
+        sums: &mut [[V; M]; R],
+        keep: [*mut u8; R],
+    ) where
+        A: Arithmetic<V>,
+    {
         // SAFETY: the caller's promise; a prefetch never faults.
         unsafe {
-            let codes = Self::codes::<V>(group);
+            let mut codes = [Self::codes::<V>(groups[0]); R];
+            each!(r in R, { codes[r] = Self::codes::<V>(groups[r]) });
             unroll!(I, {
-                each!(i in Self::GROUP_BYTES.div_ceil(64).saturating_sub(I).div_ceil(PAIRS), {
-                    V::prefetch(group.wrapping_add((I + i * PAIRS) * 64 + AHEAD));
+                let pair = |r: usize, i| Self::pair::<V>(groups[r], codes[r], i, exponents[r]);
+                let (mut pairs, mut lows) = ([pair(0, I); R], [Self::lows::<V>(groups[0], I); R]);
+                each!(r in R, {
+                    each!(i in Self::GROUP_BYTES.div_ceil(64).saturating_sub(I).div_ceil(PAIRS), {
+                        V::prefetch(groups[r].wrapping_add((I + i * PAIRS) * 64 + AHEAD));
+                    });
+                    (pairs[r], lows[r]) = (pair(r, I), Self::lows::<V>(groups[r], I));
                 });
-                let pair = Self::pair::<V>(group, codes, I, exponents);
-                let lows = Self::lows::<V>(group, I);
                 each!(word in A::WORDS, {
                     let i = I * A::WORDS + word;
-                    let weights = A::weights(pair, lows, word);
-                    let sums = from_mut(sums);
+                    let mut weights = [A::weights(pairs[0], lows[0], word); R];
+                    each!(r in R, { weights[r] = A::weights(pairs[r], lows[r], word) });
                     if !KEEP {
-                        A::Float::add_word(sums, [weights], x.at.add(i), x.words);
+                        A::Float::add_word(sums, weights, x.at.add(i), x.words);
                     } else {
-                    // What the half does not want of the other word is not decoded.
-                    let other = match A::WORDS {
-                        1 => Self::pair::<V>(group, codes, I ^ 1, exponents),
-                        _ => pair,
-                    };
-                    let other = A::weights(other, lows, A::WORDS - 1 - word);
-                    let words = if i.is_multiple_of(2) { [weights, other] } else { [other, weights] };
-                    let half = A::Float::half(words, i % 2);
-                    A::store(half, keep.add(i * VECTOR));
-                    A::Float::add_half(sums, [half], i % 2, x.at.add(i / 2 * 2), x.words);
-                    // Not all halves are added with pins, and here registers are scarce.
-                    each!(m in M, { sums[0][m] = sums[0][m].pin() });
+                        each!(r in R, {
+                            // What the half does not want of the other word is not decoded.
+                            let other = if A::WORDS == 1 { pair(r, I ^ 1) } else { pairs[r] };
+                            let other = A::weights(other, lows[r], A::WORDS - 1 - word);
+                            let both = [weights[r], other];
+                            let both = if i.is_multiple_of(2) { both } else { [both[1], both[0]] };
+                            weights[r] = A::Float::half(both, i % 2);
+                            A::store(weights[r], keep[r].add(i * VECTOR));
+                        });
+                        A::Float::add_half(sums, weights, i % 2, x.at.add(i / 2 * 2), x.words);
+                        // Not all halves are added with pins, and here registers are scarce.
+                        each!(r in R, { each!(m in M, { sums[r][m] = sums[r][m].pin() }) });
                     }
                 });
             }, 0 1 2 3);
         }
+    }
+}
+
+/// As [`Stored::group`]: blocks side by side, so that an activation is read once for all of them, or one after the
+/// other, where registers are scarce.
+///
+/// # Safety
+///
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn add_group<
+    V: Decode,
+    A: Arithmetic<V>,
+    const R: usize,
+    const M: usize,
+    const WHOLE: bool,
+    const KEEP: bool,
+>(
+    groups: [*const u8; R],
+    exponents: [V::Exponents; R],
+    x: Rows,
+    sums: &mut [[V; M]; R],
+    keep: [*mut u8; R],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if const { A::WORDS == 1 && M >= V::SIDE_BY_SIDE } {
+            return Stored::<WHOLE>::group::<V, A, R, M, KEEP>(groups, exponents, x, sums, keep);
+        }
+        // A loop would be one at run time too, with the sums in memory.
+        const { assert!(R <= 4) };
+        unroll!(BLOCK, {
+            if const { BLOCK < R } {
+                let (group, exponents) = ([groups[BLOCK]], [exponents[BLOCK]]);
+                let (sums, keep) = (from_mut(&mut sums[BLOCK]), [keep[BLOCK]]);
+                Stored::<WHOLE>::group::<V, A, 1, M, KEEP>(group, exponents, x, sums, keep);
+            }
+        }, 0 1 2 3);
     }
 }
 
@@ -241,7 +285,6 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHO
         self.blocks
     }
 
-    /// Blocks take turns, group by group: registers are scarce where they are decoded.
     #[inline(always)]
     unsafe fn multiply<const R: usize, const M: usize>(&self, block: usize, step: usize) {
         // SAFETY: the caller's promise.
@@ -250,16 +293,14 @@ impl<V: Decode, A: Arithmetic<V>, const WHOLE: bool> Tile<V> for PairTile<A, WHO
             let blocks: [_; R] = std::array::from_fn(|r| self.stored.open::<V>(block + r * step));
             for group in 0..self.groups {
                 let x = Rows { at: self.x.at.add(group * PAIRS * A::WORDS), ..self.x };
-                // A loop would be one at run time too, with the sums in memory.
-                const { assert!(R <= 4) };
-                unroll!(BLOCK, {
-                    if BLOCK < R {
-                        let (groups, exponents) = blocks[BLOCK];
-                        let at = groups.add(group * Stored::<WHOLE>::GROUP_BYTES);
-                        let (sums, keep) = (&mut sums[BLOCK], std::ptr::null_mut());
-                        Stored::<WHOLE>::group::<V, A, M, false>(at, exponents, x, sums, keep);
-                    }
-                }, 0 1 2 3);
+                let at = |r: usize| blocks[r].0.add(group * Stored::<WHOLE>::GROUP_BYTES);
+                add_group::<V, A, R, M, WHOLE, false>(
+                    std::array::from_fn(at),
+                    blocks.map(|(_, exponents)| exponents),
+                    x,
+                    &mut sums,
+                    [std::ptr::null_mut(); R],
+                );
             }
             for (r, sums) in sums.into_iter().enumerate() {
                 let block = block + r * step;
