@@ -57,9 +57,9 @@ fn inverse_factor_of_block(h: ArrayView2<'_, f64>) -> Option<Array2<f64>> {
             let [of_i, of_j] = [i, j].map(|row| factor.slice(s![row, ..j]));
             let left = h[(i, j)] - of_i.dot(&of_j);
             factor[(i, j)] = match i == j {
-                // Not for what is no number either.
-                true if !(left > 0.0) => return None,
-                true => left.sqrt(),
+                true if left > 0.0 => left.sqrt(),
+                // Or no number.
+                true => return None,
                 false => left / factor[(j, j)],
             };
         }
