@@ -155,11 +155,11 @@ fn permuted(rows: &Rows, order: &[usize]) -> Rows {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Numbers of a bell, about, always the same.
-    fn noise(seed: u64, count: usize) -> Vec<f32> {
+    pub(crate) fn noise(seed: u64, count: usize) -> Vec<f32> {
         let mut state = seed;
         let mut uniform = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -78,14 +78,12 @@ fn inverse_factor_of_block(h: ArrayView2<'_, f64>) -> Option<Array2<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rounding::tests::noise;
 
     /// `a a^T` of noise, and a little on the diagonal.
     fn positive(n: usize) -> Array2<f64> {
-        let mut state = 1_u64;
-        let a = Array2::from_shape_simple_fn((n, n), || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 40) as f64 / (1 << 24) as f64 - 0.5
-        });
+        let noise = noise(1, n * n).into_iter().map(f64::from);
+        let a = Array2::from_shape_vec((n, n), noise.collect()).unwrap();
         a.dot(&a.t()) + Array2::<f64>::eye(n) * 0.1
     }
 

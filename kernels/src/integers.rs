@@ -111,7 +111,7 @@ impl<V: Vector, I: Integer, S: Scales> Group<V> for Grouped<I, S> {
                             each!(r in R, {
                                 let weights = weights.wrapping_add(r * apart);
                                 // Each line once, while the pairs go by.
-                                if const { (QUARTER * STEP_PAIRS + I) * (I::GROUP_BYTES / PAIRS) % LINE < I::GROUP_BYTES / PAIRS } {
+                                if pair * bytes % LINE < bytes {
                                     let line = pair * bytes / LINE * LINE;
                                     V::prefetch(weights.wrapping_add(line + AHEAD));
                                 }

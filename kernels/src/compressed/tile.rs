@@ -130,8 +130,10 @@ impl<const WHOLE: bool> Stored<WHOLE> {
                 let pair = |r: usize, i| Self::pair::<V>(groups[r], codes[r], i, exponents[r]);
                 let (mut pairs, mut lows) = ([pair(0, I); R], [Self::lows::<V>(groups[0], I); R]);
                 each!(r in R, {
-                    each!(i in Self::GROUP_BYTES.div_ceil(64).saturating_sub(I).div_ceil(PAIRS), {
-                        V::prefetch(groups[r].wrapping_add((I + i * PAIRS) * 64 + AHEAD));
+                    each!(line in Self::GROUP_BYTES / 64, {
+                        if line % PAIRS == I {
+                            V::prefetch(groups[r].wrapping_add(line * 64 + AHEAD));
+                        }
                     });
                     (pairs[r], lows[r]) = (pair(r, I), Self::lows::<V>(groups[r], I));
                 });
