@@ -129,17 +129,28 @@ impl Builder {
         )
     }
 
-    /// A tensor of `dims` filled with `value` (an MLIR literal); the extents that are dynamic are
-    /// those of dimension 0 of `like`.
+    /// An `f32` tensor of `dims` filled with `value` (an MLIR literal); the extents that are dynamic
+    /// are those of dimension 0 of `like`.
     pub fn fill(&mut self, value: &str, dims: &[usize], like: Option<&Value>) -> Value {
-        let element = ElementType::F32;
-        let empty = self.empty(dims, like);
-        let scalar = self.index_op(format_args!("arith.constant {value} : f32")).0;
+        self.fill_of(ElementType::F32, value, dims, like)
+    }
+
+    /// A tensor of such elements; see [`fill`](Self::fill).
+    pub fn fill_of(
+        &mut self,
+        element: ElementType,
+        value: &str,
+        dims: &[usize],
+        like: Option<&Value>,
+    ) -> Value {
+        let empty = self.empty_of(element, dims, like);
+        let ty = element.as_str();
+        let scalar = self.index_op(format_args!("arith.constant {value} : {ty}")).0;
         self.op(
             dims,
             element,
             format_args!(
-                "linalg.fill ins({scalar} : f32) outs({} : {}) -> {}",
+                "linalg.fill ins({scalar} : {ty}) outs({} : {}) -> {}",
                 empty.name, empty.ty, empty.ty
             ),
         )

@@ -1,7 +1,7 @@
 //! The most likely tokens, on the device.
 
 use super::CudaTiles;
-use crate::emit::builder::{Combine, ElementType, NEG_INF, Value};
+use crate::emit::builder::{Combine, ElementType, Generic, NEG_INF, Value};
 use crate::lower::paged::Function;
 
 impl CudaTiles {
@@ -28,11 +28,11 @@ impl CudaTiles {
         let index = f.b.add(&part, &column);
         let max = f.b.broadcast(&max, &dims, &[0]);
         let largest = f.b.compare("EQ", &logits, &max);
-        let none = f.b.splat(i32::MAX, &dims, ElementType::I32);
+        let none = f.b.splat(NONE, &dims, ElementType::I32);
         let index = f.b.select(&largest, &index, &none);
-        let index = f.b.reduce(&index, &[2], Combine::Min);
-        let index = self.padded(f, &index, several, &i32::MAX.to_string());
-        f.b.reduce(&index, &[1], Combine::Min)
+        let index = lowest(f, &index, "m,p,c", "m,p");
+        let index = self.padded(f, &index, several, NONE);
+        lowest(f, &index, "m,p", "m")
     }
 
     /// Rows with `value` behind them, up to a multiple of `of` columns, in memory of their own.
@@ -44,6 +44,29 @@ impl CudaTiles {
         let padding = f.b.splat(value, &[rows, n.next_multiple_of(of) - n], a.ty.element);
         f.joined(&[a.clone(), padding], 1)
     }
+}
+
+/// `i32::MAX`, no index.
+const NONE: &str = "2147483647";
+
+/// The lowest of indices over the loops that `result` lacks.
+///
+/// As unsigned integers: where the compiler (3.13.0) cuts a reduction among threads it begins a signed
+/// minimum at -1, and a signed maximum at 0, as if they were unsigned ones.
+fn lowest(f: &mut Function<'_>, indices: &Value, loops: &str, result: &str) -> Value {
+    let kept = result.split(',').count();
+    let start = f.b.fill_of(ElementType::I32, NONE, &indices.dims()[..kept], None);
+    f.b.generic(
+        &Generic {
+            loops,
+            inputs: &[(indices, loops)],
+            result,
+            body: "%lower = arith.minui %in0, %acc : i32
+                   linalg.yield %lower : i32",
+            config: None,
+        },
+        &start,
+    )
 }
 
 #[cfg(all(test, feature = "iree"))]
