@@ -5,10 +5,14 @@ use kernels::GROUP;
 
 use super::CudaTiles;
 use super::product::Columns;
-use super::tiles::FEW;
+use super::tiles::Product;
 use crate::emit::Format;
 use crate::emit::builder::{ElementType, Generic, Value, literal};
 use crate::lower::paged::{Function, Matrix};
+
+/// Rows from which on activations are rounded, where they may be, for the tensor cores: fewer are limited
+/// by memory.
+const TENSOR_CORES: usize = 64;
 
 impl CudaTiles {
     /// `x` `[rows, columns]`, RMS-normed with `norm` if there is one, times each of `matrices`, which
@@ -30,9 +34,7 @@ impl CudaTiles {
             }
             None => x.clone(),
         };
-        let few = f.rows <= FEW;
-        let each =
-            |matrix| if few { self.few_rows(f, &x, matrix) } else { self.many_rows(f, &x, matrix) };
+        let each = |matrix| self.rows(f, &x, matrix);
         matrices.iter().map(each).collect()
     }
 
@@ -99,7 +101,13 @@ impl CudaTiles {
                 inputs: &inputs,
                 result: "n",
                 body: &body,
-                config: self.product_tiles(first.format, 1, columns, sums),
+                config: self.product_tiles(&Product {
+                    format: first.format,
+                    rows: 1,
+                    outputs,
+                    columns,
+                    sums,
+                }),
             },
             &vec![&zero; sums],
         );
@@ -116,62 +124,18 @@ impl CudaTiles {
         results.iter().map(|y| f.b.reshape(y, &[1, outputs])).collect()
     }
 
-    /// One pass over the weights for all rows.
-    fn few_rows(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
+    /// Of several rows.
+    fn rows(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
         let (rows, columns) = (x.dims()[0], x.dims()[1]);
-        let x = self.grouped_rows(f, x, Columns::of(matrix));
-        self.rows_product(f, x, matrix, self.product_tiles(matrix.format, rows, columns, 1))
-    }
-
-    /// A matrix product, for which the compiler has tiles of its own: of bf16 with bf16 those of
-    /// the tensor cores.
-    fn many_rows(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
-        if matrix.scales.is_some() {
-            return self.many_rows_in_groups(f, x, matrix);
+        if matrix.format == Format::Bf16Rounded && rows >= TENSOR_CORES {
+            // For which the compiler has tiles of its own.
+            let x = f.b.convert(x, ElementType::Bf16);
+            return f.b.dot(&x, &matrix.weights, [&[], &[]], [&[1], &[1]]);
         }
-        let (x, weights) = match matrix.format {
-            Format::Bf16Rounded => (f.b.convert(x, ElementType::Bf16), matrix.weights.clone()),
-            _ => (x.clone(), f.b.convert(&matrix.weights, ElementType::F32)),
-        };
-        f.b.dot(&x, &weights, [&[], &[]], [&[1], &[1]])
-    }
-
-    /// The same over groups of columns: where weights are widened in the shape in which they are
-    /// multiplied, the compiler does so in the dispatch of the product.
-    fn many_rows_in_groups(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
-        let shape = Columns::of(matrix);
-        let x = self.grouped_rows(f, x, shape);
-        let (rows, outputs) = (x.dims()[0], matrix.weights.dims()[0]);
-        let mut inputs = Vec::new();
-        let mut body = String::new();
-        let weight = self.operands(f, matrix, shape, &mut inputs, &mut body, 0);
-        body += &format!("linalg.yield {weight} : f32");
-        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
-        let dims = inputs[0].0.dims().to_vec();
-        let into = f.b.empty(&dims, None);
-        let wide = f.b.generic(
-            &Generic {
-                loops: shape.weights,
-                inputs: &inputs,
-                result: shape.weights,
-                body: &body,
-                config: None,
-            },
-            &into,
-        );
-        let zero = f.b.fill("0.0", &[rows, outputs], None);
-        f.b.generic(
-            &Generic {
-                loops: "m,n,G,k",
-                inputs: &[(&x, "m,G,k"), (&wide, "n,G,k")],
-                result: "m,n",
-                body: "%product = arith.mulf %in0, %in1 : f32
-                     %sum = arith.addf %acc, %product : f32
-                     linalg.yield %sum : f32",
-                config: self.grouped_product_tiles(rows, outputs),
-            },
-            &zero,
-        )
+        let (format, outputs) = (matrix.format, matrix.weights.dims()[0]);
+        let tiles = self.product_tiles(&Product { format, rows, outputs, columns, sums: 1 });
+        let x = self.grouped_rows(f, x, Columns::of(matrix));
+        self.rows_product(f, x, matrix, tiles)
     }
 
     /// A vector of columns, or one row of them, as loops over `shape` read it.

@@ -41,8 +41,8 @@ impl CudaTiles {
         f.b.reshape(&x, &[rows, groups, GROUP])
     }
 
-    /// Rows of activations, as [`grouped_rows`](Self::grouped_rows) has them, times `matrix`, in one
-    /// pass over it: `[rows, matrix rows]`.
+    /// Rows of activations, as [`grouped_rows`](Self::grouped_rows) has them, times `matrix`:
+    /// `[rows, matrix rows]`.
     pub(super) fn rows_product(
         &self,
         f: &mut Function<'_>,
@@ -53,26 +53,42 @@ impl CudaTiles {
         let (rows, outputs) = (x.dims()[0], matrix.weights.dims()[0]);
         let shape = Columns::of(matrix);
         let activations = format!("m,{}", shape.activations);
-        let mut inputs = vec![(x, activations.as_str())];
-        let mut body = String::new();
-        let weight = self.operands(f, matrix, shape, &mut inputs, &mut body, 0);
-        body += &format!(
-            "%product = arith.mulf {weight}, %in0 : f32
-             %sum = arith.addf %acc, %product : f32
-             linalg.yield %sum : f32"
-        );
+        let wide = self.widened(f, matrix, shape);
         let zero = f.b.fill("0.0", &[rows, outputs], None);
-        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
         f.b.generic(
             &Generic {
                 loops: &format!("m,n,{}", shape.activations),
-                inputs: &inputs,
+                inputs: &[(&x, &activations), (&wide, shape.weights)],
                 result: "m,n",
-                body: &body,
+                body: "%product = arith.mulf %in0, %in1 : f32
+                     %sum = arith.addf %acc, %product : f32
+                     linalg.yield %sum : f32",
                 config,
             },
             &zero,
         )
+    }
+
+    /// The weights in f32, in the shape in which they are multiplied: the compiler widens them in the
+    /// dispatch of the product. Inside the product's own loops it would not distribute several rows.
+    fn widened(&self, f: &mut Function<'_>, matrix: &Matrix, shape: Columns) -> Value {
+        let mut inputs = Vec::new();
+        let mut body = String::new();
+        let weight = self.operands(f, matrix, shape, &mut inputs, &mut body, 0);
+        if body.is_empty() {
+            return matrix.weights.clone();
+        }
+        body += &format!("linalg.yield {weight} : f32");
+        let inputs: Vec<_> = inputs.iter().map(|(value, map)| (value, *map)).collect();
+        let into = f.b.empty(inputs[0].0.dims(), None);
+        let nest = Generic {
+            loops: shape.weights,
+            inputs: &inputs,
+            result: shape.weights,
+            body: &body,
+            config: None,
+        };
+        f.b.generic(&nest, &into)
     }
 
     /// The weights as they are multiplied: int4 is stored as bytes, which no argument can say.

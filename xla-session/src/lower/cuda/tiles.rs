@@ -1,16 +1,20 @@
 //! Loop tiles for NVIDIA GPUs: which dispatch is told what, as one table.
 //!
-//! Chosen by reading the code that the compiler makes of them (16-byte loads, no spills, no shared
-//! memory where shuffles do); none has been timed. A shape that no entry divides is left to the
-//! compiler's own choice.
+//! Chosen by reading the code that the compiler makes of them (no spills, no shared memory where shuffles
+//! do), and those of products by timing two hundred of them on an H100 (docs/cuda.md). A shape that no
+//! entry divides is left to the compiler's own choice.
 
 use kernels::{Format, GROUP};
 
 /// Threads of a warp.
 const WARP: usize = 32;
 
-/// Rows that a matrix-vector loop nest takes at most; more are a matrix product.
-pub(super) const FEW: usize = 8;
+/// Columns that a thread takes at once: 16 bytes of bf16, 8 of int8. More of integers would be as many
+/// loads of activations that are far from those of the next thread.
+const COLUMNS: usize = 8;
+
+/// Rows of activations that a thread meets with each weight.
+const ROWS: usize = 8;
 
 /// How dispatches are cut on an NVIDIA GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,6 +36,16 @@ struct Distribution<'a> {
     lanes: &'a [usize],
     /// How the warps of a workgroup do.
     warps: &'a [usize],
+}
+
+/// A product of `rows` rows of activations with `outputs` rows of weights.
+pub(super) struct Product {
+    pub format: Format,
+    pub rows: usize,
+    pub outputs: usize,
+    pub columns: usize,
+    /// Sums of one loop nest: products that share the activations, and that of their squares.
+    pub sums: usize,
 }
 
 /// The extents of an attention.
@@ -58,43 +72,58 @@ impl CudaTiles {
     }
 
     /// For loops (n, k), or (n, G, k) over groups of quantised columns, with `rows` rows of
-    /// activations outermost where there are several.
-    pub(super) fn product_tiles(
-        &self,
-        format: Format,
-        rows: usize,
-        columns: usize,
-        sums: usize,
-    ) -> Option<String> {
+    /// activations outermost where there are several; `sums` are those of one loop nest.
+    pub(super) fn product_tiles(&self, product: &Product) -> Option<String> {
+        let Product { format, rows, outputs, columns, sums } = *product;
         if !self.tiled {
             return None;
         }
-        if format.is_quantised() {
-            return self.grouped(format, rows, columns);
-        }
-        // 16 bytes for each thread, or what divides the columns.
-        let widest = if format == Format::F32 { 4 } else { 8 };
-        let vector = (0..4).map(|i| widest >> i).find(|v| *v > 0 && divides(WARP * v, columns))?;
-        // A row that is long takes four warps, unless several sums need the registers.
-        let long = columns > 2048 && sums == 1 && rows == 1 && divides(4 * WARP * vector, columns);
-        let warps = if long { 4 } else { 1 };
-        let step = warps * WARP * vector;
-        Some(match rows {
-            1 => compilation_info(&Distribution {
-                workgroup: &[1, 0],
-                reduction: &[0, step],
-                thread: &[0, vector],
-                lanes: &[1, WARP],
-                warps: &[1, warps],
-            }),
-            _ => compilation_info(&Distribution {
-                workgroup: &[rows, 1, 0],
-                reduction: &[0, 0, step],
-                thread: &[1, 1, vector],
-                lanes: &[1, 1, WARP],
-                warps: &[1, 1, warps],
-            }),
-        })
+        // Of a warp: loops along the columns, outermost first, as (how many, of one thread, lanes).
+        let along: Vec<(usize, usize, usize)> = if format.is_quantised() {
+            let groups = columns.div_ceil(GROUP);
+            let at_once = WARP * COLUMNS / GROUP;
+            // Fewer groups: smaller vectors, so that all threads have some.
+            let at_once = [at_once, at_once / 2].into_iter().find(|n| divides(*n, groups))?;
+            let vector = GROUP * at_once / WARP;
+            vec![(at_once, 1, at_once), (GROUP, vector, GROUP / vector)]
+        } else {
+            // 16 bytes, or what divides the columns.
+            let widest = if format == Format::F32 { COLUMNS / 2 } else { COLUMNS };
+            let vector =
+                (0..4).map(|i| widest >> i).find(|v| *v > 0 && divides(WARP * v, columns))?;
+            vec![(WARP * vector, vector, WARP)]
+        };
+        // Each activation that a thread loads meets so many weights.
+        let most = if rows > ROWS && !format.is_quantised() { 8 } else { 4 };
+        let at_once = if rows == 1 { 1 } else { most };
+        let at_once =
+            [at_once, 4, 2, 1].into_iter().find(|n| *n <= at_once && divides(*n, outputs))?;
+        let rows_at_once = [ROWS, rows].into_iter().find(|n| divides(*n, rows))?;
+        // Long rows take four warps, where there are few workgroups or much of one, unless several sums
+        // need the registers.
+        let workgroups = rows / rows_at_once * (outputs / at_once);
+        let is_long = columns > 2048 && sums == 1 && (rows > 1 || !format.is_quantised());
+        let steps = if format.is_quantised() { columns.div_ceil(GROUP) } else { columns };
+        let four = is_long && (rows == 1 || workgroups < 1024) && divides(4 * along[0].0, steps);
+        let warps = if four { 4 } else { 1 };
+
+        let outer = if rows == 1 { 1 } else { 2 };
+        let with = |of_rows: usize, of_outputs: usize, rest: Vec<usize>| -> Vec<usize> {
+            let first = if rows == 1 { vec![of_outputs] } else { vec![of_rows, of_outputs] };
+            [first, rest].concat()
+        };
+        let none = vec![0; along.len()];
+        let mut reduced: Vec<_> = along.iter().map(|(many, ..)| *many).collect();
+        reduced[0] *= warps;
+        let mut by_warps = vec![1; along.len()];
+        by_warps[0] = warps;
+        Some(compilation_info(&Distribution {
+            workgroup: &with(rows_at_once, at_once, none),
+            reduction: &[vec![0; outer], reduced].concat(),
+            thread: &with(1, usize::from(rows > 1), along.iter().map(|(_, own, _)| *own).collect()),
+            lanes: &with(1, 1, along.iter().map(|(.., lanes)| *lanes).collect()),
+            warps: &with(1, 1, by_warps),
+        }))
     }
 
     /// Of the argmax of `rows` rows of `n` logits: the width of the parts that the first stage takes,
@@ -110,59 +139,6 @@ impl CudaTiles {
             }
             _ => ((1..=WIDEST).rev().find(|width| divides(*width, n)).unwrap_or(1), 1),
         }
-    }
-
-    fn grouped(&self, format: Format, rows: usize, columns: usize) -> Option<String> {
-        // int8: half a group is 16 bytes. int4: a whole one is.
-        let vector = if format == Format::Int8 { GROUP / 2 } else { GROUP };
-        let per_group = GROUP / vector;
-        let groups = columns.div_ceil(GROUP);
-        let at_once = [WARP, 16, 8, 4]
-            .into_iter()
-            .find(|n| n * per_group <= WARP && groups.is_multiple_of(*n))?;
-        // Fewer groups than threads: smaller vectors, so that all threads have some.
-        let vector = GROUP * at_once / WARP;
-        let per_group = GROUP / vector;
-        Some(match rows {
-            1 => compilation_info(&Distribution {
-                workgroup: &[1, 0, 0],
-                reduction: &[0, at_once, GROUP],
-                thread: &[0, 1, vector],
-                lanes: &[1, at_once, per_group],
-                warps: &[1, 1, 1],
-            }),
-            _ => compilation_info(&Distribution {
-                // Several rows at once the compiler cannot distribute: each reads the weights.
-                workgroup: &[1, 1, 0, 0],
-                reduction: &[0, 0, at_once, GROUP],
-                thread: &[1, 1, 1, vector],
-                lanes: &[1, 1, at_once, per_group],
-                warps: &[1, 1, 1, 1],
-            }),
-        })
-    }
-
-    /// For loops (m, n, G, k) of `rows` rows, and of weights that the dispatch widens itself: a
-    /// thread has 4 times 4 results, so that each weight that it widens meets 4 rows.
-    pub(super) fn grouped_product_tiles(&self, rows: usize, outputs: usize) -> Option<String> {
-        const RESULTS: usize = 4;
-        const WORKGROUP: usize = 32;
-        let threads = (WORKGROUP / RESULTS).pow(2);
-        let fits = self.tiled && divides(WORKGROUP, rows) && divides(WORKGROUP, outputs);
-        fits.then(|| {
-            format!(
-                "#iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{{\
-                 workgroup = {:?}, thread = {:?}, reduction = {:?}}}>, translation_info = \
-                 <pipeline = #iree_gpu.pipeline<TileAndFuse> workgroup_size = [{threads}, 1, 1] \
-                 subgroup_size = {WARP}, {{gpu_pipeline_options = #iree_gpu.pipeline_options<\
-                 no_reduce_shared_memory_bank_conflicts = true, \
-                 use_igemm_convolution = false>}}>>",
-                [WORKGROUP, WORKGROUP, 0, 0],
-                [RESULTS, RESULTS, 0, 0],
-                // Half a group at a time: a whole one takes more registers than a thread has.
-                [0, 0, 1, GROUP / 2],
-            )
-        })
     }
 
     /// Attributes of the attention of `rows` rows of queries: loops (head of keys, row, query of
@@ -186,7 +162,7 @@ impl CudaTiles {
         let part = if divides(16, width) { 16 } else { width };
         let (queries, results) = match rows {
             1 => (1, part),
-            2..=FEW => (group, part),
+            2..=ROWS => (group, part),
             _ => (group, width),
         };
         // The compiler drops loops of one step before it looks at the tiles.
