@@ -1,7 +1,7 @@
 //! What needs a GPU: `cargo test -p iree-rt --features cuda --test cuda -- --ignored`, with a
 //! runtime of `cargo xtask fetch-iree --cuda`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
@@ -14,6 +14,12 @@ use iree_rt::{
 
 use crate::support::{compile, device, module};
 use crate::{ADD, for_target};
+
+/// Tests measure what memory is free: one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static GPU: Mutex<()> = Mutex::new(());
+    GPU.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn gpu() -> Device {
     device("cuda")
@@ -37,6 +43,7 @@ fn add(session: &mut Session, a: &BufferView, b: &BufferView) -> BufferView {
 #[test]
 #[ignore = "needs a GPU"]
 fn a_gpu_is_described_and_opened_by_any_name() {
+    let _alone = alone();
     let gpus = Gpu::all().unwrap();
     let first = &gpus[0];
     assert!(!first.name.is_empty() && first.driver >= (11, 6), "{first:?}");
@@ -57,6 +64,7 @@ fn a_gpu_is_described_and_opened_by_any_name() {
 #[test]
 #[ignore = "needs a GPU"]
 fn what_does_not_fit_is_refused() {
+    let _alone = alone();
     let device = gpu();
     let gpu = Gpu::of(&device).unwrap().unwrap();
     let free = gpu.free_bytes().unwrap();
@@ -75,6 +83,7 @@ fn what_does_not_fit_is_refused() {
 #[test]
 #[ignore = "needs a GPU"]
 fn calls_run() {
+    let _alone = alone();
     let device = gpu();
     let mut session = session(&device);
     let a = device.buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
@@ -91,6 +100,7 @@ fn calls_run() {
 #[test]
 #[ignore = "needs a GPU"]
 fn calls_in_flight_follow_each_other() {
+    let _alone = alone();
     let device = gpu();
     let target = Gpu::of(&device).unwrap().unwrap().target().unwrap();
     let options = for_target(target.flags()).flag("--iree-execution-model=async-external");
@@ -109,6 +119,7 @@ fn calls_in_flight_follow_each_other() {
 #[test]
 #[ignore = "needs a GPU"]
 fn any_thread_may_use_and_drop_anything() {
+    let _alone = alone();
     let device = gpu();
     let mut session = session(&device);
     let before = Gpu::of(&device).unwrap().unwrap().free_bytes().unwrap();
@@ -145,6 +156,7 @@ fn any_thread_may_use_and_drop_anything() {
 #[test]
 #[ignore = "needs a GPU"]
 fn slices_become_tensors_and_stay_as_long() {
+    let _alone = alone();
     let device = gpu();
     let stream = stream();
     let numbers: Vec<f32> = (0..1024).map(|number| number as f32).collect();
@@ -171,6 +183,7 @@ fn slices_become_tensors_and_stay_as_long() {
 #[test]
 #[ignore = "needs a GPU"]
 fn tensors_become_slices_and_stay_as_long() {
+    let _alone = alone();
     let device = gpu();
     let stream = stream();
     let tensor = device.buffer_view(&[4], &[1f32, 2., 3., 4.]).unwrap();
@@ -205,6 +218,7 @@ fn tensors_become_slices_and_stay_as_long() {
 #[test]
 #[ignore = "needs a GPU"]
 fn results_are_exported_without_pools_only() {
+    let _alone = alone();
     let stream = stream();
     for async_allocations in [true, false] {
         let cuda = Options::default().async_allocations(async_allocations);
@@ -232,6 +246,7 @@ fn results_are_exported_without_pools_only() {
 #[test]
 #[ignore = "needs a GPU"]
 fn what_cannot_be_exchanged_is_refused() {
+    let _alone = alone();
     let stream = stream();
     let host = device("local-task");
     let slice: CudaSlice<f32> = stream.clone_htod(&[1f32; 4]).unwrap();
@@ -247,6 +262,7 @@ fn what_cannot_be_exchanged_is_refused() {
 #[test]
 #[ignore = "needs a GPU"]
 fn host_memory_is_reached_by_the_gpu() {
+    let _alone = alone();
     let device = gpu();
     let mut staging = Buffer::allocate_in(&device, 16, Memory::Host).unwrap();
     staging.write(0, &[1f32, 2., 3., 4.]).unwrap();
@@ -261,6 +277,7 @@ fn host_memory_is_reached_by_the_gpu() {
 #[test]
 #[ignore = "needs a GPU"]
 fn large_buffers_go_up_in_pieces() {
+    let _alone = alone();
     let device = gpu();
     let sizes = [1, 20 << 20, 3, 9 << 20, 16 << 20, 4095, 17 << 20];
     let mut staging = Staging::new(&device, sizes.iter().sum()).unwrap();
