@@ -134,7 +134,7 @@
 //!
 //! With the feature `cuda`, a runtime with IREE's CUDA driver opens GPUs of NVIDIA (`cuda`,
 //! `cuda://1`), and memory is exchanged with the crate `cudarc`; [`cuda`] says what to compile for
-//! them, and what there is. Nothing of CUDA is needed to build. No GPU has run it yet.
+//! them, and what there is. Nothing of CUDA is needed to build.
 //!
 //! # Errors
 //!

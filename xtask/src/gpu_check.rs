@@ -158,7 +158,7 @@ fn compile(program: &Path, folder: &Path, fixtures: &[PathBuf], targets: &[Strin
     }
     for shape in SHAPES {
         let model = folder.join("models").join(shape);
-        compile(&model, &["--precision", "stored,int8,int4", "--load-mode", "random"])?;
+        compile(&model, &["--precision", "stored,bf16,int8,int4", "--load-mode", "random"])?;
     }
     Ok(())
 }
