@@ -23,19 +23,31 @@ pub struct CudaTiles {
     tiled: bool,
 }
 
-/// The tiles of one loop nest in IREE's pipeline `VectorDistribute`, one number for each loop; 0
-/// leaves a parallel loop whole and a reduction to the next column.
-struct Distribution<'a> {
-    /// Of one workgroup.
-    workgroup: &'a [usize],
-    /// Reduced by a workgroup at a time.
-    reduction: &'a [usize],
-    /// Of one thread: a load of 16 bytes, where there are as many.
-    thread: &'a [usize],
-    /// How the threads of a warp divide the loops.
-    lanes: &'a [usize],
-    /// How the warps of a workgroup do.
-    warps: &'a [usize],
+/// One loop of a nest in IREE's pipeline `VectorDistribute`.
+#[derive(Clone, Copy)]
+struct Loop {
+    /// Steps of one workgroup; 0 for a reduction.
+    workgroup: usize,
+    /// Steps of a reduction that a workgroup takes at a time; 0 for a parallel loop.
+    reduction: usize,
+    /// Steps of one thread; 0 leaves a parallel loop whole.
+    thread: usize,
+    /// How many threads of a warp divide the loop.
+    lanes: usize,
+    /// How many warps of a workgroup do.
+    warps: usize,
+}
+
+impl Loop {
+    /// A parallel loop of which a workgroup takes `steps`, in pieces of `thread` of each thread.
+    fn parallel(steps: usize, thread: usize) -> Self {
+        Self { workgroup: steps, reduction: 0, thread, lanes: 1, warps: 1 }
+    }
+
+    /// A reduction of which `lanes` threads of a warp take `thread` steps each.
+    fn reduction(lanes: usize, thread: usize) -> Self {
+        Self { workgroup: 0, reduction: lanes * thread, thread, lanes, warps: 1 }
+    }
 }
 
 /// A product of `rows` rows of activations with `outputs` rows of weights.
@@ -78,52 +90,49 @@ impl CudaTiles {
         if !self.tiled {
             return None;
         }
-        // Of a warp: loops along the columns, outermost first, as (how many, of one thread, lanes).
-        let along: Vec<(usize, usize, usize)> = if format.is_quantised() {
+        let grouped = format.is_quantised();
+        // Along the columns, what a warp takes at a time, and how many steps the outer loop has.
+        let (mut along, steps) = if grouped {
             let groups = columns.div_ceil(GROUP);
-            let at_once = WARP * COLUMNS / GROUP;
+            let most = WARP * COLUMNS / GROUP;
             // Fewer groups: smaller vectors, so that all threads have some.
-            let at_once = [at_once, at_once / 2].into_iter().find(|n| divides(*n, groups))?;
+            let at_once = [most, most / 2].into_iter().find(|n| divides(*n, groups))?;
             let vector = GROUP * at_once / WARP;
-            vec![(at_once, 1, at_once), (GROUP, vector, GROUP / vector)]
+            (vec![Loop::reduction(at_once, 1), Loop::reduction(GROUP / vector, vector)], groups)
         } else {
             // 16 bytes, or what divides the columns.
             let widest = if format == Format::F32 { COLUMNS / 2 } else { COLUMNS };
-            let vector =
-                (0..4).map(|i| widest >> i).find(|v| *v > 0 && divides(WARP * v, columns))?;
-            vec![(WARP * vector, vector, WARP)]
+            let vectors = (0..4).map(|i| widest >> i).filter(|vector| *vector > 0);
+            let vector = vectors.into_iter().find(|vector| divides(WARP * vector, columns))?;
+            (vec![Loop::reduction(WARP, vector)], columns)
         };
+        let mut loops = Vec::new();
+        let mut workgroups = 1;
         // Each activation that a thread loads meets so many weights.
-        let most = if rows > ROWS && !format.is_quantised() { 8 } else { 4 };
-        let at_once = if rows == 1 { 1 } else { most };
-        let at_once =
-            [at_once, 4, 2, 1].into_iter().find(|n| *n <= at_once && divides(*n, outputs))?;
-        let rows_at_once = [ROWS, rows].into_iter().find(|n| divides(*n, rows))?;
-        // Long rows take four warps, where there are few workgroups or much of one, unless several sums
-        // need the registers.
-        let workgroups = rows / rows_at_once * (outputs / at_once);
-        let is_long = columns > 2048 && sums == 1 && (rows > 1 || !format.is_quantised());
-        let steps = if format.is_quantised() { columns.div_ceil(GROUP) } else { columns };
-        let four = is_long && (rows == 1 || workgroups < 1024) && divides(4 * along[0].0, steps);
-        let warps = if four { 4 } else { 1 };
-
-        let outer = if rows == 1 { 1 } else { 2 };
-        let with = |of_rows: usize, of_outputs: usize, rest: Vec<usize>| -> Vec<usize> {
-            let first = if rows == 1 { vec![of_outputs] } else { vec![of_rows, of_outputs] };
-            [first, rest].concat()
+        let most = match rows {
+            1 => 1,
+            ..=ROWS => 4,
+            _ if grouped => 4,
+            _ => 8,
         };
-        let none = vec![0; along.len()];
-        let mut reduced: Vec<_> = along.iter().map(|(many, ..)| *many).collect();
-        reduced[0] *= warps;
-        let mut by_warps = vec![1; along.len()];
-        by_warps[0] = warps;
-        Some(compilation_info(&Distribution {
-            workgroup: &with(rows_at_once, at_once, none),
-            reduction: &[vec![0; outer], reduced].concat(),
-            thread: &with(1, usize::from(rows > 1), along.iter().map(|(_, own, _)| *own).collect()),
-            lanes: &with(1, 1, along.iter().map(|(.., lanes)| *lanes).collect()),
-            warps: &with(1, 1, by_warps),
-        }))
+        if rows > 1 {
+            let at_once = if divides(ROWS, rows) { ROWS } else { rows };
+            loops.push(Loop::parallel(at_once, 1));
+            workgroups *= rows / at_once;
+        }
+        let at_once = [8, 4, 2, 1].into_iter().find(|n| *n <= most && divides(*n, outputs))?;
+        loops.push(Loop::parallel(at_once, usize::from(rows > 1)));
+        workgroups *= outputs / at_once;
+        // Long rows take four warps: of one row of floats always, unless several sums need the registers;
+        // else where there are few workgroups.
+        let is_long = columns > 2048 && sums == 1;
+        let warps = if rows == 1 { !grouped } else { workgroups < 1024 };
+        if is_long && warps && divides(4 * along[0].reduction, steps) {
+            along[0].warps = 4;
+            along[0].reduction *= 4;
+        }
+        loops.append(&mut along);
+        Some(compilation_info(&loops))
     }
 
     /// Of the argmax of `rows` rows of `n` logits: the width of the parts that the first stage takes,
@@ -211,16 +220,20 @@ fn divides(n: usize, of: usize) -> bool {
     of.is_multiple_of(n)
 }
 
-fn compilation_info(tiles: &Distribution<'_>) -> String {
-    let Distribution { workgroup, reduction, thread, lanes, warps } = tiles;
-    let loops: Vec<_> = (0..lanes.len()).collect();
-    let threads = WARP * warps.iter().product::<usize>();
+fn compilation_info(loops: &[Loop]) -> String {
+    let of = |what: fn(&Loop) -> usize| loops.iter().map(what).collect::<Vec<_>>();
+    let numbers: Vec<_> = (0..loops.len()).collect();
+    let warps = of(|it| it.warps);
     format!(
         "#iree_codegen.compilation_info<lowering_config = #iree_gpu.lowering_config<{{\
-         workgroup = {workgroup:?}, partial_reduction = {reduction:?}, thread = {thread:?}, \
-         lane_basis = [{lanes:?}, {loops:?}], subgroup_basis = [{warps:?}, {loops:?}]}}>, \
+         workgroup = {:?}, partial_reduction = {:?}, thread = {:?}, \
+         lane_basis = [{:?}, {numbers:?}], subgroup_basis = [{warps:?}, {numbers:?}]}}>, \
          translation_info = {}>",
-        translation(threads)
+        of(|it| it.workgroup),
+        of(|it| it.reduction),
+        of(|it| it.thread),
+        of(|it| it.lanes),
+        translation(WARP * warps.iter().product::<usize>())
     )
 }
 
