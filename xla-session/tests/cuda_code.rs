@@ -92,11 +92,18 @@ fn head(config: &ModelConfig, formats: &WeightFormats, rows: usize) -> Graph {
 
 /// Two layers of Llama-3.2-1B, a model with tiles for everything.
 fn two_layers_of_1b() -> ModelConfig {
+    layers(2, 2048, 8192)
+}
+
+/// Layers like those of Llama-3.2-1B, of other widths.
+fn layers(number: usize, hidden: usize, intermediate: usize) -> ModelConfig {
+    let heads = hidden / 64;
+    let kv_heads = if heads.is_multiple_of(4) { heads / 4 } else { heads / 3 };
     let folder = tempfile::tempdir().unwrap();
     let config = serde_json::json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128_256,
-        "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 2,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+        "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": number,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 64,
         "max_position_embeddings": 131_072, "rms_norm_eps": 1e-5, "rope_theta": 500_000.0,
         "tie_word_embeddings": true, "hidden_act": "silu",
     });
@@ -158,6 +165,21 @@ fn check_rows(formats: &WeightFormats, rows: usize) {
         let compiled = check(&graph, target, per_layer, around, &config);
         for kernel in &compiled.kernels {
             assert!(!kernel.contains(".local "), "{}: {kernel}", graph.name);
+        }
+    }
+}
+
+/// 576 columns, SmolLM2's, are 18 groups: fewer at once, and still each weight is for all rows.
+#[test]
+fn products_of_odd_numbers_of_groups_have_tiles() {
+    let config = layers(1, 576, 1536);
+    for formats in [WeightFormats::all(Format::Int8), int4()] {
+        let compiled = Compiled::new(&step(&config, &formats, 8), cuda::Target::SM_80);
+        let is_product = |kernel: &&String| kernel.split('(').next().unwrap().contains("x18x32_");
+        let products: Vec<_> = compiled.kernels.iter().filter(is_product).collect();
+        assert!(products.len() >= 3, "{} products", products.len());
+        for kernel in products {
+            assert!(kernel.matches("fma.rn.f32").count() >= 8 * 4, "{kernel}");
         }
     }
 }

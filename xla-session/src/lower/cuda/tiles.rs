@@ -96,7 +96,8 @@ impl CudaTiles {
             let groups = columns.div_ceil(GROUP);
             let most = WARP * COLUMNS / GROUP;
             // Fewer groups: smaller vectors, so that all threads have some.
-            let at_once = [most, most / 2].into_iter().find(|n| divides(*n, groups))?;
+            let most = [most, most / 2, most / 4];
+            let at_once = most.into_iter().find(|n| divides(*n, groups))?;
             let vector = GROUP * at_once / WARP;
             (vec![Loop::reduction(at_once, 1), Loop::reduction(GROUP / vector, vector)], groups)
         } else {
