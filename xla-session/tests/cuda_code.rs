@@ -63,7 +63,8 @@ impl Compiled {
 }
 
 /// Whether a minimum or maximum of signed integers among threads begins at -1 or at 0, as the compiler
-/// (3.13.0) writes those of StableHLO: on an H100 every token was -1.
+/// (3.13.0) writes those of StableHLO: on an H100 every token was -1. (A number that is kept above 0 beside
+/// a shuffle would be taken for one.)
 fn begins_where_unsigned_ones_do(kernel: &str) -> bool {
     let begins = |line: &str| {
         let line = line.trim();
@@ -163,9 +164,18 @@ fn check_rows(formats: &WeightFormats, rows: usize) {
     for graph in [step(&config, formats, rows), head(&config, formats, rows)] {
         let (per_layer, around) = if graph.name.starts_with("step") { (10, 1) } else { (0, 7) };
         let compiled = check(&graph, target, per_layer, around, &config);
+        let mut products = 0;
         for kernel in &compiled.kernels {
             assert!(!kernel.contains(".local "), "{}: {kernel}", graph.name);
+            // Each activation meets several weights, and each weight several rows.
+            if kernel.split('(').next().unwrap().contains("_matmul_like_") {
+                products += 1;
+                let multiplied = kernel.matches("fma.rn.f32").count();
+                assert!(multiplied >= 8 * 4 * 4, "{}: {kernel}", graph.name);
+            }
         }
+        // Layers share theirs.
+        assert_eq!(products, if per_layer > 0 { 5 } else { 1 }, "{}", graph.name);
     }
 }
 
@@ -276,15 +286,18 @@ fn check_prompt(formats: &WeightFormats, on_tensor_cores: bool) {
     assert!(kernels.len() > 8, "{} kernels", kernels.len());
     let mma = kernels.iter().any(|kernel| kernel.contains("mma.sync"));
     assert_eq!(mma, on_tensor_cores);
+    let mut products = 0;
     for kernel in kernels {
         assert!(!kernel.contains(".local "), "{kernel}");
         // Integers are loaded as vectors, and widened where they are multiplied.
         if kernel.split('(').next().unwrap().contains("_matmul_like_") {
+            products += 1;
             assert!(kernel.contains("ld.global.nc.v4"), "{kernel}");
             assert!(!kernel.contains("ld.global.nc.s8"), "{kernel}");
             assert!(!kernel.contains("ld.global.nc.u8"), "{kernel}");
         }
     }
+    assert!(products >= 5, "{products} products");
     // Activations of 256 rows are larger than a matrix of this model; the MLP's are not.
     for line in made(&compiled.flow) {
         assert!(largest(line) < 2048 * 8192, "{line}");

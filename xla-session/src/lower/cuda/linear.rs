@@ -10,9 +10,9 @@ use crate::emit::Format;
 use crate::emit::builder::{ElementType, Generic, Value, literal};
 use crate::lower::paged::{Function, Matrix};
 
-/// Rows from which on activations are rounded, where they may be, for the tensor cores: fewer are limited
-/// by memory.
-const TENSOR_CORES: usize = 64;
+/// Rows of the step that rounds activations, where it may, for the tensor cores. Fewer rows were not tried
+/// on them.
+const ROUNDED: usize = 256;
 
 impl CudaTiles {
     /// `x` `[rows, columns]`, RMS-normed with `norm` if there is one, times each of `matrices`, which
@@ -34,8 +34,7 @@ impl CudaTiles {
             }
             None => x.clone(),
         };
-        let each = |matrix| self.rows(f, &x, matrix);
-        matrices.iter().map(each).collect()
+        matrices.iter().map(|matrix| self.several_rows(f, &x, matrix)).collect()
     }
 
     /// All products in one loop nest, each sum beside the others, and that of the squares of `x`
@@ -124,10 +123,10 @@ impl CudaTiles {
         results.iter().map(|y| f.b.reshape(y, &[1, outputs])).collect()
     }
 
-    /// Of several rows.
-    fn rows(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
+    /// The product of several rows.
+    fn several_rows(&self, f: &mut Function<'_>, x: &Value, matrix: &Matrix) -> Value {
         let (rows, columns) = (x.dims()[0], x.dims()[1]);
-        if matrix.format == Format::Bf16Rounded && rows >= TENSOR_CORES {
+        if matrix.format == Format::Bf16Rounded && rows >= ROUNDED {
             // For which the compiler has tiles of its own.
             let x = f.b.convert(x, ElementType::Bf16);
             return f.b.dot(&x, &matrix.weights, [&[], &[]], [&[1], &[1]]);

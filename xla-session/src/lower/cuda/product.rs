@@ -70,7 +70,8 @@ impl CudaTiles {
     }
 
     /// The weights in f32, in the shape in which they are multiplied: the compiler widens them in the
-    /// dispatch of the product. Inside the product's own loops it would not distribute several rows.
+    /// dispatch of the product. Inside the product's own loops, where one row widens them, it would not
+    /// distribute several rows.
     fn widened(&self, f: &mut Function<'_>, matrix: &Matrix, shape: Columns) -> Value {
         let mut inputs = Vec::new();
         let mut body = String::new();

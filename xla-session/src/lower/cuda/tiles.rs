@@ -16,6 +16,12 @@ const COLUMNS: usize = 8;
 /// Rows of activations that a thread meets with each weight.
 const ROWS: usize = 8;
 
+/// Columns beyond which four warps divide a row.
+const LONG: usize = 2048;
+
+/// Workgroups of which a GPU takes more: fewer have four warps each, of long rows.
+const MANY: usize = 1024;
+
 /// How dispatches are cut on an NVIDIA GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CudaTiles {
@@ -83,8 +89,8 @@ impl CudaTiles {
         Self { tiled: false }
     }
 
-    /// For loops (n, k), or (n, G, k) over groups of quantised columns, with `rows` rows of
-    /// activations outermost where there are several; `sums` are those of one loop nest.
+    /// For loops (n, k), or (n, G, k) over groups of quantised columns, with the rows of activations
+    /// outermost where there are several.
     pub(super) fn product_tiles(&self, product: &Product) -> Option<String> {
         let Product { format, rows, outputs, columns, sums } = *product;
         if !self.tiled {
@@ -117,17 +123,18 @@ impl CudaTiles {
             _ => 8,
         };
         if rows > 1 {
-            let at_once = if divides(ROWS, rows) { ROWS } else { rows };
+            let at_once = [ROWS, rows].into_iter().find(|n| *n <= ROWS && divides(*n, rows))?;
             loops.push(Loop::parallel(at_once, 1));
             workgroups *= rows / at_once;
         }
-        let at_once = [8, 4, 2, 1].into_iter().find(|n| *n <= most && divides(*n, outputs))?;
+        let fits = |n: &usize| *n <= most && divides(*n, outputs);
+        let at_once = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
         loops.push(Loop::parallel(at_once, usize::from(rows > 1)));
         workgroups *= outputs / at_once;
         // Long rows take four warps: of one row of floats always, unless several sums need the registers;
         // else where there are few workgroups.
-        let is_long = columns > 2048 && sums == 1;
-        let warps = if rows == 1 { !grouped } else { workgroups < 1024 };
+        let is_long = columns > LONG && sums == 1;
+        let warps = if rows == 1 { !grouped } else { workgroups < MANY };
         if is_long && warps && divides(4 * along[0].reduction, steps) {
             along[0].warps = 4;
             along[0].reduction *= 4;
@@ -159,6 +166,8 @@ impl CudaTiles {
     pub(super) fn attention_tiles(&self, shape: &AttentionShape) -> String {
         /// Threads of a warp along the tokens of a block; the others are along the columns.
         const TOKENS: usize = 16;
+        /// Rows that are few enough for several workgroups of each.
+        const FEW: usize = 8;
         let AttentionShape { rows, kv_heads, group, width, block } = *shape;
         let across = WARP / TOKENS;
         // Of one thread: 16 bytes, or what divides a head, whose width is even.
@@ -172,7 +181,7 @@ impl CudaTiles {
         let part = if divides(16, width) { 16 } else { width };
         let (queries, results) = match rows {
             1 => (1, part),
-            2..=ROWS => (group, part),
+            2..=FEW => (group, part),
             _ => (group, width),
         };
         // The compiler drops loops of one step before it looks at the tiles.
