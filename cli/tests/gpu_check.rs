@@ -125,6 +125,27 @@ fn wrong_tokens_are_an_error_and_missing_parts_are_not() {
     assert!(!success && text.contains("unknown part speed-9b; known: device"), "{text}");
 }
 
+/// Of a shape whose tokens on the CPU the bundle brings.
+#[test]
+#[cfg(all(unix, feature = "iree"))]
+fn tokens_after_measured_prompts_are_compared() {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    bundle(folder.path(), |text| text);
+    let reference = folder.path().join("models/tiny/reference.json");
+    let table = || fs::read_to_string(out.path().join("local-task/table.md")).unwrap();
+    fs::write(&reference, r#"{"stored": {"pp64": 416}}"#).unwrap();
+    let (success, text) = check(folder.path(), out.path(), "speed-1b-stored,table");
+    assert!(!success, "{text}");
+    let said = table();
+    let (_, said) = said.split_once("stored: **wrong tokens** after pp64: ").expect("it says so");
+    let (token, rest) = said.split_once(", not 416").unwrap();
+    assert!(rest.starts_with('.'), "{rest}");
+    fs::write(&reference, format!(r#"{{"stored": {{"pp64": {token}}}}}"#)).unwrap();
+    let (success, text) = check(folder.path(), out.path(), "speed-1b-stored,table");
+    assert!(success, "{text}");
+    assert!(table().contains("stored: the tokens after pp64 are the CPU's."), "{}", table());
+}
+
 /// Every part of a run is tried, and what is missing is said where its figures would be.
 #[test]
 #[cfg(all(unix, feature = "iree"))]

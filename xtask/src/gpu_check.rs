@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use iree_src::CUDA_HOME_VAR;
+use serde_json::{Map, Value};
 
 use crate::dist::{COMPILER, compiler};
 use crate::{fetch_iree, flags, workspace};
@@ -68,6 +69,7 @@ pub fn run(flags: &flags::GpuCheck) -> Result<()> {
         compiler::copy(&iree, &folder.join(COMPILER))?;
     }
     compile(&program, &folder, &fixtures, &flags.target)?;
+    reference(&program, &folder.join("models").join(SHAPES[0]))?;
 
     let bytes = if archive {
         eprintln!("==> packing");
@@ -131,7 +133,7 @@ fn build(iree: &Path, offline: bool, folder: &Path) -> Result<()> {
     let output = tests.output().context("cannot run cargo")?;
     ensure!(output.status.success(), "building the tests of iree-rt failed");
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let message: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        let message: Value = serde_json::from_str(line).unwrap_or_default();
         let name = message["target"]["name"].as_str().unwrap_or_default();
         let is_test = message["target"]["kind"][0] == "test";
         if let (true, Some(program)) = (is_test, message["executable"].as_str()) {
@@ -161,6 +163,30 @@ fn compile(program: &Path, folder: &Path, fixtures: &[PathBuf], targets: &[Strin
         compile(&model, &["--precision", "stored,bf16,int8,int4", "--load-mode", "random"])?;
     }
     Ok(())
+}
+
+/// What the CPU here says after the prompts that are measured there, of the same made-up weights: those
+/// that GPUs have in the same bits, and multiply with the same activations.
+fn reference(program: &Path, model: &Path) -> Result<()> {
+    eprintln!("==> the CPU's tokens for {}", model.display());
+    let mut command = Command::new(program);
+    command.args(["bench", "--json", "--device", "local-task", "--load-mode", "random"]);
+    command.args(["--no-weights-cache", "--precision", "stored,int8", "--prompt", "256,2048"]);
+    command.args(["--generate", "0", "--repetitions", "1", "--context", "4096", "--model"]);
+    let output =
+        command.arg(model).stderr(Stdio::inherit()).output().context("cannot run iree-llm")?;
+    ensure!(output.status.success(), "iree-llm bench failed ({})", output.status);
+    let measured: Vec<Value> = serde_json::from_slice(&output.stdout)?;
+    let mut tokens = Map::new();
+    for one in &measured {
+        let precision = one["precision"].as_str().context("a precision")?;
+        let tests = one["tests"].as_array().context("tests")?.iter();
+        let of = |it: &Value| Some((it["test"].as_str()?.to_owned(), it["next_token"].clone()));
+        let of_tests: Map<_, _> = tests.filter_map(of).collect();
+        tokens.insert(precision.to_owned(), of_tests.into());
+    }
+    let path = model.join("reference.json");
+    fs::write(&path, Value::from(tokens).to_string()).with_context(|| path.display().to_string())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -21,6 +21,7 @@ import argparse
 import concurrent.futures
 import ctypes
 import datetime
+import io
 import json
 import os
 import platform
@@ -53,6 +54,8 @@ class Device:
         self.is_gpu = listed["gpu"] is not None if listed else self.driver in ("cuda", "vulkan")
         self.description = listed["description"] if listed else name
         self.shapes = list(SHAPES) if self.is_gpu else ["1b"]
+        # On Vulkan bf16 is as stored: no activation is rounded.
+        self.precisions = [it for it in PRECISIONS if (self.driver, it) != ("vulkan", "bf16")]
         # PyTorch does not know Vulkan.
         self.peers = ["llama"] if self.driver == "vulkan" else ["eager", "compiled", "llama"]
 
@@ -63,7 +66,7 @@ class Device:
     def parts(self):
         names = ["device", "tests", "exact", "exact-stored", "copy"]
         names += [f"{kind}-{shape}-{precision}" for kind in ("speed", "parallel")
-                  for shape in self.shapes for precision in PRECISIONS]
+                  for shape in self.shapes for precision in self.precisions]
         names += [f"{peer}-{shape}" for peer in self.peers for shape in self.shapes
                   if (peer, shape) != ("llama", "8b")]
         return names + ["table"]
@@ -179,31 +182,33 @@ class Check:
         result = {"models": 0, "cases": 0, "wrong": [], "not_reached": []}
 
         def check(name):
-            """What the program says; else nothing, how it failed, and whether for want of time."""
+            """The messages, what was said on wrong tokens too, how it failed, and whether for want of time."""
+            messages = io.StringIO()
             try:
-                return self.llm(log, "check", "--json", "--precision", precision, "--parallel",
-                                ",".join(map(str, TOGETHER)), os.path.join(FIXTURES, name)), None, False
-            except RuntimeError as error:
-                # Where tokens are wrong it says which.
-                return getattr(error, "stdout", ""), error, self.left() <= 0
+                output, error = self.llm(
+                    messages, "check", "--json", "--precision", precision, "--parallel",
+                    ",".join(map(str, TOGETHER)), os.path.join(FIXTURES, name)), None
+            except RuntimeError as failure:
+                output, error = getattr(failure, "stdout", ""), failure
+            return messages.getvalue(), output, error, self.left() <= 0
 
-        # Most of the time of a small model is the start of a program. On CPUs one takes all cores.
-        workers = max(1, min(8, (os.cpu_count() or 1) // 2)) if self.device.is_gpu else 1
+        # The start of a program is most of a small model's time. Elsewhere each compiles, or takes all cores.
+        workers = max(1, min(8, (os.cpu_count() or 1) // 2)) if self.device.driver == "cuda" else 1
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             answers = list(pool.map(check, fixtures))
-        for name, (output, error, late) in zip(fixtures, answers):
+        for name, (messages, output, error, late) in zip(fixtures, answers):
+            log.write(messages)
             if not output:
-                if late:
-                    result["not_reached"].append(name)
-                else:
-                    result["wrong"].append(f"{name}: {error}")
+                result["not_reached" if late else "wrong"].append(
+                    name if late else f"{name}: {error}")
                 continue
             [checked] = json.loads(output)
             result["models"] += 1
             result["cases"] += len(checked["cases"]) // len(TOGETHER)
-            result["wrong"] += [f"{name} after {case['prompt']}, {case['parallel']} together: "
-                                f"{case['same']} of {case['of']}"
-                                for case in checked["cases"] if case["same"] != case["of"]]
+            wrong = [f"{name} after {case['prompt']}, {case['parallel']} together: "
+                     f"{case['same']} of {case['of']}"
+                     for case in checked["cases"] if case["same"] != case["of"]]
+            result["wrong"] += wrong or ([f"{name}: {error}"] if error else [])
         result["exact"] = not result["wrong"] and not result["not_reached"]
         return result
 
@@ -254,6 +259,8 @@ class Check:
                 result["tests"] += measured["tests"]
         with open(os.path.join(folder, "config.json")) as file:
             result["bytes_per_token"] = bytes_per_token(json.load(file), precision)
+        result["same"], result["wrong"] = compared(folder, precision, result["tests"])
+        result["exact"] = not result["wrong"]
         return result
 
     def parallel(self, log, shape, precision):
@@ -317,7 +324,7 @@ class Check:
             json.dump(result, file, indent=1)
         print("    " + (f"failed: {result['failed']}" if "failed" in result else
                         f"done in {result['took_s']} s"), flush=True)
-        return result.get("exact", False) if kind in ("exact", "tests") else True
+        return result.get("exact", kind not in ("exact", "tests"))
 
     def table(self):
         results = {}
@@ -367,6 +374,22 @@ def bytes_per_token(config, precision):
     each = {"stored": 2, "bf16": 2, "f32": 4, "int8": 1 + 2 / 32, "int4": 0.5 + 2 / 32}[precision]
     of_head = {"int4": 1 + 2 / 32}.get(precision, each)
     return config["num_hidden_layers"] * layer * each + head * of_head
+
+
+def compared(folder, precision, tests):
+    """Which prompts have the next token of the CPU, that the bundle brings, and which another one."""
+    try:
+        with open(os.path.join(folder, "reference.json")) as file:
+            expected = json.load(file).get(precision, {})
+    except FileNotFoundError:
+        expected = {}
+    same, wrong = [], []
+    for test in tests:
+        name, token = test["test"], test["next_token"]
+        if name in expected:
+            right = token == expected[name]
+            (same if right else wrong).append(name if right else f"{name}: {token}, not {expected[name]}")
+    return same, wrong
 
 
 def sizes(device):
@@ -432,7 +455,7 @@ def markdown(results, device):
                  tests["pp"], *(f"{kind} to {peer}" for kind, peer in ratios)]
         lines += ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
         peers = {peer: results.get(f"{peer}-{shape}") for peer in device.peers}
-        ours = {precision: results.get(f"speed-{shape}-{precision}") for precision in PRECISIONS}
+        ours = {it: results.get(f"speed-{shape}-{it}") for it in device.precisions}
         rows = [(f"iree-llm {precision}", result) for precision, result in ours.items()]
         rows += [(titles[peer], result) for peer, result in peers.items()]
         for name, result in rows:
@@ -448,6 +471,10 @@ def markdown(results, device):
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
         for precision, result in ours.items():
+            if (result or {}).get("wrong"):
+                lines.append(f"{precision}: **wrong tokens** after {', '.join(result['wrong'])}.")
+            elif (result or {}).get("same"):
+                lines.append(f"{precision}: the tokens after {', '.join(result['same'])} are the CPU's.")
             if "start" in (result or {}):
                 start, memory = result["start"], result["memory"]
                 peak = (memory.get("peak") or 0) / 1e9
@@ -458,7 +485,7 @@ def markdown(results, device):
         lines.append(f"\n### {SHAPES[shape]}'s shape, sequences together, tokens a second in total\n")
         lines.append("| | " + " | ".join(str(n) for n in TOGETHER) + " |")
         lines.append("|---|" + "---|" * len(TOGETHER))
-        for precision in PRECISIONS:
+        for precision in device.precisions:
             result = results.get(f"parallel-{shape}-{precision}")
             cells = [number(together(result, n)) for n in TOGETHER]
             lines.append(f"| {precision} | " + " | ".join(cells) + " |")
