@@ -170,6 +170,7 @@ fn check_rows(formats: &WeightFormats, rows: usize) {
             // Each activation meets several weights, and each weight several rows.
             if kernel.split('(').next().unwrap().contains("_matmul_like_") {
                 products += 1;
+                assert!(kernel.contains("shfl.sync"), "{}: {kernel}", graph.name);
                 let multiplied = kernel.matches("fma.rn.f32").count();
                 assert!(multiplied >= 8 * 4 * 4, "{}: {kernel}", graph.name);
             }

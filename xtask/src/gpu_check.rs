@@ -165,7 +165,7 @@ fn compile(program: &Path, folder: &Path, fixtures: &[PathBuf], targets: &[Strin
     Ok(())
 }
 
-/// What the CPU here says after the prompts that are measured there, of the same made-up weights: those
+/// What the CPU here says after the prompts that `run.py` measures there, of the same made-up weights: those
 /// that GPUs have in the same bits, and multiply with the same activations.
 fn reference(program: &Path, model: &Path) -> Result<()> {
     eprintln!("==> the CPU's tokens for {}", model.display());

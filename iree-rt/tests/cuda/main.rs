@@ -181,7 +181,7 @@ fn a_stand_in_driver_serves_what_needs_a_gpu() {
         path.push(rest);
     }
     let tests = Command::new(env::current_exe().unwrap())
-        .args(["on_a_gpu", "--ignored", "--test-threads=1"])
+        .args(["on_a_gpu", "--ignored"])
         .env("LD_LIBRARY_PATH", path)
         .output()
         .unwrap();

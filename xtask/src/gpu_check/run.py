@@ -182,7 +182,7 @@ class Check:
         result = {"models": 0, "cases": 0, "wrong": [], "not_reached": []}
 
         def check(name):
-            """The messages, what was said on wrong tokens too, how it failed, and whether for want of time."""
+            """Messages, output (where tokens are wrong it says which), an error, whether time was up."""
             messages = io.StringIO()
             try:
                 output, error = self.llm(
@@ -198,9 +198,11 @@ class Check:
             answers = list(pool.map(check, fixtures))
         for name, (messages, output, error, late) in zip(fixtures, answers):
             log.write(messages)
+            if not output and late:
+                result["not_reached"].append(name)
+                continue
             if not output:
-                result["not_reached" if late else "wrong"].append(
-                    name if late else f"{name}: {error}")
+                result["wrong"].append(f"{name}: {error}")
                 continue
             [checked] = json.loads(output)
             result["models"] += 1
@@ -386,9 +388,12 @@ def compared(folder, precision, tests):
     same, wrong = [], []
     for test in tests:
         name, token = test["test"], test["next_token"]
-        if name in expected:
-            right = token == expected[name]
-            (same if right else wrong).append(name if right else f"{name}: {token}, not {expected[name]}")
+        if name not in expected:
+            continue
+        if token == expected[name]:
+            same.append(name)
+        else:
+            wrong.append(f"{name}: {token}, not {expected[name]}")
     return same, wrong
 
 

@@ -3,7 +3,7 @@
 //! A step of 1, 8 or 32 rows is one command buffer, made when the graph is loaded: so all
 //! extents are known, and whatever differs from call to call lies in memory.
 //!
-//! A dispatch takes about two microseconds whatever it does, so concepts are fused: a step of one row
+//! A dispatch takes about three microseconds on an H100 whatever it does, so concepts are fused: a step of one row
 //! applies a norm inside the product behind it, and gate and up projection are one loop nest.
 //! Nothing holds an `optimization_barrier`, which would split a command buffer in two.
 

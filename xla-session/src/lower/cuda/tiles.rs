@@ -100,10 +100,9 @@ impl CudaTiles {
         // Along the columns, what a warp takes at a time, and how many steps the outer loop has.
         let (mut along, steps) = if grouped {
             let groups = columns.div_ceil(GROUP);
-            let most = WARP * COLUMNS / GROUP;
+            let all = WARP * COLUMNS / GROUP;
             // Fewer groups: smaller vectors, so that all threads have some.
-            let most = [most, most / 2, most / 4];
-            let at_once = most.into_iter().find(|n| divides(*n, groups))?;
+            let at_once = [all, all / 2, all / 4].into_iter().find(|n| divides(*n, groups))?;
             let vector = GROUP * at_once / WARP;
             (vec![Loop::reduction(at_once, 1), Loop::reduction(GROUP / vector, vector)], groups)
         } else {
