@@ -73,7 +73,8 @@ impl Scheduler {
     /// decodes it has at most `beside` rows (1, where that is 0) of prompts and drafts.
     pub fn schedule(&mut self, pages: &mut impl Pages, beside: usize) -> Plan {
         let mut draft = Draft::default();
-        for rank in self.running_where(Tracked::decodes) {
+        let decoding = self.running_where(Tracked::decodes);
+        for &rank in &decoding {
             self.plan_run(rank, 1, pages, &mut draft);
         }
         let beside = if draft.runs.is_empty() { usize::MAX } else { beside.max(1) };
@@ -87,7 +88,7 @@ impl Scheduler {
         if draft.preempted.is_empty() {
             self.admit(rows, pages, &mut draft);
         }
-        self.plan_drafts(beside, pages, &mut draft);
+        self.plan_drafts(&decoding, beside, pages, &mut draft);
         if !draft.runs.is_empty() {
             self.steps += 1;
         }
@@ -192,20 +193,20 @@ impl Scheduler {
         self.running.values().filter(|it| it.decodes()).map(|it| it.drafts.len()).sum()
     }
 
-    /// Adds drafted tokens to decodes, as long as there are pages that nobody else takes, and of the rows
-    /// `beside` decodes some that no prompt has.
-    fn plan_drafts(&self, beside: usize, pages: &impl Pages, draft: &mut Draft) {
-        let decodes = |run: &Run| self.running[&self.ranks[&run.request]].decodes();
+    /// Adds drafted tokens to those that were `decoding` before, as long as there are pages that nobody
+    /// else takes, and of the rows `beside` them some that no prompt has.
+    fn plan_drafts(&self, decoding: &[Rank], beside: usize, pages: &impl Pages, draft: &mut Draft) {
+        let decodes = |run: &Run| decoding.contains(&self.ranks[&run.request]);
         let singles = draft.runs.iter().filter(|(run, _)| decodes(run)).count();
         let prompts = draft.rows() - singles;
         let mut rows = (self.options.rows - draft.rows()).min(beside.saturating_sub(prompts));
         let taken = draft.runs.iter().map(|(run, _)| pages.needed(run.request, run.tokens.len()));
         let mut spare = pages.available().saturating_sub(taken.sum());
         for (run, _) in &mut draft.runs {
-            let tracked = &self.running[&self.ranks[&run.request]];
-            if !tracked.decodes() {
+            if !decodes(run) {
                 continue;
             }
+            let tracked = &self.running[&self.ranks[&run.request]];
             // The last token of an answer is never run, so that none is drafted after it.
             let most = tracked.drafts.len().min(tracked.left - 1).min(rows);
             let needed = |rows| pages.needed(run.request, rows);

@@ -84,6 +84,23 @@ fn drafts_and_prompts_share_the_rows_beside_decodes() {
     assert_eq!(rows(&driver.step()), [(stream, 4), (long, 17)]);
 }
 
+/// Its page is still in the prefix cache when it starts again, so that it has one row, as a stream has.
+#[test]
+fn who_starts_again_is_beside_the_decodes_of_a_step() {
+    let options = SchedulerOptions { most_running: 3, ..Default::default() };
+    let mut driver = Driver::new(&options, 4);
+    let stream = driver.add(request(0..1, 60, 0)).unwrap();
+    let other = driver.add(request(1000..1064, 2, 0)).unwrap();
+    let last = driver.add(request(2000..2064, 5, 0)).unwrap();
+    assert_eq!(rows(&driver.step()), [(stream, 1), (other, 64), (last, 64)]);
+    let plan = driver.step();
+    assert_eq!((rows(&plan), plan.preempted), (vec![(stream, 1), (other, 1)], vec![last]));
+    driver.beside = 4;
+    driver.drafts = Some((20, 0));
+    assert_eq!(rows(&driver.step()), [(stream, 4), (last, 1)]);
+    driver.finish();
+}
+
 #[test]
 fn requests_start_by_priority_then_by_arrival() {
     let options = SchedulerOptions { most_running: 1, ..Default::default() };
