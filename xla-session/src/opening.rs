@@ -25,8 +25,8 @@ pub struct Tuning {
     pub cuda_graphs: bool,
     /// The same of devices of Vulkan.
     pub vulkan_graphs: bool,
-    /// Rows of the only graphs of devices of Vulkan, 8 at least; `None` are all that there are.
-    pub vulkan_rows: Option<usize>,
+    /// Rows of the only graphs of GPUs, 8 at least; `None` are all that there are.
+    pub gpu_rows: Option<usize>,
 }
 
 #[cfg(feature = "iree")]
@@ -49,7 +49,7 @@ impl Default for Tuning {
             sketch: None,
             cuda_graphs: false,
             vulkan_graphs: false,
-            vulkan_rows: None,
+            gpu_rows: None,
         }
     }
 }

@@ -188,12 +188,12 @@ mod long {
 
 #[test]
 fn every_token_equals_the_reference_as_stored_on_local_sync() {
-    every_token(&fixtures::of_each_family(), "local-sync", Precision::Stored);
+    every_token(&fixtures::of_each_family(fixtures::all()), "local-sync", Precision::Stored);
 }
 
 #[test]
 fn every_token_equals_the_reference_in_f32_on_local_sync() {
-    every_token(&fixtures::of_each_family(), "local-sync", Precision::F32);
+    every_token(&fixtures::of_each_family(fixtures::all()), "local-sync", Precision::F32);
 }
 
 /// All logits of one run.

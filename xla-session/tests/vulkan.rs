@@ -42,15 +42,15 @@ fn on_the_device(precision: Precision) -> Option<SessionOptions> {
 
 /// Graphs of one number of rows: half of what a fixture takes is compiling its graphs.
 fn check_decoding(fixture: &Fixture, mut options: SessionOptions) {
-    options.tuning.vulkan_rows = Some(8);
+    options.tuning.gpu_rows = Some(8);
     options.weights_cache = false;
     check_together(fixture, &mut engine(fixture, 16, &options));
 }
 
 #[test]
-fn every_fixture_equals_the_reference_as_stored() {
+fn each_family_equals_the_reference_as_stored() {
     let Some(options) = on_the_device(Precision::Stored) else { return };
-    for fixture in fixtures::of_gpus() {
+    for fixture in fixtures::of_each_family(fixtures::of_gpus()) {
         check_decoding(&fixture, options.clone());
     }
 }

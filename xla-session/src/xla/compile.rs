@@ -113,7 +113,8 @@ impl<'a> Compilation<'a> {
         model: &'a str,
         options: &'a SessionOptions,
     ) -> Self {
-        let limits = CompileLimits::default().single_thread(graphs >= cores());
+        // A second thread is a third more work, and saves no time.
+        let limits = CompileLimits::default().single_thread(graphs.max(2) >= cores());
         let compiler = match &options.compiler {
             Some(path) => Compiler::process(path.clone()),
             None => Compiler::find(),

@@ -53,7 +53,11 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
         }
         Target::Cuda(tiles) => {
             lower::paged::supports(&found.config).map_err(Error::Unsupported)?;
-            let graphs = lower::cuda::graphs(&found.config, &found.formats, tiles);
+            let (config, formats) = (&found.config, &found.formats);
+            let graphs = match options.tuning.gpu_rows {
+                None => lower::cuda::graphs(config, formats, tiles),
+                Some(rows) => lower::cuda::some_graphs(config, formats, tiles, &[rows], &[rows]),
+            };
             open_on_gpu(found, options, graphs, |found, specs| {
                 let Target::Cuda(tiles) = &found.machine.target else { return None };
                 pages::identity(found, specs, tiles)
@@ -62,7 +66,7 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
         Target::Vulkan(target) => {
             lower::paged::supports(&found.config).map_err(Error::Unsupported)?;
             let (config, formats) = (&found.config, &found.formats);
-            let graphs = match options.tuning.vulkan_rows {
+            let graphs = match options.tuning.gpu_rows {
                 None => lower::vulkan::graphs(config, formats, target),
                 Some(rows) => lower::vulkan::some_graphs(config, formats, target, &[rows], &[rows]),
             };
