@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -80,27 +81,35 @@ module {
   }
 }"#;
 
-/// A folder with `kinds.vmfb`, `one.vmfb`, `weights.vmfb` and `onnx.vmfb`.
+/// A folder with `kinds.vmfb`, `one.vmfb`, `weights.vmfb` and `onnx.vmfb`, which all tests of a build share.
 fn modules() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("run-modules");
-        std::fs::create_dir_all(&folder).unwrap();
         // Or else the compiler makes f32 of f64.
         let options = CompileOptions::default().flag("--iree-input-demote-f64-to-f32=false");
-        let compiler = Compiler::find().unwrap();
         let onnx = CompileOptions::default().flag("--iree-input-type=onnx");
-        for (name, source, options) in [
+        let compiler = Compiler::find().unwrap();
+        let modules = [
             ("kinds", MODULE, &options),
             ("one", ONE, &options),
             ("weights", WEIGHTS, &options),
             ("onnx", ONNX, &onnx),
-        ] {
+        ];
+        let mut hasher = DefaultHasher::new();
+        (compiler.version(), format!("{modules:?}")).hash(&mut hasher);
+        let name = format!("run-modules-{:016x}", hasher.finish());
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, source, options) in modules {
+            let path = folder.join(name).with_extension("vmfb");
+            if path.exists() {
+                continue;
+            }
             let bytes = compiler.compile(source, options).unwrap();
             // Renamed into place: a test in another process may be reading it.
             let file = tempfile::NamedTempFile::new_in(&folder).unwrap();
             std::fs::write(file.path(), bytes).unwrap();
-            file.persist(folder.join(name).with_extension("vmfb")).unwrap();
+            file.persist(path).unwrap();
         }
         folder
     })
