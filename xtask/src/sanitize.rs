@@ -69,7 +69,7 @@ fn of_iree_rt() -> Result<Vec<String>> {
 /// hours.
 fn of_models_on_vulkan() -> Vec<String> {
     let all = ["--package", "xla-session", "--features", "vulkan", "--test", "vulkan", "--"];
-    let these = ["--include-ignored", "--skip", "every_fixture"];
+    let these = ["--include-ignored", "--skip", "every_fixture", "--skip", "each_family"];
     all.iter().chain(&these).map(|&it| it.to_owned()).collect()
 }
 
