@@ -104,7 +104,7 @@ pub struct Args {
 
     /// Guess the next tokens from the text so far and verify them in one step, where few requests run and as
     /// long as that takes less time; tokens are the same
-    #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off", default_value = "off")]
+    #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off", default_value = "auto")]
     speculate: Guesses,
 
     /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]
