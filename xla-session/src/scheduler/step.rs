@@ -193,10 +193,10 @@ impl Scheduler {
         self.running.values().filter(|it| it.decodes()).map(|it| it.drafts.len()).sum()
     }
 
-    /// Adds drafted tokens to those that were `decoding` before, as long as there are pages that nobody
+    /// Adds drafted tokens to those that were `decoding` before (by rank), as long as there are pages that nobody
     /// else takes, and of the rows `beside` them some that no prompt has.
     fn plan_drafts(&self, decoding: &[Rank], beside: usize, pages: &impl Pages, draft: &mut Draft) {
-        let decodes = |run: &Run| decoding.contains(&self.ranks[&run.request]);
+        let decodes = |run: &Run| decoding.binary_search(&self.ranks[&run.request]).is_ok();
         let singles = draft.runs.iter().filter(|(run, _)| decodes(run)).count();
         let prompts = draft.rows() - singles;
         let mut rows = (self.options.rows - draft.rows()).min(beside.saturating_sub(prompts));

@@ -113,7 +113,7 @@ impl<'a> Compilation<'a> {
         model: &'a str,
         options: &'a SessionOptions,
     ) -> Self {
-        // A second thread is a third more work, and saves no time.
+        // With as many graphs as cores each has one. A second thread alone is up to a third more work, and saves no time.
         let limits = CompileLimits::default().single_thread(graphs.max(2) >= cores());
         let compiler = match &options.compiler {
             Some(path) => Compiler::process(path.clone()),

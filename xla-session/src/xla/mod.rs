@@ -56,7 +56,9 @@ pub(crate) fn open_model(folder: &Path, options: &SessionOptions) -> Result<Mode
             let (config, formats) = (&found.config, &found.formats);
             let graphs = match options.tuning.gpu_rows {
                 None => lower::cuda::graphs(config, formats, tiles),
-                Some(rows) => lower::cuda::some_graphs(config, formats, tiles, &[rows], &[rows]),
+                Some(rows) => [lower::cuda::step, lower::cuda::head]
+                    .map(|graph| graph(config, formats, tiles, rows))
+                    .into(),
             };
             open_on_gpu(found, options, graphs, |found, specs| {
                 let Target::Cuda(tiles) = &found.machine.target else { return None };

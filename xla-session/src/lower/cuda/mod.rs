@@ -35,17 +35,6 @@ pub fn graphs(config: &ModelConfig, formats: &WeightFormats, tiles: &CudaTiles) 
     Graphs { config, formats, parts: tiles }.all(&STEP_ROWS, &HEAD_ROWS)
 }
 
-/// Graphs of steps and heads of so many rows, and no others.
-pub fn some_graphs(
-    config: &ModelConfig,
-    formats: &WeightFormats,
-    tiles: &CudaTiles,
-    steps: &[usize],
-    heads: &[usize],
-) -> Vec<Graph> {
-    Graphs { config, formats, parts: tiles }.all(steps, heads)
-}
-
 /// The graph of a step of `rows` rows.
 pub fn step(
     config: &ModelConfig,
