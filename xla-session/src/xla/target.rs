@@ -29,6 +29,20 @@ impl Target {
             Self::Cpu(_) | Self::Cuda(_) => usize::MAX,
         }
     }
+
+    /// What its graphs take besides what says which machine code.
+    ///
+    /// Those of CPUs are calls of kernels, of which the compiler makes the same code at every level. In others the
+    /// tiles that matter are said, and the level is for what lies between them. The compiler reads what we emit,
+    /// and checks it then; that its own passes are right is for its own tests, and would take a fifth to a third
+    /// of the time.
+    fn flags(&self, code: CompileOptions) -> CompileOptions {
+        let (input, level) = match self {
+            Self::Cpu(_) => (InputType::None, OptLevel::O0),
+            Self::Cuda(_) | Self::Vulkan(_) => (InputType::StableHlo, OptLevel::O3),
+        };
+        code.input_type(input).opt_level(level).verify(false)
+    }
 }
 
 /// What a model's graphs are made for.
@@ -55,8 +69,8 @@ impl Machine {
     ///
     /// A device that no graphs are written for, or that the compiler has no target for.
     pub fn of(device: &Device, options: &SessionOptions) -> Result<Self> {
-        let machine = if device.is_local() {
-            Self::cpu(device, options)
+        let (target, codes) = if device.is_local() {
+            Self::here(device, options)
         } else if let Some(gpu) =
             vulkan::Gpu::of(device).map_err(iree("asking the device what it is"))?
         {
@@ -70,9 +84,10 @@ impl Machine {
                     device.uri()
                 ))
             })?;
-            Self::cuda(&gpu.targets().map_err(iree("choosing what to compile for"))?)
+            let targets = gpu.targets().map_err(iree("choosing what to compile for"))?;
+            (Target::Cuda(CudaTiles::new()), Code::cuda(&targets))
         };
-        let target = match machine.target {
+        let target = match target {
             Target::Cpu(_) if options.tuning.cuda_graphs => Target::Cuda(CudaTiles::portable()),
             Target::Cpu(_) if options.tuning.vulkan_graphs => {
                 Target::Vulkan(VulkanTarget::portable())
@@ -82,39 +97,42 @@ impl Machine {
         if let Target::Cuda(_) | Target::Vulkan(_) = target {
             options.require_f32_cache("a GPU")?;
         }
-        Ok(Self { target, ..machine })
+        Ok(Self::new(target, codes))
     }
 
-    fn cpu(device: &Device, options: &SessionOptions) -> Self {
-        let target = Target::Cpu(Self::cpu_target(device.threads().unwrap_or(1), options));
-        let flags = common(CompileOptions::default());
-        let here = Code { flags, name: host::features() };
-        Self { target, codes: [here].into_iter().chain(Level::here().map(Code::level)).collect() }
+    fn new(target: Target, codes: Vec<Code>) -> Self {
+        let flags = |code: Code| Code { flags: target.flags(code.flags), ..code };
+        let codes = codes.into_iter().map(flags).collect();
+        Self { target, codes }
+    }
+
+    fn here(device: &Device, options: &SessionOptions) -> (Target, Vec<Code>) {
+        let target = Self::cpu(device.threads().unwrap_or(1), options);
+        let here = Code { flags: CompileOptions::default(), name: host::features() };
+        (target, [here].into_iter().chain(Level::here().map(Code::level)).collect())
     }
 
     /// For a CPU elsewhere, of which `level` is known, that runs models on so many threads.
     pub fn cpu_elsewhere(level: Level, threads: usize, options: &SessionOptions) -> Self {
-        let target = Target::Cpu(Self::cpu_target(threads, options));
-        Self { target, codes: vec![Code::level(level)] }
+        Self::new(Self::cpu(threads, options), vec![Code::level(level)])
     }
 
-    fn cpu_target(threads: usize, options: &SessionOptions) -> CpuTarget {
+    fn cpu(threads: usize, options: &SessionOptions) -> Target {
         let tuning = &options.tuning;
         let isa = tuning.isa.unwrap_or_else(Isa::detect);
         let target = CpuTarget::new(isa, threads)
             .with_compression(tuning.compress)
             .with_kv_cache(options.kv_cache.unwrap_or(options.precision.kv_cache()));
-        match tuning.sketch {
+        Target::Cpu(match tuning.sketch {
             None => target,
             Some(true) => target.with_sketch_from(0),
             Some(false) => target.with_sketch_from(usize::MAX),
-        }
+        })
     }
 
     /// For an NVIDIA GPU that runs the code of `targets`, here or elsewhere.
     pub fn cuda(targets: &[cuda::Target]) -> Self {
-        let codes = targets.iter().copied().map(Code::cuda).collect();
-        Self { target: Target::Cuda(CudaTiles::new()), codes }
+        Self::new(Target::Cuda(CudaTiles::new()), Code::cuda(targets))
     }
 
     /// For a device of Vulkan, as it describes itself. Its graphs say what they are for.
@@ -122,7 +140,7 @@ impl Machine {
     /// # Errors
     ///
     /// It has no memory of 8 or 16 bits.
-    fn vulkan(gpu: &vulkan::Gpu) -> Result<Self> {
+    fn vulkan(gpu: &vulkan::Gpu) -> Result<(Target, Vec<Code>)> {
         let vulkan::Features { storage8, storage16, int8, int16, .. } = gpu.features;
         if !(storage8 && storage16 && int8 && int16) {
             return Err(Error::Unsupported(format!(
@@ -137,25 +155,21 @@ impl Machine {
             gpu.subgroup_sizes.1 as usize,
             gpu.buffer_bytes as usize,
         );
-        let code = Code { flags: common(CompileOptions::empty()), name: "vulkan-spirv".into() };
-        Ok(Self { target: Target::Vulkan(target), codes: vec![code] })
+        let code = Code { flags: CompileOptions::empty(), name: "vulkan-spirv".into() };
+        Ok((Target::Vulkan(target), vec![code]))
     }
 }
 
 impl Code {
     fn level(level: Level) -> Self {
-        Self { flags: common(level.flags()), name: level.name.into() }
+        Self { flags: level.flags(), name: level.name.into() }
     }
 
-    fn cuda(target: cuda::Target) -> Self {
-        let flags = target.flags().fold(CompileOptions::for_device("cuda"), CompileOptions::flag);
-        Self { flags: common(flags), name: target.name().into() }
+    fn cuda(targets: &[cuda::Target]) -> Vec<Self> {
+        let code = |target: &cuda::Target| Self {
+            flags: target.flags().fold(CompileOptions::for_device("cuda"), CompileOptions::flag),
+            name: target.name().into(),
+        };
+        targets.iter().map(code).collect()
     }
-}
-
-/// The tiles that matter are said in the graphs; the level is for what lies between them. The
-/// compiler reads what we emit, and checks it then; that its own passes are right is for its own
-/// tests, and would take a fifth to a third of the time.
-fn common(flags: CompileOptions) -> CompileOptions {
-    flags.input_type(InputType::StableHlo).opt_level(OptLevel::O3).verify(false)
 }

@@ -2,13 +2,15 @@
 //! wants to say its own tiles.
 
 mod dispatch;
+mod kernel;
 mod linalg;
 mod linalg_ext;
 mod stablehlo;
 
 use std::fmt::{self, Display, Write as _};
 
-pub use dispatch::{Call, Memory, Workgroups};
+pub use dispatch::{Memory, Workgroups};
+pub use kernel::{Call, Executable};
 pub use linalg::{Generic, Index};
 pub use linalg_ext::{Attention, Gather, Scatter};
 pub use stablehlo::Combine;
@@ -118,6 +120,8 @@ impl Value {
 pub struct Builder {
     text: String,
     next: usize,
+    /// What [`call`](Self::call) calls.
+    pub executable: Executable,
 }
 
 impl Builder {
@@ -148,6 +152,9 @@ pub fn literal(value: f32) -> String {
 }
 
 fn list(items: &[usize]) -> String {
-    let items: Vec<_> = items.iter().map(usize::to_string).collect();
-    format!("[{}]", items.join(", "))
+    format!("[{}]", join(items.iter().map(usize::to_string)))
+}
+
+fn join(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(", ")
 }
