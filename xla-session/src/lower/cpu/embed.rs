@@ -13,6 +13,8 @@ kernel_abi! {
     Rows {
         reads {
             table,
+            /// Where each block begins, bytes, u64, if blocks are compressed; else the table again.
+            offsets,
         }
         updates {
             memory,
@@ -24,27 +26,6 @@ kernel_abi! {
             to,
             stride,
             /// Of the table.
-            rows,
-            columns,
-        }
-    }
-}
-
-kernel_abi! {
-    /// As [`Rows`], of blocks that are compressed.
-    CompressedRows {
-        reads {
-            table,
-            /// Where each block begins, bytes, u64.
-            offsets,
-        }
-        updates {
-            memory,
-        }
-        numbers {
-            tokens,
-            to,
-            stride,
             rows,
             columns,
         }
@@ -63,24 +44,9 @@ impl Steps<'_> {
         let (tokens, to) = (self.workspace.tokens, self.workspace.x);
         let items = self.rows.clone();
         let memory = self.memory.clone();
-        let name = table.format.as_str();
-        let [weights, beside] = &table.planes[..] else {
-            let symbol =
-                if packed { format!("rows_{name}") } else { format!("stored_rows_{name}") };
-            let call = Rows {
-                table: &table.planes[0],
-                memory: &memory,
-                tokens: tokens.at.into(),
-                to: to.at.into(),
-                stride: to.stride.into(),
-                rows: table.rows.into(),
-                columns: table.columns.into(),
-            };
-            return self.update(|b| call.call(b, &symbol, &items));
-        };
-        let call = CompressedRows {
-            table: weights,
-            offsets: beside,
+        let call = Rows {
+            table: &table.weights,
+            offsets: table.offsets(),
             memory: &memory,
             tokens: tokens.at.into(),
             to: to.at.into(),
@@ -88,7 +54,8 @@ impl Steps<'_> {
             rows: table.rows.into(),
             columns: table.columns.into(),
         };
-        self.update(|b| call.call(b, &format!("compressed_rows_{name}"), &items));
+        let symbol = table.symbol(if packed { "rows" } else { "stored_rows" });
+        self.update(|b| call.call(b, &symbol, &items));
     }
 }
 
@@ -130,16 +97,14 @@ pub(super) fn kernels(mut all: iree_rt::Kernels) -> iree_rt::Kernels {
             all = all.with(format!("stored_rows_{name}"), Rows::kernel(stored));
         }
         if format.is_compressible(8) {
-            let compressed = move |item: usize, of: CompressedRows<*mut u8, usize>| {
-                let CompressedRows { table, offsets, memory, tokens, to, stride, rows, columns } =
-                    of;
-                let (row, to) =
-                    place(item, &Rows { table, memory, tokens, to, stride, rows, columns });
+            let compressed = move |item: usize, of: Rows<*mut u8, usize>| {
+                let (row, to) = place(item, &of);
+                let Rows { table, offsets, columns, .. } = of;
                 let of = kernels::Rows { weights: table, index: offsets.cast(), columns };
                 // SAFETY: as above, of a matrix that is compressed, and where its blocks begin.
                 unsafe { kernels::compressed_row(format, &of, row, to) };
             };
-            all = all.with(format!("compressed_rows_{name}"), CompressedRows::kernel(compressed));
+            all = all.with(format!("compressed_rows_{name}"), Rows::kernel(compressed));
         }
     }
     all

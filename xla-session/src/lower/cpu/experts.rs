@@ -109,6 +109,8 @@ kernel_abi! {
     ExpertProduct {
         reads {
             weights,
+            /// Where each block begins, bytes, u64, if blocks are compressed; else the weights again.
+            offsets,
         }
         updates {
             memory,
@@ -126,31 +128,6 @@ kernel_abi! {
             /// Of an expert.
             blocks,
             /// Blocks of a work item.
-            run,
-        }
-    }
-}
-
-kernel_abi! {
-    /// As [`ExpertProduct`], of blocks that are compressed.
-    CompressedExpertProduct {
-        reads {
-            weights,
-            /// Where each block begins, bytes, u64.
-            offsets,
-        }
-        updates {
-            memory,
-        }
-        numbers {
-            begins,
-            active,
-            x,
-            x_bytes,
-            y,
-            stride,
-            columns,
-            blocks,
             run,
         }
     }
@@ -377,48 +354,22 @@ impl Steps<'_> {
         let run = self.target.run(blocks * top_k).min(blocks);
         let most = self.b.index_min(&places, experts);
         let items = self.b.index_mul(&most, blocks.div_ceil(run));
-        let numbers =
-            [at.begins.at, at.active.at, x.at, x_bytes, y.at, y.stride, columns, blocks, run];
-        let [begins, active, x, x_bytes, y, stride, columns, blocks, run] =
-            numbers.map(Index::from);
         let memory = self.memory.clone();
-        let name = matrix.format.as_str();
-        match &matrix.planes[..] {
-            [weights, offsets] => {
-                let call = CompressedExpertProduct {
-                    weights,
-                    offsets,
-                    memory: &memory,
-                    begins,
-                    active,
-                    x,
-                    x_bytes,
-                    y,
-                    stride,
-                    columns,
-                    blocks,
-                    run,
-                };
-                let symbol = format!("compressed_expert_product_{name}");
-                self.update(|b| call.call(b, &symbol, &items));
-            }
-            planes => {
-                let call = ExpertProduct {
-                    weights: &planes[0],
-                    memory: &memory,
-                    begins,
-                    active,
-                    x,
-                    x_bytes,
-                    y,
-                    stride,
-                    columns,
-                    blocks,
-                    run,
-                };
-                self.update(|b| call.call(b, &format!("expert_product_{name}"), &items));
-            }
-        }
+        let call = ExpertProduct {
+            weights: &matrix.weights,
+            offsets: matrix.offsets(),
+            memory: &memory,
+            begins: at.begins.at.into(),
+            active: at.active.at.into(),
+            x: x.at.into(),
+            x_bytes: x_bytes.into(),
+            y: y.at.into(),
+            stride: y.stride.into(),
+            columns: columns.into(),
+            blocks: blocks.into(),
+            run: run.into(),
+        };
+        self.update(|b| call.call(b, &matrix.symbol("expert_product"), &items));
     }
 }
 
@@ -464,39 +415,12 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         all = all.with(format!("expert_product_{name}"), ExpertProduct::kernel(plain));
         if format.is_compressible(8) {
             let kernel = kernels::compressed_product_for(format, isa);
-            let compressed = move |item: usize, of: CompressedExpertProduct<*mut u8, usize>| {
-                let CompressedExpertProduct {
-                    weights,
-                    offsets,
-                    memory,
-                    begins,
-                    active,
-                    x,
-                    x_bytes,
-                    y,
-                    stride,
-                    columns,
-                    blocks,
-                    run,
-                } = of;
-                let of = ExpertProduct {
-                    weights,
-                    memory,
-                    begins,
-                    active,
-                    x,
-                    x_bytes,
-                    y,
-                    stride,
-                    columns,
-                    blocks,
-                    run,
-                };
+            let compressed = move |item: usize, of: ExpertProduct<*mut u8, usize>| {
                 // SAFETY: as `product` wants it; the offsets say where blocks begin.
-                unsafe { product(kernel, format, item, &of, offsets.cast()) };
+                unsafe { product(kernel, format, item, &of, of.offsets.cast()) };
             };
             let symbol = format!("compressed_expert_product_{name}");
-            all = all.with(symbol, CompressedExpertProduct::kernel(compressed));
+            all = all.with(symbol, ExpertProduct::kernel(compressed));
         }
         if format.is_quantised() {
             let round = move |item: usize, of: RoundPlaces<*mut u8, usize>| {

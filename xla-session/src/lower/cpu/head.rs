@@ -32,6 +32,8 @@ kernel_abi! {
     Candidates {
         reads {
             weights,
+            /// Where each block begins, bytes, u64, if blocks are compressed; else the weights again.
+            offsets,
             /// `[blocks, 16]` of f32: what a product with a row of the sketch can be off by.
             errors,
         }
@@ -51,30 +53,6 @@ kernel_abi! {
             /// i32: the row whose product with the sketch is the largest.
             best,
             /// `[blocks, 16]` of f32.
-            to,
-        }
-    }
-}
-
-kernel_abi! {
-    /// As [`Candidates`], of blocks that are compressed.
-    CompressedCandidates {
-        reads {
-            weights,
-            /// Where each block begins, bytes, u64.
-            offsets,
-            errors,
-        }
-        updates {
-            memory,
-        }
-        numbers {
-            x,
-            columns,
-            rows,
-            run,
-            sketched,
-            best,
             to,
         }
     }
@@ -100,12 +78,9 @@ impl Steps<'_> {
         let Some(spec) = self.sketch_of(&output) else { return self.full_head() };
         let places = self.workspace.clone();
         self.norm_wanted(output.format);
-        let planes = [self.weight(&spec, 0), self.weight(&spec, 1)];
-        let sketch = Matrix {
-            planes: vec![planes[0].clone()],
-            format: kernels::quantise::SKETCH,
-            ..output.clone()
-        };
+        let [weights, errors] = [0, 1].map(|plane| self.weight(&spec, plane));
+        let sketch =
+            Matrix { weights, offsets: None, format: kernels::quantise::SKETCH, ..output.clone() };
         let one = Index::from(1);
         self.product(&sketch, &one, places.last, places.sketched, None);
         self.pick(places.sketched, places.best, &one);
@@ -113,56 +88,22 @@ impl Steps<'_> {
         let x = if output.format == Format::Bf16Rounded { places.last[1] } else { places.last[0] };
         let blocks = output.rows.div_ceil(LANES);
         let run = self.target.run(blocks);
-        let numbers = [
-            x.at,
-            output.columns,
-            output.rows,
-            run,
-            places.sketched.at,
-            places.best.at,
-            places.logits.at,
-        ];
-        let [x, columns, rows, run_of, sketched, best, to] = numbers.map(Index::from);
         let memory = self.memory.clone();
+        let call = Candidates {
+            weights: &output.weights,
+            offsets: output.offsets(),
+            errors: &errors,
+            memory: &memory,
+            x: x.at.into(),
+            columns: output.columns.into(),
+            rows: output.rows.into(),
+            run: run.into(),
+            sketched: places.sketched.at.into(),
+            best: places.best.at.into(),
+            to: places.logits.at.into(),
+        };
         let items = blocks.div_ceil(run).into();
-        let name = output.format.as_str();
-        let errors = &planes[1];
-        match &output.planes[..] {
-            [weights, offsets] => {
-                let call = CompressedCandidates {
-                    weights,
-                    offsets,
-                    errors,
-                    memory: &memory,
-                    x,
-                    columns,
-                    rows,
-                    run: run_of,
-                    sketched,
-                    best,
-                    to,
-                };
-                let symbol = format!("compressed_candidates_{name}");
-                self.update(|b| call.call(b, &symbol, &items));
-            }
-            planes => {
-                let weights = &planes[0];
-                let memory = &memory;
-                let call = Candidates {
-                    weights,
-                    errors,
-                    memory,
-                    x,
-                    columns,
-                    rows,
-                    run: run_of,
-                    sketched,
-                    best,
-                    to,
-                };
-                self.update(|b| call.call(b, &format!("candidates_{name}"), &items));
-            }
-        }
+        self.update(|b| call.call(b, &output.symbol("candidates"), &items));
         self.pick(places.logits, places.picked, &one);
     }
 
@@ -228,37 +169,11 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         all = all.with(format!("candidates_{name}"), Candidates::kernel(plain));
         if format.is_compressible(8) {
             let kernel = kernels::compressed_product_for(format, isa);
-            let compressed = move |item: usize, of: CompressedCandidates<*mut u8, usize>| {
-                let CompressedCandidates {
-                    weights,
-                    offsets,
-                    errors,
-                    memory,
-                    x,
-                    columns,
-                    rows,
-                    run,
-                    sketched,
-                    best,
-                    to,
-                } = of;
-                let of = Candidates {
-                    weights,
-                    errors,
-                    memory,
-                    x,
-                    columns,
-                    rows,
-                    run,
-                    sketched,
-                    best,
-                    to,
-                };
+            let compressed = move |item: usize, of: Candidates<*mut u8, usize>| {
                 // SAFETY: as `candidates` wants it; the offsets say where blocks begin.
-                unsafe { candidates(kernel, format, item, &of, offsets.cast()) };
+                unsafe { candidates(kernel, format, item, &of, of.offsets.cast()) };
             };
-            let symbol = format!("compressed_candidates_{name}");
-            all = all.with(symbol, CompressedCandidates::kernel(compressed));
+            all = all.with(format!("compressed_candidates_{name}"), Candidates::kernel(compressed));
         }
     }
     all

@@ -17,6 +17,8 @@ kernel_abi! {
     Product {
         reads {
             weights,
+            /// Where each block begins, bytes, u64, if blocks are compressed; else the weights again.
+            offsets,
         }
         updates {
             memory,
@@ -37,31 +39,6 @@ kernel_abi! {
             /// What results are added to as well, as `y`, plus 1; or 0.
             add,
             /// What they are multiplied with there: the bits of an f32.
-            scale,
-        }
-    }
-}
-
-kernel_abi! {
-    /// As [`Product`], of blocks that are compressed.
-    CompressedProduct {
-        reads {
-            weights,
-            /// Where each block begins, bytes, u64.
-            offsets,
-        }
-        updates {
-            memory,
-        }
-        numbers {
-            rows,
-            x,
-            y,
-            stride,
-            columns,
-            blocks,
-            run,
-            add,
             scale,
         }
     }
@@ -130,43 +107,23 @@ impl Steps<'_> {
             y.stride >= blocks * LANES && add.is_none_or(|(add, _)| add.stride == y.stride)
         );
         let (add, scale) = add.map_or((0, 0), |(add, scale)| (add.at + 1, bits(scale)));
-        let numbers = [x.at, y.at, y.stride, matrix.columns, blocks, run, add, scale];
-        let [x, y, stride, columns, blocks_of, run_of, add, scale] = numbers.map(Index::from);
-        let (rows, blocks_of) = (rows.clone(), blocks_of);
-        let items = blocks.div_ceil(run).into();
         let memory = self.memory.clone();
-        let name = matrix.format.as_str();
-        let [weights, offsets] = &matrix.planes[..] else {
-            let call = Product {
-                weights: &matrix.planes[0],
-                memory: &memory,
-                rows,
-                x,
-                y,
-                stride,
-                columns,
-                blocks: blocks_of,
-                run: run_of,
-                add,
-                scale,
-            };
-            return self.update(|b| call.call(b, &format!("product_{name}"), &items));
-        };
-        let call = CompressedProduct {
-            weights,
-            offsets,
+        let call = Product {
+            weights: &matrix.weights,
+            offsets: matrix.offsets(),
             memory: &memory,
-            rows,
-            x,
-            y,
-            stride,
-            columns,
-            blocks: blocks_of,
-            run: run_of,
-            add,
-            scale,
+            rows: rows.clone(),
+            x: x.at.into(),
+            y: y.at.into(),
+            stride: y.stride.into(),
+            columns: matrix.columns.into(),
+            blocks: blocks.into(),
+            run: run.into(),
+            add: add.into(),
+            scale: scale.into(),
         };
-        self.update(|b| call.call(b, &format!("compressed_product_{name}"), &items));
+        let items = blocks.div_ceil(run).into();
+        self.update(|b| call.call(b, &matrix.symbol("product"), &items));
     }
 
     /// The runs of `group` that are one matrix: of one format, or all, which are widened then, where the
@@ -244,7 +201,7 @@ impl Steps<'_> {
 
 #[cfg(feature = "iree")]
 pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
-    /// One work item of a product with the blocks that begin at `weights`, or at `index`.
+    /// One work item, of blocks of so many bytes, or of compressed ones.
     ///
     /// # Safety
     ///
@@ -252,11 +209,16 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
     /// work items have the same blocks; the kernel is for this CPU.
     unsafe fn run(
         kernel: kernels::Kernel,
+        block_bytes: Option<usize>,
+        item: usize,
         of: &Product<*mut u8, usize>,
-        (weights, index): (*const u8, *const u64),
-        first: usize,
     ) {
         let at = |place: usize| of.memory.wrapping_add(place);
+        let first = item * of.run;
+        let (weights, index) = match block_bytes {
+            Some(bytes) => (of.weights.wrapping_add(first * bytes), std::ptr::null()),
+            None => (of.weights, of.offsets.cast::<u64>().cast_const().wrapping_add(first)),
+        };
         let blocks = of.run.min(of.blocks - first);
         let y = at(of.y).cast::<f32>().wrapping_add(first * LANES);
         let product = kernels::Product {
@@ -289,10 +251,8 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         let name = format.as_str();
         let kernel = kernels::product_for(format, isa);
         let plain = move |item: usize, of: Product<*mut u8, usize>| {
-            let first = item * of.run;
-            let weights = of.weights.wrapping_add(first * format.block_bytes(of.columns));
             // SAFETY: as `run` wants it.
-            unsafe { run(kernel, &of, (weights, std::ptr::null()), first) };
+            unsafe { run(kernel, Some(format.block_bytes(of.columns)), item, &of) };
         };
         all = all.with(format!("product_{name}"), Product::kernel(plain));
         if format.is_quantised() {
@@ -310,41 +270,11 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         }
         if format.is_compressible(8) {
             let kernel = kernels::compressed_product_for(format, isa);
-            let compressed = move |item: usize, of: CompressedProduct<*mut u8, usize>| {
-                let CompressedProduct {
-                    weights,
-                    offsets,
-                    memory,
-                    rows,
-                    x,
-                    y,
-                    stride,
-                    columns,
-                    blocks,
-                    run: each,
-                    add,
-                    scale,
-                } = of;
-                let of = Product {
-                    weights,
-                    memory,
-                    rows,
-                    x,
-                    y,
-                    stride,
-                    columns,
-                    blocks,
-                    run: each,
-                    add,
-                    scale,
-                };
-                let first = item * each;
-                let index = offsets.cast::<u64>().wrapping_add(first);
+            let compressed = move |item: usize, of: Product<*mut u8, usize>| {
                 // SAFETY: as `run` wants it; blocks of the matrix begin where the offsets say.
-                unsafe { run(kernel, &of, (weights, index), first) };
+                unsafe { run(kernel, None, item, &of) };
             };
-            let symbol = format!("compressed_product_{name}");
-            all = all.with(symbol, CompressedProduct::kernel(compressed));
+            all = all.with(format!("compressed_product_{name}"), Product::kernel(compressed));
         }
     }
     let bias = |item: usize, of: Bias<*mut u8, usize>| {

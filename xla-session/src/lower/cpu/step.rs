@@ -30,13 +30,27 @@ pub(super) struct Steps<'a> {
 /// A weight matrix of the graph.
 #[derive(Clone)]
 pub(super) struct Matrix {
-    /// The weights, and where their blocks begin if they are compressed.
-    pub planes: Vec<Value>,
+    pub weights: Value,
+    /// Where blocks begin, if they are compressed.
+    pub offsets: Option<Value>,
     pub parts: Vec<(String, usize)>,
     /// How it is stored, and what meets it.
     pub format: Format,
     pub rows: usize,
     pub columns: usize,
+}
+
+impl Matrix {
+    /// What kernels take for where blocks begin.
+    pub fn offsets(&self) -> &Value {
+        self.offsets.as_ref().unwrap_or(&self.weights)
+    }
+
+    /// The symbol of the kernel `what` for such a matrix.
+    pub fn symbol(&self, what: &str) -> String {
+        let compressed = if self.offsets.is_some() { "compressed_" } else { "" };
+        format!("{compressed}{what}_{}", self.format.as_str())
+    }
 }
 
 impl<'a> Steps<'a> {
@@ -160,8 +174,9 @@ impl<'a> Steps<'a> {
             other => other,
         };
         let spec = WeightSpec { parts: parts.clone(), columns, format: format.stored(), layout };
-        let planes = (0..spec.planes().len()).map(|plane| self.weight(&spec, plane)).collect();
-        Matrix { planes, parts, format, rows: spec.rows(), columns }
+        let weights = self.weight(&spec, 0);
+        let offsets = (spec.planes().len() > 1).then(|| self.weight(&spec, 1));
+        Matrix { weights, offsets, parts, format, rows: spec.rows(), columns }
     }
 
     /// Vectors one behind the other, widened to f32 on upload: norms and biases are small.
