@@ -188,6 +188,16 @@ mod tests {
     }
 
     #[test]
+    fn examples_are_not_wrapped() {
+        for command in Cli::command().get_subcommands() {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in text.lines().filter(|line| line.starts_with(' ')) {
+                assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
     fn causes_follow_once() {
         let error = anyhow!("no such file").context("a.json: no such file").context("reading");
         assert_eq!(chain(&error), "reading: a.json: no such file");

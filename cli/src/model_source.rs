@@ -21,7 +21,7 @@ pub struct ModelArgs {
     ///
     /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
     /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere.
-    #[arg(short, long, env = "IREE_LLM_MODEL", value_name = "FOLDER|ID", verbatim_doc_comment)]
+    #[arg(short, long, env = "IREE_LLM_MODEL", value_name = "FOLDER|ID")]
     pub model: Option<String>,
 }
 

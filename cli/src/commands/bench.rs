@@ -126,7 +126,7 @@ In the tables:
   first answer from the start until the token after a prompt of 5, nothing warmed up
   weights      what they come to in memory, each counted once
   peak         the most physical memory that the process held, mapped files included (Linux)
-Tokens are random ids, no tokenizer is needed. Close other programs: they share the memory's
+Tokens are random ids, no tokenizer is needed. Close other programs: they share the memory's \
 bandwidth, which is what decides the speed of single tokens.";
 
 /// Tokens of the very first prompt.

@@ -21,8 +21,8 @@ Examples:
   iree-llm cache clear
   rm -r \"$(iree-llm cache path)\"
 
-Clearing is safe, also while programs run: what is missing is compiled or packed again when it is
-needed. Packed weights are noticed to be damaged at their ends and in a sample at every start, and
+Clearing is safe, also while programs run: what is missing is compiled or packed again when it is \
+needed. Packed weights are noticed to be damaged at their ends and in a sample at every start, and \
 everywhere by `verify`; compiled graphs are verified at every start.")]
 pub struct Args {
     #[command(subcommand)]

@@ -17,10 +17,10 @@ Examples:
   iree-llm compile -m ./Llama-3.2-1B --target sm_89,sm_80 --cache-dir graphs
   iree-llm generate -m ./Llama-3.2-1B --cache-dir graphs --device cuda        (over there)
 
-Neither such a machine nor the weights are needed here: with --load-mode random a config.json is enough.
-Over there no compiler is looked for as long as the folder holds what a command needs: the same precision
-and KV cache. A CPU takes the best of these targets that it runs, which is as fast as its own: graphs
-call kernels, which are in the program. A GPU runs the newest that is not newer than itself: sm_89
+Neither such a machine nor the weights are needed here: with --load-mode random a config.json is enough. \
+Over there no compiler is looked for as long as the folder holds what a command needs: the same precision \
+and KV cache. A CPU takes the best of these targets that it runs, which is as fast as its own: graphs \
+call kernels, which are in the program. A GPU runs the newest that is not newer than itself: sm_89 \
 on an H100, H200 or B200, sm_80 on an A100.")]
 pub struct Args {
     #[command(flatten)]

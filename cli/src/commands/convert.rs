@@ -21,8 +21,8 @@ Examples:
   iree-llm convert model-Q4_K_M.gguf ./model               to bf16
   iree-llm convert ./Llama-3.2-1B-AWQ ./model --dtype f32  every value as it is
 
-GGUF files, MLX, AWQ, GPTQ, compressed-tensors, FP8 and plain folders become safetensors beside
-config.json, tokenizer and chat template, for transformers and whatever reads its folders. f32 keeps
+GGUF files, MLX, AWQ, GPTQ, compressed-tensors, FP8 and plain folders become safetensors beside \
+config.json, tokenizer and chat template, for transformers and whatever reads its folders. f32 keeps \
 every value; what other types cannot hold is rounded to the nearest.")]
 pub struct Args {
     /// A folder, .gguf file, name or Hugging Face id

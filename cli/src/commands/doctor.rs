@@ -24,7 +24,7 @@ Examples:
   iree-llm doctor
   iree-llm doctor --json | jq '.checks[] | select(.state == \"problem\")'
 
-A line says ok, note (something you may miss) or PROBLEM, with what to do about it. The exit code
+A line says ok, note (something you may miss) or PROBLEM, with what to do about it. The exit code \
 is 1 when there is a problem.")]
 pub struct Args {
     /// Print one JSON object

@@ -23,8 +23,8 @@ Examples:
   iree-llm emit --portable graphs --context 1024   for any StableHLO compiler
   iree-llm emit --portable graphs --rows 1
 
-The folder gets model.mlir, which runs steps of up to 256 rows on CPUs and calls this program's own
-kernels. With --portable it gets decode_step.mlir, prefill_<rows>.mlir, and arguments.json, which says
+The folder gets model.mlir, which runs steps of up to 256 rows on CPUs and calls this program's own \
+kernels. With --portable it gets decode_step.mlir, prefill_<rows>.mlir, and arguments.json, which says \
 where each argument comes from and what each result is, and rope.safetensors, the rotary tables.")]
 pub struct Args {
     /// Folder to write to; made if need be

@@ -13,7 +13,7 @@ Examples:
   iree-llm fetch compiler                  IREE's compiler (84 MB) from the Python registry, by pip
   iree-llm fetch compiler --from FILE.whl  the same wheel, brought by hand; no Python, no network
 
-The compiler is one version, pinned by its SHA-256, and is kept in the user's data folder (0.34 GB), where
+The compiler is one version, pinned by its SHA-256, and is kept in the user's data folder (0.34 GB), where \
 every command finds it. A program that came with its compiler needs none.")]
 pub struct Args {
     /// What to bring

@@ -87,15 +87,15 @@ Examples:
   iree-llm quality -m ./Llama-3.2-1B --with ./Llama-3.2-1B-Q4_K_M.gguf --with ./Llama-3.2-1B-4bit
   iree-llm quality -m ./Llama-3.2-1B --json | jq '.precisions[].kl.mean'
 
-The same tokens run through the model in f32 and then in each precision, and through what else was
+The same tokens run through the model in f32 and then in each precision, and through what else was \
 made of it (--with). In the table:
-  KL               Kullback-Leibler divergence of the distributions of the next token, in nats: mean,
-                   what 99% of the positions do not exceed, and the largest
+  KL               Kullback-Leibler divergence of the distributions of the next token, in nats:
+                   mean, what 99% of the positions do not exceed, and the largest
   same top token   positions at which both find the same token most likely
   logit error      mean distance of a logit from f32's
   perplexity       of the tokens; that of random ones says nothing
-  greedy           answers of the most likely tokens: how many come before the first that differs, of
-                   how many there are, and how many answers are the same to the end
+  greedy           answers of the most likely tokens: how many come before the first that differs,
+                   of how many there are, and how many answers are the same to the end
 Models of one size differ a lot in what they lose: measure yours, on text like yours.";
 
 /// What models go on with that have no token for the beginning of a text.

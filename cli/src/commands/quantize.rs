@@ -50,16 +50,16 @@ Examples:
   iree-llm quality -m ./Llama-3.2-1B --with ./Llama-3.2-1B-4bit -f other.txt     what that lost
   iree-llm chat -m ./Llama-3.2-1B-4bit
 
-The text runs through the model, layer by layer. The matrices of a layer get four bits, 4.5 with their
-scales (groups of 32 columns); each column is rounded so that the following ones make up for what it
-loses, for what the layer reads of the text behind the layers that were rounded before (GPTQ). Embedding,
-output projection, the first layer's attention, and the output projections of the first and the last MLP
-get eight bits, norms and biases stay. Some ten pages of text do, more is a little better; take what the
+The text runs through the model, layer by layer. The matrices of a layer get four bits, 4.5 with their \
+scales (groups of 32 columns); each column is rounded so that the following ones make up for what it \
+loses, for what the layer reads of the text behind the layers that were rounded before (GPTQ). Embedding, \
+output projection, the first layer's attention, and the output projections of the first and the last MLP \
+get eight bits, norms and biases stay. Some ten pages of text do, more is a little better; take what the \
 model will be used for: chats in its template for a chat model, code for code.
 
-The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as it is. A second
+The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as it is. A second \
 run of the same command goes on where one was stopped: layers that are finished are kept. Memory:
-one layer in f32, its moments (the width of the MLP, squared, times 32 bytes), and two times the width of
+one layer in f32, its moments (the width of the MLP, squared, times 32 bytes), and two times the width of \
 the model for each token.";
 
 impl Args {

@@ -178,8 +178,8 @@ Examples:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'
 
-Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages, /v1/models,
-/tokenize, /detokenize, /health, /ready, /metrics, /version, /openapi.json. docs/server.md says what they take. /
+Endpoints: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages, /v1/models, \
+/tokenize, /detokenize, /health, /ready, /metrics, /version, /openapi.json. docs/server.md says what they take. / \
 is a page to chat in.
 SIGTERM or Ctrl-C: new requests get 503, running ones end, then the program does; the exit code is 0.";
 
