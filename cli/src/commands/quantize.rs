@@ -58,7 +58,7 @@ get eight bits, norms and biases stay. Some ten pages of text do, more is a litt
 model will be used for: chats in its template for a chat model, code for code.
 
 The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as it is. A second \
-run of the same command goes on where one was stopped: layers that are finished are kept. Memory:
+run of the same command goes on where one was stopped: layers that are finished are kept. Memory: \
 one layer in f32, its moments (the width of the MLP, squared, times 32 bytes), and two times the width of \
 the model for each token.";
 
