@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn examples_are_not_wrapped() {
-        for command in Cli::command().get_subcommands() {
+        let all = Cli::command();
+        for command in all.get_subcommands().chain([&all]) {
             let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for line in text.lines().filter(|line| line.starts_with(' ')) {
                 assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());

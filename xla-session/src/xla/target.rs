@@ -22,6 +22,19 @@ pub(super) enum Target {
 }
 
 impl Target {
+    fn cpu(threads: usize, options: &SessionOptions) -> Self {
+        let tuning = &options.tuning;
+        let isa = tuning.isa.unwrap_or_else(Isa::detect);
+        let target = CpuTarget::new(isa, threads)
+            .with_compression(tuning.compress)
+            .with_kv_cache(options.kv_cache.unwrap_or(options.precision.kv_cache()));
+        Self::Cpu(match tuning.sketch {
+            None => target,
+            Some(true) => target.with_sketch_from(0),
+            Some(false) => target.with_sketch_from(usize::MAX),
+        })
+    }
+
     /// Most pages of a KV cache, that of padding among them.
     pub fn most_pages(&self, config: &ModelConfig) -> usize {
         match self {
@@ -30,18 +43,18 @@ impl Target {
         }
     }
 
-    /// What its graphs take besides what says which machine code.
+    /// The compiler's flags for its graphs, added to those that choose the machine code.
     ///
     /// Those of CPUs are calls of kernels, of which the compiler makes the same code at every level. In others the
     /// tiles that matter are said, and the level is for what lies between them. The compiler reads what we emit,
     /// and checks it then; that its own passes are right is for its own tests, and would take a fifth to a third
     /// of the time.
-    fn flags(&self, code: CompileOptions) -> CompileOptions {
+    fn with_flags(&self, machine_code: CompileOptions) -> CompileOptions {
         let (input, level) = match self {
             Self::Cpu(_) => (InputType::None, OptLevel::O0),
             Self::Cuda(_) | Self::Vulkan(_) => (InputType::StableHlo, OptLevel::O3),
         };
-        code.input_type(input).opt_level(level).verify(false)
+        machine_code.input_type(input).opt_level(level).verify(false)
     }
 }
 
@@ -85,7 +98,8 @@ impl Machine {
                 ))
             })?;
             let targets = gpu.targets().map_err(iree("choosing what to compile for"))?;
-            (Target::Cuda(CudaTiles::new()), Code::cuda(&targets))
+            let codes = targets.iter().copied().map(Code::cuda).collect();
+            (Target::Cuda(CudaTiles::new()), codes)
         };
         let target = match target {
             Target::Cpu(_) if options.tuning.cuda_graphs => Target::Cuda(CudaTiles::portable()),
@@ -100,39 +114,28 @@ impl Machine {
         Ok(Self::new(target, codes))
     }
 
+    /// Of codes whose flags say no more than which machine code.
     fn new(target: Target, codes: Vec<Code>) -> Self {
-        let flags = |code: Code| Code { flags: target.flags(code.flags), ..code };
+        let flags = |code: Code| Code { flags: target.with_flags(code.flags), ..code };
         let codes = codes.into_iter().map(flags).collect();
         Self { target, codes }
     }
 
     fn here(device: &Device, options: &SessionOptions) -> (Target, Vec<Code>) {
-        let target = Self::cpu(device.threads().unwrap_or(1), options);
+        let target = Target::cpu(device.threads().unwrap_or(1), options);
         let here = Code { flags: CompileOptions::default(), name: host::features() };
         (target, [here].into_iter().chain(Level::here().map(Code::level)).collect())
     }
 
     /// For a CPU elsewhere, of which `level` is known, that runs models on so many threads.
     pub fn cpu_elsewhere(level: Level, threads: usize, options: &SessionOptions) -> Self {
-        Self::new(Self::cpu(threads, options), vec![Code::level(level)])
-    }
-
-    fn cpu(threads: usize, options: &SessionOptions) -> Target {
-        let tuning = &options.tuning;
-        let isa = tuning.isa.unwrap_or_else(Isa::detect);
-        let target = CpuTarget::new(isa, threads)
-            .with_compression(tuning.compress)
-            .with_kv_cache(options.kv_cache.unwrap_or(options.precision.kv_cache()));
-        Target::Cpu(match tuning.sketch {
-            None => target,
-            Some(true) => target.with_sketch_from(0),
-            Some(false) => target.with_sketch_from(usize::MAX),
-        })
+        Self::new(Target::cpu(threads, options), vec![Code::level(level)])
     }
 
     /// For an NVIDIA GPU that runs the code of `targets`, here or elsewhere.
     pub fn cuda(targets: &[cuda::Target]) -> Self {
-        Self::new(Target::Cuda(CudaTiles::new()), Code::cuda(targets))
+        let codes = targets.iter().copied().map(Code::cuda).collect();
+        Self::new(Target::Cuda(CudaTiles::new()), codes)
     }
 
     /// For a device of Vulkan, as it describes itself. Its graphs say what they are for.
@@ -165,11 +168,8 @@ impl Code {
         Self { flags: level.flags(), name: level.name.into() }
     }
 
-    fn cuda(targets: &[cuda::Target]) -> Vec<Self> {
-        let code = |target: &cuda::Target| Self {
-            flags: target.flags().fold(CompileOptions::for_device("cuda"), CompileOptions::flag),
-            name: target.name().into(),
-        };
-        targets.iter().map(code).collect()
+    fn cuda(target: cuda::Target) -> Self {
+        let flags = target.flags().fold(CompileOptions::for_device("cuda"), CompileOptions::flag);
+        Self { flags, name: target.name().into() }
     }
 }

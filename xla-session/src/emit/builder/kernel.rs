@@ -1,15 +1,14 @@
 //! Calls of kernels that the device was given.
 //!
-//! What a dispatch does is written once for each form of memory that a kernel is called with, all of them in one
-//! executable. Written where it is called, each would be an executable until all are machine code, of which the
-//! compiler has to find out which are equal, and to every one of which it gives all of its passes: a graph takes
-//! half as long again, one of many layers twice.
+//! What a dispatch does is written once for each list of sizes that a kernel is called with, all of them in one
+//! executable. Written where it is called, the compiler would have to find out which are equal, and would run all of
+//! its passes for each that is left: a graph of two layers took 1.2 times as long to compile, one of thirty 1.5.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 
 use super::dispatch::tensor_access;
-use super::{Builder, DYNAMIC, Index, TensorType, Value, join};
+use super::{Builder, DYNAMIC, ElementType, Index, TensorType, Value, join};
 
 /// A dispatch that calls a kernel, on memory that it updates in place.
 pub struct Call<'a> {
@@ -25,16 +24,16 @@ pub struct Call<'a> {
     pub items: &'a Index,
 }
 
-/// The kernels that are called, each with every form of memory it is called with: a `flow.executable`.
+/// The kernels that are called, each with every list of sizes it is called with: a `flow.executable`.
 #[derive(Debug, Clone, Default)]
 pub struct Executable(BTreeMap<String, Entry>);
 
-/// A kernel with one form of memory.
-#[derive(Debug, Clone)]
+/// A kernel, and sizes that it is called with.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     symbol: String,
-    /// What it reads, then what it updates.
-    tensors: Vec<TensorType>,
+    /// Bytes of what it reads, then of what it updates; [`DYNAMIC`] where that is not known.
+    tensors: Vec<usize>,
     reads: usize,
     numbers: usize,
 }
@@ -46,13 +45,13 @@ impl Builder {
         let tensors: Vec<_> = reads.iter().chain(updates).collect();
         let entry = Entry {
             symbol: symbol.to_owned(),
-            tensors: tensors.iter().map(|value| value.ty.clone()).collect(),
+            tensors: tensors.iter().map(|value| bytes(&value.ty)).collect(),
             reads: reads.len(),
             numbers: numbers.len(),
         };
         let items = self.materialise(items);
         let extents: Vec<_> =
-            tensors.iter().map(|it| is_dynamic(&it.ty).then(|| self.extent(it))).collect();
+            tensors.iter().map(|it| (bytes(&it.ty) == DYNAMIC).then(|| self.extent(it))).collect();
         let numbers: Vec<_> = numbers.iter().map(|number| self.materialise(number)).collect();
         let scalars: Vec<_> = extents.iter().flatten().chain(&numbers).collect();
         let operands = tensors.iter().map(|value| &value.name).chain(scalars.iter().copied());
@@ -72,7 +71,7 @@ impl Builder {
             join(types),
             join(tied),
         );
-        self.executable.0.insert(entry.name(), entry);
+        self.executable.add(entry);
         let result = |(i, value): (usize, &&Value)| Value {
             name: format!("{name}#{i}"),
             ty: value.ty.clone(),
@@ -86,7 +85,12 @@ impl Executable {
 
     /// Adds what `other` has.
     pub fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
+        other.0.into_values().for_each(|entry| self.add(entry));
+    }
+
+    fn add(&mut self, entry: Entry) {
+        let before = self.0.insert(entry.name(), entry.clone());
+        debug_assert!(before.is_none_or(|it| it == entry), "{} in two forms", entry.symbol);
     }
 }
 
@@ -111,9 +115,9 @@ impl Display for Executable {
 impl Entry {
     /// The symbol, and how many bytes each tensor has: `x` where that is not known.
     fn name(&self) -> String {
-        let bytes = |ty: &TensorType| match is_dynamic(ty) {
-            true => "_x".to_owned(),
-            false => format!("_{}", ty.bytes()),
+        let bytes = |&bytes: &usize| match bytes {
+            DYNAMIC => "_x".to_owned(),
+            bytes => format!("_{bytes}"),
         };
         format!("{}{}", self.symbol, self.tensors.iter().map(bytes).collect::<String>())
     }
@@ -123,13 +127,16 @@ impl Entry {
 impl Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { symbol, tensors, reads, numbers } = self;
+        let tensors: Vec<_> =
+            tensors.iter().map(|&bytes| TensorType::new(&[bytes], ElementType::I8)).collect();
         let access = |at: usize| {
             tensor_access(if at < *reads { "readonly" } else { "readwrite" }, &tensors[at])
         };
         let mut next = 0..;
         let extents: Vec<_> = tensors
             .iter()
-            .map(|ty| is_dynamic(ty).then(|| next.next()).flatten().map(|at| format!("%s{at}")))
+            .map(|ty| (bytes(ty) == DYNAMIC).then(|| next.next()).flatten())
+            .map(|at| at.map(|at| format!("%s{at}")))
             .collect();
         let first = extents.iter().flatten().count();
         let arguments = (0..tensors.len()).map(|at| format!("%t{at}: {}", access(at)));
@@ -140,7 +147,7 @@ impl Display for Entry {
             let size = extent.map_or_else(|| ty.dims[0].to_string(), str::to_owned);
             format!("offsets = [0], sizes = [{size}], strides = [1]")
         };
-        let place = |at: usize| if extents[at].is_some() { "tied" } else { "t" };
+        let prefix = |at: usize| if extents[at].is_some() { "tied" } else { "t" };
         for (at, (ty, extent)) in tensors.iter().zip(&extents).enumerate() {
             let (of, extent) = (access(at), extent.as_deref());
             if let Some(extent) = extent {
@@ -152,7 +159,7 @@ impl Display for Entry {
             writeln!(
                 f,
                 "        %v{at} = iree_tensor_ext.dispatch.tensor.load %{}{at}, {} : {of}{} -> {ty}",
-                place(at),
+                prefix(at),
                 all_of(ty, extent),
                 braced(extent),
             )?;
@@ -164,7 +171,8 @@ impl Display for Entry {
             &reads => format!("ins({} : {}) ", values(0..reads), types(&tensors[..reads])),
         };
         let updated = types(&tensors[*reads..]);
-        // Of `flow.dispatch.workgroup.id` all functions but one lose theirs on the way to `stream`.
+        // Not `flow.dispatch.workgroup.id`: of several functions of an executable the compiler leaves it in one only
+        // (3.13).
         writeln!(
             f,
             "        %item = stream.dispatch.workgroup.id[0] : index
@@ -182,7 +190,7 @@ impl Display for Entry {
                 f,
                 "        iree_tensor_ext.dispatch.tensor.store %made#{}, %{}{at}, {} : {ty} -> {}{}",
                 at - reads,
-                place(at),
+                prefix(at),
                 all_of(ty, extent),
                 access(at),
                 braced(extent),
@@ -192,8 +200,13 @@ impl Display for Entry {
     }
 }
 
-fn is_dynamic(ty: &TensorType) -> bool {
-    ty.dims.contains(&DYNAMIC)
+/// Bytes of what a kernel is called with.
+fn bytes(ty: &TensorType) -> usize {
+    debug_assert!(
+        ty.dims.len() == 1 && ty.element == ElementType::I8,
+        "kernels take bytes, not {ty}"
+    );
+    ty.dims[0]
 }
 
 /// The extent behind a type or a value whose own is not known.

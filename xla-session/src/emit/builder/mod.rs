@@ -115,7 +115,7 @@ impl Value {
     }
 }
 
-/// The body of a function under construction.
+/// The body of a function under construction, and the kernels that it calls, which its module has to hold.
 #[derive(Debug, Default)]
 pub struct Builder {
     text: String,

@@ -46,7 +46,7 @@ impl Steps<'_> {
         let memory = self.memory.clone();
         let call = Rows {
             table: &table.weights,
-            offsets: table.offsets(),
+            offsets: table.offsets_or_weights(),
             memory: &memory,
             tokens: tokens.at.into(),
             to: to.at.into(),

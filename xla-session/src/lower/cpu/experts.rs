@@ -357,7 +357,7 @@ impl Steps<'_> {
         let memory = self.memory.clone();
         let call = ExpertProduct {
             weights: &matrix.weights,
-            offsets: matrix.offsets(),
+            offsets: matrix.offsets_or_weights(),
             memory: &memory,
             begins: at.begins.at.into(),
             active: at.active.at.into(),

@@ -91,7 +91,7 @@ impl Steps<'_> {
         let memory = self.memory.clone();
         let call = Candidates {
             weights: &output.weights,
-            offsets: output.offsets(),
+            offsets: output.offsets_or_weights(),
             errors: &errors,
             memory: &memory,
             x: x.at.into(),

@@ -110,7 +110,7 @@ impl Steps<'_> {
         let memory = self.memory.clone();
         let call = Product {
             weights: &matrix.weights,
-            offsets: matrix.offsets(),
+            offsets: matrix.offsets_or_weights(),
             memory: &memory,
             rows: rows.clone(),
             x: x.at.into(),
@@ -201,23 +201,24 @@ impl Steps<'_> {
 
 #[cfg(feature = "iree")]
 pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
-    /// One work item, of blocks of so many bytes, or of compressed ones.
+    /// One work item.
     ///
     /// # Safety
     ///
-    /// The graph passes a matrix of the kernel's format, and places for all rows of a step; no two
-    /// work items have the same blocks; the kernel is for this CPU.
+    /// The graph passes a matrix of this format, whose blocks begin at `index` if it is compressed, and
+    /// places for all rows of a step; no two work items have the same blocks; the kernel is for this CPU.
     unsafe fn run(
         kernel: kernels::Kernel,
-        block_bytes: Option<usize>,
+        format: Format,
         item: usize,
         of: &Product<*mut u8, usize>,
+        index: *const u64,
     ) {
         let at = |place: usize| of.memory.wrapping_add(place);
         let first = item * of.run;
-        let (weights, index) = match block_bytes {
-            Some(bytes) => (of.weights.wrapping_add(first * bytes), std::ptr::null()),
-            None => (of.weights, of.offsets.cast::<u64>().cast_const().wrapping_add(first)),
+        let (weights, index) = match index.is_null() {
+            true => (of.weights.wrapping_add(first * format.block_bytes(of.columns)), index),
+            false => (of.weights, index.wrapping_add(first)),
         };
         let blocks = of.run.min(of.blocks - first);
         let y = at(of.y).cast::<f32>().wrapping_add(first * LANES);
@@ -252,7 +253,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         let kernel = kernels::product_for(format, isa);
         let plain = move |item: usize, of: Product<*mut u8, usize>| {
             // SAFETY: as `run` wants it.
-            unsafe { run(kernel, Some(format.block_bytes(of.columns)), item, &of) };
+            unsafe { run(kernel, format, item, &of, std::ptr::null()) };
         };
         all = all.with(format!("product_{name}"), Product::kernel(plain));
         if format.is_quantised() {
@@ -271,8 +272,8 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         if format.is_compressible(8) {
             let kernel = kernels::compressed_product_for(format, isa);
             let compressed = move |item: usize, of: Product<*mut u8, usize>| {
-                // SAFETY: as `run` wants it; blocks of the matrix begin where the offsets say.
-                unsafe { run(kernel, None, item, &of) };
+                // SAFETY: as `run` wants it; the offsets say where blocks begin.
+                unsafe { run(kernel, format, item, &of, of.offsets.cast()) };
             };
             all = all.with(format!("compressed_product_{name}"), Product::kernel(compressed));
         }

@@ -186,17 +186,27 @@ mod tests {
         CpuTarget::new(Isa::detect(), 2)
     }
 
-    /// The kernels that are called, by their symbols.
-    fn calls(program: &Program) -> impl Iterator<Item = &str> {
-        let is_extent = |it: &str| it == "x" || it.bytes().all(|byte| byte.is_ascii_digit());
-        let calls = program.text.split("flow.dispatch @kernels::@").skip(1);
-        calls.map(move |call| {
-            let mut name = &call[..call.find('[').unwrap()];
-            while let Some((symbol, _)) = name.rsplit_once('_').filter(|it| is_extent(it.1)) {
-                name = symbol;
-            }
-            name
-        })
+    /// How often a kernel is called.
+    fn calls(program: &Program, symbol: &str) -> usize {
+        let is_size = |it: &str| it == "x" || it.bytes().all(|byte| byte.is_ascii_digit());
+        let is_it = |call: &&str| {
+            let sizes = call[..call.find('[').unwrap()].strip_prefix(symbol);
+            let sizes = sizes.and_then(|sizes| sizes.strip_prefix('_'));
+            sizes.is_some_and(|sizes| sizes.split('_').all(is_size))
+        };
+        program.text.split("flow.dispatch @kernels::@").skip(1).filter(is_it).count()
+    }
+
+    #[test]
+    fn kernels_are_written_once_for_all_layers() {
+        let all = fixture("llama-mha-f32");
+        let mut one = all.clone();
+        one.architecture.layers.truncate(1);
+        let [all, one] = [&all, &one].map(|config| of(config, Format::F32, &target()).text);
+        let [written, called] = ["flow.executable.export", "flow.dispatch @"]
+            .map(|what| [&all, &one].map(|text| text.matches(what).count()));
+        assert_eq!(written[0], written[1]);
+        assert!(called[0] > called[1] && called[0] > written[0], "{called:?} {written:?}");
     }
 
     #[test]
@@ -207,8 +217,7 @@ mod tests {
         let rounded = of(&config, Format::F32, &target().with_kv_cache(KvFormat::F16));
         for (graph, has, lacks) in [(&exact, "f32", "f16"), (&rounded, "f16", "f32")] {
             for what in ["append", "attend"] {
-                let count =
-                    |of| calls(graph).filter(|call| *call == format!("{what}_{of}")).count();
+                let count = |of| calls(graph, &format!("{what}_{of}"));
                 assert_eq!(count(has), config.num_hidden_layers, "{what}");
                 assert_eq!(count(lacks), 0, "{what}");
             }
@@ -223,8 +232,7 @@ mod tests {
             let product = format!("product_{}", format.as_str());
             // q/k/v, output, gate and up, down; and the logits, of all wanted rows and of one.
             let layers = config.num_hidden_layers;
-            let products = calls(&program).filter(|call| *call == product).count();
-            assert_eq!(products, 4 * layers + 2, "{format:?}");
+            assert_eq!(calls(&program, &product), 4 * layers + 2, "{format:?}");
             // These, two norms, and the norms of queries and keys; the tied matrix and the last norm.
             assert_eq!(program.weights().len(), 8 * layers + 2, "{format:?}");
         }
@@ -234,12 +242,13 @@ mod tests {
     fn only_output_projections_of_floats_are_sketched() {
         for name in ["qwen3-gqa-tied-bf16", "llama-mha-f32"] {
             let config = fixture(name);
-            let sketched = |format, from| {
+            let sketched = |format: Format, from| {
                 let target = target().with_compression(false).with_sketch_from(from);
                 let program = of(&config, format, &target);
                 let sketches = program.weights().into_iter().filter(|it| it.errors().is_some());
-                let count = |what| calls(&program).filter(|call| call.starts_with(what)).count();
-                (sketches.count(), ["candidates_", "product_int6"].map(count))
+                let candidates = format!("candidates_{}", format.as_str());
+                let count = |symbol| calls(&program, symbol);
+                (sketches.count(), [candidates.as_str(), "product_int6"].map(count))
             };
             let weights = config.vocab_size * config.hidden_size;
             for format in [Format::F32, Format::Bf16, Format::Bf16Rounded, Format::F16] {

@@ -41,8 +41,8 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// What kernels take for where blocks begin.
-    pub fn offsets(&self) -> &Value {
+    /// What kernels take for where blocks begin: those of plain ones do not look.
+    pub fn offsets_or_weights(&self) -> &Value {
         self.offsets.as_ref().unwrap_or(&self.weights)
     }
 
@@ -175,7 +175,7 @@ impl<'a> Steps<'a> {
         };
         let spec = WeightSpec { parts: parts.clone(), columns, format: format.stored(), layout };
         let weights = self.weight(&spec, 0);
-        let offsets = (spec.planes().len() > 1).then(|| self.weight(&spec, 1));
+        let offsets = spec.blocks().map(|_| self.weight(&spec, 1));
         Matrix { weights, offsets, parts, format, rows: spec.rows(), columns }
     }
 
