@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::conversations::with_tools;
 use crate::server::*;
 use crate::support::python::{self, output};
+use crate::tools::with_tools;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/clients");
 const PACKAGES: [&str; 2] = ["openai", "anthropic"];

@@ -18,3 +18,4 @@ mod page;
 mod resumed;
 #[cfg(target_os = "linux")]
 mod soak;
+mod tools;

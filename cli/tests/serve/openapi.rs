@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::conversations::with_tools;
 use crate::server::*;
+use crate::tools::with_tools;
 
 struct Document(Value);
 

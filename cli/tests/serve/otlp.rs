@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::conversations::with_tools;
 use crate::server::*;
 use crate::support;
+use crate::tools::with_tools;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value as Any};
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};

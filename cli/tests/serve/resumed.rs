@@ -1,7 +1,7 @@
 //! Answers that go on: behind what another server has given, or behind words of the conversation.
 
-use crate::conversations::with_tools;
 use crate::server::*;
+use crate::tools::with_tools;
 use serde_json::{Value, json};
 
 /// What a client has of an answer: the ids of its tokens, and what they have made certain.

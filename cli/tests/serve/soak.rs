@@ -8,8 +8,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::conversations::with_tools;
 use crate::server::*;
+use crate::tools::with_tools;
 use fastrand::Rng;
 use serde_json::{Value, json};
 

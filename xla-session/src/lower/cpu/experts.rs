@@ -580,7 +580,7 @@ fn combine(row: usize, of: Combine<*mut u8, usize>) {
 ///
 /// The graph passes a matrix of this format, whose blocks begin at `index` if it is compressed, of as many
 /// experts as there are, and the places of a step, whose lists earlier calls have written; no two work items
-/// have the same blocks; the kernel is for this CPU.
+/// have the same blocks; the kernel is for this format and CPU.
 #[cfg(feature = "iree")]
 unsafe fn product(
     kernel: kernels::Kernel,

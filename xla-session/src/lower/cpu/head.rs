@@ -185,7 +185,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
 ///
 /// The graph passes a matrix of this format, whose blocks begin at `index` if it is compressed, and the
 /// errors of its sketch; it has the places of one row, in which the earlier calls have left their
-/// results; no two work items have the same blocks; the kernel is for this CPU.
+/// results; no two work items have the same blocks; the kernel is for this format and CPU.
 #[cfg(feature = "iree")]
 unsafe fn candidates(
     kernel: kernels::Kernel,

@@ -206,7 +206,7 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
     /// # Safety
     ///
     /// The graph passes a matrix of this format, whose blocks begin at `index` if it is compressed, and
-    /// places for all rows of a step; no two work items have the same blocks; the kernel is for this CPU.
+    /// places for all rows of a step; no two work items have the same blocks; the kernel is for this format and CPU.
     unsafe fn run(
         kernel: kernels::Kernel,
         format: Format,
