@@ -86,6 +86,8 @@ fn without_a_driver_one_sentence_says_so() {
     for driver in instance.drivers().unwrap() {
         match driver.name.as_str() {
             "cuda" => assert_eq!(driver.devices().unwrap_err().message(), message),
+            // Its own tests say what there is without a library of it.
+            "vulkan" => {}
             _ => assert!(!driver.devices().unwrap().is_empty(), "{driver:?}"),
         }
     }
