@@ -1,9 +1,9 @@
 //! Integers with scales by tiles, for many rows; not those that are multiplied with
 //! [integers](super::scales::Scales::INTEGERS) first, which bytes do not hold.
 //!
-//! Activations are two planes of bytes, whose products with the bytes of weights are two tiles of exact sums
-//! for each group: the same integers as without tiles, and scaled in the same order. So a row has the bits
-//! here that it has without tiles, among fewer.
+//! Activations are two planes of bytes, or one where they have eight bits, whose products with the bytes of weights
+//! are as many tiles of exact sums for each group: the same integers as without tiles, and scaled in the same order.
+//! So a row has the bits here that it has without tiles, among fewer.
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
@@ -50,10 +50,12 @@ const fn decoded_bytes<S: Scales>() -> usize {
 }
 
 /// Activations of a group in two planes of bytes, the high ones and then the low ones, which count with their
-/// sign: column by column as the weights lie that [`decode`] writes.
-pub(super) struct Planes<I>(PhantomData<I>);
+/// sign, or in one: column by column as the weights lie that [`decode`] writes.
+pub(super) struct Planes<I, const PLANES: usize>(PhantomData<I>);
 
-impl<I: Rounding> Rounding for Planes<I> {
+impl<I: Rounding, const PLANES: usize> Rounding for Planes<I, PLANES> {
+    const WORDS: usize = PLANES * PAIRS / 2;
+
     #[inline(always)]
     unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS] {
         const SIGNS: u32 = 0x8000_8000;
@@ -61,12 +63,13 @@ impl<I: Rounding> Rounding for Planes<I> {
         // SAFETY: the caller's promise.
         let pairs = unsafe { I::arranged(integers) };
         let mut planes = [0; PAIRS];
-        let (high, low) = planes.split_at_mut(PAIRS / 2);
         for (i, [first, second]) in pairs.as_chunks::<2>().0.iter().enumerate() {
-            // A low byte counts as negative from 128 on: then the high byte is one more. Each half by itself.
-            let up = |pair: &u32| ((pair & !SIGNS) + 0x0080_0080) ^ (pair & SIGNS);
-            high[i] = up(first) >> 8 & EVEN | up(second) & !EVEN;
-            low[i] = first & EVEN | second << 8 & !EVEN;
+            if PLANES == 2 {
+                // A low byte counts as negative from 128 on: then the high byte is one more. Each half by itself.
+                let up = |pair: &u32| ((pair & !SIGNS) + 0x0080_0080) ^ (pair & SIGNS);
+                planes[i] = up(first) >> 8 & EVEN | up(second) & !EVEN;
+            }
+            planes[(PLANES - 1) * PAIRS / 2 + i] = first & EVEN | second << 8 & !EVEN;
         }
         planes
     }
@@ -133,9 +136,9 @@ impl<'a> Plan<'a> {
     }
 
     /// Bytes of scratch.
-    fn bytes<S: Scales>(&self) -> usize {
+    fn bytes<S: Scales, const PLANES: usize>(&self) -> usize {
         let numbers = self.tiles * self.x.groups() * Self::numbers::<S>();
-        RING * 2 * TILE + 2 * PIECE * decoded_bytes::<S>() + 2 * self.tiles * TILE + numbers
+        RING * PLANES * TILE + 2 * PIECE * decoded_bytes::<S>() + 2 * self.tiles * TILE + numbers
     }
 }
 
@@ -144,14 +147,14 @@ impl<'a> Plan<'a> {
 /// # Safety
 ///
 /// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are [`Planes`].
-pub(super) unsafe fn many<I: Integer, S: Scales>(p: &Product) {
-    const { assert!(!S::INTEGERS) };
+pub(super) unsafe fn many<I: Integer, S: Scales, const PLANES: usize>(p: &Product) {
+    const { assert!(!S::INTEGERS && matches!(PLANES, 1 | 2)) };
     let plan = Plan::new(p);
     // SAFETY: the caller's promise; there is as much scratch.
     unsafe {
         clear_padding(p);
-        with_scratch(plan.bytes::<S>() / size_of::<f32>(), |scratch| {
-            amx::with_tiles(ROWS, GROUP / S::PARTS, || run::<I, S>(&plan, scratch.cast()));
+        with_scratch(plan.bytes::<S, PLANES>() / size_of::<f32>(), |scratch| {
+            amx::with_tiles(ROWS, GROUP / S::PARTS, || run::<I, S, PLANES>(&plan, scratch.cast()));
         });
     }
 }
@@ -162,7 +165,7 @@ pub(super) unsafe fn many<I: Integer, S: Scales>(p: &Product) {
 ///
 /// As for [`many`]; in [`amx::with_tiles`], and the scratch has [`Plan::bytes`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn run<I: Integer, S: Scales>(plan: &Plan<'_>, scratch: *mut u8) {
+unsafe fn run<I: Integer, S: Scales, const PLANES: usize>(plan: &Plan<'_>, scratch: *mut u8) {
     let Plan { p, x, tiles, .. } = *plan;
     let groups = x.groups();
     let group_bytes = I::GROUP_BYTES + S::BYTES;
@@ -170,7 +173,7 @@ unsafe fn run<I: Integer, S: Scales>(plan: &Plan<'_>, scratch: *mut u8) {
     // SAFETY: the caller's promise: the scratch has all of these.
     unsafe {
         let products = scratch;
-        let decoded = products.add(RING * 2 * TILE);
+        let decoded = products.add(RING * PLANES * TILE);
         let sums = decoded.add(2 * PIECE * decoded_bytes::<S>());
         let numbers = sums.add(2 * tiles * TILE);
         for tile in 0..tiles {
@@ -193,9 +196,9 @@ unsafe fn run<I: Integer, S: Scales>(plan: &Plan<'_>, scratch: *mut u8) {
                     let (pairs, ..) = x.rows_from(plan.first(tile)).parts();
                     let of_tile = tile * groups + first;
                     for i in 0..blocks {
-                        let meet = Meet::<S> {
+                        let meet = Meet::<S, PLANES> {
                             weights: decoded.add(i * PIECE * decoded_bytes::<S>()),
-                            x: pairs.add(first * PAIRS).cast(),
+                            x: pairs.cast::<u8>().add(first * PLANES * GROUP),
                             x_stride: x.stride() * size_of::<u32>(),
                             numbers: numbers.add(of_tile * Plan::numbers::<S>()).cast(),
                             products,
@@ -248,7 +251,7 @@ unsafe fn gather<S: Scales>(plan: &Plan<'_>, tile: usize, numbers: *mut u8) {
 }
 
 /// A tile of rows and a piece of a block.
-struct Meet<S> {
+struct Meet<S, const PLANES: usize> {
     /// Decoded groups.
     weights: *const u8,
     /// The planes of the groups, rows so many bytes apart.
@@ -256,14 +259,14 @@ struct Meet<S> {
     x_stride: usize,
     /// What [`gather`] wrote of them.
     numbers: *const f32,
-    /// `[RING, 2]` tiles: the products of some parts of groups, of high bytes and of low ones.
+    /// `[RING, PLANES]` tiles: the products of some parts of groups, of high bytes and of low ones.
     products: *mut u8,
     /// `[ROWS, 16]`
     sums: *mut f32,
     scales: PhantomData<S>,
 }
 
-impl<S: Scales> Meet<S> {
+impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
     /// Adds the products of the piece to the sums, or sets these to them.
     ///
     /// # Safety
@@ -295,7 +298,7 @@ impl<S: Scales> Meet<S> {
 
     /// Where the products of a part of a group are kept.
     fn products(&self, step: usize) -> *mut u8 {
-        self.products.wrapping_add(step % RING * 2 * TILE)
+        self.products.wrapping_add(step % RING * PLANES * TILE)
     }
 
     /// The products of a part of a group, by tiles `HIGH` and `LOW`.
@@ -310,17 +313,21 @@ impl<S: Scales> Meet<S> {
         // SAFETY: the caller's promise.
         unsafe {
             let weights = self.weights.add(group * decoded_bytes::<S>());
-            let x = self.x.add(group * PAIRS * size_of::<u32>() + part * plane);
+            let x = self.x.add(group * PLANES * GROUP + part * plane);
             let products = self.products(step);
             amx::load::<6>(weights.add(part * INTEGERS / S::PARTS), ROW);
-            amx::load::<4>(x, self.x_stride);
-            amx::load::<5>(x.add(GROUP), self.x_stride);
-            amx::zero::<HIGH>();
-            amx::add_i8::<HIGH, 4, 6>();
-            amx::store::<HIGH>(products, ROW);
+            if PLANES == 2 {
+                amx::load::<4>(x, self.x_stride);
+            }
+            amx::load::<5>(x.add((PLANES - 1) * GROUP), self.x_stride);
+            if PLANES == 2 {
+                amx::zero::<HIGH>();
+                amx::add_i8::<HIGH, 4, 6>();
+                amx::store::<HIGH>(products, ROW);
+            }
             amx::zero::<LOW>();
             amx::add_i8::<LOW, 5, 6>();
-            amx::store::<LOW>(products.add(TILE), ROW);
+            amx::store::<LOW>(products.add((PLANES - 1) * TILE), ROW);
         }
     }
 
@@ -338,11 +345,15 @@ impl<S: Scales> Meet<S> {
             let scale = V::load(weights.add(2 * part * LANES));
             let minimum = V::load(weights.add((2 * part + 1) * LANES));
             let numbers = self.numbers.add(group * Plan::numbers::<S>() / size_of::<f32>());
-            let high = self.products(step);
+            let products = self.products(step);
             each_row!(I, {
-                let low = _mm512_loadu_si512(high.add(TILE + I * ROW).cast());
-                let high = _mm512_slli_epi32::<8>(_mm512_loadu_si512(high.add(I * ROW).cast()));
-                let mut of_group = V::from_i32(_mm512_add_epi32(high, low)).mul(scale);
+                let row = products.add(I * ROW);
+                let mut product = _mm512_loadu_si512(row.add((PLANES - 1) * TILE).cast());
+                if PLANES == 2 {
+                    let high = _mm512_slli_epi32::<8>(_mm512_loadu_si512(row.cast()));
+                    product = _mm512_add_epi32(high, product);
+                }
+                let mut of_group = V::from_i32(product).mul(scale);
                 if S::MINIMA {
                     let x_sum = V::splat(*numbers.add((1 + part) * LANES + I));
                     of_group = minimum.mul_add(x_sum, of_group);

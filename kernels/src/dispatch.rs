@@ -76,13 +76,16 @@ pub fn product_for(format: Format, isa: Isa) -> Kernel {
 fn tiled_kernel(format: Format) -> Option<Kernel> {
     macro_rules! integers {
         ($format:ident, $integer:ty, $scales:ty) => {
+            integers!($format, $integer, $scales, 2)
+        };
+        ($format:ident, $integer:ty, $scales:ty, $planes:literal) => {
             |p| {
                 let of_few = product_for(Format::$format, Isa::Avx512Vnni);
                 // SAFETY: whoever calls a kernel promises what both want.
                 unsafe {
                     match p.used < amx_integers::FROM {
                         true => of_few(p),
-                        false => amx_integers::many::<$integer, $scales>(p),
+                        false => amx_integers::many::<$integer, $scales, $planes>(p),
                     }
                 }
             }
@@ -98,14 +101,14 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
         };
     }
     Some(match format {
-        // Integers that were multiplied with their scales are no bytes, as tiles want them. Activations of eight
-        // bits have twice the speed without tiles, which scale as many sums: not measured.
-        Format::F32 | Format::F16 | Format::Q3K | Format::Q6K | Format::Nested4 => return None,
+        // Integers that were multiplied with their scales are no bytes, as tiles want them.
+        Format::F32 | Format::F16 | Format::Q3K | Format::Q6K => return None,
         Format::Bf16 => floats!(Bf16, Split),
         Format::Bf16Rounded => floats!(Bf16Rounded, Narrow),
         Format::Int8 => integers!(Int8, Bits<8>, Scale),
         Format::Int6 => integers!(Int6, Bits<6>, Scale),
         Format::Int4 => integers!(Int4, Bits<4>, Scale),
+        Format::Nested4 => integers!(Nested4, Bits<4>, Nested, 1),
         Format::Q4_1 => integers!(Q4_1, Bits<4>, ScaleAndMinimum),
         Format::Q5_0 => integers!(Q5_0, Bits<5>, Scale),
         Format::Q5_1 => integers!(Q5_1, Bits<5>, ScaleAndMinimum),
@@ -140,14 +143,18 @@ pub unsafe fn round_row(
     columns: usize,
     to: *mut u8,
 ) {
-    /// As integers of `F`; in planes where tiles multiply them.
-    unsafe fn round<F: Rounding>(isa: Isa, in_tiles: bool, row: Round<()>) {
+    /// As integers of `F`; in so many planes of bytes where tiles multiply them.
+    unsafe fn round<F: Rounding>(isa: Isa, planes: Option<usize>, row: Round<()>) {
         // SAFETY: the caller's promise.
         unsafe {
             #[cfg(target_arch = "x86_64")]
-            if in_tiles {
-                let planes = row.arranged::<Planes<F>>();
-                return <avx512::Avx512<false> as vector::Vector>::enter(&planes);
+            {
+                use {avx512::Avx512, vector::Vector};
+                match planes {
+                    Some(1) => return Avx512::<false>::enter(&row.arranged::<Planes<F, 1>>()),
+                    Some(_) => return Avx512::<false>::enter(&row.arranged::<Planes<F, 2>>()),
+                    None => {}
+                }
             }
             enter(isa, &row.arranged::<F>());
         }
@@ -171,10 +178,11 @@ pub unsafe fn round_row(
     let in_tiles = isa == Isa::Amx && rows >= amx_integers::FROM && tiled_kernel(format).is_some();
     #[cfg(not(target_arch = "x86_64"))]
     let in_tiles = false;
+    let planes = in_tiles.then(|| if format == Format::Nested4 { 1 } else { 2 });
     let alone = rows == 1;
     let round = match format {
         #[cfg(target_arch = "x86_64")]
-        Format::Nested4 if isa != Isa::Portable => round::<Nibbles<1>>,
+        Format::Nested4 if isa != Isa::Portable && !in_tiles => round::<Nibbles<1>>,
         #[cfg(target_arch = "x86_64")]
         Format::Int4 if alone && !matches!(isa, Isa::Portable | Isa::Avx512) => round::<Nibbles<2>>,
         #[cfg(target_arch = "x86_64")]
@@ -200,7 +208,7 @@ pub unsafe fn round_row(
         floats => panic!("products with {floats:?} take floats"),
     };
     // SAFETY: the caller's promise.
-    unsafe { round(isa, in_tiles, row) }
+    unsafe { round(isa, planes, row) }
 }
 
 /// The fastest attention over a cache of `format` on this CPU.
