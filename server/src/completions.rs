@@ -70,6 +70,7 @@ pub(crate) async fn answer(
     let (settings, form) = settings.with_form(&model).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
+        model.check_fits(prompt)?;
         requests.extend(settings.requests(prompt, max_tokens, logprobs, form.as_ref())?);
     }
     for asked in &mut requests {

@@ -41,6 +41,10 @@ pub(crate) struct Manner {
     thoughts: bool,
     /// Whether these have begun already.
     thinking: bool,
+    /// Names of the tools that may be called.
+    callable: Vec<String>,
+    /// Whether one call is all that there may be.
+    single: bool,
     /// What the last message has of the answer.
     begun: String,
 }
@@ -48,8 +52,12 @@ pub(crate) struct Manner {
 impl Manner {
     /// What tells the parts of an answer apart.
     pub fn reply(&self) -> Reply {
-        let Self { style, thoughts, thinking, ref begun } = *self;
-        let mut reply = if thinking { Reply::thinking(style) } else { Reply::new(style, thoughts) };
+        let Self { style, thoughts, thinking, ref callable, single, ref begun } = *self;
+        let reply = if thinking { Reply::thinking(style) } else { Reply::new(style, thoughts) };
+        let mut reply = reply.of_tools(callable);
+        if single {
+            reply = reply.with_one_call();
+        }
         // It has been said.
         let _ = reply.push(begun);
         reply
@@ -67,7 +75,7 @@ impl Asked {
         shared: &Shared,
         model: Arc<Model>,
     ) -> Result<(Answers, Manner), Problem> {
-        let Self { mut conversation, mut settings, tools, max_tokens, logprobs } = self;
+        let Self { mut conversation, mut settings, mut tools, max_tokens, logprobs } = self;
         trace::works("chat", model.name());
         shared.check_open()?;
         let places = model.places(settings.n)?;
@@ -84,6 +92,11 @@ impl Asked {
             })
         });
         let style = style.transpose()?;
+        if let Some(tools) = &mut tools
+            && !template.takes_several_calls()
+        {
+            tools.call_one();
+        }
         let thoughts = template.has_thoughts();
         let begun = conversation.begun();
         if !begun.is_empty() && tools.is_some() {
@@ -102,13 +115,16 @@ impl Asked {
             _ => settings.think(thinks),
         }
         let (settings, form) = settings.with_form(&model).await?;
+        model.check_fits(&prompt)?;
         let room = (model.context + 1).saturating_sub(prompt.len());
         let max_tokens = max_tokens.unwrap_or(room);
         let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
         let events = model.submit(requests, places).await?;
         let prompt = [prompt, settings.answer].concat();
         let answers = Answers::new(model, vec![prompt], settings.n, events);
-        Ok((answers, Manner { style, thoughts, thinking, begun }))
+        let callable = tools.as_ref().map(Tools::callable).unwrap_or_default();
+        let single = tools.is_some_and(|tools| tools.is_single());
+        Ok((answers, Manner { style, thoughts, thinking, callable, single, begun }))
     }
 }
 

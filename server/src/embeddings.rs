@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use text::StopStrings;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::Span;
 use xla_session::batching;
 use xla_session::pooling::normalize;
@@ -87,11 +88,18 @@ pub(crate) async fn answer(
 
     trace::works("embeddings", model.name());
     shared.check_open()?;
+    let at_once = AT_ONCE.min(model.options.most_requests);
+    let mut places = Some(model.places(input.count().min(at_once))?);
     let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
     let count: usize = inputs.iter().map(Vec::len).sum();
     let mut vectors = Vec::with_capacity(inputs.len());
-    for some in inputs.chunks(AT_ONCE.min(model.options.most_requests)) {
-        vectors.extend(embed(&model, some).await?);
+    for some in inputs.chunks(at_once) {
+        let places = match places.take() {
+            Some(places) => places,
+            // It has been let in: what has run already is not to be for nothing.
+            None => model.wait_for_places(some.len()).await?,
+        };
+        vectors.extend(embed(&model, some, places).await?);
     }
     trace::read(&Span::current(), count);
     let data = vectors.iter().enumerate().map(|(index, vector)| {
@@ -107,9 +115,12 @@ pub(crate) async fn answer(
     Ok(body::json(StatusCode::OK, &answer))
 }
 
-/// The vector of each of `inputs`, which run together.
-async fn embed(model: &Model, inputs: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Problem> {
-    let places = model.places(inputs.len())?;
+/// The vector of each of `inputs`, which run together in as many `places`.
+async fn embed(
+    model: &Model,
+    inputs: &[Vec<u32>],
+    places: OwnedSemaphorePermit,
+) -> Result<Vec<Vec<f32>>, Problem> {
     let requests = inputs.iter().map(|input| {
         let pooling = Some(model.options.pooling);
         let request =

@@ -10,7 +10,7 @@ use text::{Part, Reply};
 use xla_session::FinishReason;
 
 use crate::answer::{About, Answer, End, Shape, Token, Usage};
-use crate::conversation::{Asked, Conversation, Manner, tokens};
+use crate::conversation::{Asked, Conversation, Effort, Manner, tokens};
 use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::Shared;
@@ -118,15 +118,14 @@ fn take(
         conversation.go_on()?;
     }
     if let Some(thinking) = fields.take::<Map<String, Value>>("thinking")? {
-        let enabled = match thinking.get("type").and_then(Value::as_str) {
-            Some("enabled" | "adaptive") => true,
-            Some("disabled") => false,
+        match thinking.get("type").and_then(Value::as_str) {
+            Some("enabled" | "adaptive") => conversation.say("enable_thinking", true.into()),
+            Some("disabled") => conversation.think("thinking", Some(Effort::None)),
             _ => {
                 let message = "must have the type \"enabled\" or \"disabled\"";
                 return Err(Problem::field("thinking", message));
             }
-        };
-        conversation.say("enable_thinking", enabled.into());
+        }
     }
     let tools = tools(fields)?;
     Ok((model, conversation, tools))
@@ -239,6 +238,9 @@ fn turn(at: &str, message: &Value, messages: &mut Vec<Map<String, Value>>) -> Re
                     Value::Null => String::new(),
                     content => words(&format!("{at}.content"), content)?,
                 };
+                let failed = block["is_error"].as_bool().unwrap_or(false);
+                // Templates know results alone.
+                let content = if failed { format!("Error: {content}") } else { content };
                 let mut result = said("tool", content);
                 result.insert("tool_call_id".into(), string("tool_use_id")?.into());
                 messages.push(result);
@@ -387,7 +389,9 @@ impl Message {
 
 impl Shape for Message {
     fn begin(&mut self, about: &About) -> Vec<String> {
-        let message = self.head(about, &Usage::default());
+        let mut message = self.head(about, &Usage::default());
+        // Which of them are in the cache is known at the end.
+        message["usage"]["input_tokens"] = about.prompt_tokens.into();
         vec![event(&json!({"type": "message_start", "message": message}))]
     }
 

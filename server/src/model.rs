@@ -54,6 +54,8 @@ pub struct Model {
     pub(crate) width: usize,
     /// Most tokens of a prompt and its answer together.
     pub(crate) context: usize,
+    /// What it could be at most.
+    max_context: usize,
     /// When it was started, in seconds since 1970.
     pub(crate) created: u64,
     places: Arc<Semaphore>,
@@ -97,6 +99,7 @@ impl Model {
         let context = engine.context().min(pages.pages * pages.page_tokens);
         let config = engine.model().config();
         let (vocab_size, width) = (config.vocab_size, config.hidden_size);
+        let max_context = config.max_position_embeddings;
         let tokenizer = Arc::new(tokenizer);
         let numbers = Numbers::new(batcher.statistics());
         let shared = Arc::new(Shared { busy: Mutex::new(None), numbers: Mutex::new(numbers) });
@@ -114,6 +117,7 @@ impl Model {
             vocab_size,
             width,
             context,
+            max_context,
             created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             shared,
             inbox: Some(inbox),
@@ -158,6 +162,33 @@ impl Model {
         }
         let places = self.places.clone().try_acquire_many_owned(count as u32);
         places.map_err(|_| Problem::queue_full(most))
+    }
+
+    /// As [`places`](Self::places), when there are as many.
+    ///
+    /// # Errors
+    ///
+    /// The server has ended.
+    pub(crate) async fn wait_for_places(
+        &self,
+        count: usize,
+    ) -> Result<OwnedSemaphorePermit, Problem> {
+        let places = self.places.clone().acquire_many_owned(count as u32).await;
+        places.map_err(|_| Problem::stopping())
+    }
+
+    /// Whether `prompt` and a token fit the context: before there are requests, each of which has its own copy.
+    ///
+    /// # Errors
+    ///
+    /// They do not.
+    pub(crate) fn check_fits(&self, prompt: &[u32]) -> Result<(), Problem> {
+        let (needed, context) = (prompt.len(), self.context);
+        if needed > context {
+            let full = xla_session::Error::ContextFull { needed, context, max: self.max_context };
+            return Err(Problem::engine(&full));
+        }
+        Ok(())
     }
 
     /// Lets `requests` wait for their turn. Each event says by its number which of them it is of.

@@ -462,10 +462,9 @@ impl Output {
     fn keep(&mut self, response: &Value) {
         let Some((shared, mut messages)) = self.kept.take() else { return };
         for item in &self.items {
-            // What we have written ourselves.
-            if add_item("output", item, &mut messages).is_err() {
-                return;
-            }
+            // What we have written ourselves. A call that was cut off is nothing that a template takes, and is left
+            // out of what follows.
+            let _ = add_item("output", item, &mut messages);
         }
         shared.responses.keep(&self.id, messages, response.clone());
     }

@@ -24,6 +24,8 @@ use crate::{Model, Problem, completions};
 const MOST_ANSWERS: usize = 64;
 /// Most strings of `stop`.
 const MOST_STOPS: usize = 64;
+/// Most characters of each of them, for which every answer looks with every token.
+const LONGEST_STOP: usize = 1024;
 
 /// One or several of something.
 #[derive(Debug, Deserialize)]
@@ -99,6 +101,12 @@ impl Settings {
         let stops = stops.map(OneOrMany::into_vec).unwrap_or_default();
         if stops.len() > MOST_STOPS {
             let message = format!("has {} strings: give {MOST_STOPS} at most", stops.len());
+            return Err(Problem::field("stop", message));
+        }
+        let lengths = stops.iter().map(|it| it.chars().count());
+        if let Some(length) = lengths.max().filter(|&it| it > LONGEST_STOP) {
+            let message =
+                format!("has a string of {length} characters: give {LONGEST_STOP} at most");
             return Err(Problem::field("stop", message));
         }
         let stops = StopStrings::new(&stops);

@@ -35,6 +35,8 @@ const REQUEST_ID: &str = "x-request-id";
 /// What may be asked without a key: whether we are there.
 const OPEN: [&str; 2] = ["/health", "/ready"];
 const METRICS: &str = "/metrics";
+/// Most that a step may take in which answers are cut off.
+const LAST_STEP: Duration = Duration::from_secs(10);
 /// How long connections have to take their last bytes.
 const LAST_BYTES: Duration = Duration::from_secs(2);
 
@@ -235,6 +237,11 @@ impl Server {
         if !self.shared.is_idle() {
             tracing::warn!("the time is up: answers are cut off");
             models.iter().for_each(|model| model.cut_off());
+            // Which they see behind the step that runs.
+            let deadline = Instant::now() + LAST_STEP;
+            while !self.shared.is_idle() && Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         }
         close.notify_one();
         match tokio::time::timeout(LAST_BYTES, &mut serving).await {

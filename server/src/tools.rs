@@ -82,6 +82,25 @@ impl Tools {
         Ok((!tools.is_empty()).then_some(Self { tools, must, only, parallel }))
     }
 
+    /// Lets an answer have one call at most.
+    pub fn call_one(&mut self) {
+        self.parallel = false;
+    }
+
+    /// Whether it may have only one.
+    pub fn is_single(&self) -> bool {
+        !self.parallel || self.only.is_some()
+    }
+
+    /// Names of those that may be called.
+    pub fn callable(&self) -> Vec<String> {
+        let named = |tool: &Tool| tool.name.clone();
+        match self.only {
+            Some(at) => vec![named(&self.tools[at])],
+            None => self.tools.iter().map(named).collect(),
+        }
+    }
+
     /// As a template takes them.
     pub fn values(&self) -> Vec<Value> {
         self.tools.iter().map(|tool| tool.value.clone()).collect()
@@ -138,11 +157,7 @@ impl Tools {
             None => self.tools.iter().collect(),
         };
         let names: Vec<_> = (0..callable.len()).map(|at| format!("call{at}")).collect();
-        let more = if self.parallel && self.only.is_none() {
-            format!("({between} call)*")
-        } else {
-            String::new()
-        };
+        let more = if self.is_single() { String::new() } else { format!("({between} call)*") };
         let calls_of_answer = |open: &str| format!("{open} call {more} {close}");
         let mut lark = String::new();
         match (self.must || own, special(style.opening()).is_some()) {

@@ -62,6 +62,7 @@ pub struct ChatTemplate {
     tokens: Vec<(String, String)>,
     tool_style: Option<ToolStyle>,
     has_thoughts: bool,
+    several_calls: bool,
     variables: BTreeSet<String>,
     path: PathBuf,
 }
@@ -185,13 +186,39 @@ impl ChatTemplate {
         let given = environment.globals().map(|(name, _)| name).chain(TOKENS).chain(GIVEN);
         let given: Vec<String> = given.map(str::to_owned).collect();
         variables.retain(|name| !given.contains(name));
-        Ok(Self { environment, tokens, tool_style, has_thoughts, variables, path })
+        let several_calls = true;
+        let mut it =
+            Self { environment, tokens, tool_style, has_thoughts, several_calls, variables, path };
+        if tool_style.is_some() {
+            it.several_calls = it.takes_calls(2) || !it.takes_calls(1);
+        }
+        Ok(it)
+    }
+
+    /// Whether an answer with so many calls may be in a conversation.
+    fn takes_calls(&self, calls: usize) -> bool {
+        let function = serde_json::json!({"name": "f", "arguments": {}});
+        // As Mistral's templates want ids.
+        let calls = vec![
+            serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
+            calls
+        ];
+        let messages = [
+            serde_json::json!({"role": "user", "content": "a"}),
+            serde_json::json!({"role": "assistant", "content": "", "tool_calls": calls}),
+        ];
+        self.render(&messages, &RenderOptions::default()).is_ok()
     }
 
     /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
     /// or writes them in a way that [`Reply`](crate::Reply) does not know.
     pub fn tool_style(&self) -> Option<ToolStyle> {
         self.tool_style
+    }
+
+    /// Whether an answer with several calls can be part of a conversation; templates of Llama 3 refuse it.
+    pub fn takes_several_calls(&self) -> bool {
+        self.several_calls
     }
 
     /// Whether answers may begin with thoughts (`<think>`).

@@ -115,6 +115,7 @@ fn messages_are_answered_as_anthropic_has_them() {
         "message_stop",
     ];
     assert_eq!(kinds(&events), order);
+    assert_eq!(events[0]["message"]["usage"]["input_tokens"], json!(fresh + cached));
     let pieces: String = events.iter().filter_map(|it| it["delta"]["text"].as_str()).collect();
     assert_eq!(pieces, text);
     let last = &events[events.len() - 2];
@@ -175,6 +176,12 @@ fn messages_are_answered_as_anthropic_has_them() {
         {"role": "tool", "tool_call_id": block["id"], "content": "20 degrees"},
         {"role": "user", "content": "Well?"},
     ]});
+    assert_eq!(count["input_tokens"], server.post("/tokenize", &same).json()["count"]);
+
+    let [mut failed, mut same] = [request, same];
+    failed["messages"][2]["content"][0]["is_error"] = true.into();
+    same["messages"][3]["content"] = "Error: 20 degrees".into();
+    let count = server.post("/v1/messages/count_tokens", &failed).json();
     assert_eq!(count["input_tokens"], server.post("/tokenize", &same).json()["count"]);
 
     for (more, expected) in [
@@ -321,11 +328,12 @@ fn responses_go_on_from_each_other() {
     let more = json!({"tools": tools, "tool_choice": {"type": "function", "name": "get_weather"},
                       "max_output_tokens": 200});
     let called = answer(more.clone());
+    let tokens = called["usage"]["output_tokens"].as_u64().unwrap();
     let call = &called["output"][0];
     assert_eq!((&call["type"], &call["name"]), (&json!("function_call"), &json!("get_weather")));
     let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
     assert!((1..=9).contains(&arguments["days"].as_u64().unwrap()), "{call}");
-    let events = streamed(more);
+    let events = streamed(more.clone());
     assert_eq!(
         kinds(&events),
         [
@@ -344,6 +352,14 @@ fn responses_go_on_from_each_other() {
     let same = json!([user, {"role": "assistant", "tool_calls": [{"id": call["call_id"], "type": "function", "function": function}]},
         {"role": "tool", "tool_call_id": call["call_id"], "content": "20 degrees"}]);
     assert_eq!(after["usage"]["input_tokens"], count(same));
+
+    // What is cut off in its call is kept too.
+    let mut cut = more;
+    cut["max_output_tokens"] = (tokens - 3).into();
+    let cut = answer(cut);
+    assert_eq!(cut["status"], "incomplete", "{cut}");
+    let kept = server.get(&format!("{path}/{}", cut["id"].as_str().unwrap()));
+    assert_eq!((kept.status, kept.json()["status"].as_str()), (200, Some("incomplete")));
 
     let gone = answer(json!({"store": false}));
     for (more, status, param) in [

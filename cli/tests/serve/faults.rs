@@ -30,6 +30,7 @@ fn what_is_wrong_is_said_in_the_form_of_the_api() {
         (json!({"prompt": "a", "n": 0}), "n", "between 1"),
         (json!({"prompt": "a", "stop": ""}), "stop", "empty"),
         (json!({"prompt": "a", "stop": 5}), "stop", ""),
+        (json!({"prompt": "a", "stop": "é".repeat(1025)}), "stop", "1025 characters"),
         (json!({"prompt": "a", "logprobs": 21}), "logprobs", "at most 20"),
         (json!({"prompt": "a", "logprobs": 1, "echo": true, "stream": true}), "echo", "streams"),
         (json!({"prompt": "a", "logit_bias": {"x": 1}}), "logit_bias", "token ids"),
@@ -395,7 +396,7 @@ fn it_ends_while_models_are_opened() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     // Into an empty cache, which takes a while.
-    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+    let mut child = crate::support::running()
         .args(["serve", "-q", "-m", TALES, "--socket", socket.to_str().unwrap()])
         .env("IREE_LLM_CACHE_DIR", folder.path().join("cache"))
         .spawn()
@@ -405,7 +406,6 @@ fn it_ends_while_models_are_opened() {
         assert!(start.elapsed() < LIMIT && child.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(1));
     }
-    let id = child.id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    crate::support::signal("-TERM", &child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }

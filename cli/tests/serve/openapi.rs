@@ -79,6 +79,10 @@ impl Document {
             "minItems" => length.is_none_or(|n| n >= number(name).unwrap()),
             "maxItems" => length.is_none_or(|n| n <= number(name).unwrap()),
             "minLength" => value.as_str() != Some(""),
+            "maxLength" => {
+                let length = value.as_str().map_or(0, |it| it.chars().count());
+                length as u64 <= known.as_u64().unwrap()
+            }
             "minimum" => value.as_f64().is_none_or(|n| n >= number(name).unwrap()),
             "maximum" => value.as_f64().is_none_or(|n| n <= number(name).unwrap()),
             "required" => {

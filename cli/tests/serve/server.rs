@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+use crate::support;
 
 pub const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -70,7 +72,7 @@ impl Server {
     pub fn with(models: &[&str], flags: &[&str], environment: &[(&str, &str)]) -> Self {
         let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled");
         let port: &[&str] = if flags.contains(&"--socket") { &[] } else { &["--port", "0"] };
-        let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+        let mut child = support::running()
             .args(["serve", "--kv-cache", "f32"])
             .args(port)
             .args(models)
@@ -169,8 +171,7 @@ impl Server {
     }
 
     pub fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+        support::signal(name, &self.child);
     }
 
     /// Its exit code, when it has ended.

@@ -120,6 +120,18 @@ enum Expected {
 
 /// What transformers makes of the same (`make_expected.py`).
 #[test]
+fn templates_say_whether_an_answer_may_have_several_calls() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat_templates");
+    let templates =
+        [("llama3.2", false), ("qwen2.5", true), ("qwen3", true), ("mistral-v0.3", true)];
+    for (name, several) in templates {
+        let source = std::fs::read_to_string(folder.join(format!("{name}.jinja"))).unwrap();
+        let template = ChatTemplate::new(source, Vec::new(), name.into(), Zoned::now).unwrap();
+        assert_eq!(template.takes_several_calls(), several, "{name}");
+    }
+}
+
+#[test]
 fn families_templates_give_the_text_of_transformers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat_templates");
     let cases = std::fs::read_to_string(folder.join("expected.json")).unwrap();

@@ -1,8 +1,12 @@
 //! A call, while it comes: a JSON object with a name and arguments.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::Part;
+
+/// What calls have beside their names: arguments by two names, what they are, and what they are known by.
+const KEYS: [&str; 6] = ["name", "arguments", "parameters", "type", "function", "id"];
 
 /// `{"name": …, "arguments": …}`, or arguments alone where the name is known.
 #[derive(Debug, Default)]
@@ -16,6 +20,9 @@ pub(super) struct Call {
     /// Where the key or value began that has not ended.
     began: Option<usize>,
     name: Option<String>,
+    /// Names that it may have, where it could be any object.
+    names: Option<Arc<[String]>>,
+    refused: bool,
     /// The arguments as far as they are known, and whether that is all of them.
     arguments: Option<(Range<usize>, bool)>,
     /// Whether the arguments are all that there is.
@@ -29,6 +36,16 @@ impl Call {
     /// One whose name has come before its arguments.
     pub fn named(name: String) -> Self {
         Self { name: Some(name), alone: true, ..Self::default() }
+    }
+
+    /// An object that is a call if it has one of `names`; any if there are none.
+    pub fn of(names: Option<Arc<[String]>>) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// Whether it has turned out to be none.
+    pub fn is_refused(&self) -> bool {
+        self.refused
     }
 
     /// Whether all of it is there.
@@ -47,7 +64,7 @@ impl Call {
         for c in text.chars() {
             used += c.len_utf8();
             self.take(c);
-            if self.whole {
+            if self.whole || self.refused {
                 break;
             }
         }
@@ -126,12 +143,21 @@ impl Call {
         let range = start..start + text.len();
         if self.key.is_none() {
             self.key = serde_json::from_str(text).ok();
+            let known = self.key.as_deref().is_some_and(|key| KEYS.contains(&key));
+            self.refused |= self.names.is_some() && self.name.is_none() && !known;
             return;
         }
         if self.is_arguments() {
-            self.arguments = Some((range, true));
-        } else if self.key.as_deref() == Some("name") {
+            // Only the first: what has been given cannot be taken back.
+            if !matches!(self.arguments, Some((_, true))) {
+                self.arguments = Some((range, true));
+            }
+        } else if self.key.as_deref() == Some("name") && self.name.is_none() {
             self.name = serde_json::from_str(text).ok();
+            if let Some(names) = &self.names {
+                self.name = self.name.take().filter(|name| names.contains(name));
+                self.refused = self.name.is_none();
+            }
         }
         self.key = None;
     }

@@ -2,6 +2,8 @@
 
 mod call;
 
+use std::sync::Arc;
+
 use call::Call;
 
 use crate::stop_strings::overlap;
@@ -81,6 +83,10 @@ pub struct Reply {
     held: String,
     /// What has opened the calls that come, where it would be shown if they were none.
     opened: &'static str,
+    /// What may be called, where nothing opens calls.
+    names: Option<Arc<[String]>>,
+    /// Whether nothing follows the first call.
+    single: bool,
 }
 
 #[derive(Debug)]
@@ -98,18 +104,34 @@ enum State {
     /// In an opened place, before a call or behind one.
     Calls,
     Call(Call),
+    /// Nothing that comes counts.
+    Over,
 }
 
 impl Reply {
     /// An answer in which calls are written in `style`, if any, and thoughts at the beginning if there may
     /// be `thoughts`.
     pub fn new(style: Option<ToolStyle>, thoughts: bool) -> Self {
-        Self { style, state: State::Start { thoughts }, held: String::new(), opened: "" }
+        let (state, held) = (State::Start { thoughts }, String::new());
+        Self { style, state, held, opened: "", names: None, single: false }
     }
 
     /// The same, where the prompt has ended in `<think>`.
     pub fn thinking(style: Option<ToolStyle>) -> Self {
         Self { state: State::Thoughts { begun: false }, ..Self::new(style, true) }
+    }
+
+    /// The same, where tools of these `names` may be called: an object that nothing opens, as Llama 3 writes
+    /// calls, is words if it has another name.
+    #[must_use]
+    pub fn of_tools(self, names: &[String]) -> Self {
+        Self { names: Some(names.into()), ..self }
+    }
+
+    /// The same with one call at most: what is behind it is left out.
+    #[must_use]
+    pub fn with_one_call(self) -> Self {
+        Self { single: true, ..self }
     }
 
     /// Takes text and returns the parts that are now certain.
@@ -134,6 +156,7 @@ impl Reply {
             }
             // Behind a call, what closes it has been cut off.
             State::Calls if self.opened.is_empty() => {}
+            State::Over => {}
             State::Calls => {
                 words(Part::Content, &(self.opened.to_owned() + &self.held), &mut parts)
             }
@@ -163,18 +186,25 @@ impl Reply {
             State::Call(call) => {
                 let used = call.push(&self.held, parts);
                 self.held.drain(..used);
-                if call.is_whole() {
+                if call.is_whole() || call.is_refused() {
                     let State::Call(call) = std::mem::replace(&mut self.state, State::Calls) else {
                         unreachable!("it is a call")
                     };
                     if call.is_call() {
                         self.opened = "";
+                        if self.single {
+                            self.state = State::Over;
+                        }
                     } else {
                         call.give_up(self.opened, parts);
                         self.state = State::Words { after: false };
                     }
                 }
                 true
+            }
+            State::Over => {
+                self.held.clear();
+                false
             }
         }
     }
@@ -192,7 +222,7 @@ impl Reply {
             marks.push(ToolStyle::Llama3.opening());
             if text.starts_with('{') {
                 self.held.drain(..self.held.len() - text.len());
-                self.state = State::Call(Call::default());
+                self.state = State::Call(Call::of(self.names.clone()));
                 return true;
             }
         }
@@ -276,7 +306,9 @@ impl Reply {
         match (first, self.style) {
             ('{', _) => {
                 self.held.drain(..skipped);
-                self.state = State::Call(Call::default());
+                let any = self.style != Some(ToolStyle::Llama3) || !self.opened.is_empty();
+                let names = self.names.clone().filter(|_| !any);
+                self.state = State::Call(Call::of(names));
             }
             // Lists of calls, and what stands between those.
             ('[' | ',' | ']', Some(ToolStyle::Hermes)) | (',' | ';', Some(ToolStyle::Llama3)) => {

@@ -125,6 +125,48 @@ fn llama() {
 }
 
 #[test]
+fn objects_are_calls_of_tools_that_there_are() {
+    let names = ["f".to_owned(), "g".to_owned()];
+    let style = || Reply::new(Some(ToolStyle::Llama3), true).of_tools(&names);
+    for text in [
+        "{\"name\": \"Bob\", \"age\": 3}",
+        "{\"type\": \"function\", \"name\": 3, \"parameters\": {}} or <|python_tag|",
+        "{\"answer\": {\"name\": \"f\"}, \"name\": \"f\"}",
+    ] {
+        check(style, text, &[content(text)]);
+    }
+    let [name, arguments] = call("f", "{\"x\": 1}");
+    let text = "{\"name\": \"f\", \"parameters\": {\"x\": 1}}";
+    let two = [&name, &arguments, &name, &arguments].map(Clone::clone);
+    check(style, &format!("{text}; {text}"), &two);
+    let more = "{\"name\": \"Bob\"}";
+    check(style, &format!("{text}; {more}"), &[name.clone(), arguments.clone(), content(more)]);
+    // What says that it is a call is one.
+    let other = "<|python_tag|>{\"name\": \"h\", \"parameters\": {}}";
+    check(style, other, &call("h", "{}"));
+    // It is told that it is words as soon as that is certain.
+    let mut reply = style();
+    assert_eq!(reply.push("{\"name\": \"Bo"), []);
+    assert_eq!(joined(reply.push("b\", \"a")), [content("{\"name\": \"Bob\", \"a")]);
+    assert_eq!(joined(style().push("{\"age\":")), [content("{\"age\":")]);
+
+    let one = || style().with_one_call();
+    check(one, &format!("{text}; {text}"), &two[..2]);
+    check(one, &format!("I call <|python_tag|>{text} so."), &[content("I call"), name, arguments]);
+}
+
+#[test]
+fn the_first_arguments_count() {
+    let [name, arguments] = call("f", "{\"x\": \"é\"}");
+    for more in ["{}", "{\"much\": \"longer\"}", "null", "1"] {
+        let text = format!(
+            "{{\"name\": \"f\", \"parameters\": {{\"x\": \"é\"}}, \"arguments\": {more}, \"name\": \"g\"}}"
+        );
+        check(style(ToolStyle::Llama3), &text, &[name.clone(), arguments.clone()]);
+    }
+}
+
+#[test]
 fn mistral() {
     let style = style(ToolStyle::Mistral);
     let [name, arguments] = call("f", "{\"x\": \"[]\"}");
