@@ -314,6 +314,11 @@ impl Checkpoint {
         self.files.iter().map(WeightFile::stamp)
     }
 
+    /// What decides beside the files how quantised matrices are read, as text: `config.json` says it.
+    pub fn encoding(&self) -> Option<String> {
+        self.quantisation.as_ref().map(|it| format!("{it:?}"))
+    }
+
     /// The quantised matrix called `name`, if it is one.
     fn encoded(&self, name: &str, shape: &[usize]) -> Result<Option<Encoded>> {
         let (Some(quantisation), &[rows, columns]) = (&self.quantisation, shape) else {

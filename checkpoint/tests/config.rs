@@ -405,8 +405,13 @@ fn refuses_unsupported_options() {
         &["`rope_scaling.short_factor` has 2 numbers", "`rope_scaling.long_factor` 1"],
     );
     case(
-        json!({"rope_scaling": {"type": "longrope", "short_factor": [1, 2, 3, 4, 5]}}),
-        &["`rope_scaling.short_factor` has 5 numbers", "heads of 8 have 4 frequencies"],
+        json!({"rope_scaling": {"type": "longrope", "short_factor": [1, 2, 3, 4, 5],
+                                "long_factor": [1, 2, 3, 4, 5]}}),
+        &["`rope_scaling.short_factor` has 5 numbers", "8 dimensions", "4 frequencies"],
+    );
+    case(
+        json!({"rope_scaling": {"type": "longrope", "short_factor": [1], "long_factor": [1]}}),
+        &["`rope_scaling.short_factor` has 1 numbers", "8 dimensions", "4 frequencies"],
     );
     case(
         json!({"rope_scaling": {"type": "yarn", "factor": -1}}),

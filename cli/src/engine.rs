@@ -207,6 +207,11 @@ impl PlaceArgs {
         Self { kv_cache: None, ..self.clone() }
     }
 
+    /// Most tokens of a sequence, if a number was asked for.
+    pub fn context(&self) -> Option<usize> {
+        self.context
+    }
+
     /// Worker threads, if a number was asked for.
     pub fn threads(&self) -> Option<usize> {
         self.threads

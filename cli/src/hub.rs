@@ -14,12 +14,15 @@ use sha2::{Digest, Sha256};
 use crate::progress::Progress;
 
 /// Files that a model may have beside its weights.
-const SMALL_FILES: [&str; 5] = [
+const SMALL_FILES: [&str; 7] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    // Of embedding models.
+    "modules.json",
+    "1_Pooling/config.json",
 ];
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";

@@ -3,8 +3,9 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
+use xla_session::batching::Speculate;
 use xla_session::{InferenceSession, ModelDrafter, NgramDrafter, Precision, Speculation};
 
 use crate::engine::EngineArgs;
@@ -88,6 +89,24 @@ impl SpeculationArgs {
         let model = ModelArgs { model: Some(model.clone()) }.locate(progress)?;
         let opened = engine.open_draft(&model, self.draft_precision, progress)?;
         Ok(self.with(ModelDrafter::new(opened.session, capabilities.vocab_size)?))
+    }
+
+    /// How tokens of many requests are guessed.
+    ///
+    /// # Errors
+    ///
+    /// A model is to draft them, which it does for one request alone.
+    pub fn of_many(&self) -> Result<Speculate> {
+        ensure!(
+            self.draft_model.is_none(),
+            "--draft-model drafts for one prompt: leave it out with --prompts, whose tokens are guessed from \
+             their own text"
+        );
+        Ok(match self.speculate {
+            Drafts::Auto => Speculate::Auto,
+            Drafts::Off => Speculate::Off,
+            Drafts::Fixed(tokens) => Speculate::Fixed(tokens),
+        })
     }
 
     fn with(&self, drafter: impl xla_session::Drafter + 'static) -> Option<Speculation> {

@@ -5,7 +5,7 @@ mod support;
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use support::{fails, model, program};
@@ -174,6 +174,15 @@ fn what_is_wrong_with_the_whole_is_said_before_anything_is_written() {
     let nowhere = ["--prompts", input, "--output", "/nowhere/out.jsonl"];
     let message = fails(1, &[&line[..], &nowhere].concat());
     assert!(message.contains("/nowhere/out.jsonl"), "{message}");
+    let before = model.path().join("before.jsonl");
+    std::fs::write(&before, "{}").unwrap();
+    let output = before.to_str().unwrap();
+    for flags in [["--device", "nowhere"], ["--draft-model", "nowhere"]] {
+        let message =
+            fails(1, &[&line[..], &["--prompts", input, "--output", output], &flags].concat());
+        assert!(message.contains("nowhere") || message.contains("--draft-model"), "{message}");
+        assert_eq!(std::fs::read_to_string(&before).unwrap(), "{}");
+    }
     let message = fails(1, &[&line[..], &["--prompts", input, "--stop", ""]].concat());
     assert!(message.contains("--stop"), "{message}");
     fails(2, &[&line[..], &["--prompts", input, "-p", "x"]].concat());
@@ -183,7 +192,7 @@ fn what_is_wrong_with_the_whole_is_said_before_anything_is_written() {
 /// The program, on prompts that come through a pipe and are never all there.
 #[cfg(unix)]
 fn start(folder: &str, flags: &[&str]) -> std::process::Child {
-    Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+    support::running()
         .args(["generate", "-m", folder, "--prompts", "-", "--ignore-eos"])
         .args(flags)
         .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
@@ -217,8 +226,7 @@ fn answers_come_while_the_pipe_is_open_and_ctrl_c_keeps_them() {
         let answer: Value = serde_json::from_str(&answer).unwrap();
         assert_eq!((&answer["id"], &answer["tokens"]), (&id.into(), &3.into()));
     }
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
+    support::signal("-INT", &child);
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");

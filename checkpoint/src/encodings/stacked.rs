@@ -20,11 +20,15 @@ const PARTS: [(&str, &str, usize); 4] =
 /// Most experts of a layer: far above any published model.
 const MAX_EXPERTS: usize = 1 << 10;
 
+/// Most tensors that a folder has then, several times those of any published model: a header of a megabyte
+/// could name a hundred times as many.
+const MAX_TENSORS: usize = 1 << 19;
+
 /// `tensors`, those of experts cut up; what has another shape stays as it is, and is missed later.
 pub(crate) fn cut_up(tensors: Tensors) -> Tensors {
     let mut out = Tensors::new();
     for (name, (file, entry)) in tensors {
-        match experts(&name, &entry) {
+        match experts(&name, &entry).filter(|own| out.len() + own.len() <= MAX_TENSORS) {
             Some(own) => out.extend(own.into_iter().map(|(name, own)| (name, (file, own)))),
             None => {
                 out.insert(name, (file, entry));

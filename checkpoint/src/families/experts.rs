@@ -9,6 +9,9 @@ use crate::keys::Keys;
 /// of which kernels read so many rows at a time.
 const WHOLE: usize = 16;
 
+/// Most experts of all layers together: several times those of any published model.
+const MAX_EXPERTS: usize = 1 << 17;
+
 /// How many experts a configuration has, and how many of them a row goes through.
 pub(super) struct Routing {
     pub experts: usize,
@@ -28,6 +31,11 @@ impl Routing {
                 "num_experts_per_tok",
                 format_args!("there are {} experts (`{key}`)", self.experts),
             ));
+        }
+        if self.experts.saturating_mul(sizes.layers) > MAX_EXPERTS {
+            return Err(
+                keys.refuse(key, format_args!("{} layers of so many are too many", sizes.layers))
+            );
         }
         for (key, value) in [(width_key, self.width), ("hidden_size", sizes.hidden_size)] {
             if !value.is_multiple_of(WHOLE) {

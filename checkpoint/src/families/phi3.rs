@@ -5,7 +5,6 @@ use super::{Defaults, Family, Sizes};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, Attention};
 use crate::keys::Keys;
-use crate::rope::RopeScaling;
 
 pub(super) static FAMILY: Family = Family {
     model_type: "phi3",
@@ -33,17 +32,6 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
     let window = sizes.window(keys.size("sliding_window", usize::MAX)?);
     let rope = sizes.partial_rope(keys, 1.0)?;
-    if let RopeScaling::LongRope { short_factor, .. } = &rope.scaling
-        && short_factor.len() != rope.width / 2
-    {
-        return Err(keys.error(format!(
-            "`rope_scaling.short_factor` has {} numbers, but {} dimensions of a head are rotated, which \
-             have {} frequencies",
-            short_factor.len(),
-            rope.width,
-            rope.width / 2
-        )));
-    }
     let width = sizes.query_width() + 2 * sizes.kv_width();
     Ok(sizes.decoder(vec![rope], |layer, _| {
         let fused = layer.at("self_attn").linear("qkv_proj", [width, sizes.hidden_size], false);

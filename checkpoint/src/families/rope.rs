@@ -37,7 +37,7 @@ impl Sizes {
             ));
         }
         let theta = config.positive("rope_theta")?.unwrap_or(self.rope_theta);
-        Ok(Rope { width, ..self.whole_rope(config, &keys, theta)? })
+        self.rope_of(width, config, &keys, theta)
     }
 
     /// The ropes of layers that see everything, and of those with a window: `rope_parameters` has an
@@ -49,15 +49,16 @@ impl Sizes {
         let local = config.positive(local_key)?.unwrap_or(local);
         let nothing = Map::new();
         let of = |map, prefix| Keys { path: config.path, prefix, map, names: config.names };
+        let whole = |keys: &Keys, theta| self.rope_of(self.head_dim, config, keys, theta);
         let Some(nested) = nested else {
             let scaling = config.object("rope_scaling")?.unwrap_or(&nothing);
-            let full = self.whole_rope(config, &of(scaling, "rope_scaling."), global)?;
-            return Ok(vec![full, self.whole_rope(config, &of(&nothing, ""), local)?]);
+            let full = whole(&of(scaling, "rope_scaling."), global)?;
+            return Ok(vec![full, whole(&of(&nothing, ""), local)?]);
         };
         let keys = of(nested, "rope_parameters.");
         let read = |key, prefix, theta| {
             let map = keys.object(key)?.unwrap_or(&nothing);
-            self.whole_rope(config, &of(map, prefix), theta)
+            whole(&of(map, prefix), theta)
         };
         if nested.keys().any(|key| !["full_attention", "sliding_attention"].contains(&&**key)) {
             return Err(config.refuse(
@@ -71,12 +72,23 @@ impl Sizes {
         ])
     }
 
-    /// What `keys` say of whole heads.
-    fn whole_rope(&self, config: &Keys, keys: &Keys, theta: f64) -> Result<Rope> {
-        let Self { head_dim, max_position_embeddings: positions, .. } = *self;
+    /// What `keys` say, where `width` dimensions of a head are rotated.
+    fn rope_of(&self, width: usize, config: &Keys, keys: &Keys, theta: f64) -> Result<Rope> {
+        let positions = self.max_position_embeddings;
         let theta = keys.positive("rope_theta")?.unwrap_or(theta);
         let scaling = scaling(config, keys, self)?;
-        Ok(Rope { theta, scaling, width: head_dim, interleaved: false, positions })
+        if let RopeScaling::LongRope { short_factor, .. } = &scaling
+            && short_factor.len() != width / 2
+        {
+            return Err(keys.error(format!(
+                "`{}short_factor` has {} numbers, but {width} dimensions of a head are rotated, which have {} \
+                 frequencies",
+                keys.prefix,
+                short_factor.len(),
+                width / 2
+            )));
+        }
+        Ok(Rope { theta, scaling, width, interleaved: false, positions })
     }
 }
 
@@ -161,16 +173,10 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
             });
             let divisors = |key| {
                 let divisors = keys.positives(key)?.unwrap_or_default();
-                match divisors.len() {
-                    0 => Err(keys.refuse(key, "this rope type needs a list of numbers here")),
-                    n if n > sizes.head_dim / 2 => Err(keys.error(format!(
-                        "`{}{key}` has {n} numbers, but heads of {} have {} frequencies",
-                        keys.prefix,
-                        sizes.head_dim,
-                        sizes.head_dim / 2
-                    ))),
-                    _ => Ok(divisors.into_iter().map(|it| it as f32).collect::<Vec<_>>()),
+                if divisors.is_empty() {
+                    return Err(keys.refuse(key, "this rope type needs a list of numbers here"));
                 }
+                Ok(divisors.into_iter().map(|it| it as f32).collect::<Vec<_>>())
             };
             let (short_factor, long_factor) = (divisors("short_factor")?, divisors("long_factor")?);
             if short_factor.len() != long_factor.len() {

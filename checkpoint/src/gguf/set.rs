@@ -87,6 +87,12 @@ impl Set {
                     None => own.push((name, entry)),
                     Some(known) if known.contains(EACH) => {
                         own.extend(experts(&name, &known, &entry).map_err(wrong)?);
+                        if own.len() > MAX_TENSORS {
+                            let message = format!(
+                                "with those of all experts it has over {MAX_TENSORS} tensors"
+                            );
+                            return Err(wrong(message));
+                        }
                     }
                     Some(known) => {
                         // What is one row is stored as a vector by some converters.
@@ -125,6 +131,9 @@ fn architecture(metadata: &Metadata) -> Option<&'static Architecture> {
 
 /// Most experts of a layer: far above any published model.
 const MAX_EXPERTS: usize = 1 << 10;
+
+/// Most tensors of a file, experts' own counted: several times those of any published model.
+const MAX_TENSORS: usize = 1 << 19;
 
 /// The tensors of which `entry` holds one for each expert: its first dimension.
 fn experts(name: &str, known: &str, entry: &Entry) -> Result<Vec<(String, Entry)>, String> {

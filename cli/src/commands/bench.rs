@@ -221,7 +221,7 @@ impl Args {
                 "{} sequences in one step: a step takes {most} rows",
                 shape.sequences
             );
-            fits(&model, shape.tokens())?;
+            self.fits(&model, shape.tokens())?;
         }
         let mut measured = Vec::new();
         for shape in shapes {
@@ -246,13 +246,23 @@ impl Args {
         })
     }
 
+    /// Refuses more tokens of a sequence than `model` takes, or was to have.
+    fn fits(&self, model: &Model, tokens: usize) -> Result<()> {
+        let max = model.config().max_position_embeddings;
+        ensure!(tokens <= max, "a sequence of {tokens} tokens: this model takes {max} at most");
+        if let Some(context) = self.place.context() {
+            ensure!(tokens <= context, "a sequence of {tokens} tokens: --context is {context}");
+        }
+        Ok(())
+    }
+
     fn measure_shared_prefix(
         &self,
         precision: Precision,
         shape: shared_prefix::Shape,
     ) -> Result<SharedPrefix> {
         let (name, model) = self.open_model(precision, &Progress::new(self.quiet))?;
-        fits(&model, shape.tokens())?;
+        self.fits(&model, shape.tokens())?;
         Ok(SharedPrefix {
             model: name,
             device: model.device(),
@@ -437,13 +447,6 @@ fn in_own_process<T: DeserializeOwned>(precision: Precision) -> Result<Option<T>
     let run = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("measuring {} gave no JSON", precision.as_str()))?;
     Ok(Some(run))
-}
-
-/// Refuses more tokens of a sequence than `model` takes.
-fn fits(model: &Model, tokens: usize) -> Result<()> {
-    let max = model.config().max_position_embeddings;
-    ensure!(tokens <= max, "a sequence of {tokens} tokens: this model takes {max} at most");
-    Ok(())
 }
 
 /// `observer`, which also counts the graphs that are compiled.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,10 @@ impl Args {
     fn check(&self, folder: &Path) -> Result<Checked> {
         let text = std::fs::read(folder.join("reference.json")).context("reference.json")?;
         let reference: Reference = serde_json::from_slice(&text).context("reference.json")?;
+        ensure!(
+            reference.cases.iter().any(|case| !case.tokens.is_empty()),
+            "reference.json: it has no tokens to compare with"
+        );
         let name = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
         let model = Model { name, folder: folder.to_owned() };
         let mut opened = self.engine.open(&model, &Progress::new(true))?;

@@ -8,7 +8,6 @@ use anyhow::Result;
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
 use serde::Serialize;
-use text::Tokenizer;
 use xla_session::LoadMode;
 use xla_session::cache::Cache;
 use xla_session::checkpoint::Checkpoint;
@@ -253,16 +252,17 @@ fn cache(folder: Option<&Path>) -> Check {
 
 fn model(found: Result<Model>) -> Check {
     const NAME: &str = "model";
-    let Model { name, folder } = match found {
+    let model = match found {
         Ok(model) => model,
         Err(error) => return Check::note(NAME, error.to_string(), "name one with --model"),
     };
+    let Model { name, folder } = &model;
     let check = || -> Result<u64> {
-        let mut config = ModelConfig::from_dir(&folder)?;
-        let checkpoint = Checkpoint::open(&folder, LoadMode::Mmap)?;
+        let mut config = ModelConfig::from_dir(folder)?;
+        let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;
         checkpoint.check(&config)?;
-        Tokenizer::require(&folder)?;
+        model.tokenizer()?;
         Ok(checkpoint.total_bytes())
     };
     match check() {

@@ -154,7 +154,7 @@ impl Args {
         let model = self.model.locate(&progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = match &self.prompt_tokens {
-            Some(_) if self.stop.is_empty() => Tokenizer::from_dir(&model.folder)?,
+            Some(_) if self.stop.is_empty() => model.find_tokenizer()?,
             _ => Some(model.tokenizer()?),
         };
         let prompt = self.prompt(input, tokenizer.as_ref(), &model)?;
@@ -261,13 +261,25 @@ impl Args {
         // A flag that is out of range is no mistake of every line.
         self.sampling.sampler()?;
         StopStrings::new(&self.stop).context("--stop")?;
+        let speculate = self.speculation.of_many()?;
         let lines = Lines::open(prompts)?;
-        let mut output = self.output(prompts)?;
+        let output = self.output(prompts)?;
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, progress)?;
         let mut options = BatcherOptions::default();
         options.gap = Gap::Nothing;
+        options.speculate = speculate;
         let batcher = Batcher::new(engine, &options)?;
+        let mut output: Box<dyn Write> = match output {
+            None => Box::new(io::stdout()),
+            Some(file) => {
+                // What lies there has stayed until there is a model to answer.
+                if file.metadata()?.is_file() {
+                    file.set_len(0).with_context(|| self.output.display().to_string())?;
+                }
+                Box::new(file)
+            }
+        };
         let window = options.scheduler.most_running;
         let prompts = Prompts::new(batcher, &defaults, window, &mut *output, progress);
         let summary = prompts.answer(&lines)?;
@@ -279,16 +291,18 @@ impl Args {
         })
     }
 
-    /// Where the answers go.
-    fn output(&self, prompts: &Path) -> Result<Box<dyn Write>> {
+    /// The file that the answers go to, which keeps what it has; `None` is stdout.
+    fn output(&self, prompts: &Path) -> Result<Option<File>> {
         if self.output.as_os_str() == "-" {
-            return Ok(Box::new(io::stdout()));
+            return Ok(None);
         }
         let name = || self.output.display().to_string();
         if let (Ok(from), Ok(to)) = (prompts.canonicalize(), self.output.canonicalize()) {
             ensure!(from != to, "{}: these are the prompts; give --output another file", name());
         }
-        Ok(Box::new(File::create(&self.output).with_context(name)?))
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(false).open(&self.output);
+        Ok(Some(file.with_context(name)?))
     }
 
     /// What makes a message of a prompt; `None` where it is taken as it is.

@@ -121,7 +121,7 @@ impl Args {
         let eos = ModelConfig::from_dir(&model.folder)?.eos_token_ids;
         let tokenizer = match &input {
             Some(_) => Some(model.tokenizer()?),
-            None => Tokenizer::from_dir(&model.folder)?,
+            None => model.find_tokenizer()?,
         };
         let reference = self.reference(&model, input.as_deref(), tokenizer.as_ref(), &eos)?;
         let compare = |&precision: &Precision| {

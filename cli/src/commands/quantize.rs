@@ -77,9 +77,10 @@ impl Args {
         let begin = tokenizer.encode("", true)?;
         let ids = tokenizer.encode(&text, false)?;
         let quantisation = Quantisation::open(&model.folder)?;
+        let most = self.tokens as usize;
         let window = (self.window as usize).min(quantisation.config().max_position_embeddings);
         let all = contexts::cut(&begin, &ids, window, usize::MAX);
-        let texts = evenly(all, (self.tokens as usize).div_ceil(window));
+        let texts = contexts::limit(evenly(all, most.div_ceil(window)), most);
 
         let _interruptible = interrupt::generating();
         let bar = progress.weights("rounding", quantisation.weights());

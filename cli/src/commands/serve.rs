@@ -359,7 +359,12 @@ impl Args {
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;
-        let said = Said::read(&model.folder)?;
+        // Chats need none of it.
+        let said = Said::read(&model.folder).unwrap_or_else(|error| {
+            progress
+                .say(&format!("{error:#}; its embeddings are those of a model that says nothing"));
+            Said::default()
+        });
         options.pooling = said.pooling.unwrap_or(options.pooling);
         options.normalized = said.normalized.unwrap_or(options.normalized);
         options.most_requests = running + self.queue as usize;

@@ -74,7 +74,7 @@ pub fn prompts(contexts: &[Vec<u32>], count: usize) -> Vec<Vec<u32>> {
 }
 
 /// The first `most` tokens of all `contexts`.
-fn limit(contexts: impl IntoIterator<Item = Vec<u32>>, most: usize) -> Vec<Vec<u32>> {
+pub fn limit(contexts: impl IntoIterator<Item = Vec<u32>>, most: usize) -> Vec<Vec<u32>> {
     let mut left = most;
     let contexts = contexts.into_iter().map(|mut context| {
         context.truncate(left);

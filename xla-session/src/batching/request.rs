@@ -329,7 +329,8 @@ impl Job {
     pub fn end(self, reason: FinishReason) -> Ended {
         let timings = Timings {
             prompt_tokens: self.prompt,
-            cached_tokens: self.cached.unwrap_or_default(),
+            // What was found of an answer that goes on is none of the prompt's.
+            cached_tokens: self.cached.unwrap_or_default().min(self.prompt),
             tokens: self.tokens,
             waited: self.waited.unwrap_or_default(),
             first_token: self.first_token,

@@ -31,6 +31,8 @@ pub struct KeyParts<'a> {
 pub struct WeightsKeyParts<'a> {
     /// Which tensors lie where and how, in a form of the packer's own.
     pub image: &'a str,
+    /// How quantised matrices are read, as `config.json` says it.
+    pub encoding: Option<&'a str>,
     /// The checkpoint's files, each with the time of its last change.
     pub files: &'a [FileStamp],
 }
@@ -52,6 +54,7 @@ impl Key {
     /// is the same. `None` where the file system does not say when a file was changed.
     pub fn weights(parts: &WeightsKeyParts) -> Option<Self> {
         let mut all = vec![b"weights".to_vec(), parts.image.into()];
+        all.extend(parts.encoding.map(Into::into));
         for file in parts.files {
             let modified = file.modified?.duration_since(UNIX_EPOCH).ok()?;
             all.push(file.path.file_name()?.as_encoded_bytes().to_vec());
@@ -131,9 +134,10 @@ mod tests {
             modified: Some(UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789)),
             header: "h".into(),
         };
-        let key = |image, stamp: &FileStamp| {
-            Key::weights(&WeightsKeyParts { image, files: std::slice::from_ref(stamp) })
+        let encoded = |image, encoding, stamp: &FileStamp| {
+            Key::weights(&WeightsKeyParts { image, encoding, files: std::slice::from_ref(stamp) })
         };
+        let key = |image, stamp: &FileStamp| encoded(image, None, stamp);
         let base = key("i", &stamp).unwrap();
         let moved = FileStamp { path: "/elsewhere/model.safetensors".into(), ..stamp.clone() };
         assert_eq!(key("i", &moved), Some(base.clone()));
@@ -144,6 +148,7 @@ mod tests {
             key("i", &FileStamp { bytes: 101, ..stamp.clone() }),
             key("i", &FileStamp { modified: later, ..stamp.clone() }),
             key("i", &FileStamp { header: "g".into(), ..stamp.clone() }),
+            encoded("i", Some("e"), &stamp),
         ];
         for other in others {
             assert_ne!(other.unwrap(), base);

@@ -104,7 +104,9 @@ pub(super) fn key(checkpoint: &Checkpoint, specs: &[WeightSpec]) -> Option<Key> 
 
 fn key_of(checkpoint: &Checkpoint, image: &Image<'_>) -> Option<Key> {
     let files: Vec<_> = checkpoint.files().collect();
-    Key::weights(&WeightsKeyParts { image: &image.describe(), files: &files })
+    let (image, encoding) = (image.describe(), checkpoint.encoding());
+    let encoding = encoding.as_deref();
+    Key::weights(&WeightsKeyParts { image: &image, encoding, files: &files })
 }
 
 /// Memory of this process alone.
