@@ -257,6 +257,14 @@ fn device_memory_that_does_not_exist_is_exhaustion() {
     let error = Buffer::allocate(&cpu(), 1 << 60).unwrap_err();
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
     assert!(error.message().contains("1152921504606846976 bytes"), "{error}");
+    // A block that is kept is looked at for each of them.
+    drop(Buffer::allocate(&cpu(), 8 << 20).unwrap());
+    for bytes in [usize::MAX, usize::MAX - 100, 1 << 63, isize::MAX as usize] {
+        for uri in ["local-task", "local-sync"] {
+            let error = Buffer::allocate(&device(uri), bytes).unwrap_err();
+            assert_eq!(error.code(), Code::ResourceExhausted, "{bytes}: {error}");
+        }
+    }
     assert_eq!(Upload::new(&cpu(), usize::MAX).unwrap_err().code(), Code::ResourceExhausted);
 }
 

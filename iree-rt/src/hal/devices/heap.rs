@@ -92,7 +92,7 @@ fn pool() -> Option<MutexGuard<'static, Pool>> {
 impl Pool {
     /// A kept mapping of `bytes` bytes or not much more.
     fn take(&mut self, bytes: usize) -> Option<MmapMut> {
-        let fits = |kept: &Kept| (bytes..=2 * bytes).contains(&kept.map.len());
+        let fits = |kept: &Kept| (bytes..=bytes.saturating_mul(2)).contains(&kept.map.len());
         let fitting = self.kept.iter().enumerate().filter(|(_, kept)| fits(kept));
         let best = fitting.min_by_key(|(_, kept)| kept.map.len())?.0;
         Some(self.kept.swap_remove(best).map)

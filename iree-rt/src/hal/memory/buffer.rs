@@ -34,7 +34,7 @@ use std::ptr::{self, NonNull};
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Code, Error, Result};
 use crate::base::status::check;
 use crate::hal::devices::device::Device;
 
@@ -108,6 +108,12 @@ impl Buffer {
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub fn allocate_in(device: &Device, bytes: usize, memory: Memory) -> Result<Self> {
+        // IREE's heap adds a header to it, without looking whether that wraps.
+        if bytes > isize::MAX as usize {
+            let message =
+                format!("allocating {bytes} bytes on `{}`: no memory is that large", device.uri());
+            return Err(Error::new(Code::ResourceExhausted, message));
+        }
         let mut raw = ptr::null_mut();
         // SAFETY: the allocator belongs to the live device.
         check(unsafe {
