@@ -306,9 +306,11 @@ fn the_addition_is_right() {
 #[test]
 fn doctor_is_content_with_a_good_build() {
     let text = succeeds(&["doctor"]);
-    for check in ["runtime", "compiler", "driver", "addition", "cpu", "cache"] {
+    for check in ["runtime", "compiler", "driver", "addition", "cache"] {
         assert!(text.contains(&format!("ok       {check}")), "{text}");
     }
+    // Of a CPU that is slow here it says so.
+    assert!(["ok", "note"].iter().any(|it| text.contains(&format!("{it:<9}cpu"))), "{text}");
 }
 
 /// A file of its size is the pulled model to everything but who reads it, and says so.

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 use support::{json, model, program, succeeds};
@@ -237,7 +237,7 @@ fn chat_answers_each_line_and_keeps_the_conversation() {
 fn a_reader_that_leaves_is_no_error() {
     let model = model();
     let folder = model.path().to_str().unwrap();
-    let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+    let mut child = support::running()
         .args(["generate", "-m", folder, "-p", "x", "-n", "200", "--ignore-eos"])
         .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
         .stdin(Stdio::null())
@@ -263,7 +263,7 @@ fn ctrl_c_ends_the_text_and_keeps_the_result() {
         text.replace("\"max_position_embeddings\": 256", "\"max_position_embeddings\": 200000");
     std::fs::write(config, text).unwrap();
     let folder = model.path().to_str().unwrap();
-    let mut child = Command::new(assert_cmd::cargo::cargo_bin("iree-llm"))
+    let mut child = support::running()
         .args(["generate", "-m", folder, "-p", "x", "-n", "200000", "--ignore-eos"])
         .env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"))
         .stdin(Stdio::null())
@@ -273,8 +273,7 @@ fn ctrl_c_ends_the_text_and_keeps_the_result() {
         .unwrap();
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0; 20]).unwrap();
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
+    support::signal("-INT", &child);
     let mut rest = Vec::new();
     stdout.read_to_end(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();

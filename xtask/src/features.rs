@@ -64,7 +64,7 @@ mod tests {
 
     fn tree(edges: &str, features: &str) -> String {
         let mut tree = workspace::cargo();
-        tree.args(["tree", "--package=iree-rt", "--offline", "--prefix=none", "--edges", edges]);
+        tree.args(["tree", "--package=iree-rt", "--prefix=none", "--edges", edges]);
         tree.args(["--no-default-features", "--features", features]);
         let output = tree.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

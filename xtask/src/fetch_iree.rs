@@ -43,8 +43,8 @@ pub fn ensure(network: &flags::Network) -> Result<Located> {
     ensure_with(network, false)
 }
 
-/// The same with the Vulkan driver in it, which tests use where there is a device; upstream's folder
-/// has what it has.
+/// The same with the Vulkan driver in it, which tests use where there is a device; upstream's folder and a
+/// checkout's have what they have.
 pub fn ensure_for_tests(network: &flags::Network) -> Result<Located> {
     ensure_with(network, true)
 }
@@ -55,8 +55,9 @@ fn ensure_with(network: &flags::Network, vulkan: bool) -> Result<Located> {
     let overrides = Overrides { cuda_home: var(CUDA_HOME_VAR), dist: var(DIST_VAR) };
     if overrides == Overrides::default() {
         let mut request = base_request(target.join("iree"), network);
-        let is_upstreams = |it: Manifest| it.origin.kind == OriginKind::Dist;
-        request.vulkan = vulkan && !Manifest::load(&request.out).is_ok_and(is_upstreams);
+        // What somebody has asked for stays, whatever it has: a checkout's folder, or upstream's.
+        let is_asked_for = |it: Manifest| it.origin.kind != OriginKind::Registry;
+        request.vulkan = vulkan && !Manifest::load(&request.out).is_ok_and(is_asked_for);
         if let Outcome::Made(manifest) = fetch(&request)? {
             print(&request.out, &manifest, "is ready");
         }

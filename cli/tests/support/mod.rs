@@ -11,15 +11,36 @@ use serde_json::Value;
 pub mod fixture;
 pub mod python;
 
+/// What of the caller's environment the program reads.
+fn foreign() -> impl Iterator<Item = String> {
+    let ours = ["IREE_LLM_", "HF_", "TRANSFORMERS_", "OTEL_"];
+    std::env::vars().map(|(name, _)| name).filter(move |name| {
+        let proxy = name.to_lowercase().ends_with("_proxy");
+        proxy || ours.iter().any(|prefix| name.starts_with(prefix))
+    })
+}
+
+/// The program, untouched by the caller's environment, for those who talk with it while it runs.
+pub fn running() -> std::process::Command {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("iree-llm"));
+    for name in foreign() {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Sends a signal, by the shell's own `kill`: there may be no program of that name.
+pub fn signal(name: &str, process: &std::process::Child) {
+    let id = process.id().to_string();
+    let mut shell = std::process::Command::new("sh");
+    assert!(shell.args(["-c", "kill \"$0\" \"$1\"", name, &id]).status().unwrap().success());
+}
+
 /// The program with `arguments`, untouched by the caller's environment.
 pub fn program(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("iree-llm").unwrap();
-    let ours = ["IREE_LLM_", "HF_", "TRANSFORMERS_"];
-    for (name, _) in std::env::vars() {
-        let proxy = name.to_lowercase().ends_with("_proxy");
-        if proxy || ours.iter().any(|prefix| name.starts_with(prefix)) {
-            command.env_remove(name);
-        }
+    for name in foreign() {
+        command.env_remove(name);
     }
     // Compiled graphs are shared by the tests of one build.
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");

@@ -32,9 +32,15 @@ pub fn with(name: &str, packages: &[&str], modules: &[&str]) -> Result<PathBuf, 
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let python = folder.join("bin/python");
-    if imports(&python).is_err() {
+    // Written when all of it is there.
+    let (stamp, wanted) = (folder.join("packages"), packages.join("\n"));
+    if std::fs::read_to_string(&stamp).ok().as_deref() != Some(&wanted) {
+        if std::env::var("CARGO_NET_OFFLINE").is_ok_and(|it| it == "true") {
+            return Err("CARGO_NET_OFFLINE is set, and they are not there yet".into());
+        }
         output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
         output(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages))?;
+        std::fs::write(&stamp, &wanted).map_err(|error| format!("{}: {error}", stamp.display()))?;
     }
     imports(&python).map(|()| python)
 }

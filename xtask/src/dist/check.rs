@@ -189,7 +189,9 @@ impl Place<'_> {
         let answer = post(port, "/v1/completions", &body)?;
         let text = answer["choices"][0]["text"].as_str();
         let text = text.with_context(|| format!("no text in {answer}"))?.trim().to_owned();
-        workspace::run(Command::new("kill").arg(server.0.id().to_string()))?;
+        // The shell's own: there may be no program of that name.
+        let kill = format!("kill {}", server.0.id());
+        workspace::run(Command::new("sh").args(["-c", &kill]))?;
         // Whoever writes to a closed pipe ends otherwise.
         lines.read_to_string(&mut said)?;
         let status = server.0.wait()?;

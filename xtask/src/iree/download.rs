@@ -20,7 +20,12 @@ const ATTEMPTS: u32 = 4;
 pub fn to_file(url: &str, path: &Path, progress: Progress) -> Result<()> {
     let fail = |why: String| Error::Download { url: url.to_owned(), why };
     let part = Part::new(path);
-    let agent: Agent = Agent::config_builder()
+    let mut config = Agent::config_builder();
+    if is_here(url) {
+        // No proxy reaches this machine.
+        config = config.proxy(None);
+    }
+    let agent: Agent = config
         .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
         .timeout_connect(Some(Duration::from_secs(30)))
         .timeout_recv_response(Some(Duration::from_secs(60)))
@@ -52,6 +57,14 @@ pub fn to_file(url: &str, path: &Path, progress: Progress) -> Result<()> {
     Err(fail(format!(
         "{last}, {ATTEMPTS} times; {kept} bytes are kept: run the same command again to go on"
     )))
+}
+
+/// Whether `url` is of this machine itself.
+fn is_here(url: &str) -> bool {
+    let host = url.split_once("://").map_or("", |(_, rest)| rest);
+    ["127.0.0.1", "localhost", "[::1]"].iter().any(|here| {
+        host.strip_prefix(here).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
+    })
 }
 
 enum Failure {

@@ -101,8 +101,10 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         Some(Origin::Dist { sha256: Some(sum), .. }) => {
             manifest.fetched.iter().any(|f| f.sha256.eq_ignore_ascii_case(sum))
         }
-        Some(Origin::Source { dir: Some(dir), .. }) => std::path::absolute(dir)
-            .is_ok_and(|dir| manifest.origin.detail.starts_with(&dir.display().to_string())),
+        Some(Origin::Source { dir: Some(dir), .. }) => std::path::absolute(dir).is_ok_and(|dir| {
+            let rest = manifest.origin.detail.strip_prefix(&dir.display().to_string());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" at "))
+        }),
         Some(_) => true,
     };
     origin
