@@ -225,6 +225,20 @@ fn shards_are_those_of_the_index() {
 }
 
 #[test]
+fn an_embedding_model_says_how_its_vectors_are_made() {
+    let folder = support::model();
+    let mut files = folder_files(folder.path());
+    let pooling = r#"{"pooling_mode_mean_tokens": true}"#;
+    files.insert("1_Pooling/config.json".into(), pooling.into());
+    files.insert("modules.json".into(), "[]".into());
+    let (hub, home) = (Hub::with(files), tempfile::tempdir().unwrap());
+    hub.inspect(home.path(), "some/model").assert().success();
+    let folder = snapshot(home.path());
+    assert_eq!(std::fs::read_to_string(folder.join("1_Pooling/config.json")).unwrap(), pooling);
+    assert!(folder.join("modules.json").exists());
+}
+
+#[test]
 fn no_such_model_and_no_access() {
     let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
     let message = fails(hub.inspect(home.path(), "some/other"));
