@@ -11,11 +11,11 @@ use axum::response::Response;
 use futures_util::stream;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinHandle;
 use tracing::Span;
 use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood};
 
+use crate::server::blocking;
 use crate::worker::Event;
 use crate::{Model, Problem, body, trace};
 
@@ -99,19 +99,8 @@ pub(crate) struct Answers {
     prompts: Vec<Vec<u32>>,
     usage: Usage,
     about: About,
-    /// An answer that has ended, and whose prompt is being read.
-    reading: Option<Reading>,
     /// Of the request.
     span: Span,
-}
-
-struct Reading {
-    index: usize,
-    text: String,
-    ended: Ended,
-    stop: Option<String>,
-    /// Beside the thread that serves: every candidate of every token is decoded.
-    tokens: JoinHandle<Result<Vec<Token>, Problem>>,
 }
 
 struct Choice {
@@ -186,7 +175,6 @@ impl Answers {
             usage: Usage { prompts: vec![None; prompts.len()], ..Usage::default() },
             prompts,
             about,
-            reading: None,
             span: Span::current(),
         }
     }
@@ -245,28 +233,11 @@ impl Answers {
         self.choices.iter().all(|choice| choice.end.is_some())
     }
 
-    /// What comes next, and of which choice. Nothing is lost when it is dropped before that.
+    /// What comes next, and of which choice.
     async fn next(&mut self) -> Result<(usize, Next), Problem> {
-        loop {
-            if let Some(reading) = &mut self.reading {
-                let tokens = (&mut reading.tokens).await;
-                let tokens = tokens.map_err(|error| Problem::internal(error.to_string()))??;
-                if let Some(Reading { index, text, ended, stop, .. }) = self.reading.take() {
-                    self.choices[index].prompt_tokens = tokens;
-                    return Ok((index, self.ended(index, text, &ended, stop)));
-                }
-            }
-            let event = self.events.recv().await;
-            let (index, event) =
-                event.ok_or_else(|| Problem::internal("the model has stopped in an answer"))?;
-            if let Some(next) = self.take(index, event)? {
-                return Ok((index, next));
-            }
-        }
-    }
-
-    /// What `event` is of choice `index`; `None` where more has to be known first.
-    fn take(&mut self, index: usize, event: Event) -> Result<Option<Next>, Problem> {
+        let event = self.events.recv().await;
+        let (index, event) =
+            event.ok_or_else(|| Problem::internal("the model has stopped in an answer"))?;
         let choice = &mut self.choices[index];
         let next = match event {
             Event::Begun { text } => Next::Begun(text),
@@ -279,31 +250,24 @@ impl Answers {
                 choice.before.push(id);
                 Next::Piece(text, Some(Token { id, likelihood }))
             }
-            Event::Ended { text, mut ended, stop } => {
-                let Some(likelihoods) = ended.prompt.take() else {
-                    return Ok(Some(self.ended(index, text, &ended, stop)));
-                };
-                let (model, prompt) = (self.model.clone(), self.prompts[choice.prompt].clone());
-                let tokens = tokio::task::spawn_blocking(move || {
-                    prompt_tokens(&model, &prompt, &likelihoods)
-                });
-                self.reading = Some(Reading { index, text, ended, stop, tokens });
-                return Ok(None);
+            Event::Ended { text, ended, stop } => {
+                choice.end = Some(End { reason: ended.reason, stop });
+                self.usage.ended(choice.prompt, &ended);
+                if let Some(likelihoods) = ended.prompt {
+                    // Beside the thread that serves: every candidate of every token is decoded. No stream asks for
+                    // it, which would lose the end if it stopped waiting here.
+                    let prompt = self.prompts[choice.prompt].clone();
+                    let read = move |model: &Model| prompt_tokens(model, &prompt, &likelihoods);
+                    choice.prompt_tokens = blocking(&self.model, read).await?;
+                }
+                if self.is_whole() {
+                    trace::answered(&self.span, &self.usage);
+                }
+                Next::Piece(text, None)
             }
             Event::Failed(problem) => return Err(problem),
         };
-        Ok(Some(next))
-    }
-
-    /// Its last text, as choice `index` has `ended`.
-    fn ended(&mut self, index: usize, text: String, ended: &Ended, stop: Option<String>) -> Next {
-        let choice = &mut self.choices[index];
-        choice.end = Some(End { reason: ended.reason, stop });
-        self.usage.ended(choice.prompt, ended);
-        if self.is_whole() {
-            trace::answered(&self.span, &self.usage);
-        }
-        Next::Piece(text, None)
+        Ok((index, next))
     }
 }
 
