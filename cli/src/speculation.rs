@@ -99,8 +99,8 @@ impl SpeculationArgs {
     pub fn of_many(&self) -> Result<Speculate> {
         ensure!(
             self.draft_model.is_none(),
-            "--draft-model drafts for one prompt: leave it out with --prompts, whose tokens are guessed from \
-             their own text"
+            "--draft-model (IREE_LLM_DRAFT_MODEL) drafts for one prompt: leave it out with --prompts, whose \
+             tokens are guessed from their own text"
         );
         Ok(match self.speculate {
             Drafts::Auto => Speculate::Auto,

@@ -52,7 +52,7 @@ pub(crate) struct About {
     pub created: u64,
     /// Answers that there will be.
     pub count: usize,
-    /// Tokens of all prompts.
+    /// Tokens of all prompts, with what the answers begin with.
     pub prompt_tokens: usize,
 }
 

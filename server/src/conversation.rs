@@ -17,7 +17,7 @@ const KWARGS: &str = "chat_template_kwargs";
 /// The field, and what templates call it.
 const EFFORT: &str = "reasoning_effort";
 /// What templates are told that know thinking and not thinking.
-const THINKING: &str = "enable_thinking";
+pub(crate) const THINKING: &str = "enable_thinking";
 /// What a template is given by us.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "documents", "add_generation_prompt", "bos_token"];
@@ -266,6 +266,10 @@ impl Conversation {
             Some((_, effort)) if knows(EFFORT) => drop(say(EFFORT, effort.name().into())),
             Some((_, Effort::None)) if knows(THINKING) => drop(say(THINKING, false.into())),
             Some((_, Effort::None)) if !template.has_thoughts() => {}
+            Some((field @ "thinking", _)) => {
+                let message = "cannot be \"disabled\": the model's template does not know how to leave thoughts out";
+                return Err(Problem::field(field, message));
+            }
             Some((field, effort)) => {
                 let message = format!(
                     "is {:?}, and the model's template does not know how long to think; {}: give it that as \

@@ -93,13 +93,14 @@ pub(crate) async fn answer(
     let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
     let count: usize = inputs.iter().map(Vec::len).sum();
     let mut vectors = Vec::with_capacity(inputs.len());
-    for some in inputs.chunks(at_once) {
+    while vectors.len() < inputs.len() {
+        let rest = &inputs[vectors.len()..];
         let places = match places.take() {
             Some(places) => places,
             // It has been let in: what has run already is not to be for nothing.
-            None => model.wait_for_places(some.len()).await?,
+            None => model.wait_for_places(at_once.min(rest.len())).await?,
         };
-        vectors.extend(embed(&model, some, places).await?);
+        vectors.extend(embed(&model, &rest[..places.num_permits()], places).await?);
     }
     trace::read(&Span::current(), count);
     let data = vectors.iter().enumerate().map(|(index, vector)| {

@@ -10,7 +10,7 @@ use text::{Part, Reply};
 use xla_session::FinishReason;
 
 use crate::answer::{About, Answer, End, Shape, Token, Usage};
-use crate::conversation::{Asked, Conversation, Effort, Manner, tokens};
+use crate::conversation::{Asked, Conversation, Effort, Manner, THINKING, tokens};
 use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::Shared;
@@ -119,8 +119,11 @@ fn take(
     }
     if let Some(thinking) = fields.take::<Map<String, Value>>("thinking")? {
         match thinking.get("type").and_then(Value::as_str) {
-            Some("enabled" | "adaptive") => conversation.say("enable_thinking", true.into()),
-            Some("disabled") => conversation.think("thinking", Some(Effort::None)),
+            Some("enabled" | "adaptive") => conversation.say(THINKING, true.into()),
+            Some("disabled") => {
+                conversation.say(THINKING, false.into());
+                conversation.think("thinking", Some(Effort::None));
+            }
             _ => {
                 let message = "must have the type \"enabled\" or \"disabled\"";
                 return Err(Problem::field("thinking", message));

@@ -164,17 +164,24 @@ impl Model {
         places.map_err(|_| Problem::queue_full(most))
     }
 
-    /// As [`places`](Self::places), when there are as many.
+    /// A place when there is one, and of the places that are free then as many as make `most`. Nobody is refused one
+    /// for those that are waited for.
     ///
     /// # Errors
     ///
-    /// The server has ended.
+    /// The server stops.
     pub(crate) async fn wait_for_places(
         &self,
-        count: usize,
+        most: usize,
     ) -> Result<OwnedSemaphorePermit, Problem> {
-        let places = self.places.clone().acquire_many_owned(count as u32).await;
-        places.map_err(|_| Problem::stopping())
+        let place = self.places.clone().acquire_owned().await;
+        let mut places = place.map_err(|_| Problem::stopping())?;
+        while places.num_permits() < most
+            && let Ok(more) = self.places.clone().try_acquire_owned()
+        {
+            places.merge(more);
+        }
+        Ok(places)
     }
 
     /// Whether `prompt` and a token fit the context: before there are requests, each of which has its own copy.
@@ -214,6 +221,8 @@ impl Model {
 
     /// Ends all requests where they are.
     pub(crate) fn cut_off(&self) {
+        // Nor does what waits for a place begin.
+        self.places.close();
         if let Some(inbox) = &self.inbox {
             // Without a thread there are none.
             let _ = inbox.send(Command::CutOff);

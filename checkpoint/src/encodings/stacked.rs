@@ -24,7 +24,8 @@ const MAX_EXPERTS: usize = 1 << 10;
 /// could name a hundred times as many.
 const MAX_TENSORS: usize = 1 << 19;
 
-/// `tensors`, those of experts cut up; what has another shape stays as it is, and is missed later.
+/// `tensors`, those of experts cut up; what has another shape, or would make too many, stays as it is, and is
+/// missed later.
 pub(crate) fn cut_up(tensors: Tensors) -> Tensors {
     let mut out = Tensors::new();
     for (name, (file, entry)) in tensors {

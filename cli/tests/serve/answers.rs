@@ -230,6 +230,36 @@ fn embeddings_are_those_of_the_program_in_any_company_and_form() {
     server.is_empty();
 }
 
+/// Places that others take meanwhile are waited for: nothing that has run is for nothing.
+#[test]
+fn inputs_that_were_let_in_all_get_their_vectors() {
+    let server = Server::start(&["--log", "off", "--parallel", "2", "--queue", "2"]);
+    let read = |reply: &Value| reply["usage"]["prompt_tokens"].as_u64().unwrap();
+    // Each begins with the four places that there are, and comes again until it gets them.
+    let embed = || loop {
+        let input: Vec<_> = (0..30).map(|it| format!("A cat and {it} dogs")).collect();
+        let reply = server.post("/v1/embeddings", &json!({"input": input}));
+        if reply.status == 200 {
+            let reply = reply.json();
+            assert_eq!(reply["data"].as_array().unwrap().len(), 30);
+            break read(&reply);
+        }
+        assert_eq!(reply.error(429)["code"], "queue_full");
+    };
+    let ask = json!({"prompt": "The sea", "max_tokens": 4});
+    let chat = || {
+        let replies = (0..100).map(|_| server.post("/v1/completions", &ask));
+        replies.filter(|it| it.status == 200).map(|it| read(&it.json())).sum::<u64>()
+    };
+    let all: u64 = std::thread::scope(|scope| {
+        let beside = scope.spawn(chat);
+        let all: Vec<_> = (0..3).map(|_| scope.spawn(embed)).collect();
+        all.into_iter().chain([beside]).map(|it| it.join().unwrap()).sum()
+    });
+    server.is_empty();
+    assert_eq!(server.number("vllm:prompt_tokens_total", ""), all as f64);
+}
+
 /// Of a form, whatever the model would say, alone and in company, and in pieces.
 #[test]
 fn answers_keep_to_their_form() {

@@ -118,7 +118,6 @@ enum Expected {
     Error(String),
 }
 
-/// What transformers makes of the same (`make_expected.py`).
 #[test]
 fn templates_say_whether_an_answer_may_have_several_calls() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat_templates");
@@ -131,6 +130,7 @@ fn templates_say_whether_an_answer_may_have_several_calls() {
     }
 }
 
+/// What transformers makes of the same (`make_expected.py`).
 #[test]
 fn families_templates_give_the_text_of_transformers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat_templates");
