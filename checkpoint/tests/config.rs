@@ -469,6 +469,12 @@ fn refuses_what_a_family_does_not_have() {
         ),
         ("qwen2_moe", json!({"use_sliding_window": true}), &["`use_sliding_window` is true"]),
         ("qwen2_moe", json!({"mlp_only_layers": [-1]}), &["`mlp_only_layers`", "integers"]),
+        (
+            "qwen3_moe",
+            json!({"num_hidden_layers": 4096, "num_experts": 1024, "num_experts_per_tok": 2,
+                   "moe_intermediate_size": 16}),
+            &["`num_experts` is 1024", "4096 layers"],
+        ),
         ("mixtral", json!({"num_local_experts": 4096}), &["`num_local_experts` is 4096", "1024"]),
         ("granite", json!({"residual_multiplier": 0}), &["`residual_multiplier` is 0"]),
         ("olmo3", json!({"layer_types": ["full_attention"]}), &["`layer_types` has 1 entries"]),

@@ -146,7 +146,7 @@ impl<'a> Plan<'a> {
 ///
 /// # Safety
 ///
-/// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are [`Planes`].
+/// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are so many [`Planes`].
 pub(super) unsafe fn many<I: Integer, S: Scales, const PLANES: usize>(p: &Product) {
     const { assert!(!S::INTEGERS && matches!(PLANES, 1 | 2)) };
     let plan = Plan::new(p);

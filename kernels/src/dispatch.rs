@@ -178,7 +178,8 @@ pub unsafe fn round_row(
     let in_tiles = isa == Isa::Amx && rows >= amx_integers::FROM && tiled_kernel(format).is_some();
     #[cfg(not(target_arch = "x86_64"))]
     let in_tiles = false;
-    let planes = in_tiles.then(|| if format == Format::Nested4 { 1 } else { 2 });
+    // What one byte holds is one plane.
+    let planes = in_tiles.then_some(if most > 127.0 { 2 } else { 1 });
     let alone = rows == 1;
     let round = match format {
         #[cfg(target_arch = "x86_64")]

@@ -122,7 +122,7 @@ impl Asked {
         let events = model.submit(requests, places).await?;
         let prompt = [prompt, settings.answer].concat();
         let answers = Answers::new(model, vec![prompt], settings.n, events);
-        let callable = tools.as_ref().map(Tools::callable).unwrap_or_default();
+        let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
         let single = tools.is_some_and(|tools| tools.is_single());
         Ok((answers, Manner { style, thoughts, thinking, callable, single, begun }))
     }
@@ -262,26 +262,31 @@ impl Conversation {
         }
         let mut options = self.options.clone();
         let mut say = |name: &str, value: Value| options.variables.insert(name.into(), value);
-        match self.effort {
-            Some((_, effort)) if knows(EFFORT) => drop(say(EFFORT, effort.name().into())),
-            Some((_, Effort::None)) if knows(THINKING) => drop(say(THINKING, false.into())),
-            Some((_, Effort::None)) if !template.has_thoughts() => {}
-            Some((field @ "thinking", _)) => {
-                let message = "cannot be \"disabled\": the model's template does not know how to leave thoughts out";
-                return Err(Problem::field(field, message));
-            }
-            Some((field, effort)) => {
-                let message = format!(
-                    "is {:?}, and the model's template does not know how long to think; {}: give it that as \
-                     `{KWARGS}`",
-                    effort.name(),
-                    known(),
-                );
-                return Err(Problem::field(field, message));
-            }
-            None => {}
+        let Some((field, effort)) = self.effort else { return Ok(options) };
+        let none = effort == Effort::None;
+        let (by_effort, by_thinking) = (knows(EFFORT), none && knows(THINKING));
+        if by_effort {
+            say(EFFORT, effort.name().into());
         }
-        Ok(options)
+        if by_thinking {
+            say(THINKING, false.into());
+        }
+        if by_effort || by_thinking || none && !template.has_thoughts() {
+            return Ok(options);
+        }
+        // Anthropic's says it in another way, and has no other variables.
+        let message = if field == "thinking" {
+            "cannot be \"disabled\": the model's template does not know how to leave thoughts out"
+                .into()
+        } else {
+            format!(
+                "is {:?}, and the model's template does not know how long to think; {}: give it that as \
+                 `{KWARGS}`",
+                effort.name(),
+                known(),
+            )
+        };
+        Err(Problem::field(field, message))
     }
 
     /// Tells the template what else it may know.

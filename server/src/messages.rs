@@ -120,10 +120,7 @@ fn take(
     if let Some(thinking) = fields.take::<Map<String, Value>>("thinking")? {
         match thinking.get("type").and_then(Value::as_str) {
             Some("enabled" | "adaptive") => conversation.say(THINKING, true.into()),
-            Some("disabled") => {
-                conversation.say(THINKING, false.into());
-                conversation.think("thinking", Some(Effort::None));
-            }
+            Some("disabled") => conversation.think("thinking", Some(Effort::None)),
             _ => {
                 let message = "must have the type \"enabled\" or \"disabled\"";
                 return Err(Problem::field("thinking", message));

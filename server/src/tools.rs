@@ -93,11 +93,14 @@ impl Tools {
     }
 
     /// Names of those that may be called.
-    pub fn callable(&self) -> Vec<String> {
-        let named = |tool: &Tool| tool.name.clone();
+    pub fn names(&self) -> Vec<String> {
+        self.callable().iter().map(|tool| tool.name.clone()).collect()
+    }
+
+    fn callable(&self) -> &[Tool] {
         match self.only {
-            Some(at) => vec![named(&self.tools[at])],
-            None => self.tools.iter().map(named).collect(),
+            Some(at) => &self.tools[at..=at],
+            None => &self.tools,
         }
     }
 
@@ -152,10 +155,7 @@ impl Tools {
             ToolStyle::Mistral => (format!("{opening} \" \"? \"[\""), quoted(", "), quoted("]")),
             ToolStyle::MistralArgs => (opening.clone(), opening.clone(), String::new()),
         };
-        let callable: Vec<_> = match self.only {
-            Some(at) => vec![&self.tools[at]],
-            None => self.tools.iter().collect(),
-        };
+        let callable = self.callable();
         let names: Vec<_> = (0..callable.len()).map(|at| format!("call{at}")).collect();
         let more = if self.is_single() { String::new() } else { format!("({between} call)*") };
         let calls_of_answer = |open: &str| format!("{open} call {more} {close}");
@@ -184,7 +184,7 @@ impl Tools {
             }
         }
         let _ = writeln!(lark, "call: {}", names.join(" | "));
-        for (at, tool) in callable.into_iter().enumerate() {
+        for (at, tool) in callable.iter().enumerate() {
             let Tool { name, parameters, .. } = tool;
             let (mut before, after) = match style {
                 ToolStyle::Llama3 => {

@@ -8,6 +8,7 @@ mod python;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use jiff::Zoned;
 use minijinja::value::Value;
@@ -62,7 +63,8 @@ pub struct ChatTemplate {
     tokens: Vec<(String, String)>,
     tool_style: Option<ToolStyle>,
     has_thoughts: bool,
-    several_calls: bool,
+    /// Found out when somebody asks.
+    several_calls: OnceLock<bool>,
     variables: BTreeSet<String>,
     path: PathBuf,
 }
@@ -186,13 +188,8 @@ impl ChatTemplate {
         let given = environment.globals().map(|(name, _)| name).chain(TOKENS).chain(GIVEN);
         let given: Vec<String> = given.map(str::to_owned).collect();
         variables.retain(|name| !given.contains(name));
-        let several_calls = true;
-        let mut it =
-            Self { environment, tokens, tool_style, has_thoughts, several_calls, variables, path };
-        if tool_style.is_some() {
-            it.several_calls = it.takes_calls(2) || !it.takes_calls(1);
-        }
-        Ok(it)
+        let several_calls = OnceLock::new();
+        Ok(Self { environment, tokens, tool_style, has_thoughts, several_calls, variables, path })
     }
 
     /// Whether an answer with so many calls may be in a conversation.
@@ -218,7 +215,7 @@ impl ChatTemplate {
 
     /// Whether an answer with several calls can be part of a conversation; templates of Llama 3 refuse it.
     pub fn takes_several_calls(&self) -> bool {
-        self.several_calls
+        *self.several_calls.get_or_init(|| self.takes_calls(2) || !self.takes_calls(1))
     }
 
     /// Whether answers may begin with thoughts (`<think>`).

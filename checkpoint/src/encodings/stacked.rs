@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::families::limit;
 use crate::header::Entry;
 use crate::tensor::RowOrder;
 
@@ -17,19 +18,12 @@ type Tensors = BTreeMap<String, (usize, Entry)>;
 const PARTS: [(&str, &str, usize); 4] =
     [("_blocks", "blocks", 4), ("_scales", "scales", 3), ("_bias", "bias", 2), ("", "weight", 3)];
 
-/// Most experts of a layer: far above any published model.
-const MAX_EXPERTS: usize = 1 << 10;
-
-/// Most tensors that a folder has then, several times those of any published model: a header of a megabyte
-/// could name a hundred times as many.
-const MAX_TENSORS: usize = 1 << 19;
-
 /// `tensors`, those of experts cut up; what has another shape, or would make too many, stays as it is, and is
 /// missed later.
 pub(crate) fn cut_up(tensors: Tensors) -> Tensors {
     let mut out = Tensors::new();
     for (name, (file, entry)) in tensors {
-        match experts(&name, &entry).filter(|own| out.len() + own.len() <= MAX_TENSORS) {
+        match experts(&name, &entry).filter(|own| out.len() + own.len() <= limit::TENSORS) {
             Some(own) => out.extend(own.into_iter().map(|(name, own)| (name, (file, own)))),
             None => {
                 out.insert(name, (file, entry));
@@ -49,7 +43,7 @@ fn experts(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
     let &(_, part, dimensions) = PARTS.iter().find(|(end, ..)| *end == part)?;
     let [count, of_one @ ..] = &entry.shape[..] else { return None };
     let step = names.len();
-    let fits = entry.shape.len() == dimensions && (1..=MAX_EXPERTS).contains(count);
+    let fits = entry.shape.len() == dimensions && (1..=limit::EXPERTS).contains(count);
     let mut shape = of_one.to_vec();
     if part == "weight" {
         shape.reverse();

@@ -9,9 +9,6 @@ use crate::keys::Keys;
 /// of which kernels read so many rows at a time.
 const WHOLE: usize = 16;
 
-/// Most experts of all layers together: several times those of any published model.
-const MAX_EXPERTS: usize = 1 << 17;
-
 /// How many experts a configuration has, and how many of them a row goes through.
 pub(super) struct Routing {
     pub experts: usize,
@@ -32,7 +29,7 @@ impl Routing {
                 format_args!("there are {} experts (`{key}`)", self.experts),
             ));
         }
-        if self.experts.saturating_mul(sizes.layers) > MAX_EXPERTS {
+        if self.experts.saturating_mul(sizes.layers) > limit::ALL_EXPERTS {
             return Err(
                 keys.refuse(key, format_args!("{} layers of so many are too many", sizes.layers))
             );

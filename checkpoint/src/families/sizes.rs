@@ -12,6 +12,10 @@ pub(crate) mod limit {
     pub const LAYERS: usize = 1 << 12;
     pub const HEADS: usize = 1 << 12;
     pub const EXPERTS: usize = 1 << 10;
+    /// Experts of all layers together.
+    pub const ALL_EXPERTS: usize = 1 << 17;
+    /// Tensors of a file or folder, each expert's counted: a header of a megabyte could name a hundred times as many.
+    pub const TENSORS: usize = 1 << 19;
     pub const HEAD_DIM: usize = 1 << 12;
     pub const POSITIONS: usize = 1 << 28;
 }

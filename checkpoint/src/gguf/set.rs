@@ -7,6 +7,7 @@ use super::architectures::Architecture;
 use super::header::Header;
 use super::metadata::Metadata;
 use super::names::{EACH, hugging_face_name};
+use crate::families::limit;
 use crate::header::Entry;
 use crate::tensor::RowOrder;
 use crate::{Error, Result, layout};
@@ -87,9 +88,10 @@ impl Set {
                     None => own.push((name, entry)),
                     Some(known) if known.contains(EACH) => {
                         own.extend(experts(&name, &known, &entry).map_err(wrong)?);
-                        if own.len() > MAX_TENSORS {
+                        if own.len() > limit::TENSORS {
                             let message = format!(
-                                "with those of all experts it has over {MAX_TENSORS} tensors"
+                                "with those of all experts it has over {} tensors",
+                                limit::TENSORS
                             );
                             return Err(wrong(message));
                         }
@@ -129,12 +131,6 @@ fn architecture(metadata: &Metadata) -> Option<&'static Architecture> {
     metadata.text(ARCHITECTURE).and_then(Architecture::find)
 }
 
-/// Most experts of a layer: far above any published model.
-const MAX_EXPERTS: usize = 1 << 10;
-
-/// Most tensors of a file, experts' own counted: several times those of any published model.
-const MAX_TENSORS: usize = 1 << 19;
-
 /// The tensors of which `entry` holds one for each expert: its first dimension.
 fn experts(name: &str, known: &str, entry: &Entry) -> Result<Vec<(String, Entry)>, String> {
     // Of matrices, or of their biases.
@@ -148,8 +144,11 @@ fn experts(name: &str, known: &str, entry: &Entry) -> Result<Vec<(String, Entry)
         ));
     }
     let count = *count;
-    if count > MAX_EXPERTS {
-        return Err(format!("tensor `{name}` is of {count} experts: supported are {MAX_EXPERTS}"));
+    if count > limit::EXPERTS {
+        return Err(format!(
+            "tensor `{name}` is of {count} experts: supported are {}",
+            limit::EXPERTS
+        ));
     }
     // Rows are whole blocks, so that experts are too.
     let bytes = entry.bytes() / count as u64;

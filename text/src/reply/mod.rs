@@ -306,8 +306,8 @@ impl Reply {
         match (first, self.style) {
             ('{', _) => {
                 self.held.drain(..skipped);
-                let any = self.style != Some(ToolStyle::Llama3) || !self.opened.is_empty();
-                let names = self.names.clone().filter(|_| !any);
+                let bare = self.style == Some(ToolStyle::Llama3) && self.opened.is_empty();
+                let names = self.names.clone().filter(|_| bare);
                 self.state = State::Call(Call::of(names));
             }
             // Lists of calls, and what stands between those.

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ureq::http::{Response, StatusCode, header};
+use ureq::http::{Response, StatusCode, Uri, header};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
@@ -61,10 +61,8 @@ pub fn to_file(url: &str, path: &Path, progress: Progress) -> Result<()> {
 
 /// Whether `url` is of this machine itself.
 fn is_here(url: &str) -> bool {
-    let host = url.split_once("://").map_or("", |(_, rest)| rest);
-    ["127.0.0.1", "localhost", "[::1]"].iter().any(|here| {
-        host.strip_prefix(here).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
-    })
+    let uri = url.parse::<Uri>();
+    uri.is_ok_and(|uri| matches!(uri.host(), Some("127.0.0.1" | "localhost" | "[::1]")))
 }
 
 enum Failure {
