@@ -105,6 +105,9 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
             let rest = manifest.origin.detail.strip_prefix(&dir.display().to_string());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" at "))
         }),
+        Some(Origin::Source { dir: None, git: Some(url) }) => {
+            manifest.origin.detail.starts_with(&source::clone_detail(url, &request.version))
+        }
         Some(_) => true,
     };
     origin
@@ -119,7 +122,21 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         && (manifest.origin.kind == OriginKind::Dist || manifest.has_parameters())
         && (manifest.origin.kind != OriginKind::Registry
             || manifest.mended == mend::names(&request.version))
-        && (request.compiler == Compiler::None || manifest.compiler.is_some())
+        && has_compiler(request, manifest)
+}
+
+fn has_compiler(request: &Request, manifest: &Manifest) -> bool {
+    let there = manifest.compiler.as_ref().map(|compiler| request.out.join(compiler));
+    match &request.compiler {
+        Compiler::None => true,
+        Compiler::Wheel => there.is_some(),
+        // A compiler for another machine is a script beside the user's.
+        Compiler::Path(_) if request.crosses() => there.is_some(),
+        Compiler::Path(path) => there.is_some_and(|there| {
+            let both = there.canonicalize().ok().zip(path.canonicalize().ok());
+            both.is_some_and(|(there, path)| there == path)
+        }),
+    }
 }
 
 fn make(
@@ -314,4 +331,70 @@ fn keep_log(error: Error, out: &Path) -> Error {
     let kept = out.with_extension("log");
     let log = fs::copy(&log, &kept).ok().map(|_| kept);
     iree_src::Error::Command { what, status, tail, log }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iree::request::Machine;
+
+    fn manifest(kind: OriginKind, detail: &str) -> Manifest {
+        Manifest {
+            schema: 1,
+            iree: iree_src::IREE_VERSION.into(),
+            target: host_target(),
+            origin: iree_src::Origin { kind, detail: detail.into() },
+            sanitizer: None,
+            mended: Vec::new(),
+            drivers: vec!["local-sync".into()],
+            vm_trace: false,
+            include: vec![],
+            lib: "lib".into(),
+            link: vec!["static=iree_io_parameters".into()],
+            compiler: Some("bin/iree-compile".into()),
+            compiler_library: None,
+            fetched: vec![],
+            files: vec![],
+        }
+    }
+
+    #[test]
+    fn a_clone_is_that_of_its_repository() {
+        let mut request = Request::new("/none", Machine::from_env());
+        let detail = format!("https://a.example/iree v{} at 0123", request.version);
+        let manifest = manifest(OriginKind::Source, &detail);
+        assert!(manifest.has_parameters(), "or nothing satisfies anything");
+        for (git, expected) in [
+            (None, true),
+            (Some("https://a.example/iree"), true),
+            (Some("https://b.example/iree"), false),
+        ] {
+            request.origin = Some(Origin::Source { dir: None, git: git.map(Into::into) });
+            assert_eq!(satisfies(&request, &manifest), expected, "{git:?}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_compiler_of_the_users_is_the_one_that_they_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let [theirs, other] = ["theirs", "other"].map(|name| dir.path().join(name));
+        for path in [&theirs, &other] {
+            fs::write(path, "").unwrap();
+        }
+        let out = dir.path().join("iree");
+        fs::create_dir_all(out.join("bin")).unwrap();
+        std::os::unix::fs::symlink(&theirs, out.join("bin/iree-compile")).unwrap();
+        let manifest = manifest(OriginKind::Source, "a checkout");
+        let mut request = Request::new(out, Machine::from_env());
+        for (compiler, expected) in [
+            (Compiler::Wheel, true),
+            (Compiler::Path(theirs), true),
+            (Compiler::Path(other), false),
+            (Compiler::Path("/no/where/iree-compile".into()), false),
+        ] {
+            request.compiler = compiler;
+            assert_eq!(satisfies(&request, &manifest), expected, "{:?}", request.compiler);
+        }
+    }
 }

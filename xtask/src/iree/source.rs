@@ -71,9 +71,14 @@ pub fn tree(
     command.args(SUBMODULES).env("GIT_TERMINAL_PROMPT", "0");
     process::logged("fetching IREE's submodules", &mut command, &log, |_| {})?;
     step.done();
-    let detail = format!("{url} {tag}{}", commit(request, &clone));
+    let detail = clone_detail(url, &request.version) + &commit(request, &clone);
     mend::in_place(&clone, &request.version)?;
     Ok(SourceTree { dir: clone, detail, mended: true })
+}
+
+/// What the manifest says of a clone of `version` from `url`, before its commit.
+pub fn clone_detail(url: &str, version: &str) -> String {
+    format!("{url} v{version}")
 }
 
 /// ` at <commit>` when `dir` is itself a git checkout.
