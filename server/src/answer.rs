@@ -16,6 +16,7 @@ use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood};
 
 use crate::server::blocking;
+use crate::outcome::Outcome;
 use crate::worker::Event;
 use crate::{Model, Problem, body, trace};
 
@@ -211,7 +212,8 @@ impl Answers {
     /// Piece by piece.
     pub fn streamed(self, mut shape: impl Shape) -> Response {
         let lines = VecDeque::from(shape.begin(&self.about));
-        let stream = Stream { answers: self, shape, done: false };
+        let outcome = Outcome::default();
+        let stream = Stream { answers: self, shape, done: false, outcome: outcome.clone() };
         let pieces = stream::unfold((stream, lines), |(mut stream, mut lines)| async move {
             if lines.is_empty() && !stream.done {
                 stream.next(&mut lines).await;
@@ -222,6 +224,7 @@ impl Answers {
         });
         let body = Body::from_stream(pieces);
         let mut response = body::with_type(StatusCode::OK, "text/event-stream", body);
+        response.extensions_mut().insert(outcome);
         let headers = response.headers_mut();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         // nginx would keep the pieces until there are some kilobytes.
@@ -283,6 +286,7 @@ struct Stream<S> {
     answers: Answers,
     shape: S,
     done: bool,
+    outcome: Outcome,
 }
 
 impl<S: Shape> Stream<S> {
@@ -290,7 +294,7 @@ impl<S: Shape> Stream<S> {
     async fn next(&mut self, lines: &mut VecDeque<String>) {
         while lines.is_empty() {
             let next = tokio::time::timeout(SILENCE, self.answers.next()).await;
-            let Self { answers, shape, done } = self;
+            let Self { answers, shape, done, outcome } = self;
             let about = &answers.about;
             match next {
                 Err(_) => lines.push_back(shape.still_there()),
@@ -304,6 +308,7 @@ impl<S: Shape> Stream<S> {
                     }
                     if answers.is_whole() {
                         lines.extend(shape.finish(about, &answers.usage));
+                        outcome.set(StatusCode::OK);
                         *done = true;
                     }
                 }
@@ -312,6 +317,7 @@ impl<S: Shape> Stream<S> {
                         tracing::error!("{}", problem.json());
                     }
                     trace::failed(&answers.span, problem.status());
+                    outcome.set(problem.status());
                     lines.extend(shape.fail(&problem));
                     *done = true;
                 }

@@ -16,6 +16,7 @@ use crate::Problem;
 use crate::fields::Fields;
 
 /// A form that is asked for, and the field that does.
+#[derive(Clone)]
 pub(crate) struct Form {
     field: &'static str,
     grammar: TopLevelGrammar,

@@ -75,7 +75,7 @@ impl Asked {
         shared: &Shared,
         model: Arc<Model>,
     ) -> Result<(Answers, Manner), Problem> {
-        let Self { mut conversation, mut settings, mut tools, max_tokens, logprobs } = self;
+        let Self { mut conversation, settings, mut tools, max_tokens, logprobs } = self;
         trace::works("chat", model.name());
         shared.check_open()?;
         let places = model.places(settings.n)?;
@@ -110,11 +110,9 @@ impl Asked {
             (false, true) => Thinks::Perhaps,
             (false, false) => Thinks::Never,
         };
-        match (&tools, style) {
-            (Some(tools), Some(style)) => settings.call(&model, tools, style, thinks)?,
-            _ => settings.think(thinks),
-        }
-        let (settings, form) = settings.with_form(&model).await?;
+        let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
+        let single = tools.as_ref().is_some_and(Tools::is_single);
+        let (settings, form) = settings.with_form(&model, tools.zip(style), thinks).await?;
         model.check_fits(&prompt)?;
         let room = (model.context + 1).saturating_sub(prompt.len());
         let max_tokens = max_tokens.unwrap_or(room);
@@ -122,8 +120,6 @@ impl Asked {
         let events = model.submit(requests, places).await?;
         let prompt = [prompt, settings.answer].concat();
         let answers = Answers::new(model, vec![prompt], settings.n, events);
-        let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
-        let single = tools.is_some_and(|tools| tools.is_single());
         Ok((answers, Manner { style, thoughts, thinking, callable, single, begun }))
     }
 }
@@ -136,6 +132,8 @@ pub(crate) struct Conversation {
     kwargs: Vec<String>,
     /// How long to think, and the field that says so.
     effort: Option<(&'static str, Effort)>,
+    /// The same, of no meaning to templates that do not know it.
+    hint: Option<Effort>,
 }
 
 /// How long a model is to think before it answers.
@@ -147,6 +145,7 @@ pub(crate) enum Effort {
     Low,
     Medium,
     High,
+    #[serde(alias = "max")]
     XHigh,
 }
 
@@ -233,6 +232,11 @@ impl Conversation {
         Ok(())
     }
 
+    /// Lets the model think for so long if its template knows how.
+    pub fn hint(&mut self, effort: Effort) {
+        self.hint = Some(effort);
+    }
+
     /// Lets the model think as long as `field` says.
     pub fn think(&mut self, field: &'static str, effort: Option<Effort>) {
         self.effort = effort.map(|effort| (field, effort));
@@ -241,7 +245,7 @@ impl Conversation {
     /// `messages` in the form that templates know.
     pub fn of(messages: Vec<Map<String, Value>>) -> Self {
         let options = RenderOptions::prompt();
-        Self { messages, options, kwargs: Vec::new(), effort: None }
+        Self { messages, options, kwargs: Vec::new(), effort: None, hint: None }
     }
 
     /// What the template is told beside what it is given, all of which it has to know.
@@ -262,6 +266,9 @@ impl Conversation {
         }
         let mut options = self.options.clone();
         let mut say = |name: &str, value: Value| options.variables.insert(name.into(), value);
+        if let Some(effort) = self.hint.filter(|_| knows(EFFORT)) {
+            say(EFFORT, effort.name().into());
+        }
         let Some((field, effort)) = self.effort else { return Ok(options) };
         let none = effort == Effort::None;
         let (by_effort, by_thinking) = (knows(EFFORT), none && knows(THINKING));
@@ -333,7 +340,9 @@ fn message(at: &str, message: Map<String, Value>) -> Result<Map<String, Value>, 
                         Problem::field(field(&format!("content[{n}]")), message)
                     })
                 });
-                known.insert(name, text.collect::<Result<String, _>>()?.into());
+                // Each is a line of its own, as vLLM and llama.cpp have it.
+                let text = text.collect::<Result<Vec<_>, _>>()?;
+                known.insert(name, text.join("\n").into());
             }
             ("tool_calls", Value::Array(calls)) => {
                 let calls = calls.into_iter().enumerate();

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use crate::Problem;
 
 /// Fields that clients send for the service of others, and that change no answer.
-pub(crate) const HARMLESS: [&str; 7] = [
+pub(crate) const HARMLESS: [&str; 8] = [
+    "client_metadata",
     "metadata",
     "prompt_cache_key",
     "prompt_cache_retention",

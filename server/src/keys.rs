@@ -8,7 +8,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::Problem;
 
-/// Keys of which a request has to bring one, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
+/// Keys of which a request has to bring one (beside another, if need be), as `Authorization: Bearer KEY` or `x-api-key: KEY`.
 ///
 /// Only their digests are kept. All are compared, in a time that says nothing of how near a guess came,
 /// nor of how long keys are. A clone is another handle of the same keys.
@@ -16,6 +16,9 @@ use crate::Problem;
 pub struct Keys {
     digests: Arc<RwLock<Vec<Digest>>>,
 }
+
+/// Most keys that a request may bring.
+const MOST_GIVEN: usize = 2;
 
 type Digest = [u8; 32];
 
@@ -63,7 +66,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// They bring no key, another one, or two.
+    /// They bring no key, another one, or more than two.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Option<KeyId>, Problem> {
         if self.is_empty() {
             return Ok(None);
@@ -74,17 +77,20 @@ impl Keys {
         });
         // Anthropic's clients bring it so.
         let plain = headers.get_all("x-api-key").iter().map(|value| value.to_str().ok());
-        let mut given = bearers.chain(plain);
-        let (Some(Some(key)), None) = (given.next(), given.next()) else {
+        // These bring both where somebody has set both, and one is for another server.
+        let given: Vec<_> = bearers.chain(plain).take(MOST_GIVEN + 1).collect();
+        if given.len() > MOST_GIVEN {
             return Err(Problem::unauthorized());
-        };
-        let digest: Digest = Sha256::digest(key.trim()).into();
-        let digests = self.digests();
-        let equal = digests.iter().map(|it| it[..].ct_eq(&digest[..]));
-        match equal.fold(Choice::from(0), |any, it| any | it).into() {
-            true => Ok(Some(KeyId(digest))),
-            false => Err(Problem::unauthorized()),
         }
+        let digests = self.digests();
+        let mut admitted = None;
+        for key in given.into_iter().flatten() {
+            let digest: Digest = Sha256::digest(key.trim()).into();
+            let equal = digests.iter().map(|it| it[..].ct_eq(&digest[..]));
+            let is_ours: bool = equal.fold(Choice::from(0), |any, it| any | it).into();
+            admitted = admitted.or(is_ours.then_some(KeyId(digest)));
+        }
+        admitted.map(Some).ok_or_else(Problem::unauthorized)
     }
 }
 
@@ -119,12 +125,17 @@ mod tests {
             assert!(keys.admit(&headers(&[bad])).is_err(), "{bad}");
         }
         assert!(keys.admit(&headers(&[])).is_err());
-        assert!(keys.admit(&headers(&["Bearer alpha", "Bearer alpha"])).is_err());
+        let others = headers(&["Bearer gamma", "Bearer alpha", "Bearer alpha"]);
+        assert!(keys.admit(&others).is_err(), "three are too many");
+        assert!(keys.admit(&headers(&["Bearer gamma", "Bearer delta"])).is_err());
         let mut plain = HeaderMap::new();
         plain.insert("x-api-key", "beta".parse().unwrap());
         assert!(keys.admit(&plain).is_ok());
-        plain.insert(header::AUTHORIZATION, "Bearer beta".parse().unwrap());
-        assert!(keys.admit(&plain).is_err(), "two are too many");
+        for another in ["Bearer beta", "Bearer of-another-server"] {
+            plain.insert(header::AUTHORIZATION, another.parse().unwrap());
+            let admitted = keys.admit(&plain).unwrap().unwrap();
+            assert_eq!(admitted, keys.admit(&headers(&["Bearer beta"])).unwrap().unwrap());
+        }
         assert!(Keys::parse("#\n").admit(&headers(&[])).is_ok(), "no keys, no question");
         // printf alpha | sha256sum
         let alpha = keys.admit(&headers(&["Bearer alpha"])).unwrap().unwrap();

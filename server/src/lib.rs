@@ -42,6 +42,7 @@ mod page;
 mod keys;
 mod limits;
 mod openapi;
+mod outcome;
 mod server;
 mod tls;
 

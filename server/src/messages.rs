@@ -17,6 +17,12 @@ use crate::server::Shared;
 use crate::tools::{Tools, call_id};
 use crate::{Model, Problem, body};
 
+/// What clients say of tools for the service of others.
+const TOOL_HINTS: [&str; 5] =
+    ["cache_control", "defer_loading", "eager_input_streaming", "input_examples", "allowed_callers"];
+/// How a block of Claude Code's system prompt begins that is another one in every request, and tells a model nothing.
+const BILLING: &str = "x-anthropic-billing-header";
+
 /// Where it is.
 pub(crate) const PATHS: [&str; 2] = ["/v1/messages", "/v1/messages/count_tokens"];
 
@@ -89,6 +95,8 @@ async fn try_count(
     let fields = body::read(request, shared.options.most_bytes).await?;
     let mut fields = Fields::new(fields);
     let (model, mut conversation, tools) = take(&shared, &mut fields)?;
+    // The form of the answer is not told to the model.
+    fields.take::<Value>("response_format")?;
     fields.finish()?;
     conversation.show(tools.as_ref());
     let tokens = tokens(&model, conversation).await?;
@@ -103,7 +111,10 @@ fn take(
     let model = shared.model(fields)?;
     let mut messages = Vec::new();
     if let Some(system) = fields.take::<Value>("system")? {
-        messages.push(said("system", words("system", &system)?));
+        let system = system_prompt(&system)?;
+        if !system.is_empty() {
+            messages.push(said("system", system));
+        }
     }
     let given = fields.take::<Vec<Value>>("messages")?;
     let given = given.ok_or_else(|| Problem::field("messages", "is missing"))?;
@@ -127,8 +138,54 @@ fn take(
             }
         }
     }
+    take_output(fields, &mut conversation)?;
+    take_context_management(fields)?;
+    // Says what to keep of the prompt; all of it is.
+    fields.take::<Value>("cache_control")?;
     let tools = tools(fields)?;
     Ok((model, conversation, tools))
+}
+
+/// How much to think, where the template knows how, and the form of the answer, as OpenAI's API has it.
+fn take_output(fields: &mut Fields, conversation: &mut Conversation) -> Result<(), Problem> {
+    // What it was called before.
+    let mut format = fields.take::<Map<String, Value>>("output_format")?;
+    if let Some(output) = fields.take::<Map<String, Value>>("output_config")? {
+        let mut output = Fields::new(output);
+        if let Some(effort) = output.take("effort")? {
+            conversation.hint(effort);
+        }
+        format = output.take("format")?.or(format);
+        output.finish()?;
+    }
+    let Some(format) = format else { return Ok(()) };
+    let mut format = Fields::new(format);
+    let kind = format.take::<String>("type")?.unwrap_or_default();
+    let schema = format.take::<Value>("schema")?;
+    format.finish()?;
+    let Some(schema) = schema.filter(|_| kind == "json_schema") else {
+        let message = "must be {\"type\": \"json_schema\", \"schema\": {…}}";
+        return Err(Problem::field("output_config.format", message));
+    };
+    let schema = json!({"type": "json_schema", "json_schema": {"schema": schema}});
+    fields.insert("response_format", schema)
+}
+
+/// Passes where it would let the server leave something out of the prompt: all of that is kept.
+fn take_context_management(fields: &mut Fields) -> Result<(), Problem> {
+    const FIELD: &str = "context_management";
+    let Some(management) = fields.take::<Map<String, Value>>(FIELD)? else { return Ok(()) };
+    let mut management = Fields::new(management);
+    let edits = management.take::<Vec<Value>>("edits")?.unwrap_or_default();
+    management.finish()?;
+    for edit in &edits {
+        let kind = edit["type"].as_str().unwrap_or_default();
+        if !kind.starts_with("clear_thinking_") && !kind.starts_with("clear_tool_uses_") {
+            let message = format!("has an edit of the type {kind:?}; there are: clear_thinking_…, clear_tool_uses_…");
+            return Err(Problem::field(FIELD, message));
+        }
+    }
+    Ok(())
 }
 
 /// In the form of OpenAI's API, which says the same.
@@ -144,11 +201,16 @@ fn tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
         }
         let [name, description, schema] =
             [tool.take::<Value>("name")?, tool.take("description")?, tool.take("input_schema")?];
-        // Says what to keep of the prompt; all of it is.
-        tool.take::<Value>("cache_control")?;
-        tool.take::<Value>("strict")?;
+        let strict = tool.take::<Value>("strict")?;
+        // Say when a prompt has to have it, who else may call it, and what to keep: a prompt has all tools, and
+        // all of it is kept.
+        for hint in TOOL_HINTS {
+            tool.take::<Value>(hint)?;
+        }
         tool.finish()?;
-        let function = json!({"name": name, "description": description, "parameters": schema});
+        let function = json!({
+            "name": name, "description": description, "parameters": schema, "strict": strict,
+        });
         let Value::Object(mut function) = function else { unreachable!("it is an object") };
         function.retain(|_, value| !value.is_null());
         tools.push(json!({"type": "function", "function": function}));
@@ -181,10 +243,21 @@ fn said(role: &str, content: String) -> Map<String, Value> {
     Map::from_iter([("role".into(), role.into()), ("content".into(), content.into())])
 }
 
-/// A string, or blocks of text.
+/// A string, or blocks of text, which are lines of their own.
 fn words(at: &str, content: &Value) -> Result<String, Problem> {
+    Ok(blocks(at, content)?.join("\n"))
+}
+
+/// What a model is told of itself. A prompt that changes with every request would be found in no cache.
+fn system_prompt(content: &Value) -> Result<String, Problem> {
+    let mut blocks = blocks("system", content)?;
+    blocks.retain(|block| !block.starts_with(BILLING));
+    Ok(blocks.concat())
+}
+
+fn blocks<'a>(at: &str, content: &'a Value) -> Result<Vec<&'a str>, Problem> {
     match content {
-        Value::String(text) => Ok(text.clone()),
+        Value::String(text) => Ok(vec![text]),
         Value::Array(blocks) => {
             let text = blocks.iter().enumerate().map(|(n, block)| {
                 let text = (block["type"] == "text").then(|| block["text"].as_str()).flatten();
@@ -199,22 +272,51 @@ fn words(at: &str, content: &Value) -> Result<String, Problem> {
     }
 }
 
+/// Adds a message, or what it says to the one before it, if that is of the same user.
+fn push(message: Map<String, Value>, messages: &mut Vec<Map<String, Value>>) {
+    match messages.last_mut().filter(|last| last["role"] == "user" && message["role"] == "user") {
+        Some(last) => {
+            let both = [&last["content"], &message["content"]].map(|it| it.as_str().unwrap_or_default());
+            let both = both.join("\n");
+            last.insert("content".into(), both.into());
+        }
+        None => messages.push(message),
+    }
+}
+
 /// Adds what `message` says to `messages`: results of tools are messages of their own to templates.
 fn turn(at: &str, message: &Value, messages: &mut Vec<Map<String, Value>>) -> Result<(), Problem> {
     let role = match message["role"].as_str() {
-        Some(role @ ("user" | "assistant")) => role,
+        Some(role @ ("system" | "user" | "assistant")) => role,
         _ => {
-            let message = format!("is {}; there are: user, assistant", message["role"]);
+            let message = format!("is {}; there are: system, user, assistant", message["role"]);
             return Err(Problem::field(format!("{at}.role"), message));
         }
     };
     let at = format!("{at}.content");
+    if role == "system" {
+        let text = words(&at, &message["content"])?;
+        match messages.last_mut() {
+            None => messages.push(said(role, text)),
+            Some(last) if last["role"] == "system" => {
+                let before = last["content"].as_str().unwrap_or_default();
+                let both = format!("{before}\n{text}");
+                last.insert("content".into(), both.into());
+            }
+            // Most templates take one only at the beginning, and one that came there would change the prompt from
+            // there on.
+            Some(_) => {
+                let text = format!("<system-reminder>\n{text}\n</system-reminder>");
+                push(said("user", text), messages);
+            }
+        }
+        return Ok(());
+    }
     let Value::Array(blocks) = &message["content"] else {
-        messages.push(said(role, words(&at, &message["content"])?));
+        push(said(role, words(&at, &message["content"])?), messages);
         return Ok(());
     };
-    let (mut text, mut thoughts, mut calls, mut results) =
-        (String::new(), String::new(), vec![], 0);
+    let (mut text, mut thoughts, mut calls, mut results) = (vec![], String::new(), vec![], 0);
     for (n, block) in blocks.iter().enumerate() {
         let at = format!("{at}[{n}]");
         let string = |name: &str| {
@@ -223,8 +325,10 @@ fn turn(at: &str, message: &Value, messages: &mut Vec<Map<String, Value>>) -> Re
                 .ok_or_else(|| Problem::field(format!("{at}.{name}"), "is missing: give a string"))
         };
         match (block["type"].as_str(), role) {
-            (Some("text"), _) => text += string("text")?,
+            (Some("text"), _) => text.push(string("text")?),
             (Some("thinking"), "assistant") => thoughts += string("thinking")?,
+            // Nobody but whoever wrote them can read them.
+            (Some("redacted_thinking"), "assistant") => {}
             (Some("tool_use"), "assistant") => {
                 if !block["input"].is_object() {
                     return Err(Problem::field(format!("{at}.input"), "is no object"));
@@ -259,14 +363,14 @@ fn turn(at: &str, message: &Value, messages: &mut Vec<Map<String, Value>>) -> Re
     if results > 0 && text.is_empty() {
         return Ok(());
     }
-    let mut message = said(role, text);
+    let mut message = said(role, text.join("\n"));
     if !thoughts.is_empty() {
         message.insert("reasoning_content".into(), thoughts.into());
     }
     if !calls.is_empty() {
         message.insert("tool_calls".into(), calls.into());
     }
-    messages.push(message);
+    push(message, messages);
     Ok(())
 }
 

@@ -80,10 +80,12 @@ impl Numbers {
     /// A request has its answer.
     pub fn ended(&mut self, ended: &Ended) {
         match ended.reason {
-            FinishReason::Eos | FinishReason::Stop => self.stopped += 1,
-            FinishReason::Length | FinishReason::Context => self.full += 1,
+            FinishReason::Length | FinishReason::Context if ended.vector.is_none() => self.full += 1,
+            _ => self.stopped += 1,
         }
-        self.prompt_tokens += ended.timings.prompt_tokens as u64;
+        if ended.timings.first_token.is_none() {
+            self.prompt_tokens += ended.timings.prompt_tokens as u64;
+        }
         self.whole.observe(ended.timings.total);
         self.waited.observe(ended.timings.waited);
     }
@@ -132,7 +134,7 @@ pub(crate) fn text(models: &[(&str, Numbers)], refused: [(&str, u64); 2]) -> Str
         &["kept", "lost", "damaged"],
         |it, at| [share(it).kept, share(it).lost, share(it).damaged][at] as f64,
     );
-    page.counter("vllm:prompt_tokens_total", "Tokens of answered prompts", |it| it.prompt_tokens);
+    page.counter("vllm:prompt_tokens_total", "Tokens of prompts that have run", |it| it.prompt_tokens);
     page.counter("vllm:generation_tokens_total", "Tokens of answers", |it| it.tokens);
     page.labelled(
         "vllm:request_success_total",

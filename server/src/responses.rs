@@ -22,6 +22,21 @@ use crate::server::{Shared, unique_id};
 use crate::tools::{Tools, call_id};
 use crate::{Problem, body};
 
+/// Types of tools, or how they begin, that clients as Codex offer every model, and that this server does not run or has no
+/// form of calls for.
+const LEFT_OUT: [&str; 10] = [
+    "code_interpreter",
+    "computer",
+    "custom",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "namespace",
+    "tool_search",
+    "web_search",
+];
+
 type Messages = Vec<Map<String, Value>>;
 
 /// What a response says of the request, as it came, or what it means where it did not come.
@@ -70,19 +85,22 @@ pub(crate) async fn answer(
     if let Some(text) = instructions {
         shown.insert(0, said("system", text));
     }
+    join_system(&mut shown);
     let tools = take_tools(&mut fields)?;
     take_format(&mut fields)?;
     let mut effort = None;
     if let Some(reasoning) = fields.take::<Map<String, Value>>("reasoning")? {
         let mut reasoning = Fields::new(reasoning);
         effort = reasoning.take("effort")?;
-        // Thoughts come as they are, and are nowhere summed up.
-        reasoning.only("summary", &json!("none"));
+        // A summary may always be left out: thoughts come as they are.
+        for summary in ["summary", "generate_summary"] {
+            reasoning.take::<String>(summary)?;
+        }
         reasoning.finish()?;
     }
     fields.only("truncation", &json!("disabled"));
     fields.only("background", &json!(false));
-    fields.only("include", &json!([]));
+    take_include(&mut fields)?;
     let store = fields.take::<bool>("store")?.unwrap_or(true);
     let max_tokens = fields.take::<usize>("max_output_tokens")?;
     let mut conversation = Conversation::of(shown);
@@ -108,6 +126,16 @@ pub(crate) async fn answer(
         kept: store.then(|| (shared.clone(), messages)),
     };
     if stream { Ok(answers.streamed(shape)) } else { answers.whole(shape).await }
+}
+
+/// What is to be said beside the answer: of thoughts that are shown nothing is hidden, and tools of the server's
+/// have said nothing.
+fn take_include(fields: &mut Fields) -> Result<(), Problem> {
+    let include = fields.take::<Vec<String>>("include")?.unwrap_or_default();
+    match include.iter().find(|it| it.starts_with("message.")) {
+        Some(it) => Err(Problem::field("include", format!("has {it:?}, which there is not here"))),
+        None => Ok(()),
+    }
 }
 
 pub(crate) async fn one(
@@ -136,6 +164,16 @@ fn lost(id: &str) -> Problem {
 
 fn said(role: &str, content: String) -> Map<String, Value> {
     Map::from_iter([("role".into(), role.into()), ("content".into(), content.into())])
+}
+
+/// Makes one of the messages of the system that a conversation begins with: most templates take one.
+fn join_system(messages: &mut Messages) {
+    let count = messages.iter().take_while(|it| it["role"] == "system").count();
+    if count > 1 {
+        let texts = messages.drain(..count).map(|it| it["content"].as_str().unwrap_or_default().to_owned());
+        let text = texts.collect::<Vec<_>>().join("\n\n");
+        messages.insert(0, said("system", text));
+    }
 }
 
 /// Adds what `input` says to `messages`.
@@ -234,7 +272,8 @@ fn words(at: &str, content: &Value) -> Result<String, Problem> {
                     Problem::field(format!("{at}[{n}]"), message)
                 })
             });
-            text.collect()
+            // Each is a line of its own, as in chats.
+            Ok(text.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
         _ => Err(Problem::field(at, "is missing: give a string or parts of text")),
     }
@@ -244,17 +283,25 @@ fn words(at: &str, content: &Value) -> Result<String, Problem> {
 fn take_tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
     let mut same = Map::new();
     let tools = fields.take::<Vec<Map<String, Value>>>("tools")?.unwrap_or_default();
-    let tools = tools.into_iter().enumerate().map(|(n, mut tool)| {
-        let kind = tool.remove("type").unwrap_or_default();
-        if kind != "function" {
-            let message =
-                format!("is {kind}: there are functions only, none are run by the server");
-            return Err(Problem::field(format!("tools[{n}].type"), message));
+    let mut functions = Vec::new();
+    for (n, mut tool) in tools.into_iter().enumerate() {
+        match tool.remove("type").as_ref().and_then(Value::as_str) {
+            Some("function") => {
+                tool.retain(|_, value| !value.is_null());
+                functions.push(json!({"type": "function", "function": tool}));
+            }
+            // The model is not told of them, as if it never called one.
+            Some(kind) if LEFT_OUT.iter().any(|it| kind.starts_with(it)) => {}
+            kind => {
+                let known = LEFT_OUT.join(", ");
+                let message = format!(
+                    "is {kind:?}: there are functions; left out, as nothing is run by the server, are {known}"
+                );
+                return Err(Problem::field(format!("tools[{n}].type"), message));
+            }
         }
-        tool.retain(|_, value| !value.is_null());
-        Ok(json!({"type": "function", "function": tool}))
-    });
-    same.insert("tools".into(), tools.collect::<Result<_, _>>()?);
+    }
+    same.insert("tools".into(), functions.into());
     match fields.take::<Value>("tool_choice")? {
         Some(Value::Object(choice)) => {
             let choice =

@@ -176,49 +176,44 @@ impl Settings {
         Err(Problem::field(FIELD, message))
     }
 
-    /// Lets answers of `model` call `tools` in `style`, behind what it `thinks`, or be text of the form that is
-    /// asked for.
+    /// Itself, and the start of the form that answers of `model` are kept to, made beside the thread that
+    /// serves: calls of `tools` in their style, behind what the model `thinks`, or text of the form that is asked for.
     ///
     /// # Errors
     ///
-    /// They are to have no end.
-    pub fn call(
-        &mut self,
-        model: &Model,
-        tools: &Tools,
-        style: ToolStyle,
+    /// The form is none that can be kept to, or they are to have no end.
+    pub async fn with_form(
+        mut self,
+        model: &Arc<Model>,
+        tools: Option<(Tools, ToolStyle)>,
         thinks: Thinks,
-    ) -> Result<(), Problem> {
-        self.form = tools.form(model, style, thinks, self.form.take());
-        if self.ignore_eos && self.form.is_some() {
-            let message = "and `tools` contradict each other: calls have an end";
-            return Err(Problem::field("ignore_eos", message));
-        }
-        let special = style.special_tokens().iter();
-        self.shown = special.filter_map(|text| model.tokenizer.special_token(text)).collect();
-        Ok(())
-    }
-
-    /// Lets answers begin with what the model `thinks`.
-    pub fn think(&mut self, thinks: Thinks) {
-        self.form = self.form.take().map(|form| thinks.before(form));
-    }
-
-    /// Itself, and the start of the form that answers of `model` are kept to, made beside the thread
-    /// that serves.
-    ///
-    /// # Errors
-    ///
-    /// The form is none that can be kept to.
-    pub async fn with_form(self, model: &Arc<Model>) -> Result<(Self, Option<Matcher>), Problem> {
-        if self.form.is_none() {
+    ) -> Result<(Self, Option<Matcher>), Problem> {
+        if self.form.is_none() && tools.is_none() {
             return Ok((self, None));
         }
         blocking(model, move |model| {
             let Model { tokenizer, vocab_size, options, forms, .. } = model;
-            let start = |form| forms.start(form, tokenizer, *vocab_size, &options.eos);
-            let form = self.form.as_ref().map(start).transpose()?;
-            Ok((self, form))
+            let start = |form: &Form| forms.start(form, tokenizer, *vocab_size, &options.eos);
+            let text = self.form.take();
+            let Some((mut tools, style)) = tools else {
+                let form = text.map(|text| thinks.before(text));
+                return Ok((self, form.as_ref().map(start).transpose()?));
+            };
+            let special = style.special_tokens().iter();
+            self.shown = special.filter_map(|text| model.tokenizer.special_token(text)).collect();
+            let form = tools.form(model, style, thinks, text.clone());
+            let Some(form) = form else { return Ok((self, None)) };
+            if self.ignore_eos {
+                let message = "and `tools` contradict each other: calls have an end";
+                return Err(Problem::field("ignore_eos", message));
+            }
+            let matcher = match start(&form) {
+                Err(_) if tools.loosen(|form| start(form).is_ok()) => {
+                    tools.form(model, style, thinks, text).as_ref().map(start).transpose()?
+                }
+                other => Some(other?),
+            };
+            Ok((self, matcher))
         })
         .await
     }

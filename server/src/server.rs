@@ -24,6 +24,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::fields::Fields;
 use crate::limits::{self, Limiter};
+use crate::outcome::Line;
 use crate::responses::Store;
 use crate::{
     Certificate, Keys, Limits, Model, Problem, body, chat, completions, embeddings, messages,
@@ -278,7 +279,6 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Arc<Shared>>); 16] {
 
 /// What happens to every request: its id, its key, the key's limits, its span, its line in the log.
 async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let start = Instant::now();
     let given = request.headers().get(REQUEST_ID).and_then(|it| it.to_str().ok());
     let good = |id: &&str| id.len() <= 128 && id.bytes().all(|byte| byte.is_ascii_graphic());
     let id = given.filter(good).map_or_else(unique_id, str::to_owned);
@@ -288,7 +288,9 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
         || (page && page::is_open(&path))
         || (open_metrics && path == METRICS);
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let span = trace::request(&id, &method, &path, route);
+    // The name of what is kept here is as good as a key to it.
+    let shown = route.filter(|it| it.contains('{')).unwrap_or(&path).to_owned();
+    let span = trace::request(&id, &method, &shown, route);
     if let Some(begin) = shared.options.begin_span {
         begin(&span, request.headers());
     }
@@ -304,20 +306,18 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
             Err(problem) => refuse(problem),
         }
     };
-    let response = answer.instrument(span.clone()).await;
+    let mut line = Line::new(id, key, format!("{method} {shown}"));
+    let mut response = answer.instrument(span.clone()).await;
     trace::responded(&span, response.status());
-    let mut response = body::holding(response, span);
-    if let Ok(id) = HeaderValue::from_str(&id) {
+    if let Ok(id) = HeaderValue::from_str(&line.id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
+    line.answered(&mut response);
     // One for every few tokens that somebody looks at would hide the others.
     if path == page::MARKDOWN && response.status().is_success() {
-        return response;
+        line.omit();
     }
-    let (status, took) = (response.status().as_u16(), start.elapsed());
-    let (key, milliseconds) = (key.map(tracing::field::display), took.as_millis());
-    tracing::info!(request = id, key, status, milliseconds, "{method} {path}");
-    response
+    body::holding(response, (span, line))
 }
 
 /// `problem`, as clients of `path` read it.

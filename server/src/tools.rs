@@ -15,6 +15,8 @@ use crate::{Model, Problem};
 const FIELD: &str = "tools";
 /// Most tools of a request.
 const MOST_TOOLS: usize = 128;
+/// Most characters of a tool's name, as Anthropic's API has it.
+const LONGEST_NAME: usize = 128;
 
 /// What may be called, and whether it must be.
 pub(crate) struct Tools {
@@ -31,6 +33,8 @@ struct Tool {
     value: Value,
     /// The schema of its arguments.
     parameters: Value,
+    /// Whether they are kept to all of it.
+    strict: bool,
 }
 
 impl Tools {
@@ -80,6 +84,21 @@ impl Tools {
             return Err(wrong("is \"required\", but there are no `tools`".into()));
         }
         Ok((!tools.is_empty()).then_some(Self { tools, must, only, parallel }))
+    }
+
+    /// Lets arguments be any object where the rest of a schema cannot be kept to, as `can_be` says, and the
+    /// request does not insist. Returns whether there are such tools.
+    pub fn loosen(&mut self, can_be: impl Fn(&Form) -> bool) -> bool {
+        let mut changed = false;
+        for tool in self.tools.iter_mut().filter(|tool| !tool.strict) {
+            let form = TopLevelGrammar::from_json_schema(tool.parameters.clone());
+            if !can_be(&Form::new(FIELD, form)) {
+                tracing::debug!("any object does for the tool {:?}: its schema cannot be kept to", tool.name);
+                tool.parameters = Form::written(json!({"type": "object"}));
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// Lets an answer have one call at most.
@@ -266,13 +285,12 @@ impl Tool {
         let mut function = Fields::new(function);
         let name = function.take::<String>("name")?.unwrap_or_default();
         let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        if name.is_empty() || name.len() > 64 || !name.chars().all(known) {
-            let message = format!("is {name:?}: give 1 to 64 of a-z, A-Z, 0-9, _, - and .");
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(known) {
+            let message = format!("is {name:?}: give 1 to {LONGEST_NAME} of a-z, A-Z, 0-9, _, - and .");
             return Err(wrong("function.name", message));
         }
         function.take::<String>("description")?;
-        // Every schema is kept to strictly.
-        function.take::<bool>("strict")?;
+        let strict = function.take::<bool>("strict")?.unwrap_or(false);
         let parameters = function.take::<Map<String, Value>>("parameters")?;
         function.finish()?;
         // No parameters are none that could be given.
@@ -287,7 +305,12 @@ impl Tool {
             let message = format!("has the type {}: arguments are an object", parameters["type"]);
             return Err(wrong("function.parameters", message));
         }
-        Ok(Self { name, value, parameters: Form::written(parameters) })
+        let mut parameters = Form::written(parameters);
+        if !strict && let Some(form) = parameters["x-guidance"].as_object_mut() {
+            // Without what is not understood of it: what clients say of their tools is more than a form.
+            form.entry("lenient").or_insert(true.into());
+        }
+        Ok(Self { name, value, parameters, strict })
     }
 }
 

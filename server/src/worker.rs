@@ -68,7 +68,9 @@ struct Job<'a> {
     stream: TextStream<'a>,
     /// Of its arrival, or of its last token.
     clock: Instant,
-    began: bool,
+    /// Which step made its last token.
+    step: Option<u64>,
+    prompt_tokens: u64,
     /// The tokenizer's.
     failure: Option<text::Error>,
     /// The constraint's.
@@ -91,6 +93,7 @@ pub(crate) struct Worker<'a> {
     shared: &'a Shared,
     jobs: HashMap<RequestId, Job<'a>>,
     numbers: Numbers,
+    steps: u64,
     /// Steps that have failed since the last one that did not.
     failures: u32,
 }
@@ -98,7 +101,7 @@ pub(crate) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub fn new(batcher: Batcher, tokenizer: &'a Tokenizer, shared: &'a Shared) -> Self {
         let numbers = Numbers::new(batcher.statistics());
-        Self { batcher, tokenizer, shared, jobs: HashMap::new(), numbers, failures: 0 }
+        Self { batcher, tokenizer, shared, jobs: HashMap::new(), numbers, steps: 0, failures: 0 }
     }
 
     /// Steps until nobody is left who could ask for something.
@@ -145,6 +148,7 @@ impl<'a> Worker<'a> {
         let mut ids = Vec::new();
         for (index, asked) in requests.into_iter().enumerate() {
             let Asked { mut request, stops, shown, failure: unkept, timeout } = asked;
+            let prompt_tokens = request.prompt.len() as u64;
             let detokenizer = self.tokenizer.detokenizer(&request.prompt).showing(shown);
             let mut stream = TextStream::new(detokenizer, stops);
             let begun = begin(&mut request, &mut stream);
@@ -165,7 +169,8 @@ impl<'a> Worker<'a> {
                         events: events.clone(),
                         stream,
                         clock: arrived,
-                        began: false,
+                        step: None,
+                        prompt_tokens,
                         failure: None,
                         unkept,
                         deadline: timeout.and_then(|timeout| arrived.checked_add(timeout)),
@@ -218,16 +223,22 @@ impl<'a> Worker<'a> {
     }
 
     fn step(&mut self) {
-        let Self { batcher, jobs, numbers, .. } = self;
+        let Self { batcher, jobs, numbers, steps, .. } = self;
+        *steps += 1;
+        let step = *steps;
         let ended = batcher.advance(&mut |request, token| {
             let Some(job) = jobs.get_mut(&request) else { return ControlFlow::Break(()) };
             let now = Instant::now();
-            let took = now - std::mem::replace(&mut job.clock, now);
-            if std::mem::replace(&mut job.began, true) {
-                numbers.between_tokens.observe(took);
-            } else {
-                numbers.time_to_first_token.observe(took);
+            match job.step.replace(step) {
+                None => {
+                    numbers.time_to_first_token.observe(now - job.clock);
+                    numbers.prompt_tokens += job.prompt_tokens;
+                }
+                // As vLLM counts: tokens that were guessed or forced come together.
+                Some(last) if last == step => {}
+                Some(_) => numbers.between_tokens.observe(now - job.clock),
             }
+            job.clock = now;
             numbers.tokens += 1;
             let (id, likelihood) = (token.id, token.likelihood);
             match job.stream.push(id) {

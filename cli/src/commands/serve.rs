@@ -226,6 +226,8 @@ impl Args {
             // Before models are opened, which takes a while: who cannot listen learns it now.
             let place = Place::of(&self).await?;
             let args = Arc::new(self);
+            // A program without a handler is ended by SIGHUP.
+            args.clone().reload(keys.clone(), certificate.clone())?;
             let (opener, shown) = (args.clone(), progress.clone());
             let opening = tokio::task::spawn_blocking(move || opener.open_models(&shown));
             let models = tokio::select! {
@@ -250,7 +252,6 @@ impl Args {
                 }
             }
             progress.say(&format!("listening on {}", place.name(certificate.is_some())?));
-            args.reload(keys, certificate.clone())?;
             place.serve(server, certificate.as_ref(), stop).await?;
             Ok(ExitCode::SUCCESS)
         });

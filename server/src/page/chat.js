@@ -8,6 +8,7 @@ const SETTINGS = "iree-llm/settings";
 const CURRENT = "iree-llm/current";
 /** Milliseconds between two times that an unfinished answer is kept. */
 const KEEP = 2000;
+const BUSY = "An answer is still being written, here or in another conversation: stop it first.";
 
 const at = (id) => document.getElementById(id);
 const [log, scroll, draft, model] = ["log", "scroll", "draft", "model"].map(at);
@@ -137,6 +138,11 @@ function openConversation(conversation) {
   scroll.scrollTop = scroll.scrollHeight;
   following = true;
   setTimeout(() => log.setAttribute("aria-live", "polite"), 500);
+  focusDraft();
+}
+
+/** Not on a phone, where a keyboard would cover what there is to see. */
+function focusDraft() {
   if (!touches()) draft.focus();
 }
 
@@ -218,6 +224,7 @@ async function answer(conversation, parent) {
   }
   delete message.running;
   running = null;
+  if (at("notice").querySelector("span").textContent === BUSY) notice("");
   if (!mine.deleted) keep(conversation);
   if (current === conversation) show();
   else showComposer();
@@ -225,8 +232,13 @@ async function answer(conversation, parent) {
   if (!message.error) announce(message.stopped ? "Stopped" : "The answer is whole");
 }
 
+/** Why nothing new is asked now, where another conversation may have the answer. */
+function stopFirst() {
+  notice(BUSY);
+}
+
 function send(conversation, parent, text) {
-  if (running) return;
+  if (running) return stopFirst();
   following = true;
   answer(conversation, conversation.add(parent, "user", text));
 }
@@ -248,18 +260,19 @@ function act(what, message, button) {
   } else if (what === "copy") {
     copy(message.content, button, announce);
   } else if (running) {
-    announce("Stop the answer first");
+    stopFirst();
   } else if (what === "edit") {
     views.get(message.id).edit((text) => {
       send(current, parent, text);
-      draft.focus();
+      focusDraft();
     });
   } else if (what === "again" || what === "retry") {
-    // An answer that did not begin is no branch.
-    if (message.error && !message.content) current.remove(message);
+    // An answer that did not begin is no branch, but where something follows it.
+    const alone = current.children(message.id).length === 0;
+    if (alone && message.error && !message.content) current.remove(message);
     following = true;
     answer(current, parent);
-    draft.focus();
+    focusDraft();
   }
 }
 
@@ -286,13 +299,14 @@ draft.addEventListener("keydown", (event) => {
 at("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = draft.value.trim();
-  if (!text || running) return;
+  if (!text) return;
+  if (running) return stopFirst();
   draft.value = "";
   send(current, current.path().at(-1), text);
 });
 const stop = () => {
   running?.controller.abort();
-  draft.focus();
+  focusDraft();
 };
 at("stop").addEventListener("click", stop);
 

@@ -111,7 +111,13 @@ export class Conversation {
   /** What the server is asked for the message that follows `message`. */
   request(message) {
     const { model, system, sampling } = this.settings;
-    const messages = this.pathTo(message).map(({ role, content }) => ({ role, content }));
+    const messages = [];
+    for (const { role, content } of this.pathTo(message)) {
+      const last = messages.at(-1);
+      // An answer without words has not been given: what was asked behind it belongs to the question before.
+      if (last?.role === role) last.content += `\n\n${content}`;
+      else if (content) messages.push({ role, content });
+    }
     if (system.trim()) messages.unshift({ role: "system", content: system });
     const stream_options = { include_usage: true };
     return { model, messages, stream: true, stream_options, ...sampling };

@@ -233,7 +233,9 @@ export function touches() {
 
 /** Whether a key sends. On a phone Enter is a new line: there is no Shift to hold. */
 export function sends(event) {
-  return event.key === "Enter" && !event.shiftKey && !event.isComposing && !touches();
+  // Safari ends the composition before this event, and says by 229 alone that its Enter was part of that.
+  const composing = event.isComposing || event.keyCode === 229;
+  return event.key === "Enter" && !event.shiftKey && !composing && !touches();
 }
 
 function numbers(message) {
