@@ -15,8 +15,8 @@ use tracing::Span;
 use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood};
 
-use crate::server::blocking;
 use crate::outcome::Outcome;
+use crate::server::blocking;
 use crate::worker::Event;
 use crate::{Model, Problem, body, trace};
 

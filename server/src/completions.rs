@@ -13,6 +13,7 @@ use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi};
 use crate::sampling::Settings;
 use crate::server::{Shared, blocking};
+use crate::tools::Thinks;
 use crate::{Model, Problem, body, trace};
 
 /// Tokens of an answer where the request does not say, as OpenAI has it.
@@ -67,7 +68,7 @@ pub(crate) async fn answer(
     shared.check_open()?;
     let places = model.places(prompts.count() * settings.n)?;
     let (mut prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
-    let (settings, form) = settings.with_form(&model).await?;
+    let (settings, form) = settings.with_form(&model, None, Thinks::Never).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
         model.check_fits(prompt)?;

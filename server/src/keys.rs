@@ -134,7 +134,8 @@ mod tests {
         for another in ["Bearer beta", "Bearer of-another-server"] {
             plain.insert(header::AUTHORIZATION, another.parse().unwrap());
             let admitted = keys.admit(&plain).unwrap().unwrap();
-            assert_eq!(admitted, keys.admit(&headers(&["Bearer beta"])).unwrap().unwrap());
+            let beta = keys.admit(&headers(&["Bearer beta"])).unwrap().unwrap();
+            assert_eq!(admitted.to_string(), beta.to_string());
         }
         assert!(Keys::parse("#\n").admit(&headers(&[])).is_ok(), "no keys, no question");
         // printf alpha | sha256sum

@@ -18,8 +18,13 @@ use crate::tools::{Tools, call_id};
 use crate::{Model, Problem, body};
 
 /// What clients say of tools for the service of others.
-const TOOL_HINTS: [&str; 5] =
-    ["cache_control", "defer_loading", "eager_input_streaming", "input_examples", "allowed_callers"];
+const TOOL_HINTS: [&str; 5] = [
+    "cache_control",
+    "defer_loading",
+    "eager_input_streaming",
+    "input_examples",
+    "allowed_callers",
+];
 /// How a block of Claude Code's system prompt begins that is another one in every request, and tells a model nothing.
 const BILLING: &str = "x-anthropic-billing-header";
 
@@ -68,7 +73,10 @@ async fn try_answer(
 ) -> Result<Response, Problem> {
     let fields = body::read(request, shared.options.most_bytes).await?;
     let mut fields = Fields::new(fields);
-    let (model, conversation, tools) = take(&shared, &mut fields)?;
+    let Talk { model, conversation, tools, form } = Talk::take(&shared, &mut fields)?;
+    if let Some(form) = form {
+        fields.insert("response_format", form)?;
+    }
     fields.rename("stop_sequences", "stop")?;
     let settings = Settings::take(&mut fields, &model)?;
     let max_tokens = fields.take::<usize>("max_tokens")?;
@@ -94,60 +102,69 @@ async fn try_count(
 ) -> Result<Response, Problem> {
     let fields = body::read(request, shared.options.most_bytes).await?;
     let mut fields = Fields::new(fields);
-    let (model, mut conversation, tools) = take(&shared, &mut fields)?;
     // The form of the answer is not told to the model.
-    fields.take::<Value>("response_format")?;
+    let Talk { model, mut conversation, tools, .. } = Talk::take(&shared, &mut fields)?;
     fields.finish()?;
     conversation.show(tools.as_ref());
     let tokens = tokens(&model, conversation).await?;
     Ok(body::json(StatusCode::OK, &json!({"input_tokens": tokens.len()})))
 }
 
-/// The model, what has been said, and what may be called.
-fn take(
-    shared: &Shared,
-    fields: &mut Fields,
-) -> Result<(Arc<Model>, Conversation, Option<Tools>), Problem> {
-    let model = shared.model(fields)?;
-    let mut messages = Vec::new();
-    if let Some(system) = fields.take::<Value>("system")? {
-        let system = system_prompt(&system)?;
-        if !system.is_empty() {
-            messages.push(said("system", system));
-        }
-    }
-    let given = fields.take::<Vec<Value>>("messages")?;
-    let given = given.ok_or_else(|| Problem::field("messages", "is missing"))?;
-    for (n, message) in given.iter().enumerate() {
-        turn(&format!("messages[{n}]"), message, &mut messages)?;
-    }
-    let Some(last) = given.last() else {
-        return Err(Problem::field("messages", "is empty: give at least one"));
-    };
-    let mut conversation = Conversation::of(messages);
-    if last["role"] == "assistant" {
-        conversation.go_on()?;
-    }
-    if let Some(thinking) = fields.take::<Map<String, Value>>("thinking")? {
-        match thinking.get("type").and_then(Value::as_str) {
-            Some("enabled" | "adaptive") => conversation.say(THINKING, true.into()),
-            Some("disabled") => conversation.think("thinking", Some(Effort::None)),
-            _ => {
-                let message = "must have the type \"enabled\" or \"disabled\"";
-                return Err(Problem::field("thinking", message));
+/// What requests for an answer and for its prompt's length share.
+struct Talk {
+    model: Arc<Model>,
+    conversation: Conversation,
+    tools: Option<Tools>,
+    /// That of the answer, as OpenAI's API has it.
+    form: Option<Value>,
+}
+
+impl Talk {
+    fn take(shared: &Shared, fields: &mut Fields) -> Result<Self, Problem> {
+        let model = shared.model(fields)?;
+        let mut messages = Vec::new();
+        if let Some(system) = fields.take::<Value>("system")? {
+            let system = system_prompt(&system)?;
+            if !system.is_empty() {
+                messages.push(said("system", system));
             }
         }
+        let given = fields.take::<Vec<Value>>("messages")?;
+        let given = given.ok_or_else(|| Problem::field("messages", "is missing"))?;
+        for (n, message) in given.iter().enumerate() {
+            turn(&format!("messages[{n}]"), message, &mut messages)?;
+        }
+        let Some(last) = given.last() else {
+            return Err(Problem::field("messages", "is empty: give at least one"));
+        };
+        let mut conversation = Conversation::of(messages);
+        if last["role"] == "assistant" {
+            conversation.go_on()?;
+        }
+        if let Some(thinking) = fields.take::<Map<String, Value>>("thinking")? {
+            match thinking.get("type").and_then(Value::as_str) {
+                Some("enabled" | "adaptive") => conversation.say(THINKING, true.into()),
+                Some("disabled") => conversation.think("thinking", Some(Effort::None)),
+                _ => {
+                    let message = "must have the type \"enabled\" or \"disabled\"";
+                    return Err(Problem::field("thinking", message));
+                }
+            }
+        }
+        let form = take_output(fields, &mut conversation)?;
+        take_context_management(fields)?;
+        // Says what to keep of the prompt; all of it is.
+        fields.take::<Value>("cache_control")?;
+        let tools = tools(fields)?;
+        Ok(Self { model, conversation, tools, form })
     }
-    take_output(fields, &mut conversation)?;
-    take_context_management(fields)?;
-    // Says what to keep of the prompt; all of it is.
-    fields.take::<Value>("cache_control")?;
-    let tools = tools(fields)?;
-    Ok((model, conversation, tools))
 }
 
 /// How much to think, where the template knows how, and the form of the answer, as OpenAI's API has it.
-fn take_output(fields: &mut Fields, conversation: &mut Conversation) -> Result<(), Problem> {
+fn take_output(
+    fields: &mut Fields,
+    conversation: &mut Conversation,
+) -> Result<Option<Value>, Problem> {
     // What it was called before.
     let mut format = fields.take::<Map<String, Value>>("output_format")?;
     if let Some(output) = fields.take::<Map<String, Value>>("output_config")? {
@@ -158,7 +175,7 @@ fn take_output(fields: &mut Fields, conversation: &mut Conversation) -> Result<(
         format = output.take("format")?.or(format);
         output.finish()?;
     }
-    let Some(format) = format else { return Ok(()) };
+    let Some(format) = format else { return Ok(None) };
     let mut format = Fields::new(format);
     let kind = format.take::<String>("type")?.unwrap_or_default();
     let schema = format.take::<Value>("schema")?;
@@ -167,8 +184,7 @@ fn take_output(fields: &mut Fields, conversation: &mut Conversation) -> Result<(
         let message = "must be {\"type\": \"json_schema\", \"schema\": {…}}";
         return Err(Problem::field("output_config.format", message));
     };
-    let schema = json!({"type": "json_schema", "json_schema": {"schema": schema}});
-    fields.insert("response_format", schema)
+    Ok(Some(json!({"type": "json_schema", "json_schema": {"schema": schema}})))
 }
 
 /// Passes where it would let the server leave something out of the prompt: all of that is kept.
@@ -181,7 +197,9 @@ fn take_context_management(fields: &mut Fields) -> Result<(), Problem> {
     for edit in &edits {
         let kind = edit["type"].as_str().unwrap_or_default();
         if !kind.starts_with("clear_thinking_") && !kind.starts_with("clear_tool_uses_") {
-            let message = format!("has an edit of the type {kind:?}; there are: clear_thinking_…, clear_tool_uses_…");
+            let message = format!(
+                "has an edit of the type {kind:?}; there are: clear_thinking_…, clear_tool_uses_…"
+            );
             return Err(Problem::field(FIELD, message));
         }
     }
@@ -276,7 +294,8 @@ fn blocks<'a>(at: &str, content: &'a Value) -> Result<Vec<&'a str>, Problem> {
 fn push(message: Map<String, Value>, messages: &mut Vec<Map<String, Value>>) {
     match messages.last_mut().filter(|last| last["role"] == "user" && message["role"] == "user") {
         Some(last) => {
-            let both = [&last["content"], &message["content"]].map(|it| it.as_str().unwrap_or_default());
+            let both =
+                [&last["content"], &message["content"]].map(|it| it.as_str().unwrap_or_default());
             let both = both.join("\n");
             last.insert("content".into(), both.into());
         }

@@ -80,7 +80,9 @@ impl Numbers {
     /// A request has its answer.
     pub fn ended(&mut self, ended: &Ended) {
         match ended.reason {
-            FinishReason::Length | FinishReason::Context if ended.vector.is_none() => self.full += 1,
+            FinishReason::Length | FinishReason::Context if ended.vector.is_none() => {
+                self.full += 1
+            }
             _ => self.stopped += 1,
         }
         if ended.timings.first_token.is_none() {
@@ -134,7 +136,9 @@ pub(crate) fn text(models: &[(&str, Numbers)], refused: [(&str, u64); 2]) -> Str
         &["kept", "lost", "damaged"],
         |it, at| [share(it).kept, share(it).lost, share(it).damaged][at] as f64,
     );
-    page.counter("vllm:prompt_tokens_total", "Tokens of prompts that have run", |it| it.prompt_tokens);
+    page.counter("vllm:prompt_tokens_total", "Tokens of prompts that have run", |it| {
+        it.prompt_tokens
+    });
     page.counter("vllm:generation_tokens_total", "Tokens of answers", |it| it.tokens);
     page.labelled(
         "vllm:request_success_total",

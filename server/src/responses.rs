@@ -170,7 +170,8 @@ fn said(role: &str, content: String) -> Map<String, Value> {
 fn join_system(messages: &mut Messages) {
     let count = messages.iter().take_while(|it| it["role"] == "system").count();
     if count > 1 {
-        let texts = messages.drain(..count).map(|it| it["content"].as_str().unwrap_or_default().to_owned());
+        let texts =
+            messages.drain(..count).map(|it| it["content"].as_str().unwrap_or_default().to_owned());
         let text = texts.collect::<Vec<_>>().join("\n\n");
         messages.insert(0, said("system", text));
     }

@@ -93,7 +93,10 @@ impl Tools {
         for tool in self.tools.iter_mut().filter(|tool| !tool.strict) {
             let form = TopLevelGrammar::from_json_schema(tool.parameters.clone());
             if !can_be(&Form::new(FIELD, form)) {
-                tracing::debug!("any object does for the tool {:?}: its schema cannot be kept to", tool.name);
+                tracing::debug!(
+                    "any object does for the tool {:?}: its schema cannot be kept to",
+                    tool.name
+                );
                 tool.parameters = Form::written(json!({"type": "object"}));
                 changed = true;
             }
@@ -286,7 +289,8 @@ impl Tool {
         let name = function.take::<String>("name")?.unwrap_or_default();
         let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(known) {
-            let message = format!("is {name:?}: give 1 to {LONGEST_NAME} of a-z, A-Z, 0-9, _, - and .");
+            let message =
+                format!("is {name:?}: give 1 to {LONGEST_NAME} of a-z, A-Z, 0-9, _, - and .");
             return Err(wrong("function.name", message));
         }
         function.take::<String>("description")?;

@@ -223,11 +223,11 @@ impl Args {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let served = runtime.block_on(async {
             let mut stop = Box::pin(signal()?);
-            // Before models are opened, which takes a while: who cannot listen learns it now.
-            let place = Place::of(&self).await?;
             let args = Arc::new(self);
             // A program without a handler is ended by SIGHUP.
             args.clone().reload(keys.clone(), certificate.clone())?;
+            // Before models are opened, which takes a while: who cannot listen learns it now.
+            let place = Place::of(&args).await?;
             let (opener, shown) = (args.clone(), progress.clone());
             let opening = tokio::task::spawn_blocking(move || opener.open_models(&shown));
             let models = tokio::select! {

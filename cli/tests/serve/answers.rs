@@ -135,14 +135,14 @@ fn chats_go_through_the_template_and_tokens_can_be_seen() {
     assert_eq!(names["data"][1]["id"], "tiny-tales");
     assert_eq!(server.get(&format!("/v1/models/{name}")).json()["max_model_len"], 256);
 
-    let parts = json!([{"type": "text", "text": "W"}, {"type": "text", "text": "ho?"}]);
+    let parts = json!([{"type": "text", "text": "Who"}, {"type": "text", "text": "is it?"}]);
     let chat = json!({
         "model": name, "messages": [{"role": "user", "content": parts}], "max_completion_tokens": 9,
         "ignore_eos": true, "temperature": 0, "logprobs": true, "top_logprobs": 2, "user": "me",
     });
     let whole = server.post("/v1/chat/completions", &chat).json();
     let line = ["generate", "-m", folder, "-q", "--json", "--kv-cache", "f32", "--ignore-eos"];
-    let report = support::json(&[&line[..], &["--chat", "-p", "Who?", "-n", "9"]].concat());
+    let report = support::json(&[&line[..], &["--chat", "-p", "Who\nis it?", "-n", "9"]].concat());
     let choice = &whole["choices"][0];
     assert_eq!(choice["message"]["content"], report["text"]);
     assert_eq!(choice["finish_reason"], "length");
@@ -156,7 +156,7 @@ fn chats_go_through_the_template_and_tokens_can_be_seen() {
     assert_eq!(Value::from(pieces.collect::<String>()), report["text"]);
 
     let prompt = &report["prompt_tokens"];
-    let tokens = json!({"model": name, "messages": [{"role": "user", "content": "Who?"}]});
+    let tokens = json!({"model": name, "messages": [{"role": "user", "content": "Who\nis it?"}]});
     assert_eq!(&server.post("/tokenize", &tokens).json()["tokens"], prompt);
     let text = json!({"model": "tiny-tales", "prompt": "Once upon"});
     let tokens = server.post("/tokenize", &text).json()["tokens"].clone();

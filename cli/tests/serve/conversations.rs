@@ -191,7 +191,7 @@ fn messages_are_answered_as_anthropic_has_them() {
             json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": " "}]}),
             "messages",
         ),
-        (json!({"messages": [{"role": "system", "content": "a"}]}), "messages[0].role"),
+        (json!({"messages": [{"role": "tool", "content": "a"}]}), "messages[0].role"),
         (
             json!({"messages": [{"role": "user", "content": [{"type": "image"}]}]}),
             "messages[0].content[0]",
@@ -368,7 +368,7 @@ fn responses_go_on_from_each_other() {
         (json!({"input": null}), 400, "input"),
         (json!({"input": []}), 400, "input"),
         (json!({"input": [{"type": "input_image"}]}), 400, "input[0]"),
-        (json!({"tools": [{"type": "web_search"}]}), 400, "tools[0].type"),
+        (json!({"tools": [{"type": "of_tomorrow"}]}), 400, "tools[0].type"),
         (json!({"reasoning": {"effort": "high"}}), 400, "reasoning.effort"),
         (json!({"truncation": "auto"}), 400, "truncation"),
         (json!({"max_tokens": 3}), 400, "max_tokens"),

@@ -217,6 +217,55 @@ fn who_gave_too_little_time_is_told_so() {
 }
 
 #[test]
+fn the_log_and_the_numbers_say_how_a_request_ended() {
+    let server = Server::start(&[]);
+    let send = |body: &Value| {
+        let body = body.to_string();
+        server.send("POST", "/v1/completions", "application/json", body.as_bytes())
+    };
+    let lines = |status: u16| {
+        let (status, log) = (format!(" status={status} "), server.log());
+        log.lines().filter(|it| it.contains(&status) && it.contains("POST /v1/completions")).count()
+    };
+    let mut body = endless();
+    let streaming = begin(send(&body));
+    until("its prompt counts", || server.number("vllm:prompt_tokens_total", "") > 0.0);
+    assert_eq!(lines(200) + lines(499), 0, "it is not over");
+    drop(streaming);
+    until("it is in the log", || lines(499) == 1);
+    body["stream"] = false.into();
+    let waiting = send(&body);
+    until("it runs", || server.number("vllm:num_requests_running", "") > 0.0);
+    drop(waiting);
+    until("it is in the log", || lines(499) == 2);
+    body = endless();
+    body["timeout"] = 0.1.into();
+    let last = server.post("/v1/completions", &body).events().pop().unwrap();
+    assert_eq!(last["error"]["code"], "timeout");
+    until("it is in the log", || lines(504) == 1);
+    server.complete(&json!({"prompt": "a", "max_tokens": 2}));
+    until("it is in the log", || lines(200) == 1);
+    let [stopped, full] =
+        ["\"stop\"", "\"length\""].map(|it| server.number("vllm:request_success_total", it));
+    assert_eq!((stopped, full), (0.0, 1.0));
+
+    let before = server.number("vllm:prompt_tokens_total", "");
+    let vector = server.post("/v1/embeddings", &json!({"input": "Once upon a time"}));
+    assert_eq!(vector.status, 200, "{}", vector.text);
+    let counted = server.number("vllm:prompt_tokens_total", "") - before;
+    assert_eq!(counted, vector.json()["usage"]["prompt_tokens"].as_f64().unwrap());
+    assert_eq!(server.number("vllm:request_success_total", "\"stop\""), 1.0);
+    assert_eq!(server.number("vllm:request_success_total", "\"length\""), 1.0);
+
+    // Who knows the name of a response can go on from it.
+    let id = server.get("/v1/responses/resp_0123");
+    assert_eq!(id.status, 404);
+    server.logged("GET /v1/responses/{id}");
+    assert!(!server.log().contains("resp_"), "{}", server.log());
+    server.is_empty();
+}
+
+#[test]
 fn a_full_queue_says_so_and_when_to_come_again() {
     let server = Server::start(&["--log", "off", "--parallel", "1", "--queue", "1"]);
     let send = || {
@@ -406,6 +455,9 @@ fn it_ends_while_models_are_opened() {
         assert!(start.elapsed() < LIMIT && child.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(1));
     }
+    // Keys are read again, and nothing else happens.
+    crate::support::signal("-HUP", &child);
+    std::thread::sleep(Duration::from_millis(50));
     crate::support::signal("-TERM", &child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }

@@ -6,6 +6,7 @@ mod support;
 
 mod server;
 
+mod agents;
 mod answers;
 mod clients;
 mod conversations;

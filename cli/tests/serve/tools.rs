@@ -151,6 +151,7 @@ fn tools_are_called_with_arguments_of_their_schemas() {
         assert_eq!(wrong(json!({"ignore_eos": true, "tool_choice": "required"})), "ignore_eos");
         let mut odd = tools()[0].clone();
         odd["function"]["parameters"]["properties"]["city"] = json!({"type": "no such type"});
+        odd["function"]["strict"] = true.into();
         assert_eq!(wrong(json!({"tool_choice": "required", "tools": [odd]})), "tools");
     }
     assert_eq!(seen.len(), 2, "both are called by some seed");
