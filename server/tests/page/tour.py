@@ -399,6 +399,27 @@ def errors(tour):
     tour.say("More")
     expect(tour.answers.last.get_by_role("alert")).to_contain_text("the engine is gone")
     expect(tour.answers.last.locator(".text")).to_have_text("A few words")
+    # What follows an answer that did not begin stays, and the model is not told that it said nothing.
+    page.get_by_role("button", name="New chat").click()
+    tour.change = {"temperature": 1000}
+    tour.say("First")
+    expect(alert).to_contain_text("is 1000")
+    tour.change = {"max_tokens": 8}
+    tour.say("Second")
+    tour.done()
+    assert tour.bodies[-1]["messages"] == [{"role": "user", "content": "First\n\nSecond"}], tour.bodies[-1]
+    alert.get_by_role("button", name="Try again").click()
+    tour.done()
+    expect(tour.answers).to_have_count(1)
+    expect(tour.answers.locator(".branch")).to_have_text("2/2")
+    tour.answers.get_by_role("button", name="Branch before").click()
+    expect(page.get_by_text("Second", exact=True)).to_be_visible()
+    # Enter that ends the composition of a word is not one that sends, as Safari has it.
+    tour.draft.fill("にほん")
+    tour.draft.evaluate("""(it) => it.dispatchEvent(
+        new KeyboardEvent("keydown", {key: "Enter", keyCode: 229, bubbles: true, cancelable: true}))""")
+    expect(tour.draft).to_have_value("にほん")
+    tour.draft.fill("")
     tour.check()
 
 
@@ -453,6 +474,10 @@ def phone(tour):
     page.get_by_role("button", name="Send").tap()
     tour.done()
     expect(tour.answers.locator("strong")).to_have_text("sort")
+    tour.answers.get_by_role("button", name="Regenerate").tap()
+    tour.done()
+    # Where the keyboard would cover the answer.
+    expect(tour.draft).not_to_be_focused()
     tour.fits()
     tour.shot("phone")
     page.get_by_role("button", name="Conversations").tap()
