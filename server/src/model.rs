@@ -1,5 +1,6 @@
 //! A model that answers requests.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,7 +13,7 @@ use xla_session::{Batcher, Pooling};
 use crate::Problem;
 use crate::constraint::Forms;
 use crate::metrics::Numbers;
-use crate::worker::{Asked, Command, Event, Submission, Worker};
+use crate::worker::{Asked, Command, Event, PATIENCE, Submission, Worker};
 
 /// A step that takes longer than this is none that comes to an end.
 const STALLED: Duration = Duration::from_secs(120);
@@ -69,12 +70,18 @@ pub struct Model {
 pub(crate) struct Shared {
     /// Since when it has been at the step that it is at; `None` while there is nothing to do.
     pub busy: Mutex<Option<Instant>>,
+    /// Steps that have failed since the last one that did not.
+    pub failures: AtomicU32,
     pub numbers: Mutex<Numbers>,
 }
 
 impl Shared {
     pub fn set_busy(&self, since: Option<Instant>) {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    pub fn set_failures(&self, failures: u32) {
+        self.failures.store(failures, Ordering::Relaxed);
     }
 
     pub fn publish(&self, numbers: &Numbers) {
@@ -102,7 +109,11 @@ impl Model {
         let max_context = config.max_position_embeddings;
         let tokenizer = Arc::new(tokenizer);
         let numbers = Numbers::new(batcher.statistics());
-        let shared = Arc::new(Shared { busy: Mutex::new(None), numbers: Mutex::new(numbers) });
+        let shared = Arc::new(Shared {
+            busy: Mutex::new(None),
+            failures: AtomicU32::new(0),
+            numbers: Mutex::new(numbers),
+        });
         let (inbox, commands) = channel();
         let (words, told) = (tokenizer.clone(), shared.clone());
         let thread = std::thread::Builder::new()
@@ -130,11 +141,13 @@ impl Model {
         &self.options.name
     }
 
-    /// Whether its thread is there, and has not been at one step for minutes.
+    /// Whether its thread is there, has not been at one step for minutes, and has not had to give up all requests
+    /// twice without a good step between, as with a device that is lost.
     pub(crate) fn is_alive(&self) -> bool {
         let busy = *self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        !ended && busy.is_none_or(|since| since.elapsed() < STALLED)
+        let failures = self.shared.failures.load(Ordering::Relaxed);
+        !ended && failures < 2 * PATIENCE && busy.is_none_or(|since| since.elapsed() < STALLED)
     }
 
     /// Whether no request runs or waits.

@@ -328,20 +328,20 @@ fn refusal(path: &str, problem: &Problem) -> Response {
     }
 }
 
-async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    let stuck = shared.models.iter().find(|model| !model.is_alive());
-    match stuck {
-        None => body::json(StatusCode::OK, &json!({"status": "ok"})),
-        Some(model) => {
-            let message = format!("the model {:?} does not step any more", model.name());
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            Problem::internal(message).with_status(status).into_response()
-        }
-    }
+async fn health(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
+    check_alive(&shared)?;
+    Ok(body::json(StatusCode::OK, &json!({"status": "ok"})))
+}
+
+fn check_alive(shared: &Shared) -> Result<(), Problem> {
+    let Some(model) = shared.models.iter().find(|model| !model.is_alive()) else { return Ok(()) };
+    let message = format!("the model {:?} does not step any more", model.name());
+    Err(Problem::internal(message).with_status(StatusCode::SERVICE_UNAVAILABLE))
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
     shared.check_open()?;
+    check_alive(&shared)?;
     Ok(body::json(StatusCode::OK, &json!({"status": "ok"})))
 }
 

@@ -16,7 +16,7 @@ use crate::metrics::Numbers;
 use crate::model::Shared;
 
 /// Failed steps, one after the other, until what runs is given up.
-const PATIENCE: u32 = 3;
+pub(crate) const PATIENCE: u32 = 3;
 
 /// What the thread is told.
 pub(crate) enum Command {
@@ -254,18 +254,28 @@ impl<'a> Worker<'a> {
         });
         match ended {
             Ok(ended) => {
-                self.failures = 0;
+                if std::mem::take(&mut self.failures) > 0 {
+                    self.shared.set_failures(0);
+                }
                 for (request, ended) in ended {
                     self.end(request, ended);
+                }
+            }
+            Err(xla_session::Error::Request { request, source }) => {
+                tracing::error!("a request was given up: {source}");
+                self.batcher.cancel(request);
+                if let Some(job) = self.jobs.remove(&request) {
+                    self.numbers.failed += 1;
+                    job.send(Event::Failed(Problem::internal(source.to_string())));
                 }
             }
             Err(error) => {
                 self.numbers.step_failures += 1;
                 self.failures += 1;
+                self.shared.set_failures(self.failures);
                 tracing::error!("a step failed ({} in a row): {error}", self.failures);
-                if self.failures >= PATIENCE {
+                if self.failures.is_multiple_of(PATIENCE) {
                     self.end_all(&Problem::internal(format!("a step failed: {error}")));
-                    self.failures = 0;
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -213,12 +213,16 @@ impl Batcher {
             return Err(Error::TokenOutOfRange { token, vocab_size });
         }
         let (needed, context) = (prompt.len(), self.engine.context());
-        // The last token of an answer needs no room.
-        let Some(room) = (context + 1).checked_sub(needed).filter(|&room| room > 0) else {
+        // The last token of an answer needs no room, also of one that is all there.
+        let is_room = |room: &usize| *room > 0 || !answer.is_empty();
+        let Some(room) = (context + 1).checked_sub(needed).filter(is_room) else {
             return Err(Error::ContextFull { needed, context, max });
         };
         let job = Job::new(asked, &answer, request, self.speculate != Speculate::Off);
         let max_new_tokens = job.left().min(room);
+        if max_new_tokens == 0 && !answer.is_empty() {
+            prompt.pop();
+        }
         let id = self.scheduler.add(scheduler::Request { prompt, max_new_tokens, priority })?;
         self.jobs.insert(id, job);
         Ok(id)
@@ -235,8 +239,8 @@ impl Batcher {
     ///
     /// # Errors
     ///
-    /// The device's own failure. No request is lost and no token: the next call tries the step
-    /// again. Whoever sees it fail again and again cancels requests.
+    /// The device's own failure, or [`Request`](Error::Request): what comes of one is not numbers. No request is lost
+    /// and no token: the next call tries the step again. Whoever sees it fail again and again cancels requests.
     pub fn advance(
         &mut self,
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
@@ -271,7 +275,7 @@ impl Batcher {
                 Run { sequence, tokens: &run.tokens, want }
             })
             .collect();
-        let outputs = engine.step(&mut step)?;
+        let outputs = engine.step(&mut step).map_err(|error| of_request(error, &runs))?;
         let rows: usize = runs.iter().map(|run| run.tokens.len()).sum();
         self.steps += 1;
         self.rows += rows as u64;
@@ -461,6 +465,19 @@ impl Batcher {
              sequences that are not theirs; drop those",
             self.jobs.len()
         ))
+    }
+}
+
+/// `error` of a step of `runs`, as that of the request whose row it is of, if there is one.
+fn of_request(error: Error, runs: &[scheduler::Run]) -> Error {
+    let Error::NotNumbers { row, .. } = error else { return error };
+    let ends = runs.iter().scan(0, |rows, run| {
+        *rows += run.tokens.len();
+        Some((*rows, run.request))
+    });
+    match ends.into_iter().find(|(end, _)| row < *end) {
+        Some((_, request)) => Error::Request { request, source: Box::new(error) },
+        None => error,
     }
 }
 

@@ -71,6 +71,22 @@ pub enum Error {
         /// Pages in all.
         total: usize,
     },
+    /// What the model makes of a row is not numbers; no sequence has changed.
+    #[error("the logits are not numbers: the weights hold NaN or infinities{advice}")]
+    NotNumbers {
+        /// The row of the step.
+        row: usize,
+        /// What else it may be.
+        advice: &'static str,
+    },
+    /// A request that cannot go on, for which the others need not wait: cancel it.
+    #[error("{source}")]
+    Request {
+        /// The request.
+        request: crate::scheduler::RequestId,
+        /// Why.
+        source: Box<Self>,
+    },
     /// An option's value is not one of the known ones.
     #[error("unknown {what} `{value}`; known: {known}")]
     Unknown {

@@ -672,8 +672,9 @@ fn a_failed_step_loses_no_request() {
     let bad = desk.submit(&greedy(&[4, 77, 5], 5));
     let before = (desk.tokens.clone(), desk.batcher.requests());
     for _ in 0..2 {
-        let error = desk.step().unwrap_err().to_string();
-        assert!(error.contains("not numbers"), "{error}");
+        let error = desk.step().unwrap_err();
+        assert!(error.to_string().contains("not numbers"), "{error}");
+        assert!(matches!(error, Error::Request { request, .. } if request == bad), "{error:?}");
         assert_eq!((desk.tokens.clone(), desk.batcher.requests()), before);
     }
     assert!(desk.batcher.cancel(bad));

@@ -121,9 +121,11 @@ fn what_is_not_the_same_is_not_found() {
     let model = open(&fixture, |_| ());
     let computed = found(&model, folder.path(), text).1;
     type Change = fn(&mut SessionOptions);
-    let changes: [Change; 3] = [
+    let changes: [Change; 4] = [
         |options| options.precision = Precision::Int8,
         |options| options.kv_cache = Some(KvFormat::F16),
+        // The bytes of the weights are the same.
+        |options| (options.precision, options.kv_cache) = (Precision::Bf16, Some(KvFormat::F32)),
         |options| options.tuning.isa = Some(xla_session::kernels::Isa::Portable),
     ];
     for change in changes {

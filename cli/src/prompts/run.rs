@@ -162,7 +162,18 @@ impl<'a> Prompts<'a> {
                     ControlFlow::Break(())
                 }
             }
-        })?;
+        });
+        let ended = match ended {
+            Err(xla_session::Error::Request { request, source }) => {
+                self.batcher.cancel(request);
+                if let Some(Flight { id, line, bytes, .. }) = self.flights.remove(&request) {
+                    self.bar.inc(bytes as u64);
+                    self.fail(&id, line, &(*source).into())?;
+                }
+                Vec::new()
+            }
+            ended => ended?,
+        };
         self.summary.tokens += tokens;
         for (request, ended) in ended {
             if let Some(flight) = self.flights.remove(&request) {

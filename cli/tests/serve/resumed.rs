@@ -134,6 +134,31 @@ fn an_answer_goes_on_with_another_server() {
     second.is_empty();
 }
 
+/// With nothing left to run: its end is all that was lost.
+#[test]
+fn an_answer_that_is_all_there_ends_as_it_would_have() {
+    let server = Server::start(&["--log", "off", "--context", "70", "--kv-memory", "2"]);
+    let path = "/v1/completions";
+    // One that fills the context, one that its limit ends, and one that fills whole pages.
+    for (length, most) in [(30, 41), (30, 7), (60, 5)] {
+        let prompt: Vec<_> = (0..length).map(|at| 3 + at * 7 % 500).collect();
+        let request = json!({"prompt": prompt, "max_tokens": most, "temperature": 0, "ignore_eos": true,
+                             "stream": true, "return_token_ids": true});
+        let seen = Seen::default().reading(&server.post(path, &request).events());
+        let whole = seen.last().unwrap();
+        assert_eq!((whole.ids.len(), &whole.reason), (most, &json!("length")), "{whole:?}");
+        let again = server.post(path, &with(&request, json!({"answer_token_ids": whole.ids})));
+        assert_eq!(again.status, 200, "{}", again.text);
+        let events = again.events();
+        let reasons: Vec<_> =
+            events.iter().filter_map(|it| it["choices"][0]["finish_reason"].as_str()).collect();
+        assert_eq!(reasons, ["length"]);
+        let texts = events.iter().filter_map(|it| it["choices"][0]["text"].as_str());
+        assert!(texts.collect::<String>().chars().count() <= 1, "{}", again.text);
+    }
+    server.is_empty();
+}
+
 /// As a prompt of the template's text would have it.
 #[test]
 fn an_answer_goes_on_behind_words_of_the_conversation() {

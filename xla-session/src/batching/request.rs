@@ -137,9 +137,8 @@ impl Job {
     /// `request`, whose prompt has `prompt` tokens, and of whose answer there is `answer`; its tokens may be
     /// guessed where it `speculates`.
     pub fn new(prompt: usize, answer: &[u32], request: Request, speculates: bool) -> Self {
-        let Request { max_tokens, eos, sampler, likelihood, mut constraint, pooling, .. } = request;
+        let Request { max_tokens, eos, sampler, likelihood, constraint, pooling, .. } = request;
         let prompt_likelihood = request.prompt_likelihood;
-        let forced = constraint.as_mut().map(|it| it.forced().into()).unwrap_or_default();
         // What a form allows is known of the next token only, and what it forces is better than a guess.
         let guesses = speculates && constraint.is_none() && max_tokens > 1;
         let mut job = Self {
@@ -151,7 +150,7 @@ impl Job {
             prompt_likelihood,
             prompt_likelihoods: Vec::new(),
             constraint,
-            forced,
+            forced: VecDeque::new(),
             guesser: guesses.then(Guesser::default),
             over: None,
             pooling,
@@ -164,8 +163,13 @@ impl Job {
             first_token: None,
             tokens: answer.len(),
         };
-        let ended = answer.iter().any(|&token| !job.goes_on_after(token));
-        job.over = ended.then_some(FinishReason::Stop);
+        if let Some(constraint) = &mut job.constraint {
+            // What follows is asked for where something does: until then it would be worked out for each token.
+            match answer.iter().any(|&token| constraint.accept(token).is_break()) {
+                true => job.over = Some(FinishReason::Stop),
+                false => job.forced = constraint.forced().into(),
+            }
+        }
         job
     }
 

@@ -256,11 +256,11 @@ impl CpuExecutor {
         body.and(done.map(drop).map_err(iree(RUNNING)))
     }
 
-    /// The most likely token after each of the `rows` rows that the head was run for.
-    fn picked(&self, rows: usize) -> Result<Vec<u32>> {
-        let mut picked = vec![0i32; rows];
+    /// The most likely token after each of `rows`, that the head was run for.
+    fn picked(&self, rows: &[usize]) -> Result<Vec<u32>> {
+        let mut picked = vec![0i32; rows.len()];
         self.read(self.places.picked, 0, &mut picked).map_err(iree("reading tokens"))?;
-        tokens_of(&picked, &self.config, self.kv)
+        tokens_of(&picked, rows, &self.config, self.kv)
     }
 }
 
@@ -319,14 +319,14 @@ impl Executor for CpuExecutor {
     }
 
     fn tokens(&mut self, rows: &[usize], tokens: &mut Vec<u32>) -> Result<()> {
-        if let [row] = rows {
-            self.head(Program::GREEDY, &[*row])?;
-            tokens.extend(self.picked(1)?);
+        if rows.len() == 1 {
+            self.head(Program::GREEDY, rows)?;
+            tokens.extend(self.picked(rows)?);
             return Ok(());
         }
         for rows in rows.chunks(self.places.head_rows) {
             self.head(Program::HEAD, rows)?;
-            tokens.extend(self.picked(rows.len())?);
+            tokens.extend(self.picked(rows)?);
         }
         Ok(())
     }
@@ -335,7 +335,7 @@ impl Executor for CpuExecutor {
         let vocab_size = self.config.vocab_size;
         for rows in rows.chunks(self.places.head_rows) {
             self.head(Program::HEAD, rows)?;
-            self.picked(rows.len())?;
+            self.picked(rows)?;
             for row in 0..rows.len() {
                 let at = logits.len();
                 logits.resize(at + vocab_size, 0.0);

@@ -359,7 +359,7 @@ impl GpuExecutor {
         let mut picked = vec![0i32; rows.len()];
         let read = self.picked.read_into(0, bytemuck::cast_slice_mut(&mut picked));
         read.map_err(iree("reading tokens"))?;
-        tokens_of(&picked, &self.config, KvFormat::F32)
+        tokens_of(&picked, rows, &self.config, KvFormat::F32)
     }
 }
 

@@ -183,23 +183,25 @@ impl Found {
     }
 }
 
-/// The tokens that a head picked, as numbers of the vocabulary; `kv` is what the KV cache holds.
-fn tokens_of(picked: &[i32], config: &ModelConfig, kv: KvFormat) -> Result<Vec<u32>> {
-    let token = |&token: &i32| {
+/// The tokens that a head picked after `rows` of the last step, as numbers of the vocabulary; `kv` is what the KV cache
+/// holds.
+fn tokens_of(
+    picked: &[i32],
+    rows: &[usize],
+    config: &ModelConfig,
+    kv: KvFormat,
+) -> Result<Vec<u32>> {
+    let token = |(&token, &row): (&i32, &usize)| {
         let token = u32::try_from(token).ok().filter(|&it| (it as usize) < config.vocab_size);
-        token.ok_or_else(|| Error::Engine {
-            engine: "iree",
-            message: format!(
-                "the logits are not numbers: the weights hold NaN or infinities{}",
-                match kv {
-                    KvFormat::F32 => "",
-                    KvFormat::F16 =>
-                        ", or keys or values are too large for a KV cache in f16 (f32 holds them)",
-                }
-            ),
-        })
+        let advice = match kv {
+            KvFormat::F32 => "",
+            KvFormat::F16 => {
+                ", or keys or values are too large for a KV cache in f16 (f32 holds them)"
+            }
+        };
+        token.ok_or(Error::NotNumbers { row, advice })
     };
-    picked.iter().map(token).collect()
+    picked.iter().zip(rows).map(token).collect()
 }
 
 /// Bytes of all planes of a weight, at most.

@@ -23,6 +23,8 @@ pub(super) fn identity(found: &Found, specs: &[WeightSpec], how: &dyn Debug) -> 
         format!("{} {} {}", iree_rt::IREE_VERSION, program.len(), built.as_nanos()),
         format!("{:?}", found.config),
         weights::key(&found.checkpoint, specs)?.to_string(),
+        // What is rounded to bf16 meets the bytes that `stored` meets, and other activations.
+        format!("{:?}", found.formats),
         format!("{codes:?} {how:?}"),
     ];
     Some(Key::of(parts.iter().map(String::as_bytes)))
