@@ -320,6 +320,28 @@ fn refuses_unknown_families() {
 }
 
 #[test]
+fn experts_are_counted_under_either_key() {
+    let with_experts = |model_type: &str, more: Value| {
+        let base = json!({"model_type": model_type, "architectures": null,
+                          "num_experts_per_tok": 2, "moe_intermediate_size": 16});
+        with(with(llama(), base), more)
+    };
+    for model_type in ["qwen2_moe", "qwen3_moe"] {
+        for key in ["num_experts", "num_local_experts"] {
+            let config = good(with_experts(model_type, json!({key: 8})));
+            let FeedForward::Experts(experts) = &config.architecture.layers[0].mlp else {
+                panic!("no experts")
+            };
+            assert_eq!(experts.experts.len(), 8, "{model_type}, {key}");
+            let named = format!("`{key}` is 0");
+            refused(with_experts(model_type, json!({key: 0})), &[&named]);
+            let named = format!("1 experts (`{key}`)");
+            refused(with_experts(model_type, json!({key: 1})), &[&named]);
+        }
+    }
+}
+
+#[test]
 fn refuses_unsupported_quantisation() {
     let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
     case(
@@ -503,6 +525,35 @@ fn long_contexts_are_asked_for() {
     assert_eq!(of(Some(129)), (1024, 0.5));
     let llama = good(llama());
     assert_eq!(llama.clone().with_context(Some(7)), llama);
+}
+
+/// Of the first Phi-3s with a long context, "su" and "yarn" mean what is called "longrope" now.
+#[test]
+fn phi_3_has_older_names_of_longrope() {
+    let read = |scaling: Value, more: Value| {
+        let base = json!({"model_type": "phi3", "architectures": null,
+                          "max_position_embeddings": 131_072});
+        let config = with(with(llama(), base), more);
+        good(with(config, json!({"rope_scaling": scaling}))).rope().scaling.clone()
+    };
+    let lists = json!({"short_factor": [1, 1, 1, 1], "long_factor": [2, 2, 2, 2]});
+    let expected = |original: usize| RopeScaling::LongRope {
+        short_factor: vec![1.0; 4],
+        long_factor: vec![2.0; 4],
+        attention_factor: (1.0 + (131_072.0 / original as f64).ln() / (original as f64).ln())
+            .sqrt(),
+        original_max_position_embeddings: original,
+    };
+    for name in ["su", "yarn", "longrope"] {
+        for key in ["type", "rope_type"] {
+            let scaling = with(lists.clone(), json!({key: name}));
+            assert_eq!(read(scaling.clone(), json!({})), expected(4096), "{key}: {name}");
+            let outer = json!({"original_max_position_embeddings": 8192});
+            assert_eq!(read(scaling.clone(), outer), expected(8192));
+            let inner = with(scaling, json!({"original_max_position_embeddings": 2048}));
+            assert_eq!(read(inner, json!({})), expected(2048));
+        }
+    }
 }
 
 #[test]
