@@ -286,6 +286,26 @@ fn generation_config_comes_first_for_special_tokens() {
     }
 }
 
+/// As transformers takes them: from outside of the text model's part first.
+#[test]
+fn special_tokens_of_a_model_that_reads_images_are_outside() {
+    let read = |outer: Value, text: Value, generation| {
+        let text = with(with(llama(), json!({"model_type": "gemma3_text"})), text);
+        let text = with(text, json!({"architectures": null}));
+        let config = with(json!({"model_type": "gemma3", "text_config": text}), outer);
+        let config = read_text(&config.to_string(), generation).unwrap();
+        (config.eos_token_ids, config.bos_token_id)
+    };
+    let outer = json!({"eos_token_id": [1, 99], "bos_token_id": 3});
+    let text = json!({"eos_token_id": 1, "bos_token_id": 4});
+    assert_eq!(read(outer.clone(), json!({}), None), (vec![1, 99], Some(3)));
+    assert_eq!(read(outer.clone(), text.clone(), None), (vec![1, 99], Some(3)));
+    assert_eq!(read(json!({}), text.clone(), None), (vec![1], Some(4)));
+    assert_eq!(read(json!({"eos_token_id": null}), text, None).0, [1]);
+    assert_eq!(read(json!({}), json!({}), None), (vec![1], Some(2)));
+    assert_eq!(read(outer, json!({}), Some(r#"{"eos_token_id": 7}"#)), (vec![7], Some(3)));
+}
+
 #[test]
 fn refuses_files_that_are_not_there_or_not_json() {
     let folder = TempDir::new().unwrap();
