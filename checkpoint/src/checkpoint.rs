@@ -12,6 +12,7 @@ use crate::encodings::{self, Encoded, Encoding, Parts, Quantisation};
 use crate::file::WeightFile;
 use crate::header::Entry;
 use crate::keys::{Keys, read_object};
+use crate::names::of_text_model;
 use crate::random::Random;
 use crate::{Dtype, Error, LoadMode, Result, Tensor, gguf, layout};
 
@@ -169,7 +170,7 @@ impl Checkpoint {
             }
         }
         let mut tensors: BTreeMap<_, _> =
-            tensors.into_iter().map(|(name, it)| (of_text_model(name), it)).collect();
+            tensors.into_iter().map(|(name, it)| (of_text_model(&name), it)).collect();
         // Models without an output, which make vectors of texts, are saved without the module around.
         if tensors.contains_key("embed_tokens.weight") {
             tensors = tensors.into_iter().map(|(name, it)| (format!("model.{name}"), it)).collect();
@@ -438,18 +439,6 @@ impl Checkpoint {
             .take(3)
             .map(|(_, known)| format!("`{}`", shown(self.architecture, known)))
             .collect()
-    }
-}
-
-/// What a tensor is called in a model of text alone: where there are images too, the text model's are in a
-/// module of their own.
-fn of_text_model(name: String) -> String {
-    if let Some(name) = name.strip_prefix("language_model.") {
-        return name.to_owned();
-    }
-    match name.strip_prefix("model.language_model.") {
-        Some(rest) => format!("model.{rest}"),
-        None => name,
     }
 }
 
