@@ -29,6 +29,8 @@ pub struct Checkpoint {
     architecture: Option<&'static gguf::Architecture>,
     /// What the folder's configuration says of quantised matrices.
     quantisation: Option<Quantisation>,
+    /// Whether it was saved without an output projection, whatever its configuration says.
+    bare: bool,
     files: Vec<WeightFile>,
     tensors: BTreeMap<String, (usize, Entry)>,
 }
@@ -102,6 +104,7 @@ impl Checkpoint {
                 gguf: false,
                 architecture: None,
                 quantisation: None,
+                bare: false,
                 files: vec![file],
                 tensors,
             });
@@ -132,6 +135,7 @@ impl Checkpoint {
             gguf: true,
             architecture,
             quantisation: None,
+            bare: false,
             files,
             tensors,
         })
@@ -172,8 +176,13 @@ impl Checkpoint {
         let mut tensors: BTreeMap<_, _> =
             tensors.into_iter().map(|(name, it)| (of_text_model(&name), it)).collect();
         // Models without an output, which make vectors of texts, are saved without the module around.
-        if tensors.contains_key("embed_tokens.weight") {
-            tensors = tensors.into_iter().map(|(name, it)| (format!("model.{name}"), it)).collect();
+        let bare = tensors.contains_key("embed_tokens.weight");
+        if bare {
+            let named = |name: String| match name.starts_with("lm_head.") {
+                true => name,
+                false => format!("model.{name}"),
+            };
+            tensors = tensors.into_iter().map(|(name, it)| (named(name), it)).collect();
         }
         let tensors = encodings::cut_up(tensors);
         let config = folder.join("config.json");
@@ -188,6 +197,7 @@ impl Checkpoint {
             gguf: false,
             architecture: None,
             quantisation,
+            bare,
             files,
             tensors,
         })
@@ -239,7 +249,8 @@ impl Checkpoint {
 
     /// Whether the output projection is the embedding matrix, as transformers decides it:
     /// `tie_word_embeddings` holds unless the checkpoint has an output projection of its own that
-    /// differs from the embedding.
+    /// differs from the embedding. A model that was saved without the module around, to make vectors of
+    /// texts, has none, and is as one that is tied.
     ///
     /// Both matrices are read, up to the first difference, if both are there.
     ///
@@ -250,8 +261,11 @@ impl Checkpoint {
         let Architecture { embedding, output, .. } = &config.architecture;
         let own = self.tensors.contains_key(&output.name)
             || self.encoded(&output.name, &output.shape)?.is_some();
-        if !config.tie_word_embeddings || !own {
-            return Ok(config.tie_word_embeddings);
+        if !own {
+            return Ok(config.tie_word_embeddings || self.bare);
+        }
+        if !config.tie_word_embeddings {
+            return Ok(false);
         }
         let embedding = self.get(embedding)?;
         let head = self.get(output)?;

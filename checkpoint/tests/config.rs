@@ -333,10 +333,33 @@ fn refuses_unknown_families() {
         &["`architectures` is [\"LlamaForSequenceClassification\"]", known],
     );
     refused(
+        with(llama(), json!({"architectures": ["LlamaBidirectionalModel"]})),
+        &["`architectures` is [\"LlamaBidirectionalModel\"]", known],
+    );
+    refused(
+        with(llama(), json!({"architectures": ["MistralModel"]})),
+        &["contradicts `model_type`, \"llama\""],
+    );
+    refused(
         with(llama(), json!({"architectures": ["Qwen2ForCausalLM"]})),
         &["contradicts `model_type`, \"llama\""],
     );
     refused(json!({"vocab_size": 5}), &["neither `model_type` nor `architectures`", known]);
+}
+
+/// As e5-mistral-7b-instruct and other models that make vectors of texts are saved.
+#[test]
+fn a_model_without_an_output_is_of_its_family() {
+    for (class, model_type) in [
+        ("LlamaModel", "llama"),
+        ("MistralModel", "mistral"),
+        ("Qwen3Model", "qwen3"),
+        ("Gemma3TextModel", "gemma3_text"),
+    ] {
+        let config = good(json!({"architectures": [class], "model_type": model_type}));
+        assert_eq!(config, good(json!({"model_type": model_type})));
+        assert_eq!(good(json!({"architectures": [class]})).family, config.family);
+    }
 }
 
 #[test]

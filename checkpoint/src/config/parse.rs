@@ -155,7 +155,7 @@ fn family(config: &Keys) -> Result<&'static Family> {
     };
     let by_class = match config.strings("architectures")?.unwrap_or_default().first() {
         None => None,
-        Some(class) => Some(find("architectures", &|family| family.class() == *class)?),
+        Some(class) => Some(find("architectures", &|family| family.has_class(class))?),
     };
     match (by_type, by_class) {
         (Some(a), Some(b)) if a != b => Err(config.refuse(
