@@ -12,6 +12,7 @@ use crate::encodings::{self, Encoded, Encoding, Parts, Quantisation};
 use crate::file::WeightFile;
 use crate::header::Entry;
 use crate::keys::{Keys, read_object};
+use crate::names::of_text_model;
 use crate::random::Random;
 use crate::{Dtype, Error, LoadMode, Result, Tensor, gguf, layout};
 
@@ -28,6 +29,8 @@ pub struct Checkpoint {
     architecture: Option<&'static gguf::Architecture>,
     /// What the folder's configuration says of quantised matrices.
     quantisation: Option<Quantisation>,
+    /// Whether it was saved without an output projection, whatever its configuration says.
+    bare: bool,
     files: Vec<WeightFile>,
     tensors: BTreeMap<String, (usize, Entry)>,
 }
@@ -101,6 +104,7 @@ impl Checkpoint {
                 gguf: false,
                 architecture: None,
                 quantisation: None,
+                bare: false,
                 files: vec![file],
                 tensors,
             });
@@ -131,6 +135,7 @@ impl Checkpoint {
             gguf: true,
             architecture,
             quantisation: None,
+            bare: false,
             files,
             tensors,
         })
@@ -169,10 +174,15 @@ impl Checkpoint {
             }
         }
         let mut tensors: BTreeMap<_, _> =
-            tensors.into_iter().map(|(name, it)| (of_text_model(name), it)).collect();
+            tensors.into_iter().map(|(name, it)| (of_text_model(&name), it)).collect();
         // Models without an output, which make vectors of texts, are saved without the module around.
-        if tensors.contains_key("embed_tokens.weight") {
-            tensors = tensors.into_iter().map(|(name, it)| (format!("model.{name}"), it)).collect();
+        let bare = tensors.contains_key("embed_tokens.weight");
+        if bare {
+            let named = |name: String| match name.starts_with("lm_head.") {
+                true => name,
+                false => format!("model.{name}"),
+            };
+            tensors = tensors.into_iter().map(|(name, it)| (named(name), it)).collect();
         }
         let tensors = encodings::cut_up(tensors);
         let config = folder.join("config.json");
@@ -187,6 +197,7 @@ impl Checkpoint {
             gguf: false,
             architecture: None,
             quantisation,
+            bare,
             files,
             tensors,
         })
@@ -238,7 +249,8 @@ impl Checkpoint {
 
     /// Whether the output projection is the embedding matrix, as transformers decides it:
     /// `tie_word_embeddings` holds unless the checkpoint has an output projection of its own that
-    /// differs from the embedding.
+    /// differs from the embedding. A model that was saved without the module around, to make vectors of
+    /// texts, has none, and is as one that is tied.
     ///
     /// Both matrices are read, up to the first difference, if both are there.
     ///
@@ -249,8 +261,11 @@ impl Checkpoint {
         let Architecture { embedding, output, .. } = &config.architecture;
         let own = self.tensors.contains_key(&output.name)
             || self.encoded(&output.name, &output.shape)?.is_some();
-        if !config.tie_word_embeddings || !own {
-            return Ok(config.tie_word_embeddings);
+        if !own {
+            return Ok(config.tie_word_embeddings || self.bare);
+        }
+        if !config.tie_word_embeddings {
+            return Ok(false);
         }
         let embedding = self.get(embedding)?;
         let head = self.get(output)?;
@@ -438,18 +453,6 @@ impl Checkpoint {
             .take(3)
             .map(|(_, known)| format!("`{}`", shown(self.architecture, known)))
             .collect()
-    }
-}
-
-/// What a tensor is called in a model of text alone: where there are images too, the text model's are in a
-/// module of their own.
-fn of_text_model(name: String) -> String {
-    if let Some(name) = name.strip_prefix("language_model.") {
-        return name.to_owned();
-    }
-    match name.strip_prefix("model.language_model.") {
-        Some(rest) => format!("model.{rest}"),
-        None => name,
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod dtype;
 mod keys;
+mod names;
 mod rope;
 
 pub mod architecture;

@@ -426,6 +426,42 @@ fn ties_the_output_projection_as_transformers_does() {
     }
 }
 
+/// As models that make vectors of texts are saved, whose configuration may ask for an output.
+#[test]
+fn a_model_without_an_output_needs_none() {
+    for tie in [true, false] {
+        let folder = TempDir::new().unwrap();
+        let config = json!({
+            "architectures": ["Qwen3Model"], "model_type": "qwen3", "vocab_size": 5,
+            "hidden_size": 4, "intermediate_size": 6, "num_hidden_layers": 1,
+            "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4,
+            "tie_word_embeddings": tie,
+        });
+        write(&folder, "config.json", config.to_string());
+        let mut config = ModelConfig::from_dir(folder.path()).unwrap();
+        let saved = |bare: bool, head: bool| {
+            let parameters = config.architecture.parameters().map(|it| {
+                let name = it.name.strip_prefix("model.").filter(|_| bare).unwrap_or(&it.name);
+                f32_source(name, &it.shape, &vec![0.5; it.elements()])
+            });
+            let all = parameters.filter(|(name, ..)| head || *name != "lm_head.weight");
+            write(&folder, "model.safetensors", bytes_of(&all.collect::<Vec<_>>()));
+            Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap()
+        };
+        let with_head = saved(true, true);
+        assert_eq!(with_head.is_tied(&config).unwrap(), tie);
+        with_head.check(&config).unwrap();
+        // One whose output is missing is damaged.
+        let whole = saved(false, false);
+        assert_eq!(whole.is_tied(&config).unwrap(), tie);
+        assert_eq!(whole.check(&config).is_ok(), tie);
+        let bare = saved(true, false);
+        config.tie_word_embeddings = bare.is_tied(&config).unwrap();
+        assert!(config.tie_word_embeddings);
+        bare.check(&config).unwrap();
+    }
+}
+
 #[test]
 #[should_panic(expected = "out of range")]
 fn releases_no_memory_but_its_own() {

@@ -286,6 +286,26 @@ fn generation_config_comes_first_for_special_tokens() {
     }
 }
 
+/// As transformers takes them: from outside of the text model's part first.
+#[test]
+fn special_tokens_of_a_model_that_reads_images_are_outside() {
+    let read = |outer: Value, text: Value, generation| {
+        let text = with(with(llama(), json!({"model_type": "gemma3_text"})), text);
+        let text = with(text, json!({"architectures": null}));
+        let config = with(json!({"model_type": "gemma3", "text_config": text}), outer);
+        let config = read_text(&config.to_string(), generation).unwrap();
+        (config.eos_token_ids, config.bos_token_id)
+    };
+    let outer = json!({"eos_token_id": [1, 99], "bos_token_id": 3});
+    let text = json!({"eos_token_id": 1, "bos_token_id": 4});
+    assert_eq!(read(outer.clone(), json!({}), None), (vec![1, 99], Some(3)));
+    assert_eq!(read(outer.clone(), text.clone(), None), (vec![1, 99], Some(3)));
+    assert_eq!(read(json!({}), text.clone(), None), (vec![1], Some(4)));
+    assert_eq!(read(json!({"eos_token_id": null}), text, None).0, [1]);
+    assert_eq!(read(json!({}), json!({}), None), (vec![1], Some(2)));
+    assert_eq!(read(outer, json!({}), Some(r#"{"eos_token_id": 7}"#)), (vec![7], Some(3)));
+}
+
 #[test]
 fn refuses_files_that_are_not_there_or_not_json() {
     let folder = TempDir::new().unwrap();
@@ -313,10 +333,55 @@ fn refuses_unknown_families() {
         &["`architectures` is [\"LlamaForSequenceClassification\"]", known],
     );
     refused(
+        with(llama(), json!({"architectures": ["LlamaBidirectionalModel"]})),
+        &["`architectures` is [\"LlamaBidirectionalModel\"]", known],
+    );
+    refused(
+        with(llama(), json!({"architectures": ["MistralModel"]})),
+        &["contradicts `model_type`, \"llama\""],
+    );
+    refused(
         with(llama(), json!({"architectures": ["Qwen2ForCausalLM"]})),
         &["contradicts `model_type`, \"llama\""],
     );
     refused(json!({"vocab_size": 5}), &["neither `model_type` nor `architectures`", known]);
+}
+
+/// As e5-mistral-7b-instruct and other models that make vectors of texts are saved.
+#[test]
+fn a_model_without_an_output_is_of_its_family() {
+    for (class, model_type) in [
+        ("LlamaModel", "llama"),
+        ("MistralModel", "mistral"),
+        ("Qwen3Model", "qwen3"),
+        ("Gemma3TextModel", "gemma3_text"),
+    ] {
+        let config = good(json!({"architectures": [class], "model_type": model_type}));
+        assert_eq!(config, good(json!({"model_type": model_type})));
+        assert_eq!(good(json!({"architectures": [class]})).family, config.family);
+    }
+}
+
+#[test]
+fn experts_are_counted_under_either_key() {
+    let with_experts = |model_type: &str, more: Value| {
+        let base = json!({"model_type": model_type, "architectures": null,
+                          "num_experts_per_tok": 2, "moe_intermediate_size": 16});
+        with(with(llama(), base), more)
+    };
+    for model_type in ["qwen2_moe", "qwen3_moe"] {
+        for key in ["num_experts", "num_local_experts"] {
+            let config = good(with_experts(model_type, json!({key: 8})));
+            let FeedForward::Experts(experts) = &config.architecture.layers[0].mlp else {
+                panic!("no experts")
+            };
+            assert_eq!(experts.experts.len(), 8, "{model_type}, {key}");
+            let named = format!("`{key}` is 0");
+            refused(with_experts(model_type, json!({key: 0})), &[&named]);
+            let named = format!("1 experts (`{key}`)");
+            refused(with_experts(model_type, json!({key: 1})), &[&named]);
+        }
+    }
 }
 
 #[test]
@@ -503,6 +568,35 @@ fn long_contexts_are_asked_for() {
     assert_eq!(of(Some(129)), (1024, 0.5));
     let llama = good(llama());
     assert_eq!(llama.clone().with_context(Some(7)), llama);
+}
+
+/// Of the first Phi-3s with a long context, "su" and "yarn" mean what is called "longrope" now.
+#[test]
+fn phi_3_has_older_names_of_longrope() {
+    let read = |scaling: Value, more: Value| {
+        let base = json!({"model_type": "phi3", "architectures": null,
+                          "max_position_embeddings": 131_072});
+        let config = with(with(llama(), base), more);
+        good(with(config, json!({"rope_scaling": scaling}))).rope().scaling.clone()
+    };
+    let lists = json!({"short_factor": [1, 1, 1, 1], "long_factor": [2, 2, 2, 2]});
+    let expected = |original: usize| RopeScaling::LongRope {
+        short_factor: vec![1.0; 4],
+        long_factor: vec![2.0; 4],
+        attention_factor: (1.0 + (131_072.0 / original as f64).ln() / (original as f64).ln())
+            .sqrt(),
+        original_max_position_embeddings: original,
+    };
+    for name in ["su", "yarn", "longrope"] {
+        for key in ["type", "rope_type"] {
+            let scaling = with(lists.clone(), json!({key: name}));
+            assert_eq!(read(scaling.clone(), json!({})), expected(4096), "{key}: {name}");
+            let outer = json!({"original_max_position_embeddings": 8192});
+            assert_eq!(read(scaling.clone(), outer), expected(8192));
+            let inner = with(scaling, json!({"original_max_position_embeddings": 2048}));
+            assert_eq!(read(inner, json!({})), expected(2048));
+        }
+    }
 }
 
 #[test]

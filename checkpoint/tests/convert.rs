@@ -110,6 +110,30 @@ fn types_are_rounded_to_and_said() {
     }
 }
 
+/// What a model with images says of special tokens outside of its text model's part stays.
+#[test]
+fn special_tokens_of_a_model_that_reads_images_stay() {
+    let model = TempDir::new().unwrap();
+    let text = json!({
+        "model_type": "gemma3_text", "vocab_size": 40, "hidden_size": 8, "intermediate_size": 12,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
+        "eos_token_id": 1, "bos_token_id": 2,
+    });
+    let config = json!({"model_type": "gemma3", "text_config": text, "eos_token_id": [1, 39],
+        "bos_token_id": null});
+    fs::write(model.path().join("config.json"), config.to_string()).unwrap();
+    let before = ModelConfig::from_dir(model.path()).unwrap();
+    assert_eq!((&before.eos_token_ids[..], before.bos_token_id), (&[1, 39][..], Some(2)));
+    let tensors = before.tensors().map(|it| {
+        let bytes = &*vec![0; 4 * it.elements()].leak();
+        (&it.name, TensorView::new(Dtype::F32, it.shape.clone(), bytes).unwrap())
+    });
+    let file = model.path().join("model.safetensors");
+    safetensors::serialize_to_file(tensors, None, &file).unwrap();
+    let folder = convert(model.path(), ConvertOptions::new(Float::F32)).unwrap();
+    assert_eq!(ModelConfig::from_dir(folder.path()).unwrap(), before);
+}
+
 #[test]
 fn what_a_type_cannot_hold_is_refused() {
     let model = model(-70_000.0);

@@ -126,6 +126,27 @@ fn sizes_that_do_not_fit_are_refused() {
     refused(&fp8(json!({})), &blocks.into(), &["m.weight_scale_inv", "weight_block_size"]);
 }
 
+/// A model with images says the bits of a module under the module's name in the file.
+#[test]
+fn bits_of_modules_are_found_where_there_are_images() {
+    for (module, read) in
+        [("language_model.model.m", "model.m"), ("model.language_model.m", "model.m")]
+    {
+        let [weight, scales, biases] =
+            ["weight", "scales", "biases"].map(|part| &*format!("{module}.{part}").leak());
+        let parts = [
+            (weight, part(Dtype::U32, &[16, 12])),
+            (scales, part(Dtype::F16, &[16, 1])),
+            (biases, part(Dtype::F16, &[16, 1])),
+        ];
+        let config = json!({"quantization": {"bits": 4, "group_size": 64, module: {"bits": 6}}});
+        let folder = folder(&config, &parts.into());
+        let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+        let values = checkpoint.tensor(&format!("{read}.weight"), &SHAPE).unwrap().to_f32();
+        assert_eq!(values, vec![0.0; 16 * 64]);
+    }
+}
+
 #[test]
 fn one_scale_and_scales_of_rows_are_applied() {
     for (scale, expected) in

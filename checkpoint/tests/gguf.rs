@@ -212,7 +212,7 @@ fn errors_name_what_the_file_has() {
             file.key("llama.rope.scaling.type", text("yarn"));
             file.key("llama.rope.scaling.attn_factor", f32_value(0.5));
         }),
-        &["`llama.rope.scaling.attn_factor` is 0.5", "supported is 1"],
+        &["`llama.rope.scaling.attn_factor` is 0.5", "supported are 1 and"],
     );
     says(
         &error(&|file| file.set("llama.rope.dimension_count", u32_value(2))),
@@ -258,6 +258,90 @@ fn rope_factors_divide_the_frequencies() {
     assert_eq!(config.rope().scaling, RopeScaling::Divided(vec![1.0, 8.0]));
     let plain = ModelConfig::from_dir(folder(&llama().bytes()).path()).unwrap().rope().inv_freq();
     assert_eq!(config.rope().inv_freq(), [plain[0], plain[1] / 8.0]);
+}
+
+/// What a file of no tensors, of `layers` layers for `context` tokens, says with these keys more.
+fn of(
+    architecture: &str,
+    [layers, context]: [u32; 2],
+    more: Vec<(&str, (u32, Vec<u8>))>,
+) -> Result<ModelConfig, Error> {
+    let mut file = Gguf::new(3);
+    file.key("general.architecture", text(architecture));
+    for (key, value) in [
+        ("block_count", layers),
+        ("embedding_length", 8),
+        ("feed_forward_length", 12),
+        ("attention.head_count", 2),
+        ("context_length", context),
+    ] {
+        file.key(&format!("{architecture}.{key}"), u32_value(value));
+    }
+    file.key(&format!("{architecture}.attention.layer_norm_rms_epsilon"), f32_value(1e-5));
+    for (key, value) in more {
+        file.key(&format!("{architecture}.{key}"), value);
+    }
+    ModelConfig::from_dir(folder(&file.bytes()).path())
+}
+
+const WINDOW: &str = "attention.sliding_window";
+
+/// The window of all layers of a file of `architecture`, which says `window`.
+fn window(architecture: &str, sizes: [u32; 2], window: Option<u32>) -> Option<usize> {
+    let more = window.map(|tokens| (WINDOW, u32_value(tokens))).into_iter().collect();
+    let config = of(architecture, sizes, more).unwrap();
+    let layers = &config.architecture.layers;
+    assert!(layers.iter().all(|it| it.attention.window == layers[0].attention.window));
+    layers[0].attention.window
+}
+
+/// The converter writes 0 for Phi-4.
+#[test]
+fn a_window_of_0_is_none() {
+    assert_eq!(window("phi3", [40, 16_384], Some(0)), None);
+    assert_eq!(window("phi3", [40, 16_384], Some(500)), Some(500));
+    for architecture in ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "smollm3", "olmo2"] {
+        assert_eq!(window(architecture, [12, 16_384], Some(0)), None, "{architecture}");
+        let config = of(architecture, [12, 16_384], vec![(WINDOW, u32_value(0))]).unwrap();
+        assert!(!["mistral", "olmo3"].contains(&config.family.model_type()));
+    }
+}
+
+#[test]
+fn older_files_of_phi_3_have_its_window() {
+    for layers in [32, 40] {
+        assert_eq!(window("phi3", [layers, 4096], None), Some(2047));
+        assert_eq!(window("phi3", [layers, 4096], Some(0)), None);
+        assert_eq!(window("phi3", [layers, 4096], Some(1000)), Some(1000));
+        assert_eq!(window("phi3", [layers, 131_072], None), None);
+    }
+    assert_eq!(window("phi3", [24, 4096], None), None);
+}
+
+#[test]
+fn what_yarn_multiplies_by_is_said_in_two_ways() {
+    let read = |key, value| {
+        let yarn = vec![
+            (WINDOW, u32_value(4096)),
+            ("rope.scaling.type", text("yarn")),
+            ("rope.scaling.factor", f32_value(8.0)),
+            ("rope.scaling.original_context_length", u32_value(8192)),
+            (key, f32_value(value)),
+        ];
+        of("olmo2", [4, 65_536], yarn)
+    };
+    let factor = |key, value| {
+        let config = read(key, value).unwrap();
+        assert_eq!(config.family.model_type(), "olmo3");
+        let RopeScaling::Yarn { attention_factor, .. } = config.rope().scaling else { panic!() };
+        attention_factor
+    };
+    let usual = 0.1 * 8f64.ln() + 1.0;
+    assert_eq!(factor("rope.scaling.attn_factor", 1.0), usual);
+    assert_eq!(factor("rope.scaling.attn_factor", 1.207_944_2), usual);
+    assert_eq!(factor("rope.scaling.yarn_attn_factor", 1.5), 1.5);
+    let error = read("rope.scaling.attn_factor", 1.3).unwrap_err();
+    says(&error, &["`olmo2.rope.scaling.attn_factor` is 1.3", "supported are 1 and"]);
 }
 
 #[test]

@@ -45,13 +45,14 @@ impl ModelConfig {
         };
         let generation_path = model.join("generation_config.json");
         let generation = read_object(&generation_path)?.unwrap_or_default();
-        let mut keys = Keys { path: &path, prefix: "", map: &config, names: None };
-        if keys.string("model_type")? == Some(WITH_IMAGES)
-            && let Some(map) = keys.object("text_config")?
+        let outer = Keys { path: &path, prefix: "", map: &config, names: None };
+        let generation = Keys { path: &generation_path, prefix: "", map: &generation, names: None };
+        if outer.string("model_type")? == Some(WITH_IMAGES)
+            && let Some(map) = outer.object("text_config")?
         {
-            keys = Keys { prefix: "text_config.", map, ..keys };
+            return parse(&Keys { prefix: "text_config.", map, ..outer }, &outer, &generation);
         }
-        parse(&keys, &Keys { path: &generation_path, prefix: "", map: &generation, names: None })
+        parse(&outer, &outer, &generation)
     }
 
     /// Of `config.json` and `generation_config.json` that were made of `model`.
@@ -61,7 +62,8 @@ impl ModelConfig {
         generation: &Map<String, Value>,
     ) -> Result<Self> {
         let keys = |map| Keys { path: model, prefix: "", map, names: None };
-        parse(&keys(config), &keys(generation))
+        let config = keys(config);
+        parse(&config, &config, &keys(generation))
     }
 }
 
@@ -69,10 +71,9 @@ fn of_gguf(set: &gguf::Set) -> Result<ModelConfig> {
     let gguf::HuggingFace { config, names, rope_factors } = gguf::hugging_face(set)?;
     let (path, names) = (&set.source, Some(&names));
     let nothing = Map::new();
-    let mut config = parse(
-        &Keys { path, prefix: "", map: &config, names },
-        &Keys { path, prefix: "", map: &nothing, names },
-    )?;
+    let keys = |map| Keys { path, prefix: "", map, names };
+    let config = keys(&config);
+    let mut config = parse(&config, &config, &keys(&nothing))?;
     let Some(factors) = rope_factors else { return Ok(config) };
     let wrong = |message: String| Error::Checkpoint { path: path.clone(), message };
     let rope = &mut config.architecture.ropes[0];
@@ -95,7 +96,8 @@ fn of_gguf(set: &gguf::Set) -> Result<ModelConfig> {
     Ok(config)
 }
 
-fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
+/// `outer` is the whole of `config.json`, of which `config` may be a part.
+fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> {
     let family = family(config)?;
     let defaults = &family.defaults;
     // Refused here already, before any file of weights is there.
@@ -104,14 +106,16 @@ fn parse(config: &Keys, generation: &Keys) -> Result<ModelConfig> {
     let architecture = (family.architecture)(config, &sizes)?;
 
     let ids = |key, default: &[u32]| -> Result<Vec<u32>> {
-        let mut ids = match generation.token_ids(key)? {
-            Some(ids) => ids,
-            None => match config.token_ids(key)? {
-                Some(ids) => ids,
-                None if config.map.contains_key(key) => Vec::new(),
-                None => default.to_vec(),
-            },
-        };
+        let mut ids = None;
+        // As transformers does: what is outside of the text model's part wins.
+        for keys in [generation, outer, config] {
+            if ids.is_none() {
+                ids = keys.token_ids(key)?;
+            }
+        }
+        // An explicit null is none.
+        let null = [outer, config].iter().any(|keys| keys.map.contains_key(key));
+        let mut ids = ids.unwrap_or_else(|| if null { Vec::new() } else { default.to_vec() });
         ids.retain(|id| (*id as usize) < sizes.vocab_size);
         Ok(ids)
     };
@@ -151,7 +155,7 @@ fn family(config: &Keys) -> Result<&'static Family> {
     };
     let by_class = match config.strings("architectures")?.unwrap_or_default().first() {
         None => None,
-        Some(class) => Some(find("architectures", &|family| family.class() == *class)?),
+        Some(class) => Some(find("architectures", &|family| family.has_class(class))?),
     };
     match (by_type, by_class) {
         (Some(a), Some(b)) if a != b => Err(config.refuse(

@@ -19,7 +19,7 @@ pub(super) struct Described {
     pub generation: Object,
 }
 
-/// Keys that are outside of a text model's own object where there are images too.
+/// Keys that may be outside of a text model's own object where there are images too; they win there.
 const TOKENS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
 impl Described {
@@ -50,7 +50,7 @@ impl Described {
         let mut config = read_object(&folder.join("config.json"))?.unwrap_or_default();
         if let Some(Value::Object(mut text)) = config.remove("text_config") {
             for key in TOKENS {
-                if let (None, Some(value)) = (text.get(key), config.get(key)) {
+                if let Some(value) = config.get(key).filter(|value| !value.is_null()) {
                     text.insert(key.into(), value.clone());
                 }
             }

@@ -11,6 +11,7 @@ use super::encoded::{Encoded, Encoding, Offset, Scales, Values};
 use super::parts::Parts;
 use crate::Result;
 use crate::keys::Keys;
+use crate::names::of_text_model;
 use crate::tensor::RowOrder;
 
 /// What `quantization` says.
@@ -35,7 +36,7 @@ impl Mlx {
             let Value::Object(map) = value else { continue };
             let prefix = format!("{}{module}.", keys.prefix);
             let own = Keys { path: keys.path, prefix: &prefix, map, names: None };
-            modules.push((module.clone(), sizes(&own, Some(default))?));
+            modules.push((of_text_model(module), sizes(&own, Some(default))?));
         }
         Ok(Self { default, modules })
     }

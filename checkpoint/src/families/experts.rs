@@ -90,14 +90,18 @@ impl QwenExperts {
         }
         let size =
             |key, max, default| Ok::<_, crate::Error>(keys.size(key, max)?.unwrap_or(default));
+        // transformers 5 saves Qwen3-MoE's under the second one.
+        let experts = ["num_experts", "num_local_experts"];
+        let experts = experts.into_iter().find(|key| keys.value(key).is_some());
+        let experts = experts.unwrap_or("num_experts");
         let routing = Routing {
-            experts: size("num_experts", limit::EXPERTS, defaults.experts)?,
+            experts: size(experts, limit::EXPERTS, defaults.experts)?,
             top_k: size("num_experts_per_tok", limit::EXPERTS, defaults.top_k)?,
             normalised: keys.boolean("norm_topk_prob")?.unwrap_or(defaults.normalised),
             width: size("moe_intermediate_size", limit::WIDTH, defaults.width)?,
             bias: false,
         };
-        routing.check(keys, sizes, "num_experts", "moe_intermediate_size")?;
+        routing.check(keys, sizes, experts, "moe_intermediate_size")?;
         let shared = match shared {
             Some(default) => Some(size("shared_expert_intermediate_size", limit::WIDTH, default)?),
             None => None,

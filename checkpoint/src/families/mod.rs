@@ -94,6 +94,13 @@ impl Family {
     pub fn class(&self) -> &'static str {
         self.class
     }
+
+    /// Whether `name` is that class, or the one within it that has no output projection, which models that
+    /// make vectors of texts are saved of: "LlamaModel", "Gemma3TextModel".
+    pub(crate) fn has_class(&self, name: &str) -> bool {
+        let stem = self.class.strip_suffix("ForCausalLM").unwrap_or(self.class);
+        name == self.class || matches!(name.strip_prefix(stem), Some("Model" | "TextModel"))
+    }
 }
 
 impl PartialEq for Family {

@@ -132,9 +132,9 @@ impl Architecture {
 
 /// Windows in layers that the file does not tell.
 fn no_window(keys: &mut Keys) -> Result<(), String> {
-    match keys.own("attention.sliding_window") {
-        None => Ok(()),
-        Some(_) => Err(format!(
+    match keys.copy_window() {
+        false => Ok(()),
+        true => Err(format!(
             "`{}.attention.sliding_window` is set, but not in which layers: windows of this \
              architecture are not supported",
             keys.architecture
@@ -144,7 +144,7 @@ fn no_window(keys: &mut Keys) -> Result<(), String> {
 
 fn llama(keys: &mut Keys) -> Result<(), String> {
     // Mistral's files say llama; of those two families it is the one with a window.
-    if keys.copy("sliding_window", "attention.sliding_window") {
+    if keys.copy_window() {
         keys.put("model_type", "general.architecture", Some(json!("mistral")));
     }
     // So do Mixtral's, which have experts.
@@ -189,7 +189,7 @@ fn gemma(keys: &mut Keys, layers_of_27b: u64) {
     };
     keys.put("query_pre_attn_scalar", "attention.key_length", width.map(Json::from));
     keys.config.insert(NORMS_ARE_WHOLE.into(), json!(true));
-    keys.copy("sliding_window", "attention.sliding_window");
+    keys.copy_window();
     keys.copy("final_logit_softcapping", "final_logit_softcapping");
 }
 
@@ -211,7 +211,16 @@ fn gemma3(keys: &mut Keys) -> Result<(), String> {
 
 fn phi3(keys: &mut Keys) -> Result<(), String> {
     keys.partial_rotation();
-    keys.copy("sliding_window", "attention.sliding_window");
+    keys.copy_window();
+    // Files of Phi-3 mini and medium with 4k from before there was the key: llama.cpp knows them so too
+    // (its pull request 8931), and Hugging Face's configuration of both has this number.
+    let number = |key: &str| keys.config.get(key).and_then(Json::as_u64);
+    if let (Some(32 | 40), Some(4096)) =
+        (number("num_hidden_layers"), number("max_position_embeddings"))
+        && !keys.config.contains_key("sliding_window")
+    {
+        keys.put("sliding_window", "attention.sliding_window", Some(json!(2047)));
+    }
     let original = "rope.scaling.original_context_length";
     keys.copy("original_max_position_embeddings", original);
     let mut factors = |ours: &str, tensor: &str| {
@@ -237,7 +246,7 @@ fn phi3(keys: &mut Keys) -> Result<(), String> {
 
 /// OLMo 3's files say olmo2, and have windows.
 fn olmo2(keys: &mut Keys) -> Result<(), String> {
-    if !keys.copy("sliding_window", "attention.sliding_window") {
+    if !keys.copy_window() {
         return Ok(());
     }
     keys.put("model_type", "general.architecture", Some(json!("olmo3")));

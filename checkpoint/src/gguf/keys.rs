@@ -159,6 +159,15 @@ impl Keys<'_> {
         there
     }
 
+    /// Copies the window of attention; whether there is one. 0 is none, as the converter writes it of Phi-4.
+    pub fn copy_window(&mut self) -> bool {
+        const KEY: &str = "attention.sliding_window";
+        let value = self.own(KEY);
+        let there = value.as_ref().is_some_and(|window| *window != 0);
+        self.put("sliding_window", KEY, value.map(|it| if there { it } else { Json::Null }));
+        there
+    }
+
     /// Copies the value of a key of the architecture, or says that there is none.
     pub fn required(&mut self, ours: &str, theirs: &str) -> Result<(), String> {
         match self.copy(ours, theirs) {
@@ -217,17 +226,23 @@ impl Keys<'_> {
             && let Some(more) = self.own("rope.scaling.attn_factor")
             && more.as_f64() != Some(1.0)
         {
-            return Err(format!(
-                "`{}.rope.scaling.attn_factor` is {more} beside \"yarn\": supported is 1, as programs \
-                 differ in what it means",
-                self.architecture
-            ));
+            // The converter wrote what Hugging Face multiplies by into files of OLMo 3: what it is anyway.
+            let factor = factor.as_ref().and_then(Json::as_f64).unwrap_or(1.0);
+            let usual = 0.1 * factor.ln() + 1.0;
+            if !more.as_f64().is_some_and(|more| (more - usual).abs() <= 1e-4) {
+                return Err(format!(
+                    "`{}.rope.scaling.attn_factor` is {more} beside \"yarn\": supported are 1 and \
+                     0.1 * ln(factor) + 1, as programs differ in what it means",
+                    self.architecture
+                ));
+            }
         }
         let mut said = vec![("rope_type", "type", Some(kind)), ("factor", "factor", factor)];
         for (ours, theirs) in [
             ("original_max_position_embeddings", "original_context_length"),
             ("beta_fast", "yarn_beta_fast"),
             ("beta_slow", "yarn_beta_slow"),
+            ("attention_factor", "yarn_attn_factor"),
         ] {
             said.push((ours, theirs, self.own(&format!("rope.scaling.{theirs}"))));
         }

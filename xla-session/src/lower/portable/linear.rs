@@ -4,7 +4,7 @@ use checkpoint::architecture::{Linear, Parameter};
 
 use super::Emitter;
 use crate::emit::builder::{ElementType, Value};
-use crate::emit::{Format, Layout, WeightSpec, in_rows};
+use crate::emit::{Format, Layout, WeightSpec};
 
 /// A weight matrix of the graph.
 pub(super) struct Matrix {
@@ -49,9 +49,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// A weight matrix that joins `parts`, which have as many columns.
+    /// A weight matrix that joins `parts`, which have as many columns. Blocks of integers are widened on
+    /// upload: plain StableHLO has no such weights.
     pub(super) fn matrix(&mut self, parts: &[&Parameter]) -> Matrix {
-        let format = in_rows(self.formats.of(parts.iter().map(|part| part.name.as_str())));
+        let format = match self.formats.of(parts.iter().map(|part| part.name.as_str())) {
+            blocks if blocks.is_quantised() => Format::F32,
+            floats => floats,
+        };
         let columns = parts[0].shape[1];
         let parts = parts.iter().map(|part| (part.name.clone(), part.shape[0])).collect();
         let spec = WeightSpec { parts, columns, format: format.stored(), layout: Layout::Rows };

@@ -115,4 +115,24 @@ mod tests {
             assert!(!graph.text.contains('?'), "a dynamic extent");
         }
     }
+
+    #[test]
+    fn matrices_of_integers_are_widened() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        for model in ["mistral-window-gqa-bf16", "qwen3-moe-gqa-bf16"] {
+            let config = ModelConfig::from_dir(&folder.join(model)).unwrap();
+            for format in [Format::Int8, Format::Int6, Format::Int4, Format::Nested4, Format::Q4K] {
+                let graph = emit(&config, &WeightFormats::all(format), 512, 8);
+                let mut matrices = 0;
+                for Argument { ty, source } in &graph.arguments {
+                    let Source::Weight(spec) = source else { continue };
+                    matrices += usize::from(spec.columns > 0);
+                    let rank = if spec.columns > 0 { 2 } else { 1 };
+                    let is = (ty.dims.len(), ty.element);
+                    assert_eq!(is, (rank, ElementType::F32), "{model}, {format:?}: {spec:?}");
+                }
+                assert!(matrices > 2);
+            }
+        }
+    }
 }
