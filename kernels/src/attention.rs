@@ -10,6 +10,7 @@ use dense::DenseTile;
 pub(crate) use exp::exp;
 
 use std::marker::PhantomData;
+use std::ops::{Range, RangeInclusive};
 
 use super::cap::cap;
 use super::floats::Float;
@@ -74,7 +75,7 @@ pub type AttentionKernel = unsafe fn(&Attention);
 
 impl Attention {
     /// The keys, counted from the start of `block`, that some of `rows` see.
-    fn seen(&self, rows: std::ops::RangeInclusive<usize>, block: usize) -> std::ops::Range<usize> {
+    fn seen(&self, rows: RangeInclusive<usize>, block: usize) -> Range<usize> {
         let within = |key: usize| key.saturating_sub(block * KV_BLOCK).min(KV_BLOCK);
         let end = self.start + rows.end() + 1;
         let oldest = match self.window {
@@ -282,7 +283,7 @@ struct Meet<'a> {
     query: usize,
     queries: usize,
     /// Keys of the block that one of them sees.
-    seen: std::ops::Range<usize>,
+    seen: Range<usize>,
 }
 
 impl Meet<'_> {
@@ -309,25 +310,83 @@ impl Meet<'_> {
             };
             V::run(self.queries, &scores);
             V::enter(self);
+            self.mix::<V, F>();
+        }
+    }
+
+    /// Adds the values of the keys that each query sees, in their order, and of no others: those may be no numbers,
+    /// which a weight of zero does not hide.
+    ///
+    /// # Safety
+    ///
+    /// As for [`AttentionKernel`]; there are weights of what is seen.
+    unsafe fn mix<V: Vector, F: Float<V, Weights = V>>(&self) {
+        let seen = |query: usize| {
+            let row = (self.query + query) / self.a.group;
+            self.a.seen(row..=row, self.block)
+        };
+        // Later rows see later keys.
+        let (first, last) = (seen(0), seen(self.queries - 1));
+        let common = match last.start < first.end {
+            true => last.start..first.end,
+            false => usize::MAX..usize::MAX,
+        };
+        let runs = |keys: &dyn Fn(&Range<usize>) -> Range<usize>| {
+            let mut query = 0;
+            while query < self.queries {
+                let these = seen(query);
+                let count = (query..self.queries).take_while(|&it| seen(it) == these).count();
+                // SAFETY: the caller's promise: these queries see these keys.
+                unsafe { self.mix_keys::<V, F>(query, count, keys(&these)) };
+                query += count;
+            }
+        };
+        if first.start < common.start {
+            runs(&|seen| seen.start..seen.end.min(common.start));
+        }
+        // SAFETY: the caller's promise: all queries see these keys.
+        unsafe { self.mix_keys::<V, F>(0, self.queries, common.clone()) };
+        if common.end < last.end {
+            runs(&|seen| seen.start.max(common.end)..seen.end);
+        }
+    }
+
+    /// Adds the values of `keys` to what `count` queries from `query` on have mixed so far.
+    ///
+    /// # Safety
+    ///
+    /// As for [`mix`](Self::mix); these are queries of the tile, and keys of the block.
+    unsafe fn mix_keys<V: Vector, F: Float<V, Weights = V>>(
+        &self,
+        query: usize,
+        count: usize,
+        keys: Range<usize>,
+    ) {
+        if keys.is_empty() {
+            return;
+        }
+        let Self { a, state, .. } = self;
+        // SAFETY: the caller's promise: all is within the block and the scratch.
+        unsafe {
             let mixed = DenseTile {
-                x: state.weights.add(self.seen.start),
+                x: state.weights.add(query * KV_BLOCK + keys.start),
                 x_stride: KV_BLOCK,
-                w: self.values.add(self.seen.start * a.padded() * F::BYTES),
+                w: self.values.add(keys.start * a.padded() * F::BYTES),
                 w_stride: a.padded(),
                 ahead: self.next as isize - self.values as isize,
-                y: state.mixed.add(self.query * a.padded()),
+                y: state.mixed.add((self.query + query) * a.padded()),
                 y_stride: a.padded(),
-                terms: self.seen.len(),
+                terms: keys.len(),
                 vectors: a.padded() / LANES,
                 add: true,
                 format: PhantomData::<F>,
             };
-            V::run(self.queries, &mixed);
+            V::run(count, &mixed);
         }
     }
 
     /// Those with the keys in them that are seen.
-    fn vectors(&self) -> std::ops::Range<usize> {
+    fn vectors(&self) -> Range<usize> {
         self.seen.start / LANES..self.seen.end.div_ceil(LANES)
     }
 }
@@ -347,7 +406,6 @@ impl<V: Vector> Job<V> for Meet<'_> {
             unsafe {
                 let weights = state.weights.add(i * KV_BLOCK);
                 if seen.is_empty() {
-                    weights.add(all.start).write_bytes(0, all.len());
                     continue;
                 }
                 if a.cap > 0.0 {

@@ -326,6 +326,70 @@ fn what_is_not_finite_is_not_hidden() {
     }
 }
 
+/// Neither the keys and values of later tokens, nor of those that a window has left behind.
+#[test]
+fn what_a_row_does_not_see_leaves_its_bits_alone() {
+    const WIDTH: usize = 24;
+    const TOKENS: usize = 2 * KV_BLOCK;
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    for (isa, (_, format)) in
+        Isa::all_here().into_iter().flat_map(|isa| KvFormat::ALL.map(|format| (isa, format)))
+    {
+        for (group, window, start) in [(1, 0, 58), (3, 0, 60), (7, 0, 63), (2, 4, 61), (8, 70, 100)]
+        {
+            let rows = 6;
+            let row = group * WIDTH;
+            let [queries, keys, values] = [rows * row, TOKENS * WIDTH, TOKENS * WIDTH]
+                .map(|len| -> Vec<f32> { (0..len).map(|_| random(&mut rng)).collect() });
+            let run = |keys: &[f32], values: &[f32]| {
+                let ((keys, _), (values, _)) = (stored(format, keys), stored(format, values));
+                let mut output = vec![0f32; rows * row];
+                let attention = Attention {
+                    queries: queries.as_ptr(),
+                    query_stride: row,
+                    keys: keys.as_ptr(),
+                    values: values.as_ptr(),
+                    page_stride: WIDTH * KV_BLOCK,
+                    pages: [0, 1].as_ptr(),
+                    output: output.as_mut_ptr(),
+                    output_stride: row,
+                    rows,
+                    used: rows,
+                    start,
+                    window,
+                    group,
+                    width: WIDTH,
+                    scale: 0.125,
+                    cap: 0.0,
+                    sinks: std::ptr::null(),
+                };
+                // SAFETY: this CPU has the instructions, and the buffers have the shapes stated.
+                unsafe { attention_for(format, isa)(&attention) };
+                output
+            };
+            let clean = run(&keys, &values);
+            let oldest = if window == 0 { start } else { start + 1 - window };
+            for token in oldest..start + rows {
+                let (mut odd_keys, mut odd_values) = (keys.clone(), values.clone());
+                let (block, slot) = (token / KV_BLOCK, token % KV_BLOCK);
+                for i in 0..WIDTH {
+                    odd_keys[(block * WIDTH + i) * KV_BLOCK + slot] = f32::INFINITY;
+                    odd_values[token * WIDTH + i] = f32::INFINITY;
+                }
+                for odd in [run(&odd_keys, &values), run(&keys, &odd_values)] {
+                    for (at, (odd, clean)) in odd.chunks(row).zip(clean.chunks(row)).enumerate() {
+                        let end = start + at;
+                        let sees = token <= end && (window == 0 || token + window > end);
+                        let same = odd.iter().zip(clean).all(|(a, b)| a.to_bits() == b.to_bits());
+                        let what = format!("{isa:?} {format:?} {group} {window}: {token} in {end}");
+                        assert_eq!(same, !sees, "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// As many scores as fit beside one of 0.
 const SCORES: usize = KV_BLOCK - 1;
 
