@@ -273,26 +273,6 @@ fn markers_that_a_file_calls_normal_are_cut_out_and_other_text_is_not() {
 }
 
 #[test]
-fn ids_that_end_an_answer() {
-    let mut it = Builder(sentencepiece());
-    let turn = it.token("<|im_end|>", TokenType::Control, 0.0);
-    // Not what the file says is text.
-    it.token("<|eot_id|>", TokenType::Normal, 0.0);
-    assert_eq!(it.0.end_ids(), [2, turn]);
-    it.0.eos = Some(turn);
-    it.0.eot = Some(4);
-    assert_eq!(it.0.end_ids(), [4, turn]);
-    let part = it.token("<|end|>", TokenType::Control, 0.0);
-    assert!(it.0.end_ids().contains(&part));
-    let last = [
-        it.token("<|return|>", TokenType::Control, 0.0),
-        it.token("<|call|>", TokenType::Control, 0.0),
-    ];
-    assert_eq!(it.0.end_ids(), [4, turn, last[0], last[1]]);
-    assert!(Vocabulary::default().end_ids().is_empty());
-}
-
-#[test]
 fn the_template_knows_the_special_tokens() {
     let template =
         "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
