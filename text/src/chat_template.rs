@@ -180,6 +180,9 @@ impl ChatTemplate {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", move |format: String| strftime(&format, &now()));
         environment.add_filter("tojson", json::tojson);
+        environment.add_filter("string", python::string);
+        environment.add_test("iterable", python::has_items);
+        environment.add_test("sequence", python::has_items);
         if let Err(error) = environment.add_template_owned("chat", source) {
             return Err(failed(path, &error));
         }

@@ -152,6 +152,7 @@ def cases():
     )
     yield from of("llama3.2", {"tools without a question": [SYSTEM]}, tools=[CLOCK])
     yield from of("dialect", {"values": [USER]}, values=VALUES)
+    yield from of("dialect", {"values and tools": [USER]}, tools=[CLOCK], values=VALUES)
 
 
 def expected(template, messages, prompt, tools, variables):
