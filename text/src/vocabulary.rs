@@ -26,8 +26,8 @@ use special::Special;
 /// The values under a model file's `tokenizer.` keys; the default is a file without any.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vocabulary {
-    /// `general.name`: some habits of tokenizers are known by the model's name alone.
-    pub name: String,
+    /// `general.architecture`: some habits of tokenizers are known by the kind of model alone.
+    pub architecture: String,
     /// `tokenizer.ggml.model`: the algorithm, "gpt2", "llama", "gemma4", "t5" or "bert".
     pub model: String,
     /// `tokenizer.ggml.pre`: how "gpt2" cuts text before it merges pairs.
@@ -278,9 +278,9 @@ impl Vocabulary {
             let within = |begin, end| text.starts_with(begin) && text.ends_with(end);
             within('<', '>') || within('[', ']')
         };
-        // Phi-3's tokenizer drops white space behind its markers, which no key says.
-        let name = self.name.to_lowercase();
-        let phi = name.contains("phi-3") || name.contains("phi3");
+        // The tokenizer of Phi-3 and 3.5 drops white space behind its markers, which no key says; Phi-4's is
+        // another.
+        let phi = self.architecture == "phi3" && self.model == "llama";
         let mut added = Vec::new();
         for (id, text) in texts.iter().enumerate() {
             let kind = self.token_type(id);

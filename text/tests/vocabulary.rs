@@ -254,10 +254,13 @@ fn what_stands_around_a_text_is_the_files_or_the_algorithms() {
 
 #[test]
 fn phi_3_drops_white_space_behind_its_markers() {
-    let vocabulary = Vocabulary { name: "Phi-3 mini".into(), ..sentencepiece() };
+    let vocabulary = Vocabulary { architecture: "phi3".into(), ..sentencepiece() };
     assert_eq!(pieces(&vocabulary, "<|user|>\nab"), ["<|user|>", "▁ab"]);
     assert_eq!(pieces(&vocabulary, "<s> ab"), ["<s>", "▁", "▁ab"]);
     assert!(pieces(&sentencepiece(), "<|user|>\nab").contains(&"<0x0A>".into()));
+    // Phi-4 has the architecture, and another tokenizer.
+    let vocabulary = Vocabulary { architecture: "phi3".into(), ..byte_level("gpt-4o") };
+    assert_eq!(pieces(&vocabulary, "<|turn|>\nx"), ["<|turn|>", "Ċ", "x"]);
 }
 
 #[test]
