@@ -151,6 +151,7 @@ fn whole_pieces_come_before_merges_where_the_model_does_so() {
         vocabulary
     };
     assert_eq!(pieces(&with("llama-bpe"), "xy"), ["xy"]);
+    assert_eq!(pieces(&with("smaug-bpe"), "xy"), ["xy"]);
     assert_eq!(pieces(&with("gpt-2"), "xy"), ["x", "y"]);
 }
 
