@@ -49,6 +49,7 @@ fn vocabulary(keys: &Keys<'_>) -> Result<Vocabulary> {
         lowercase: keys.flag("tokenizer.ggml.normalizer.lowercase")?,
         strip_accents: keys.flag("tokenizer.ggml.normalizer.strip_accents")?,
         chat_template: keys.text("tokenizer.chat_template")?,
+        tool_template: keys.text("tokenizer.chat_template.tool_use")?,
     })
 }
 

@@ -76,6 +76,8 @@ pub struct Vocabulary {
     pub strip_accents: Option<bool>,
     /// `tokenizer.chat_template`.
     pub chat_template: Option<String>,
+    /// `tokenizer.chat_template.tool_use`: takes its place where there are tools.
+    pub tool_template: Option<String>,
 }
 
 /// What a token is for.
@@ -172,7 +174,7 @@ impl Vocabulary {
     }
 
     /// What a `tokenizer_config.json` beside [`Tokenizer::to_json`](crate::Tokenizer::to_json) has: the
-    /// special tokens, and the chat template.
+    /// special tokens, and the chat template or templates.
     pub fn tokenizer_config(&self) -> Value {
         let mut config = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -182,8 +184,15 @@ impl Vocabulary {
         for (name, text) in self.special_texts() {
             config[name] = text.into();
         }
-        if let Some(template) = &self.chat_template {
-            config["chat_template"] = template.as_str().into();
+        match (&self.chat_template, &self.tool_template) {
+            (Some(template), None) => config["chat_template"] = template.as_str().into(),
+            (Some(template), Some(for_tools)) => {
+                config["chat_template"] = json!([
+                    {"name": "default", "template": template},
+                    {"name": "tool_use", "template": for_tools},
+                ]);
+            }
+            (None, _) => {}
         }
         config
     }
