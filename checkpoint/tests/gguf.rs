@@ -10,7 +10,7 @@ use checkpoint::{Checkpoint, Dtype, Error, LoadMode};
 use tempfile::TempDir;
 
 mod writer;
-use writer::{Gguf, array, f32_value, text, u32_value, u64_value};
+use writer::{Gguf, array, f32_value, integers, text, texts, u32_value, u64_value};
 
 const MODES: [LoadMode; 2] = [LoadMode::Mmap, LoadMode::Read];
 
@@ -149,6 +149,33 @@ fn llama() -> Gguf {
         file.f32(name, shape, &values);
     }
     file
+}
+
+/// What ends an answer of the model whose tokens are so.
+fn ends(eos: u32, tokens: [(&str, i32); 5]) -> Vec<u32> {
+    let mut file = llama();
+    file.set("tokenizer.ggml.eos_token_id", u32_value(eos));
+    file.remove("tokenizer.ggml.eot_token_id");
+    file.key("tokenizer.ggml.tokens", texts(&tokens.map(|(text, _)| text)));
+    file.key("tokenizer.ggml.token_type", integers(&tokens.map(|(_, kind)| kind)));
+    ModelConfig::from_dir(folder(&file.bytes()).path()).unwrap().eos_token_ids
+}
+
+#[test]
+fn tokens_that_are_known_to_end_an_answer_do_so_whatever_the_keys_name() {
+    let (normal, control, user_defined) = (1, 3, 4);
+    let [bos, eos, turn] = ["<bos>", "<eos>", "<end_of_turn>"].map(|text| (text, control));
+    assert_eq!(ends(1, [bos, eos, turn, ("a", normal), ("<|eot_id|>", normal)]), [1, 2]);
+    // What the keys name comes first, and no more than once.
+    assert_eq!(ends(2, [bos, eos, turn, ("a", normal), ("<EOT>", user_defined)]), [2, 1, 4]);
+
+    let (end_of_text, end) = (("<|endoftext|>", control), ("<|end|>", user_defined));
+    assert_eq!(ends(1, [("<s>", control), end_of_text, end, ("a", normal), ("b", normal)]), [1, 2]);
+    // There it ends a channel, even if a key names it.
+    let [last, call] = ["<|return|>", "<|call|>"].map(|text| (text, control));
+    let gpt_oss = [last, end_of_text, end, call, ("a", normal)];
+    assert_eq!(ends(0, gpt_oss), [0, 1, 3]);
+    assert_eq!(ends(2, gpt_oss), [0, 1, 3]);
 }
 
 #[test]

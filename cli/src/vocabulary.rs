@@ -22,7 +22,7 @@ fn vocabulary(keys: &Keys<'_>) -> Result<Vocabulary> {
     });
     let bytes = keys.integers("tokenizer.ggml.precompiled_charsmap")?;
     Ok(Vocabulary {
-        name: keys.text("general.name")?.unwrap_or_default(),
+        architecture: keys.text("general.architecture")?.unwrap_or_default(),
         model: keys.text("tokenizer.ggml.model")?.unwrap_or_default(),
         pre: keys.text("tokenizer.ggml.pre")?,
         tokens: keys.texts("tokenizer.ggml.tokens")?,
@@ -49,6 +49,7 @@ fn vocabulary(keys: &Keys<'_>) -> Result<Vocabulary> {
         lowercase: keys.flag("tokenizer.ggml.normalizer.lowercase")?,
         strip_accents: keys.flag("tokenizer.ggml.normalizer.strip_accents")?,
         chat_template: keys.text("tokenizer.chat_template")?,
+        tool_template: keys.text("tokenizer.chat_template.tool_use")?,
     })
 }
 

@@ -43,7 +43,8 @@ pub struct RenderOptions {
     /// generation prompt.
     pub continue_final_message: bool,
     /// What the model may call, as JSON schemas in the form of transformers (`{"type": "function",
-    /// "function": {"name", "description", "parameters"}}`); with none of them `tools` is none.
+    /// "function": {"name", "description", "parameters"}}`); with none of them `tools` is none. Where a model has
+    /// a template for them, that is rendered.
     pub tools: Vec<serde_json::Value>,
     /// What else a template takes: `enable_thinking`, `date_string`.
     pub variables: BTreeMap<String, serde_json::Value>,
@@ -66,6 +67,10 @@ pub struct ChatTemplate {
     /// Found out when somebody asks.
     several_calls: OnceLock<bool>,
     variables: BTreeSet<String>,
+    /// Whether it looks for the tools in `xml_tools`, as SmolLM3's.
+    takes_xml_tools: bool,
+    /// What takes its place where there are tools.
+    for_tools: Option<Box<Self>>,
     path: PathBuf,
 }
 
@@ -86,7 +91,8 @@ const FUEL: u64 = 50_000_000;
 
 impl ChatTemplate {
     /// The template of the model in `folder`: `chat_template.jinja`, else the one in
-    /// `tokenizer_config.json`; `None` when there is neither.
+    /// `tokenizer_config.json`, or the two of them if it has one for tools (`tool_use`); `None` when there is
+    /// neither.
     ///
     /// # Errors
     ///
@@ -118,17 +124,16 @@ impl ChatTemplate {
             Err(source) => return Err(Error::Io { path, source }),
         }
         // Either one template or a list of named ones.
-        let source = match &config["chat_template"] {
-            serde_json::Value::Array(named) => named
-                .iter()
-                .find(|it| it["name"] == "default")
-                .or(named.first())
-                .and_then(|it| it["template"].as_str()),
-            template => template.as_str(),
+        let (source, for_tools) = match &config["chat_template"] {
+            serde_json::Value::Array(all) => {
+                let named = |name: &str| all.iter().find(|it| it["name"] == name);
+                let source = |it: &serde_json::Value| it["template"].as_str().map(str::to_owned);
+                let default = named("default").or(all.first());
+                (default.and_then(source), named("tool_use").and_then(source))
+            }
+            template => (template.as_str().map(str::to_owned), None),
         };
-        source
-            .map(|source| Self::new(source.to_owned(), tokens, config_path, Zoned::now))
-            .transpose()
+        source.map(|source| Self::of_two(source, for_tools, tokens, config_path)).transpose()
     }
 
     /// The template that `vocabulary`, which is from the file `source`, has; `None` when it has
@@ -138,11 +143,9 @@ impl ChatTemplate {
     ///
     /// It cannot be parsed.
     pub fn from_vocabulary(vocabulary: &Vocabulary, source: &Path) -> Result<Option<Self>> {
-        let template = vocabulary.chat_template.clone();
-        let path = source.to_owned();
-        template
-            .map(|template| Self::new(template, vocabulary.special_texts(), path, Zoned::now))
-            .transpose()
+        let Some(template) = vocabulary.chat_template.clone() else { return Ok(None) };
+        let (for_tools, tokens) = (vocabulary.tool_template.clone(), vocabulary.special_texts());
+        Self::of_two(template, for_tools, tokens, source.to_owned()).map(Some)
     }
 
     /// The template of the model in `folder`.
@@ -152,6 +155,18 @@ impl ChatTemplate {
     /// As [`from_dir`](Self::from_dir), or the model has no template.
     pub fn require(folder: &Path) -> Result<Self> {
         Self::from_dir(folder)?.ok_or_else(|| Error::NoChatTemplate { folder: folder.to_owned() })
+    }
+
+    /// `source`, and `for_tools` in its place where there are tools.
+    fn of_two(
+        source: String,
+        for_tools: Option<String>,
+        tokens: Vec<(String, String)>,
+        path: PathBuf,
+    ) -> Result<Self> {
+        let new = |source| Self::new(source, tokens.clone(), path.clone(), Zoned::now);
+        let for_tools = for_tools.map(new).transpose()?.map(Box::new);
+        Ok(Self { for_tools, ..new(source)? })
     }
 
     fn new(
@@ -180,16 +195,34 @@ impl ChatTemplate {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", move |format: String| strftime(&format, &now()));
         environment.add_filter("tojson", json::tojson);
+        environment.add_filter("string", python::string);
+        environment.add_test("iterable", python::has_items);
+        environment.add_test("sequence", python::has_items);
         if let Err(error) = environment.add_template_owned("chat", source) {
             return Err(failed(path, &error));
         }
         let named = environment.get_template("chat").map(|it| it.undeclared_variables(false));
         let mut variables: BTreeSet<String> = named.into_iter().flatten().collect();
+        let takes_xml_tools = variables.contains("xml_tools") && !variables.contains("tools");
         let given = environment.globals().map(|(name, _)| name).chain(TOKENS).chain(GIVEN);
         let given: Vec<String> = given.map(str::to_owned).collect();
         variables.retain(|name| !given.contains(name));
-        let several_calls = OnceLock::new();
-        Ok(Self { environment, tokens, tool_style, has_thoughts, several_calls, variables, path })
+        Ok(Self {
+            environment,
+            tokens,
+            tool_style,
+            has_thoughts,
+            several_calls: OnceLock::new(),
+            variables,
+            takes_xml_tools,
+            for_tools: None,
+            path,
+        })
+    }
+
+    /// What is rendered where there are tools.
+    fn with_tools(&self) -> &Self {
+        self.for_tools.as_deref().unwrap_or(self)
     }
 
     /// Whether an answer with so many calls may be in a conversation.
@@ -204,13 +237,17 @@ impl ChatTemplate {
             serde_json::json!({"role": "user", "content": "a"}),
             serde_json::json!({"role": "assistant", "content": "", "tool_calls": calls}),
         ];
-        self.render(&messages, &RenderOptions::default()).is_ok()
+        let parameters = serde_json::json!({"type": "object", "properties": {}});
+        let function =
+            serde_json::json!({"name": "f", "description": "", "parameters": parameters});
+        let tools = vec![serde_json::json!({"type": "function", "function": function})];
+        self.render(&messages, &RenderOptions { tools, ..RenderOptions::default() }).is_ok()
     }
 
     /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
     /// or writes them in a way that [`Reply`](crate::Reply) does not know.
     pub fn tool_style(&self) -> Option<ToolStyle> {
-        self.tool_style
+        self.with_tools().tool_style
     }
 
     /// Whether an answer with several calls can be part of a conversation; templates of Llama 3 refuse it.
@@ -220,21 +257,21 @@ impl ChatTemplate {
 
     /// Whether answers may begin with thoughts (`<think>`).
     pub fn has_thoughts(&self) -> bool {
-        self.has_thoughts
+        self.has_thoughts || self.with_tools().has_thoughts
     }
 
     /// The variables that it reads, beside those that every template is given: `enable_thinking`. One that it
     /// reads only to set it may not be among them.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
-        self.variables.iter().map(String::as_str)
+        self.variables.union(&self.with_tools().variables).map(String::as_str)
     }
 
     /// Whether it has the word `name`, as it must to read a variable of that name.
     pub fn mentions(&self, name: &str) -> bool {
-        let source = self.environment.get_template("chat").map(|it| it.source().to_owned());
-        let source = source.unwrap_or_default();
         let is_part = |c: char| c.is_alphanumeric() || c == '_';
-        source.split(|c| !is_part(c)).any(|word| word == name)
+        let mentions = |source: &str| source.split(|c| !is_part(c)).any(|word| word == name);
+        let templates = [self, self.with_tools()].map(|it| it.environment.get_template("chat"));
+        templates.into_iter().flatten().any(|it| mentions(it.source()))
     }
 
     /// The text of a conversation: [`Message`]s, or anything else that serializes as transformers'
@@ -246,10 +283,11 @@ impl ChatTemplate {
     ///
     /// The template refuses the conversation or fails, or leaves out the words that are to be gone on with.
     pub fn render<M: Serialize>(&self, messages: &[M], options: &RenderOptions) -> Result<String> {
+        let it = if options.tools.is_empty() { self } else { self.with_tools() };
         if options.continue_final_message {
-            return self.render_up_to_last_words(messages, options);
+            return it.render_up_to_last_words(messages, options);
         }
-        self.render_all(Value::from_serialize(messages), options)
+        it.render_all(Value::from_serialize(messages), options)
     }
 
     /// As transformers does it: the end of the last words is where the mark behind them comes out.
@@ -284,16 +322,18 @@ impl ChatTemplate {
 
     fn render_all(&self, messages: Value, options: &RenderOptions) -> Result<String> {
         let tools = (!options.tools.is_empty()).then_some(&options.tools);
+        let tools = Value::from_serialize(tools);
+        let xml_tools = self.takes_xml_tools.then(|| ("xml_tools", tools.clone()));
         let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text)));
         let known = [
             ("messages", messages),
             ("add_generation_prompt", Value::from(options.add_generation_prompt)),
-            ("tools", Value::from_serialize(tools)),
+            ("tools", tools),
             ("documents", Value::from(())),
         ];
         let given = options.variables.iter();
         let given = given.map(|(name, value)| (name.as_str(), Value::from_serialize(value)));
-        let variables: Value = tokens.chain(known).chain(given).collect();
+        let variables: Value = tokens.chain(known).chain(xml_tools).chain(given).collect();
         let template = self.environment.get_template("chat");
         template
             .and_then(|template| template.render(variables))

@@ -36,8 +36,13 @@ impl Tokenizer {
         if !path.exists() {
             return Ok(None);
         }
-        Self::load(&path, || tokenizers::Tokenizer::from_file(&path).map_err(|e| e.to_string()))
-            .map(Some)
+        let load = || {
+            let mut tokenizer = tokenizers::Tokenizer::from_file(&path)?;
+            // These are left from training: a prompt stays as long as it is.
+            tokenizer.with_padding(None).with_truncation(None)?;
+            Ok::<_, tokenizers::Error>(tokenizer)
+        };
+        Self::load(&path, || load().map_err(|e| e.to_string())).map(Some)
     }
 
     /// The tokenizer that `vocabulary` means, which is from the file `source`.

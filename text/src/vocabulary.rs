@@ -26,8 +26,8 @@ use special::Special;
 /// The values under a model file's `tokenizer.` keys; the default is a file without any.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vocabulary {
-    /// `general.name`: some habits of tokenizers are known by the model's name alone.
-    pub name: String,
+    /// `general.architecture`: some habits of tokenizers are known by the kind of model alone.
+    pub architecture: String,
     /// `tokenizer.ggml.model`: the algorithm, "gpt2", "llama", "gemma4", "t5" or "bert".
     pub model: String,
     /// `tokenizer.ggml.pre`: how "gpt2" cuts text before it merges pairs.
@@ -76,6 +76,8 @@ pub struct Vocabulary {
     pub strip_accents: Option<bool>,
     /// `tokenizer.chat_template`.
     pub chat_template: Option<String>,
+    /// `tokenizer.chat_template.tool_use`: takes its place where there are tools.
+    pub tool_template: Option<String>,
 }
 
 /// What a token is for.
@@ -172,7 +174,7 @@ impl Vocabulary {
     }
 
     /// What a `tokenizer_config.json` beside [`Tokenizer::to_json`](crate::Tokenizer::to_json) has: the
-    /// special tokens, and the chat template.
+    /// special tokens, and the chat template or templates.
     pub fn tokenizer_config(&self) -> Value {
         let mut config = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -182,8 +184,15 @@ impl Vocabulary {
         for (name, text) in self.special_texts() {
             config[name] = text.into();
         }
-        if let Some(template) = &self.chat_template {
-            config["chat_template"] = template.as_str().into();
+        match (&self.chat_template, &self.tool_template) {
+            (Some(template), None) => config["chat_template"] = template.as_str().into(),
+            (Some(template), Some(for_tools)) => {
+                config["chat_template"] = json!([
+                    {"name": "default", "template": template},
+                    {"name": "tool_use", "template": for_tools},
+                ]);
+            }
+            (None, _) => {}
         }
         config
     }
@@ -278,9 +287,9 @@ impl Vocabulary {
             let within = |begin, end| text.starts_with(begin) && text.ends_with(end);
             within('<', '>') || within('[', ']')
         };
-        // Phi-3's tokenizer drops white space behind its markers, which no key says.
-        let name = self.name.to_lowercase();
-        let phi = name.contains("phi-3") || name.contains("phi3");
+        // The tokenizer of Phi-3 and 3.5 drops white space behind its markers, which no key says; Phi-4's is
+        // another.
+        let phi = self.architecture == "phi3" && self.model == "llama";
         let mut added = Vec::new();
         for (id, text) in texts.iter().enumerate() {
             let kind = self.token_type(id);

@@ -36,6 +36,28 @@ fn what_the_library_panics_at_is_an_error() {
 }
 
 #[test]
+fn a_text_is_neither_cut_nor_filled_up_whatever_the_file_says() {
+    let (folder, as_it_is) = tokenizer();
+    let path = folder.path().join("tokenizer.json");
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    json["truncation"] = serde_json::json!({
+        "direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0
+    });
+    json["padding"] = serde_json::json!({
+        "strategy": {"Fixed": 64}, "direction": "Left", "pad_to_multiple_of": null,
+        "pad_id": 1, "pad_type_id": 0, "pad_token": "</s>"
+    });
+    std::fs::write(&path, json.to_string()).unwrap();
+    let tokenizer = Tokenizer::require(folder.path()).unwrap();
+    for text in ["a", "one two three four five six seven eight nine ten"] {
+        let ids = tokenizer.encode(text, true).unwrap();
+        assert_eq!(ids, as_it_is.encode(text, true).unwrap());
+        assert_eq!(tokenizer.decode(&ids).unwrap(), text);
+    }
+}
+
+#[test]
 fn characters_that_span_tokens_appear_whole() {
     let (_folder, tokenizer) = tokenizer();
     for expected in ["fox", " a – b", "日本語", "🦊🦊", "naïve ", "\n\n x"] {

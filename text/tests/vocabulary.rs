@@ -151,6 +151,7 @@ fn whole_pieces_come_before_merges_where_the_model_does_so() {
         vocabulary
     };
     assert_eq!(pieces(&with("llama-bpe"), "xy"), ["xy"]);
+    assert_eq!(pieces(&with("smaug-bpe"), "xy"), ["xy"]);
     assert_eq!(pieces(&with("gpt-2"), "xy"), ["x", "y"]);
 }
 
@@ -254,10 +255,13 @@ fn what_stands_around_a_text_is_the_files_or_the_algorithms() {
 
 #[test]
 fn phi_3_drops_white_space_behind_its_markers() {
-    let vocabulary = Vocabulary { name: "Phi-3 mini".into(), ..sentencepiece() };
+    let vocabulary = Vocabulary { architecture: "phi3".into(), ..sentencepiece() };
     assert_eq!(pieces(&vocabulary, "<|user|>\nab"), ["<|user|>", "▁ab"]);
     assert_eq!(pieces(&vocabulary, "<s> ab"), ["<s>", "▁", "▁ab"]);
     assert!(pieces(&sentencepiece(), "<|user|>\nab").contains(&"<0x0A>".into()));
+    // Phi-4 has the architecture, and another tokenizer.
+    let vocabulary = Vocabulary { architecture: "phi3".into(), ..byte_level("gpt-4o") };
+    assert_eq!(pieces(&vocabulary, "<|turn|>\nx"), ["<|turn|>", "Ċ", "x"]);
 }
 
 #[test]
@@ -270,26 +274,6 @@ fn markers_that_a_file_calls_normal_are_cut_out_and_other_text_is_not() {
     let tokenizer = tokenizer(&vocabulary);
     let ids = tokenizer.encode("x,<|end|>", false).unwrap();
     assert_eq!(tokenizer.decode(&ids).unwrap(), "x,");
-}
-
-#[test]
-fn ids_that_end_an_answer() {
-    let mut it = Builder(sentencepiece());
-    let turn = it.token("<|im_end|>", TokenType::Control, 0.0);
-    // Not what the file says is text.
-    it.token("<|eot_id|>", TokenType::Normal, 0.0);
-    assert_eq!(it.0.end_ids(), [2, turn]);
-    it.0.eos = Some(turn);
-    it.0.eot = Some(4);
-    assert_eq!(it.0.end_ids(), [4, turn]);
-    let part = it.token("<|end|>", TokenType::Control, 0.0);
-    assert!(it.0.end_ids().contains(&part));
-    let last = [
-        it.token("<|return|>", TokenType::Control, 0.0),
-        it.token("<|call|>", TokenType::Control, 0.0),
-    ];
-    assert_eq!(it.0.end_ids(), [4, turn, last[0], last[1]]);
-    assert!(Vocabulary::default().end_ids().is_empty());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use serde_json::{Map, Value as Json, json};
 
 use super::architectures::Architecture;
+use super::ends::end_ids;
 use super::metadata::{Metadata, Value};
 use super::set::Set;
 use crate::{Dtype, Error, Result};
@@ -124,12 +125,10 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         Json::from(tensor("lm_head.weight").is_none()),
     );
 
-    let id = |name: &str| metadata.get(&format!("tokenizer.ggml.{name}_token_id")).map(json_of);
-    keys.put_named("bos_token_id", "tokenizer.ggml.bos_token_id", id("bos").unwrap_or_default());
-    // Each ends a turn: of all text, of an answer, of a message to a tool.
-    let mut ends: Vec<Json> = ["eos", "eot", "eom"].into_iter().filter_map(id).collect();
-    ends.dedup();
-    keys.put_named("eos_token_id", "tokenizer.ggml.eos_token_id", Json::from(ends));
+    let bos = "tokenizer.ggml.bos_token_id";
+    keys.put_named("bos_token_id", bos, metadata.get(bos).map(json_of).unwrap_or_default());
+    let ends = Json::from(end_ids(metadata));
+    keys.put_named("eos_token_id", "tokenizer.ggml.eos_token_id", ends);
 
     let Keys { config, names, .. } = keys;
     let rope_factors = vector(set, ROPE_FACTORS)?;
@@ -256,7 +255,7 @@ impl Keys<'_> {
     }
 }
 
-fn json_of(value: &Value) -> Json {
+pub(super) fn json_of(value: &Value) -> Json {
     match value {
         Value::Integer(value) => match (u64::try_from(*value), i64::try_from(*value)) {
             (Ok(value), _) => json!(value),

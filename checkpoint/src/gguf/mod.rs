@@ -2,8 +2,8 @@
 //!
 //! The modules in reading order: bytes that are counted before they are read (`reader`), what is said
 //! of a model ([`Metadata`]), the types of tensors (`types`) and their `blocks`, the header of a file
-//! (`header`), the files of a model (`set`), which `architectures` there are, and what Hugging Face calls
-//! their tensors (`names`) and keys (`keys`).
+//! (`header`), the files of a model (`set`), which `architectures` there are, which tokens end an answer
+//! (`ends`), and what Hugging Face calls their tensors (`names`) and keys (`keys`).
 
 mod reader;
 
@@ -16,6 +16,7 @@ mod header;
 mod set;
 
 mod architectures;
+mod ends;
 mod keys;
 mod names;
 

@@ -1,17 +1,34 @@
-//! Values as Python prints them, where a template puts one into the text as it is.
+//! Values as Python sees them: how it prints one that a template puts into the text, and which have items.
 
 use std::fmt::{self, Write};
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, Output, State};
 
-/// What `{{ value }}` writes: Python's `str`.
+/// What `{{ value }}` writes.
 pub fn format(out: &mut Output<'_>, _: &State<'_, '_>, value: &Value) -> Result<(), Error> {
+    Ok(str(out, value)?)
+}
+
+/// The filter `string`.
+pub fn string(value: &Value) -> Result<String, Error> {
+    let mut text = String::new();
+    str(&mut text, value)?;
+    Ok(text)
+}
+
+/// The tests `iterable` and `sequence`: text and maps are both, and so is what is not there, but none is not.
+pub fn has_items(value: &Value) -> bool {
+    use ValueKind::{Iterable, Map, Seq, String, Undefined};
+    matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
+}
+
+/// Python's `str`.
+fn str(out: &mut impl Write, value: &Value) -> fmt::Result {
     match value.kind() {
-        ValueKind::Seq | ValueKind::Map | ValueKind::Number => repr(out, value)?,
-        _ => write!(out, "{value}")?,
+        ValueKind::Seq | ValueKind::Map | ValueKind::Number => repr(out, value),
+        _ => write!(out, "{value}"),
     }
-    Ok(())
 }
 
 /// Python's `repr`.

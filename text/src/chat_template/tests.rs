@@ -98,6 +98,45 @@ fn files_in_order_and_token_forms() {
     assert!(error.contains("tokenizer_config.json"), "{error}");
 }
 
+#[test]
+fn a_template_for_tools_is_asked_and_rendered_where_there_are_tools() {
+    let default = "{{ messages[0].content }}{{ depth }}";
+    let tool_use = "{% if messages[1] and messages[1].tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}\
+                    {{ tools | length }} {{ date }}<tool_call></think>";
+    let folder = tempfile::tempdir().unwrap();
+    let named =
+        |name: &str, template: &str| serde_json::json!({"name": name, "template": template});
+    let config = serde_json::json!({
+        "chat_template": [named("tool_use", tool_use), named("default", default)],
+    });
+    std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+    let of_file = Vocabulary {
+        chat_template: Some(default.into()),
+        tool_template: Some(tool_use.into()),
+        ..Vocabulary::default()
+    };
+    let written = tempfile::tempdir().unwrap();
+    let config = of_file.tokenizer_config().to_string();
+    std::fs::write(written.path().join("tokenizer_config.json"), config).unwrap();
+    let here = Path::new("here");
+    for template in [
+        ChatTemplate::require(folder.path()).unwrap(),
+        ChatTemplate::from_vocabulary(&of_file, here).unwrap().unwrap(),
+        ChatTemplate::require(written.path()).unwrap(),
+    ] {
+        let render = |tools: Vec<serde_json::Value>| {
+            let options = RenderOptions { tools, ..RenderOptions::prompt() };
+            template.render(&[Message::new("user", "Hi")], &options).unwrap()
+        };
+        assert_eq!(render(vec![]), "Hi");
+        assert_eq!(render(vec![serde_json::json!({})]), "1 <tool_call></think>");
+        assert_eq!(template.tool_style(), Some(ToolStyle::Hermes));
+        assert!(template.has_thoughts() && !template.takes_several_calls());
+        assert_eq!(template.variables().collect::<Vec<_>>(), ["date", "depth"]);
+        assert!(template.mentions("date") && template.mentions("depth"));
+    }
+}
+
 #[derive(serde::Deserialize)]
 struct Case {
     template: String,

@@ -126,8 +126,9 @@ static ALL: &[PreTokenizer] = &[
         bos: true,
         ..PLAIN
     },
-    PreTokenizer { names: "dbrx smaug-bpe chatglm-bpe", cuts: &[LLAMA3], ..PLAIN },
-    PreTokenizer { names: "glm4 glm5", cuts: &[LLAMA3], whole: true, ..PLAIN },
+    PreTokenizer { names: "dbrx chatglm-bpe", cuts: &[LLAMA3], ..PLAIN },
+    // Files of SmolLM3 say smaug-bpe: Llama 3's tokenizer without BOS.
+    PreTokenizer { names: "glm4 glm5 smaug-bpe", cuts: &[LLAMA3], whole: true, ..PLAIN },
     PreTokenizer {
         names: "gpt-2 phi-2 exaone4 jais gigachat a.x-4.0 mellum modern-bert trillion \
                 granite-docling jina-es jina-de jina-v1-en jina-v2-es jina-v2-de \

@@ -1,22 +1,6 @@
-//! Tokens with a task: which ids a file names, which it means, and which end an answer.
+//! Tokens with a task: which ids a file names, and which it means.
 
-use super::{TokenType, Vocabulary};
-
-/// Texts of control tokens that end an answer, whatever else a file says of them.
-const ENDS: [&str; 12] = [
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|eom_id|>",
-    "<end_of_utterance>",
-    "<｜end▁of▁sentence｜>",
-];
+use super::Vocabulary;
 
 /// Tokens whose ids the file names, or else the algorithm.
 #[derive(Debug, Clone, Copy)]
@@ -44,25 +28,6 @@ impl Special {
 }
 
 impl Vocabulary {
-    /// The ids that end an answer: those that the keys name, and control tokens that are known to.
-    pub fn end_ids(&self) -> Vec<u32> {
-        let named = [self.id(Special::Eos), self.eot, self.eom].into_iter().flatten();
-        let control = self.tokens.iter().zip(0..).filter(|&(text, id)| {
-            self.token_type(id as usize) == TokenType::Control && ENDS.contains(&text.as_str())
-        });
-        let control = control.map(|(_, id)| id);
-        let mut ids: Vec<u32> =
-            named.chain(control).filter(|&id| self.text(id).is_some()).collect();
-        // Where messages end with <|return|> and <|call|>, <|end|> ends a part of one.
-        let has = |text: &str| ids.iter().any(|&id| self.text(id) == Some(text));
-        if has("<|return|>") && has("<|call|>") {
-            ids.retain(|&id| self.text(id) != Some("<|end|>"));
-        }
-        ids.sort_unstable();
-        ids.dedup();
-        ids
-    }
-
     /// The texts of the special tokens that chat templates name.
     pub(crate) fn special_texts(&self) -> Vec<(String, String)> {
         let named = [

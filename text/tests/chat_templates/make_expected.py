@@ -131,7 +131,7 @@ def cases():
         for name, messages in turns.items():
             yield template, name, messages, prompt, tools, variables
 
-    for template in ["chatml", "qwen2.5", "qwen3", "llama3", "llama3.2"]:
+    for template in ["chatml", "qwen2.5", "qwen3", "llama3", "llama3.2", "smollm3"]:
         yield from of(template, TURNS)
         yield from of(template, {"no prompt": [USER, ANSWER]}, prompt=False)
     for template in ["mistral-v0.1", "mistral-v0.3"]:
@@ -140,18 +140,21 @@ def cases():
     for template in ["chatml", "qwen2.5", "qwen3", "llama3", "llama3.2", "mistral-v0.1", "mistral-v0.3"]:
         yield from of(template, GONE_ON, prompt=None)
     yield from of("qwen3", {"thoughts go on": [USER, {**ANSWER, "content": "<think>\nHm"}]}, prompt=None)
-    for template in ["qwen2.5", "qwen3", "llama3.2", "mistral-v0.3"]:
+    for template in ["qwen2.5", "qwen3", "llama3.2", "mistral-v0.3", "smollm3"]:
         yield from of(template, TOOLS, tools=[WEATHER, CLOCK])
     yield from of("mistral-v0.3", {"a short id": [USER, {**CALL, "tool_calls": [call("f", {}, "1")]}]})
     yield from of("qwen3", THOUGHTS)
     yield from of("qwen3", {"without thinking": [USER]}, enable_thinking=False)
     yield from of("qwen3", {"with thinking": [USER]}, enable_thinking=True)
+    yield from of("smollm3", {"without thinking": [USER]}, enable_thinking=False)
+    yield from of("smollm3", {"tools for Python too": [USER]}, tools=[CLOCK], python_tools=["clock()"])
     yield from of("llama3.2", {"a date": [USER]}, date_string="1 Jan 2030")
     yield from of(
         "llama3.2", {"tools apart": [USER]}, tools=[WEATHER, CLOCK], tools_in_user_message=False
     )
     yield from of("llama3.2", {"tools without a question": [SYSTEM]}, tools=[CLOCK])
     yield from of("dialect", {"values": [USER]}, values=VALUES)
+    yield from of("dialect", {"values and tools": [USER]}, tools=[CLOCK], values=VALUES)
 
 
 def expected(template, messages, prompt, tools, variables):
@@ -160,6 +163,9 @@ def expected(template, messages, prompt, tools, variables):
         bos_token="<s>",
         eos_token="</s>",
     )
+    if template == "smollm3" and tools:
+        # As the model's card gives them.
+        variables = {"xml_tools": tools, **variables}
     try:
         return {
             "text": tokenizer.apply_chat_template(

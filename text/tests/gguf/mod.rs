@@ -67,7 +67,7 @@ pub fn vocabulary(path: &Path) -> Vocabulary {
 
 fn put(it: &mut Vocabulary, key: &str, value: Value) {
     match key {
-        "general.name" => it.name = value.text(),
+        "general.architecture" => it.architecture = value.text(),
         "tokenizer.ggml.model" => it.model = value.text(),
         "tokenizer.ggml.pre" => it.pre = Some(value.text()),
         "tokenizer.ggml.tokens" => it.tokens = value.texts(),
