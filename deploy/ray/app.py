@@ -10,6 +10,7 @@ has the rest; Options below is what may follow. Needs Python 3.10 and ray[serve]
 # No `from __future__ import annotations`: Serve looks at the type of build's argument.
 import asyncio
 import ctypes
+import json
 import logging
 import shutil
 import signal
@@ -34,6 +35,7 @@ OF_A_CONNECTION = {"connection", "content-length", "date", "host", "keep-alive",
 OF_SERVE = {"x-request-id"}
 # What dies more often than this between two answers of /ready has something wrong that a new start does not mend.
 MOST_DEATHS = 3
+JSON = {"content-type": "application/json"}
 
 
 class Options(BaseModel):
@@ -117,12 +119,15 @@ class Program:
             return False
 
     async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> aiohttp.ClientResponse:
-        """The head of an answer. A request whose process died before it answered is asked of the next one."""
-        while True:
+        """The head of an answer. A request whose process died before it answered is asked of the next one, unless it
+        may be what they die of."""
+        for last in (False, False, True):
             await self.wait_until_ready()
             try:
                 return await self.session.request(method, path, headers=headers, data=body or None)
             except (aiohttp.ClientConnectionError, OSError):
+                if last:
+                    raise
                 # The watcher sees the death a moment later than we do.
                 await asyncio.sleep(0.05)
 
@@ -165,7 +170,11 @@ class Replica:
         program = self.program
         headers = {name: value for name, value in request.headers.items() if name not in OF_A_CONNECTION}
         query = f"?{request.url.query}" if request.url.query else ""
-        response = await program.ask(request.method, request.url.path + query, headers, await request.body())
+        try:
+            response = await program.ask(request.method, request.url.path + query, headers, await request.body())
+        except (aiohttp.ClientConnectionError, OSError):
+            message = "the model's process died of this request, or of another one, each time that it was asked"
+            return Response(json.dumps({"error": {"message": message, "type": "server_error"}}), 502, JSON)
         ours = OF_A_CONNECTION | OF_SERVE
         kept = {name: value for name, value in response.headers.items() if name.lower() not in ours}
         if response.content_type != "text/event-stream":

@@ -275,7 +275,7 @@ impl Batcher {
                 Run { sequence, tokens: &run.tokens, want }
             })
             .collect();
-        let outputs = engine.step(&mut step).map_err(|error| of_request(error, &runs))?;
+        let outputs = engine.step_unkept(&mut step).map_err(|error| of_request(error, &runs))?;
         let rows: usize = runs.iter().map(|run| run.tokens.len()).sum();
         self.steps += 1;
         self.rows += rows as u64;
@@ -285,7 +285,11 @@ impl Batcher {
         let guessed: usize = runs.iter().filter(guessed).map(|run| run.drafted).sum();
         let mut ended = Vec::new();
         for (run, output) in runs.iter().zip(outputs) {
-            if let Some(reason) = self.take(run, output, on_token)
+            let reason = self.take(run, output, on_token);
+            if let Some(sequence) = self.jobs.get_mut(&run.request).and_then(Job::sequence) {
+                self.engine.keep_pages(sequence);
+            }
+            if let Some(reason) = reason
                 && let Some(job) = self.jobs.remove(&run.request)
             {
                 self.scheduler.finish(run.request);

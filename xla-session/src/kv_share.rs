@@ -96,11 +96,12 @@ pub(crate) struct SharedPages {
     page: Vec<u8>,
 }
 
-/// A page on its way to the disk.
+/// A page on its way to the disk, or what is to be noted of some that are there.
 struct Page {
     /// Of it, and before that of the pages before it.
     names: Vec<Name>,
-    data: Vec<u8>,
+    /// `None` where they are there, and are used.
+    data: Option<Vec<u8>>,
 }
 
 /// Pages of a prompt that other processes may have left, while they are read one after the other.
@@ -197,7 +198,15 @@ impl SharedPages {
     pub fn found(&self, names: &[Name], found: usize) {
         self.counts.found.fetch_add((found * KV_BLOCK) as u64, Relaxed);
         if found > 0 {
-            self.files.touch(names);
+            self.touch(names);
+        }
+    }
+
+    /// The pages called `names` are used, each behind the one before it. The writer notes it, if it is not behind.
+    pub fn touch(&self, names: &[Name]) {
+        if !names.is_empty() {
+            let queue = self.queue.as_ref().expect("it is there until this is dropped");
+            let _ = queue.try_send(Page { names: names.to_vec(), data: None });
         }
     }
 
@@ -209,7 +218,7 @@ impl SharedPages {
         }
         let mut data = vec![0; self.page.len()];
         let queue = self.queue.as_ref().expect("it is there until this is dropped");
-        if read(&mut data).is_err() || queue.try_send(Page { names, data }).is_err() {
+        if read(&mut data).is_err() || queue.try_send(Page { names, data: Some(data) }).is_err() {
             self.counts.lost.fetch_add(1, Relaxed);
         }
     }
@@ -242,6 +251,10 @@ impl Drop for SharedPages {
 fn write_all(files: &Files, counts: &Counts, observer: Option<&Observer>, pages: &Receiver<Page>) {
     let mut fails = false;
     for Page { names, data } in pages {
+        let Some(data) = data else {
+            files.touch(&names);
+            continue;
+        };
         // Another sequence or process may have been first.
         let Some(name) = names.last().filter(|name| !files.has(name)) else { continue };
         let Err(error) = files.write(name, &data) else {

@@ -6,10 +6,11 @@ mod fixtures;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
 use fixtures::Fixture;
 use fixtures::random::Random;
-use xla_session::batching::{BatcherOptions, Gap, Request};
+use xla_session::batching::{BatcherOptions, Gap, Request, Speculate};
 use xla_session::{
     Batcher, Engine, EngineOptions, KvFormat, KvShare, Model, Output, Precision, Run, Sequence,
     SessionOptions, Tuning, Want,
@@ -93,6 +94,69 @@ fn pages_outlive_an_engine_to_the_bit() {
             assert_eq!(found(&model, folder.path(), &prompt[..256]).0, 192, "{name}");
         }
     }
+}
+
+/// Those that are found in memory, too: after a restart they are what is asked first.
+#[test]
+fn pages_that_are_used_are_the_last_to_go() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let model = open(&fixture, |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    let prompt = prompt(&fixture);
+    let mut first = engine(&model, Some(folder.path()), 8);
+    let mut sequence = first.sequence();
+    logits(&mut first, &mut sequence, prompt, 64);
+    drop((sequence, first));
+    let pages = files(folder.path());
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    let age = || {
+        for path in &pages {
+            let file = std::fs::File::options().append(true).open(path).unwrap();
+            file.set_modified(long_ago).unwrap();
+        }
+    };
+    let used = || {
+        let modified = pages.iter().map(|path| path.metadata().unwrap().modified().unwrap());
+        modified.filter(|it| *it > long_ago).count()
+    };
+    age();
+    let mut second = engine(&model, Some(folder.path()), 8);
+    let mut sequence = second.sequence();
+    assert_eq!(second.resume(&mut sequence, prompt).unwrap(), 256);
+    // A thread notes it.
+    let start = Instant::now();
+    while used() < 4 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} are used", used());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(sequence);
+    age();
+    let mut sequence = second.sequence();
+    assert_eq!(second.resume(&mut sequence, &prompt[..200]).unwrap(), 192);
+    drop((sequence, second));
+    assert_eq!(used(), 3);
+}
+
+/// Whatever was guessed beside them.
+#[test]
+fn pages_of_tokens_that_were_taken_back_are_not_kept() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let model = open(&fixture, |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = BatcherOptions::default();
+    options.speculate = Speculate::Fixed(7);
+    let mut batcher = Batcher::new(engine(&model, Some(folder.path()), 8), &options).unwrap();
+    // Everything in it has come before, so that something is guessed at each step.
+    let prompt: Vec<_> = prompt(&fixture)[..8].iter().copied().cycle().take(100).collect();
+    batcher.submit(Request { prompt, max_tokens: 100, ..Request::default() }).unwrap();
+    while !batcher.is_idle() {
+        batcher.advance(&mut |_, _| ControlFlow::Continue(())).unwrap();
+    }
+    let drafts = batcher.statistics().drafts;
+    assert!(drafts.accepted + 20 < drafts.drafted, "most are wrong: {drafts:?}");
+    drop(batcher);
+    // The last token of the answer is not run.
+    assert_eq!(files(folder.path()).len(), 199 / PAGE);
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub struct Engine {
 #[derive(Debug)]
 pub struct Sequence {
     table: PageTable,
+    /// Its first pages that other processes may find, or were asked to.
+    kept: usize,
 }
 
 /// Some tokens of a step.
@@ -135,12 +137,13 @@ impl Sequence {
     /// A second sequence with the same tokens. They share all pages, until one of them writes into the
     /// last.
     pub fn fork(&self) -> Self {
-        Self { table: self.table.fork() }
+        Self { table: self.table.fork(), kept: self.kept }
     }
 
     /// Forgets all but the first `tokens` tokens.
     pub fn truncate(&mut self, tokens: usize) {
         self.table.truncate(tokens);
+        self.kept = self.kept.min(self.len() / KV_BLOCK);
     }
 
     /// Pages that `rows` more tokens would take.
@@ -241,7 +244,7 @@ impl Engine {
 
     /// A sequence without tokens.
     pub fn sequence(&self) -> Sequence {
-        Sequence { table: self.pool.table() }
+        Sequence { table: self.pool.table(), kept: 0 }
     }
 
     /// What became of pages that other processes may find; `None` without [`EngineOptions::share`].
@@ -276,10 +279,13 @@ impl Engine {
     ) -> Result<SharedPrefix> {
         self.check_own(sequence)?;
         let held = sequence.table.resume(prompt);
+        sequence.kept = sequence.len() / KV_BLOCK;
         let Some(shared) = &self.shared else { return Ok(SharedPrefix::default()) };
         shared.look_up(prompt.len() - held);
         let mut names = shared.names(&prompt[..prompt.len().saturating_sub(1)]);
         let held = (held / KV_BLOCK).min(names.len());
+        // What is in memory is used, too.
+        shared.touch(&names[..held]);
         if names.get(held).is_some_and(|next| !shared.has(next)) {
             names.truncate(held);
         }
@@ -306,7 +312,10 @@ impl Engine {
             Some(())
         };
         match fetch() {
-            Some(()) => found.end += 1,
+            Some(()) => {
+                found.end += 1;
+                sequence.kept = found.end;
+            }
             None => found.names.truncate(at),
         }
         if !found.has_more() {
@@ -324,6 +333,16 @@ impl Engine {
     /// free pages than needed: before anything is run. Or the device's own failure. Every sequence is as it
     /// was.
     pub fn step(&mut self, runs: &mut [Run<'_>]) -> Result<Vec<Output>> {
+        let outputs = self.step_unkept(runs)?;
+        for run in runs.iter_mut() {
+            self.keep_pages(run.sequence);
+        }
+        Ok(outputs)
+    }
+
+    /// As [`step`](Self::step), of runs that may have tokens that will be taken back: whoever calls
+    /// [keeps](Self::keep_pages) what stays.
+    pub(crate) fn step_unkept(&mut self, runs: &mut [Run<'_>]) -> Result<Vec<Output>> {
         self.check(runs)?;
         let wants: Vec<_> = runs.iter().map(|run| (run.want, run.tokens.len())).collect();
         let mut reserved: Vec<(Reservation<'_>, &[u32])> = Vec::with_capacity(runs.len());
@@ -349,18 +368,15 @@ impl Engine {
         for (reservation, tokens) in reserved {
             reservation.commit(tokens);
         }
-        for run in runs.iter() {
-            self.keep_pages(run);
-        }
         Ok(outputs)
     }
 
-    /// Keeps the pages that a run has filled for other processes.
-    fn keep_pages(&mut self, run: &Run<'_>) {
+    /// Keeps the pages of `sequence` for other processes that it has filled since the last time.
+    pub(crate) fn keep_pages(&mut self, sequence: &mut Sequence) {
         let Some(shared) = &self.shared else { return };
-        let table = &run.sequence.table;
-        let filled = (table.len() - run.tokens.len()) / KV_BLOCK..table.len() / KV_BLOCK;
-        for page in filled {
+        let table = &sequence.table;
+        let filled = table.len() / KV_BLOCK;
+        for page in std::mem::replace(&mut sequence.kept, filled)..filled {
             let tokens = &table.tokens()[..(page + 1) * KV_BLOCK];
             let number = table.pages()[page];
             shared.keep(tokens, |data| self.executor.read_page(number, data));
