@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use iree_src::{Manifest, prebuilt, sha256};
+use iree_src::{MANIFEST, Manifest, prebuilt, sha256};
 
 use super::progress::Progress;
 use super::{Error, Result};
@@ -20,8 +20,15 @@ const PROGRAM: &str = "func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> t
 ///
 /// # Errors
 ///
-/// [`Error::Check`] with every problem that was found; the errors of [`Manifest::load`].
+/// [`Error::Check`] with every problem that was found; there is no such folder; the errors of
+/// [`Manifest::load`].
 pub fn check(folder: &Path, progress: Progress) -> Result<Manifest> {
+    if !folder.join(MANIFEST).exists() {
+        return Err(Error::request(format!(
+            "{} is no IREE folder: run `cargo xtask fetch-iree`, which makes one, without --check",
+            folder.display()
+        )));
+    }
     let manifest = Manifest::load(folder)?;
     let mut problems = Vec::new();
     for path in manifest.missing(folder) {
@@ -99,6 +106,8 @@ mod tests {
     #[test]
     fn lists_every_problem() {
         let dir = tempfile::tempdir().unwrap();
+        let none = check(dir.path(), Progress::Silent).unwrap_err().to_string();
+        assert!(none.contains("run `cargo xtask fetch-iree`"), "{none}");
         fs::create_dir_all(dir.path().join("lib")).unwrap();
         fs::write(dir.path().join("lib/libx.a"), "iree_hal_local_sync_driver_module_register")
             .unwrap();
