@@ -1,7 +1,7 @@
 //! Verifies an IREE folder: its files, their hashes, and that its compiler works.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use iree_src::{MANIFEST, Manifest, prebuilt, sha256};
@@ -43,12 +43,11 @@ pub fn check(folder: &Path, progress: Progress) -> Result<Manifest> {
         step.add(1);
     }
     step.done();
-    for archive in manifest.archives().take(1) {
-        if let Ok(drivers) = prebuilt::drivers(&folder.join(&archive)) {
-            for driver in manifest.drivers.iter().filter(|driver| !drivers.contains(driver)) {
-                problems.push(format!("{} has no driver {driver}", archive.display()));
-            }
-        }
+    // One of the libraries has them all.
+    let drivers = |archive: PathBuf| prebuilt::drivers(&folder.join(archive)).unwrap_or_default();
+    let drivers: Vec<_> = manifest.archives().flat_map(drivers).collect();
+    for driver in manifest.drivers.iter().filter(|driver| !drivers.contains(driver)) {
+        problems.push(format!("no library has the driver {driver}"));
     }
     if let Some(compiler) = &manifest.compiler {
         let step = progress.spinner("try the compiler");
@@ -111,6 +110,7 @@ mod tests {
         fs::create_dir_all(dir.path().join("lib")).unwrap();
         fs::write(dir.path().join("lib/libx.a"), "iree_hal_local_sync_driver_module_register")
             .unwrap();
+        fs::write(dir.path().join("lib/libw.a"), "parameters").unwrap();
         let sum = sha256::of_file(&dir.path().join("lib/libx.a")).unwrap();
         let mut manifest = Manifest {
             schema: 1,
@@ -123,7 +123,7 @@ mod tests {
             vm_trace: false,
             include: vec![],
             lib: "lib".into(),
-            link: vec!["static=x".into()],
+            link: vec!["static=w".into(), "static=x".into()],
             compiler: None,
             compiler_library: None,
             fetched: vec![],
@@ -140,7 +140,7 @@ mod tests {
             panic!("the check passed");
         };
         let text = problems.join("\n");
-        for expected in ["liby.a is missing", "libx.a is not the file", "no driver cuda"] {
+        for expected in ["liby.a is missing", "libx.a is not the file", "the driver cuda"] {
             assert!(text.contains(expected), "{expected} is not in:\n{text}");
         }
     }
