@@ -160,8 +160,12 @@ mod tests {
 
     #[test]
     fn only_a_missing_compiler_is_advised_about() {
-        let missing = xla_session::Error::NoCompiler { graph: "model".into(), code: "x".into() };
-        assert_eq!(advice(&anyhow::Error::from(missing).context("opening it")), Some(ADVICE));
+        let source = iree_rt::Error::new(iree_rt::Code::NotFound, "no iree-compile: looked here");
+        let (graph, code) = ("model".into(), "x".into());
+        let missing = xla_session::Error::NoCompiler { graph, code, source };
+        let error = anyhow::Error::from(missing).context("opening it");
+        assert_eq!(advice(&error), Some(ADVICE));
+        assert!(crate::chain(&error).contains("looked here"), "{error:?}");
         assert_eq!(advice(&anyhow!("no such file")), None);
     }
 }

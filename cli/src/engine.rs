@@ -26,8 +26,8 @@ pub struct EngineArgs {
     /// How weights lie in memory and are multiplied. stored: as in the files, arithmetic in f32,
     /// the reference's tokens. f32: the same at twice the size of bf16. bf16: activations rounded
     /// too, as PyTorch and llama.cpp do; faster prompts on a CPU with AVX-512 BF16, half the memory
-    /// of an f32 model. int8, int4: a half and a third of bf16's memory, faster still; int8 answers
-    /// rarely differ, int4's do (measure with `iree-llm quality`)
+    /// of an f32 model. int8, int4: five and three eighths of bf16's memory, faster still; int8
+    /// answers rarely differ, int4's do (measure with `iree-llm quality`)
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
           value_parser = Precision::from_str)]
     precision: Precision,
@@ -62,7 +62,7 @@ pub struct PlaceArgs {
     load_mode: LoadMode,
 
     /// Keep no packed weights in the cache: saves as much disk as the weights have in memory, but
-    /// every start packs them again (7 s for 2.5 GB), and processes share none of them
+    /// every start packs them again (4 to 9 s for a billion), and processes share none of them
     #[arg(long, env = "IREE_LLM_NO_WEIGHTS_CACHE", action = clap::ArgAction::SetTrue,
           value_parser = clap::builder::FalseyValueParser::new())]
     no_weights_cache: bool,
@@ -120,7 +120,8 @@ impl CompileArgs {
 /// Where compiled graphs and packed weights are kept.
 #[derive(Debug, Clone, Args)]
 pub struct CacheArgs {
-    /// Folder of compiled graphs and packed weights [default: iree-llm in the user's cache folder]
+    /// Folder of compiled graphs and packed weights [default: iree-llm in the user's cache folder].
+    /// The variable moves smollm2, which `iree-llm pull` brings, too; the flag does not
     #[arg(long, env = "IREE_LLM_CACHE_DIR", value_name = "FOLDER", global = true)]
     cache_dir: Option<PathBuf>,
 }

@@ -190,33 +190,41 @@ impl Hub {
         Ok(Self { endpoint, cache: Cache::new(cache), token, offline })
     }
 
-    /// The folder of `id`'s files, or its GGUF file, fetched unless the cache holds all of it.
+    /// The folder of `id`'s files, or its GGUF file, fetched unless the cache holds all of it. With a reason to
+    /// be `offline` nothing is fetched.
     ///
     /// # Errors
     ///
-    /// No such model, no access, no network, no room, or damaged files.
-    pub fn fetch(&self, id: &ModelId, progress: &Progress) -> Result<PathBuf> {
+    /// No such model, no access, no network, no room, or damaged files; offline, the cache lacks some.
+    pub fn fetch(
+        &self,
+        id: &ModelId,
+        offline: Option<&str>,
+        progress: &Progress,
+    ) -> Result<PathBuf> {
+        let offline = offline.or(self.offline.then_some("HF_HUB_OFFLINE is set"));
         let repo = Repo::with_revision(id.name.clone(), RepoType::Model, id.revision.clone());
         let cached = self.snapshot(id);
         if let Some(folder) = &cached {
             // Which file of several is meant, the hub's list says.
-            if (self.offline || id.wanted != Wanted::Whatever)
+            if (offline.is_some() || id.wanted != Wanted::Whatever)
                 && let Some(file) = cached_gguf(id, folder)
             {
                 return Ok(file);
             }
-            let whole = self.offline || folder.join("tokenizer.json").exists();
+            let whole = offline.is_some() || folder.join("tokenizer.json").exists();
             if id.wanted == Wanted::Whatever && is_runnable(folder) && whole {
                 return Ok(folder.clone());
             }
         }
-        ensure!(
-            !self.offline,
-            "{}: not in the cache {} (or not all of it), and HF_HUB_OFFLINE is set: fetch it once \
-             without, or give a folder",
-            id.name,
-            self.cache.path().display()
-        );
+        if let Some(why) = offline {
+            bail!(
+                "{}: not in the cache {} (or not all of it), and {why}; `iree-llm pull` brings it \
+                 where there is a network, or give a folder",
+                id.name,
+                self.cache.path().display()
+            );
+        }
         match self.download(id, &repo, progress) {
             Err(Failure { unreachable: true, error }) => {
                 let gguf = cached.as_deref().and_then(|folder| cached_gguf(id, folder));

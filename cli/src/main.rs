@@ -48,7 +48,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  iree-llm generate                                  a story from the small model
+  iree-llm generate                                  a story from the default model
   iree-llm generate -m ./Llama-3.2-1B -p 'The sea'   go on with a text
   iree-llm chat -m Qwen/Qwen2.5-0.5B-Instruct        talk to a model from the Hugging Face hub
   iree-llm serve -m ./Llama-3.2-1B-Instruct          answer OpenAI's clients on port 8080

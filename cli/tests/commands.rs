@@ -332,6 +332,36 @@ fn the_default_is_the_model_that_was_pulled() {
 }
 
 #[test]
+fn offline_nothing_is_pulled() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut pull = support::program(&["pull", "smollm2"]);
+    pull.env("IREE_LLM_CACHE_DIR", cache.path()).env("IREE_LLM_OFFLINE", "1");
+    pull.assert().failure().stderr(predicates::str::contains("IREE_LLM_OFFLINE is set"));
+    assert_eq!(cache.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn doctor_looks_at_the_model_that_is_named_and_fetches_none() {
+    let cache = tempfile::tempdir().unwrap();
+    let checked = |name: &str| {
+        let mut doctor = support::program(&["doctor", "--json"]);
+        doctor.env("IREE_LLM_CACHE_DIR", cache.path()).env("HF_HOME", cache.path());
+        let output = doctor.env("IREE_LLM_MODEL", name).output().unwrap();
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let checks = found["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["name"] == "model").unwrap().clone()
+    };
+    let folder = support::model();
+    let good = checked(folder.path().to_str().unwrap());
+    assert_eq!(good["state"], "ok", "{good}");
+    for absent in ["no such model", "smollm2", "some/model"] {
+        let bad = checked(absent);
+        assert_eq!(bad["state"], "problem", "{bad}");
+        assert!(bad["found"].as_str().unwrap().contains(absent), "{bad}");
+    }
+}
+
+#[test]
 fn what_cannot_be_pulled_is_told_what_can() {
     let error = support::fails(1, &["pull", "no such model"]);
     for part in ["no such model", "smollm2", "owner/name"] {

@@ -252,10 +252,12 @@ fn no_such_model_and_no_access() {
 #[test]
 fn offline_without_the_files_and_a_hub_that_is_not_there() {
     let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
-    let mut offline = hub.inspect(home.path(), "some/model");
-    offline.env("HF_HUB_OFFLINE", "1");
-    let message = fails(offline);
-    assert!(message.contains("HF_HUB_OFFLINE") && message.contains("some/model"), "{message}");
+    for variable in ["HF_HUB_OFFLINE", "IREE_LLM_OFFLINE"] {
+        let mut offline = hub.inspect(home.path(), "some/model");
+        offline.env(variable, "1");
+        let message = fails(offline);
+        assert!(message.contains(variable) && message.contains("some/model"), "{message}");
+    }
     assert_eq!(hub.requests(), [""; 0]);
 
     let mut nowhere = hub.inspect(home.path(), "some/model");

@@ -25,7 +25,7 @@ impl BuildTools {
     ///
     /// # Errors
     ///
-    /// [`Error::Tool`] when cmake or a C compiler is missing or too old.
+    /// [`Error::Tool`] when cmake or a compiler of C or C++ is missing, or cmake is too old.
     pub fn from_env() -> Result<BuildTools> {
         let path: Vec<_> =
             env::var_os("PATH").map(|it| env::split_paths(&it).collect()).unwrap_or_default();

@@ -16,6 +16,7 @@ mod step_cost;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -117,6 +118,15 @@ pub struct Batcher {
     beside: usize,
     steps: u64,
     rows: u64,
+}
+
+impl fmt::Debug for Batcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batcher")
+            .field("engine", &self.engine)
+            .field("requests", &self.jobs.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A token of an answer.

@@ -109,12 +109,15 @@ pub enum Error {
         message: String,
     },
     /// A graph has to be compiled, and nobody named a compiler and none is found.
+    #[cfg(feature = "iree")]
     #[error("no IREE compiler for the graph {graph}, which no cache holds for {code}")]
     NoCompiler {
         /// What the cache calls the graph.
         graph: String,
         /// The machine code that it would be compiled to.
         code: String,
+        /// Where it was looked for, and how to get one.
+        source: iree_rt::Error,
     },
     /// The IREE compiler or runtime failed.
     #[cfg(feature = "iree")]

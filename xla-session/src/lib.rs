@@ -11,6 +11,8 @@
 //! What a model is, and its files, are the crate [`checkpoint`]; what the CPU computes with packed
 //! weights is the crate [`kernels`].
 
+#![warn(missing_debug_implementations)]
+
 pub mod session;
 
 pub mod generate;

@@ -1,5 +1,6 @@
 //! How a session is opened: what is asked for, what is told meanwhile, and what comes of it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -132,7 +133,8 @@ pub enum Event {
 /// Receives [`Event`]s, from any thread.
 pub type Observer = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// How a session is opened. The environment is not read: give everything here.
+/// How a session is opened. Give everything here: nothing is read from the environment but where a
+/// compiler is, and that only where none is named.
 #[derive(Clone)]
 pub struct SessionOptions {
     /// The device, as the engine names it; `None` is the engine's default ("local-task").
@@ -156,7 +158,9 @@ pub struct SessionOptions {
     /// processes to share: takes as many bytes of disk as the weights have in memory. As with
     /// [`LoadMode::Mmap`], who shortens a file of the cache that is in use ends the process.
     pub weights_cache: bool,
-    /// `iree-compile`; `None` takes the one in the IREE folder this was built with.
+    /// `iree-compile`; `None` looks for one as `iree_rt::Compiler::find` does: in the IREE folder of the
+    /// build (debug builds and the feature `remember-folder` alone know it), in those that
+    /// `IREE_CUDA_HOME` and `IREE_DIST` name, beside the program, and on the `PATH`.
     pub compiler: Option<PathBuf>,
     /// A file to be made, into which every dispatch is recorded; IREE's `iree-profile` opens it,
     /// and [`InferenceSession::take_profile`] adds it up. Steps take longer by what recording
@@ -187,6 +191,23 @@ impl Default for SessionOptions {
             tuning: Tuning::default(),
             observer: None,
         }
+    }
+}
+
+impl fmt::Debug for SessionOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionOptions")
+            .field("device", &self.device)
+            .field("threads", &self.threads)
+            .field("precision", &self.precision)
+            .field("kv_cache", &self.kv_cache)
+            .field("context", &self.context)
+            .field("load_mode", &self.load_mode)
+            .field("cache_dir", &self.cache_dir)
+            .field("weights_cache", &self.weights_cache)
+            .field("compiler", &self.compiler)
+            .field("profile", &self.profile)
+            .finish_non_exhaustive()
     }
 }
 
@@ -252,4 +273,13 @@ pub struct Opened {
     pub load: Duration,
     /// Compiling graphs; only looking them up when all were cached.
     pub compile: Duration,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened")
+            .field("model", &self.model)
+            .field("precision", &self.precision)
+            .finish_non_exhaustive()
+    }
 }

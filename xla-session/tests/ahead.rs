@@ -22,7 +22,7 @@ fn without_a_compiler_a_cpu_takes_code_of_a_level_that_it_has() {
     let ahead =
         SessionOptions { cache_dir: Some(folder.path().into()), ..SessionOptions::default() };
     let here = SessionOptions { compiler: Some(folder.path().join("none")), ..ahead.clone() };
-    let error = xla_session::open(&fixture.folder, &here).err().unwrap().to_string();
+    let error = xla_session::open(&fixture.folder, &here).unwrap_err().to_string();
     assert!(error.contains("no cache holds"), "{error}");
 
     assert!(compile_ahead(&config, &formats, LEAST, "it", &ahead).unwrap() >= 1);
@@ -33,7 +33,7 @@ fn without_a_compiler_a_cpu_takes_code_of_a_level_that_it_has() {
     }
     // A KV cache that it was not compiled for.
     let other = SessionOptions { kv_cache: Some(xla_session::KvFormat::F16), ..here };
-    let error = xla_session::open(&fixture.folder, &other).err().unwrap().to_string();
+    let error = xla_session::open(&fixture.folder, &other).unwrap_err().to_string();
     assert!(error.contains("no cache holds"), "{error}");
 }
 

@@ -612,7 +612,7 @@ fn what_cannot_run_is_refused_and_changes_nothing() {
 
     let mut options = BatcherOptions::default();
     options.scheduler.rows = 257;
-    let error = Batcher::new(engine(&model, 3), &options).err().unwrap().to_string();
+    let error = Batcher::new(engine(&model, 3), &options).unwrap_err().to_string();
     assert!(error.contains("257 rows") && error.contains("256"), "{error}");
 }
 

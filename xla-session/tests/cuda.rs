@@ -94,7 +94,7 @@ mod long {
 #[test]
 fn experts_are_refused_and_it_is_said_what_runs_them() {
     let fixture = fixtures::named("qwen3-moe-gqa-bf16");
-    let error = xla_session::open(&fixture.folder, &options(Precision::Stored)).err().unwrap();
+    let error = xla_session::open(&fixture.folder, &options(Precision::Stored)).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("qwen3_moe") && message.contains("local-task"), "{message}");
 }
@@ -258,7 +258,7 @@ fn a_copied_cache_needs_no_compiler() {
         context: Some(100),
         ..with.clone()
     };
-    let error = xla_session::open(&fixture.folder, &without).err().unwrap().to_string();
+    let error = xla_session::open(&fixture.folder, &without).unwrap_err().to_string();
     assert!(error.contains("no cache holds"), "{error}");
     for entry in fs::read_dir(shared_cache()).unwrap() {
         let path = entry.unwrap().path();

@@ -384,7 +384,7 @@ fn the_kv_cache_has_the_pages_that_its_budget_pays_for() {
         }
         let mut options = EngineOptions::default();
         options.kv_bytes = Some(page - 1);
-        let error = Engine::new(&model, &options).err().unwrap().to_string();
+        let error = Engine::new(&model, &options).unwrap_err().to_string();
         assert!(error.contains(&format!("a page of 64 tokens takes {page}")), "{error}");
         // All of them can be used, and no more.
         let mut engine = engine(&model, |options| options.kv_bytes = Some(2 * page));

@@ -229,6 +229,6 @@ fn another_vocabulary_is_refused() {
     let model = open(&tiny_tales(), Precision::Stored);
     let drafts = open(&fixtures::named("llama-mha-f32").folder, Precision::Stored);
     let sizes = [&model, &drafts].map(|it| it.capabilities().vocab_size);
-    let error = ModelDrafter::new(drafts, sizes[0]).err().unwrap().to_string();
+    let error = ModelDrafter::new(drafts, sizes[0]).unwrap_err().to_string();
     assert!(sizes.iter().all(|size| error.contains(&size.to_string())), "{error}");
 }

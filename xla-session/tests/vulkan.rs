@@ -167,7 +167,7 @@ fn what_is_not_a_number_reaches_nobody_else() {
 #[test]
 fn experts_are_refused_and_it_is_said_what_runs_them() {
     let fixture = fixtures::named("qwen3-moe-gqa-bf16");
-    let error = xla_session::open(&fixture.folder, &on_the_cpu(Precision::Stored)).err().unwrap();
+    let error = xla_session::open(&fixture.folder, &on_the_cpu(Precision::Stored)).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("qwen3_moe") && message.contains("local-task"), "{message}");
 }
@@ -186,6 +186,6 @@ fn more_than_the_device_has_is_refused_before_anything_is_made() {
     let model = Model::open(&fixture.folder, &options).unwrap();
     let mut some = EngineOptions::default();
     some.kv_bytes = Some(1 << 50);
-    let error = Engine::new(&model, &some).err().unwrap().to_string();
+    let error = Engine::new(&model, &some).unwrap_err().to_string();
     assert!(error.contains("pages of 64 tokens") && !error.contains('\n'), "{error}");
 }

@@ -19,10 +19,12 @@ const LIBCLANG_VAR: &str = "LIBCLANG_PATH";
 pub fn run(flags: &flags::Bindgen) -> Result<()> {
     if chosen().is_none() {
         // libclang's place is read from the environment, so that has to be another process.
-        return workspace::again_with("bindgen", &[(LIBCLANG_VAR, pinned(flags)?.as_os_str())]);
+        let libclang = pinned(flags)?;
+        let variables = [(LIBCLANG_VAR, libclang.as_os_str())];
+        return workspace::again_with("bindgen", &flags.network, &variables);
     }
     #[cfg(not(feature = "bindgen"))]
-    return workspace::again_with("bindgen", &[]);
+    return workspace::again_with("bindgen", &flags.network, &[]);
     #[cfg(feature = "bindgen")]
     generate::run(flags)
 }

@@ -26,6 +26,6 @@ pub fn run(flags: &flags::Cross) -> Result<()> {
 }
 
 #[cfg(not(feature = "cross"))]
-pub fn run(_: &flags::Cross) -> Result<()> {
-    crate::workspace::again_with("cross", &[])
+pub fn run(flags: &flags::Cross) -> Result<()> {
+    crate::workspace::again_with("cross", &flags.network, &[])
 }

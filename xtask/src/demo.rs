@@ -29,7 +29,10 @@ pub fn run(flags: &flags::Demo) -> Result<()> {
     }
     let trained = workspace::run(&mut pull);
     if let Err(error) = &trained {
-        eprintln!("{error:#}: going on with the small model in models/, which tells stories");
+        eprintln!(
+            "{}: going on with the small model in models/, which tells stories",
+            crate::chain(error)
+        );
     }
     let default = if trained.is_ok() { QUESTION } else { STORY };
     let prompt = flags.prompt.as_deref().unwrap_or(default);

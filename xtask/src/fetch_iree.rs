@@ -17,7 +17,7 @@ use crate::{flags, workspace};
 
 pub fn run(flags: &flags::FetchIree) -> Result<()> {
     if flags.from == Some(flags::From::Dist) && cfg!(not(feature = "dist")) && !flags.check {
-        return workspace::again_with("dist", &[]);
+        return workspace::again_with("dist", &flags.network, &[]);
     }
     let request = request(flags)?;
     if flags.check {
@@ -133,6 +133,9 @@ fn origin(flags: &flags::FetchIree) -> Result<Option<Origin>> {
     only("--source-dir", flags.source_dir.is_some(), flags::From::Source)?;
     only("--git", flags.git.is_some(), flags::From::Source)?;
     only("--sha256", flags.sha256.is_some(), flags::From::Dist)?;
+    // A variable may be set for other runs; what is not its value was given to this one.
+    let set = std::env::var(flags::BASE_URL_VAR).ok();
+    only("--base-url", flags.base_url != set, flags::From::Dist)?;
     if flags.from == Some(flags::From::Dist) && flags.iree_compile.is_some() {
         bail!("--iree-compile has no meaning with --from dist: the archive has its own compiler");
     }
@@ -156,4 +159,27 @@ fn print(folder: &Path, manifest: &Manifest, state: &str) {
         manifest.origin.detail,
         manifest.drivers.join(", ")
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn flags_of_another_origin_are_refused() {
+        let origin = |arguments: &[&str]| {
+            let line = ["xtask", "fetch-iree"].iter().chain(arguments);
+            let flags::Task::FetchIree(flags) = flags::Xtask::parse_from(line).task else {
+                panic!("another task");
+            };
+            super::origin(&flags).map_err(|error| error.to_string())
+        };
+        let url = ["--base-url", "https://a.example/only-here"];
+        let error = origin(&url).unwrap_err();
+        assert!(error.contains("--base-url") && error.contains("--from dist"), "{error}");
+        assert!(origin(&["--from", "dist", url[0], url[1]]).is_ok());
+        assert_eq!(origin(&[]).unwrap(), None);
+    }
 }

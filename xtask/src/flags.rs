@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// The environment variable that may stand for `fetch-iree --base-url`.
+pub const BASE_URL_VAR: &str = "IREE_DIST_BASE_URL";
+
 /// The workspace's own tasks.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
@@ -70,7 +73,7 @@ pub struct FetchIree {
     #[arg(long, value_name = "URL", conflicts_with = "source_dir")]
     pub git: Option<String>,
     /// With --from dist: a mirror of upstream's releases; the tag and the archive name are appended.
-    #[arg(long, value_name = "URL", env = "IREE_DIST_BASE_URL")]
+    #[arg(long, value_name = "URL", env = BASE_URL_VAR)]
     pub base_url: Option<String>,
     /// With --from dist: the archive's expected SHA-256.
     #[arg(long, value_name = "HEX")]
@@ -106,7 +109,7 @@ pub struct Demo {
 
 #[derive(Debug, Args)]
 pub struct Test {
-    /// Only the tests: no lints, no documentation, no bindings.
+    /// Only the tests: no format, no lints, no documentation, no packages.
     #[arg(long)]
     pub quick: bool,
     /// Also what takes minutes more: all products of models, precisions and architectures.
@@ -272,7 +275,7 @@ pub struct GpuCheck {
     #[arg(long, value_name = "DIR|FILE")]
     pub bundle: PathBuf,
     /// Architectures of NVIDIA's to compile graphs for.
-    #[arg(long, value_name = "SM,…", value_delimiter = ',', default_values_t = ["sm_89".to_owned(), "sm_80".to_owned()])]
+    #[arg(long, value_name = "SM,…", value_delimiter = ',', default_value = "sm_89,sm_80")]
     pub target: Vec<String>,
     /// This iree-llm, instead of one that is built for it; there are no test programs then.
     #[arg(long, value_name = "FILE")]
@@ -289,7 +292,7 @@ Neither a GPU nor CUDA nor Vulkan is needed here. The bundle holds the program w
 both, its compiler, by which graphs for Vulkan are made where the device is, compiled graphs for CUDA of
 every fixture that GPUs run and of the shapes of Llama 3.2 1B and 3.1 8B, the fixtures, test programs,
 and scripts for what it is compared with; there, `python3 run.py OUT` does the rest, without a network.
-It has never run on a GPU: docs/cuda.md and docs/vulkan.md say what has been tried.
+Parts of it have run on an H100, nothing of Vulkan's on a GPU: docs/cuda.md and docs/vulkan.md say what.
 
 Examples:
   cargo xtask gpu-check --bundle gpu-check.tar.xz
@@ -331,14 +334,18 @@ Examples:
   cargo xtask bench --part serve --precision int4    many clients, beside llama-server
   cargo xtask bench --part table --baseline OLD      are we slower than the iree-llm OLD?";
 
+/// The environment variables that may stand for `--offline` and for `--cache`.
+pub const OFFLINE_VAR: &str = "IREE_FETCH_OFFLINE";
+pub const CACHE_VAR: &str = "IREE_FETCH_CACHE";
+
 /// What tasks may download, and where it is kept.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Network {
     /// Never touch the network: use only what earlier runs left in the caches.
-    #[arg(long, env = "IREE_FETCH_OFFLINE", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = OFFLINE_VAR, value_parser = clap::builder::FalseyValueParser::new())]
     pub offline: bool,
     /// Where downloads are kept [default: iree-src in the user's cache folder].
-    #[arg(long, value_name = "DIR", env = "IREE_FETCH_CACHE")]
+    #[arg(long, value_name = "DIR", env = CACHE_VAR)]
     pub cache: Option<PathBuf>,
 }
 

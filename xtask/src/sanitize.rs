@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use iree_src::{DIST_VAR, Sanitizer};
+use iree_src::{CUDA_HOME_VAR, DIST_VAR, Sanitizer};
 
 use crate::iree::fetch::fetch;
 use crate::iree::request::{Compiler, Origin};
@@ -87,7 +87,7 @@ fn cargo(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
         eprintln!("note: std is not instrumented; `rustup component add rust-src` brings it");
     }
     // Sanitizers are unstable flags of the stable compiler.
-    cargo.env("RUSTC_BOOTSTRAP", "1").env(DIST_VAR, iree);
+    cargo.env("RUSTC_BOOTSTRAP", "1").env(DIST_VAR, iree).env_remove(CUDA_HOME_VAR);
     cargo.env("RUSTFLAGS", format!("-Zsanitizer={name} -Cforce-frame-pointers=yes"));
     // Sizes that no machine has are part of the tests, and GCC merges equal constants.
     cargo.env(
@@ -96,7 +96,8 @@ fn cargo(sanitizer: Sanitizer, iree: &Path) -> Result<Command> {
     );
     let suppressions = |of: &str| {
         let file = workspace::root().join("xtask/src/sanitize").join(format!("{of}.supp"));
-        format!("suppressions={}", file.display())
+        // Unquoted, a space or a colon would end it.
+        format!("suppressions='{}'", file.display())
     };
     let races = suppressions("races");
     cargo.env("TSAN_OPTIONS", format!("allocator_may_return_null=1:halt_on_error=1:{races}"));

@@ -27,11 +27,13 @@ const CHECKED_KERNELS: [&str; 4] = [
 pub fn run(flags: &flags::Test) -> Result<()> {
     let mut steps = Steps::default();
     steps.step("fetch IREE", || fetch_iree::ensure_for_tests(&flags.network).map(drop))?;
+    // For the tests that bring something: the one of the bindings brings libclang.
+    let cache = flags.network.cache.as_ref().map(std::path::absolute).transpose()?;
     let cargo = |args: &[&str]| {
         let mut command = workspace::cargo();
-        command.args(args);
+        command.args(args).envs(cache.iter().map(|folder| (flags::CACHE_VAR, folder)));
         if flags.network.offline {
-            command.env("CARGO_NET_OFFLINE", "true");
+            command.env("CARGO_NET_OFFLINE", "true").env(flags::OFFLINE_VAR, "1");
         }
         command
     };

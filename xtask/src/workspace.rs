@@ -6,6 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::flags;
+
 /// The folder of the workspace.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -52,11 +54,15 @@ pub fn run(command: &mut Command) -> Result<()> {
 /// Runs this same command line with xtask's feature `feature` built in and `variables` set.
 ///
 /// Only the tasks that need a heavy dependency wait for it to compile.
-pub fn again_with(feature: &str, variables: &[(&str, &OsStr)]) -> Result<()> {
+pub fn again_with(
+    feature: &str,
+    network: &flags::Network,
+    variables: &[(&str, &OsStr)],
+) -> Result<()> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--package=xtask", "--features", feature]);
     command.arg("--manifest-path").arg(root().join("Cargo.toml"));
-    if std::env::args().any(|arg| arg == "--offline") {
+    if network.offline {
         command.arg("--offline");
     }
     command.arg("--").args(std::env::args_os().skip(1));

@@ -14,22 +14,26 @@ use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 
 use crate::engine::CompileArgs;
-use crate::model_source::{self, Model};
+use crate::model_source::{Model, ModelArgs};
 
 /// How to print it, and what to look at.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   iree-llm doctor
+  iree-llm doctor -m ./Llama-3.2-1B
   iree-llm doctor --json | jq '.checks[] | select(.state == \"problem\")'
 
 A line says ok, note (something you may miss) or PROBLEM, with what to do about it. The exit code \
-is 1 when there is a problem.")]
+is 1 when there is a problem. Nothing is fetched.")]
 pub struct Args {
     /// Print one JSON object
     #[arg(long, env = "IREE_LLM_JSON", value_parser = FalseyValueParser::new(),
           action = ArgAction::SetTrue)]
     json: bool,
+
+    #[command(flatten)]
+    model: ModelArgs,
 
     #[command(flatten)]
     compile: CompileArgs,
@@ -81,7 +85,7 @@ impl Args {
         let mut checks = engine(&self.compile);
         checks.push(cpu());
         checks.push(cache(self.compile.cache.folder().as_deref()));
-        checks.push(model(model_source::default()));
+        checks.push(model(self.model.locate_here(), self.model.model.is_some()));
         let ok = checks.iter().all(|check| check.state != State::Problem);
         let findings = Findings { ok, version: env!("CARGO_PKG_VERSION"), checks };
         let text = if self.json {
@@ -166,7 +170,7 @@ fn engine(compile: &CompileArgs) -> Vec<Check> {
     if let Ok(compiler) = &compiler {
         checks.push(match crate::selftest::add(compiler, "local-task") {
             Ok(sum) => Check::ok("addition", format!("compiled, loaded, called: {sum:?}")),
-            Err(error) => Check::problem("addition", format!("{error:#}"), AGAIN),
+            Err(error) => Check::problem("addition", crate::chain(&error), AGAIN),
         });
     }
     checks
@@ -250,11 +254,15 @@ fn cache(folder: Option<&Path>) -> Check {
     }
 }
 
-fn model(found: Result<Model>) -> Check {
+/// `named` is whether the user has chosen one.
+fn model(found: Result<Model>, named: bool) -> Check {
     const NAME: &str = "model";
     let model = match found {
         Ok(model) => model,
-        Err(error) => return Check::note(NAME, error.to_string(), "name one with --model"),
+        Err(error) if named => {
+            return Check::problem(NAME, crate::chain(&error), "name another with --model");
+        }
+        Err(error) => return Check::note(NAME, crate::chain(&error), "name one with --model"),
     };
     let Model { name, folder } = &model;
     let check = || -> Result<u64> {
@@ -272,7 +280,7 @@ fn model(found: Result<Model>) -> Check {
         }
         Err(error) => Check::problem(
             NAME,
-            format!("{name}: {error:#}"),
+            format!("{name}: {}", crate::chain(&error)),
             "restore the folder, or name another with --model",
         ),
     }
@@ -301,12 +309,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fixture::write_model(folder.path());
         let named = || Model { name: "tiny".into(), folder: folder.path().to_owned() };
-        let good = model(Ok(named()));
+        let good = model(Ok(named()), true);
         assert_eq!(good.state, State::Ok, "{good:?}");
         std::fs::write(folder.path().join("model.safetensors"), "short").unwrap();
-        let bad = model(Ok(named()));
+        let bad = model(Ok(named()), true);
         assert_eq!(bad.state, State::Problem);
         assert!(bad.found.contains("model.safetensors"), "{bad:?}");
-        assert_eq!(model(Err(anyhow::anyhow!("none"))).state, State::Note);
+        assert_eq!(model(Err(anyhow::anyhow!("none")), false).state, State::Note);
+        assert_eq!(model(Err(anyhow::anyhow!("none")), true).state, State::Problem);
     }
 }

@@ -39,7 +39,7 @@ pub struct Args {
     portable: bool,
 
     /// Tokens of one call of portable graphs, a graph for each: 1 decodes, more prefill
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [1, 8, 64, 256],
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,8,64,256",
           value_parser = rows)]
     rows: Vec<usize>,
 

@@ -119,7 +119,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  iree-llm generate                                       a story from the small model
+  iree-llm generate                                       a story from the default model
   iree-llm generate --raw -p 'One day' -n 100 --temp 0.8 --seed 7
   iree-llm generate -m ./Llama-3.2-1B-Instruct -p 'Why is the sky blue?'
   iree-llm generate -m Qwen/Qwen2.5-0.5B --raw --prompt-file in.txt > out.txt

@@ -20,7 +20,7 @@ use crate::progress::Progress;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  iree-llm inspect                            the small model in the repository
+  iree-llm inspect                            the default model
   iree-llm inspect ./Llama-3.2-1B             a model folder: sizes, options, files
   iree-llm inspect ./Llama-3.2-1B --tensors   and every tensor
   iree-llm inspect model.gguf                 a GGUF file: the model, and the types of its tensors
@@ -28,7 +28,7 @@ Examples:
   iree-llm inspect add.vmfb                   a compiled module's functions and signatures")]
 pub struct Args {
     /// A model (folder, .gguf file, name or Hugging Face id), a .safetensors file or a .vmfb file
-    /// [default: the first whole model in `models/`]
+    /// [default: smollm2 once it was pulled, else the small model in `models/`]
     #[arg(value_name = "MODEL|FILE")]
     what: Option<String>,
 

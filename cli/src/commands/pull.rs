@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use crate::hub::{Hub, ModelId};
+use crate::model_source;
 use crate::progress::Progress;
 use crate::registry::SMOLLM2;
 
@@ -16,7 +17,11 @@ Examples:
   iree-llm pull Qwen/Qwen2.5-0.5B        a model from the Hugging Face hub
   iree-llm pull Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0   one of its GGUF files
 
-`smollm2` is what chat, generate and other commands take where no --model is given, once it is there.")]
+`smollm2` is what chat, generate and other commands take where no --model is given, once it is there. It \
+lies below `models` in the folder that `iree-llm cache path` prints (IREE_LLM_CACHE_DIR), the hub's models \
+in the Hugging Face cache (HF_HUB_CACHE, HF_HOME).
+
+With IREE_LLM_OFFLINE=1 nothing is fetched: what is there is printed, and what is not is an error.")]
 pub struct Args {
     /// `smollm2`, or a Hugging Face id (`owner/name`, `owner/name@revision`)
     #[arg(value_name = "MODEL")]
@@ -38,7 +43,7 @@ impl Args {
             if !self.quiet {
                 eprintln!("{}", SMOLLM2.about);
             }
-            SMOLLM2.pull()?
+            SMOLLM2.pull(model_source::offline())?
         } else {
             let id = ModelId::parse(&self.model).with_context(|| {
                 format!(
@@ -46,7 +51,8 @@ impl Args {
                     self.model, SMOLLM2.name
                 )
             })?;
-            Hub::from_env()?.fetch(&id, &Progress::new(self.quiet))?
+            let progress = Progress::new(self.quiet);
+            Hub::from_env()?.fetch(&id, model_source::offline(), &progress)?
         };
         println!("{}", path.display());
         Ok(ExitCode::SUCCESS)

@@ -81,7 +81,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  iree-llm quality                                    the small model in int8 and int4
+  iree-llm quality                                    the default model in int8 and int4
   iree-llm quality -m ./Llama-3.2-1B -f book.txt -n 2048
   iree-llm quality -m ./Llama-3.2-1B --precision bf16,int8,int4 --prompts 32
   iree-llm quality -m ./Llama-3.2-1B --with ./Llama-3.2-1B-Q4_K_M.gguf --with ./Llama-3.2-1B-4bit

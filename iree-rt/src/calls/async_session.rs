@@ -120,7 +120,7 @@ impl fmt::Debug for AsyncSession {
 }
 
 /// A future of what [`AsyncSession::run`] does.
-#[must_use = "what is not awaited is not begun"]
+#[must_use = "dropped before its turn, it is not begun"]
 pub struct Running<R>(Arc<Mutex<Shared<R>>>);
 
 enum Shared<R> {

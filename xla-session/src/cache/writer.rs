@@ -1,5 +1,6 @@
 //! Writing the data of an entry.
 
+use std::fmt;
 use std::io::Write;
 
 use tempfile::NamedTempFile;
@@ -19,6 +20,12 @@ pub struct Writer<'a> {
     collected: Vec<u8>,
     sums: Sums,
     written: u64,
+}
+
+impl fmt::Debug for Writer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("written", &self.written).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Writer<'a> {

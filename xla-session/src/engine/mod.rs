@@ -18,6 +18,8 @@ pub(crate) use executor::{Executor, Loaded};
 pub use model::Model;
 pub use session::EngineSession;
 
+use std::fmt;
+
 use kernels::KV_BLOCK;
 
 use crate::kv_share::{self, KvShare, SharedPages, SharedPrefix};
@@ -56,6 +58,16 @@ pub struct Engine {
     context: usize,
     page_bytes: usize,
     shared: Option<SharedPages>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("model", &self.model)
+            .field("rows", &self.rows)
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The tokens of one sequence, with their keys and values in the pages of an engine. Dropping it gives the

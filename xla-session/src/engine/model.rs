@@ -1,5 +1,6 @@
 //! A model that engines share.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,15 @@ struct Opened {
     weights: u64,
     load: Duration,
     compile: Duration,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("device", &self.device())
+            .field("opened", &self.opened)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Model {

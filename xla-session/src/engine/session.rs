@@ -4,6 +4,7 @@ use super::{Engine, EngineOptions, Model, Output, Run, Sequence, Want};
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
 
 /// One conversation with a model.
+#[derive(Debug)]
 pub struct EngineSession {
     engine: Engine,
     sequence: Sequence,

@@ -1,5 +1,7 @@
 //! Drafts of a smaller model.
 
+use std::fmt;
+
 use super::Drafter;
 use crate::sample::Sampler;
 use crate::{Error, InferenceSession, Result};
@@ -15,6 +17,14 @@ pub struct ModelDrafter {
     /// How many of these are known to begin the text.
     common: usize,
     logits: Vec<f32>,
+}
+
+impl fmt::Debug for ModelDrafter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelDrafter")
+            .field("session", self.session.capabilities())
+            .finish_non_exhaustive()
+    }
 }
 
 impl ModelDrafter {

@@ -298,7 +298,7 @@ fn a_callback_that_panics_leaves_no_draft_behind() {
 
 #[test]
 fn a_draft_model_of_another_vocabulary_is_refused() {
-    let error = ModelDrafter::new(Box::new(Table::new(3, 10)), 32_000).err().unwrap();
+    let error = ModelDrafter::new(Box::new(Table::new(3, 10)), 32_000).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("8 tokens") && text.contains("32000"), "{text}");
 }

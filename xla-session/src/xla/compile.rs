@@ -205,7 +205,7 @@ impl<'a> Compilation<'a> {
     fn no_compiler(&self, graph: &Graph<'_>, error: &iree_rt::Error) -> Error {
         let (graph, code) = (graph.name.to_owned(), self.machine.codes[0].name.clone());
         if self.options.compiler.is_none() && error.code() == iree_rt::Code::NotFound {
-            return Error::NoCompiler { graph, code };
+            return Error::NoCompiler { graph, code, source: error.clone() };
         }
         let context = format!(
             "using the IREE compiler for the graph {graph}, which no cache holds for {code}"

@@ -94,7 +94,10 @@ impl Emulator {
         for device in ["local-task", "local-sync"] {
             eprintln!("==> selftest on {device}, {}", self.cpu);
             let mut selftest = self.run(&folder.join("iree-llm"));
-            let output = selftest.args(["selftest", "--device", device]).output()?;
+            selftest.args(["selftest", "--device", device]);
+            // One that was fetched for this machine's programs would come first, and compile for this machine.
+            selftest.env("IREE_LLM_IREE_COMPILE", build.compiler());
+            let output = selftest.output()?;
             let printed = String::from_utf8_lossy(&output.stdout);
             let said = String::from_utf8_lossy(&output.stderr);
             ensure!(printed.trim() == "[11, 22, 33, 44]", "selftest printed {printed:?}: {said}");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use iree_src::{Cross, DIST_VAR};
+use iree_src::{CUDA_HOME_VAR, Cross, DIST_VAR};
 
 use super::count;
 use super::emulator::Emulator;
@@ -74,6 +74,11 @@ pub struct Build {
 }
 
 impl Build {
+    /// The compiler, which runs here and compiles for the machine.
+    pub fn compiler(&self) -> PathBuf {
+        self.iree.join("bin/iree-compile")
+    }
+
     /// `cargo NAME`, in release builds: an emulator is slow enough.
     pub fn cargo(&self, name: &str) -> Command {
         let mut cargo = workspace::cargo();
@@ -81,7 +86,7 @@ impl Build {
         standard_library::with_linker(&mut cargo, TARGET, self.machine);
         self.std.use_in(&mut cargo, TARGET);
         // Where the programs look for the compiler, too.
-        cargo.env(DIST_VAR, &self.iree);
+        cargo.env(DIST_VAR, &self.iree).env_remove(CUDA_HOME_VAR);
         if self.offline {
             cargo.env("CARGO_NET_OFFLINE", "true");
         }

@@ -1,10 +1,10 @@
 //! Verifies an IREE folder: its files, their hashes, and that its compiler works.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use iree_src::{Manifest, prebuilt, sha256};
+use iree_src::{MANIFEST, Manifest, prebuilt, sha256};
 
 use super::progress::Progress;
 use super::{Error, Result};
@@ -20,8 +20,15 @@ const PROGRAM: &str = "func.func @add(%a: tensor<4xf32>, %b: tensor<4xf32>) -> t
 ///
 /// # Errors
 ///
-/// [`Error::Check`] with every problem that was found; the errors of [`Manifest::load`].
+/// [`Error::Check`] with every problem that was found; there is no such folder; the errors of
+/// [`Manifest::load`].
 pub fn check(folder: &Path, progress: Progress) -> Result<Manifest> {
+    if !folder.join(MANIFEST).exists() {
+        return Err(Error::request(format!(
+            "{} is no IREE folder: run `cargo xtask fetch-iree`, which makes one, without --check",
+            folder.display()
+        )));
+    }
     let manifest = Manifest::load(folder)?;
     let mut problems = Vec::new();
     for path in manifest.missing(folder) {
@@ -36,12 +43,11 @@ pub fn check(folder: &Path, progress: Progress) -> Result<Manifest> {
         step.add(1);
     }
     step.done();
-    for archive in manifest.archives().take(1) {
-        if let Ok(drivers) = prebuilt::drivers(&folder.join(&archive)) {
-            for driver in manifest.drivers.iter().filter(|driver| !drivers.contains(driver)) {
-                problems.push(format!("{} has no driver {driver}", archive.display()));
-            }
-        }
+    // One of the libraries has them all.
+    let drivers = |archive: PathBuf| prebuilt::drivers(&folder.join(archive)).unwrap_or_default();
+    let drivers: Vec<_> = manifest.archives().flat_map(drivers).collect();
+    for driver in manifest.drivers.iter().filter(|driver| !drivers.contains(driver)) {
+        problems.push(format!("no library has the driver {driver}"));
     }
     if let Some(compiler) = &manifest.compiler {
         let step = progress.spinner("try the compiler");
@@ -99,9 +105,12 @@ mod tests {
     #[test]
     fn lists_every_problem() {
         let dir = tempfile::tempdir().unwrap();
+        let none = check(dir.path(), Progress::Silent).unwrap_err().to_string();
+        assert!(none.contains("run `cargo xtask fetch-iree`"), "{none}");
         fs::create_dir_all(dir.path().join("lib")).unwrap();
         fs::write(dir.path().join("lib/libx.a"), "iree_hal_local_sync_driver_module_register")
             .unwrap();
+        fs::write(dir.path().join("lib/libw.a"), "parameters").unwrap();
         let sum = sha256::of_file(&dir.path().join("lib/libx.a")).unwrap();
         let mut manifest = Manifest {
             schema: 1,
@@ -114,7 +123,7 @@ mod tests {
             vm_trace: false,
             include: vec![],
             lib: "lib".into(),
-            link: vec!["static=x".into()],
+            link: vec!["static=w".into(), "static=x".into()],
             compiler: None,
             compiler_library: None,
             fetched: vec![],
@@ -131,7 +140,7 @@ mod tests {
             panic!("the check passed");
         };
         let text = problems.join("\n");
-        for expected in ["liby.a is missing", "libx.a is not the file", "no driver cuda"] {
+        for expected in ["liby.a is missing", "libx.a is not the file", "the driver cuda"] {
             assert!(text.contains(expected), "{expected} is not in:\n{text}");
         }
     }

@@ -19,7 +19,12 @@ pub enum Error {
     #[error("{what} is not cached and --offline forbids to fetch it; run once without --offline")]
     Offline { what: String },
     /// `--check` found problems.
-    #[error("{} has {} problem(s):\n  {}", folder.display(), problems.len(), problems.join("\n  "))]
+    #[error(
+        "{} has {} problem(s):\n  {}\nmake it again with `cargo xtask fetch-iree --force`",
+        folder.display(),
+        problems.len(),
+        problems.join("\n  ")
+    )]
     Check { folder: PathBuf, problems: Vec<String> },
 }
 

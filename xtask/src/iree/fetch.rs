@@ -101,10 +101,8 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         Some(Origin::Dist { sha256: Some(sum), .. }) => {
             manifest.fetched.iter().any(|f| f.sha256.eq_ignore_ascii_case(sum))
         }
-        Some(Origin::Source { dir: Some(dir), .. }) => std::path::absolute(dir).is_ok_and(|dir| {
-            let rest = manifest.origin.detail.strip_prefix(&dir.display().to_string());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" at "))
-        }),
+        Some(Origin::Source { dir: Some(dir), .. }) => std::path::absolute(dir)
+            .is_ok_and(|dir| manifest.origin.detail == source::checkout_detail(request, &dir)),
         Some(Origin::Source { dir: None, git: Some(url) }) => {
             manifest.origin.detail.starts_with(&source::clone_detail(url, &request.version))
         }
@@ -128,6 +126,7 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
 fn has_compiler(request: &Request, manifest: &Manifest) -> bool {
     let there = manifest.compiler.as_ref().map(|compiler| request.out.join(compiler));
     match &request.compiler {
+        #[cfg(test)]
         Compiler::None => true,
         Compiler::Wheel => there.is_some(),
         // A compiler for another machine is a script beside the user's.
@@ -259,6 +258,7 @@ struct BroughtCompiler {
 
 fn bring_compiler(request: &Request, staged: &Path) -> Result<BroughtCompiler> {
     match &request.compiler {
+        #[cfg(test)]
         Compiler::None => Ok(BroughtCompiler::default()),
         Compiler::Path(path) => link_compiler(request, path, staged),
         Compiler::Wheel => {
@@ -339,6 +339,16 @@ mod tests {
     use crate::iree::request::Machine;
 
     fn manifest(kind: OriginKind, detail: &str) -> Manifest {
+        // All that programs with parameters link.
+        let libraries = [
+            "iree_modules_io_parameters_parameters",
+            "iree_io_formats_irpa_irpa",
+            "iree_io_stream",
+            "iree_io_parameter_index_provider",
+            "iree_io_parameter_provider",
+            "iree_io_parameter_index",
+            "iree_hal_utils_file_cache",
+        ];
         Manifest {
             schema: 1,
             iree: iree_src::IREE_VERSION.into(),
@@ -350,7 +360,7 @@ mod tests {
             vm_trace: false,
             include: vec![],
             lib: "lib".into(),
-            link: vec!["static=iree_io_parameters".into()],
+            link: libraries.map(|name| format!("static={name}")).to_vec(),
             compiler: Some("bin/iree-compile".into()),
             compiler_library: None,
             fetched: vec![],
@@ -371,6 +381,21 @@ mod tests {
         ] {
             request.origin = Some(Origin::Source { dir: None, git: git.map(Into::into) });
             assert_eq!(satisfies(&request, &manifest), expected, "{git:?}");
+        }
+    }
+
+    #[test]
+    fn a_checkout_is_that_of_its_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut request = Request::new("/none", Machine::from_env());
+        request.origin = Some(Origin::Source { dir: Some(dir.path().to_owned()), git: None });
+        let path = dir.path().display().to_string();
+        // No repository: it has no commit now.
+        for (detail, expected) in
+            [(path.clone(), true), (format!("{path} at 0123"), false), ("/other".into(), false)]
+        {
+            let manifest = manifest(OriginKind::Source, &detail);
+            assert_eq!(satisfies(&request, &manifest), expected, "{detail}");
         }
     }
 

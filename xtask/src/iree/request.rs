@@ -78,7 +78,8 @@ pub enum Compiler {
     Wheel,
     /// An `iree-compile` of the same version; its shared library is looked for beside it.
     Path(PathBuf),
-    /// No compiler: for programs that only run what was compiled before.
+    /// No compiler: for tests of the runtime alone.
+    #[cfg(test)]
     None,
 }
 

@@ -11,8 +11,10 @@ use super::request::Request;
 use super::{Error, Result};
 
 const UPSTREAM: &str = "https://github.com/iree-org/iree.git";
-/// The submodules that a runtime without graphics drivers and tests is built from.
-const SUBMODULES: [&str; 1] = ["third_party/flatcc"];
+/// The submodule that a runtime without drivers of GPUs and tests is built from.
+const FLATCC: &str = "third_party/flatcc";
+/// That of the Vulkan driver.
+const VULKAN_HEADERS: &str = "third_party/vulkan_headers";
 
 /// An IREE source tree.
 pub struct SourceTree {
@@ -42,7 +44,7 @@ pub fn tree(
 ) -> Result<SourceTree> {
     if let Some(dir) = dir {
         let dir = std::path::absolute(dir).map_err(Error::io("resolve", dir))?;
-        let detail = format!("{}{}", dir.display(), commit(request, &dir));
+        let detail = checkout_detail(request, &dir);
         return Ok(SourceTree { dir, detail, mended: false });
     }
     if request.offline {
@@ -68,12 +70,18 @@ pub fn tree(
     process::logged(&format!("cloning {url} at {tag}"), &mut command, &log, |_| {})?;
     let mut command = Command::new("git");
     command.arg("-C").arg(&clone).args(["submodule", "update", "--init", "--depth=1", "--quiet"]);
-    command.args(SUBMODULES).env("GIT_TERMINAL_PROMPT", "0");
+    command.arg(FLATCC).args(request.vulkan.then_some(VULKAN_HEADERS));
+    command.env("GIT_TERMINAL_PROMPT", "0");
     process::logged("fetching IREE's submodules", &mut command, &log, |_| {})?;
     step.done();
     let detail = clone_detail(url, &request.version) + &commit(request, &clone);
     mend::in_place(&clone, &request.version)?;
     Ok(SourceTree { dir: clone, detail, mended: true })
+}
+
+/// What the manifest says of the checkout `dir`, an absolute path, as it is now.
+pub fn checkout_detail(request: &Request, dir: &Path) -> String {
+    format!("{}{}", dir.display(), commit(request, dir))
 }
 
 /// What the manifest says of a clone of `version` from `url`, before its commit.

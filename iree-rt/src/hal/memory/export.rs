@@ -55,7 +55,7 @@ impl ExternalBuffer {
 
 impl Buffer {
     /// The memory of this buffer for another library: its address on the host or on the device
-    /// (a CUDA pointer, say; not run on a GPU yet), and what keeps it alive.
+    /// (a CUDA pointer, say), and what keeps it alive.
     ///
     /// ```
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {

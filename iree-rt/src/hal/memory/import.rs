@@ -81,8 +81,8 @@ impl Buffer {
     /// `device` to read and write, without a copy; `owner` lives until the last handle of the
     /// buffer is gone.
     ///
-    /// On `local-task` and `local-sync` addresses are the host's. This is tested there; on GPUs it
-    /// is the same call of IREE, which has not been run on one.
+    /// On `local-task` and `local-sync` addresses are the host's. This is tested there and, through
+    /// `BufferView::from_cuda`, on an H100.
     ///
     /// ```
     /// # #[cfg(feature = "link")] fn main() -> iree_rt::Result<()> {

@@ -17,6 +17,7 @@ pub struct Memory {
 }
 
 /// A dispatch that is being written.
+#[derive(Debug)]
 pub struct Workgroups {
     name: String,
     /// What it reads, inside.

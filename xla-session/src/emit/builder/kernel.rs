@@ -11,6 +11,7 @@ use super::dispatch::tensor_access;
 use super::{Builder, DYNAMIC, ElementType, Index, TensorType, Value, join};
 
 /// A dispatch that calls a kernel, on memory that it updates in place.
+#[derive(Debug)]
 pub struct Call<'a> {
     /// Its symbol.
     pub symbol: &'a str,

@@ -16,6 +16,7 @@ impl From<usize> for Index {
 }
 
 /// A loop nest over tensors; loops that do not index the result are reductions.
+#[derive(Debug)]
 pub struct Generic<'a> {
     /// The loops, outermost first: "n,b,k".
     pub loops: &'a str,

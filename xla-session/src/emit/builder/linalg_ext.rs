@@ -4,6 +4,7 @@ use super::{Builder, ElementType, Value};
 
 /// Scaled dot-product attention, as one dispatch. `maps` say which loops index an operand, as in
 /// [`Generic`](super::Generic).
+#[derive(Debug)]
 pub struct Attention<'a> {
     /// The loops, outermost first; those that are neither in the queries nor in the result are
     /// reduced with a softmax.
@@ -21,6 +22,7 @@ pub struct Attention<'a> {
 }
 
 /// Slices of the first dimension of a tensor, by their numbers.
+#[derive(Debug)]
 pub struct Gather<'a> {
     /// What slices are taken of.
     pub from: &'a Value,
@@ -31,6 +33,7 @@ pub struct Gather<'a> {
 }
 
 /// Rows that are written to places of a tensor, each to one of its own.
+#[derive(Debug)]
 pub struct Scatter<'a> {
     /// `[rows, ..]`, of which a row is what two numbers choose of the tensor.
     pub new: &'a Value,
