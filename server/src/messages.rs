@@ -28,6 +28,9 @@ const TOOL_HINTS: [&str; 5] = [
 /// How a block of Claude Code's system prompt begins that is another one in every request, and tells a model nothing.
 const BILLING: &str = "x-anthropic-billing-header";
 
+/// What Anthropic's API calls a request that it can answer only without keeping the conversation.
+const NO_THREADS: &str = "thread_unsupported_request";
+
 /// Where it is.
 pub(crate) const PATHS: [&str; 2] = ["/v1/messages", "/v1/messages/count_tokens"];
 
@@ -63,8 +66,13 @@ fn json_of(problem: &Problem) -> Value {
         status if status.is_server_error() => "api_error",
         _ => "invalid_request_error",
     };
-    let message = &problem.json()["error"]["message"];
-    json!({"type": "error", "error": {"type": kind, "message": message}})
+    let said = &problem.json()["error"];
+    let mut error = json!({"type": kind, "message": said["message"]});
+    if said["code"] == NO_THREADS {
+        // Anthropic's clients ask again without one then.
+        error["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
+    }
+    json!({"type": "error", "error": error})
 }
 
 async fn try_answer(
@@ -155,6 +163,12 @@ impl Talk {
         take_context_management(fields)?;
         // Says what to keep of the prompt; all of it is.
         fields.take::<Value>("cache_control")?;
+        fields.only("speed", &json!("standard"));
+        fields.only("mcp_servers", &json!([]));
+        if fields.take::<Value>("thread")?.is_some() {
+            let message = "is not supported here: conversations are not kept, send all of it";
+            return Err(Problem::field("thread", message).with_code(NO_THREADS));
+        }
         let tools = tools(fields)?;
         Ok(Self { model, conversation, tools, form })
     }

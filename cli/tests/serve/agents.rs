@@ -91,6 +91,13 @@ fn claude_code_gets_its_answers_and_finds_its_prompts() {
     let said: Value = serde_json::from_str(answer["content"][0]["text"].as_str().unwrap()).unwrap();
     assert!(["Bern", "Basel"].contains(&said["city"].as_str().unwrap()), "{answer}");
 
+    // Clients that see this ask again without it.
+    let mut thread = ask("0");
+    thread["thread"] = json!({"type": "create"});
+    let refused = server.post(path, &thread);
+    let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
+    assert_eq!((refused.status, &refused.json()["error"]["details"]), (400, &details));
+
     for (more, name) in [
         (
             json!({"context_management": {"edits": [{"type": "compact_20260112"}]}}),
