@@ -15,6 +15,7 @@ use xla_session::sample::{Sampler, SamplerOptions};
 
 use crate::constraint::{Constraint, Form};
 use crate::fields::Fields;
+use crate::harmony;
 use crate::server::blocking;
 use crate::tools::{Thinks, Tools};
 use crate::worker::Asked;
@@ -194,14 +195,23 @@ impl Settings {
             let message = "and `tools` contradict each other: calls have an end";
             return Err(Problem::field("ignore_eos", message));
         }
-        let special = style.special_tokens().iter();
-        self.shown = special.filter_map(|text| model.tokenizer.special_token(text)).collect();
         Ok(())
     }
 
     /// Lets answers begin with what the model `thinks`.
     pub fn think(&mut self, thinks: Thinks) {
         self.form = self.form.take().map(|form| thinks.before(form));
+    }
+
+    /// Lets answers of `model` be messages in harmony, the last of which has the form that is asked for.
+    pub fn say_in_harmony(&mut self, model: &Model) {
+        let special = |text: &str| model.tokenizer.special_token(text);
+        self.form = self.form.take().map(|form| harmony::with_form(&special, form));
+    }
+
+    /// Shows the special tokens of `model` that mean something in `style`.
+    pub fn show(&mut self, model: &Model, style: ToolStyle) {
+        self.shown = style.special_ids(&model.tokenizer);
     }
 
     /// Itself, and the start of the form that answers of `model` are kept to, made beside the thread

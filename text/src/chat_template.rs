@@ -62,6 +62,7 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: Vec<(String, String)>,
     tool_style: Option<ToolStyle>,
+    answer_style: Option<ToolStyle>,
     has_thoughts: bool,
     /// Found out when somebody asks.
     several_calls: OnceLock<bool>,
@@ -169,7 +170,8 @@ impl ChatTemplate {
                 .replace(&format!("{{% {tag} %}}"), "{# #}")
         });
         let tool_style = ToolStyle::of_template(&source);
-        let has_thoughts = source.contains("</think>");
+        let answer_style = ToolStyle::of_answers(&source);
+        let has_thoughts = answer_style.is_some() || source.contains("</think>");
         let mut environment = Environment::new();
         environment.set_fuel(Some(FUEL));
         environment.set_trim_blocks(true);
@@ -189,22 +191,30 @@ impl ChatTemplate {
         let given: Vec<String> = given.map(str::to_owned).collect();
         variables.retain(|name| !given.contains(name));
         let several_calls = OnceLock::new();
-        Ok(Self { environment, tokens, tool_style, has_thoughts, several_calls, variables, path })
+        Ok(Self {
+            environment,
+            tokens,
+            tool_style,
+            answer_style,
+            has_thoughts,
+            several_calls,
+            variables,
+            path,
+        })
     }
 
     /// Whether an answer with so many calls may be in a conversation.
     fn takes_calls(&self, calls: usize) -> bool {
-        let function = serde_json::json!({"name": "f", "arguments": {}});
+        let name = "called_by_the_model";
+        let function = serde_json::json!({"name": name, "arguments": {}});
         // As Mistral's templates want ids.
-        let calls = vec![
-            serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
-            calls
-        ];
+        let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
         let messages = [
             serde_json::json!({"role": "user", "content": "a"}),
-            serde_json::json!({"role": "assistant", "content": "", "tool_calls": calls}),
+            serde_json::json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls]}),
         ];
-        self.render(&messages, &RenderOptions::default()).is_ok()
+        let rendered = self.render(&messages, &RenderOptions::default());
+        rendered.is_ok_and(|text| text.matches(name).count() >= calls)
     }
 
     /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
@@ -213,12 +223,18 @@ impl ChatTemplate {
         self.tool_style
     }
 
-    /// Whether an answer with several calls can be part of a conversation; templates of Llama 3 refuse it.
+    /// How the model writes answers without calls; `None` where those are text, behind thoughts if there are any.
+    pub fn answer_style(&self) -> Option<ToolStyle> {
+        self.answer_style
+    }
+
+    /// Whether an answer with several calls can be part of a conversation; templates of Llama 3 refuse it, that of
+    /// gpt-oss leaves out all but the first.
     pub fn takes_several_calls(&self) -> bool {
         *self.several_calls.get_or_init(|| self.takes_calls(2) || !self.takes_calls(1))
     }
 
-    /// Whether answers may begin with thoughts (`<think>`).
+    /// Whether answers may begin with thoughts (`<think>`, or a channel for them).
     pub fn has_thoughts(&self) -> bool {
         self.has_thoughts
     }
