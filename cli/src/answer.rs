@@ -5,10 +5,22 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use text::{StopStrings, TextStream, Tokenizer};
+use text::{StopStrings, TextStream, Tokenizer, ToolStyle};
 use xla_session::{GenerateOptions, Generation, InferenceSession};
 
 use crate::interrupt;
+use crate::readable::Readable;
+
+/// How tokens are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading<'a> {
+    /// Without one there is no text.
+    pub tokenizer: Option<&'a Tokenizer>,
+    /// How the model writes, where that is more than text.
+    pub style: Option<ToolStyle>,
+    /// Strings that end the answer.
+    pub stops: &'a [String],
+}
 
 /// What came out.
 #[derive(Debug)]
@@ -17,6 +29,8 @@ pub struct Answer {
     pub generation: Generation,
     /// The text that was shown; `None` without a tokenizer.
     pub text: Option<String>,
+    /// The same as the model wrote it.
+    pub written: String,
     /// From the beginning to the first token in hand.
     pub first_token: Duration,
     /// Whether Ctrl-C ended it.
@@ -26,7 +40,7 @@ pub struct Answer {
 /// Generates from the tokens `new`, which follow what `session` already holds.
 ///
 /// `before` is what the session holds and `new`, or its end: it decides how the first new tokens
-/// read. Each piece of text goes to `show` as soon as it is certain.
+/// read. Each piece of text goes to `show` as soon as it is certain, as it is shown.
 ///
 /// # Errors
 ///
@@ -36,13 +50,17 @@ pub fn generate(
     before: &[u32],
     new: &[u32],
     options: &mut GenerateOptions,
-    tokenizer: Option<&Tokenizer>,
-    stops: &[String],
+    reading: Reading<'_>,
     mut show: impl FnMut(&str) -> io::Result<()>,
 ) -> Result<Answer> {
+    let Reading { tokenizer, style, stops } = reading;
     let stops = StopStrings::new(stops).context("--stop")?;
-    let mut stream = tokenizer.map(|it| TextStream::new(it.detokenizer(before), stops));
-    let mut shown = String::new();
+    let mut stream = tokenizer.map(|it| {
+        let marks = style.map(|style| style.special_ids(it)).unwrap_or_default();
+        TextStream::new(it.detokenizer(before).showing(marks), stops)
+    });
+    let mut readable = Readable::new(style);
+    let (mut written, mut shown) = (String::new(), String::new());
     let mut show = |piece: &str| -> Result<()> {
         if !piece.is_empty() {
             shown.push_str(piece);
@@ -63,7 +81,8 @@ pub fn generate(
         let mut step = || -> Result<bool> {
             let Some(stream) = &mut stream else { return Ok(false) };
             let (piece, stopped) = stream.push(token)?;
-            show(&piece)?;
+            written += &piece;
+            show(&readable.push(&piece))?;
             Ok(stopped)
         };
         match step() {
@@ -83,10 +102,14 @@ pub fn generate(
     drop(generating);
 
     if let Some(stream) = stream {
-        show(&stream.finish()?)?;
+        let rest = stream.finish()?;
+        written += &rest;
+        show(&readable.push(&rest))?;
+        show(&readable.finish())?;
     }
     let first_token = first_token.unwrap_or(generation.timings.prefill);
-    Ok(Answer { generation, text: tokenizer.map(|_| shown), first_token, interrupted })
+    let text = tokenizer.map(|_| shown);
+    Ok(Answer { generation, text, written, first_token, interrupted })
 }
 
 #[cfg(test)]
@@ -108,7 +131,9 @@ pub mod tests {
 
     impl Parrot {
         pub fn new(script: &[u32], context: usize) -> Self {
-            let vocab = fixture::vocab_size();
+            // Some tests add marks to the tokenizer.
+            let marks = ToolStyle::Harmony.special_tokens().len();
+            let vocab = fixture::vocab_size() + marks;
             Self {
                 capabilities: Capabilities::new("parrot", "perch", vocab, context, context),
                 script: script.to_vec(),
@@ -191,7 +216,8 @@ pub mod tests {
             GenerateOptions { max_tokens, eos: vec![fixture::EOS], ..Default::default() };
         let prompt = tokenizer.encode("p", true).unwrap();
         let stops: Vec<_> = stops.iter().map(|&s| s.to_owned()).collect();
-        generate(&mut parrot, &prompt, &prompt, &mut options, Some(&tokenizer), &stops, &mut show)
+        let reading = Reading { tokenizer: Some(&tokenizer), style: None, stops: &stops };
+        generate(&mut parrot, &prompt, &prompt, &mut options, reading, &mut show)
     }
 
     #[test]

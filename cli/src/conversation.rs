@@ -6,7 +6,8 @@ use anyhow::Result;
 use text::{ChatTemplate, Message, RenderOptions, Tokenizer, Transcript};
 use xla_session::{GenerateOptions, InferenceSession};
 
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, Reading};
+use crate::readable;
 
 /// Turns so far, and what the session holds of them.
 ///
@@ -58,9 +59,9 @@ impl<'a> Conversation<'a> {
         let result = self.answer(options, show);
         match &result {
             Ok(answer) => {
-                let text = answer.text.clone().unwrap_or_default();
-                self.past.text.push_str(&text);
-                self.messages.push(Message::new("assistant", text));
+                self.past.text.push_str(&answer.written);
+                let said = readable::said(self.template.answer_style(), &answer.written);
+                self.messages.push(Message::new("assistant", said));
             }
             Err(_) => {
                 self.messages.pop();
@@ -86,15 +87,10 @@ impl<'a> Conversation<'a> {
             }
         };
         let held = self.session.position();
-        let result = answer::generate(
-            self.session,
-            &tokens,
-            &tokens[held..],
-            options,
-            Some(self.tokenizer),
-            &[],
-            show,
-        );
+        let style = self.template.answer_style();
+        let reading = Reading { tokenizer: Some(self.tokenizer), style, stops: &[] };
+        let result =
+            answer::generate(self.session, &tokens, &tokens[held..], options, reading, show);
         match &result {
             Ok(answer) => {
                 self.past = Transcript { tokens, text: rendered };
@@ -200,6 +196,48 @@ mod tests {
         let all = encode("BE KIND.|WHO?|THE FOX|AND WHY?|");
         assert_eq!(parrot.prefills[1], all[before..]);
         assert_eq!(parrot.held, [all, encode("the fox")].concat());
+    }
+
+    #[test]
+    fn thoughts_in_harmony_are_shown_and_are_no_part_of_what_was_said() {
+        let folder = tempfile::tempdir().unwrap();
+        fixture::write_tokenizer(folder.path());
+        let path = folder.path().join("tokenizer.json");
+        let mut file: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let marks = text::ToolStyle::Harmony.special_tokens();
+        for (at, mark) in marks.iter().enumerate() {
+            let mut token = file["added_tokens"][0].clone();
+            token["id"] = (fixture::vocab_size() + at).into();
+            token["content"] = (*mark).into();
+            file["added_tokens"].as_array_mut().unwrap().push(token);
+        }
+        fixture::write(folder.path(), "tokenizer.json", &file);
+        let template = "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}\
+                        <|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}\
+                        {% if add_generation_prompt %}<|start|>assistant{% endif %}";
+        std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+        let tokenizer = Tokenizer::require(folder.path()).unwrap();
+        let template = ChatTemplate::require(folder.path()).unwrap();
+
+        let encode = |text: &str| tokenizer.encode(text, false).unwrap();
+        let thoughts = "<|channel|>analysis<|message|>A fox?<|end|><|start|>assistant";
+        let said = "<|channel|>final<|message|>the fox";
+        let mut parrot = Parrot::new(&encode(&format!("{thoughts}{said}")), 512);
+        let mut talk = Conversation::new(&mut parrot, &tokenizer, &template, None);
+        for question in ["Who?", "And why?"] {
+            let mut shown = String::new();
+            let answer = talk.ask(question, &mut options(100), |piece| {
+                shown += piece;
+                Ok(())
+            });
+            assert_eq!(answer.unwrap().text.as_ref(), Some(&shown));
+            assert_eq!(shown, "<think>\nA fox?\n</think>\n\nthe fox");
+        }
+        let prompt = "<|start|>user<|message|>Who?<|end|><|start|>assistant";
+        let more = "<|end|><|start|>user<|message|>And why?<|end|><|start|>assistant";
+        assert_eq!(parrot.held, encode(&format!("{prompt}{said}{more}{thoughts}{said}")));
+        assert_eq!(parrot.resets, 1);
     }
 
     #[test]

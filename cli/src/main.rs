@@ -23,6 +23,7 @@ mod pooling;
 mod progress;
 mod prompts;
 mod quality;
+mod readable;
 mod registry;
 mod report;
 #[cfg(feature = "iree")]

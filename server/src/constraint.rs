@@ -27,6 +27,19 @@ pub(crate) struct Form {
 /// What grammars call the form that is a part of them.
 pub(crate) const PART: &str = "@text";
 
+/// The special token that is written so, if there is one.
+pub(crate) type Special<'a> = &'a dyn Fn(&str) -> Option<u32>;
+
+/// `text` as a grammar has it, as a token if it is a special one.
+pub(crate) fn mark(special: Special<'_>, text: &str) -> String {
+    special(text).map_or_else(|| quoted(text), |id| format!("<[{id}]>"))
+}
+
+/// As a string of a grammar.
+pub(crate) fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
 impl Form {
     /// What `fields` ask for; `None` where any text will do.
     ///
@@ -353,5 +366,49 @@ impl batching::Constraint for Constraint {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => self.fail(&error),
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use llguidance::toktrie::ApproximateTokEnv;
+
+    use super::*;
+
+    /// The special token of the tokenizer of [`accepts`] that is written so: one of `marks`, behind the bytes.
+    pub fn special(marks: &[&str], text: &str) -> Option<u32> {
+        marks.iter().position(|mark| *mark == text).map(|at| 256 + at as u32)
+    }
+
+    /// Whether an answer may be `text`, a byte a token but for `marks`, which are special tokens; how much of it may
+    /// be said if not.
+    pub fn accepts(grammar: &TopLevelGrammar, marks: &[&str], text: &str) -> Result<(), String> {
+        let bytes = (0..=255).map(|byte| vec![byte]);
+        let specials = marks.iter().copied().chain(["<end>"]);
+        let specials = specials.map(|mark| [b"\xff", mark.as_bytes()].concat());
+        let words: Vec<Vec<u8>> = bytes.chain(specials).collect();
+        let count = words.len() as u32;
+        let trie = TokTrie::from(&TokRxInfo::new(count, count - 1), &words);
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory = ParserFactory::new_simple(&environment).unwrap();
+        factory.quiet();
+        let mut matcher = Matcher::new(factory.create_parser(grammar.clone()));
+        let mut at = 0;
+        while at < text.len() {
+            let mark = marks.iter().find(|mark| text.as_bytes()[at..].starts_with(mark.as_bytes()));
+            let token = mark.and_then(|mark| special(marks, mark));
+            let token = token.unwrap_or(text.as_bytes()[at].into());
+            if matcher.is_stopped() {
+                return Err(text[..at].to_owned());
+            }
+            let mask =
+                matcher.compute_mask().unwrap_or_else(|error| panic!("{error}: {grammar:?}"));
+            if !mask.is_allowed(token) {
+                return Err(text[..at].to_owned());
+            }
+            matcher.consume_token(token).unwrap();
+            at += mark.map_or(1, |mark| mark.len());
+        }
+        if matcher.is_accepting().unwrap() { Ok(()) } else { Err(text.to_owned()) }
     }
 }

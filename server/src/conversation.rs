@@ -8,6 +8,7 @@ use text::{ChatTemplate, RenderOptions, Reply, ToolStyle};
 
 use crate::answer::Answers;
 use crate::fields::Fields;
+use crate::harmony;
 use crate::sampling::Settings;
 use crate::server::Shared;
 use crate::tools::{Thinks, Tools};
@@ -35,7 +36,7 @@ pub(crate) struct Asked {
 /// How the answers to a conversation are written.
 #[derive(Debug, Clone)]
 pub(crate) struct Manner {
-    /// How tools are called, if any may be.
+    /// How tools are called, if any may be, or else how answers are written that are more than text.
     pub style: Option<ToolStyle>,
     /// Whether there may be thoughts first.
     thoughts: bool,
@@ -80,18 +81,16 @@ impl Asked {
         shared.check_open()?;
         let places = model.places(settings.n)?;
         let template = template(&model)?;
-        let style = tools.as_ref().map(|_| {
-            template.tool_style().ok_or_else(|| {
-                let message = format!(
-                    "the template of the model {:?} knows no tools, or writes their calls in a way that \
-                     is not understood here (there are Hermes', Llama 3's and Mistral's): take another \
-                     model, or describe them in a message and ask for a `response_format`",
-                    model.name()
-                );
-                Problem::field("tools", message)
-            })
-        });
-        let style = style.transpose()?;
+        let style = if tools.is_some() { template.tool_style() } else { template.answer_style() };
+        if tools.is_some() && style.is_none() {
+            let message = format!(
+                "the template of the model {:?} knows no tools, or writes their calls in a way that is \
+                 not understood here (there are Hermes', Llama 3's, Mistral's and gpt-oss'): take another \
+                 model, or describe them in a message and ask for a `response_format`",
+                model.name()
+            );
+            return Err(Problem::field("tools", message));
+        }
         if let Some(tools) = &mut tools
             && !template.takes_several_calls()
         {
@@ -107,12 +106,13 @@ impl Asked {
         let (prompt, thinking) = rendered(&model, conversation).await?;
         let thinks = match (thinking, thoughts) {
             (true, _) => Thinks::Already,
-            (false, true) => Thinks::Perhaps,
-            (false, false) => Thinks::Never,
+            // One that goes on does so within its last message.
+            (false, true) if begun.is_empty() => Thinks::Perhaps,
+            (false, _) => Thinks::Never,
         };
         let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
         let single = tools.as_ref().is_some_and(Tools::is_single);
-        let (settings, form) = settings.with_form(&model, tools.zip(style), thinks).await?;
+        let (settings, form) = settings.with_form(&model, tools, style, thinks).await?;
         model.check_fits(&prompt)?;
         let room = (model.context + 1).saturating_sub(prompt.len());
         let max_tokens = max_tokens.unwrap_or(room);
@@ -434,8 +434,12 @@ async fn rendered(
 ) -> Result<(Vec<u32>, bool), Problem> {
     crate::server::blocking(model, move |model| {
         let template = template(model)?;
-        let options = conversation.options(template)?;
-        let rendered = template.render(&conversation.messages, &options);
+        let mut options = conversation.options(template)?;
+        let mut messages = conversation.messages;
+        if template.answer_style() == Some(ToolStyle::Harmony) {
+            harmony::take_back(&mut messages, &mut options.tools);
+        }
+        let rendered = template.render(&messages, &options);
         let rendered = rendered.map_err(|error| {
             let message = match error {
                 // Where its file lies is nobody else's business.

@@ -21,6 +21,7 @@ mod body;
 mod constraint;
 mod error;
 mod fields;
+mod harmony;
 mod sampling;
 mod tools;
 

@@ -15,6 +15,7 @@ use xla_session::sample::{Sampler, SamplerOptions};
 
 use crate::constraint::{Constraint, Form};
 use crate::fields::Fields;
+use crate::harmony;
 use crate::server::blocking;
 use crate::tools::{Thinks, Tools};
 use crate::worker::Asked;
@@ -185,9 +186,11 @@ impl Settings {
     pub async fn with_form(
         mut self,
         model: &Arc<Model>,
-        tools: Option<(Tools, ToolStyle)>,
+        tools: Option<Tools>,
+        style: Option<ToolStyle>,
         thinks: Thinks,
     ) -> Result<(Self, Option<Matcher>), Problem> {
+        self.shown = style.map(|it| it.special_ids(&model.tokenizer)).unwrap_or_default();
         if self.form.is_none() && tools.is_none() {
             return Ok((self, None));
         }
@@ -195,14 +198,19 @@ impl Settings {
             let Model { tokenizer, vocab_size, options, forms, .. } = model;
             let start = |form: &Form| forms.start(form, tokenizer, *vocab_size, &options.eos);
             let text = self.form.take();
-            let Some((mut tools, style)) = tools else {
-                let form = text.map(|text| thinks.before(text));
+            let (Some(mut tools), Some(style)) = (tools, style) else {
+                let special = |text: &str| tokenizer.special_token(text);
+                let form = text.map(|text| match style {
+                    Some(ToolStyle::Harmony) if thinks != Thinks::Never => {
+                        harmony::with_form(&special, text)
+                    }
+                    _ => thinks.before(text),
+                });
                 return Ok((self, form.as_ref().map(start).transpose()?));
             };
-            let special = style.special_tokens().iter();
-            self.shown = special.filter_map(|text| model.tokenizer.special_token(text)).collect();
-            let form = tools.form(model, style, thinks, text.clone());
-            let Some(form) = form else { return Ok((self, None)) };
+            let Some(form) = tools.form(model, style, thinks, text.clone()) else {
+                return Ok((self, None));
+            };
             if self.ignore_eos {
                 let message = "and `tools` contradict each other: calls have an end";
                 return Err(Problem::field("ignore_eos", message));

@@ -6,8 +6,9 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 use text::ToolStyle;
 
-use crate::constraint::{Form, PART};
+use crate::constraint::{Form, PART, Special, mark, quoted};
 use crate::fields::Fields;
+use crate::harmony;
 use crate::server::unique_id;
 use crate::{Model, Problem};
 
@@ -153,7 +154,7 @@ impl Tools {
     /// of its `own` or none.
     fn grammar(
         &self,
-        special: &dyn Fn(&str) -> Option<u32>,
+        special: Special<'_>,
         style: ToolStyle,
         thinks: Thinks,
         own: bool,
@@ -161,10 +162,7 @@ impl Tools {
         if !self.must && !own && style == ToolStyle::Llama3 {
             return None;
         }
-        let mark = |text: &str| match special(text) {
-            Some(id) => format!("<[{id}]>"),
-            None => quoted(text),
-        };
+        let mark = |text: &str| mark(special, text);
         let opening = mark(style.opening());
         // What stands before each call, between two, and behind the last one.
         let (open, between, close) = match style {
@@ -176,6 +174,8 @@ impl Tools {
             ToolStyle::Llama3 => (String::new(), quoted("; "), String::new()),
             ToolStyle::Mistral => (format!("{opening} \" \"? \"[\""), quoted(", "), quoted("]")),
             ToolStyle::MistralArgs => (opening.clone(), opening.clone(), String::new()),
+            // A call is a message, and ends the answer.
+            ToolStyle::Harmony => Default::default(),
         };
         let callable = self.callable();
         let names: Vec<_> = (0..callable.len()).map(|at| format!("call{at}")).collect();
@@ -183,6 +183,11 @@ impl Tools {
         let calls_of_answer = |open: &str| format!("{open} call {more} {close}");
         let mut lark = String::new();
         match (self.must || own, special(style.opening()).is_some()) {
+            (strict, _) if style == ToolStyle::Harmony => {
+                let text = harmony::said(special, if own { PART } else { harmony::TEXT });
+                let last = if self.must { "call".into() } else { format!("call | {text}") };
+                lark += &harmony::answer(special, !strict, &last);
+            }
             (true, _) => {
                 let (first, rule) = thinks.rule();
                 let text = if own { format!("| {PART}") } else { String::new() };
@@ -216,6 +221,7 @@ impl Tools {
                     (pieces.map(quoted).join(" "), "}")
                 }
                 ToolStyle::MistralArgs => (quoted(name), ""),
+                ToolStyle::Harmony => (harmony::call(special, name), ""),
                 ToolStyle::Hermes | ToolStyle::Mistral => {
                     (quoted(&format!("{{\"name\": \"{name}\", \"arguments\": ")), "}")
                 }
@@ -266,11 +272,6 @@ impl Thinks {
             }
         }
     }
-}
-
-/// As a string of a grammar.
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
 }
 
 impl Tool {
@@ -329,21 +330,18 @@ pub(crate) fn call_id(style: Option<ToolStyle>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use llguidance::toktrie::ApproximateTokEnv;
-    use llguidance::{Matcher, ParserFactory};
-
     use super::*;
+    use crate::constraint::tests::{accepts, special};
 
     /// Whether an answer may be `text` with two tools, a byte a token; how much of it may be said if not.
     fn check(style: ToolStyle, more: Value, thinks: Thinks, text: &str) -> Result<(), String> {
-        check_beside(None, style, more, thinks, text)
+        check_beside(None, &[], style, more, thinks, text)
     }
 
-    /// The same, where the text has a form of its own.
+    /// The same, where the text may have a form of its own, and `marks` are special tokens.
     fn check_beside(
         own: Option<Form>,
+        marks: &[&str],
         style: ToolStyle,
         more: Value,
         thinks: Thinks,
@@ -358,33 +356,13 @@ mod tests {
         fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let Value::Object(fields) = fields else { unreachable!() };
         let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
-        let lark = tools.grammar(&|_| None, style, thinks, own.is_some()).unwrap();
+        let special = |text: &str| special(marks, text);
+        let lark = tools.grammar(&special, style, thinks, own.is_some()).unwrap();
         let grammar = match own {
-            Some(own) => own.within(FIELD, lark.clone()).grammar().clone(),
-            None => TopLevelGrammar::from_lark(lark.clone()),
+            Some(own) => own.within(FIELD, lark).grammar().clone(),
+            None => TopLevelGrammar::from_lark(lark),
         };
-        accepts(grammar, text)
-    }
-
-    /// As [`check`], for any grammar.
-    fn accepts(grammar: TopLevelGrammar, text: &str) -> Result<(), String> {
-        let environment = Arc::new(ApproximateTokEnv::single_byte());
-        let mut factory = ParserFactory::new_simple(&(environment as _)).unwrap();
-        factory.quiet();
-        let mut matcher = Matcher::new(factory.create_parser(grammar.clone()));
-        let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
-        for (at, &token) in tokens.iter().enumerate() {
-            if matcher.is_stopped() {
-                return Err(text[..at].to_owned());
-            }
-            let mask =
-                matcher.compute_mask().unwrap_or_else(|error| panic!("{error}: {grammar:?}"));
-            if !mask.is_allowed(token) {
-                return Err(text[..at].to_owned());
-            }
-            matcher.consume_token(token).unwrap();
-        }
-        if matcher.is_accepting().unwrap() { Ok(()) } else { Err(text.to_owned()) }
+        accepts(&grammar, marks, text)
     }
 
     const F: &str = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 2}}\n</tool_call>";
@@ -484,7 +462,7 @@ mod tests {
             for at in 0..forms().len() {
                 let either = |text: &str| {
                     let own = forms().into_iter().nth(at).map(|it| it.0);
-                    check_beside(own, style, json!({}), Thinks::Perhaps, text)
+                    check_beside(own, &[], style, json!({}), Thinks::Perhaps, text)
                 };
                 let text = forms()[at].1;
                 assert_eq!(either(text), Ok(()), "{style:?}");
@@ -506,11 +484,79 @@ mod tests {
         for (form, text) in forms() {
             let thoughts = format!("Hm.\n</think>\n\n{text}");
             let grammar = Thinks::Already.before(form).grammar().clone();
-            assert_eq!(accepts(grammar.clone(), &thoughts), Ok(()));
-            assert!(accepts(grammar, &thoughts[..thoughts.len() - 1]).is_err());
+            assert_eq!(accepts(&grammar, &[], &thoughts), Ok(()));
+            assert!(accepts(&grammar, &[], &thoughts[..thoughts.len() - 1]).is_err());
         }
         for (form, text) in forms() {
-            assert_eq!(accepts(Thinks::Perhaps.before(form).grammar().clone(), text), Ok(()));
+            assert_eq!(accepts(Thinks::Perhaps.before(form).grammar(), &[], text), Ok(()));
+        }
+    }
+
+    #[test]
+    fn calls_in_harmony_are_messages() {
+        let next = "<|end|><|start|>assistant";
+        let thoughts = format!(
+            "<|channel|>analysis<|message|>Hm <b>.\n{next}<|channel|>analysis<|message|>{next}"
+        );
+        let words = format!("<|channel|>commentary<|message|>Let me look.{next}");
+        let text = "<|channel|>final<|message|>{\"name\": \"g\"}";
+        let headers = [
+            "<|channel|>commentary to=functions.f <|constrain|>json",
+            "<|channel|>commentary to=functions.f<|constrain|>json",
+            " to=functions.f<|channel|>commentary json",
+            " to=functions.f<|channel|>commentary",
+        ];
+        for marks in [ToolStyle::Harmony.special_tokens(), &[]] {
+            let check = |own: bool, more: &Value, text: &str| {
+                let own = own.then(|| forms().into_iter().next().unwrap().0);
+                let style = ToolStyle::Harmony;
+                check_beside(own, marks, style, more.clone(), Thinks::Perhaps, text)
+            };
+            let (auto, must) = (json!({}), json!({"tool_choice": "required"}));
+            for header in headers {
+                let call = format!("{header}<|message|>{{\"x\": 2}}");
+                for (own, more) in [(false, &auto), (false, &must), (true, &auto)] {
+                    assert_eq!(check(own, more, &call), Ok(()));
+                    assert_eq!(check(own, more, &format!("{thoughts}{call}")), Ok(()));
+                    let wrong = call.replace('2', "3");
+                    let before = wrong[..wrong.find('3').unwrap()].to_owned();
+                    assert_eq!(check(own, more, &wrong), Err(before));
+                    let wrong = call.replace("functions.f", "functions.h");
+                    let before = wrong[..wrong.find(".h").unwrap() + 1].to_owned();
+                    assert_eq!(check(own, more, &wrong), Err(before));
+                    // It ends the answer.
+                    assert_eq!(check(own, more, &format!("{call}{next}")), Err(call.clone()));
+                }
+                assert_eq!(check(false, &auto, &format!("{thoughts}{words}{call}")), Ok(()));
+                assert!(check(false, &must, &format!("{words}{call}")).is_err());
+                assert!(check(true, &auto, &format!("{words}{call}")).is_err());
+            }
+            for said in [text, "<|channel|>final<|message|>Any <|b|>,\nwords"] {
+                assert_eq!(check(false, &auto, said), Ok(()));
+                assert_eq!(check(false, &auto, &format!("{thoughts}{words}{said}")), Ok(()));
+                assert!(check(false, &must, said).is_err());
+            }
+            assert_eq!(check(true, &auto, &format!("{thoughts}{text}")), Ok(()));
+            assert!(check(true, &auto, "<|channel|>final<|message|>Words").is_err());
+            assert!(check(false, &auto, "Words").is_err());
+        }
+    }
+
+    #[test]
+    fn a_form_in_harmony_begins_behind_thoughts() {
+        for marks in [ToolStyle::Harmony.special_tokens(), &[]] {
+            for (form, text) in forms() {
+                let form = harmony::with_form(&|text| special(marks, text), form);
+                let check = |text: &str| accepts(form.grammar(), marks, text);
+                let thoughts = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+                for final_ in ["<|channel|>final", "<|channel|>final <|constrain|>json"] {
+                    let said = format!("{final_}<|message|>{text}");
+                    assert_eq!(check(&said), Ok(()));
+                    assert_eq!(check(&format!("{thoughts}{thoughts}{said}")), Ok(()));
+                    assert!(check(&said[..said.len() - 1]).is_err());
+                }
+                assert!(check(text).is_err() && check(thoughts).is_err());
+            }
         }
     }
 }

@@ -63,6 +63,7 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: Vec<(String, String)>,
     tool_style: Option<ToolStyle>,
+    answer_style: Option<ToolStyle>,
     has_thoughts: bool,
     /// Found out when somebody asks.
     several_calls: OnceLock<bool>,
@@ -184,7 +185,8 @@ impl ChatTemplate {
                 .replace(&format!("{{% {tag} %}}"), "{# #}")
         });
         let tool_style = ToolStyle::of_template(&source);
-        let has_thoughts = source.contains("</think>");
+        let answer_style = ToolStyle::of_answers(&source);
+        let has_thoughts = answer_style.is_some() || source.contains("</think>");
         let mut environment = Environment::new();
         environment.set_fuel(Some(FUEL));
         environment.set_trim_blocks(true);
@@ -211,6 +213,7 @@ impl ChatTemplate {
             environment,
             tokens,
             tool_style,
+            answer_style,
             has_thoughts,
             several_calls: OnceLock::new(),
             variables,
@@ -227,21 +230,20 @@ impl ChatTemplate {
 
     /// Whether an answer with so many calls may be in a conversation.
     fn takes_calls(&self, calls: usize) -> bool {
-        let function = serde_json::json!({"name": "f", "arguments": {}});
+        let name = "called_by_the_model";
+        let function = serde_json::json!({"name": name, "arguments": {}});
         // As Mistral's templates want ids.
-        let calls = vec![
-            serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
-            calls
-        ];
+        let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
         let messages = [
             serde_json::json!({"role": "user", "content": "a"}),
-            serde_json::json!({"role": "assistant", "content": "", "tool_calls": calls}),
+            serde_json::json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls]}),
         ];
         let parameters = serde_json::json!({"type": "object", "properties": {}});
         let function =
             serde_json::json!({"name": "f", "description": "", "parameters": parameters});
         let tools = vec![serde_json::json!({"type": "function", "function": function})];
-        self.render(&messages, &RenderOptions { tools, ..RenderOptions::default() }).is_ok()
+        let rendered = self.render(&messages, &RenderOptions { tools, ..RenderOptions::default() });
+        rendered.is_ok_and(|text| text.matches(name).count() >= calls)
     }
 
     /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
@@ -250,12 +252,18 @@ impl ChatTemplate {
         self.with_tools().tool_style
     }
 
-    /// Whether an answer with several calls can be part of a conversation; templates of Llama 3 refuse it.
+    /// How the model writes answers without calls; `None` where those are text, behind thoughts if there are any.
+    pub fn answer_style(&self) -> Option<ToolStyle> {
+        self.answer_style
+    }
+
+    /// Whether an answer with several calls can be part of a conversation; templates of Llama 3 refuse it, that of
+    /// gpt-oss leaves out all but the first.
     pub fn takes_several_calls(&self) -> bool {
         *self.several_calls.get_or_init(|| self.takes_calls(2) || !self.takes_calls(1))
     }
 
-    /// Whether answers may begin with thoughts (`<think>`).
+    /// Whether answers may begin with thoughts (`<think>`, or a channel for them).
     pub fn has_thoughts(&self) -> bool {
         self.has_thoughts || self.with_tools().has_thoughts
     }

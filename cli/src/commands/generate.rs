@@ -10,13 +10,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
+use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer, ToolStyle};
 use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
 use xla_session::{Batcher, GenerateOptions};
 
+use crate::answer::{self, Reading};
 use crate::bench::memory;
 use crate::engine::EngineArgs;
+use crate::interrupt;
 use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
 use crate::prompts::lines::Lines;
@@ -25,7 +27,6 @@ use crate::prompts::run::{Prompts, Summary};
 use crate::report::{Drafts, Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
 use crate::speculation::SpeculationArgs;
-use crate::{answer, interrupt};
 
 /// What to generate from and how.
 #[derive(Debug, clap::Args)]
@@ -140,6 +141,8 @@ struct Prompt {
     tokens: Vec<u32>,
     /// What to print before the answer.
     echo: Option<String>,
+    /// How the answer is written, where that is more than text.
+    style: Option<ToolStyle>,
 }
 
 impl Args {
@@ -176,13 +179,14 @@ impl Args {
         if let Some(echo) = &prompt.echo {
             show(echo)?;
         }
+        let reading =
+            Reading { tokenizer: tokenizer.as_ref(), style: prompt.style, stops: &self.stop };
         let answer = answer::generate(
             &mut *opened.session,
             &prompt.tokens,
             &prompt.tokens,
             &mut options,
-            tokenizer.as_ref(),
-            &self.stop,
+            reading,
             |piece| if self.json { Ok(()) } else { show(piece) },
         )?;
 
@@ -323,7 +327,7 @@ impl Args {
         model: &Model,
     ) -> Result<Prompt> {
         if let Some(tokens) = &self.prompt_tokens {
-            return Ok(Prompt { tokens: tokens.clone(), echo: None });
+            return Ok(Prompt { tokens: tokens.clone(), echo: None, style: None });
         }
         let tokenizer = tokenizer.context("a text prompt needs a tokenizer")?;
         if let Some(template) = self.template(model)? {
@@ -333,13 +337,13 @@ impl Args {
             let rendered = template.render(&messages, &RenderOptions::prompt())?;
             let tokens = tokenizer.encode(&rendered, false)?;
             let echo = self.echo.then(|| question + "\n\n");
-            return Ok(Prompt { tokens, echo });
+            return Ok(Prompt { tokens, echo, style: template.answer_style() });
         }
         // Our own beginning belongs to the story; a caller knows theirs.
         let echo = self.echo || (input.is_none() && !self.json);
         let input = input.unwrap_or_else(|| STORY.to_owned());
         let tokens = tokenizer.encode(&input, true)?;
-        Ok(Prompt { tokens, echo: echo.then_some(input) })
+        Ok(Prompt { tokens, echo: echo.then_some(input), style: None })
     }
 }
 

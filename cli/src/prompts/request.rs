@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use text::{ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
+use text::{ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer, ToolStyle};
 use xla_session::batching::Request;
 
 use super::lines::Line;
@@ -50,11 +50,18 @@ pub struct Defaults<'a> {
     pub sampling: SamplingArgs,
 }
 
+/// What a line asks for.
+pub struct Asked<'a> {
+    /// It.
+    pub request: Request,
+    /// The text of its answer.
+    pub stream: TextStream<'a>,
+    /// How that is written, where that is more than text.
+    pub style: Option<ToolStyle>,
+}
+
 /// The id of `line`, its number if it names none, and what it asks for, or what is wrong with it.
-pub fn read<'a>(
-    line: &Line,
-    defaults: &Defaults<'a>,
-) -> (Value, Result<(Request, TextStream<'a>)>) {
+pub fn read<'a>(line: &Line, defaults: &Defaults<'a>) -> (Value, Result<Asked<'a>>) {
     let number = || Value::from(line.number);
     match serde_json::from_slice(&line.text) {
         Ok(Value::Object(mut object)) => {
@@ -71,15 +78,16 @@ pub fn read<'a>(
 }
 
 impl Fields {
-    fn request<'a>(self, defaults: &Defaults<'a>) -> Result<(Request, TextStream<'a>)> {
-        let prompt = self.tokens(defaults)?;
+    fn request<'a>(self, defaults: &Defaults<'a>) -> Result<Asked<'a>> {
+        let (prompt, style) = self.tokens(defaults)?;
         let stops = match self.stop {
             None => defaults.stop.clone(),
             Some(Stop::One(stop)) => vec![stop],
             Some(Stop::Several(stops)) => stops,
         };
         let stops = StopStrings::new(&stops).context("stop")?;
-        let stream = TextStream::new(defaults.tokenizer.detokenizer(&prompt), stops);
+        let marks = style.map(|style| style.special_ids(defaults.tokenizer)).unwrap_or_default();
+        let stream = TextStream::new(defaults.tokenizer.detokenizer(&prompt).showing(marks), stops);
         let sampling = defaults.sampling.with(self.temperature, self.top_p, self.top_k, self.seed);
         let request = Request {
             prompt,
@@ -88,13 +96,14 @@ impl Fields {
             sampler: sampling.sampler()?,
             ..Request::default()
         };
-        Ok((request, stream))
+        Ok(Asked { request, stream, style })
     }
 
-    fn tokens(&self, defaults: &Defaults<'_>) -> Result<Vec<u32>> {
+    /// Those of the prompt, and how what follows them is written.
+    fn tokens(&self, defaults: &Defaults<'_>) -> Result<(Vec<u32>, Option<ToolStyle>)> {
         let messages = match (&self.prompt, &self.messages) {
             (Some(prompt), None) if !defaults.chat => {
-                return Ok(defaults.tokenizer.encode(prompt, true)?);
+                return Ok((defaults.tokenizer.encode(prompt, true)?, None));
             }
             (Some(prompt), None) => {
                 let message = |role: &str, content: &str| {
@@ -111,7 +120,7 @@ impl Fields {
         ensure!(!messages.is_empty(), "\"messages\" is empty: give at least one");
         let template = defaults.template.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
         let rendered = template.render(&messages, &RenderOptions::prompt())?;
-        Ok(defaults.tokenizer.encode(&rendered, false)?)
+        Ok((defaults.tokenizer.encode(&rendered, false)?, template.answer_style()))
     }
 }
 
@@ -142,7 +151,7 @@ mod tests {
         let read = |(at, text): (usize, &&str)| {
             let line = Line { number: at + 1, text: text.as_bytes().to_vec() };
             let (id, request) = read(&line, &defaults);
-            (id, request.map(|(request, _)| request))
+            (id, request.map(|asked| asked.request))
         };
         lines.iter().enumerate().map(read).collect()
     }

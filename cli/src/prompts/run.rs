@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use text::TextStream;
+use text::{TextStream, ToolStyle};
 use xla_session::Batcher;
 use xla_session::batching::Ended;
 use xla_session::scheduler::RequestId;
 
 use super::lines::{Line, Lines, Next};
-use super::request::{self, Defaults};
+use super::request::{self, Asked, Defaults};
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::readable::Readable;
 
 /// How long Ctrl-C may wait while nothing runs and no line comes.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -63,6 +64,7 @@ struct Flight<'a> {
     line: usize,
     bytes: usize,
     stream: TextStream<'a>,
+    style: Option<ToolStyle>,
     text: String,
     /// The tokenizer's.
     failure: Option<text::Error>,
@@ -127,14 +129,15 @@ impl<'a> Prompts<'a> {
     }
 
     fn submit(&mut self, line: &Line) -> Result<()> {
-        let (id, request) = request::read(line, self.defaults);
-        let submitted =
-            request.and_then(|(request, stream)| Ok((self.batcher.submit(request)?, stream)));
+        let (id, asked) = request::read(line, self.defaults);
+        let submitted = asked.and_then(|Asked { request, stream, style }| {
+            Ok((self.batcher.submit(request)?, stream, style))
+        });
         let (number, bytes) = (line.number, line.text.len() + 1);
         match submitted {
-            Ok((request, stream)) => {
+            Ok((request, stream, style)) => {
                 let (text, failure) = (String::new(), None);
-                let flight = Flight { id, line: number, bytes, stream, text, failure };
+                let flight = Flight { id, line: number, bytes, stream, style, text, failure };
                 self.flights.insert(request, flight);
             }
             Err(error) => {
@@ -187,7 +190,7 @@ impl<'a> Prompts<'a> {
     }
 
     fn end(&mut self, flight: Flight<'_>, ended: Ended) -> Result<()> {
-        let Flight { id, line, stream, mut text, failure, .. } = flight;
+        let Flight { id, line, stream, style, mut text, failure, .. } = flight;
         match failure.map_or_else(|| stream.finish(), Err) {
             Ok(rest) => text += &rest,
             Err(error) => return self.fail(&id, line, &error.into()),
@@ -195,7 +198,7 @@ impl<'a> Prompts<'a> {
         self.summary.answered += 1;
         self.write(&json!({
             "id": id,
-            "text": text,
+            "text": Readable::whole(style, &text),
             "tokens": ended.timings.tokens,
             "finish_reason": ended.reason.as_str(),
         }))

@@ -11,6 +11,7 @@ mod answers;
 mod clients;
 mod conversations;
 mod faults;
+mod harmony;
 mod limits;
 mod openapi;
 #[cfg(feature = "otel")]

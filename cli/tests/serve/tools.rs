@@ -36,7 +36,7 @@ pub fn tools() -> Value {
 
 /// Checks a call, and returns its name and arguments.
 #[track_caller]
-fn called(call: &Value) -> (String, String) {
+pub fn called(call: &Value) -> (String, String) {
     assert_eq!(call["type"], "function");
     let [name, arguments] = ["name", "arguments"].map(|it| call["function"][it].as_str().unwrap());
     let given: Value = serde_json::from_str(arguments).unwrap();

@@ -167,6 +167,14 @@ fn templates_say_whether_an_answer_may_have_several_calls() {
         let template = ChatTemplate::new(source, Vec::new(), name.into(), Zoned::now).unwrap();
         assert_eq!(template.takes_several_calls(), several, "{name}");
     }
+    // As gpt-oss has it: no more than the first.
+    let source = "{% for m in messages %}{% if m.tool_calls %}<|start|>assistant to=functions.\
+                  {{ m.tool_calls[0].function.name }}<|channel|>commentary json<|message|>\
+                  {{ m.tool_calls[0].function.arguments | tojson }}<|call|>{% endif %}{% endfor %}{{ tools }}";
+    let template = ChatTemplate::new(source.into(), Vec::new(), "here".into(), Zoned::now).unwrap();
+    assert!(!template.takes_several_calls() && template.has_thoughts());
+    let styles = [template.tool_style(), template.answer_style()];
+    assert_eq!(styles, [Some(ToolStyle::Harmony); 2]);
 }
 
 /// What transformers makes of the same (`make_expected.py`).

@@ -1,62 +1,16 @@
 //! What an answer is made of: words, thoughts, and calls of tools, told apart while it comes.
 
 mod call;
+mod harmony;
+mod tool_style;
 
 use std::sync::Arc;
 
 use call::Call;
+use harmony::Harmony;
+pub use tool_style::ToolStyle;
 
 use crate::stop_strings::overlap;
-
-/// How a model writes calls of tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolStyle {
-    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`, with a list of those in it too: Hermes, Qwen,
-    /// SmolLM.
-    Hermes,
-    /// `{"name": …, "parameters": …}` from the first character on, or behind `<|python_tag|>`: Llama 3.
-    Llama3,
-    /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`: Mistral.
-    Mistral,
-    /// `[TOOL_CALLS]`, a name, `[ARGS]` and the arguments: Mistral's newer models.
-    MistralArgs,
-}
-
-impl ToolStyle {
-    /// What stands before a call.
-    pub fn opening(self) -> &'static str {
-        match self {
-            Self::Hermes => "<tool_call>",
-            Self::Llama3 => "<|python_tag|>",
-            Self::Mistral | Self::MistralArgs => "[TOOL_CALLS]",
-        }
-    }
-
-    /// Special tokens that mean something in a call: an answer's text must have them.
-    pub fn special_tokens(self) -> &'static [&'static str] {
-        match self {
-            Self::Hermes => &["<tool_call>", "</tool_call>"],
-            Self::Llama3 => &["<|python_tag|>"],
-            Self::Mistral | Self::MistralArgs => &["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
-        }
-    }
-
-    /// That of the template `source`; `None` where it knows no tools, or another style.
-    pub(crate) fn of_template(source: &str) -> Option<Self> {
-        let has = |part: &str| source.contains(part);
-        match () {
-            () if !has("tools") => None,
-            () if has("[TOOL_CALLS]") && has("[ARGS]") => Some(Self::MistralArgs),
-            () if has("[TOOL_CALLS]") => Some(Self::Mistral),
-            // Others put XML between the same marks.
-            () if has("<tool_call>") && !has("<function=") && !has("<arg_key>") => {
-                Some(Self::Hermes)
-            }
-            () if has("<|start_header_id|>") && has("\"parameters\": ") => Some(Self::Llama3),
-            () => None,
-        }
-    }
-}
 
 /// A piece of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,16 +58,21 @@ enum State {
     /// In an opened place, before a call or behind one.
     Calls,
     Call(Call),
+    /// In messages of a format that has thoughts, words and calls in it.
+    Messages(Harmony),
     /// Nothing that comes counts.
     Over,
 }
 
 impl Reply {
     /// An answer in which calls are written in `style`, if any, and thoughts at the beginning if there may
-    /// be `thoughts`.
+    /// be `thoughts`. [`ToolStyle::Harmony`] says for itself where thoughts are.
     pub fn new(style: Option<ToolStyle>, thoughts: bool) -> Self {
-        let (state, held) = (State::Start { thoughts }, String::new());
-        Self { style, state, held, opened: "", names: None, single: false }
+        let state = match style {
+            Some(ToolStyle::Harmony) => State::Messages(Harmony::default()),
+            _ => State::Start { thoughts },
+        };
+        Self { style, state, held: String::new(), opened: "", names: None, single: false }
     }
 
     /// The same, where the prompt has ended in `<think>`.
@@ -122,7 +81,7 @@ impl Reply {
     }
 
     /// The same, where tools of these `names` may be called: an object that nothing opens, as Llama 3 writes
-    /// calls, is words if it has another name.
+    /// calls, is words if it has another name, and a message in harmony to another tool is thoughts.
     #[must_use]
     pub fn of_tools(self, names: &[String]) -> Self {
         Self { names: Some(names.into()), ..self }
@@ -147,6 +106,7 @@ impl Reply {
         let mut parts = Vec::new();
         match std::mem::replace(&mut self.state, State::Calls) {
             State::Call(call) => call.give_up(self.opened, &mut parts),
+            State::Messages(harmony) => harmony.finish(&self.held, &mut parts),
             State::Thoughts { begun } => {
                 let text = self.held.trim_end();
                 words(Part::Reasoning, if begun { text } else { text.trim_start() }, &mut parts);
@@ -201,6 +161,13 @@ impl Reply {
                     }
                 }
                 true
+            }
+            State::Messages(harmony) => {
+                let more = harmony.advance(&mut self.held, self.names.as_deref(), parts);
+                if self.single && harmony.is_behind_call() {
+                    self.state = State::Over;
+                }
+                more
             }
             State::Over => {
                 self.held.clear();

@@ -180,6 +180,86 @@ fn mistral() {
 }
 
 #[test]
+fn harmony() {
+    let plain = || Reply::new(Some(ToolStyle::Harmony), true).of_tools(&[]);
+    let next = "<|end|><|start|>assistant";
+    check(
+        plain,
+        &format!(
+            "<|channel|>analysis<|message|>Hm é, 1 <| 2.\n{next}<|channel|>final<|message|> Yes.\n<|return|>"
+        ),
+        &[reasoning("Hm é, 1 <| 2.\n"), content(" Yes.\n")],
+    );
+    // A preamble is said. Messages of a kind stay apart, and channels that begin anew count.
+    check(
+        plain,
+        &format!(
+            "<|channel|>analysis<|message|>a{next}<|channel|>analysis<|message|>{next}\
+             <|channel|>commentary to=assistant<|channel|>analysis<|message|>b{next}\
+             <|channel|>commentary<|message|>c{next}<|channel|>final <|constrain|>json<|message|>d"
+        ),
+        &[reasoning("a\n\nb"), content("c\n\nd")],
+    );
+    // Tools that are not there.
+    check(
+        plain,
+        &format!(
+            "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{{}}{next} to=python<|channel|>\
+             commentary code<|message|>1{next}<|channel|>final<|message|>Yes."
+        ),
+        &[reasoning("{}\n\n1"), content("Yes.")],
+    );
+    // What is cut off in thoughts, in a header, and in what may be a mark.
+    check(plain, "<|channel|>analysis<|message|>Hm", &[reasoning("Hm")]);
+    check(
+        plain,
+        &format!("<|channel|>analysis<|message|>Hm{next}<|channel|>fi"),
+        &[reasoning("Hm")],
+    );
+    check(plain, "<|channel|>final<|message|>Yes<|en", &[content("Yes<|en")]);
+    check(plain, "<|channel|>final<|message|>", &[]);
+    // No message at all, as where an answer goes on within one, and text behind a message that has no header.
+    check(plain, "  Yes, <|b|>.\n<|return|>", &[content("  Yes, <|b|>.\n")]);
+    check(
+        plain,
+        "<|channel|>analysis<|message|>Hm<|end|>\nYes",
+        &[reasoning("Hm"), content("\nYes")],
+    );
+    check(plain, "", &[]);
+}
+
+#[test]
+fn calls_in_harmony() {
+    let names = ["f".to_owned(), "get.it-1".to_owned()];
+    let style = || Reply::new(Some(ToolStyle::Harmony), true).of_tools(&names);
+    let thoughts = "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant";
+    let arguments = "{\"x\": \"ü}<\"}";
+    let [call, with] = call("get.it-1", arguments);
+    for header in [
+        "<|channel|>commentary to=functions.get.it-1 <|constrain|>json",
+        "<|channel|>commentary to=functions.get.it-1<|constrain|>json",
+        " to=functions.get.it-1<|channel|>commentary json",
+        "<|channel|>analysis to=functions.get.it-1 code",
+    ] {
+        let text = format!("{thoughts}{header}<|message|>{arguments}");
+        let expected = [reasoning("Look."), call.clone(), with.clone()];
+        check(style, &text, &expected);
+        check(style, &format!("{text}<|call|>"), &expected);
+        let more = format!("{text}<|call|><|start|>assistant<|channel|>final<|message|>Done.");
+        check(|| style().with_one_call(), &more, &expected);
+        check(style, &more, &[&expected[..], &[content("Done.")]].concat());
+    }
+    // It is told as it comes, as soon as it is certain.
+    let mut reply = style();
+    assert_eq!(
+        reply.push("<|channel|>commentary to=functions.f<|message|>"),
+        [Part::Call("f".into())]
+    );
+    assert_eq!(reply.push("{\"x\": [1"), [Part::Arguments("{\"x\": [1".into())]);
+    assert_eq!(reply.finish(), []);
+}
+
+#[test]
 fn what_is_cut_off_is_told_as_far_as_it_goes() {
     let style = style(ToolStyle::Hermes);
     check(&style, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1", &{
@@ -206,4 +286,11 @@ fn templates_say_their_style() {
     for none in ["chatml", "llama3", "mistral-v0.1"] {
         assert_eq!(of(none), None, "{none}");
     }
+    let source =
+        "{% if tools %}{{ tools }}{% endif %}<|start|>assistant<|channel|>final<|message|>";
+    assert_eq!(ToolStyle::of_template(source), Some(ToolStyle::Harmony));
+    let without = source.replace("tools", "no");
+    assert_eq!(ToolStyle::of_template(&without), None);
+    assert_eq!(ToolStyle::of_answers(&without), Some(ToolStyle::Harmony));
+    assert_eq!(ToolStyle::of_answers("<think></think><tool_call>"), None);
 }

@@ -1,0 +1,111 @@
+//! What a model writes as it is read here: as it is, or where it is in harmony, with thoughts between the marks that
+//! other models put around theirs.
+
+use text::{Part, Reply, ToolStyle};
+
+/// Turns what comes of an answer to what is shown.
+pub struct Readable {
+    /// What tells the parts apart; `None` where all of it is text.
+    reply: Option<Reply>,
+    /// Whether the last part was thoughts.
+    thinks: Option<bool>,
+}
+
+impl Readable {
+    /// Of an answer in `style`.
+    pub fn new(style: Option<ToolStyle>) -> Self {
+        Self { reply: style.map(reply), thinks: None }
+    }
+
+    /// Takes text and returns what is shown of it.
+    pub fn push(&mut self, text: &str) -> String {
+        match &mut self.reply {
+            None => text.to_owned(),
+            Some(reply) => {
+                let parts = reply.push(text);
+                self.show(parts)
+            }
+        }
+    }
+
+    /// Returns what was held back: no more text comes.
+    pub fn finish(&mut self) -> String {
+        let parts = self.reply.take().map(Reply::finish);
+        self.show(parts.unwrap_or_default())
+    }
+
+    /// All of an answer in `style`.
+    pub fn whole(style: Option<ToolStyle>, text: &str) -> String {
+        let mut it = Self::new(style);
+        it.push(text) + &it.finish()
+    }
+
+    fn show(&mut self, parts: Vec<Part>) -> String {
+        let mut shown = String::new();
+        for part in parts {
+            let (thinks, text) = match part {
+                Part::Reasoning(text) => (true, text),
+                Part::Content(text) => (false, text),
+                // There are no tools here.
+                Part::Call(_) | Part::Arguments(_) => continue,
+            };
+            shown += match (self.thinks.replace(thinks), thinks) {
+                (None, true) => "<think>\n",
+                (Some(false), true) => "\n\n<think>\n",
+                (Some(true), false) => "\n</think>\n\n",
+                _ => "",
+            };
+            shown += &text;
+        }
+        shown
+    }
+}
+
+/// What of an answer in `style` belongs to the conversation: templates leave out thoughts that are marked in the text
+/// by themselves, and know nothing of others.
+pub fn said(style: Option<ToolStyle>, text: &str) -> String {
+    let Some(style) = style else { return text.to_owned() };
+    let mut reply = reply(style);
+    let mut parts = reply.push(text);
+    parts.extend(reply.finish());
+    let words = parts.into_iter().map(|part| match part {
+        Part::Content(text) => text,
+        _ => String::new(),
+    });
+    words.collect()
+}
+
+fn reply(style: ToolStyle) -> Reply {
+    Reply::new(Some(style), true).of_tools(&[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thoughts_in_harmony_are_marked_as_those_of_others() {
+        let style = Some(ToolStyle::Harmony);
+        let shown = |text: &str| {
+            let mut readable = Readable::new(style);
+            let mut shown: String =
+                text.chars().map(|c| readable.push(c.encode_utf8(&mut [0; 4]))).collect();
+            shown += &readable.finish();
+            assert_eq!(Readable::whole(style, text), shown);
+            (shown, said(style, text))
+        };
+        let (next, thoughts) = ("<|end|><|start|>assistant", "<|channel|>analysis<|message|>Hm.");
+        let yes = "<|channel|>final<|message|>Yes – <b>.";
+        let text = format!("{thoughts}{next}{yes}");
+        assert_eq!(
+            shown(&text),
+            ("<think>\nHm.\n</think>\n\nYes – <b>.".into(), "Yes – <b>.".into())
+        );
+        assert_eq!(shown(yes).0, "Yes – <b>.");
+        assert_eq!(shown(thoughts), ("<think>\nHm.".into(), String::new()));
+        let words = format!("<|channel|>commentary<|message|>So:{next}{text}");
+        assert_eq!(shown(&words).0, "So:\n\n<think>\nHm.\n</think>\n\nYes – <b>.");
+        assert_eq!(Readable::whole(None, &text), text);
+        assert_eq!(said(None, "<think>a</think>b"), "<think>a</think>b");
+    }
+}

@@ -1,0 +1,70 @@
+//! How models write calls of tools, by their chat templates.
+
+use super::harmony::MARKS;
+use crate::Tokenizer;
+
+/// How a model writes calls of tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolStyle {
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`, with a list of those in it too: Hermes, Qwen,
+    /// SmolLM.
+    Hermes,
+    /// `{"name": …, "parameters": …}` from the first character on, or behind `<|python_tag|>`: Llama 3.
+    Llama3,
+    /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`: Mistral.
+    Mistral,
+    /// `[TOOL_CALLS]`, a name, `[ARGS]` and the arguments: Mistral's newer models.
+    MistralArgs,
+    /// `<|channel|>commentary to=functions.NAME<|message|>` and the arguments: gpt-oss, which writes whole answers
+    /// as such messages.
+    Harmony,
+}
+
+impl ToolStyle {
+    /// What stands before a call.
+    pub fn opening(self) -> &'static str {
+        match self {
+            Self::Hermes => "<tool_call>",
+            Self::Llama3 => "<|python_tag|>",
+            Self::Mistral | Self::MistralArgs => "[TOOL_CALLS]",
+            Self::Harmony => "<|channel|>",
+        }
+    }
+
+    /// Special tokens that mean something in an answer: its text must have them.
+    pub fn special_tokens(self) -> &'static [&'static str] {
+        match self {
+            Self::Hermes => &["<tool_call>", "</tool_call>"],
+            Self::Llama3 => &["<|python_tag|>"],
+            Self::Mistral | Self::MistralArgs => &["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
+            Self::Harmony => &MARKS,
+        }
+    }
+
+    /// Those that `tokenizer` has, for [`Detokenizer::showing`](crate::Detokenizer::showing).
+    pub fn special_ids(self, tokenizer: &Tokenizer) -> Vec<u32> {
+        self.special_tokens().iter().filter_map(|text| tokenizer.special_token(text)).collect()
+    }
+
+    /// That of answers without calls of the template `source`; `None` where those are text.
+    pub(crate) fn of_answers(source: &str) -> Option<Self> {
+        source.contains("<|channel|>").then_some(Self::Harmony)
+    }
+
+    /// That of the template `source`; `None` where it knows no tools, or another style.
+    pub(crate) fn of_template(source: &str) -> Option<Self> {
+        let has = |part: &str| source.contains(part);
+        match () {
+            () if !has("tools") => None,
+            () if Self::of_answers(source).is_some() => Self::of_answers(source),
+            () if has("[TOOL_CALLS]") && has("[ARGS]") => Some(Self::MistralArgs),
+            () if has("[TOOL_CALLS]") => Some(Self::Mistral),
+            // Others put XML between the same marks.
+            () if has("<tool_call>") && !has("<function=") && !has("<arg_key>") => {
+                Some(Self::Hermes)
+            }
+            () if has("<|start_header_id|>") && has("\"parameters\": ") => Some(Self::Llama3),
+            () => None,
+        }
+    }
+}
