@@ -102,6 +102,7 @@ fn files_in_order_and_token_forms() {
 fn a_template_for_tools_is_asked_and_rendered_where_there_are_tools() {
     let default = "{{ messages[0].content }}{{ depth }}";
     let tool_use = "{% if messages[1] and messages[1].tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}\
+                    {% for call in (messages | last).tool_calls or [] %}{{ call.function.name }}{% endfor %}\
                     {{ tools | length }} {{ date }}<tool_call></think>";
     let folder = tempfile::tempdir().unwrap();
     let named =
