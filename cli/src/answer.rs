@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use text::{StopStrings, TextStream, Tokenizer, ToolStyle};
+use text::{AnswerStyle, StopStrings, TextStream, Tokenizer};
 use xla_session::{GenerateOptions, Generation, InferenceSession};
 
 use crate::interrupt;
@@ -17,7 +17,7 @@ pub struct Reading<'a> {
     /// Without one there is no text.
     pub tokenizer: Option<&'a Tokenizer>,
     /// How the model writes, where that is more than text.
-    pub style: Option<ToolStyle>,
+    pub style: Option<AnswerStyle>,
     /// Strings that end the answer.
     pub stops: &'a [String],
 }
@@ -132,7 +132,7 @@ pub mod tests {
     impl Parrot {
         pub fn new(script: &[u32], context: usize) -> Self {
             // Some tests add marks to the tokenizer.
-            let marks = ToolStyle::Harmony.special_tokens().len();
+            let marks = AnswerStyle::Harmony.special_tokens().len();
             let vocab = fixture::vocab_size() + marks;
             Self {
                 capabilities: Capabilities::new("parrot", "perch", vocab, context, context),

@@ -205,7 +205,7 @@ mod tests {
         let path = folder.path().join("tokenizer.json");
         let mut file: serde_json::Value =
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        let marks = text::ToolStyle::Harmony.special_tokens();
+        let marks = text::AnswerStyle::Harmony.special_tokens();
         for (at, mark) in marks.iter().enumerate() {
             let mut token = file["added_tokens"][0].clone();
             token["id"] = (fixture::vocab_size() + at).into();

@@ -1,7 +1,7 @@
 //! What a model writes as it is read here: as it is, or where it is in harmony, with thoughts between the marks that
 //! other models put around theirs.
 
-use text::{Part, Reply, ToolStyle};
+use text::{AnswerStyle, Part, Reply};
 
 /// Turns what comes of an answer to what is shown.
 pub struct Readable {
@@ -13,7 +13,7 @@ pub struct Readable {
 
 impl Readable {
     /// Of an answer in `style`.
-    pub fn new(style: Option<ToolStyle>) -> Self {
+    pub fn new(style: Option<AnswerStyle>) -> Self {
         Self { reply: style.map(reply), thinks: None }
     }
 
@@ -35,7 +35,7 @@ impl Readable {
     }
 
     /// All of an answer in `style`.
-    pub fn whole(style: Option<ToolStyle>, text: &str) -> String {
+    pub fn whole(style: Option<AnswerStyle>, text: &str) -> String {
         let mut it = Self::new(style);
         it.push(text) + &it.finish()
     }
@@ -63,9 +63,9 @@ impl Readable {
 
 /// What of an answer in `style` belongs to the conversation: templates leave out thoughts that are marked in the text
 /// by themselves, and know nothing of others.
-pub fn said(style: Option<ToolStyle>, text: &str) -> String {
+pub fn said(style: Option<AnswerStyle>, text: &str) -> String {
     let Some(style) = style else { return text.to_owned() };
-    let mut reply = reply(style);
+    let mut reply = reply(style).joined();
     let mut parts = reply.push(text);
     parts.extend(reply.finish());
     let words = parts.into_iter().map(|part| match part {
@@ -75,7 +75,7 @@ pub fn said(style: Option<ToolStyle>, text: &str) -> String {
     words.collect()
 }
 
-fn reply(style: ToolStyle) -> Reply {
+fn reply(style: AnswerStyle) -> Reply {
     Reply::new(Some(style), true).of_tools(&[])
 }
 
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn thoughts_in_harmony_are_marked_as_those_of_others() {
-        let style = Some(ToolStyle::Harmony);
+        let style = Some(AnswerStyle::Harmony);
         let shown = |text: &str| {
             let mut readable = Readable::new(style);
             let mut shown: String =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
-use text::{Part, Reply, ToolStyle};
+use text::{AnswerStyle, Part, Reply};
 
 use crate::answer::Token;
 use crate::conversation::{Asked, Conversation};
@@ -40,7 +40,9 @@ pub(crate) async fn answer(
     let (answers, manner) = asked.submit(&shared, model).await?;
     let choices = Chat {
         logprobs: logprobs.is_some(),
-        choices: (0..n).map(|_| Choice { reply: Some(manner.reply()), calls: 0 }).collect(),
+        choices: (0..n)
+            .map(|_| Choice { reply: Some(manner.reply().joined()), calls: 0 })
+            .collect(),
         style: manner.style,
     };
     let shape = OpenAi { choices, heads: Vec::new(), token_ids, include_usage };
@@ -74,7 +76,7 @@ fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Problem> {
 struct Chat {
     logprobs: bool,
     choices: Vec<Choice>,
-    style: Option<ToolStyle>,
+    style: Option<AnswerStyle>,
 }
 
 /// An answer so far.

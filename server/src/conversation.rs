@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use text::{ChatTemplate, RenderOptions, Reply, ToolStyle};
+use text::{AnswerStyle, ChatTemplate, RenderOptions, Reply};
 
 use crate::answer::Answers;
 use crate::fields::Fields;
@@ -37,7 +37,7 @@ pub(crate) struct Asked {
 #[derive(Debug, Clone)]
 pub(crate) struct Manner {
     /// How tools are called, if any may be, or else how answers are written that are more than text.
-    pub style: Option<ToolStyle>,
+    pub style: Option<AnswerStyle>,
     /// Whether there may be thoughts first.
     thoughts: bool,
     /// Whether these have begun already.
@@ -145,7 +145,6 @@ pub(crate) enum Effort {
     Low,
     Medium,
     High,
-    #[serde(alias = "max")]
     XHigh,
 }
 
@@ -308,6 +307,52 @@ impl Conversation {
 }
 
 /// A message in the form that templates know.
+pub(crate) fn said(role: &str, content: String) -> Map<String, Value> {
+    Map::from_iter([("role".into(), role.into()), ("content".into(), content.into())])
+}
+
+/// The texts of `content`, which is at `at`: a string, or parts of one of the types `kinds`.
+///
+/// # Errors
+///
+/// It is something else.
+pub(crate) fn texts<'a>(
+    at: &str,
+    content: &'a Value,
+    kinds: &[&str],
+) -> Result<Vec<&'a str>, Problem> {
+    match content {
+        Value::String(text) => Ok(vec![text]),
+        Value::Array(parts) => {
+            let texts = parts.iter().enumerate().map(|(n, part)| {
+                let is_text = part["type"].as_str().is_some_and(|kind| kinds.contains(&kind));
+                part["text"].as_str().filter(|_| is_text).ok_or_else(|| {
+                    let message = format!(
+                        "is no text ({{\"type\": \"{}\", \"text\": \"…\"}}), and models here know nothing else",
+                        kinds[0]
+                    );
+                    Problem::field(format!("{at}[{n}]"), message)
+                })
+            });
+            texts.collect()
+        }
+        Value::Null => Err(Problem::field(at, "is missing: give a string or parts of text")),
+        other => Err(Problem::field(at, format!("is {other}: give a string or parts of text"))),
+    }
+}
+
+/// Makes one of the messages of the system that a conversation begins with: most templates take one.
+pub(crate) fn join_system(messages: &mut Vec<Map<String, Value>>) {
+    let count = messages.iter().take_while(|it| it["role"] == "system").count();
+    if count > 1 {
+        let system = messages.drain(..count);
+        let texts: Vec<_> =
+            system.map(|it| it["content"].as_str().unwrap_or_default().to_owned()).collect();
+        messages.insert(0, said("system", texts.join("\n")));
+    }
+}
+
+/// What clients call a message, in the form that templates know.
 fn message(at: &str, message: Map<String, Value>) -> Result<Map<String, Value>, Problem> {
     let field = |name: &str| format!("{at}.{name}");
     let mut known = Map::new();
@@ -331,18 +376,10 @@ fn message(at: &str, message: Map<String, Value>) -> Result<Map<String, Value>, 
             ("content", Value::String(text)) => {
                 known.insert(name, text.into());
             }
-            ("content", Value::Array(parts)) => {
-                let text = parts.iter().enumerate().map(|(n, part)| {
-                    let text = (part["type"] == "text").then(|| part["text"].as_str()).flatten();
-                    text.ok_or_else(|| {
-                        let message = "is no part in words ({\"type\": \"text\", \"text\": \"…\"}), \
-                                       and models here know text only";
-                        Problem::field(field(&format!("content[{n}]")), message)
-                    })
-                });
-                // Each is a line of its own, as vLLM and llama.cpp have it.
-                let text = text.collect::<Result<Vec<_>, _>>()?;
-                known.insert(name, text.join("\n").into());
+            // Each part is a line of its own, as vLLM and llama.cpp have it.
+            ("content", parts @ Value::Array(_)) => {
+                let text = texts(&field("content"), &parts, &["text"])?.join("\n");
+                known.insert(name, text.into());
             }
             ("tool_calls", Value::Array(calls)) => {
                 let calls = calls.into_iter().enumerate();
@@ -436,7 +473,7 @@ async fn rendered(
         let template = template(model)?;
         let mut options = conversation.options(template)?;
         let mut messages = conversation.messages;
-        if template.answer_style() == Some(ToolStyle::Harmony) {
+        if template.answer_style() == Some(AnswerStyle::Harmony) {
             harmony::take_back(&mut messages, &mut options.tools);
         }
         let rendered = template.render(&messages, &options);

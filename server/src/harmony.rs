@@ -1,4 +1,4 @@
-//! Harmony, the format of gpt-oss ([`ToolStyle::Harmony`](text::ToolStyle)): conversations as its template takes
+//! Harmony, the format of gpt-oss ([`AnswerStyle::Harmony`](text::AnswerStyle)): conversations as its template takes
 //! them, and answers as a grammar has them, in Lark's language.
 
 use serde_json::{Map, Value};

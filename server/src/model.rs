@@ -1,6 +1,5 @@
 //! A model that answers requests.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,7 +12,7 @@ use xla_session::{Batcher, Pooling};
 use crate::Problem;
 use crate::constraint::Forms;
 use crate::metrics::Numbers;
-use crate::worker::{Asked, Command, Event, PATIENCE, Submission, Worker};
+use crate::worker::{Asked, Command, Event, Submission, Worker};
 
 /// A step that takes longer than this is none that comes to an end.
 const STALLED: Duration = Duration::from_secs(120);
@@ -70,8 +69,8 @@ pub struct Model {
 pub(crate) struct Shared {
     /// Since when it has been at the step that it is at; `None` while there is nothing to do.
     pub busy: Mutex<Option<Instant>>,
-    /// Steps that have failed since the last one that did not.
-    pub failures: AtomicU32,
+    /// Since when all requests had to be given up twice, without a good step between.
+    pub gave_up: Mutex<Option<Instant>>,
     pub numbers: Mutex<Numbers>,
 }
 
@@ -80,8 +79,8 @@ impl Shared {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    pub fn set_failures(&self, failures: u32) {
-        self.failures.store(failures, Ordering::Relaxed);
+    pub fn set_gave_up(&self, since: Option<Instant>) {
+        *self.gave_up.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
     pub fn publish(&self, numbers: &Numbers) {
@@ -111,7 +110,7 @@ impl Model {
         let numbers = Numbers::new(batcher.statistics());
         let shared = Arc::new(Shared {
             busy: Mutex::new(None),
-            failures: AtomicU32::new(0),
+            gave_up: Mutex::new(None),
             numbers: Mutex::new(numbers),
         });
         let (inbox, commands) = channel();
@@ -141,13 +140,16 @@ impl Model {
         &self.options.name
     }
 
-    /// Whether its thread is there, has not been at one step for minutes, and has not had to give up all requests
-    /// twice without a good step between, as with a device that is lost.
+    /// Whether its thread is there, has not been at one step for minutes, and has not just had to give up all requests
+    /// twice without a good step between, as with a device that is lost. Who is asked nothing more finds out after
+    /// a while whether that goes on.
     pub(crate) fn is_alive(&self) -> bool {
         let busy = *self.shared.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let failures = self.shared.failures.load(Ordering::Relaxed);
-        !ended && failures < 2 * PATIENCE && busy.is_none_or(|since| since.elapsed() < STALLED)
+        let gave_up = *self.shared.gave_up.lock().unwrap_or_else(PoisonError::into_inner);
+        !ended
+            && gave_up.is_none_or(|since| since.elapsed() >= STALLED)
+            && busy.is_none_or(|since| since.elapsed() < STALLED)
     }
 
     /// Whether no request runs or waits.

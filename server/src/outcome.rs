@@ -63,6 +63,7 @@ impl Drop for Line {
         }
         let Self { id, key, what, .. } = self;
         let status = match self.outcome.0.load(Ordering::Relaxed) {
+            0 if std::thread::panicking() => StatusCode::INTERNAL_SERVER_ERROR.as_u16(),
             0 => GONE,
             status => status,
         };

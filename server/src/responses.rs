@@ -15,18 +15,19 @@ use xla_session::FinishReason;
 pub(crate) use store::Store;
 
 use crate::answer::{About, Answer, End, Shape, Token, Usage};
-use crate::conversation::{Asked, Conversation, Manner};
+use crate::conversation::{Asked, Conversation, Manner, join_system, said, texts};
 use crate::fields::Fields;
 use crate::sampling::Settings;
 use crate::server::{Shared, unique_id};
 use crate::tools::{Tools, call_id};
 use crate::{Problem, body};
 
-/// Types of tools, or how they begin, that clients as Codex offer every model, and that this server does not run or has no
-/// form of calls for.
-const LEFT_OUT: [&str; 10] = [
+/// Types of tools that clients as Codex offer every model, and that this server does not run or has no form of calls for;
+/// behind some stands a version.
+const LEFT_OUT: [&str; 11] = [
     "code_interpreter",
     "computer",
+    "computer_use_preview",
     "custom",
     "file_search",
     "image_generation",
@@ -162,21 +163,6 @@ fn lost(id: &str) -> Problem {
     Problem::request(format!("there is no response {id:?} here")).with_status(StatusCode::NOT_FOUND)
 }
 
-fn said(role: &str, content: String) -> Map<String, Value> {
-    Map::from_iter([("role".into(), role.into()), ("content".into(), content.into())])
-}
-
-/// Makes one of the messages of the system that a conversation begins with: most templates take one.
-fn join_system(messages: &mut Messages) {
-    let count = messages.iter().take_while(|it| it["role"] == "system").count();
-    if count > 1 {
-        let texts =
-            messages.drain(..count).map(|it| it["content"].as_str().unwrap_or_default().to_owned());
-        let text = texts.collect::<Vec<_>>().join("\n\n");
-        messages.insert(0, said("system", text));
-    }
-}
-
 /// Adds what `input` says to `messages`.
 fn take_input(fields: &mut Fields, messages: &mut Messages) -> Result<(), Problem> {
     match fields.take::<Value>("input")? {
@@ -260,24 +246,9 @@ fn add_item(at: &str, item: &Value, messages: &mut Messages) -> Result<(), Probl
     Ok(())
 }
 
-/// A string, or parts of text.
+/// A string, or parts of text, which are lines of their own.
 fn words(at: &str, content: &Value) -> Result<String, Problem> {
-    match content {
-        Value::String(text) => Ok(text.clone()),
-        Value::Array(parts) => {
-            let text = parts.iter().enumerate().map(|(n, part)| {
-                let is_text =
-                    matches!(part["type"].as_str(), Some("input_text" | "output_text" | "text"));
-                part["text"].as_str().filter(|_| is_text).ok_or_else(|| {
-                    let message = "is no part in words, and models here know text only";
-                    Problem::field(format!("{at}[{n}]"), message)
-                })
-            });
-            // Each is a line of its own, as in chats.
-            Ok(text.collect::<Result<Vec<_>, _>>()?.join("\n"))
-        }
-        _ => Err(Problem::field(at, "is missing: give a string or parts of text")),
-    }
+    Ok(texts(at, content, &["input_text", "output_text", "text"])?.join("\n"))
 }
 
 /// They lie flatter than in chats, and say the same.
@@ -292,7 +263,7 @@ fn take_tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
                 functions.push(json!({"type": "function", "function": tool}));
             }
             // The model is not told of them, as if it never called one.
-            Some(kind) if LEFT_OUT.iter().any(|it| kind.starts_with(it)) => {}
+            Some(kind) if LEFT_OUT.contains(&kind) || kind.starts_with("web_search_") => {}
             kind => {
                 let known = LEFT_OUT.join(", ");
                 let message = format!(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use llguidance::Matcher;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
-use text::{StopStrings, ToolStyle};
+use text::{AnswerStyle, StopStrings};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
@@ -187,7 +187,7 @@ impl Settings {
         mut self,
         model: &Arc<Model>,
         tools: Option<Tools>,
-        style: Option<ToolStyle>,
+        style: Option<AnswerStyle>,
         thinks: Thinks,
     ) -> Result<(Self, Option<Matcher>), Problem> {
         self.shown = style.map(|it| it.special_ids(&model.tokenizer)).unwrap_or_default();
@@ -201,7 +201,7 @@ impl Settings {
             let (Some(mut tools), Some(style)) = (tools, style) else {
                 let special = |text: &str| tokenizer.special_token(text);
                 let form = text.map(|text| match style {
-                    Some(ToolStyle::Harmony) if thinks != Thinks::Never => {
+                    Some(AnswerStyle::Harmony) if thinks != Thinks::Never => {
                         harmony::with_form(&special, text)
                     }
                     _ => thinks.before(text),

@@ -36,6 +36,8 @@ const REQUEST_ID: &str = "x-request-id";
 /// What may be asked without a key: whether we are there.
 const OPEN: [&str; 2] = ["/health", "/ready"];
 const METRICS: &str = "/metrics";
+/// Where the responses are that are kept.
+const RESPONSE: &str = "/v1/responses/";
 /// Most that a step may take in which answers are cut off.
 const LAST_STEP: Duration = Duration::from_secs(10);
 /// How long connections have to take their last bytes.
@@ -289,7 +291,7 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
         || (open_metrics && path == METRICS);
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     // The name of what is kept here is as good as a key to it.
-    let shown = route.filter(|it| it.contains('{')).unwrap_or(&path).to_owned();
+    let shown = if path.starts_with(RESPONSE) { RESPONSE } else { &path }.to_owned();
     let span = trace::request(&id, &method, &shown, route);
     if let Some(begin) = shared.options.begin_span {
         begin(&span, request.headers());

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
-use text::ToolStyle;
+use text::AnswerStyle;
 
 use crate::constraint::{Form, PART, Special, mark, quoted};
 use crate::fields::Fields;
@@ -88,21 +88,28 @@ impl Tools {
     }
 
     /// Lets arguments be any object where the rest of a schema cannot be kept to, as `can_be` says, and the
-    /// request does not insist. Returns whether there are such tools.
+    /// request does not insist; all such, where it is too much together. Returns whether there are such tools.
     pub fn loosen(&mut self, can_be: impl Fn(&Form) -> bool) -> bool {
-        let mut changed = false;
-        for tool in self.tools.iter_mut().filter(|tool| !tool.strict) {
+        let callable = match self.only {
+            Some(at) => &mut self.tools[at..=at],
+            None => &mut self.tools[..],
+        };
+        let mut loose: Vec<_> = callable.iter_mut().filter(|tool| !tool.strict).collect();
+        let cannot_be = |tool: &&mut Tool| {
             let form = TopLevelGrammar::from_json_schema(tool.parameters.clone());
-            if !can_be(&Form::new(FIELD, form)) {
-                tracing::debug!(
-                    "any object does for the tool {:?}: its schema cannot be kept to",
-                    tool.name
-                );
-                tool.parameters = Form::written(json!({"type": "object"}));
-                changed = true;
-            }
+            !can_be(&Form::new(FIELD, form))
+        };
+        if loose.iter().any(&cannot_be) {
+            loose.retain(cannot_be);
         }
-        changed
+        for tool in &mut loose {
+            tracing::debug!(
+                "the schema of the tool {:?} cannot be kept to: any object does",
+                tool.name
+            );
+            tool.parameters = Form::written(json!({"type": "object"}));
+        }
+        !loose.is_empty()
     }
 
     /// Lets an answer have one call at most.
@@ -137,7 +144,7 @@ impl Tools {
     pub fn form(
         &self,
         model: &Model,
-        style: ToolStyle,
+        style: AnswerStyle,
         thinks: Thinks,
         text: Option<Form>,
     ) -> Option<Form> {
@@ -155,27 +162,27 @@ impl Tools {
     fn grammar(
         &self,
         special: Special<'_>,
-        style: ToolStyle,
+        style: AnswerStyle,
         thinks: Thinks,
         own: bool,
     ) -> Option<String> {
-        if !self.must && !own && style == ToolStyle::Llama3 {
+        if !self.must && !own && style == AnswerStyle::Llama3 {
             return None;
         }
         let mark = |text: &str| mark(special, text);
         let opening = mark(style.opening());
         // What stands before each call, between two, and behind the last one.
         let (open, between, close) = match style {
-            ToolStyle::Hermes => {
+            AnswerStyle::Hermes => {
                 let open = format!("{opening} \"\\n\"");
                 let close = format!("\"\\n\" {}", mark("</tool_call>"));
                 (open.clone(), format!("{close} \"\\n\" {open}"), close)
             }
-            ToolStyle::Llama3 => (String::new(), quoted("; "), String::new()),
-            ToolStyle::Mistral => (format!("{opening} \" \"? \"[\""), quoted(", "), quoted("]")),
-            ToolStyle::MistralArgs => (opening.clone(), opening.clone(), String::new()),
+            AnswerStyle::Llama3 => (String::new(), quoted("; "), String::new()),
+            AnswerStyle::Mistral => (format!("{opening} \" \"? \"[\""), quoted(", "), quoted("]")),
+            AnswerStyle::MistralArgs => (opening.clone(), opening.clone(), String::new()),
             // A call is a message, and ends the answer.
-            ToolStyle::Harmony => Default::default(),
+            AnswerStyle::Harmony => Default::default(),
         };
         let callable = self.callable();
         let names: Vec<_> = (0..callable.len()).map(|at| format!("call{at}")).collect();
@@ -183,7 +190,7 @@ impl Tools {
         let calls_of_answer = |open: &str| format!("{open} call {more} {close}");
         let mut lark = String::new();
         match (self.must || own, special(style.opening()).is_some()) {
-            (strict, _) if style == ToolStyle::Harmony => {
+            (strict, _) if style == AnswerStyle::Harmony => {
                 let text = harmony::said(special, if own { PART } else { harmony::TEXT });
                 let last = if self.must { "call".into() } else { format!("call | {text}") };
                 lark += &harmony::answer(special, !strict, &last);
@@ -214,19 +221,19 @@ impl Tools {
         for (at, tool) in callable.iter().enumerate() {
             let Tool { name, parameters, .. } = tool;
             let (mut before, after) = match style {
-                ToolStyle::Llama3 => {
+                AnswerStyle::Llama3 => {
                     // In the pieces of other JSON: a text that has a form may begin in the same way.
                     let name = quoted(name);
                     let pieces = ["{", "\"name\"", ": ", &name, ", ", "\"parameters\"", ": "];
                     (pieces.map(quoted).join(" "), "}")
                 }
-                ToolStyle::MistralArgs => (quoted(name), ""),
-                ToolStyle::Harmony => (harmony::call(special, name), ""),
-                ToolStyle::Hermes | ToolStyle::Mistral => {
+                AnswerStyle::MistralArgs => (quoted(name), ""),
+                AnswerStyle::Harmony => (harmony::call(special, name), ""),
+                AnswerStyle::Hermes | AnswerStyle::Mistral => {
                     (quoted(&format!("{{\"name\": \"{name}\", \"arguments\": ")), "}")
                 }
             };
-            if style == ToolStyle::MistralArgs {
+            if style == AnswerStyle::MistralArgs {
                 let _ = write!(before, " {}", mark("[ARGS]"));
             }
             let after = if after.is_empty() { String::new() } else { quoted(after) };
@@ -320,10 +327,10 @@ impl Tool {
 }
 
 /// What a call is known by. Templates of Mistral's take nine letters and digits.
-pub(crate) fn call_id(style: Option<ToolStyle>) -> String {
+pub(crate) fn call_id(style: Option<AnswerStyle>) -> String {
     let id = unique_id();
     match style {
-        Some(ToolStyle::Mistral | ToolStyle::MistralArgs) => id.chars().rev().take(9).collect(),
+        Some(AnswerStyle::Mistral | AnswerStyle::MistralArgs) => id.chars().rev().take(9).collect(),
         _ => format!("call_{id}"),
     }
 }
@@ -334,7 +341,7 @@ mod tests {
     use crate::constraint::tests::{accepts, special};
 
     /// Whether an answer may be `text` with two tools, a byte a token; how much of it may be said if not.
-    fn check(style: ToolStyle, more: Value, thinks: Thinks, text: &str) -> Result<(), String> {
+    fn check(style: AnswerStyle, more: Value, thinks: Thinks, text: &str) -> Result<(), String> {
         check_beside(None, &[], style, more, thinks, text)
     }
 
@@ -342,7 +349,7 @@ mod tests {
     fn check_beside(
         own: Option<Form>,
         marks: &[&str],
-        style: ToolStyle,
+        style: AnswerStyle,
         more: Value,
         thinks: Thinks,
         text: &str,
@@ -375,7 +382,7 @@ mod tests {
             fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             check(style, fields, Thinks::Never, text)
         };
-        let hermes = |text: &str| must(ToolStyle::Hermes, json!({}), text);
+        let hermes = |text: &str| must(AnswerStyle::Hermes, json!({}), text);
         assert_eq!(hermes(F), Ok(()));
         assert_eq!(hermes(G), Ok(()));
         assert_eq!(hermes(&format!("{F}\n{G}")), Ok(()));
@@ -383,26 +390,26 @@ mod tests {
         assert_eq!(hermes(&F.replace('2', "3")), Err(F[..F.find('2').unwrap()].into()));
         assert_eq!(hermes(&F[..20]), Err(F[..20].into()));
         let one = json!({"parallel_tool_calls": false});
-        assert_eq!(must(ToolStyle::Hermes, one.clone(), F), Ok(()));
-        assert_eq!(must(ToolStyle::Hermes, one, &format!("{F}\n{G}")), Err(F.into()));
+        assert_eq!(must(AnswerStyle::Hermes, one.clone(), F), Ok(()));
+        assert_eq!(must(AnswerStyle::Hermes, one, &format!("{F}\n{G}")), Err(F.into()));
         let g = json!({"tool_choice": {"type": "function", "function": {"name": "g"}}});
-        assert_eq!(must(ToolStyle::Hermes, g.clone(), G), Ok(()));
+        assert_eq!(must(AnswerStyle::Hermes, g.clone(), G), Ok(()));
         let name = F.find("f\"").unwrap();
-        assert_eq!(must(ToolStyle::Hermes, g, F), Err(F[..name].into()));
+        assert_eq!(must(AnswerStyle::Hermes, g, F), Err(F[..name].into()));
         let llama = "{\"name\": \"f\", \"parameters\": {\"x\": 1}}";
-        assert_eq!(must(ToolStyle::Llama3, json!({}), llama), Ok(()));
-        assert_eq!(must(ToolStyle::Llama3, json!({}), &format!("{llama}; {llama}")), Ok(()));
+        assert_eq!(must(AnswerStyle::Llama3, json!({}), llama), Ok(()));
+        assert_eq!(must(AnswerStyle::Llama3, json!({}), &format!("{llama}; {llama}")), Ok(()));
         let list = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": 1}}, \
                     {\"name\": \"g\", \"arguments\": {}}]";
-        assert_eq!(must(ToolStyle::Mistral, json!({}), list), Ok(()));
+        assert_eq!(must(AnswerStyle::Mistral, json!({}), list), Ok(()));
         let two = "[TOOL_CALLS]f[ARGS]{\"x\": 1}[TOOL_CALLS]g[ARGS]{}";
-        assert_eq!(must(ToolStyle::MistralArgs, json!({}), two), Ok(()));
+        assert_eq!(must(AnswerStyle::MistralArgs, json!({}), two), Ok(()));
     }
 
     #[test]
     fn thoughts_may_come_first() {
         let must = |thinks, text: &str| {
-            check(ToolStyle::Hermes, json!({"tool_choice": "required"}), thinks, text)
+            check(AnswerStyle::Hermes, json!({"tool_choice": "required"}), thinks, text)
         };
         let thought = format!("<think>\nHm </b>.\n</think>\n\n{F}");
         assert_eq!(must(Thinks::Perhaps, &thought), Ok(()));
@@ -414,19 +421,22 @@ mod tests {
     #[test]
     fn words_are_free_until_a_call_begins() {
         let auto = |style, text: &str| check(style, json!({}), Thinks::Never, text);
-        for style in [ToolStyle::Hermes, ToolStyle::Mistral, ToolStyle::MistralArgs] {
+        for style in [AnswerStyle::Hermes, AnswerStyle::Mistral, AnswerStyle::MistralArgs] {
             for text in ["", "Any words, {\"x\": 3} or <tool and [TOOL\n.", "<think>a</think>\nb"] {
                 assert_eq!(auto(style, text), Ok(()), "{style:?}: {text}");
             }
         }
         let said = format!("Let me look.\n{F}");
-        assert_eq!(auto(ToolStyle::Hermes, &said), Ok(()));
-        assert_eq!(auto(ToolStyle::Hermes, &format!("{said}\n{G}")), Ok(()));
+        assert_eq!(auto(AnswerStyle::Hermes, &said), Ok(()));
+        assert_eq!(auto(AnswerStyle::Hermes, &format!("{said}\n{G}")), Ok(()));
         let wrong = said.replace('2', "3");
-        assert_eq!(auto(ToolStyle::Hermes, &wrong), Err(wrong[..wrong.find('3').unwrap()].into()));
-        assert_eq!(auto(ToolStyle::Hermes, "a <tool_call>no"), Err("a <tool_call>".into()));
         assert_eq!(
-            auto(ToolStyle::Mistral, "a [TOOL_CALLS] [{\"name\": \"h\""),
+            auto(AnswerStyle::Hermes, &wrong),
+            Err(wrong[..wrong.find('3').unwrap()].into())
+        );
+        assert_eq!(auto(AnswerStyle::Hermes, "a <tool_call>no"), Err("a <tool_call>".into()));
+        assert_eq!(
+            auto(AnswerStyle::Mistral, "a [TOOL_CALLS] [{\"name\": \"h\""),
             Err("a [TOOL_CALLS] [{\"name\": \"".into())
         );
     }
@@ -449,14 +459,14 @@ mod tests {
     #[test]
     fn an_answer_is_calls_or_text_of_its_form() {
         let styles = [
-            (ToolStyle::Hermes, G, format!("{F}\n{G}")),
-            (ToolStyle::Llama3, "{\"name\": \"g\", \"parameters\": {}}", String::new()),
+            (AnswerStyle::Hermes, G, format!("{F}\n{G}")),
+            (AnswerStyle::Llama3, "{\"name\": \"g\", \"parameters\": {}}", String::new()),
             (
-                ToolStyle::Mistral,
+                AnswerStyle::Mistral,
                 "[TOOL_CALLS] [{\"name\": \"g\", \"arguments\": {}}]",
                 String::new(),
             ),
-            (ToolStyle::MistralArgs, "[TOOL_CALLS]g[ARGS]{}", String::new()),
+            (AnswerStyle::MistralArgs, "[TOOL_CALLS]g[ARGS]{}", String::new()),
         ];
         for (style, call, two) in styles {
             for at in 0..forms().len() {
@@ -506,10 +516,10 @@ mod tests {
             " to=functions.f<|channel|>commentary json",
             " to=functions.f<|channel|>commentary",
         ];
-        for marks in [ToolStyle::Harmony.special_tokens(), &[]] {
+        for marks in [AnswerStyle::Harmony.special_tokens(), &[]] {
             let check = |own: bool, more: &Value, text: &str| {
                 let own = own.then(|| forms().into_iter().next().unwrap().0);
-                let style = ToolStyle::Harmony;
+                let style = AnswerStyle::Harmony;
                 check_beside(own, marks, style, more.clone(), Thinks::Perhaps, text)
             };
             let (auto, must) = (json!({}), json!({"tool_choice": "required"}));
@@ -544,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_form_in_harmony_begins_behind_thoughts() {
-        for marks in [ToolStyle::Harmony.special_tokens(), &[]] {
+        for marks in [AnswerStyle::Harmony.special_tokens(), &[]] {
             for (form, text) in forms() {
                 let form = harmony::with_form(&|text| special(marks, text), form);
                 let check = |text: &str| accepts(form.grammar(), marks, text);

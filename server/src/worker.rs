@@ -16,7 +16,7 @@ use crate::metrics::Numbers;
 use crate::model::Shared;
 
 /// Failed steps, one after the other, until what runs is given up.
-pub(crate) const PATIENCE: u32 = 3;
+const PATIENCE: u32 = 3;
 
 /// What the thread is told.
 pub(crate) enum Command {
@@ -255,7 +255,7 @@ impl<'a> Worker<'a> {
         match ended {
             Ok(ended) => {
                 if std::mem::take(&mut self.failures) > 0 {
-                    self.shared.set_failures(0);
+                    self.shared.set_gave_up(None);
                 }
                 for (request, ended) in ended {
                     self.end(request, ended);
@@ -272,9 +272,11 @@ impl<'a> Worker<'a> {
             Err(error) => {
                 self.numbers.step_failures += 1;
                 self.failures += 1;
-                self.shared.set_failures(self.failures);
                 tracing::error!("a step failed ({} in a row): {error}", self.failures);
                 if self.failures.is_multiple_of(PATIENCE) {
+                    if self.failures > PATIENCE {
+                        self.shared.set_gave_up(Some(Instant::now()));
+                    }
                     self.end_all(&Problem::internal(format!("a step failed: {error}")));
                 }
                 std::thread::sleep(Duration::from_millis(20));

@@ -15,7 +15,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 use serde::Serialize;
 
-use crate::{Error, Result, ToolStyle, Vocabulary};
+use crate::{AnswerStyle, Error, Result, Vocabulary};
 
 /// One turn of a conversation in words; turns with more than words are JSON objects in the form of
 /// transformers (`tool_calls`, content in parts).
@@ -62,8 +62,8 @@ impl RenderOptions {
 pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: Vec<(String, String)>,
-    tool_style: Option<ToolStyle>,
-    answer_style: Option<ToolStyle>,
+    tool_style: Option<AnswerStyle>,
+    answer_style: Option<AnswerStyle>,
     has_thoughts: bool,
     /// Found out when somebody asks.
     several_calls: OnceLock<bool>,
@@ -184,8 +184,8 @@ impl ChatTemplate {
                 .replace(&format!("{{% {tag} -%}}"), "{# -#}")
                 .replace(&format!("{{% {tag} %}}"), "{# #}")
         });
-        let tool_style = ToolStyle::of_template(&source);
-        let answer_style = ToolStyle::of_answers(&source);
+        let tool_style = AnswerStyle::of_template(&source);
+        let answer_style = AnswerStyle::of_answers(&source);
         let has_thoughts = answer_style.is_some() || source.contains("</think>");
         let mut environment = Environment::new();
         environment.set_fuel(Some(FUEL));
@@ -248,12 +248,12 @@ impl ChatTemplate {
 
     /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
     /// or writes them in a way that [`Reply`](crate::Reply) does not know.
-    pub fn tool_style(&self) -> Option<ToolStyle> {
+    pub fn tool_style(&self) -> Option<AnswerStyle> {
         self.with_tools().tool_style
     }
 
     /// How the model writes answers without calls; `None` where those are text, behind thoughts if there are any.
-    pub fn answer_style(&self) -> Option<ToolStyle> {
+    pub fn answer_style(&self) -> Option<AnswerStyle> {
         self.answer_style
     }
 

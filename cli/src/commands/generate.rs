@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer, ToolStyle};
+use text::{AnswerStyle, ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
 use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
 use xla_session::{Batcher, GenerateOptions};
@@ -142,7 +142,7 @@ struct Prompt {
     /// What to print before the answer.
     echo: Option<String>,
     /// How the answer is written, where that is more than text.
-    style: Option<ToolStyle>,
+    style: Option<AnswerStyle>,
 }
 
 impl Args {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use text::{ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer, ToolStyle};
+use text::{AnswerStyle, ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::Request;
 
 use super::lines::Line;
@@ -57,7 +57,7 @@ pub struct Asked<'a> {
     /// The text of its answer.
     pub stream: TextStream<'a>,
     /// How that is written, where that is more than text.
-    pub style: Option<ToolStyle>,
+    pub style: Option<AnswerStyle>,
 }
 
 /// The id of `line`, its number if it names none, and what it asks for, or what is wrong with it.
@@ -100,7 +100,7 @@ impl Fields {
     }
 
     /// Those of the prompt, and how what follows them is written.
-    fn tokens(&self, defaults: &Defaults<'_>) -> Result<(Vec<u32>, Option<ToolStyle>)> {
+    fn tokens(&self, defaults: &Defaults<'_>) -> Result<(Vec<u32>, Option<AnswerStyle>)> {
         let messages = match (&self.prompt, &self.messages) {
             (Some(prompt), None) if !defaults.chat => {
                 return Ok((defaults.tokenizer.encode(prompt, true)?, None));

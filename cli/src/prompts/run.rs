@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use text::{TextStream, ToolStyle};
+use text::{AnswerStyle, TextStream};
 use xla_session::Batcher;
 use xla_session::batching::Ended;
 use xla_session::scheduler::RequestId;
@@ -64,7 +64,7 @@ struct Flight<'a> {
     line: usize,
     bytes: usize,
     stream: TextStream<'a>,
-    style: Option<ToolStyle>,
+    style: Option<AnswerStyle>,
     text: String,
     /// The tokenizer's.
     failure: Option<text::Error>,

@@ -68,7 +68,7 @@ fn claude_code_gets_its_answers_and_finds_its_prompts() {
     let counted = server.post("/v1/messages/count_tokens", &count);
     let reminder = |text: &str| format!("<system-reminder>\n{text}\n</system-reminder>");
     let same = json!({"messages": [
-        {"role": "system", "content": format!("You are brief, and helpful.{}", " Always.".repeat(40))},
+        {"role": "system", "content": format!("You are brief, \nand helpful.{}", " Always.".repeat(40))},
         {"role": "user", "content": format!("One.\nTwo.\n{}\nFour?", reminder("Three."))},
         {"role": "assistant", "content": "Five."},
         {"role": "user", "content": format!("{}\nSeven?", reminder("Six."))},
@@ -131,22 +131,19 @@ fn a_schema_is_kept_to_as_far_as_it_can_be_or_refused_where_it_must_be() {
         })
     };
     let path = "/v1/chat/completions";
-    let arguments = |choice: &str| -> Value {
+    let arguments = |choice: &str| -> String {
         let reply = server.post(path, &ask(choice, false));
         assert_eq!(reply.status, 200, "{}", reply.text);
-        let choice = reply.json()["choices"][0].clone();
-        let call = &choice["message"]["tool_calls"][0]["function"];
-        match choice["finish_reason"] == "length" {
-            true => Value::Null,
-            false => serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap(),
-        }
+        let call = &reply.json()["choices"][0]["message"]["tool_calls"][0]["function"];
+        call["arguments"].as_str().unwrap().to_owned()
     };
-    // One that cannot be kept to leaves the others as they are.
-    assert!((1..=3).contains(&arguments("known")["n"].as_i64().unwrap()));
+    // One that cannot be kept to leaves the others as they are, whether or not they are cut off.
+    let known: Value = serde_json::from_str(&arguments("known")).unwrap();
+    assert!((1..=3).contains(&known["n"].as_i64().unwrap()), "{known}");
     let record = arguments("record");
-    assert!(record.is_null() || record["labels"].is_object(), "{record}");
+    assert!(record.starts_with("{\"labels\": {"), "{record}");
     let mail = arguments("mail");
-    assert!(mail.is_null() || mail.is_object(), "{mail}");
+    assert!(mail.starts_with('{'), "{mail}");
     for name in ["record", "mail"] {
         let reply = server.post(path, &ask(name, true));
         let error = reply.json()["error"].clone();
@@ -190,7 +187,7 @@ fn codex_is_answered() {
         json!({"name": "shell", "description": "Runs.", "strict": false, "parameters": shell});
     let same = json!({
         "messages": [
-            {"role": "system", "content": "You are a coding agent.\n\nAsk before you write."},
+            {"role": "system", "content": "You are a coding agent.\nAsk before you write."},
             {"role": "user", "content": "<environment/>\nHello."}],
         "tools": [{"type": "function", "function": function}],
     });

@@ -258,9 +258,10 @@ fn the_log_and_the_numbers_say_how_a_request_ended() {
     assert_eq!(server.number("vllm:request_success_total", "\"length\""), 1.0);
 
     // Who knows the name of a response can go on from it.
-    let id = server.get("/v1/responses/resp_0123");
-    assert_eq!(id.status, 404);
-    server.logged("GET /v1/responses/{id}");
+    for path in ["/v1/responses/resp_0123", "/v1/responses/resp_0123/input_items"] {
+        assert_eq!(server.get(path).status, 404);
+    }
+    until("they are in the log", || server.log().matches("GET /v1/responses/").count() == 2);
     assert!(!server.log().contains("resp_"), "{}", server.log());
     server.is_empty();
 }

@@ -232,15 +232,18 @@ async function answer(conversation, parent) {
   if (!message.error) announce(message.stopped ? "Stopped" : "The answer is whole");
 }
 
-/** Why nothing new is asked now, where another conversation may have the answer. */
-function stopFirst() {
-  notice(BUSY);
+/** Whether nothing new can be asked now, as an answer is written, if only in another conversation. */
+function isBusy() {
+  if (running) notice(BUSY);
+  return Boolean(running);
 }
 
+/** Asks `text` behind `parent`; whether it could. */
 function send(conversation, parent, text) {
-  if (running) return stopFirst();
+  if (isBusy()) return false;
   following = true;
   answer(conversation, conversation.add(parent, "user", text));
+  return true;
 }
 
 /** What the buttons of a message do. */
@@ -259,12 +262,13 @@ function act(what, message, button) {
     (same.disabled ? element.querySelector(".branches button:enabled") : same)?.focus();
   } else if (what === "copy") {
     copy(message.content, button, announce);
-  } else if (running) {
-    stopFirst();
+  } else if (isBusy()) {
+    return;
   } else if (what === "edit") {
     views.get(message.id).edit((text) => {
-      send(current, parent, text);
-      focusDraft();
+      const sent = send(current, parent, text);
+      if (sent) focusDraft();
+      return sent;
     });
   } else if (what === "again" || what === "retry") {
     // An answer that did not begin is no branch, but where something follows it.
@@ -299,8 +303,7 @@ draft.addEventListener("keydown", (event) => {
 at("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = draft.value.trim();
-  if (!text) return;
-  if (running) return stopFirst();
+  if (!text || isBusy()) return;
   draft.value = "";
   send(current, current.path().at(-1), text);
 });

@@ -191,24 +191,25 @@ export class MessageView {
     return holder.firstElementChild;
   }
 
-  /** Puts a field in the place of the text; `send(text)` when that is to be asked instead. */
+  /** Puts a field in the place of the text; `send(text)` when that is to be asked instead, and says whether it is. */
   edit(send) {
     if (this.find(".editor")) return;
     const template = document.getElementById("editor");
     const form = template.content.firstElementChild.cloneNode(true);
     const field = form.querySelector("textarea");
     field.value = this.message.content;
-    const close = () => {
+    const remove = () => {
       form.remove();
       this.element.classList.remove("editing");
+    };
+    const close = () => {
+      remove();
       this.find("[data-do=edit]").focus();
     };
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const text = field.value.trim();
-      if (!text) return;
-      close();
-      send(text);
+      if (text && send(text)) remove();
     });
     form.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {

@@ -131,7 +131,7 @@ fn a_template_for_tools_is_asked_and_rendered_where_there_are_tools() {
         };
         assert_eq!(render(vec![]), "Hi");
         assert_eq!(render(vec![serde_json::json!({})]), "1 <tool_call></think>");
-        assert_eq!(template.tool_style(), Some(ToolStyle::Hermes));
+        assert_eq!(template.tool_style(), Some(AnswerStyle::Hermes));
         assert!(template.has_thoughts() && !template.takes_several_calls());
         assert_eq!(template.variables().collect::<Vec<_>>(), ["date", "depth"]);
         assert!(template.mentions("date") && template.mentions("depth"));
@@ -175,7 +175,7 @@ fn templates_say_whether_an_answer_may_have_several_calls() {
     let template = ChatTemplate::new(source.into(), Vec::new(), "here".into(), Zoned::now).unwrap();
     assert!(!template.takes_several_calls() && template.has_thoughts());
     let styles = [template.tool_style(), template.answer_style()];
-    assert_eq!(styles, [Some(ToolStyle::Harmony); 2]);
+    assert_eq!(styles, [Some(AnswerStyle::Harmony); 2]);
 }
 
 /// What transformers makes of the same (`make_expected.py`).

@@ -32,6 +32,10 @@ pub(super) struct Harmony {
     place: Place,
     /// What the last message was that has said something.
     last: Option<Kind>,
+    /// What those before it were.
+    told: Vec<Kind>,
+    /// Whether all words become one text, and all thoughts.
+    pub joined: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -125,15 +129,16 @@ impl Harmony {
         if text.is_empty() {
             return;
         }
-        // Two messages of a kind are one part, and stay two paragraphs.
-        let gap = if !begun && self.last == Some(kind) { "\n\n" } else { "" };
+        // Two messages of a kind that become one text stay two paragraphs.
+        let goes_on = self.last == Some(kind) || self.joined && self.told.contains(&kind);
+        let gap = if !begun && goes_on { "\n\n" } else { "" };
         parts.push(match kind {
             Kind::Thoughts => Part::Reasoning(format!("{gap}{text}")),
             Kind::Words => Part::Content(format!("{gap}{text}")),
             Kind::Arguments => Part::Arguments(text.to_owned()),
         });
         self.place = Place::Message { kind, begun: true };
-        self.last = Some(kind);
+        self.told.extend(self.last.replace(kind).filter(|last| *last != kind));
     }
 }
 

@@ -1,14 +1,14 @@
 //! What an answer is made of: words, thoughts, and calls of tools, told apart while it comes.
 
+mod answer_style;
 mod call;
 mod harmony;
-mod tool_style;
 
 use std::sync::Arc;
 
+pub use answer_style::AnswerStyle;
 use call::Call;
 use harmony::Harmony;
-pub use tool_style::ToolStyle;
 
 use crate::stop_strings::overlap;
 
@@ -31,7 +31,7 @@ const THINK: [&str; 2] = ["<think>", "</think>"];
 /// Tells the parts of an answer apart. A part appears as soon as it is certain.
 #[derive(Debug)]
 pub struct Reply {
-    style: Option<ToolStyle>,
+    style: Option<AnswerStyle>,
     state: State,
     /// What is not certain yet.
     held: String,
@@ -66,17 +66,17 @@ enum State {
 
 impl Reply {
     /// An answer in which calls are written in `style`, if any, and thoughts at the beginning if there may
-    /// be `thoughts`. [`ToolStyle::Harmony`] says for itself where thoughts are.
-    pub fn new(style: Option<ToolStyle>, thoughts: bool) -> Self {
+    /// be `thoughts`. [`AnswerStyle::Harmony`] says for itself where thoughts are.
+    pub fn new(style: Option<AnswerStyle>, thoughts: bool) -> Self {
         let state = match style {
-            Some(ToolStyle::Harmony) => State::Messages(Harmony::default()),
+            Some(AnswerStyle::Harmony) => State::Messages(Harmony::default()),
             _ => State::Start { thoughts },
         };
         Self { style, state, held: String::new(), opened: "", names: None, single: false }
     }
 
     /// The same, where the prompt has ended in `<think>`.
-    pub fn thinking(style: Option<ToolStyle>) -> Self {
+    pub fn thinking(style: Option<AnswerStyle>) -> Self {
         Self { state: State::Thoughts { begun: false }, ..Self::new(style, true) }
     }
 
@@ -85,6 +85,16 @@ impl Reply {
     #[must_use]
     pub fn of_tools(self, names: &[String]) -> Self {
         Self { names: Some(names.into()), ..self }
+    }
+
+    /// The same, for whoever makes one text of all words, and another of all thoughts: what were messages of their own
+    /// are paragraphs, also where others stand between.
+    #[must_use]
+    pub fn joined(mut self) -> Self {
+        if let State::Messages(harmony) = &mut self.state {
+            harmony.joined = true;
+        }
+        self
     }
 
     /// The same with one call at most: what is behind it is left out.
@@ -185,8 +195,8 @@ impl Reply {
         if thoughts {
             marks.push(THINK[0]);
         }
-        if self.style == Some(ToolStyle::Llama3) {
-            marks.push(ToolStyle::Llama3.opening());
+        if self.style == Some(AnswerStyle::Llama3) {
+            marks.push(AnswerStyle::Llama3.opening());
             if text.starts_with('{') {
                 self.held.drain(..self.held.len() - text.len());
                 self.state = State::Call(Call::of(self.names.clone()));
@@ -215,7 +225,7 @@ impl Reply {
             self.held = self.held.trim_start().to_owned();
             // What follows may be nothing but calls.
             self.state = State::Words { after: true };
-            if self.style == Some(ToolStyle::Llama3) {
+            if self.style == Some(AnswerStyle::Llama3) {
                 self.state = State::Start { thoughts: false };
             }
             return true;
@@ -269,23 +279,24 @@ impl Reply {
         let skipped = self.held.len() - text.len();
         let Some(first) = text.chars().next() else { return false };
         let closing = "</tool_call>";
-        let mistral = matches!(self.style, Some(ToolStyle::Mistral | ToolStyle::MistralArgs));
+        let mistral = matches!(self.style, Some(AnswerStyle::Mistral | AnswerStyle::MistralArgs));
         match (first, self.style) {
             ('{', _) => {
                 self.held.drain(..skipped);
-                let bare = self.style == Some(ToolStyle::Llama3) && self.opened.is_empty();
+                let bare = self.style == Some(AnswerStyle::Llama3) && self.opened.is_empty();
                 let names = self.names.clone().filter(|_| bare);
                 self.state = State::Call(Call::of(names));
             }
             // Lists of calls, and what stands between those.
-            ('[' | ',' | ']', Some(ToolStyle::Hermes)) | (',' | ';', Some(ToolStyle::Llama3)) => {
+            ('[' | ',' | ']', Some(AnswerStyle::Hermes))
+            | (',' | ';', Some(AnswerStyle::Llama3)) => {
                 self.held.drain(..=skipped);
             }
             (',' | ']', _) if mistral => {
                 self.held.drain(..=skipped);
             }
             ('[', _) if mistral => {
-                let opening = ToolStyle::Mistral.opening();
+                let opening = AnswerStyle::Mistral.opening();
                 if let Some(rest) = text.strip_prefix(opening) {
                     self.held = rest.to_owned();
                 } else if opening.starts_with(text) && (text.len() > 1 || self.opened.is_empty()) {
@@ -294,12 +305,12 @@ impl Reply {
                     self.held.drain(..=skipped);
                 }
             }
-            ('<', Some(ToolStyle::Hermes)) if text.starts_with(closing) => {
+            ('<', Some(AnswerStyle::Hermes)) if text.starts_with(closing) => {
                 self.held.drain(..skipped + closing.len());
                 self.opened = "";
                 self.state = State::Words { after: true };
             }
-            ('<', Some(ToolStyle::Hermes)) if closing.starts_with(text) => return false,
+            ('<', Some(AnswerStyle::Hermes)) if closing.starts_with(text) => return false,
             _ if mistral && is_name(first) => {
                 let end = text.find(|c| !is_name(c));
                 let Some(end) = end else { return false };

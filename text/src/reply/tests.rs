@@ -44,7 +44,7 @@ fn call(name: &str, arguments: &str) -> [Part; 2] {
     [Part::Call(name.into()), Part::Arguments(arguments.into())]
 }
 
-fn style(style: ToolStyle) -> impl Fn() -> Reply {
+fn style(style: AnswerStyle) -> impl Fn() -> Reply {
     move || Reply::new(Some(style), true)
 }
 
@@ -53,7 +53,7 @@ fn words_are_what_they_are() {
     for text in ["", "  Hello,\n\nworld \n", "a <b> </think> {\"x\": 1} [TOOL] é–"] {
         let expected: Vec<_> = (!text.is_empty()).then(|| content(text)).into_iter().collect();
         for tools in
-            [None, Some(ToolStyle::Hermes), Some(ToolStyle::Mistral), Some(ToolStyle::Llama3)]
+            [None, Some(AnswerStyle::Hermes), Some(AnswerStyle::Mistral), Some(AnswerStyle::Llama3)]
         {
             for thoughts in [false, true] {
                 check(|| Reply::new(tools, thoughts), text, &expected);
@@ -77,7 +77,7 @@ fn thoughts_come_first() {
     check(|| Reply::thinking(None), "Hm.\n</think>\nYes.", &[reasoning("Hm."), content("Yes.")]);
     let [name, arguments] = call("f", "{}");
     check(
-        style(ToolStyle::Llama3),
+        style(AnswerStyle::Llama3),
         "<think>a</think>\n{\"name\": \"f\", \"parameters\": {}}",
         &[reasoning("a"), name, arguments],
     );
@@ -85,7 +85,7 @@ fn thoughts_come_first() {
 
 #[test]
 fn hermes() {
-    let style = style(ToolStyle::Hermes);
+    let style = style(AnswerStyle::Hermes);
     let [name, arguments] =
         call("get_weather", "{\"city\": \"Zü}rich\\\"\", \"days\": [1, {\"a\": 2}]}");
     let text = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü}rich\\\"\", \
@@ -109,7 +109,7 @@ fn hermes() {
 
 #[test]
 fn llama() {
-    let style = style(ToolStyle::Llama3);
+    let style = style(AnswerStyle::Llama3);
     let [name, arguments] = call("f", "{\"x\": 1}");
     let text = "{\"name\": \"f\", \"parameters\": {\"x\": 1}}";
     check(&style, text, &[name.clone(), arguments.clone()]);
@@ -127,7 +127,7 @@ fn llama() {
 #[test]
 fn objects_are_calls_of_tools_that_there_are() {
     let names = ["f".to_owned(), "g".to_owned()];
-    let style = || Reply::new(Some(ToolStyle::Llama3), true).of_tools(&names);
+    let style = || Reply::new(Some(AnswerStyle::Llama3), true).of_tools(&names);
     for text in [
         "{\"name\": \"Bob\", \"age\": 3}",
         "{\"type\": \"function\", \"name\": 3, \"parameters\": {}} or <|python_tag|",
@@ -162,13 +162,13 @@ fn the_first_arguments_count() {
         let text = format!(
             "{{\"name\": \"f\", \"parameters\": {{\"x\": \"é\"}}, \"arguments\": {more}, \"name\": \"g\"}}"
         );
-        check(style(ToolStyle::Llama3), &text, &[name.clone(), arguments.clone()]);
+        check(style(AnswerStyle::Llama3), &text, &[name.clone(), arguments.clone()]);
     }
 }
 
 #[test]
 fn mistral() {
-    let style = style(ToolStyle::Mistral);
+    let style = style(AnswerStyle::Mistral);
     let [name, arguments] = call("f", "{\"x\": \"[]\"}");
     let two = [&name, &arguments, &name, &arguments].map(Clone::clone);
     let list = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": \"[]\"}}, \
@@ -181,7 +181,7 @@ fn mistral() {
 
 #[test]
 fn harmony() {
-    let plain = || Reply::new(Some(ToolStyle::Harmony), true).of_tools(&[]);
+    let plain = || Reply::new(Some(AnswerStyle::Harmony), true).of_tools(&[]);
     let next = "<|end|><|start|>assistant";
     check(
         plain,
@@ -231,7 +231,7 @@ fn harmony() {
 #[test]
 fn calls_in_harmony() {
     let names = ["f".to_owned(), "get.it-1".to_owned()];
-    let style = || Reply::new(Some(ToolStyle::Harmony), true).of_tools(&names);
+    let style = || Reply::new(Some(AnswerStyle::Harmony), true).of_tools(&names);
     let thoughts = "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant";
     let arguments = "{\"x\": \"ü}<\"}";
     let [call, with] = call("get.it-1", arguments);
@@ -261,7 +261,7 @@ fn calls_in_harmony() {
 
 #[test]
 fn what_is_cut_off_is_told_as_far_as_it_goes() {
-    let style = style(ToolStyle::Hermes);
+    let style = style(AnswerStyle::Hermes);
     check(&style, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1", &{
         call("f", "{\"x\": [1")
     });
@@ -277,20 +277,20 @@ fn templates_say_their_style() {
     let of = |name: &str| {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chat_templates");
         let source = std::fs::read_to_string(format!("{folder}/{name}.jinja")).unwrap();
-        ToolStyle::of_template(&source)
+        AnswerStyle::of_template(&source)
     };
-    assert_eq!(of("qwen2.5"), Some(ToolStyle::Hermes));
-    assert_eq!(of("qwen3"), Some(ToolStyle::Hermes));
-    assert_eq!(of("llama3.2"), Some(ToolStyle::Llama3));
-    assert_eq!(of("mistral-v0.3"), Some(ToolStyle::Mistral));
+    assert_eq!(of("qwen2.5"), Some(AnswerStyle::Hermes));
+    assert_eq!(of("qwen3"), Some(AnswerStyle::Hermes));
+    assert_eq!(of("llama3.2"), Some(AnswerStyle::Llama3));
+    assert_eq!(of("mistral-v0.3"), Some(AnswerStyle::Mistral));
     for none in ["chatml", "llama3", "mistral-v0.1"] {
         assert_eq!(of(none), None, "{none}");
     }
     let source =
         "{% if tools %}{{ tools }}{% endif %}<|start|>assistant<|channel|>final<|message|>";
-    assert_eq!(ToolStyle::of_template(source), Some(ToolStyle::Harmony));
+    assert_eq!(AnswerStyle::of_template(source), Some(AnswerStyle::Harmony));
     let without = source.replace("tools", "no");
-    assert_eq!(ToolStyle::of_template(&without), None);
-    assert_eq!(ToolStyle::of_answers(&without), Some(ToolStyle::Harmony));
-    assert_eq!(ToolStyle::of_answers("<think></think><tool_call>"), None);
+    assert_eq!(AnswerStyle::of_template(&without), None);
+    assert_eq!(AnswerStyle::of_answers(&without), Some(AnswerStyle::Harmony));
+    assert_eq!(AnswerStyle::of_answers("<think></think><tool_call>"), None);
 }

@@ -1,11 +1,11 @@
-//! How models write calls of tools, by their chat templates.
+//! How models write answers, by their chat templates.
 
 use super::harmony::MARKS;
 use crate::Tokenizer;
 
-/// How a model writes calls of tools.
+/// How a model writes what is more than text: calls of tools, and all of an answer in [`Harmony`](Self::Harmony).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolStyle {
+pub enum AnswerStyle {
     /// `<tool_call>{"name": …, "arguments": …}</tool_call>`, with a list of those in it too: Hermes, Qwen,
     /// SmolLM.
     Hermes,
@@ -20,7 +20,7 @@ pub enum ToolStyle {
     Harmony,
 }
 
-impl ToolStyle {
+impl AnswerStyle {
     /// What stands before a call.
     pub fn opening(self) -> &'static str {
         match self {
