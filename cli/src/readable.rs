@@ -105,6 +105,7 @@ mod tests {
         assert_eq!(shown(thoughts), ("<think>\nHm.".into(), String::new()));
         let words = format!("<|channel|>commentary<|message|>So:{next}{text}");
         assert_eq!(shown(&words).0, "So:\n\n<think>\nHm.\n</think>\n\nYes – <b>.");
+        assert_eq!(shown(&words).1, "So:\n\nYes – <b>.");
         assert_eq!(Readable::whole(None, &text), text);
         assert_eq!(said(None, "<think>a</think>b"), "<think>a</think>b");
     }
