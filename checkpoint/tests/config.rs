@@ -302,6 +302,7 @@ fn special_tokens_of_a_model_that_reads_images_are_outside() {
     assert_eq!(read(outer.clone(), text.clone(), None), (vec![1, 99], Some(3)));
     assert_eq!(read(json!({}), text.clone(), None), (vec![1], Some(4)));
     assert_eq!(read(json!({"eos_token_id": null}), text, None).0, [1]);
+    assert_eq!(read(json!({"eos_token_id": null}), json!({}), None).0, [1]);
     assert_eq!(read(json!({}), json!({}), None), (vec![1], Some(2)));
     assert_eq!(read(outer, json!({}), Some(r#"{"eos_token_id": 7}"#)), (vec![7], Some(3)));
 }

@@ -296,7 +296,9 @@ impl Batcher {
         let mut ended = Vec::new();
         for (run, output) in runs.iter().zip(outputs) {
             let reason = self.take(run, output, on_token);
-            if let Some(sequence) = self.jobs.get_mut(&run.request).and_then(Job::sequence) {
+            if let Some(sequence) =
+                self.jobs.get_mut(&run.request).and_then(|job| job.sequence.as_mut())
+            {
                 self.engine.keep_pages(sequence);
             }
             if let Some(reason) = reason
@@ -462,11 +464,11 @@ impl Batcher {
         self.drafts.drafted += run.drafted;
         self.drafts.accepted += right;
         job.guesser()?.verified(run.drafted, right);
+        job.sequence.as_mut()?.truncate(run.kept(taken.len()));
         if ended.is_some() {
             return ended;
         }
         let state = self.scheduler.completed(run, taken);
-        job.sequence.as_mut()?.truncate(run.kept(taken.len()));
         (state == State::Finished).then(|| job.finish_reason())
     }
 

@@ -80,7 +80,7 @@ pub enum Error {
         advice: &'static str,
     },
     /// A request that cannot go on, for which the others need not wait: cancel it.
-    #[error("{source}")]
+    #[error("a request cannot go on, and is to be cancelled")]
     Request {
         /// The request.
         request: crate::scheduler::RequestId,

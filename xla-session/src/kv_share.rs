@@ -16,8 +16,8 @@ mod files;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use kernels::KV_BLOCK;
@@ -89,19 +89,21 @@ pub(crate) struct SharedPages {
     /// Of all that a page's name has before its tokens.
     identity: Sha256,
     /// `None` when it is dropped.
-    queue: Option<SyncSender<Page>>,
+    queue: Option<Sender<Note>>,
+    /// Pages in it.
+    queued: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
     counts: Arc<Counts>,
     /// The page that was read last.
     page: Vec<u8>,
 }
 
-/// A page on its way to the disk, or what is to be noted of some that are there.
-struct Page {
-    /// Of it, and before that of the pages before it.
-    names: Vec<Name>,
-    /// `None` where they are there, and are used.
-    data: Option<Vec<u8>>,
+/// What the writer is told.
+enum Note {
+    /// The last of these pages is to be written; it is behind the others.
+    Keep { names: Vec<Name>, data: Vec<u8> },
+    /// Pages, each behind the one before it, are used.
+    Used(Vec<Name>),
 }
 
 /// Pages of a prompt that other processes may have left, while they are read one after the other.
@@ -143,11 +145,13 @@ impl SharedPages {
         }
         let files = Arc::new(Files::open(&share.folder, share.most_bytes)?);
         let counts = Arc::new(Counts::default());
-        let (queue, pages) = sync_channel((QUEUED / page_bytes).max(1));
+        let (queue, notes) = channel();
+        let queued = Arc::new(AtomicUsize::new(0));
         let writer = {
             let (files, counts, observer) =
                 (Arc::clone(&files), Arc::clone(&counts), share.observer.clone());
-            let write = move || write_all(&files, &counts, observer.as_ref(), &pages);
+            let waiting = Arc::clone(&queued);
+            let write = move || write_all(&files, &counts, observer.as_ref(), &notes, &waiting);
             let thread = thread::Builder::new().name("kv-share".into());
             thread.spawn(write).map_err(Error::io(&share.folder))?
         };
@@ -155,6 +159,7 @@ impl SharedPages {
             files,
             identity: Sha256::new_with_prefix(identity.to_string()),
             queue: Some(queue),
+            queued,
             writer: Some(writer),
             counts,
             page: vec![0; page_bytes],
@@ -204,10 +209,19 @@ impl SharedPages {
 
     /// The pages called `names` are used, each behind the one before it. The writer notes it, if it is not behind.
     pub fn touch(&self, names: &[Name]) {
-        if !names.is_empty() {
-            let queue = self.queue.as_ref().expect("it is there until this is dropped");
-            let _ = queue.try_send(Page { names: names.to_vec(), data: None });
+        if !names.is_empty() && self.has_room() {
+            self.tell(Note::Used(names.to_vec()));
         }
+    }
+
+    /// Whether one more page may be on its way.
+    fn has_room(&self) -> bool {
+        self.queued.load(Relaxed) < (QUEUED / self.page.len()).max(1)
+    }
+
+    fn tell(&self, note: Note) {
+        // The writer goes when this does.
+        let _ = self.queue.as_ref().map(|queue| queue.send(note));
     }
 
     /// Keeps the last page of `tokens`, which is full, unless it is kept: `read` fills in its data.
@@ -217,10 +231,12 @@ impl SharedPages {
             return;
         }
         let mut data = vec![0; self.page.len()];
-        let queue = self.queue.as_ref().expect("it is there until this is dropped");
-        if read(&mut data).is_err() || queue.try_send(Page { names, data: Some(data) }).is_err() {
+        if !self.has_room() || read(&mut data).is_err() {
             self.counts.lost.fetch_add(1, Relaxed);
+            return;
         }
+        self.queued.fetch_add(1, Relaxed);
+        self.tell(Note::Keep { names, data });
     }
 
     /// What became of pages since the start.
@@ -248,13 +264,23 @@ impl Drop for SharedPages {
 
 /// Writes what comes, until nothing more does. Says once when that fails, and again when it fails after it
 /// went well.
-fn write_all(files: &Files, counts: &Counts, observer: Option<&Observer>, pages: &Receiver<Page>) {
+fn write_all(
+    files: &Files,
+    counts: &Counts,
+    observer: Option<&Observer>,
+    notes: &Receiver<Note>,
+    queued: &AtomicUsize,
+) {
     let mut fails = false;
-    for Page { names, data } in pages {
-        let Some(data) = data else {
-            files.touch(&names);
-            continue;
+    for note in notes {
+        let (names, data) = match note {
+            Note::Keep { names, data } => (names, data),
+            Note::Used(names) => {
+                files.touch(&names);
+                continue;
+            }
         };
+        queued.fetch_sub(1, Relaxed);
         // Another sequence or process may have been first.
         let Some(name) = names.last().filter(|name| !files.has(name)) else { continue };
         let Err(error) = files.write(name, &data) else {

@@ -673,8 +673,9 @@ fn a_failed_step_loses_no_request() {
     let before = (desk.tokens.clone(), desk.batcher.requests());
     for _ in 0..2 {
         let error = desk.step().unwrap_err();
-        assert!(error.to_string().contains("not numbers"), "{error}");
-        assert!(matches!(error, Error::Request { request, .. } if request == bad), "{error:?}");
+        let Error::Request { request, source } = error else { panic!("{error:?}") };
+        assert!(source.to_string().contains("not numbers"), "{source}");
+        assert_eq!(request, bad);
         assert_eq!((desk.tokens.clone(), desk.batcher.requests()), before);
     }
     assert!(desk.batcher.cancel(bad));

@@ -147,8 +147,10 @@ fn pages_of_tokens_that_were_taken_back_are_not_kept() {
     options.speculate = Speculate::Fixed(7);
     let mut batcher = Batcher::new(engine(&model, Some(folder.path()), 8), &options).unwrap();
     // Everything in it has come before, so that something is guessed at each step.
-    let prompt: Vec<_> = prompt(&fixture)[..8].iter().copied().cycle().take(100).collect();
-    batcher.submit(Request { prompt, max_tokens: 100, ..Request::default() }).unwrap();
+    let prompt = |length: usize| -> Vec<_> {
+        prompt(&fixture)[..8].iter().copied().cycle().take(length).collect()
+    };
+    batcher.submit(Request { prompt: prompt(100), max_tokens: 100, ..Request::default() }).unwrap();
     while !batcher.is_idle() {
         batcher.advance(&mut |_, _| ControlFlow::Continue(())).unwrap();
     }
@@ -157,6 +159,31 @@ fn pages_of_tokens_that_were_taken_back_are_not_kept() {
     drop(batcher);
     // The last token of the answer is not run.
     assert_eq!(files(folder.path()).len(), 199 / PAGE);
+
+    // Those of an answer that ends among wrong guesses, neither.
+    let mut beyond = 0;
+    for (length, end) in (8..13).flat_map(|it| (2..129 - 8 * it).map(move |end| (8 * it, end))) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut batcher = Batcher::new(engine(&model, Some(folder.path()), 8), &options).unwrap();
+        let prompt = prompt(length);
+        batcher.submit(Request { prompt, max_tokens: 100, ..Request::default() }).unwrap();
+        let (mut tokens, mut rows) = (0, 0);
+        while !batcher.is_idle() {
+            let (before, run) = (length + tokens - 1, batcher.statistics().rows);
+            let ends = &mut |_, _| {
+                tokens += 1;
+                if tokens == end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            batcher.advance(ends).unwrap();
+            rows = before + (batcher.statistics().rows - run) as usize;
+        }
+        drop(batcher);
+        // The last token of the answer is not run.
+        let whole = length + end - 1;
+        beyond += usize::from(whole < 2 * PAGE && rows >= 2 * PAGE && length + 1 < rows);
+        assert_eq!(files(folder.path()).len(), whole / PAGE, "{length} {end}");
+    }
+    assert!(beyond > 0, "no guess has filled a page");
 }
 
 #[test]

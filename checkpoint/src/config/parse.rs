@@ -113,8 +113,8 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
                 ids = keys.token_ids(key)?;
             }
         }
-        // An explicit null is none.
-        let null = [outer, config].iter().any(|keys| keys.map.contains_key(key));
+        // An explicit null of the text model's part is none.
+        let null = config.map.contains_key(key);
         let mut ids = ids.unwrap_or_else(|| if null { Vec::new() } else { default.to_vec() });
         ids.retain(|id| (*id as usize) < sizes.vocab_size);
         Ok(ids)

@@ -187,11 +187,6 @@ impl Job {
         self.waited.get_or_insert_with(|| self.submitted.elapsed());
     }
 
-    /// Its sequence, while it runs.
-    pub fn sequence(&mut self) -> Option<&mut Sequence> {
-        self.sequence.as_mut()
-    }
-
     /// Its sequence, while it runs, and what of it is still to be fetched.
     pub fn fetching(&mut self) -> (&mut Sequence, &mut SharedPrefix) {
         let sequence = self.sequence.as_mut().expect("the scheduler has started it");

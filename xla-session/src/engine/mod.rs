@@ -75,7 +75,7 @@ impl fmt::Debug for Engine {
 #[derive(Debug)]
 pub struct Sequence {
     table: PageTable,
-    /// Its first pages that other processes may find, or were asked to.
+    /// How many of its first pages need not be kept any more for other processes.
     kept: usize,
 }
 
@@ -291,15 +291,15 @@ impl Engine {
     ) -> Result<SharedPrefix> {
         self.check_own(sequence)?;
         let held = sequence.table.resume(prompt);
-        sequence.kept = sequence.len() / KV_BLOCK;
         let Some(shared) = &self.shared else { return Ok(SharedPrefix::default()) };
         shared.look_up(prompt.len() - held);
         let mut names = shared.names(&prompt[..prompt.len().saturating_sub(1)]);
         let held = (held / KV_BLOCK).min(names.len());
-        // What is in memory is used, too.
-        shared.touch(&names[..held]);
-        if names.get(held).is_some_and(|next| !shared.has(next)) {
+        sequence.kept = names[..held].iter().take_while(|name| shared.has(name)).count();
+        if names.get(held).is_none_or(|next| !shared.has(next)) {
             names.truncate(held);
+            // What is in memory is used, too.
+            shared.touch(&names);
         }
         Ok(SharedPrefix { names, held, end: held })
     }

@@ -69,11 +69,16 @@ fn try_compiler(compiler: &Path, version: &str) -> Result<(), String> {
         }
         Some(_) => {}
     }
-    // IREE 3.13 starts its linker by a shell, and in a folder with a space in its name finds none.
-    let linker = compiler.with_file_name("iree-lld").display().to_string().replace('\'', r"'\''");
     let run = || {
-        let mut child = Command::new(compiler)
-            .env("IREE_LLVM_EMBEDDED_LINKER_PATH", format!("'{linker}'"))
+        let mut command = Command::new(compiler);
+        // IREE 3.13 starts its linker by a shell, and in a folder with a space in its name finds none. (`iree-rt` does
+        // the same.) A compiler that is linked to has its own beside it.
+        let linker = compiler.with_file_name("iree-lld");
+        if linker.is_file() {
+            let linker = linker.display().to_string().replace('\'', r"'\''");
+            command.env("IREE_LLVM_EMBEDDED_LINKER_PATH", format!("'{linker}'"));
+        }
+        let mut child = command
             .args(["--iree-hal-target-device=local"])
             .args(["--iree-hal-local-target-device-backends=llvm-cpu"])
             .args(["--iree-llvmcpu-target-cpu=generic", "-o", "-", "-"])

@@ -20,10 +20,11 @@ pub enum Error {
     Offline { what: String },
     /// `--check` found problems.
     #[error(
-        "{} has {} problem(s):\n  {}\nmake it again with `cargo xtask fetch-iree --force`",
+        "{} has {} problem(s):\n  {}\nmake it again with the flags that made it, and --force: `cargo xtask fetch-iree --force --out {}`",
         folder.display(),
         problems.len(),
-        problems.join("\n  ")
+        problems.join("\n  "),
+        folder.display()
     )]
     Check { folder: PathBuf, problems: Vec<String> },
 }

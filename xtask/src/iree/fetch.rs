@@ -103,7 +103,8 @@ fn satisfies(request: &Request, manifest: &Manifest) -> bool {
         }
         Some(Origin::Source { dir: Some(dir), .. }) => std::path::absolute(dir)
             .is_ok_and(|dir| manifest.origin.detail == source::checkout_detail(request, &dir)),
-        Some(Origin::Source { dir: None, git: Some(url) }) => {
+        Some(Origin::Source { dir: None, git }) => {
+            let url = git.as_deref().unwrap_or(source::UPSTREAM);
             manifest.origin.detail.starts_with(&source::clone_detail(url, &request.version))
         }
         Some(_) => true,
@@ -375,7 +376,7 @@ mod tests {
         let manifest = manifest(OriginKind::Source, &detail);
         assert!(manifest.has_parameters(), "or nothing satisfies anything");
         for (git, expected) in [
-            (None, true),
+            (None, false),
             (Some("https://a.example/iree"), true),
             (Some("https://b.example/iree"), false),
         ] {

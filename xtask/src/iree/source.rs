@@ -10,7 +10,8 @@ use iree_src::{cmake, mend, process};
 use super::request::Request;
 use super::{Error, Result};
 
-const UPSTREAM: &str = "https://github.com/iree-org/iree.git";
+/// Where IREE is developed.
+pub const UPSTREAM: &str = "https://github.com/iree-org/iree.git";
 /// The submodule that a runtime without drivers of GPUs and tests is built from.
 const FLATCC: &str = "third_party/flatcc";
 /// That of the Vulkan driver.
