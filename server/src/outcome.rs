@@ -27,9 +27,9 @@ impl Outcome {
 /// when its client is gone.
 pub(crate) struct Line {
     pub id: String,
-    pub key: Option<KeyId>,
+    key: Option<KeyId>,
     /// Method and path.
-    pub what: String,
+    what: String,
     start: Instant,
     outcome: Outcome,
     silent: bool,

@@ -224,9 +224,8 @@ impl SharedPages {
         let _ = self.queue.as_ref().map(|queue| queue.send(note));
     }
 
-    /// Keeps the last page of `tokens`, which is full, unless it is kept: `read` fills in its data.
-    pub fn keep(&self, tokens: &[u32], read: impl FnOnce(&mut [u8]) -> Result<()>) {
-        let names = self.names(tokens);
+    /// Keeps the last of the pages called `names`, unless it is kept: `read` fills in its data.
+    pub fn keep(&self, names: &[Name], read: impl FnOnce(&mut [u8]) -> Result<()>) {
         if names.last().is_none_or(|name| self.files.has(name)) {
             return;
         }
@@ -236,7 +235,7 @@ impl SharedPages {
             return;
         }
         self.queued.fetch_add(1, Relaxed);
-        self.tell(Note::Keep { names, data });
+        self.tell(Note::Keep { names: names.to_vec(), data });
     }
 
     /// What became of pages since the start.

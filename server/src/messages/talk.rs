@@ -224,15 +224,13 @@ fn turn(at: &str, message: &Value, messages: &mut Vec<Map<String, Value>>) -> Re
     let at = format!("{at}.content");
     if role == "system" {
         let text = words(&at, &message["content"])?;
-        match messages.last() {
-            None => messages.push(said(role, text)),
-            Some(last) if last["role"] == "system" => messages.push(said(role, text)),
+        if messages.iter().all(|it| it["role"] == "system") {
+            messages.push(said(role, text));
+        } else {
             // Most templates take one only at the beginning, and one that came there would change the prompt from
             // there on.
-            Some(_) => {
-                let text = format!("<system-reminder>\n{text}\n</system-reminder>");
-                push(said("user", text), messages);
-            }
+            let text = format!("<system-reminder>\n{text}\n</system-reminder>");
+            push(said("user", text), messages);
         }
         return Ok(());
     }

@@ -32,7 +32,7 @@ pub(super) struct Harmony {
     place: Place,
     /// What the last message was that has said something.
     last: Option<Kind>,
-    /// What those before it were.
+    /// What there has been.
     told: Vec<Kind>,
     /// Whether all words become one text, and all thoughts.
     pub joined: bool,
@@ -138,7 +138,10 @@ impl Harmony {
             Kind::Arguments => Part::Arguments(text.to_owned()),
         });
         self.place = Place::Message { kind, begun: true };
-        self.told.extend(self.last.replace(kind).filter(|last| *last != kind));
+        self.last = Some(kind);
+        if !self.told.contains(&kind) {
+            self.told.push(kind);
+        }
     }
 }
 

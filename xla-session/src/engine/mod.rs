@@ -388,10 +388,14 @@ impl Engine {
         let Some(shared) = &self.shared else { return };
         let table = &sequence.table;
         let filled = table.len() / KV_BLOCK;
-        for page in std::mem::replace(&mut sequence.kept, filled)..filled {
-            let tokens = &table.tokens()[..(page + 1) * KV_BLOCK];
+        let pages = std::mem::replace(&mut sequence.kept, filled)..filled;
+        if pages.is_empty() {
+            return;
+        }
+        let names = shared.names(table.tokens());
+        for page in pages {
             let number = table.pages()[page];
-            shared.keep(tokens, |data| self.executor.read_page(number, data));
+            shared.keep(&names[..=page], |data| self.executor.read_page(number, data));
         }
     }
 

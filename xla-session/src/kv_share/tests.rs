@@ -24,7 +24,7 @@ fn text(seed: u32, pages: usize) -> Vec<u32> {
 /// Keeps all pages of `tokens`, each with its number as data.
 fn keep(pages: &SharedPages, tokens: &[u32]) {
     for (number, end) in (KV_BLOCK..=tokens.len()).step_by(KV_BLOCK).enumerate() {
-        pages.keep(&tokens[..end], |data| {
+        pages.keep(&pages.names(&tokens[..end]), |data| {
             data.fill(number as u8);
             Ok(())
         });

@@ -104,7 +104,7 @@ fn try_compiler(compiler: &Path, version: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iree_src::{FileHash, Origin, OriginKind};
+    use iree_src::FileHash;
     use std::fs;
 
     #[test]
@@ -118,21 +118,9 @@ mod tests {
         fs::write(dir.path().join("lib/libw.a"), "parameters").unwrap();
         let sum = sha256::of_file(&dir.path().join("lib/libx.a")).unwrap();
         let mut manifest = Manifest {
-            schema: 1,
-            iree: "3.13.0".into(),
-            target: "t".into(),
-            origin: Origin { kind: OriginKind::Source, detail: "test".into() },
-            sanitizer: None,
-            mended: Vec::new(),
-            drivers: vec!["local-sync".into()],
-            vm_trace: false,
-            include: vec![],
-            lib: "lib".into(),
             link: vec!["static=w".into(), "static=x".into()],
-            compiler: None,
-            compiler_library: None,
-            fetched: vec![],
             files: vec![FileHash { path: "lib/libx.a".into(), sha256: sum }],
+            ..crate::iree::tests::manifest()
         };
         manifest.save(dir.path()).unwrap();
         check(dir.path(), Progress::Silent).unwrap();

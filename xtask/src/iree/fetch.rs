@@ -351,21 +351,10 @@ mod tests {
             "iree_hal_utils_file_cache",
         ];
         Manifest {
-            schema: 1,
-            iree: iree_src::IREE_VERSION.into(),
-            target: host_target(),
             origin: iree_src::Origin { kind, detail: detail.into() },
-            sanitizer: None,
-            mended: Vec::new(),
-            drivers: vec!["local-sync".into()],
-            vm_trace: false,
-            include: vec![],
-            lib: "lib".into(),
             link: libraries.map(|name| format!("static={name}")).to_vec(),
             compiler: Some("bin/iree-compile".into()),
-            compiler_library: None,
-            fetched: vec![],
-            files: vec![],
+            ..crate::iree::tests::manifest()
         }
     }
 
