@@ -27,7 +27,8 @@ pub struct EngineArgs {
     /// the reference's tokens. f32: the same at twice the size of bf16. bf16: activations rounded
     /// too, as PyTorch and llama.cpp do; faster prompts on a CPU with AVX-512 BF16, half the memory
     /// of an f32 model. int8, int4: five and three eighths of bf16's memory, faster still; int8
-    /// answers rarely differ, int4's do (measure with `iree-llm quality`)
+    /// answers rarely differ, int4's do (measure with `iree-llm quality`). w8a8: int8 whose layers
+    /// round activations to 8 bits too; faster prompts and batches on a CPU with VNNI or AMX
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
           value_parser = Precision::from_str)]
     precision: Precision,
@@ -51,7 +52,7 @@ pub struct PlaceArgs {
     context: Option<usize>,
 
     /// How the KV cache keeps keys and values on a CPU: f32, or f16, half the memory, rounded
-    /// [default: f16 with bf16, int8 and int4, f32 with stored and f32, and on GPUs]
+    /// [default: f32 with stored and f32, and on GPUs, else f16]
     #[arg(long, env = "IREE_LLM_KV_CACHE", value_name = "TYPE", value_parser = KvFormat::from_str)]
     kv_cache: Option<KvFormat>,
 

@@ -198,15 +198,14 @@ impl<const VNNI: bool> Vector for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn pairs_i8(from: *const u8) -> Self::Integers {
+    unsafe fn pairs_i8(from: *const u8, odd: bool) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let first = _mm_loadu_si128(from.cast());
-            let second = _mm_loadu_si128(from.add(16).cast());
-            (
-                _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(first, second)),
-                _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(first, second)),
-            )
+            let pairs = |from: *const u8| {
+                let words = _mm256_loadu_si256(from.cast());
+                _mm256_srai_epi16::<8>(if odd { words } else { _mm256_slli_epi16::<8>(words) })
+            };
+            (pairs(from), pairs(from.add(32)))
         }
     }
 

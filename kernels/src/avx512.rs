@@ -178,9 +178,12 @@ impl<const VNNI: bool> Vector for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn pairs_i8(from: *const u8) -> __m512i {
+    unsafe fn pairs_i8(from: *const u8, odd: bool) -> __m512i {
         // SAFETY: the caller's promise.
-        unsafe { pairs(_mm512_cvtepi8_epi16(_mm256_loadu_si256(from.cast()))) }
+        unsafe {
+            let words = _mm512_loadu_si512(from.cast());
+            _mm512_srai_epi16::<8>(if odd { words } else { _mm512_slli_epi16::<8>(words) })
+        }
     }
 
     #[inline(always)]

@@ -33,6 +33,8 @@ pub enum Format {
     /// `[blocks, groups]` of 32 columns and their scales, as
     /// [`pack_block`](crate::quantise::pack_block) has them: ggml's Q8_0 in another order.
     Int8,
+    /// As [`Format::Int8`], for activations of eight bits.
+    Int8Rounded,
     /// As [`Format::Int8`], of six bits.
     Int6,
     /// As [`Format::Int8`], of four bits: ggml's Q4_0 in another order.
@@ -97,12 +99,13 @@ impl Integers {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::F32,
         Self::Bf16,
         Self::Bf16Rounded,
         Self::F16,
         Self::Int8,
+        Self::Int8Rounded,
         Self::Int6,
         Self::Int4,
         Self::Nested4,
@@ -129,6 +132,7 @@ impl Format {
             Self::Bf16Rounded => "bf16_rounded",
             Self::F16 => "f16",
             Self::Int8 => "int8",
+            Self::Int8Rounded => "int8_rounded",
             Self::Int6 => "int6",
             Self::Int4 => "int4",
             Self::Nested4 => "nested4",
@@ -148,10 +152,11 @@ impl Format {
         }
     }
 
-    /// The format with the same bytes that meets f32, where there is one.
+    /// The format with the same bytes that meets more of the bits of activations, where there is one.
     pub fn stored(self) -> Self {
         match self {
             Self::Bf16Rounded => Self::Bf16,
+            Self::Int8Rounded => Self::Int8,
             other => other,
         }
     }
@@ -207,7 +212,7 @@ impl Format {
         let shared = |together| Integers { together, scales: 0, ..nested(4) };
         Some(match self {
             Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => return None,
-            Self::Int8 => plain(8),
+            Self::Int8 | Self::Int8Rounded => plain(8),
             Self::Int6 => plain(6),
             Self::Int4 => plain(4),
             Self::Q4_1 => with_minima(4),

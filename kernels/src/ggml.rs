@@ -34,9 +34,8 @@ impl Format {
     /// When columns do not fill blocks.
     pub fn ggml_row_bytes(self, columns: usize) -> Option<usize> {
         let (block, bytes) = match self {
-            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 | Self::Int6 | Self::Nested4 => {
-                return None;
-            }
+            Self::F32 | Self::Bf16 | Self::Bf16Rounded | Self::F16 => return None,
+            Self::Int8Rounded | Self::Int6 | Self::Nested4 => return None,
             Self::Int8 => (GROUP, 34),
             Self::Int4 => (GROUP, 18),
             Self::Q4_1 => (GROUP, 20),
@@ -178,7 +177,7 @@ pub fn unpack_row(format: Format, block: &[u8], lane: usize, row: &mut [f32]) {
             let stored = placed(integers.bits, &block[weights.clone()], lane, column);
             let integer = match (format.levels(), format) {
                 (Some(levels), _) => i32::from(levels[stored as usize]),
-                (None, Format::Int8) => i32::from(stored as i8),
+                (None, format) if format.stored() == Format::Int8 => i32::from(stored as i8),
                 _ => stored as i32 - middle,
             };
             let part = 2 * column / GROUP;

@@ -171,7 +171,8 @@ fn neighbours(integers: &[u32; GROUP]) -> [u32; PAIRS] {
     std::array::from_fn(|i| integers[2 * i] & 0xffff | integers[2 * i + 1] << 16)
 }
 
-/// Column `i` of each eight meets column `i + 4`: one shift and one mask take both.
+/// Column `i` of each eight meets column `i + 4`: one shift and one mask take both, of words that have eight nibbles or
+/// every other column.
 #[inline(always)]
 fn fours(integers: &[u32; GROUP]) -> [u32; PAIRS] {
     std::array::from_fn(|i| {
@@ -191,7 +192,7 @@ unsafe fn nibbles<V: Vector>(group: *const u8, i: usize) -> V::Integers {
 impl Rounding for Bits<8> {
     #[inline(always)]
     unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS] {
-        neighbours(integers)
+        fours(integers)
     }
 }
 
@@ -200,10 +201,11 @@ impl Integer for Bits<8> {
     const MIDDLE: i32 = 0;
     const PERIOD: usize = STEP_PAIRS;
 
+    /// The even columns of each eight lie in one word, the odd ones in the next.
     #[inline(always)]
     unsafe fn pairs<V: Vector>(group: *const u8, i: usize) -> V::Integers {
         // SAFETY: as the caller promises.
-        unsafe { V::pairs_i8(group.add(i * 2 * LANES)) }
+        unsafe { V::pairs_i8(group.add((i / 4 * 2 + i % 2) * WORD), i % 4 >= 2) }
     }
 }
 

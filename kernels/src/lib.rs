@@ -7,15 +7,15 @@
 //! and all arithmetic is f32's; that of [`Format::Bf16Rounded`] multiplies numbers that the caller
 //! has rounded to bfloat16, of which some CPUs take two to an instruction. Floats may be compressed
 //! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits (15 for Q6_K) in
-//! groups of [`GROUP`] (`integers.rs`), which costs 2e-5 of a result; [`Format::Nested4`], whose own rounding costs
-//! 7e-2 of a weight, 8 bits. Where only the largest of all products is
+//! groups of [`GROUP`] (`integers.rs`), which costs 2e-5 of a result; [`Format::Nested4`] and
+//! [`Format::Int8Rounded`], whose own rounding costs as much and more, 8 bits. Where only the largest of all products is
 //! wanted, only the floats of rows that it can be are read, by what a sketch of all says
 //! (`candidates.rs`).
 //!
 //! One algorithm ([`product()`]) is written over a vector of sixteen f32 (`vector.rs`): `floats.rs`
 //! and `integers.rs` are its innermost loops, `tile.rs` what they share, `walk.rs` decides which
 //! rows meet which weights. Each instruction set is one file that implements the vector;
-//! `avx512_bf16.rs`, `nibbles.rs`, `neon_bf16.rs` and `neon_quads.rs` are what some CPUs have beside it.
+//! `avx512_bf16.rs`, `quads.rs`, `neon_bf16.rs` and `neon_quads.rs` are what some CPUs have beside it.
 //! For many rows of integers there are two more algorithms: dozens of them (`many_rows.rs`, AVX-512 VNNI), and
 //! tiles (`amx.rs`, `amx_integers.rs`), which multiply bfloat16 weights too (`amx_floats.rs`).
 
@@ -74,17 +74,17 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx2_nibbles;
+mod avx2_quads;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_bf16;
 #[cfg(target_arch = "x86_64")]
-mod avx512_nibbles;
+mod avx512_quads;
 #[cfg(target_arch = "x86_64")]
 mod many_rows;
 #[cfg(target_arch = "x86_64")]
-mod nibbles;
+mod quads;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

@@ -250,16 +250,16 @@ impl<const MORE: u8> Vector for Neon<MORE> {
     }
 
     #[inline(always)]
-    unsafe fn pairs_i8(from: *const u8) -> Self::Integers {
+    unsafe fn pairs_i8(from: *const u8, odd: bool) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
-            let (first, second) = (vld1q_s8(from.cast()), vld1q_s8(from.add(16).cast()));
-            [
-                vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(first))),
-                vreinterpretq_s32_s16(vmovl_high_s8(first)),
-                vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(second))),
-                vreinterpretq_s32_s16(vmovl_high_s8(second)),
-            ]
+            let words = load_words(from);
+            let [a, b, c, d] = four!(I => vreinterpretq_s16_s32(words[I]));
+            let apart = [vuzp1q_s16(a, b), vuzp1q_s16(c, d), vuzp2q_s16(a, b), vuzp2q_s16(c, d)];
+            four!(I => {
+                let highest = if odd { apart[I] } else { vshlq_n_s16::<8>(apart[I]) };
+                vreinterpretq_s32_s16(vshrq_n_s16::<8>(highest))
+            })
         }
     }
 

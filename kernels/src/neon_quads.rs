@@ -41,29 +41,15 @@ pub(super) trait Quad: Integer {
     unsafe fn eight(group: *const u8, i: usize) -> Eight;
 }
 
-/// Four columns of sixteen bytes each.
-#[inline(always)]
-unsafe fn transposed(columns: *const u8) -> [int8x16_t; 4] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let [a, b, c, d] = four!(I => vld1q_s8(columns.add(16 * I).cast()));
-        let pairs = [vzip1q_s8(a, b), vzip1q_s8(c, d), vzip2q_s8(a, b), vzip2q_s8(c, d)];
-        let [a, b, c, d] = four!(I => vreinterpretq_s16_s8(pairs[I]));
-        let quads = [vzip1q_s16(a, b), vzip2q_s16(a, b), vzip1q_s16(c, d), vzip2q_s16(c, d)];
-        four!(I => vreinterpretq_s8_s16(quads[I]))
-    }
-}
-
 impl Quad for Bits<8> {
-    const ORDER: [u8; STEP] = [0, 1, 2, 3, 4, 5, 6, 7];
+    const ORDER: [u8; STEP] = [0, 2, 4, 6, 1, 3, 5, 7];
 
     #[inline(always)]
     unsafe fn eight(group: *const u8, i: usize) -> Eight {
         // SAFETY: the caller's promise.
         unsafe {
-            let first = transposed(group.add(i * 2 * WORD));
-            let second = transposed(group.add((i * 2 + 1) * WORD));
-            four!(I => [first[I], second[I]])
+            let quads = group.add(i * 2 * WORD);
+            four!(I => [0, WORD].map(|second| vld1q_s8(quads.add(second + 16 * I).cast())))
         }
     }
 }

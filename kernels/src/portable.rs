@@ -125,10 +125,11 @@ impl Vector for Portable {
     }
 
     #[inline(always)]
-    unsafe fn pairs_i8(from: *const u8) -> Self::Integers {
+    unsafe fn pairs_i8(from: *const u8, odd: bool) -> Self::Integers {
         // SAFETY: the caller's promise.
-        let [first, second] = unsafe { from.cast::<[[i8; LANES]; 2]>().read_unaligned() };
-        std::array::from_fn(|lane| i32::from(first[lane]) & 0xffff | i32::from(second[lane]) << 16)
+        let words = unsafe { from.cast::<[[i8; 4]; LANES]>().read_unaligned() };
+        let at = usize::from(odd);
+        words.map(|word| i32::from(word[at]) & 0xffff | i32::from(word[at + 2]) << 16)
     }
 
     #[inline(always)]

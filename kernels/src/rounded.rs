@@ -12,12 +12,12 @@ use super::vector::{Job, Vector};
 use crate::format::{Format, GROUP};
 
 /// What the largest activation of a group becomes for products with weights of `format`: two bytes of 127, as
-/// some kernels multiply each byte by itself, with its sign; or one, beside weights whose own rounding costs a dozen
-/// times what that does. Where [scales are integers](super::scales::Scales::INTEGERS),
+/// some kernels multiply each byte by itself, with its sign; or one, beside weights whose own rounding costs as much as
+/// that does ([`Format::Int8Rounded`]) or a dozen times as much. Where [scales are integers](super::scales::Scales::INTEGERS),
 /// the sum of a group has to be an i32: of Q6_K it is up to `32 * 32 * 128` times an activation, of Q3_K 32 times less.
 pub(super) fn largest_for(format: Format) -> f32 {
     match format {
-        Format::Nested4 => 127.0,
+        Format::Nested4 | Format::Int8Rounded => 127.0,
         Format::Q6K => ((1 << 14) - 1) as f32,
         _ => (127 * 256 + 127) as f32,
     }

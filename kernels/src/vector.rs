@@ -43,8 +43,8 @@ pub(super) trait Vector: Copy {
     unsafe fn pin(self) -> Self;
 
     unsafe fn splat_i32(value: i32) -> Self::Integers;
-    /// Two columns of sixteen i8, one after the other, as sixteen pairs.
-    unsafe fn pairs_i8(from: *const u8) -> Self::Integers;
+    /// Of sixteen words of four i8 each the second and the fourth, or the first and the third, as pairs.
+    unsafe fn pairs_i8(from: *const u8, odd: bool) -> Self::Integers;
     /// The bits `mask` of sixteen u32 that were shifted right by `shift`, or left where it is negative, as
     /// pairs; it is a constant after inlining, and no bit of the mask is one of the other half of a word.
     unsafe fn bits(from: *const u8, shift: isize, mask: i32) -> Self::Integers;

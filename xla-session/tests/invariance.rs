@@ -222,6 +222,11 @@ fn rows_in_int8_have_the_same_bits_in_any_company() {
 }
 
 #[test]
+fn rows_in_w8a8_have_the_same_bits_in_any_company() {
+    every_isa(&SOME, Precision::W8a8);
+}
+
+#[test]
 fn rows_in_int4_have_the_same_bits_in_any_company() {
     every_isa(&SOME, Precision::Int4);
 }

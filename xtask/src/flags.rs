@@ -246,7 +246,7 @@ pub struct Bench {
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub threads: Vec<usize>,
     /// Precisions to compare, as `iree-llm` calls them: bf16, stored (bf16 weights, arithmetic in
-    /// f32), f32, int8, int4 [default: all].
+    /// f32), f32, int8, int4, and w8a8 [default: all but w8a8].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub precision: Vec<String>,
     /// Another iree-llm, usually an older one, that takes turns with this one in the table.

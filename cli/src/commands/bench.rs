@@ -79,7 +79,7 @@ pub struct Args {
     no_warmup: bool,
 
     /// How weights lie in memory, one or several, each in a process of its own: stored, f32, bf16,
-    /// int8, int4
+    /// int8, w8a8, int4
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME,…", default_value = "stored",
           value_delimiter = ',', value_parser = Precision::from_str)]
     precision: Vec<Precision>,

@@ -30,7 +30,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', required = true)]
     target: Vec<String>,
 
-    /// How weights will lie in memory: stored, f32, bf16, int8, int4
+    /// How weights will lie in memory: stored, f32, bf16, int8, w8a8, int4
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "stored",
           value_parser = <Precision as std::str::FromStr>::from_str)]
     precision: Vec<Precision>,

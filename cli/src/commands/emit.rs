@@ -48,13 +48,14 @@ pub struct Args {
     #[arg(long, value_name = "TOKENS", requires = "portable")]
     context: Option<usize>,
 
-    /// How weights enter: stored (as in the files), f32, bf16 (activations rounded too), int8, int4
+    /// How weights enter: stored (as in the files), f32, bf16 (activations rounded too), int8,
+    /// w8a8, int4
     #[arg(long, env = "IREE_LLM_PRECISION", value_name = "NAME", default_value = "stored",
           value_parser = <Precision as std::str::FromStr>::from_str)]
     precision: Precision,
 
-    /// How the KV cache keeps keys and values: f32 or f16; portable graphs have f32 [default: f16
-    /// with bf16, int8 and int4, else f32]
+    /// How the KV cache keeps keys and values: f32 or f16; portable graphs have f32 [default: f32
+    /// with stored and f32, else f16]
     #[arg(long, env = "IREE_LLM_KV_CACHE", value_name = "TYPE",
           value_parser = <KvFormat as std::str::FromStr>::from_str)]
     kv_cache: Option<KvFormat>,
@@ -79,7 +80,8 @@ impl Args {
             "--context {capacity}: the model allows 1 to {most} tokens"
         );
         ensure!(
-            !self.portable || !matches!(self.precision, Precision::Int8 | Precision::Int4),
+            !self.portable
+                || !matches!(self.precision, Precision::Int8 | Precision::W8a8 | Precision::Int4),
             "--portable --precision {}: plain StableHLO has no such weights; take stored, f32 or bf16",
             self.precision.as_str(),
         );

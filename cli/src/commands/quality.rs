@@ -57,7 +57,8 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..))]
     greedy_tokens: u32,
 
-    /// What to compare with f32, one or several: stored, bf16, int8, int4
+    /// What to compare with f32, one or several: stored, bf16, int8, w8a8,
+    /// int4
     #[arg(long, value_name = "NAME,…", default_value = "int8,int4", value_delimiter = ',',
           value_parser = Precision::from_str)]
     precision: Vec<Precision>,

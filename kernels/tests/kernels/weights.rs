@@ -126,7 +126,7 @@ impl Weights {
         let most = match self.format {
             // Scales that are integers are multiplied with weights.
             Format::Q6K => 16383.0,
-            Format::Nested4 => 127.0,
+            Format::Nested4 | Format::Int8Rounded => 127.0,
             _ => 127.0 * 257.0,
         };
         let groups = x.chunks(if self.format.is_quantised() { GROUP } else { usize::MAX });

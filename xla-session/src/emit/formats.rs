@@ -21,7 +21,8 @@ pub struct WeightFormats {
 impl WeightFormats {
     /// Those of `precision`. The token embedding and the output projection decide the most, and then
     /// [the ends](checkpoint::architecture::Architecture::ends) of the layers: beside int4 they are int6,
-    /// which is nearly as good as int8 there. In other precisions they are as all matrices are. What decides
+    /// which is nearly as good as int8 there, and beside w8a8 they meet more of activations. In other precisions they are
+    /// as all matrices are. What decides
     /// where rows go is never rounded, and layers that the file has in four bits of its own (Q4_0, but for
     /// the ends) stay as they are.
     pub fn new(precision: Precision, config: &ModelConfig, checkpoint: &Checkpoint) -> Self {
@@ -30,6 +31,7 @@ impl WeightFormats {
             Precision::F32 => return Self::all(Format::F32),
             Precision::Bf16 => (Format::Bf16Rounded, None),
             Precision::Int8 => (Format::Int8, None),
+            Precision::W8a8 => (Format::Int8Rounded, Some(Format::Int8)),
             Precision::Int4 => (Format::Nested4, Some(Format::Int6)),
         };
         let ends: BTreeSet<_> = config.architecture.ends().map(|it| &it.weight.name).collect();
@@ -84,7 +86,7 @@ impl WeightFormats {
 /// in words of several lanes, no minima, f32 for what is as files have it.
 pub(crate) fn in_rows(format: Format) -> Format {
     match format {
-        Format::Int6 => Format::Int8,
+        Format::Int8Rounded | Format::Int6 => Format::Int8,
         Format::Nested4 => Format::Int4,
         Format::Int8 | Format::Int4 => format,
         blocks if blocks.is_quantised() => Format::F32,

@@ -24,13 +24,17 @@ pub struct Format {
 }
 
 /// Every precision that can be compared.
-pub const FORMATS: [Format; 5] = [
+pub const FORMATS: [Format; 6] = [
     Format::new("bf16", "hf", "BF16", "bf16"),
     Format::new("stored", "hf", "BF16", "bf16"),
     Format::new("f32", "hf-float32", "F32", "float32"),
     Format::new("int8", "hf", "Q8_0", "int8"),
     Format::new("int4", "hf", "Q4_0", "int4"),
+    Format::new("w8a8", "hf", "Q8_0", "int8"),
 ];
+
+/// How many of them are compared where none are named.
+const USUAL: usize = 5;
 
 impl Format {
     const fn new(
@@ -42,10 +46,10 @@ impl Format {
         Self { name, folder, llama, file }
     }
 
-    /// Those called `names`, or all.
+    /// Those called `names`, or the usual ones.
     pub fn select(names: &[String]) -> Result<Vec<&'static Self>> {
         if names.is_empty() {
-            return Ok(FORMATS.iter().collect());
+            return Ok(FORMATS[..USUAL].iter().collect());
         }
         let find = |name: &String| {
             let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
@@ -203,10 +207,13 @@ mod tests {
 
     #[test]
     fn formats_are_found_by_name() {
-        assert_eq!(Format::select(&[]).unwrap().len(), FORMATS.len());
+        assert_eq!(Format::select(&[]).unwrap().last(), Some(&&FORMATS[USUAL - 1]));
         assert_eq!(Format::select(&["f32".into()]).unwrap(), [&FORMATS[2]]);
         let error = Format::select(&["f8".into()]).unwrap_err().to_string();
-        assert!(error.contains("f8") && error.contains("bf16, stored, f32, int8, int4"), "{error}");
+        assert!(
+            error.contains("f8") && error.contains("bf16, stored, f32, int8, int4, w8a8"),
+            "{error}"
+        );
     }
 
     #[test]

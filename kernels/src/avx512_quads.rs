@@ -3,15 +3,21 @@
 use std::arch::x86_64::*;
 
 use super::avx512::Avx512;
-use super::nibbles::Bytes;
+use super::quads::QuadVector;
 
-impl Bytes for Avx512<true> {
+impl QuadVector for Avx512<true> {
     const ALL_BLOCKS: bool = true;
 
     #[inline(always)]
-    unsafe fn add_bytes(sums: __m512i, nibbles: __m512i, bytes: __m512i) -> __m512i {
+    unsafe fn above_i8(from: *const u8) -> __m512i {
         // SAFETY: the caller's promise.
-        unsafe { _mm512_dpbusd_epi32(sums, nibbles, bytes) }
+        unsafe { _mm512_xor_si512(_mm512_loadu_si512(from.cast()), _mm512_set1_epi8(-128)) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_bytes(sums: __m512i, quads: __m512i, bytes: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_dpbusd_epi32(sums, quads, bytes) }
     }
 
     #[inline(always)]

@@ -1,5 +1,5 @@
-//! Integers of four bits beside bytes instead of pairs: there are instructions that multiply four bytes of each
-//! lane, and a mask takes four nibbles of every word, where pairs take two.
+//! Integers of four and of eight bits beside bytes instead of pairs: there are instructions that multiply four bytes of
+//! each lane, and a mask takes four nibbles of every word, where pairs take two.
 //!
 //! Activations of 8 bits have half the products so. Those of 16 are `256 * high + low`, both of them signed bytes,
 //! which is for one row: it has the speed of memory only if little is done with each weight. The sums are the same
@@ -8,34 +8,77 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use super::integers::{Bits, Group, Integer, PAIRS, Rounding, WORD};
+use super::integers::{Bits, Group, Integer, LINE, PAIRS, Rounding, WORD};
 use super::scales::Scales;
 use super::tile::{AHEAD, STEP};
 use super::vector::Vector;
 use crate::format::GROUP;
 
-/// Four [`Bits`] beside bytes, for which AVX2 is enough: in two planes those of activations of 16 bits, or in one
-/// activations of 8.
-pub(super) struct Nibbles<const PLANES: usize>;
+/// Integers that lie as quads: four columns of a lane in four bytes.
+pub(super) trait Quad: Integer {
+    /// What stands for zero in quads, where weights have no minima: none of their bytes is negative.
+    const ABOVE: i32;
 
-/// [`Nibbles`] with scales.
-pub(super) struct GroupedNibbles<S, const PLANES: usize>(PhantomData<S>);
+    /// Of columns `8 j` to `8 j + 7` the even ones, quad `2 j`, or the odd ones, the quad behind it; `i` is a constant
+    /// after inlining.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn quad<V: QuadVector>(group: *const u8, i: usize) -> V::Integers;
+}
+
+/// Quads of a group.
+const QUADS: usize = GROUP / 4;
+
+impl Quad for Bits<4> {
+    const ABOVE: i32 = Self::MIDDLE;
+
+    #[inline(always)]
+    unsafe fn quad<V: QuadVector>(group: *const u8, i: usize) -> V::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { V::bits(group.add(i / 2 * WORD), 4 * (i % 2) as isize, 0x0f0f_0f0f) }
+    }
+}
+
+impl Quad for Bits<8> {
+    const ABOVE: i32 = 128;
+
+    #[inline(always)]
+    unsafe fn quad<V: QuadVector>(group: *const u8, i: usize) -> V::Integers {
+        // SAFETY: the caller's promise.
+        unsafe { V::above_i8(group.add(i * WORD)) }
+    }
+}
+
+/// Activations of 16 bits in two planes of bytes, for [`Quad`]s, or in one those of 8.
+pub(super) struct Quads<const PLANES: usize>;
+
+/// [`Quad`]s with scales, beside so many planes.
+pub(super) struct GroupedQuads<I, S, const PLANES: usize>(PhantomData<(I, S)>);
 
 /// A vector whose lanes are four bytes too. Its methods are `#[inline(always)]`.
-pub(super) trait Bytes: Vector {
+pub(super) trait QuadVector: Vector {
     /// Whether registers hold the sums of all blocks of a tile, of one row high and low; else they
     /// hold those of two.
     const ALL_BLOCKS: bool;
 
-    /// Adds to each lane's sum, which is 0 at first, four products: of `nibbles`, in 0..16, and of
-    /// signed `bytes`. There are at most 32 products to a sum.
+    /// Sixty-four i8, each plus 128.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Vector`].
+    unsafe fn above_i8(from: *const u8) -> Self::Integers;
+
+    /// Adds to each lane's sum, which is 0 at first, four products: of `quads`, which count from zero, and of
+    /// signed `bytes`. There are at most 32 products to a sum. Without VNNI quads are below 16.
     ///
     /// # Safety
     ///
     /// As for [`Vector`].
     unsafe fn add_bytes(
         sums: Self::Integers,
-        nibbles: Self::Integers,
+        quads: Self::Integers,
         bytes: Self::Integers,
     ) -> Self::Integers;
 
@@ -51,7 +94,7 @@ pub(super) trait Bytes: Vector {
     ) -> Self::Integers;
 }
 
-impl<const PLANES: usize> Rounding for Nibbles<PLANES> {
+impl<const PLANES: usize> Rounding for Quads<PLANES> {
     const WORDS: usize = PLANES * PAIRS / 2;
 
     /// Of each eight columns two words: the bytes of the even ones and of the odd ones; before those of low bytes
@@ -83,10 +126,12 @@ impl<const PLANES: usize> Rounding for Nibbles<PLANES> {
     }
 }
 
-impl<V: Bytes, S: Scales, const PLANES: usize> Group<V> for GroupedNibbles<S, PLANES> {
-    const BYTES: usize = Bits::<4>::GROUP_BYTES;
-    const OFFSET: i32 = if S::MINIMA { 0 } else { Bits::<4>::MIDDLE };
-    const WORDS: usize = Nibbles::<PLANES>::WORDS;
+impl<V: QuadVector, I: Quad, S: Scales, const PLANES: usize> Group<V>
+    for GroupedQuads<I, S, PLANES>
+{
+    const BYTES: usize = I::GROUP_BYTES;
+    const OFFSET: i32 = if S::MINIMA { 0 } else { I::ABOVE };
+    const WORDS: usize = Quads::<PLANES>::WORDS;
     type Scales = S;
 
     /// All of the group: halves have no scales of their own.
@@ -101,25 +146,27 @@ impl<V: Bytes, S: Scales, const PLANES: usize> Group<V> for GroupedNibbles<S, PL
         const { assert!(S::PARTS == 1) };
         if V::ALL_BLOCKS {
             // SAFETY: the caller's promise.
-            return unsafe { add::<V, PLANES, R, M>(sums, weights, apart, x, stride) };
+            return unsafe { add::<V, I, PLANES, R, M>(sums, weights, apart, x, stride) };
         }
         let (pairs, last) = sums.as_chunks_mut::<2>();
         for (i, sums) in pairs.iter_mut().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { add::<V, PLANES, 2, M>(sums, weights.add(2 * i * apart), apart, x, stride) };
+            unsafe {
+                add::<V, I, PLANES, 2, M>(sums, weights.add(2 * i * apart), apart, x, stride)
+            };
         }
         for sums in last {
             let (sums, weights) =
                 (std::array::from_mut(sums), weights.wrapping_add((R - 1) * apart));
             // SAFETY: the caller's promise.
-            unsafe { add::<V, PLANES, 1, M>(sums, weights, apart, x, stride) };
+            unsafe { add::<V, I, PLANES, 1, M>(sums, weights, apart, x, stride) };
         }
     }
 }
 
 /// As [`Group::add`].
 #[inline(always)]
-unsafe fn add<V: Bytes, const PLANES: usize, const R: usize, const M: usize>(
+unsafe fn add<V: QuadVector, I: Quad, const PLANES: usize, const R: usize, const M: usize>(
     sums: &mut [[V::Integers; M]; R],
     weights: *const u8,
     apart: usize,
@@ -130,28 +177,28 @@ unsafe fn add<V: Bytes, const PLANES: usize, const R: usize, const M: usize>(
     unsafe {
         // Of low bytes, and of high ones.
         let mut planes = [[[V::splat_i32(0); M]; R]; PLANES];
-        unroll!(W, {
-            unroll!(ODD, {
-                let mut nibbles = [V::splat_i32(0); R];
-                each!(r in R, {
-                    let word = weights.wrapping_add(r * apart + W * WORD);
-                    if const { ODD == 0 } {
-                        V::prefetch(word.wrapping_add(AHEAD));
-                    }
-                    nibbles[r] = V::bits(word, 4 * ODD as isize, 0x0f0f_0f0f);
-                });
-                each!(m in M, {
-                    let x = x.add(m * stride + 2 * PLANES * W + ODD).cast::<i32>();
-                    each!(i in PLANES, {
-                        let x = V::splat_i32(x.add(2 * i).read());
-                        let sums = &mut planes[PLANES - 1 - i];
-                        each!(r in R, {
-                            sums[r][m] = V::pin_i32(V::add_bytes(sums[r][m], nibbles[r], x));
-                        });
+        unroll!(Q, {
+            let mut quads = [V::splat_i32(0); R];
+            each!(r in R, {
+                let group = weights.wrapping_add(r * apart);
+                let read = Q * I::GROUP_BYTES / QUADS;
+                // Each line once, while the quads go by.
+                if read.is_multiple_of(LINE) {
+                    V::prefetch(group.wrapping_add(read + AHEAD));
+                }
+                quads[r] = I::quad::<V>(group, Q);
+            });
+            each!(m in M, {
+                let x = x.add(m * stride + 2 * PLANES * (Q / 2) + Q % 2).cast::<i32>();
+                each!(i in PLANES, {
+                    let x = V::splat_i32(x.add(2 * i).read());
+                    let sums = &mut planes[PLANES - 1 - i];
+                    each!(r in R, {
+                        sums[r][m] = V::pin_i32(V::add_bytes(sums[r][m], quads[r], x));
                     });
                 });
-            }, 0 1);
-        }, 0 1 2 3);
+            });
+        });
         let [low, high] =
             [planes[0], if PLANES == 2 { planes[1] } else { [[V::splat_i32(0); M]; R] }];
         each!(r in R, {

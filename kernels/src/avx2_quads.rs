@@ -3,18 +3,18 @@
 use std::arch::x86_64::*;
 
 use super::avx2::Avx2;
-use super::nibbles::Bytes;
+use super::quads::QuadVector;
 
 /// Sums of eight lanes: two of 16 bits each, which 16 products of 15 and -128 do not fill, or one
 /// of 32 with `VNNI`.
 #[inline(always)]
-unsafe fn add_bytes<const VNNI: bool>(sums: __m256i, nibbles: __m256i, bytes: __m256i) -> __m256i {
+unsafe fn add_bytes<const VNNI: bool>(sums: __m256i, quads: __m256i, bytes: __m256i) -> __m256i {
     // SAFETY: the caller's promise; with `VNNI` the CPU has it.
     unsafe {
         if VNNI {
-            _mm256_dpbusd_avx_epi32(sums, nibbles, bytes)
+            _mm256_dpbusd_avx_epi32(sums, quads, bytes)
         } else {
-            _mm256_add_epi16(sums, _mm256_maddubs_epi16(nibbles, bytes))
+            _mm256_add_epi16(sums, _mm256_maddubs_epi16(quads, bytes))
         }
     }
 }
@@ -35,20 +35,31 @@ unsafe fn total<const VNNI: bool>(start: __m256i, high: __m256i, low: __m256i) -
     }
 }
 
-impl<const VNNI: bool> Bytes for Avx2<VNNI> {
+impl<const VNNI: bool> QuadVector for Avx2<VNNI> {
     const ALL_BLOCKS: bool = false;
+
+    #[inline(always)]
+    unsafe fn above_i8(from: *const u8) -> Self::Integers {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let above = |from: *const u8| {
+                _mm256_xor_si256(_mm256_loadu_si256(from.cast()), _mm256_set1_epi8(-128))
+            };
+            (above(from), above(from.add(32)))
+        }
+    }
 
     #[inline(always)]
     unsafe fn add_bytes(
         sums: Self::Integers,
-        nibbles: Self::Integers,
+        quads: Self::Integers,
         bytes: Self::Integers,
     ) -> Self::Integers {
         // SAFETY: the caller's promise.
         unsafe {
             (
-                add_bytes::<VNNI>(sums.0, nibbles.0, bytes.0),
-                add_bytes::<VNNI>(sums.1, nibbles.1, bytes.1),
+                add_bytes::<VNNI>(sums.0, quads.0, bytes.0),
+                add_bytes::<VNNI>(sums.1, quads.1, bytes.1),
             )
         }
     }
