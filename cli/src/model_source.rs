@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use text::{ChatTemplate, Tokenizer};
+use xla_session::LoadMode;
 
-use crate::hub::{Hub, ModelId};
+use crate::hub::{Asked, Hub, ModelId};
 use crate::progress::Progress;
 use crate::registry::SMOLLM2;
 use crate::vocabulary;
@@ -96,7 +97,16 @@ impl ModelArgs {
     ///
     /// There is no such folder, name or id, or it cannot be fetched.
     pub fn locate(&self, progress: &Progress) -> Result<Model> {
-        self.find(offline(), progress)
+        self.find(offline(), true, progress)
+    }
+
+    /// Finds the model, and fetches no weights of safetensors where they are made up.
+    ///
+    /// # Errors
+    ///
+    /// As [`locate`](Self::locate).
+    pub fn locate_for(&self, mode: LoadMode, progress: &Progress) -> Result<Model> {
+        self.find(offline(), mode != LoadMode::Random, progress)
     }
 
     /// Finds the model if it is on this machine.
@@ -105,10 +115,10 @@ impl ModelArgs {
     ///
     /// It is not, or there is none of this name.
     pub fn locate_here(&self) -> Result<Model> {
-        self.find(Some("nothing is fetched here"), &Progress::new(true))
+        self.find(Some("nothing is fetched here"), true, &Progress::new(true))
     }
 
-    fn find(&self, offline: Option<&str>, progress: &Progress) -> Result<Model> {
+    fn find(&self, offline: Option<&str>, weights: bool, progress: &Progress) -> Result<Model> {
         let Some(name) = &self.model else { return default() };
         if name == SMOLLM2.name && !Path::new(name).exists() {
             return Ok(Model { name: name.clone(), folder: SMOLLM2.pull(offline)? });
@@ -116,7 +126,8 @@ impl ModelArgs {
         match parse(name, &shelves())? {
             Source::Folder(folder) => Ok(Model { name: name.clone(), folder }),
             Source::Hub(id) => {
-                let folder = Hub::from_env()?.fetch(&id, offline, progress)?;
+                let asked = Asked { offline, refresh: false, weights };
+                let folder = Hub::from_env()?.fetch(&id, asked, progress)?;
                 Ok(Model { name: name.clone(), folder })
             }
         }
@@ -161,7 +172,7 @@ fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
     let known = models(shelves);
     let known: Vec<_> = known.iter().map(|model| model.name.as_str()).collect();
     bail!(
-        "{name}: no such folder, and not a Hugging Face id (`owner/name`); models in the \
+        "{name}: no such file or folder, and not a Hugging Face id (`owner/name`); models in the \
          repository: {}",
         if known.is_empty() { "none".to_owned() } else { known.join(", ") }
     )

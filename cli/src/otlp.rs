@@ -32,7 +32,9 @@ impl Exporter {
     pub fn start(endpoint: &str) -> Result<Self> {
         let is_web = endpoint.starts_with("http://") || endpoint.starts_with("https://");
         ensure!(is_web, "--otlp-endpoint {endpoint}: give http://HOST:PORT or https://HOST:PORT");
+        let roots = ureq::tls::RootCerts::PlatformVerifier;
         let agent = ureq::Agent::config_builder()
+            .tls_config(ureq::tls::TlsConfig::builder().root_certs(roots).build())
             .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)
             .build()

@@ -154,7 +154,7 @@ impl Args {
         }
         let sampler = self.sampling.sampler()?;
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
-        let model = self.model.locate(&progress)?;
+        let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = match &self.prompt_tokens {
             Some(_) if self.stop.is_empty() => model.find_tokenizer()?,
@@ -247,7 +247,7 @@ impl Args {
 
     /// Answers the prompts of a file of JSON lines.
     fn answer_prompts(&self, prompts: &Path, progress: &Arc<Progress>) -> Result<ExitCode> {
-        let model = self.model.locate(progress)?;
+        let model = self.model.locate_for(self.engine.load_mode(), progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = model.tokenizer()?;
         let template = self.template(&model)?;
