@@ -121,7 +121,7 @@ impl ModelArgs {
     fn find(&self, offline: Option<&str>, weights: bool, progress: &Progress) -> Result<Model> {
         let Some(name) = &self.model else { return default() };
         if name == SMOLLM2.name && !Path::new(name).exists() {
-            return Ok(Model { name: name.clone(), folder: SMOLLM2.pull(offline)? });
+            return Ok(Model { name: name.clone(), folder: SMOLLM2.pull(offline, progress)? });
         }
         match parse(name, &shelves())? {
             Source::Folder(folder) => Ok(Model { name: name.clone(), folder }),

@@ -44,7 +44,7 @@ impl Args {
         let progress = Progress::new(self.quiet);
         let path = if self.model == SMOLLM2.name {
             progress.say(SMOLLM2.about);
-            SMOLLM2.pull(model_source::offline())?
+            SMOLLM2.pull(model_source::offline(), &progress)?
         } else {
             let id = ModelId::parse(&self.model).with_context(|| {
                 format!(
