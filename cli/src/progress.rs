@@ -107,7 +107,12 @@ impl Progress {
     /// A line on stderr, also when quiet: an error.
     pub fn report(&self, line: &str) {
         // Nobody may be there to read it.
-        let _ = self.bars.suspend(|| writeln!(io::stderr(), "{line}"));
+        let _ = self.aside(|| writeln!(io::stderr(), "{line}"));
+    }
+
+    /// Does what writes to the terminal while the bars are away.
+    pub fn aside<R>(&self, write: impl FnOnce() -> R) -> R {
+        self.bars.suspend(write)
     }
 
     /// A line on stderr, unless quiet.
@@ -193,4 +198,33 @@ impl Drop for Transfer<'_> {
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is a constant")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_model_that_loads_is_shown_too() {
+        let progress = Progress::new(true);
+        for _ in 0..2 {
+            let _hears = progress.observer();
+            assert!(!progress.lock().muted);
+            progress.finish();
+            assert!(progress.lock().muted);
+        }
+    }
+
+    #[test]
+    fn a_line_comes_now_and_then_and_not_with_every_byte() {
+        let progress = Arc::into_inner(Progress::new(true)).unwrap();
+        let progress = Progress { terminal: false, ..progress };
+        let mut transfer = progress.transfer("file", Some(10));
+        let said = *transfer.said.lock().unwrap();
+        transfer.set(1, Some(10));
+        assert_eq!(*transfer.said.lock().unwrap(), said);
+        transfer.apart = Duration::ZERO;
+        transfer.set(2, Some(10));
+        assert!(*transfer.said.lock().unwrap() > said);
+    }
 }
