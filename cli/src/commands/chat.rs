@@ -119,7 +119,7 @@ impl Args {
                     let answer = match answer {
                         Ok(answer) => answer,
                         Err(error) if is_full(&error) => {
-                            eprintln!("error: {error}; /reset begins anew");
+                            progress.report(&format!("error: {error}; /reset begins anew"));
                             continue;
                         }
                         Err(error) => return Err(error),
