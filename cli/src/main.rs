@@ -27,6 +27,7 @@ mod quality;
 mod readable;
 mod registry;
 mod report;
+mod roots;
 #[cfg(feature = "iree")]
 mod run;
 mod sampling;

@@ -20,9 +20,10 @@ pub struct ModelArgs {
     /// `owner/name:Q4_K_M`, `owner/name/file.gguf`) [default: smollm2 once `iree-llm pull smollm2`
     /// has brought it, else the small model in `models/`]
     ///
-    /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
-    /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere. With IREE_LLM_OFFLINE=1
-    /// nothing is fetched.
+    /// Ids are fetched once into the Hugging Face cache; `iree-llm pull` brings what has changed
+    /// since. HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE=1 and
+    /// HF_HUB_DOWNLOAD_TIMEOUT mean what they mean elsewhere. With IREE_LLM_OFFLINE=1 nothing is
+    /// fetched.
     #[arg(short, long, env = "IREE_LLM_MODEL", value_name = "FOLDER|ID")]
     pub model: Option<String>,
 }

@@ -365,6 +365,7 @@ fn offline_without_the_files_and_a_hub_that_is_not_there() {
         offline.env(variable, "1");
         let message = fails(offline);
         assert!(message.contains(variable) && message.contains("some/model"), "{message}");
+        assert!(message.contains("no file or folder `some/model` here"), "{message}");
     }
     assert_eq!(hub.requests(), [""; 0]);
 
@@ -562,6 +563,26 @@ fn a_cache_that_cannot_be_written_is_named() {
     let folder = file.join("hf/hub").display().to_string();
     assert!(message.contains(&folder) && message.contains("HF_HOME"), "{message}");
     assert!(!message.contains("HF_ENDPOINT"), "{message}");
+}
+
+#[test]
+fn a_newer_version_that_cannot_be_kept_keeps_no_older_one_from_running() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let gguf = |bytes: &[u8]| [("model-Q4_0.gguf".to_owned(), bytes.to_vec())].into();
+    hub.set(|state| state.files = gguf(b"old"));
+    hub.pull(home.path(), "some/model").assert().success();
+    hub.set(|state| {
+        state.files = gguf(b"new");
+        state.commit = COMMIT.replace('0', "f");
+    });
+    // As on a disk that takes nothing more, for whoever runs the tests.
+    let locks = home.path().join("hub/.locks");
+    std::fs::remove_dir_all(&locks).unwrap();
+    std::fs::write(&locks, "").unwrap();
+    let message = fails(hub.pull(home.path(), "some/model"));
+    assert!(message.contains(".locks") && message.contains("HF_HOME"), "{message}");
+    let message = fails(hub.inspect(home.path(), "some/model"));
+    assert!(message.contains("going on with the files in the cache"), "{message}");
 }
 
 #[test]

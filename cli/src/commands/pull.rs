@@ -20,8 +20,8 @@ Examples:
 
 `smollm2` is what chat, generate and other commands take where no --model is given, once it is there. It \
 lies below `models` in the folder that `iree-llm cache path` prints (IREE_LLM_CACHE_DIR), the hub's models \
-in the Hugging Face cache (HF_HUB_CACHE, HF_HOME). What the cache has of a hub's model is compared with \
-the hub, and what has changed there is brought; other commands take it as it is.
+in the Hugging Face cache (HF_HUB_CACHE, HF_HOME). What has changed on the hub since is brought, and \
+nothing else; other commands ask it only for what the cache lacks, and which of several GGUF files is meant.
 
 With IREE_LLM_OFFLINE=1 nothing is fetched: what is there is printed, and what is not is an error.")]
 pub struct Args {

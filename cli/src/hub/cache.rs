@@ -60,11 +60,12 @@ impl Repo {
         let parent = path.parent().unwrap_or(&path);
         let write = || {
             fs::create_dir_all(parent)?;
-            let file = tempfile::NamedTempFile::new_in(parent)?;
-            fs::write(file.path(), commit)?;
-            Ok::<_, io::Error>(file.persist(&path)?)
+            // Readable by whoever shares the cache, as temporary files are not.
+            let new = self.folder.join(format!(".ref-{}", std::process::id()));
+            fs::write(&new, commit)?;
+            fs::rename(new, &path)
         };
-        write().map(drop).with_context(|| path.display().to_string())
+        write().with_context(|| path.display().to_string())
     }
 
     /// Where what has this ETag lies.

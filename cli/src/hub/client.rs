@@ -6,13 +6,14 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use ureq::http::{HeaderMap, Response, Uri, header};
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::tls::TlsConfig;
 use ureq::{Agent, Body};
 
 use super::part::Part;
 use super::settings::Settings;
 use super::{is_plain, is_word};
 use crate::progress::Progress;
+use crate::roots::roots;
 
 /// What names may have in an address.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -96,7 +97,7 @@ impl<'a> Client<'a> {
     /// The endpoint is no address.
     pub fn new(settings: &'a Settings, progress: &'a Progress) -> Result<Self> {
         let agent = Agent::config_builder()
-            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
+            .tls_config(TlsConfig::builder().root_certs(roots()).build())
             .user_agent(concat!("iree-llm/", env!("CARGO_PKG_VERSION")))
             // What is compressed on its way has no size and no parts.
             .accept_encoding("identity")
@@ -105,7 +106,6 @@ impl<'a> Client<'a> {
             .max_redirects(0)
             .timeout_resolve(Some(Duration::from_secs(10)))
             .timeout_connect(Some(Duration::from_secs(10)))
-            .timeout_per_read(Some(settings.download_timeout))
             .build()
             .into();
         let endpoint = address(&settings.endpoint)?;
@@ -130,8 +130,9 @@ impl<'a> Client<'a> {
         let revision = utf8_percent_encode(revision, PLAIN);
         let url = format!("{}/api/models/{name}/revision/{revision}", self.settings.endpoint);
         let ask = || {
+            let most = self.settings.etag_timeout;
             let response =
-                self.follow(&url, |url| self.request(self.agent.get(url), url).call())?;
+                self.follow(&url, |url| self.request(self.agent.get(url), url, most).call())?;
             let body = success(response)?.into_body();
             let answer = serde_json::from_reader(body.into_with_config().limit(64 << 20).reader());
             answer.map_err(|error| match error.is_io() {
@@ -163,7 +164,8 @@ impl<'a> Client<'a> {
         let response = self.patiently(|| {
             let mut url = address(url)?;
             for _ in 0..REDIRECTIONS {
-                let response = self.request(self.agent.head(&url), &url).call()?;
+                let most = self.settings.etag_timeout;
+                let response = self.request(self.agent.head(&url), &url, most).call()?;
                 match redirection(&url, &response)? {
                     // One to another address says what lies there.
                     Some((next, true)) => url = next,
@@ -225,7 +227,7 @@ impl<'a> Client<'a> {
         }
         let have = part.length();
         let response = self.follow(url, |url| {
-            let request = self.request(self.agent.get(url), url);
+            let request = self.request(self.agent.get(url), url, self.settings.download_timeout);
             match have {
                 0 => request.call(),
                 _ => request.header(header::RANGE, format!("bytes={have}-")).call(),
@@ -296,10 +298,14 @@ impl<'a> Client<'a> {
         Err(Error::Odd(format!("{url} leads in circles")))
     }
 
-    /// A request with the token, if it goes to the hub.
-    fn request<B>(&self, request: ureq::RequestBuilder<B>, url: &Uri) -> ureq::RequestBuilder<B> {
-        let timeout = Some(self.settings.etag_timeout);
-        let request = request.config().timeout_recv_response(timeout).build();
+    /// A request with the token, if it goes to the hub, that waits at `most` so long for the next byte.
+    fn request<B>(
+        &self,
+        request: ureq::RequestBuilder<B>,
+        url: &Uri,
+        most: Duration,
+    ) -> ureq::RequestBuilder<B> {
+        let request = request.config().timeout_per_read(Some(most)).build();
         let hub =
             (url.scheme(), url.authority()) == (self.endpoint.scheme(), self.endpoint.authority());
         match &self.settings.token {

@@ -67,23 +67,16 @@ impl Hub {
     ///
     /// No such model, no access, no network, no room, or damaged files; offline, the cache lacks some.
     pub fn fetch(&self, id: &ModelId, asked: Asked<'_>, progress: &Progress) -> Result<PathBuf> {
-        let fetched = self.find(id, asked, progress);
-        fetched.map_err(|error| match id.as_path() {
-            Some(path) => anyhow!("{}; {path}", crate::chain(&error)),
-            None => error,
-        })
-    }
-
-    fn find(&self, id: &ModelId, asked: Asked<'_>, progress: &Progress) -> Result<PathBuf> {
         let repo = Repo::new(&self.settings.cache, &id.name);
         let named = repo.commit(&id.revision).map(|commit| repo.snapshot(&commit));
         if let Some(why) = asked.offline.or(self.settings.offline) {
             return cached(id, &repo, named.as_deref(), asked).with_context(|| {
                 format!(
                     "{}: not in the cache {} (or not all of it), and {why}; `iree-llm pull` brings \
-                     it where there is a network, or give a folder",
+                     it where there is a network, or give a folder{}",
                     id.name,
-                    self.settings.cache.display()
+                    self.settings.cache.display(),
+                    id.as_path()
                 )
             });
         }
@@ -99,7 +92,10 @@ impl Hub {
         }
         let kept = cached(id, &repo, named.as_deref(), asked);
         match self.download(id, &repo, asked, kept.is_none(), progress) {
-            Err(Failure { unreachable: true, error }) if kept.is_some() => {
+            // A newer version that cannot be kept is a failure for who asks for it.
+            Err(Failure { unreachable, unkept, error })
+                if kept.is_some() && (unreachable || unkept && !asked.refresh) =>
+            {
                 progress.say(&format!("{error:#}; going on with the files in the cache"));
                 kept.context("there are some")
             }
@@ -115,7 +111,11 @@ impl Hub {
         patience: bool,
         progress: &Progress,
     ) -> Result<PathBuf, Failure> {
-        let explain = |error| self.explain(id, "the model", error);
+        // Nobody has said yet that there is such a model.
+        let explain = |error| {
+            let Failure { unreachable, unkept, error } = self.explain(id, "the model", error);
+            Failure { unreachable, unkept, error: anyhow!("{error}{}", id.as_path()) }
+        };
         let client = Client::new(&self.settings, progress).map_err(explain)?;
         let Info { commit, files } =
             client.info(&id.name, &id.revision, patience).map_err(explain)?;
@@ -162,7 +162,7 @@ impl Hub {
     }
 
     fn explain(&self, id: &ModelId, what: &str, error: Error) -> Failure {
-        let unreachable = error.is_unreachable();
+        let (unreachable, unkept) = (error.is_unreachable(), matches!(error, Error::Local(_)));
         let (name, revision, endpoint) = (&id.name, &id.revision, &self.settings.endpoint);
         let error = match error {
             Error::Status(404, _) => anyhow!(
@@ -195,19 +195,22 @@ impl Hub {
                 self.settings.cache.display()
             )),
         };
-        Failure { unreachable, error }
+        Failure { unreachable, unkept, error }
     }
 }
 
-/// Why a download failed, and whether files in the cache are better than nothing.
+/// Why a download failed.
 struct Failure {
+    /// The hub says nothing of the model.
     unreachable: bool,
+    /// What it has cannot be written here.
+    unkept: bool,
     error: anyhow::Error,
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self { unreachable: false, error: error.into() }
+        Self { unreachable: false, unkept: false, error: error.into() }
     }
 }
 
