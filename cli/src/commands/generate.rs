@@ -62,7 +62,7 @@ pub struct Args {
           conflicts_with_all = ["prompt", "prompt_file", "prompt_tokens"])]
     output: PathBuf,
 
-    /// Memory for keys and values of the prompts that run at a time, in MiB
+    /// Memory for keys and values of those --prompts that run at a time, in MiB
     /// [default: 16 contexts, at most 2048]
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..))]
