@@ -138,6 +138,7 @@ impl Hub {
                 transfer.file(name)?;
             }
             if !asked.weights {
+                // They are made up.
             } else if has(SINGLE) {
                 transfer.file(SINGLE)?;
             } else if has(INDEX) {
