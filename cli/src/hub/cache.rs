@@ -80,6 +80,10 @@ impl Repo {
     /// The folder cannot be written.
     pub fn link(&self, blob: &Path, commit: &str, name: &str) -> Result<()> {
         let path = self.snapshot(commit).join(name);
+        if path.exists() {
+            // Another process has made it, and may be reading it.
+            return Ok(());
+        }
         let parent = path.parent().unwrap_or(&path);
         let up = "../".repeat(2 + name.matches('/').count());
         let target = Path::new(&up).join(blob.strip_prefix(&self.folder)?);
@@ -174,6 +178,11 @@ mod tests {
             assert!(!repo.snapshot("c").join(name).exists());
             fs::write(&blob, "text").unwrap();
         }
+        // A good one stays: others may be reading it.
+        let made = |name| repo.snapshot("c").join(name).symlink_metadata().unwrap().created().ok();
+        let before = made("a.txt");
+        repo.link(&blob, "c", "a.txt").unwrap();
+        assert_eq!(made("a.txt"), before);
         // The cache may move.
         fs::rename(folder.path().join("hub"), folder.path().join("moved")).unwrap();
         let repo = Repo::new(&folder.path().join("moved"), "a/b");
