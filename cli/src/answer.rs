@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use text::{AnswerStyle, StopStrings, TextStream, Tokenizer};
-use xla_session::{GenerateOptions, Generation, InferenceSession};
+use xla_session::{FinishReason, GenerateOptions, Generation, InferenceSession};
 
 use crate::interrupt;
 use crate::readable::Readable;
@@ -112,11 +112,21 @@ pub fn generate(
     Ok(Answer { generation, text, written, first_token, interrupted })
 }
 
+impl Answer {
+    /// Why it ended, as JSON says it.
+    pub fn finish_reason(&self) -> &'static str {
+        match self.generation.finish_reason {
+            FinishReason::Stop if self.interrupted => "interrupted",
+            reason => reason.as_str(),
+        }
+    }
+}
+
 #[cfg(test)]
 pub mod tests {
     use super::*;
     use crate::fixture;
-    use xla_session::{Capabilities, Error, FinishReason, Step};
+    use xla_session::{Capabilities, Error, Step};
 
     /// Says a fixed text after every prompt, then EOS for ever; keeps what it was given.
     pub struct Parrot {
@@ -249,6 +259,16 @@ pub mod tests {
         let answer = says("abcdef", &[], 3, |_| Ok(())).unwrap();
         assert_eq!(answer.text.as_deref(), Some("abc"));
         assert_eq!(answer.generation.finish_reason, FinishReason::Length);
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_did_not_stop_by_itself() {
+        let mut answer = says("abcdef", &["d"], 40, |_| Ok(())).unwrap();
+        assert_eq!(answer.finish_reason(), "stop");
+        answer.interrupted = true;
+        assert_eq!(answer.finish_reason(), "interrupted");
+        answer.generation.finish_reason = FinishReason::Length;
+        assert_eq!(answer.finish_reason(), "length");
     }
 
     #[test]

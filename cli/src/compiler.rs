@@ -1,13 +1,13 @@
 //! IREE's compiler, where this program has it: beside itself, as packages do, or as `fetch compiler` left it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use fs4::fs_std::FileExt;
 use iree_src::wheel::{self, Wheel};
 use iree_src::{IREE_VERSION, compiler_part, host_target};
 
+use crate::incoming;
 use crate::progress::Progress;
 
 /// What to do where a model has to be compiled and there is no compiler.
@@ -72,16 +72,12 @@ fn fetch_into(folder: &Path, origin: &Origin<'_>, progress: &Progress) -> Result
     let fix = "name an iree-compile with --iree-compile";
     let wheel = Wheel::find("iree-base-compiler", &host_target(), fix)?;
     let parent = folder.parent().unwrap_or(folder);
-    fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
     // Two that need it bring it once.
-    let lock = parent.join(".lock");
-    let lock = File::create(&lock).with_context(|| lock.display().to_string())?;
-    lock.lock_exclusive()?;
+    let _lock = incoming::lock(parent, progress)?;
     if program.is_file() {
         return Ok(program);
     }
-    // Beside its place, so that it can be renamed there whole.
-    let incoming = tempfile::tempdir_in(parent).with_context(|| parent.display().to_string())?;
+    let incoming = incoming::folder(parent)?;
     let file = match origin {
         Origin::Offline => bail!(
             "the compiler is not there ({}), and --offline forbids to fetch it: bring {} of the \
@@ -116,9 +112,10 @@ fn fetch_into(folder: &Path, origin: &Origin<'_>, progress: &Progress) -> Result
 }
 
 fn download(wheel: &Wheel, into: &Path, progress: &Progress) -> Result<PathBuf> {
-    let bar = progress.bytes("download the compiler", wheel.bytes);
-    let file = wheel.download("python3".as_ref(), into, |bytes| bar.set_position(bytes));
-    bar.finish_and_clear();
+    let shown = progress.transfer("download the compiler", Some(wheel.bytes));
+    let set = |bytes| shown.set(bytes, Some(wheel.bytes));
+    let file = wheel.download("python3".as_ref(), into, set);
+    drop(shown);
     file.map_err(|error| {
         anyhow!(
             "{error}\nthe compiler is fetched by pip (Python 3 with pip, and a network); or bring {} \

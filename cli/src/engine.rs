@@ -147,6 +147,11 @@ impl CacheArgs {
 }
 
 impl EngineArgs {
+    /// How weights are read.
+    pub fn load_mode(&self) -> LoadMode {
+        self.place.load_mode
+    }
+
     /// Opens `model`.
     ///
     /// # Errors
@@ -212,6 +217,11 @@ impl PlaceArgs {
     /// Most tokens of a sequence, if a number was asked for.
     pub fn context(&self) -> Option<usize> {
         self.context
+    }
+
+    /// How weights are read.
+    pub fn load_mode(&self) -> LoadMode {
+        self.load_mode
     }
 
     /// Worker threads, if a number was asked for.

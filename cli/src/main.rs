@@ -1,6 +1,6 @@
 //! `iree-llm`: language models, compiled with IREE, from the command line.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -15,6 +15,7 @@ mod compiler;
 mod conversation;
 mod engine;
 mod hub;
+mod incoming;
 mod interrupt;
 mod model_source;
 #[cfg(feature = "otel")]
@@ -26,6 +27,7 @@ mod quality;
 mod readable;
 mod registry;
 mod report;
+mod roots;
 #[cfg(feature = "iree")]
 mod run;
 mod sampling;
@@ -108,10 +110,11 @@ fn main() -> ExitCode {
         // Whoever read our output has had enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", chain(&error));
+            // Nobody may be there to read it.
+            let _ = writeln!(io::stderr(), "error: {}", chain(&error));
             #[cfg(feature = "iree")]
             if let Some(advice) = compiler::advice(&error) {
-                eprintln!("{advice}");
+                let _ = writeln!(io::stderr(), "{advice}");
             }
             ExitCode::FAILURE
         }

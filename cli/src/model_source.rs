@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use text::{ChatTemplate, Tokenizer};
+use xla_session::LoadMode;
 
-use crate::hub::{Hub, ModelId};
+use crate::hub::{Asked, Hub, ModelId};
 use crate::progress::Progress;
 use crate::registry::SMOLLM2;
 use crate::vocabulary;
@@ -19,9 +20,10 @@ pub struct ModelArgs {
     /// `owner/name:Q4_K_M`, `owner/name/file.gguf`) [default: smollm2 once `iree-llm pull smollm2`
     /// has brought it, else the small model in `models/`]
     ///
-    /// Ids are fetched once into the Hugging Face cache. HF_HOME, HF_HUB_CACHE, HF_TOKEN,
-    /// HF_ENDPOINT and HF_HUB_OFFLINE=1 mean what they mean elsewhere. With IREE_LLM_OFFLINE=1
-    /// nothing is fetched.
+    /// Ids are fetched once into the Hugging Face cache; `iree-llm pull` brings what has changed
+    /// since. HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE=1 and
+    /// HF_HUB_DOWNLOAD_TIMEOUT mean what they mean elsewhere. With IREE_LLM_OFFLINE=1 nothing is
+    /// fetched.
     #[arg(short, long, env = "IREE_LLM_MODEL", value_name = "FOLDER|ID")]
     pub model: Option<String>,
 }
@@ -96,7 +98,16 @@ impl ModelArgs {
     ///
     /// There is no such folder, name or id, or it cannot be fetched.
     pub fn locate(&self, progress: &Progress) -> Result<Model> {
-        self.find(offline(), progress)
+        self.find(offline(), true, progress)
+    }
+
+    /// Finds the model, and fetches no weights of safetensors where they are made up.
+    ///
+    /// # Errors
+    ///
+    /// As [`locate`](Self::locate).
+    pub fn locate_for(&self, mode: LoadMode, progress: &Progress) -> Result<Model> {
+        self.find(offline(), mode != LoadMode::Random, progress)
     }
 
     /// Finds the model if it is on this machine.
@@ -105,18 +116,19 @@ impl ModelArgs {
     ///
     /// It is not, or there is none of this name.
     pub fn locate_here(&self) -> Result<Model> {
-        self.find(Some("nothing is fetched here"), &Progress::new(true))
+        self.find(Some("nothing is fetched here"), true, &Progress::new(true))
     }
 
-    fn find(&self, offline: Option<&str>, progress: &Progress) -> Result<Model> {
+    fn find(&self, offline: Option<&str>, weights: bool, progress: &Progress) -> Result<Model> {
         let Some(name) = &self.model else { return default() };
         if name == SMOLLM2.name && !Path::new(name).exists() {
-            return Ok(Model { name: name.clone(), folder: SMOLLM2.pull(offline)? });
+            return Ok(Model { name: name.clone(), folder: SMOLLM2.pull(offline, progress)? });
         }
         match parse(name, &shelves())? {
             Source::Folder(folder) => Ok(Model { name: name.clone(), folder }),
             Source::Hub(id) => {
-                let folder = Hub::from_env()?.fetch(&id, offline, progress)?;
+                let asked = Asked { offline, refresh: false, weights };
+                let folder = Hub::from_env()?.fetch(&id, asked, progress)?;
                 Ok(Model { name: name.clone(), folder })
             }
         }
@@ -161,7 +173,7 @@ fn parse(name: &str, shelves: &[PathBuf]) -> Result<Source> {
     let known = models(shelves);
     let known: Vec<_> = known.iter().map(|model| model.name.as_str()).collect();
     bail!(
-        "{name}: no such folder, and not a Hugging Face id (`owner/name`); models in the \
+        "{name}: no such file or folder, and not a Hugging Face id (`owner/name`); models in the \
          repository: {}",
         if known.is_empty() { "none".to_owned() } else { known.join(", ") }
     )

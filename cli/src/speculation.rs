@@ -86,7 +86,8 @@ impl SpeculationArgs {
         let Some(model) = &self.draft_model else {
             return Ok(self.with(NgramDrafter::default()));
         };
-        let model = ModelArgs { model: Some(model.clone()) }.locate(progress)?;
+        let model = ModelArgs { model: Some(model.clone()) };
+        let model = model.locate_for(engine.load_mode(), progress)?;
         let opened = engine.open_draft(&model, self.draft_precision, progress)?;
         Ok(self.with(ModelDrafter::new(opened.session, capabilities.vocab_size)?))
     }

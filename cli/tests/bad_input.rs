@@ -92,6 +92,14 @@ fn prompts_that_cannot_be_used() {
     let message = fails(1, &["generate", "-m", folder, "-p", ""]);
     assert!(message.contains("the prompt is empty"), "{message}");
     program(&["generate", "-m", folder, "-p", "-"]).write_stdin("").assert().code(1);
+    // What fills a pipe had nothing to say, and wants no story.
+    let message = fails(1, &["generate", "-m", folder, "--system", "Summarise."]);
+    assert!(message.contains("stdin is empty"), "{message}");
+    let message = fails(1, &["generate", "-m", folder, "-p", "x", "--echo", "--json"]);
+    assert!(message.contains("--echo") && message.contains("--json"), "{message}");
+    let no = program(&["generate", "-p", "", "--echo"]).env("IREE_LLM_JSON", "0").assert().code(1);
+    let message = String::from_utf8_lossy(&no.get_output().stderr).into_owned();
+    assert!(message.contains("the prompt is empty"), "{message}");
     let message = fails(1, &["generate", "-m", folder, "--prompt-file", "no/such/file"]);
     assert!(message.contains("no/such/file"), "{message}");
     let message = fails(1, &["generate", "-m", folder, "-p", "x", "--stop", ""]);

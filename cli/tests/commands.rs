@@ -116,7 +116,7 @@ fn a_converted_model_is_whole_and_says_the_same() {
     let said = fails(1, &["convert", before, folder]);
     assert!(said.contains("not empty"), "{said}");
     let said = fails(1, &["convert", "no/such/folder/here", &format!("{folder}-2")]);
-    assert!(said.contains("no such folder"), "{said}");
+    assert!(said.contains("no such file or folder"), "{said}");
     assert_eq!(out.path().join("new").read_dir().unwrap().count(), 1);
 }
 
@@ -246,10 +246,32 @@ fn the_cache_is_listed_verified_and_cleared() {
     }
 
     std::fs::write(&damaged, "STORED").unwrap();
-    let verified = run(&["verify"]);
+    // What nobody can tell any more what it was.
+    let lost = make("lost", Kind::Graph, &[]);
+    std::fs::write(lost.with_extension("json"), "{").unwrap();
+    let list = run(&["list"]);
+    assert_eq!(list.lines().filter(|line| line.contains("damaged")).count(), 1, "{list}");
+    let verify = program(&["cache", "verify", "--cache-dir", cache.to_str().unwrap()]);
+    let verified = { verify }.assert().code(1).get_output().clone();
+    let said = String::from_utf8(verified.stderr).unwrap();
+    assert!(said.contains("verifying ("), "{said}");
+    let verified = String::from_utf8(verified.stdout).unwrap();
     assert_eq!(verified.matches("good").count(), 2, "{verified}");
-    let removed = verified.lines().find(|line| line.contains("damaged")).unwrap();
-    assert!(removed.contains("stored") && !damaged.exists(), "{verified}");
+    let removed: Vec<_> = verified.lines().filter(|it| it.contains("damaged, removed")).collect();
+    assert_eq!(removed.len(), 2, "{verified}");
+    assert!(removed[0].contains("stored") && !damaged.exists() && !lost.exists(), "{verified}");
+    assert_eq!(run(&["verify"]).lines().count(), 2);
+
+    // Nor is it removed while somebody makes it anew.
+    let damaged = make("stored", Kind::Weights, &[]);
+    std::fs::write(&damaged, "STORED").unwrap();
+    let lock = std::fs::File::create(damaged.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    let verify = program(&["cache", "verify", "--cache-dir", cache.to_str().unwrap()]);
+    let verified = { verify }.assert().code(1).get_output().stdout.clone();
+    assert!(String::from_utf8(verified).unwrap().contains("damaged, in use"));
+    drop(lock);
+    opened.clear_if(|it| it.label.name == "stored").unwrap();
 
     let names = || opened.entries().unwrap().into_iter().map(|it| it.label.name);
     run(&["clear", "--stale"]);
@@ -338,6 +360,17 @@ fn offline_nothing_is_pulled() {
     pull.env("IREE_LLM_CACHE_DIR", cache.path()).env("IREE_LLM_OFFLINE", "1");
     pull.assert().failure().stderr(predicates::str::contains("IREE_LLM_OFFLINE is set"));
     assert_eq!(cache.path().read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn offline_the_compiler_is_taken_from_a_file_that_somebody_brought() {
+    let data = tempfile::tempdir().unwrap();
+    let wheel = data.path().join("other.whl");
+    std::fs::write(&wheel, "not a wheel").unwrap();
+    let mut fetch = support::program(&["fetch", "compiler", "--from", wheel.to_str().unwrap()]);
+    fetch.env("XDG_DATA_HOME", data.path().join("data")).env("IREE_LLM_OFFLINE", "1");
+    // It was looked at, which is all that this file is good for.
+    fetch.assert().code(1).stderr(predicates::str::contains("other.whl"));
 }
 
 #[test]

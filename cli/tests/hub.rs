@@ -2,9 +2,12 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use assert_cmd::Command;
 use sha2::{Digest, Sha256};
@@ -13,8 +16,8 @@ use tiny_http::{Header, Request, Response, Server};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// A server that answers as the hub does: metadata, small files at once, large ones through a
-/// redirection to another address.
+/// A server that answers as the hub does: what there is, small files at once, large ones through a redirection to
+/// another server, its CDN.
 struct Hub {
     server: Arc<Server>,
     address: String,
@@ -23,24 +26,56 @@ struct Hub {
 
 #[derive(Default)]
 struct State {
+    commit: String,
     files: BTreeMap<String, Vec<u8>>,
+    /// Paths of the hub, and of the CDN behind `/cdn`, with the range that was asked for.
     requests: Vec<String>,
+    /// Those that the hub got.
     tokens: Vec<String>,
+    /// What was odd about requests.
+    odd: Vec<String>,
     /// Refuses whoever has no token.
     gated: bool,
     /// Sends this instead of the weights.
     damaged: Option<Vec<u8>>,
+    /// What small files have as their ETag.
+    etag: Option<&'static str>,
+    /// How often the hub itself has no time, and for how many seconds.
+    busy: VecDeque<u64>,
+    /// What the CDN does with its next requests.
+    faults: VecDeque<Fault>,
+}
+
+/// How a request of the CDN goes wrong.
+enum Fault {
+    Status(u16),
+    /// So many bytes come.
+    BreaksOff(usize),
+    /// Nothing comes for so long.
+    Waits(Duration),
+    /// All of the file comes, whatever was asked for.
+    Whole,
 }
 
 impl Hub {
     fn with(files: BTreeMap<String, Vec<u8>>) -> Self {
         let server = Arc::new(Server::http("127.0.0.1:0").unwrap());
         let address = format!("http://{}", server.server_addr());
-        let state = Arc::new(Mutex::new(State { files, ..State::default() }));
-        let (serve, shared, here) = (server.clone(), state.clone(), address.clone());
+        let state = State { files, commit: COMMIT.into(), ..State::default() };
+        let state = Arc::new(Mutex::new(state));
+        let cdn = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = format!("http://{}", cdn.local_addr().unwrap());
+        let (serve, shared) = (server.clone(), state.clone());
         std::thread::spawn(move || {
             for request in serve.incoming_requests() {
-                answer(request, &mut shared.lock().unwrap(), &here);
+                answer(request, &mut shared.lock().unwrap(), &there);
+            }
+        });
+        let shared = state.clone();
+        std::thread::spawn(move || {
+            for stream in cdn.incoming() {
+                let shared = shared.clone();
+                std::thread::spawn(move || deliver(stream.unwrap(), &shared));
             }
         });
         Self { server, address, state }
@@ -58,13 +93,30 @@ impl Hub {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 
+    /// Those of the CDN.
+    fn deliveries(&self) -> Vec<String> {
+        self.requests().into_iter().filter(|it| it.starts_with("/cdn/")).collect()
+    }
+
     fn set(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap());
     }
 
+    fn weights(&self) -> Vec<u8> {
+        self.state.lock().unwrap().files["model.safetensors"].clone()
+    }
+
     /// `iree-llm inspect id`, with this hub and the cache in `home`.
     fn inspect(&self, home: &Path, id: &str) -> Command {
-        let mut command = program(&["inspect", id]);
+        self.command(home, &["inspect", id])
+    }
+
+    fn pull(&self, home: &Path, id: &str) -> Command {
+        self.command(home, &["pull", id])
+    }
+
+    fn command(&self, home: &Path, arguments: &[&str]) -> Command {
+        let mut command = program(arguments);
         command.env("HF_ENDPOINT", &self.address).env("HF_HOME", home);
         command
     }
@@ -73,6 +125,8 @@ impl Hub {
 impl Drop for Hub {
     fn drop(&mut self) {
         self.server.unblock();
+        let odd = &self.state.lock().unwrap().odd;
+        assert!(std::thread::panicking() || odd.is_empty(), "{odd:?}");
     }
 }
 
@@ -94,7 +148,8 @@ fn header(name: &str, value: &str) -> Header {
     Header::from_bytes(name, value).unwrap()
 }
 
-fn answer(request: Request, state: &mut State, here: &str) {
+/// The hub.
+fn answer(request: Request, state: &mut State, cdn: &str) {
     let find = |name: &'static str| {
         let header = request.headers().iter().find(|header| header.field.equiv(name))?;
         Some(header.value.to_string())
@@ -102,39 +157,44 @@ fn answer(request: Request, state: &mut State, here: &str) {
     let path = request.url().to_owned();
     state.requests.push(path.clone());
     let token = find("Authorization");
-    if path.starts_with("/cdn/") {
-        assert!(find("Range").is_some(), "the hub's files are asked for by range");
-    } else {
-        state.tokens.extend(token.clone());
-    }
+    state.tokens.extend(token.clone());
     if state.gated && token.is_none() {
         return request.respond(Response::empty(401)).unwrap();
     }
+    if let Some(seconds) = state.busy.pop_front() {
+        let busy = Response::empty(429).with_header(header("Retry-After", &seconds.to_string()));
+        return request.respond(busy).unwrap();
+    }
     let status = |code: u16| Response::from_data(Vec::new()).with_status_code(code);
-    let weights = |name: &str| name.ends_with(".safetensors");
+    let small = format!("/api/resolve-cache/{}/", state.commit);
     let response = if path.starts_with("/api/models/some/model/revision/") {
         let names = state.files.keys().map(|name| serde_json::json!({ "rfilename": name }));
-        let info = serde_json::json!({ "sha": COMMIT, "siblings": names.collect::<Vec<_>>() });
+        let names: Vec<_> = names.collect();
+        let info = serde_json::json!({ "sha": state.commit, "siblings": names });
         Response::from_data(info.to_string())
-    } else if let Some(name) = path.strip_prefix(&format!("/some/model/resolve/{COMMIT}/")) {
-        match state.files.get(name) {
+    } else if let Some(name) = path.strip_prefix(&format!("/some/model/resolve/{}/", state.commit))
+    {
+        match state.files.get(&name.replace("%20", " ")) {
             None => status(404),
-            Some(bytes) if weights(name) => status(302)
-                .with_header(header("Location", &format!("{here}/cdn/{name}")))
-                .with_header(header(
-                    "X-Linked-Etag",
-                    &format!("\"{}\"", hex(&Sha256::digest(bytes))),
-                ))
-                .with_header(header("ETag", "\"of the redirection\"")),
-            Some(bytes) => part(bytes, find("Range")).with_header(header(
-                "ETag",
-                &format!("\"{}\"", &hex(&Sha256::digest(bytes))[..40]),
-            )),
+            Some(bytes) if name.ends_with(".safetensors") || name.ends_with(".gguf") => {
+                let hash = hex(&Sha256::digest(bytes));
+                status(302)
+                    .with_header(header("Location", &format!("{cdn}/{name}")))
+                    .with_header(header("X-Linked-Size", &bytes.len().to_string()))
+                    .with_header(header("X-Linked-Etag", &format!("\"{hash}\"")))
+                    .with_header(header("ETag", "\"of the redirection\""))
+            }
+            Some(_) => status(307).with_header(header("Location", &format!("{small}{name}"))),
         }
-        .with_header(header("X-Repo-Commit", COMMIT))
-    } else if let Some(name) = path.strip_prefix("/cdn/") {
-        let bytes = state.damaged.as_ref().unwrap_or_else(|| &state.files[name]);
-        part(bytes, find("Range"))
+    } else if let Some(name) = path.strip_prefix(&small) {
+        let bytes = &state.files[name];
+        let own = format!("W/\"{}\"", &hex(&Sha256::digest(bytes))[..40]);
+        let etag = state.etag.map_or(own, |etag| format!("\"{etag}\""));
+        // Whoever takes it compressed is not told its size.
+        let gzip = find("Accept-Encoding").is_none_or(|it| it.contains("gzip"));
+        Response::from_data(bytes.as_slice())
+            .with_chunked_threshold(if gzip { 0 } else { usize::MAX })
+            .with_header(header("ETag", &etag))
     } else {
         status(404)
     };
@@ -142,14 +202,58 @@ fn answer(request: Request, state: &mut State, here: &str) {
     let _ = request.respond(response);
 }
 
-fn part(bytes: &[u8], range: Option<String>) -> Response<std::io::Cursor<Vec<u8>>> {
-    let Some(range) = range else { return Response::from_data(bytes) };
-    let (from, to) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
-    let (from, end) = (from.parse().unwrap(), bytes.len());
-    let to = to.parse().map_or(end, |to: usize| (to + 1).min(end));
-    Response::from_data(&bytes[from..to])
-        .with_status_code(206)
-        .with_header(header("Content-Range", &format!("bytes {from}-{}/{end}", to - 1)))
+/// The CDN: one request a connection, which it may break.
+fn deliver(mut stream: TcpStream, state: &Mutex<State>) {
+    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let lines: Vec<_> = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+    let Some(name) = lines.first().and_then(|line| line.split(' ').nth(1)) else { return };
+    let find = |name: &str| {
+        let mut headers = lines.iter().filter_map(|line| line.split_once(": "));
+        Some(headers.find(|(found, _)| found.eq_ignore_ascii_case(name))?.1.to_owned())
+    };
+    let (fault, bytes) = {
+        let mut state = state.lock().unwrap();
+        let range = find("Range").map(|it| format!(" {it}")).unwrap_or_default();
+        state.requests.push(format!("/cdn{name}{range}"));
+        if find("Authorization").is_some() {
+            state.odd.push(format!("the CDN is given the token for {name}"));
+        }
+        if find("Accept-Encoding").is_none_or(|it| it != "identity") {
+            state.odd.push(format!("{name} may come compressed"));
+        }
+        let file = &state.files[&name[1..].replace("%20", " ")];
+        let bytes = state.damaged.as_ref().unwrap_or(file).clone();
+        (state.faults.pop_front(), bytes)
+    };
+    let from =
+        find("Range").and_then(|it| it.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+    let mut most = usize::MAX;
+    let from: Option<usize> = match fault {
+        Some(Fault::Status(status)) => {
+            let _ = write!(stream, "HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+            return;
+        }
+        Some(Fault::BreaksOff(count)) => {
+            most = count;
+            from
+        }
+        Some(Fault::Waits(time)) => {
+            std::thread::sleep(time);
+            from
+        }
+        Some(Fault::Whole) => None,
+        None => from,
+    };
+    let (rest, end) = (&bytes[from.unwrap_or(0).min(bytes.len())..], bytes.len());
+    let head = match from {
+        Some(from) if from >= end => "416 x\r\n".to_owned(),
+        Some(from) => format!("206 x\r\nContent-Range: bytes {from}-{}/{end}\r\n", end - 1),
+        None => "200 x\r\n".to_owned(),
+    };
+    let length = rest.len();
+    let head = format!("HTTP/1.1 {head}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+    let _ = stream.write_all(head.as_bytes());
+    let _ = stream.write_all(&rest[..length.min(most)]);
 }
 
 fn fails(mut command: Command) -> String {
@@ -170,6 +274,10 @@ fn a_model_is_fetched_once_with_what_it_needs() {
     assert!(text.contains("llama (LlamaForCausalLM)"), "{text}");
     let requests = hub.requests();
     assert!(requests.iter().any(|it| it == "/cdn/model.safetensors"), "{requests:?}");
+    // Without a terminal there are no bars: a line says what comes.
+    let said = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+    let line = said.lines().find(|it| it.starts_with("model.safetensors")).unwrap();
+    assert!(line.ends_with("B)"), "{said}");
     assert!(!requests.iter().any(|it| it.contains("pytorch_model.bin")), "{requests:?}");
     hub.set(|state| {
         assert!(state.tokens.iter().all(|token| token == "Bearer secret"));
@@ -257,6 +365,7 @@ fn offline_without_the_files_and_a_hub_that_is_not_there() {
         offline.env(variable, "1");
         let message = fails(offline);
         assert!(message.contains(variable) && message.contains("some/model"), "{message}");
+        assert!(message.contains("no file or folder `some/model` here"), "{message}");
     }
     assert_eq!(hub.requests(), [""; 0]);
 
@@ -282,23 +391,274 @@ fn files_that_arrive_damaged_are_not_kept() {
     hub.inspect(home.path(), "some/model").assert().success();
 }
 
-#[test]
-fn a_broken_transfer_is_resumed() {
-    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
-    let weights = hub.state.lock().unwrap().files["model.safetensors"].clone();
-    let blobs = home.path().join("hub/models--some--model/blobs");
+/// Leaves `bytes` of the weights as an earlier run does that was stopped.
+fn leave(hub: &Hub, home: &Path, bytes: &[u8]) -> PathBuf {
+    let blobs = home.join("hub/models--some--model/blobs");
     std::fs::create_dir_all(&blobs).unwrap();
-    let part = blobs.join(hex(&Sha256::digest(&weights))).with_extension("part");
-    for have in [1000, weights.len(), weights.len() + 5] {
+    let part = blobs.join(hex(&Sha256::digest(hub.weights())) + ".incomplete");
+    std::fs::write(&part, bytes).unwrap();
+    part
+}
+
+#[test]
+fn what_an_earlier_run_has_brought_is_gone_on_with() {
+    let hub = Hub::tiny();
+    let weights = hub.weights();
+    let whole = "/cdn/model.safetensors".to_owned();
+    for (have, asked) in [
+        (1000, vec![format!("{whole} bytes=1000-")]),
+        (weights.len(), vec![]),
+        (weights.len() + 5, vec![whole]),
+    ] {
+        let home = tempfile::tempdir().unwrap();
         let mut bytes = weights.clone();
         bytes.resize(have, 0);
-        std::fs::write(&part, &bytes).unwrap();
+        let part = leave(&hub, home.path(), &bytes);
         hub.inspect(home.path(), "some/model").assert().success();
+        assert_eq!(hub.deliveries(), asked);
         assert!(!part.exists());
-        std::fs::remove_dir_all(home.path().join("hub/models--some--model/snapshots")).unwrap();
-        for blob in blobs.read_dir().unwrap() {
-            std::fs::remove_file(blob.unwrap().path()).unwrap();
-        }
+    }
+}
+
+#[test]
+fn a_transfer_that_breaks_goes_on_as_long_as_more_comes() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let piece = hub.weights().len() / 8;
+    hub.set(|state| state.faults = (0..7).map(|_| Fault::BreaksOff(piece)).collect());
+    hub.inspect(home.path(), "some/model").assert().success();
+    let asked = hub.deliveries();
+    assert_eq!(asked.len(), 8, "{asked:?}");
+    assert_eq!(asked[7], format!("/cdn/model.safetensors bytes={}-", 7 * piece));
+}
+
+#[test]
+fn a_hub_that_fails_again_and_again_is_given_up_and_nothing_is_lost() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let part = leave(&hub, home.path(), &hub.weights()[..1000]);
+    hub.set(|state| state.faults = (0..5).map(|_| Fault::Status(503)).collect());
+    let message = fails(hub.inspect(home.path(), "some/model"));
+    assert!(message.contains("503") && message.contains("model.safetensors"), "{message}");
+    assert_eq!(part.metadata().unwrap().len(), 1000);
+    assert_eq!(hub.deliveries().len(), 5);
+
+    // One that knows no parts sends all: it takes the place of what there was.
+    hub.set(|state| state.faults = [Fault::Status(502), Fault::Whole].into());
+    hub.inspect(home.path(), "some/model").assert().success();
+    assert_eq!(
+        std::fs::read(snapshot(home.path()).join("model.safetensors")).unwrap(),
+        hub.weights()
+    );
+}
+
+#[test]
+fn a_hub_that_falls_silent_is_asked_again() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    hub.set(|state| state.faults = [Fault::Waits(Duration::from_secs(60))].into());
+    let mut inspect = hub.inspect(home.path(), "some/model");
+    inspect.env("HF_HUB_DOWNLOAD_TIMEOUT", "1").timeout(Duration::from_secs(50)).assert().success();
+    assert_eq!(hub.deliveries().len(), 2);
+}
+
+#[test]
+fn a_hub_that_has_no_time_is_waited_for() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    hub.set(|state| state.busy = [1, 0].into());
+    hub.inspect(home.path(), "some/model").assert().success();
+    hub.set(|state| state.busy = [0; 5].into());
+    let message = fails(hub.inspect(home.path(), "some/model@v2"));
+    assert!(message.contains("429") && message.contains("HF_TOKEN"), "{message}");
+}
+
+#[test]
+fn pull_brings_what_has_changed_and_nothing_else() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let pull = || {
+        let run = hub.pull(home.path(), "some/model").assert().success();
+        let output = run.get_output().clone();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (first, said) = pull();
+    assert!(first.trim().ends_with(COMMIT) && !said.contains("up to date"), "{first} {said}");
+    let (same, said) = pull();
+    assert!(same == first && said.contains("some/model: up to date"), "{said}");
+
+    // The same weights, another configuration.
+    let next = COMMIT.replace('0', "f");
+    hub.set(|state| {
+        state.commit.clone_from(&next);
+        state.files.get_mut("config.json").unwrap().push(b'\n');
+    });
+    hub.inspect(home.path(), "some/model")
+        .assert()
+        .success()
+        .stdout(predicates::str::contains(COMMIT));
+    hub.requests();
+    let (second, said) = pull();
+    assert!(second.trim().ends_with(&next) && said.contains("config.json"), "{second} {said}");
+    assert!(!said.contains("up to date") && !said.contains("model.safetensors"), "{said}");
+    assert_eq!(hub.deliveries(), [""; 0]);
+    let new = PathBuf::from(second.trim());
+    assert_eq!(std::fs::read(new.join("model.safetensors")).unwrap(), hub.weights());
+    let reference = home.path().join("hub/models--some--model/refs/main");
+    assert_eq!(std::fs::read_to_string(reference).unwrap(), next);
+    hub.inspect(home.path(), "some/model")
+        .assert()
+        .success()
+        .stdout(predicates::str::contains(&next));
+}
+
+#[test]
+fn two_that_need_a_model_bring_it_once() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    hub.set(|state| state.faults = [Fault::Waits(Duration::from_secs(3))].into());
+    let said: Vec<_> = std::thread::scope(|scope| {
+        let run = || {
+            let run = hub.inspect(home.path(), "some/model").assert().success();
+            String::from_utf8(run.get_output().stderr.clone()).unwrap()
+        };
+        let both = [scope.spawn(run), scope.spawn(run)];
+        both.map(|it| it.join().unwrap()).into()
+    });
+    assert_eq!(hub.deliveries().len(), 1);
+    let waiting = said.iter().filter(|it| it.contains("another process fetches it"));
+    assert!(waiting.count() >= 1, "{said:?}");
+}
+
+#[test]
+fn a_commit_is_its_own_name() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let id = format!("some/model@{COMMIT}");
+    hub.inspect(home.path(), &id).assert().success();
+    assert!(!home.path().join("hub/models--some--model/refs").exists());
+    hub.requests();
+    hub.inspect(home.path(), &id).assert().success();
+    hub.inspect(home.path(), &id).env("TRANSFORMERS_OFFLINE", "1").assert().success();
+    assert_eq!(hub.requests(), [""; 0]);
+}
+
+#[test]
+fn a_mirror_cannot_write_elsewhere() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    hub.set(|state| state.etag = Some("../../../../outside"));
+    let message = fails(hub.inspect(home.path(), "some/model"));
+    assert!(message.contains("ETag"), "{message}");
+    hub.set(|state| state.commit = "../../outside".into());
+    let message = fails(hub.inspect(home.path(), "some/model"));
+    assert!(message.contains("odd commit"), "{message}");
+    hub.set(|state| {
+        state.commit = COMMIT.into();
+        state.files = [("../../../outside-Q4_0.gguf".to_owned(), b"x".to_vec())].into();
+    });
+    let message = fails(hub.pull(home.path(), "some/model:Q4_0"));
+    assert!(message.contains("no GGUF file"), "{message}");
+    assert!(!home.path().join("outside").exists());
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_named() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let file = home.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let message = fails(hub.inspect(&file.join("hf"), "some/model"));
+    let folder = file.join("hf/hub").display().to_string();
+    assert!(message.contains(&folder) && message.contains("HF_HOME"), "{message}");
+    assert!(!message.contains("HF_ENDPOINT"), "{message}");
+}
+
+#[test]
+fn a_newer_version_that_cannot_be_kept_keeps_no_older_one_from_running() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let gguf = |bytes: &[u8]| [("model-Q4_0.gguf".to_owned(), bytes.to_vec())].into();
+    hub.set(|state| state.files = gguf(b"old"));
+    hub.pull(home.path(), "some/model").assert().success();
+    hub.set(|state| {
+        state.files = gguf(b"new");
+        state.commit = COMMIT.replace('0', "f");
+    });
+    // As on a disk that takes nothing more, for whoever runs the tests.
+    let locks = home.path().join("hub/.locks");
+    std::fs::remove_dir_all(&locks).unwrap();
+    std::fs::write(&locks, "").unwrap();
+    let message = fails(hub.pull(home.path(), "some/model"));
+    assert!(message.contains(".locks") && message.contains("HF_HOME"), "{message}");
+    let message = fails(hub.inspect(home.path(), "some/model"));
+    assert!(message.contains("going on with the files in the cache"), "{message}");
+}
+
+#[test]
+fn an_id_that_was_meant_as_a_path_is_no_question_of_a_login() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    hub.set(|state| state.gated = true);
+    for id in ["no/such/model-Q4_K_M.gguf", "no/such"] {
+        let message = fails(hub.inspect(home.path(), id));
+        assert!(message.contains(&format!("no file or folder `{id}` here")), "{message}");
+    }
+    let message = fails(hub.inspect(home.path(), "some/model:Q4_K_M"));
+    assert!(!message.contains("file or folder"), "{message}");
+    hub.requests();
+    let message = fails(hub.inspect(home.path(), "models/llama.gguf"));
+    assert!(message.contains("no such file or folder"), "{message}");
+    assert_eq!(hub.requests(), [""; 0]);
+}
+
+#[test]
+fn no_weights_are_fetched_to_be_made_up() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let made_up = ["generate", "-m", "some/model", "--load-mode", "random"];
+    let made_up = [&made_up[..], &["--prompt-tokens", "1,2", "-n", "2"]].concat();
+    hub.command(home.path(), &made_up).assert().success();
+    assert_eq!(hub.deliveries(), [""; 0]);
+    hub.command(home.path(), &made_up).env("HF_HUB_OFFLINE", "1").assert().success();
+    // Whoever wants them gets them.
+    hub.inspect(home.path(), "some/model").assert().success();
+    assert_eq!(hub.deliveries().len(), 1);
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let mut pull = support::running();
+    pull.args(["pull", "some/model"]).env("HF_ENDPOINT", &hub.address).env("HF_HOME", home.path());
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    pull.stdout(writer.try_clone().unwrap()).stderr(writer);
+    assert!(pull.status().unwrap().success());
+}
+
+#[test]
+fn of_types_the_one_that_was_asked_for_is_taken_also_offline() {
+    let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
+    let offline = |id: &str| {
+        let mut command = hub.pull(home.path(), id);
+        command.env("HF_HUB_OFFLINE", "1");
+        command
+    };
+    let nowhere = |id: &str| {
+        let mut command = hub.pull(home.path(), id);
+        command.env("HF_ENDPOINT", "http://127.0.0.1:9");
+        command
+    };
+    hub.pull(home.path(), "some/model").assert().success();
+    // The cached safetensors are no Q8_0.
+    for command in [offline("some/model:Q8_0"), nowhere("some/model:Q8_0")] {
+        fails(command);
+    }
+    nowhere("some/model").assert().success();
+
+    let gguf = "model 1-Q8_0.gguf";
+    hub.set(|state| {
+        state.commit = COMMIT.replace('0', "e");
+        state.files = [(gguf.to_owned(), b"gguf".to_vec())].into();
+    });
+    hub.pull(home.path(), "some/model:Q8_0").assert().success();
+    hub.set(|state| {
+        state.commit = COMMIT.replace('0', "d");
+        state.files = [("model-Q4_0.gguf".to_owned(), b"other".to_vec())].into();
+    });
+    hub.pull(home.path(), "some/model:Q4_0").assert().success();
+    // It lies in the snapshot of an earlier commit.
+    for mut command in [offline("some/model:Q8_0"), nowhere("some/model:Q8_0")] {
+        command.assert().success().stdout(predicates::str::contains(gguf));
     }
 }
 
@@ -310,11 +670,7 @@ fn a_gguf_file_is_fetched_by_its_type() {
     let hub =
         Hub::with(files.iter().map(|name| (name.to_string(), name.as_bytes().to_vec())).collect());
     let home = tempfile::tempdir().unwrap();
-    let pull = |id: &str| {
-        let mut command = program(&["pull", id]);
-        command.env("HF_ENDPOINT", &hub.address).env("HF_HOME", home.path());
-        command
-    };
+    let pull = |id: &str| hub.pull(home.path(), id);
     for (id, first, fetched) in [
         ("some/model:q4_0", files[0], 1),
         ("some/model:Q8_0", files[1], 2),
@@ -325,9 +681,8 @@ fn a_gguf_file_is_fetched_by_its_type() {
         assert_eq!(path.file_name().unwrap(), first);
         assert_eq!(std::fs::read(&path).unwrap(), first.as_bytes());
         let asked = hub.requests();
-        let names: std::collections::BTreeSet<_> =
-            asked.iter().filter(|path| path.contains(".gguf")).collect();
-        assert_eq!(names.len(), fetched, "{id}: {asked:?}");
+        let names = asked.iter().filter(|path| path.starts_with("/cdn/"));
+        assert_eq!(names.count(), fetched, "{id}: {asked:?}");
         let offline = pull(id).env("HF_HUB_OFFLINE", "1").assert().success();
         offline.stdout(format!("{}\n", path.display()));
     }

@@ -164,6 +164,12 @@ fn what_is_wrong_with_the_whole_is_said_before_anything_is_written() {
     let line = ["generate", "-m", folder, "-q"];
     let message = fails(1, &[&line[..], &["--prompts", "/nowhere/in.jsonl"]].concat());
     assert!(message.contains("/nowhere/in.jsonl"), "{message}");
+    let before = model.path().join("before.jsonl");
+    std::fs::write(&before, "{}").unwrap();
+    let output = before.to_str().unwrap();
+    let message = fails(1, &[&line[..], &["--prompts", folder, "--output", output]].concat());
+    assert!(message.contains(folder), "{message}");
+    assert_eq!(std::fs::read_to_string(&before).unwrap(), "{}");
     let input = model.path().join("in.jsonl");
     std::fs::write(&input, "{\"prompt\": \"a\"}\n").unwrap();
     let input = input.to_str().unwrap();
@@ -174,9 +180,11 @@ fn what_is_wrong_with_the_whole_is_said_before_anything_is_written() {
     let nowhere = ["--prompts", input, "--output", "/nowhere/out.jsonl"];
     let message = fails(1, &[&line[..], &nowhere].concat());
     assert!(message.contains("/nowhere/out.jsonl"), "{message}");
-    let before = model.path().join("before.jsonl");
-    std::fs::write(&before, "{}").unwrap();
-    let output = before.to_str().unwrap();
+    if Path::new("/dev/full").exists() {
+        let full = ["--prompts", input, "--output", "/dev/full"];
+        let message = fails(1, &[&line[..], &full].concat());
+        assert!(message.contains("/dev/full"), "{message}");
+    }
     for flags in [["--device", "nowhere"], ["--draft-model", "nowhere"]] {
         let message =
             fails(1, &[&line[..], &["--prompts", input, "--output", output], &flags].concat());

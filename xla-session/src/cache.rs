@@ -222,7 +222,10 @@ impl Cache {
     pub fn verify(&self, entry: &CacheEntry) -> Result<bool> {
         let unreadable = |e| self.failed("cannot read an entry", e);
         let Some(seal) = self.seal(&entry.key) else { return Ok(false) };
-        let file = File::open(&entry.path).map_err(unreadable)?;
+        let file = match File::open(&entry.path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+            file => file.map_err(unreadable)?,
+        };
         seal.fits(&file, Extent::Everything).map_err(unreadable)
     }
 
@@ -252,6 +255,43 @@ impl Cache {
             .collect();
         entries.sort_by(|a, b| b.last_used.cmp(&a.last_used).then_with(|| a.key.cmp(&b.key)));
         Ok(entries)
+    }
+
+    /// Every key with files that make no entry, as its `.json` cannot be read or its data is gone, and how many bytes
+    /// they have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cache`] when the folder cannot be read.
+    pub fn fragments(&self) -> Result<Vec<(Key, u64)>> {
+        let complete: Vec<_> = self.entries()?.into_iter().map(|entry| entry.key).collect();
+        let mut fragments: Vec<(Key, u64)> = Vec::new();
+        for (key, rest, path) in self.scan()? {
+            // Those of an entry that is being made.
+            let making = rest == ".lock" || rest.ends_with(".tmp");
+            let Some(metadata) = fs::metadata(path).ok().filter(|_| !making) else { continue };
+            match fragments.last_mut() {
+                Some((last, bytes)) if *last == key => *bytes += metadata.len(),
+                _ if complete.contains(&key) => {}
+                _ => fragments.push((key, metadata.len())),
+            }
+        }
+        Ok(fragments)
+    }
+
+    /// Removes what there is of `key`, unless it is being made at the moment; returns whether it is gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`clear`](Self::clear).
+    pub fn discard(&self, key: &Key) -> Result<bool> {
+        self.clear_keys(std::slice::from_ref(key))?;
+        Ok(self.is_gone(key))
+    }
+
+    /// Whether there is neither data of `key` nor what describes it.
+    pub fn is_gone(&self, key: &Key) -> bool {
+        !["json", "vmfb", "weights"].iter().any(|it| self.file(key, it).exists())
     }
 
     /// Size of all files of the cache together, in bytes.

@@ -274,7 +274,7 @@ impl Args {
 
     fn measure_speculation(&self, precision: Precision) -> Result<Speculated> {
         let progress = Progress::new(self.quiet);
-        let model = self.model.locate(&progress)?;
+        let model = self.model.locate_for(self.place.load_mode(), &progress)?;
         let mut opened = self.place.open(&model, precision, None, progress.observer())?;
         progress.finish();
         let session = &mut *opened.session;
@@ -304,7 +304,7 @@ impl Args {
         precision: Precision,
         progress: &Arc<Progress>,
     ) -> Result<(String, Model)> {
-        let found = self.model.locate(progress)?;
+        let found = self.model.locate_for(self.place.load_mode(), progress)?;
         let model = self.place.open_model(&found, precision, progress.observer())?;
         progress.finish();
         Ok((found.name, model))
@@ -330,7 +330,7 @@ impl Args {
 
     fn measure(&self, mut start: Instant, precision: Precision, passes: &[Pass]) -> Result<Run> {
         let progress = Progress::new(self.quiet);
-        let model = self.model.locate(&progress)?;
+        let model = self.model.locate_for(self.place.load_mode(), &progress)?;
         if !std::path::Path::new(&model.name).is_dir() {
             // Fetching a model is no part of starting it.
             start = Instant::now();

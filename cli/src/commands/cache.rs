@@ -1,15 +1,16 @@
 //! `iree-llm cache`: look after the cache of compiled graphs and packed weights.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use indicatif::{DecimalBytes, HumanDuration};
-use xla_session::cache::{Cache, CacheEntry, Kind};
+use xla_session::cache::{Cache, CacheEntry, Key, Kind};
 
 use crate::engine::CacheArgs;
+use crate::progress::Progress;
 
 /// What to do with it.
 #[derive(Debug, clap::Args)]
@@ -35,11 +36,11 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the entries: size, last use, kind, name, model, key; `stale` where the model has
-    /// changed, moved or gone since
+    /// changed, moved or gone since, `damaged` what nothing more is known of
     List,
     /// Print the folder
     Path,
-    /// Read every entry to the end, and remove the damaged ones
+    /// Read every entry to the end, and remove the damaged ones; the exit code is 1 where there were any
     Verify,
     /// Remove every entry, or those picked
     Clear {
@@ -59,27 +60,25 @@ impl Args {
         let folder = self.cache.folder().context(
             "no folder for the cache: you have no home folder; give one with --cache-dir",
         )?;
-        let mut out = String::new();
+        let mut out = io::stdout().lock();
         match self.action {
-            Action::Path => out = format!("{}\n", folder.display()),
+            Action::Path => writeln!(out, "{}", folder.display())?,
             _ if !folder.exists() => {}
             Action::List => {
-                let now = SystemTime::now();
-                for entry in Cache::open(folder)?.entries()? {
+                let (cache, now) = (Cache::open(folder)?, SystemTime::now());
+                for entry in cache.entries()? {
                     let unused = now.duration_since(entry.last_used).unwrap_or_default();
                     let ago = format!("{} ago", HumanDuration(unused));
-                    out += &format!("{ago:>14}  {}\n", line(&entry));
+                    writeln!(out, "{ago:>14}  {}", line(&entry))?;
+                }
+                for (key, bytes) in cache.fragments()? {
+                    writeln!(out, "{:>14}  {}", "damaged", fragment(&key, bytes))?;
                 }
             }
             Action::Verify => {
                 let cache = Cache::open(folder)?;
-                for entry in cache.entries()? {
-                    let good = cache.verify(&entry)?;
-                    if !good {
-                        cache.clear_if(|it| it.key == entry.key)?;
-                    }
-                    let found = if good { "good" } else { "damaged, removed" };
-                    out += &format!("{found:<16}  {}\n", line(&entry));
+                if !verify(&cache, &mut out)? {
+                    return Ok(ExitCode::FAILURE);
                 }
             }
             Action::Clear { weights, stale } => {
@@ -92,12 +91,53 @@ impl Args {
                 } else {
                     cache.clear()?
                 };
-                eprintln!("{} freed in {}", DecimalBytes(freed), folder.display());
+                let freed = format!("{} freed in {}", DecimalBytes(freed), folder.display());
+                Progress::new(false).say(&freed);
             }
         }
-        std::io::stdout().write_all(out.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Reads every entry, says what it is, and removes what is damaged; returns whether nothing was.
+fn verify(cache: &Cache, out: &mut impl Write) -> Result<bool> {
+    let (entries, fragments) = (cache.entries()?, cache.fragments()?);
+    let total = entries.iter().map(|entry| entry.bytes).sum();
+    let progress = Progress::new(false);
+    let shown = progress.transfer("verifying", Some(total));
+    let (mut read, mut damaged) = (0, 0);
+    let mut say = |found: &str, line: &str| {
+        progress.aside(|| writeln!(out, "{found:<16}  {line}").and_then(|()| out.flush()))
+    };
+    for entry in entries {
+        let good = cache.verify(&entry).unwrap_or_else(|error| {
+            progress.report(&format!("error: {error}"));
+            false
+        });
+        read += entry.bytes;
+        shown.set(read, Some(total));
+        if good {
+            say("good", &line(&entry))?;
+        } else if !cache.is_gone(&entry.key) {
+            damaged += 1;
+            say(remove(cache, &entry.key)?, &line(&entry))?;
+        }
+    }
+    for (key, bytes) in fragments {
+        damaged += 1;
+        say(remove(cache, &key)?, &fragment(&key, bytes))?;
+    }
+    Ok(damaged == 0)
+}
+
+fn remove(cache: &Cache, key: &Key) -> Result<&'static str> {
+    Ok(if cache.discard(key)? { "damaged, removed" } else { "damaged, in use" })
+}
+
+/// What is left of an entry.
+fn fragment(key: &Key, bytes: u64) -> String {
+    let bytes = DecimalBytes(bytes).to_string();
+    format!("{bytes:>10}  {:<7}  {:<12}  {:<24}  {:.12}", "", "", "", key.to_string())
 }
 
 /// What an entry is.

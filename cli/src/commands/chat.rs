@@ -70,7 +70,7 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let progress = Progress::new(self.quiet);
         let sampler = self.sampling.sampler()?;
-        let model = self.model.locate(&progress)?;
+        let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = model.tokenizer()?;
         let template = model.chat_template()?;
@@ -119,7 +119,7 @@ impl Args {
                     let answer = match answer {
                         Ok(answer) => answer,
                         Err(error) if is_full(&error) => {
-                            eprintln!("error: {error}; /reset begins anew");
+                            progress.report(&format!("error: {error}; /reset begins anew"));
                             continue;
                         }
                         Err(error) => return Err(error),

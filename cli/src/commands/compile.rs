@@ -63,7 +63,7 @@ impl Args {
         use crate::progress::Progress;
 
         let progress = Progress::new(false);
-        let model = self.model.locate(&progress)?;
+        let model = self.model.locate_for(self.load_mode, &progress)?;
         let mut config = ModelConfig::from_dir(&model.folder)?.with_context(None);
         let checkpoint = Checkpoint::open(&model.folder, self.load_mode)?;
         config.tie_word_embeddings = checkpoint.is_tied(&config)?;

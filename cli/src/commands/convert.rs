@@ -1,7 +1,7 @@
 //! `iree-llm convert`: any model that is read here, as a folder in Hugging Face layout.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -88,7 +88,7 @@ impl Args {
         }
         text_files::write(&model, &made, &progress)?;
         fs::rename(&made, &folder).with_context(|| folder.display().to_string())?;
-        println!("{}", folder.display());
+        writeln!(io::stdout(), "{}", folder.display())?;
         Ok(ExitCode::SUCCESS)
     }
 }

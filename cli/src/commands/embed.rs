@@ -91,7 +91,7 @@ impl Args {
         let texts = self.texts()?;
         ensure!(!texts.is_empty(), "no text: give some, or --file");
         let progress = Progress::new(self.quiet);
-        let model = self.model.locate(&progress)?;
+        let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let said = match self.pooling {
             Some(_) => {
                 Said { pooling: self.pooling, ..Said::read(&model.folder).unwrap_or_default() }

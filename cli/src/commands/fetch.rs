@@ -21,10 +21,10 @@ pub struct Args {
     what: What,
 
     /// The compiler's wheel, instead of the Python registry
-    #[arg(long, value_name = "FILE", conflicts_with = "offline")]
+    #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 
-    /// Never touch the network: say where the compiler is, or fail
+    /// Never touch the network: say where the compiler is, take it from --from, or fail
     #[arg(long, env = "IREE_LLM_OFFLINE", action = clap::ArgAction::SetTrue,
           value_parser = clap::builder::FalseyValueParser::new())]
     offline: bool,
@@ -49,6 +49,8 @@ impl Args {
     /// Those of [`crate::compiler::fetch`].
     #[cfg(feature = "iree")]
     pub fn run(self) -> Result<ExitCode> {
+        use std::io::Write;
+
         use crate::compiler::{self, Origin};
 
         let origin = match (&self.from, self.offline) {
@@ -58,7 +60,7 @@ impl Args {
         };
         let What::Compiler = self.what;
         let program = compiler::fetch(&origin, &crate::progress::Progress::new(self.quiet))?;
-        println!("{}", program.display());
+        writeln!(std::io::stdout(), "{}", program.display())?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -23,7 +23,7 @@ use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
 use crate::prompts::lines::Lines;
 use crate::prompts::request::Defaults;
-use crate::prompts::run::{Prompts, Summary};
+use crate::prompts::run::{Output, Prompts, Summary};
 use crate::report::{Drafts, Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
 use crate::speculation::SpeculationArgs;
@@ -62,7 +62,7 @@ pub struct Args {
           conflicts_with_all = ["prompt", "prompt_file", "prompt_tokens"])]
     output: PathBuf,
 
-    /// Memory for keys and values of the prompts that run at a time, in MiB
+    /// Memory for keys and values of those --prompts that run at a time, in MiB
     /// [default: 16 contexts, at most 2048]
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..))]
@@ -95,10 +95,11 @@ pub struct Args {
     ignore_eos: bool,
 
     /// Print the prompt before what follows it
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     echo: bool,
 
-    /// Print one JSON object at the end instead of the text as it comes
+    /// Print one JSON object at the end instead of the text as it comes; answers to --prompts are JSON
+    /// anyway
     #[arg(long, env = "IREE_LLM_JSON", value_parser = FalseyValueParser::new(),
           action = ArgAction::SetTrue)]
     json: bool,
@@ -149,12 +150,20 @@ impl Args {
     /// Generates.
     pub fn run(self) -> Result<ExitCode> {
         let progress = Progress::new(self.quiet);
+        // Variables count like flags, so that a conflict between them is none of clap's.
+        ensure!(
+            !(self.echo && self.json),
+            "--echo: with --json (IREE_LLM_JSON) there is no text to print before"
+        );
         if let Some(prompts) = &self.prompts {
             return self.answer_prompts(prompts, &progress);
         }
+        if self.kv_memory.is_some() {
+            progress.say("--kv-memory (IREE_LLM_KV_MEMORY) counts with --prompts alone");
+        }
         let sampler = self.sampling.sampler()?;
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
-        let model = self.model.locate(&progress)?;
+        let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = match &self.prompt_tokens {
             Some(_) if self.stop.is_empty() => model.find_tokenizer()?,
@@ -197,7 +206,7 @@ impl Args {
                 prompt_tokens: &prompt.tokens,
                 tokens: &answer.generation.tokens,
                 text: answer.text.as_deref(),
-                finish_reason: answer.generation.finish_reason.as_str(),
+                finish_reason: answer.finish_reason(),
                 drafts: Drafts::new(answer.generation.drafts),
                 timings,
                 peak_bytes,
@@ -230,9 +239,9 @@ impl Args {
                     return Ok(None);
                 }
                 let text = read_piped(progress)?;
-                if text.is_empty() {
-                    return Ok(None);
-                }
+                // Whoever fills a pipe wants no story when there was nothing to say.
+                let fix = "give a prompt with -p, or </dev/null for the default one";
+                ensure!(!text.is_empty(), "stdin is empty: {fix}");
                 text
             }
         };
@@ -247,7 +256,7 @@ impl Args {
 
     /// Answers the prompts of a file of JSON lines.
     fn answer_prompts(&self, prompts: &Path, progress: &Arc<Progress>) -> Result<ExitCode> {
-        let model = self.model.locate(progress)?;
+        let model = self.model.locate_for(self.engine.load_mode(), progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let tokenizer = model.tokenizer()?;
         let template = self.template(&model)?;
@@ -274,6 +283,8 @@ impl Args {
         options.gap = Gap::Nothing;
         options.speculate = speculate;
         let batcher = Batcher::new(engine, &options)?;
+        let name =
+            if output.is_some() { self.output.display().to_string() } else { "stdout".into() };
         let mut output: Box<dyn Write> = match output {
             None => Box::new(io::stdout()),
             Some(file) => {
@@ -285,7 +296,8 @@ impl Args {
             }
         };
         let window = options.scheduler.most_running;
-        let prompts = Prompts::new(batcher, &defaults, window, &mut *output, progress);
+        let output = Output { name, file: &mut *output };
+        let prompts = Prompts::new(batcher, &defaults, window, output, progress);
         let summary = prompts.answer(&lines)?;
         progress.say(&(summary.line() + &peak_memory(memory::peak())));
         Ok(match summary {

@@ -1,10 +1,11 @@
 //! `iree-llm pull`: bring a model before it is needed.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::hub::{Hub, ModelId};
+use crate::hub::{Asked, Hub, ModelId};
 use crate::model_source;
 use crate::progress::Progress;
 use crate::registry::SMOLLM2;
@@ -19,11 +20,12 @@ Examples:
 
 `smollm2` is what chat, generate and other commands take where no --model is given, once it is there. It \
 lies below `models` in the folder that `iree-llm cache path` prints (IREE_LLM_CACHE_DIR), the hub's models \
-in the Hugging Face cache (HF_HUB_CACHE, HF_HOME).
+in the Hugging Face cache (HF_HUB_CACHE, HF_HOME). What has changed on the hub since is brought, and \
+nothing else; other commands ask it only for what the cache lacks, and which of several GGUF files is meant.
 
 With IREE_LLM_OFFLINE=1 nothing is fetched: what is there is printed, and what is not is an error.")]
 pub struct Args {
-    /// `smollm2`, or a Hugging Face id (`owner/name`, `owner/name@revision`)
+    /// `smollm2`, or a Hugging Face id (`owner/name`, `owner/name@revision`, `owner/name:Q4_K_M`)
     #[arg(value_name = "MODEL")]
     model: String,
 
@@ -39,11 +41,10 @@ impl Args {
     ///
     /// It is not known, or cannot be had.
     pub fn run(self) -> Result<ExitCode> {
+        let progress = Progress::new(self.quiet);
         let path = if self.model == SMOLLM2.name {
-            if !self.quiet {
-                eprintln!("{}", SMOLLM2.about);
-            }
-            SMOLLM2.pull(model_source::offline())?
+            progress.say(SMOLLM2.about);
+            SMOLLM2.pull(model_source::offline(), &progress)?
         } else {
             let id = ModelId::parse(&self.model).with_context(|| {
                 format!(
@@ -51,10 +52,10 @@ impl Args {
                     self.model, SMOLLM2.name
                 )
             })?;
-            let progress = Progress::new(self.quiet);
-            Hub::from_env()?.fetch(&id, model_source::offline(), &progress)?
+            let asked = Asked { offline: model_source::offline(), refresh: true, weights: true };
+            Hub::from_env()?.fetch(&id, asked, &progress)?
         };
-        println!("{}", path.display());
+        writeln!(io::stdout(), "{}", path.display())?;
         Ok(ExitCode::SUCCESS)
     }
 }

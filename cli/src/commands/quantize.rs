@@ -1,6 +1,6 @@
 //! `iree-llm quantize`: a model in four bits, rounded by what it reads of a text.
 
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -98,7 +98,7 @@ impl Args {
             other => other?,
         }
         text_files::write(&model, &self.output, &progress)?;
-        println!("{}", self.output.display());
+        writeln!(io::stdout(), "{}", self.output.display())?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -106,9 +106,7 @@ impl Args {
         let path = &self.calibrate;
         let text = if path.as_os_str() == "-" {
             let mut text = String::new();
-            std::io::stdin()
-                .read_to_string(&mut text)
-                .context("cannot read the text from stdin")?;
+            io::stdin().read_to_string(&mut text).context("cannot read the text from stdin")?;
             text
         } else {
             std::fs::read_to_string(path).with_context(|| path.display().to_string())?

@@ -335,7 +335,8 @@ impl Args {
     }
 
     fn open_model(&self, name: Option<&String>, progress: &Arc<Progress>) -> Result<Model> {
-        let model = ModelArgs { model: name.cloned() }.locate(progress)?;
+        let model = ModelArgs { model: name.cloned() };
+        let model = model.locate_for(self.engine.load_mode(), progress)?;
         let config = ModelConfig::from_dir(&model.folder)?;
         let (tokenizer, template) = (model.tokenizer()?, model.find_chat_template()?);
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);

@@ -34,6 +34,8 @@ pub enum Next {
 /// The lines of a file, in a thread of their own: a pipe may let us wait, and running requests go on
 /// meanwhile.
 pub struct Lines {
+    /// What it is called in errors.
+    name: String,
     lines: Receiver<io::Result<Line>>,
     /// Size of the file; `None` of a pipe.
     pub bytes: Option<u64>,
@@ -44,21 +46,25 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// It cannot be opened.
+    /// It cannot be opened, or is a folder.
     pub fn open(path: &Path) -> Result<Self> {
         if path.as_os_str() == "-" {
-            return Ok(Self::of(BufReader::new(io::stdin()), None));
+            return Ok(Self::of("stdin", BufReader::new(io::stdin()), None));
         }
         let open = || {
             let file = File::open(path)?;
             let metadata = file.metadata()?;
+            if metadata.is_dir() {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
             Ok::<_, io::Error>((file, metadata.is_file().then_some(metadata.len())))
         };
-        let (file, bytes) = open().with_context(|| path.display().to_string())?;
-        Ok(Self::of(BufReader::new(file), bytes))
+        let name = path.display().to_string();
+        let (file, bytes) = open().with_context(|| name.clone())?;
+        Ok(Self::of(&name, BufReader::new(file), bytes))
     }
 
-    fn of(mut input: impl BufRead + Send + 'static, bytes: Option<u64>) -> Self {
+    fn of(name: &str, mut input: impl BufRead + Send + 'static, bytes: Option<u64>) -> Self {
         let (send, lines) = sync_channel(AHEAD);
         std::thread::spawn(move || {
             for number in 1.. {
@@ -74,7 +80,7 @@ impl Lines {
                 }
             }
         });
-        Self { lines, bytes }
+        Self { name: name.to_owned(), lines, bytes }
     }
 
     /// The next line that is not blank, if it is there within `patience`.
@@ -95,7 +101,9 @@ impl Lines {
             return match received {
                 Ok(Ok(line)) if line.text.trim_ascii().is_empty() => continue,
                 Ok(Ok(line)) => Ok(Next::Line(line)),
-                Ok(Err(error)) => Err(error).context("cannot read more prompts"),
+                Ok(Err(error)) => {
+                    Err(error).with_context(|| format!("{}: cannot read more prompts", self.name))
+                }
                 Err(TryRecvError::Empty) => Ok(Next::Later),
                 Err(TryRecvError::Disconnected) => Ok(Next::End),
             };
@@ -120,7 +128,7 @@ mod tests {
 
     #[test]
     fn blank_lines_count_and_are_left_out() {
-        let lines = Lines::of("one\r\n\n  \n two\nthree".as_bytes(), None);
+        let lines = Lines::of("", "one\r\n\n  \n two\nthree".as_bytes(), None);
         let expected = [(1, "one"), (4, " two"), (5, "three")];
         assert_eq!(all(&lines), expected.map(|(number, text)| (number, text.to_owned())));
     }
@@ -140,7 +148,7 @@ mod tests {
             }
         }
         let reads = Arc::new(AtomicUsize::new(0));
-        let lines = Lines::of(BufReader::new(Endless(reads.clone())), None);
+        let lines = Lines::of("", BufReader::new(Endless(reads.clone())), None);
         for _ in 0..3 {
             assert!(matches!(lines.next(Duration::from_secs(5)), Ok(Next::Line(_))));
         }
@@ -152,7 +160,7 @@ mod tests {
     #[test]
     fn a_writer_that_thinks_is_waited_for_only_so_long() {
         let (reader, writer) = io::pipe().unwrap();
-        let lines = Lines::of(BufReader::new(reader), None);
+        let lines = Lines::of("", BufReader::new(reader), None);
         assert!(matches!(lines.next(Duration::ZERO), Ok(Next::Later)));
         assert!(matches!(lines.next(Duration::from_millis(5)), Ok(Next::Later)));
         drop(writer);

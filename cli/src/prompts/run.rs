@@ -5,7 +5,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use text::{AnswerStyle, TextStream};
@@ -70,13 +70,21 @@ struct Flight<'a> {
     failure: Option<text::Error>,
 }
 
+/// Where answers go.
+pub struct Output<'a> {
+    /// What it is called in errors.
+    pub name: String,
+    /// What takes them.
+    pub file: &'a mut dyn Write,
+}
+
 /// Prompts on their way from lines to answers.
 pub struct Prompts<'a> {
     batcher: Batcher,
     defaults: &'a Defaults<'a>,
     /// Most requests that are submitted at a time.
     window: usize,
-    output: &'a mut dyn Write,
+    output: Output<'a>,
     progress: &'a Progress,
     bar: ProgressBar,
     flights: HashMap<RequestId, Flight<'a>>,
@@ -90,7 +98,7 @@ impl<'a> Prompts<'a> {
         batcher: Batcher,
         defaults: &'a Defaults<'a>,
         window: usize,
-        output: &'a mut dyn Write,
+        output: Output<'a>,
         progress: &'a Progress,
     ) -> Self {
         let (flights, summary, bar) = (HashMap::new(), Summary::default(), ProgressBar::hidden());
@@ -212,7 +220,7 @@ impl<'a> Prompts<'a> {
     }
 
     fn write(&mut self, line: &Value) -> Result<()> {
-        writeln!(self.output, "{line}")?;
-        Ok(self.output.flush()?)
+        let Output { name, file } = &mut self.output;
+        writeln!(file, "{line}").and_then(|()| file.flush()).with_context(|| name.clone())
     }
 }

@@ -221,10 +221,11 @@ impl HostValue {
             return Ok(if spec == "-" { self.text(max)? + "\n" } else { String::new() });
         };
         let literal = literal.context("the result has no bytes to write")?;
-        if sink.path().ends_with(".npy") {
-            literal.write_npy(&mut sink)?
+        let path = sink.path().to_owned();
+        if path.ends_with(".npy") {
+            literal.write_npy(&mut sink).context(path)?
         } else {
-            sink.write_all(literal.bytes())?
+            sink.write_all(literal.bytes()).context(path)?
         }
         sink.finish()?;
         Ok(String::new())
