@@ -334,6 +334,18 @@ fn an_unknown_function_lists_the_known_ones() {
 }
 
 #[test]
+fn functions_that_check_nothing_are_none_of_the_session() {
+    let session = session("local-sync");
+    for name in ["hal.executable.create", "hal.buffer.store", "kinds.__init", "kinds.__deinit"] {
+        let error = session.function(name).unwrap_err();
+        assert_eq!(error.code(), Code::NotFound, "{error}");
+        let message = error.message();
+        assert!(message.contains(name) && message.contains("`kinds.both`"), "{message}");
+    }
+    assert!(session.function("hal.buffer.store").unwrap_err().message().contains("IREE itself"));
+}
+
+#[test]
 fn several_modules_in_one_session() {
     let other = module(&support::compile(support::OTHER, &CompileOptions::default()));
     let device = device("local-task");

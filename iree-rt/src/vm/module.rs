@@ -220,7 +220,7 @@ impl Module {
             })?;
             // SAFETY: the function is of this live module.
             let info = unsafe { FunctionInfo::of(&raw)? };
-            if !info.name.starts_with("__") {
+            if !is_internal(&info.name) {
                 functions.push(info);
             }
         }
@@ -253,6 +253,11 @@ impl Module {
     pub(crate) fn raw(&self) -> *mut sys::iree_vm_module_t {
         self.0.raw.as_ptr()
     }
+}
+
+/// Whether a function of this name in a compiled module is for IREE itself to call.
+pub(crate) fn is_internal(name: &str) -> bool {
+    name.starts_with("__")
 }
 
 impl Drop for Inner {
