@@ -331,7 +331,10 @@ fn explain(error: Error, archive: &[u8]) -> Error {
                 BYTECODE.1
             ))
         }
-        _ => error.context("the module is damaged or truncated"),
+        _ if matches!(error.code(), Code::InvalidArgument | Code::OutOfRange) => {
+            error.context("the module is damaged or truncated")
+        }
+        _ => error.context("loading a module"),
     }
 }
 
@@ -356,4 +359,16 @@ fn bytecode_version(archive: &[u8]) -> Option<(u16, u16)> {
     }
     let version = u32_at(table.checked_add(u16_at(vtable.checked_add(slot)?)?.into())?)?;
     Some(((version >> 16) as u16, version as u16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_called_damaged_for_what_is_wrong_with_its_bytes() {
+        let told = |code| explain(Error::new(code, "why"), b"").message().contains("damaged");
+        assert!(told(Code::InvalidArgument) && told(Code::OutOfRange));
+        assert!(!told(Code::ResourceExhausted) && !told(Code::NotFound) && !told(Code::Internal));
+    }
 }
