@@ -294,6 +294,22 @@ fn a_prepared_call_keeps_its_arguments() {
 }
 
 #[test]
+fn a_prepared_call_takes_what_a_call_takes() {
+    let mut session = session("local-sync");
+    let mut call = session.prepare(&session.function("kinds.add").unwrap()).unwrap();
+    let view = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
+    let tensor = Tensor::<f32>::try_from(view.clone()).unwrap();
+    let value = Value::from(&view);
+    call.set(0, &value).unwrap();
+    call.set(1, &tensor).unwrap();
+    call.set(0, value).unwrap();
+    call.set(1, tensor).unwrap();
+    call.set(0, &view).unwrap();
+    call.invoke(&mut session).unwrap();
+    assert_eq!(call.outputs().view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
+}
+
+#[test]
 fn wrong_arguments_are_errors_that_name_them() {
     let mut session = session("local-task");
     let add = session.function("kinds.add").unwrap();
