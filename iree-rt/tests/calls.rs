@@ -294,6 +294,22 @@ fn a_prepared_call_keeps_its_arguments() {
 }
 
 #[test]
+fn a_prepared_call_takes_what_a_call_takes() {
+    let mut session = session("local-sync");
+    let mut call = session.prepare(&session.function("kinds.add").unwrap()).unwrap();
+    let view = session.device().buffer_view(&[4], &[1f32; 4]).unwrap();
+    let tensor = Tensor::<f32>::try_from(view.clone()).unwrap();
+    let value = Value::from(&view);
+    call.set(0, &value).unwrap();
+    call.set(1, &tensor).unwrap();
+    call.set(0, value).unwrap();
+    call.set(1, tensor).unwrap();
+    call.set(0, &view).unwrap();
+    call.invoke(&mut session).unwrap();
+    assert_eq!(call.outputs().view(0).unwrap().read::<f32>().unwrap(), [2.; 4]);
+}
+
+#[test]
 fn wrong_arguments_are_errors_that_name_them() {
     let mut session = session("local-task");
     let add = session.function("kinds.add").unwrap();
@@ -331,6 +347,18 @@ fn an_unknown_function_lists_the_known_ones() {
         assert_eq!(error.code(), Code::NotFound, "{error}");
         assert!(error.message().contains("`kinds.add`"), "{error}");
     }
+}
+
+#[test]
+fn functions_that_check_nothing_are_none_of_the_session() {
+    let session = session("local-sync");
+    for name in ["hal.executable.create", "hal.buffer.store", "kinds.__init", "kinds.__deinit"] {
+        let error = session.function(name).unwrap_err();
+        assert_eq!(error.code(), Code::NotFound, "{error}");
+        let message = error.message();
+        assert!(message.contains(name) && message.contains("`kinds.both`"), "{message}");
+    }
+    assert!(session.function("hal.buffer.store").unwrap_err().message().contains("IREE itself"));
 }
 
 #[test]

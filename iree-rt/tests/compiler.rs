@@ -271,6 +271,24 @@ fn within_limits_all_is_as_without() {
     }
 }
 
+#[test]
+fn warnings_are_told_though_it_compiles() {
+    let limits = CompileLimits::default();
+    // For what CPU is not said.
+    let unsaid = CompileOptions::empty()
+        .flag("--iree-hal-target-device=local")
+        .flag("--iree-hal-local-target-device-backends=llvm-cpu");
+    for compiler in both() {
+        let compiled = compiler.compile_with_diagnostics(OTHER, &unsaid, &limits).unwrap();
+        let told = &compiled.diagnostics;
+        assert!(told.contains("warning") && told.contains("generic CPU"), "{compiler:?}: {told}");
+        negates(&compiled.module);
+        let quiet = CompileOptions::default();
+        let compiled = compiler.compile_with_diagnostics(OTHER, &quiet, &limits).unwrap();
+        assert_eq!(compiled.diagnostics, "", "{compiler:?}");
+    }
+}
+
 /// By a program that makes of its source what it was told. Another process writes it: this one, whose
 /// threads start others, could not run what it has open.
 #[cfg(unix)]

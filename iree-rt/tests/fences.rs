@@ -133,6 +133,21 @@ fn a_failure_is_a_failure_whatever_its_code() {
 }
 
 #[test]
+fn a_wait_of_centuries_is_one_without_end() {
+    let device = device("local-task");
+    let most = Duration::from_nanos(i64::MAX as u64);
+    for limit in [most / 3, most * 9 / 10, most - Duration::from_secs(1), most, 2 * most] {
+        let (signal, fence) = Fence::new(&device).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| fence.wait(Some(limit)));
+            thread::sleep(SHORT);
+            signal.signal().unwrap();
+            waiting.join().unwrap().unwrap_or_else(|error| panic!("{limit:?}: {error}"));
+        });
+    }
+}
+
+#[test]
 fn dropped_semaphores_fail_what_waits_for_them() {
     let device = device("local-task");
     let semaphore = Semaphore::new(&device, 0).unwrap();

@@ -116,6 +116,21 @@ fn memory_goes_out_and_comes_in_with_what_keeps_it() {
 }
 
 #[test]
+fn an_owner_without_bytes_is_an_empty_buffer() {
+    for uri in BOTH_CPU_DEVICES {
+        let device = device(uri);
+        let buffer = Buffer::import(&device, Vec::new()).unwrap();
+        assert_eq!(buffer.byte_len(), 0);
+        let view = buffer.view(&[0, 3], ElementType::F32).unwrap();
+        assert_eq!(view.read::<f32>().unwrap(), [0f32; 0]);
+        let start = NonNull::<u8>::dangling();
+        // SAFETY: no bytes are used.
+        let buffer = unsafe { Buffer::import_host(&device, start, 0, ()) }.unwrap();
+        assert_eq!(buffer.byte_len(), 0);
+    }
+}
+
+#[test]
 fn an_owner_that_panics_when_dropped_does_no_harm() {
     struct Bomb(Vec<u8>, usize);
     impl AsRef<[u8]> for Bomb {

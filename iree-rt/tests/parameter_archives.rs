@@ -152,6 +152,36 @@ fn files_that_cannot_be_used_are_named() {
     }
 }
 
+#[test]
+fn an_archive_is_written_over_itself_while_it_is_mapped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.irpa");
+    let large = ParameterIndex::new().unwrap();
+    large.add("large", &[7u8; 1 << 16], b"").unwrap();
+    large.write_archive(&path).unwrap();
+    // SAFETY: writing an archive changes no file that is there.
+    let mapped = unsafe { ParameterIndex::from_file(&path) }.unwrap();
+    mapped.write_archive(&path).unwrap();
+    in_memory().write_archive(&path).unwrap();
+    assert_eq!(mapped.read("large").unwrap(), [7; 1 << 16]);
+    assert_eq!(
+        ParameterIndex::read_file(&path).unwrap().read("w").unwrap(),
+        bytemuck::bytes_of(&W)
+    );
+    let files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().path()).collect();
+    assert_eq!(files, [path]);
+}
+
+#[test]
+fn a_path_with_a_zero_byte_is_no_other_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other");
+    fs::write(&other, "mine").unwrap();
+    let error = in_memory().write_archive(folder.path().join("other\0.irpa")).unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+}
+
 /// Every prefix of every archive, and every archive with one byte changed: errors, or parameters
 /// that can be read; nothing else.
 #[test]

@@ -5,7 +5,10 @@ mod support;
 use std::fs;
 use std::thread;
 
-use iree_rt::{Code, CompileOptions, ParameterFormat, ParameterIndex, Session, Tensor};
+use iree_rt::{
+    Code, CompileOptions, Module, ParameterFormat, ParameterIndex, ParameterProvider, Result,
+    Session, Tensor,
+};
 use support::parameters::{
     INTS, W, archives, build, floats, gguf_header, in_memory, irpa, program, safetensors,
 };
@@ -46,6 +49,88 @@ fn splats_of_wide_values() {
         let get = session.typed::<(), Tensor<i64>>("wide.get").unwrap();
         let wide = get.call(&mut session, ()).unwrap().read().unwrap();
         assert_eq!(wide, [0x0102_0304_0506_0708; 4]);
+    }
+}
+
+#[test]
+fn a_part_of_a_parameter_is_that_part() {
+    let load = |offset: u64| {
+        format!(
+            r#"%scope = util.buffer.constant : !util.buffer = "model"
+            %name = util.buffer.constant : !util.buffer = "w"
+            %offset = arith.constant {offset} : i64
+            %0 = flow.parameter.load %scope::%name[%offset] : tensor<2xi32>"#
+        )
+    };
+    let function = |offset| {
+        let load = load(offset);
+        format!(
+            "func.func @at_{offset}() -> tensor<2xi32> {{ {load}\n return %0 : tensor<2xi32> }}\n"
+        )
+    };
+    let program = |kept, offsets: &[u64]| {
+        let source = format!(
+            "module @part {{
+               util.global private @kept : tensor<2xi32>
+               util.initializer {{ {}\n util.global.store %0, @kept : tensor<2xi32>\n util.return }}
+               func.func @all() -> tensor<2xi32> {{
+                 %0 = util.global.load @kept : tensor<2xi32>
+                 return %0 : tensor<2xi32>
+               }}
+               {}
+             }}",
+            load(kept),
+            offsets.iter().copied().map(function).collect::<String>()
+        );
+        let options = CompileOptions::default().flag("--iree-opt-const-eval=false");
+        module(&compile(&source, &options))
+    };
+    let (parts, past) = (program(8, &[2, 4]), program(20, &[]));
+    let numbers = ParameterIndex::new().unwrap();
+    numbers.add("w", &[1i32, 2, 3, 4, 5], b"").unwrap();
+    let splat = ParameterIndex::new().unwrap();
+    splat.add_splat("w", [1u8, 2, 3, 4], 20, b"").unwrap();
+    let wide = ParameterIndex::new().unwrap();
+    wide.add_splat("w", [1i32, 2], 24, b"").unwrap();
+    struct Rust;
+    impl ParameterProvider for Rust {
+        fn supports(&self, _: &str) -> bool {
+            true
+        }
+
+        fn load(&self, _: &str, _: &str) -> Result<Vec<u8>> {
+            Ok(bytemuck::bytes_of(&[1i32, 2, 3, 4, 5]).to_vec())
+        }
+    }
+    let same = i32::from_le_bytes([1, 2, 3, 4]);
+    let turned = i32::from_le_bytes([3, 4, 1, 2]);
+    for uri in BOTH_CPU_DEVICES {
+        for (index, kept, at_4, at_2) in [
+            (Some(&numbers), [3, 4], [2, 3], None),
+            (None, [3, 4], [2, 3], None),
+            (Some(&splat), [same; 2], [same; 2], Some([turned; 2])),
+            (Some(&wide), [1, 2], [2, 1], None),
+        ] {
+            let build = |program: &Module| {
+                let builder = Session::builder(&device(uri));
+                let builder = match index {
+                    Some(index) => builder.parameters("model", index),
+                    None => builder.parameter_provider(Rust),
+                };
+                builder.module(program.clone()).build()
+            };
+            assert_eq!(build(&past).unwrap_err().code(), Code::OutOfRange, "{uri}");
+            let mut session = build(&parts).unwrap();
+            let mut call = |name: &str| {
+                let function = session.typed::<(), Tensor<i32>>(name)?;
+                function.call(&mut session, ())?.read()
+            };
+            assert_eq!(call("part.all").unwrap(), kept, "{uri}");
+            assert_eq!(call("part.at_4").unwrap(), at_4, "{uri}");
+            if let Some(at_2) = at_2 {
+                assert_eq!(call("part.at_2").unwrap(), at_2, "{uri}");
+            }
+        }
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::wheel::Wheel;
+use crate::wheel::{self, Wheel};
 use crate::{Error, Fetched, Result, process};
 
 /// The folder of the wheel that has the native programs.
@@ -43,8 +42,8 @@ pub fn install(target: &str, to: &Path, scratch: &Path) -> Result<Installed> {
     let unpacked = scratch.join("compiler");
     let requirement = scratch.join("requirement.txt");
     fs::write(&requirement, wheel.requirement()).map_err(Error::io("write", &requirement))?;
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--no-compile"]).args(wheel.pip_arguments());
+    let mut pip = wheel::pip("python3");
+    pip.args(["install", "--no-compile"]).args(wheel.pip_arguments());
     pip.arg("--target").arg(&unpacked).arg("--requirement").arg(&requirement);
     let log = scratch.join("pip.log");
     process::logged("pip install of the IREE compiler", &mut pip, &log, |_| {})?;

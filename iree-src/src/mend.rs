@@ -17,7 +17,7 @@ struct Mend {
     edits: &'static [(&'static str, &'static str, usize)],
 }
 
-const MENDS: [Mend; 4] = [
+const MENDS: [Mend; 7] = [
     // `local-task` reads the queue from an operation that it has just handed to the workers, who may
     // be done with it: its memory may be another thread's operation or resource set by then.
     Mend {
@@ -147,6 +147,118 @@ const MENDS: [Mend; 4] = [
             ),
         ],
     },
+    // Threads that share a device of CUDA count its memory, and nothing keeps them apart.
+    Mend {
+        name: "cuda-memory-counts",
+        version: "3.13.0",
+        file: "runtime/src/iree/hal/drivers/cuda/cuda_allocator.c",
+        edits: &[
+            (
+                // It is included above already.
+                "#include \"iree/base/api.h\"\n#include \"iree/hal/drivers/cuda/cuda_allocator.h\"",
+                "#include \"iree/base/api.h\"\n#include \"iree/base/threading/mutex.h\"",
+                1,
+            ),
+            (
+                "IREE_STATISTICS(iree_hal_allocator_statistics_t statistics;)",
+                "IREE_STATISTICS(iree_slim_mutex_t statistics_mutex;\n                  \
+                 iree_hal_allocator_statistics_t statistics;)",
+                1,
+            ),
+            (
+                "= parent_device;\n  allocator->device = device;",
+                "= parent_device;\n  \
+                 IREE_STATISTICS(iree_slim_mutex_initialize(&allocator->statistics_mutex));\n  \
+                 allocator->device = device;",
+                1,
+            ),
+            (
+                "IREE_TRACE_ZONE_BEGIN(z0);\n\n  iree_allocator_free(allocator->host_allocator, allocator);",
+                "IREE_TRACE_ZONE_BEGIN(z0);\n\n  \
+                 IREE_STATISTICS(iree_slim_mutex_deinitialize(&allocator->statistics_mutex));\n  \
+                 iree_allocator_free(allocator->host_allocator, allocator);",
+                1,
+            ),
+            (
+                "memcpy(out_statistics, &allocator->statistics, sizeof(*out_statistics));",
+                "iree_slim_mutex_lock(&allocator->statistics_mutex);\n    \
+                 *out_statistics = allocator->statistics;\n    \
+                 iree_slim_mutex_unlock(&allocator->statistics_mutex);",
+                1,
+            ),
+            (
+                "IREE_STATISTICS(iree_hal_allocator_statistics_record_alloc(\n        \
+                 &allocator->statistics, compat_params.type, allocation_size));",
+                "IREE_STATISTICS(iree_slim_mutex_lock(&allocator->statistics_mutex));\n    \
+                 IREE_STATISTICS(iree_hal_allocator_statistics_record_alloc(&allocator->statistics,\n        \
+                 compat_params.type, allocation_size));\n    \
+                 IREE_STATISTICS(iree_slim_mutex_unlock(&allocator->statistics_mutex));",
+                1,
+            ),
+            (
+                "IREE_STATISTICS(iree_hal_allocator_statistics_record_free(\n          &allocator->statistics,",
+                "IREE_STATISTICS(iree_slim_mutex_lock(&allocator->statistics_mutex));\n      \
+                 IREE_STATISTICS(iree_hal_allocator_statistics_record_free(&allocator->statistics,",
+                2,
+            ),
+            (
+                "iree_hal_buffer_allocation_size(base_buffer)));\n      break;",
+                "iree_hal_buffer_allocation_size(base_buffer)));\n      \
+                 IREE_STATISTICS(iree_slim_mutex_unlock(&allocator->statistics_mutex));\n      break;",
+                1,
+            ),
+            (
+                "iree_hal_buffer_allocation_size(buffer)));\n      break;",
+                "iree_hal_buffer_allocation_size(buffer)));\n      \
+                 IREE_STATISTICS(iree_slim_mutex_unlock(&allocator->statistics_mutex));\n      break;",
+                1,
+            ),
+        ],
+    },
+    // What a device of CUDA has in pools is put in the place of what it has besides, and not added to it.
+    Mend {
+        name: "cuda-pool-counts",
+        version: "3.13.0",
+        file: "runtime/src/iree/hal/drivers/cuda/memory_pools.c",
+        edits: &[
+            ("bytes_allocated = iree_atomic_load(", "bytes_allocated += iree_atomic_load(", 2),
+            ("bytes_freed = iree_atomic_load(", "bytes_freed += iree_atomic_load(", 2),
+        ],
+    },
+    // Each executable that is loaded has the table of the CPU's features cleared and written anew, while
+    // other threads read it: they see a CPU without features. And nobody reads it before one was loaded.
+    Mend {
+        name: "cpu-features-once",
+        version: "3.13.0",
+        file: "runtime/src/iree/base/internal/cpu.c",
+        edits: &[
+            (
+                "#include \"iree/base/internal/cpu.h\"\n\n#include \"iree/schemas/cpu_data.h\"",
+                "#include \"iree/base/internal/cpu.h\"\n\n#include \"iree/base/threading/call_once.h\"\n\
+                 #include \"iree/schemas/cpu_data.h\"",
+                1,
+            ),
+            (
+                "void iree_cpu_initialize(iree_allocator_t temp_allocator) {\n  \
+                 IREE_TRACE_ZONE_BEGIN(z0);\n  \
+                 memset(iree_cpu_data_cache_, 0, sizeof(iree_cpu_data_cache_));\n  \
+                 iree_cpu_initialize_from_platform(temp_allocator, iree_cpu_data_cache_);\n  \
+                 IREE_TRACE_ZONE_END(z0);\n}",
+                "static void iree_cpu_initialize_cache(void) {\n  \
+                 iree_cpu_initialize_from_platform(iree_allocator_null(), iree_cpu_data_cache_);\n}\n\n\
+                 void iree_cpu_initialize(iree_allocator_t temp_allocator) {\n  \
+                 static iree_once_flag once = IREE_ONCE_FLAG_INIT;\n  \
+                 iree_call_once(&once, iree_cpu_initialize_cache);\n}",
+                1,
+            ),
+            (
+                "int64_t* IREE_RESTRICT out_value) {\n#define",
+                "int64_t* IREE_RESTRICT out_value) {\n  \
+                 iree_cpu_initialize(iree_allocator_null());\n#define",
+                1,
+            ),
+        ],
+    },
 ];
 
 /// The names of what is mended in trees of this version.
@@ -159,13 +271,35 @@ pub fn lacking(mended: &[String], version: &str) -> Vec<String> {
     names(version).into_iter().filter(|name| !mended.contains(name)).collect()
 }
 
-/// A mended copy of the tree `from` of this version, at `to`.
+/// Where the files that the runtime is built from are in a tree: the folders of which only the files are
+/// needed, and those of which all is. A checkout has gigabytes besides.
+const FILES: [&str; 3] = ["", "compiler", "tests"];
+const FOLDERS: [&str; 11] = [
+    "build_tools",
+    "compiler/bindings",
+    "lib",
+    "runtime",
+    "third_party/dlmalloc",
+    "third_party/flatcc",
+    "third_party/nccl",
+    "third_party/nvidia_sdk_download",
+    "third_party/rccl",
+    "third_party/vulkan_headers",
+    "tools",
+];
+
+/// A mended copy of what the runtime is built from in the tree `from` of this version, at `to`.
 ///
 /// # Errors
 ///
 /// [`Error::Io`], and [`Error::Request`] when a file is not the one that the mend was made for.
 pub fn copy(from: &Path, to: PathBuf, version: &str) -> Result<PathBuf> {
-    copy_tree(from, &to)?;
+    for folder in FILES {
+        copy_folder(&from.join(folder), &to.join(folder), false)?;
+    }
+    for folder in FOLDERS {
+        copy_folder(&from.join(folder), &to.join(folder), true)?;
+    }
     in_place(&to, version)?;
     Ok(to)
 }
@@ -189,20 +323,30 @@ pub fn in_place(dir: &Path, version: &str) -> Result<()> {
             }
             text = text.replace(old, new);
         }
+        // A new file: a copy of one that must not be written to must not be either.
+        fs::remove_file(&path).map_err(Error::io("replace", &path))?;
         fs::write(&path, text).map_err(Error::io("write", &path))?;
     }
     Ok(())
 }
 
-fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+/// Copies the files in a folder, if it is there, and with `deep` its folders too.
+fn copy_folder(from: &Path, to: &Path, deep: bool) -> Result<()> {
+    if !from.is_dir() {
+        return Ok(());
+    }
     fs::create_dir_all(to).map_err(Error::io("create", to))?;
     for entry in fs::read_dir(from).map_err(Error::io("read", from))? {
         let entry = entry.map_err(Error::io("read", from))?;
         let (path, target) = (entry.path(), to.join(entry.file_name()));
-        if path.is_dir() {
-            copy_tree(&path, &target)?;
-        } else {
+        // Links into what a checkout lacks, and what git keeps of submodules, are not built from.
+        if entry.file_name() == ".git" {
+            continue;
+        }
+        if path.is_file() {
             fs::copy(&path, &target).map_err(Error::io("write", &target))?;
+        } else if deep {
+            copy_folder(&path, &target, deep)?;
         }
     }
     Ok(())
@@ -212,20 +356,26 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
+    /// A tree, at `dir`, that has in its files what is mended and nothing else.
+    fn tree(dir: &Path) {
+        for mend in &MENDS {
+            let file = dir.join(mend.file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, text(mend)).unwrap();
+        }
+    }
+
+    fn text(mend: &Mend) -> String {
+        mend.edits.iter().map(|(old, _, times)| format!("{old}\n").repeat(*times)).collect()
+    }
+
     #[test]
     fn a_tree_is_mended_once_and_only_that_of_its_version() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir_all(&from).unwrap();
         fs::write(from.join("LICENSE"), "text").unwrap();
-        let text = |mend: &Mend| -> String {
-            mend.edits.iter().map(|(old, _, times)| format!("{old}\n").repeat(*times)).collect()
-        };
-        for mend in &MENDS {
-            let file = from.join(mend.file);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(&file, text(mend)).unwrap();
-        }
+        tree(&from);
 
         let version = MENDS[0].version;
         let copied = copy(&from, to, version).unwrap();
@@ -243,7 +393,57 @@ mod tests {
         in_place(&copied, "3.14.0").unwrap();
         assert_eq!((names(version).len(), names("3.14.0").len()), (MENDS.len(), 0));
         let first = [MENDS[0].name.to_owned()];
-        assert_eq!(lacking(&first, version), [MENDS[1].name, MENDS[2].name, MENDS[3].name]);
+        assert_eq!(lacking(&first, version), names(version)[1..]);
         assert_eq!(lacking(&names(version), version), [""; 0]);
+    }
+
+    #[test]
+    fn sources_that_must_not_be_written_to_are_mended_in_their_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        tree(&from);
+        for mend in &MENDS {
+            let file = from.join(mend.file);
+            let mut permissions = fs::metadata(&file).unwrap().permissions();
+            permissions.set_readonly(true);
+            fs::set_permissions(&file, permissions).unwrap();
+        }
+        let copied = copy(&from, to, MENDS[0].version).unwrap();
+        for mend in &MENDS {
+            // Whoever is root writes to them all the same.
+            let file = fs::metadata(copied.join(mend.file)).unwrap();
+            assert!(!file.permissions().readonly(), "{}", mend.file);
+        }
+    }
+
+    #[test]
+    fn of_a_checkout_only_what_the_runtime_is_built_from_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        tree(&from);
+        let needed =
+            ["CMakeLists.txt", "compiler/CMakeLists.txt", "third_party/flatcc/include/flatcc.h"];
+        let others = [
+            ".git/objects/pack",
+            "third_party/flatcc/.git",
+            "third_party/llvm-project/llvm/CMakeLists.txt",
+            "compiler/src/CMakeLists.txt",
+            "build/CMakeCache.txt",
+        ];
+        for file in needed.iter().chain(&others).map(|file| from.join(file)) {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "text").unwrap();
+        }
+        #[cfg(unix)]
+        for link in ["bazel-bin", "runtime/link"] {
+            std::os::unix::fs::symlink("/no/such/file", from.join(link)).unwrap();
+        }
+        let copied = copy(&from, to, MENDS[0].version).unwrap();
+        for file in needed {
+            assert!(copied.join(file).exists(), "{file}");
+        }
+        for file in others.into_iter().chain(["bazel-bin", "runtime/link"]) {
+            assert!(fs::symlink_metadata(copied.join(file)).is_err(), "{file}");
+        }
     }
 }

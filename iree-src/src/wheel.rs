@@ -8,6 +8,9 @@ mod unpack;
 #[cfg(feature = "wheels")]
 pub use unpack::unpack;
 
+use std::ffi::OsStr;
+use std::process::Command;
+
 use crate::{Error, Fetched, Result, platform};
 
 const PINS: &str = include_str!("../pins/wheels.tsv");
@@ -75,6 +78,14 @@ impl Wheel {
     }
 }
 
+/// pip of the Python `python`. What people set so that nothing is installed where they do not want it
+/// does not concern it: all that it brings goes into a folder of ours.
+pub(crate) fn pip(python: impl AsRef<OsStr>) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip"]).env("PIP_USER", "0").env("PIP_REQUIRE_VIRTUALENV", "0");
+    pip
+}
+
 fn pins() -> impl Iterator<Item = Wheel> {
     PINS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let fields: Vec<&'static str> = line.split('\t').collect();
@@ -109,5 +120,29 @@ mod tests {
         }
         let error = Wheel::find("cmake", "riscv64gc-unknown-linux-gnu", "install it").unwrap_err();
         assert!(error.to_string().contains("install it"), "{error}");
+    }
+
+    #[test]
+    fn what_pip_is_told_for_installing_by_hand_is_no_hindrance() {
+        if !Command::new("python3")
+            .args(["-m", "pip", "--version"])
+            .output()
+            .is_ok_and(|it| it.status.success())
+        {
+            eprintln!("SKIPPED: there is no python3 with pip");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let settings = dir.path().join("pip.conf");
+        let text = "[global]\nrequire-virtualenv = true\n[install]\nuser = true\n";
+        std::fs::write(&settings, text).unwrap();
+        // Nothing to install, which is found out after the settings were looked at.
+        let requirement = dir.path().join("requirement.txt");
+        std::fs::write(&requirement, "").unwrap();
+        let mut install = pip("python3");
+        install.args(["install", "--no-index", "--disable-pip-version-check", "--target"]);
+        install.arg(dir.path().join("to")).arg("--requirement").arg(&requirement);
+        let done = install.env("PIP_CONFIG_FILE", settings).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 }

@@ -39,7 +39,9 @@ pub fn with(name: &str, packages: &[&str], modules: &[&str]) -> Result<PathBuf, 
             return Err("CARGO_NET_OFFLINE is set, and they are not there yet".into());
         }
         output(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-        output(Command::new(&python).args(["-m", "pip", "install", "--quiet"]).args(packages))?;
+        let mut pip = Command::new(&python);
+        pip.args(["-m", "pip", "install", "--quiet"]).args(packages).env("PIP_USER", "0");
+        output(&mut pip)?;
         std::fs::write(&stamp, &wanted).map_err(|error| format!("{}: {error}", stamp.display()))?;
     }
     imports(&python).map(|()| python)

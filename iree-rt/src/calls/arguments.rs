@@ -175,7 +175,7 @@ fn set_all<T: Argument>(
     call: &mut Call,
 ) -> Result<()> {
     call.check_count(arguments.len())?;
-    arguments.enumerate().try_for_each(|(at, argument)| call.set(at, argument.into_argument()))
+    arguments.enumerate().try_for_each(|(at, argument)| call.set(at, argument))
 }
 
 impl<T: Argument> Arguments for Vec<T> {
@@ -231,7 +231,7 @@ macro_rules! arguments {
 
             fn set(self, call: &mut Call) -> Result<()> {
                 call.check_count(<[usize]>::len(&[$($index),*]))?;
-                $(call.set($index, self.$index.into_argument())?;)*
+                $(call.set($index, self.$index)?;)*
                 Ok(())
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::base::error::{Code, Error, Result};
+use crate::calls::arguments::Argument;
 use crate::calls::outputs::Outputs;
 use crate::calls::pending;
 use crate::calls::session::Session;
@@ -78,14 +79,15 @@ impl Call {
         self.outputs.function()
     }
 
-    /// Sets argument `index` (counted from 0) for this and later invocations.
+    /// Sets argument `index` (counted from 0) for this and later invocations, to what
+    /// [`Session::call`] takes as one.
     ///
     /// # Errors
     /// [`OutOfRange`](Code::OutOfRange) when there is no such argument;
     /// [`InvalidArgument`](Code::InvalidArgument) for a scalar where a tensor belongs and the
     /// like, a scalar of another type, or a tensor whose dtype or shape is not the declared one.
-    pub fn set(&mut self, index: usize, value: impl Into<Value>) -> Result<()> {
-        let value = value.into();
+    pub fn set(&mut self, index: usize, value: impl Argument) -> Result<()> {
+        let value = value.into_argument();
         self.check(index, &value)?;
         // What was set before may go, with its memory.
         self.outputs.device().group().enter();

@@ -16,9 +16,9 @@ use crate::base::status::check;
 use crate::calls::outputs::Outputs;
 use crate::hal::devices::device::Device;
 use crate::hal::devices::device_group::DeviceGroup;
-use crate::vm::function::Function;
+use crate::vm::function::{ASYNC, Function};
 use crate::vm::list::List;
-use crate::vm::module::Module;
+use crate::vm::module::{Module, is_internal};
 use crate::vm::signature::ValueType;
 use crate::vm::value::Value;
 
@@ -141,8 +141,10 @@ impl Session {
     /// from Rust checks: see [`Module::from_bytes`](Module::from_bytes).
     ///
     /// # Errors
-    /// [`NotFound`](Code::NotFound), and the message lists the functions that there are;
-    /// [`InvalidArgument`](Code::InvalidArgument) for one that says so in a way that cannot be read.
+    /// [`NotFound`](Code::NotFound), and the message lists the functions that there are; also for those
+    /// of IREE's own modules (`hal.…`), and those that IREE calls itself (`__init`), which check nothing
+    /// of what they are called with. [`InvalidArgument`](Code::InvalidArgument) for one that says so in
+    /// a way that cannot be read.
     pub fn function(&self, name: &str) -> Result<Function> {
         let mut raw = sys::iree_vm_function_t::default();
         // SAFETY: the context is live; the text is only read during the call.
@@ -154,6 +156,13 @@ impl Session {
             )
         });
         match found {
+            Ok(()) if !self.offers(&raw, name) => Err(Error::new(
+                Code::NotFound,
+                format!(
+                    "`{name}` is for compiled programs and IREE itself to call; this session has {}",
+                    self.known()
+                ),
+            )),
             // SAFETY: the context of this session keeps the function's module alive.
             Ok(()) => unsafe { Function::new(raw, self.number, self.device.clone()) },
             Err(error) if error.code() == Code::ResourceExhausted => Err(error),
@@ -162,6 +171,15 @@ impl Session {
                 format!("no function `{name}`; this session has {}", self.known()),
             )),
         }
+    }
+
+    /// Whether the function `raw`, of full name `name`, is one for Rust to call.
+    fn offers(&self, raw: &sys::iree_vm_function_t, name: &str) -> bool {
+        if self.modules.iter().any(|module| module.raw() == raw.module) {
+            return !name.split_once('.').is_some_and(|(_, name)| is_internal(name));
+        }
+        let plain = name.strip_suffix(ASYNC).unwrap_or(name);
+        self.natives.iter().any(|native| native == plain)
     }
 
     pub(crate) fn check_owner(&self, function: &Function) -> Result<()> {

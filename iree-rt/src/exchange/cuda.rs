@@ -41,8 +41,8 @@ impl BufferView {
     ///
     /// # Errors
     /// [`InvalidArgument`](Code::InvalidArgument) when the device is none of CUDA or the slice is of
-    /// another context than its (its GPU's primary one, which `CudaContext::new` gives), and for
-    /// memory that starts at no multiple of [`ALIGNMENT`](crate::hal::memory::buffer::ALIGNMENT);
+    /// another context than its (its GPU's primary one, which `CudaContext::new` gives), for `bool`,
+    /// and for memory that starts at no multiple of [`ALIGNMENT`](crate::hal::memory::buffer::ALIGNMENT);
     /// [`OutOfRange`](Code::OutOfRange) when the shape needs more elements than there are. The slice
     /// is dropped.
     pub fn from_cuda<T: Element>(
@@ -50,6 +50,7 @@ impl BufferView {
         shape: &[usize],
         slice: impl Borrow<CudaSlice<T>> + Send + 'static,
     ) -> Result<Self> {
+        check_bits::<T>()?;
         let memory = slice.borrow();
         check_context(device, memory.context())?;
         let (address, bytes) = (settle(memory)?, memory.num_bytes());
@@ -67,9 +68,10 @@ impl BufferView {
     ///
     /// # Errors
     /// [`InvalidArgument`](Code::InvalidArgument) when the device is none of CUDA, the stream is of
-    /// another context, or the elements are of another type; [`Unavailable`](Code::Unavailable) for
+    /// another context, or the elements are of another type or `bool`; [`Unavailable`](Code::Unavailable) for
     /// memory of a pool.
     pub fn to_cuda<T: Element>(&self, stream: &Arc<CudaStream>) -> Result<SharedSlice<T>> {
+        check_bits::<T>()?;
         check_context(self.device(), stream.context())?;
         self.check_type::<T>()?;
         let external =
@@ -155,6 +157,19 @@ fn settle<T>(slice: &CudaSlice<T>) -> Result<u64> {
         Error::new(Code::Internal, format!("waiting for the stream of a CUDA slice: {error}"))
     })?;
     Ok(address)
+}
+
+/// Refuses types of which some bits are no value: `cudarc` makes values of whatever bytes are there, and
+/// programs and buffers write what they like.
+fn check_bits<T: Element>() -> Result<()> {
+    if T::ANY_BITS {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "memory of CUDA is not exchanged as {}, which has values that are none: exchange it as bytes (`u8`) \
+         and view these as another type (`Buffer::view`)",
+        T::TYPE
+    )))
 }
 
 fn bind(context: &CudaContext) -> Result<()> {

@@ -93,7 +93,11 @@ impl Literal {
     /// [`InvalidArgument`](Code::InvalidArgument) for a dimension that is no number, a
     /// type that has no name, or more bytes than there are addresses.
     pub fn parse_type(text: &str) -> Result<(Vec<usize>, ElementType)> {
-        let (dims, name) = text.trim().rsplit_once('x').unwrap_or(("", text.trim()));
+        let text = text.trim();
+        // The name of a complex type has an x of its own.
+        let name_at = text.find("complex<").unwrap_or(text.len());
+        let at = text[..name_at].rfind('x');
+        let (dims, name) = at.map_or(("", text), |at| (&text[..at], &text[at + 1..]));
         let shape = match dims {
             "" => Vec::new(),
             dims => dims.split('x').map(parse::dim).collect::<Result<_>>()?,
@@ -310,6 +314,16 @@ fn byte_len(shape: &[usize], element_type: ElementType) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn complex_types_have_either_name() {
+        let parse = |text| Literal::parse_type(text).unwrap();
+        assert_eq!(parse("2x3xcomplex<f32>"), (vec![2, 3], ElementType::CF64));
+        assert_eq!(parse("complex<f64>"), (vec![], ElementType::CF128));
+        assert_eq!(parse("2xcf64"), (vec![2], ElementType::CF64));
+        assert!(Literal::parse_type("2xcomplex<f16>").is_err());
+        assert!(Literal::parse_type("2complex<f32>").is_err());
+    }
 
     #[test]
     fn bytes_must_fill_the_shape() {

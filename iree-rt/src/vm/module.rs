@@ -220,7 +220,7 @@ impl Module {
             })?;
             // SAFETY: the function is of this live module.
             let info = unsafe { FunctionInfo::of(&raw)? };
-            if !info.name.starts_with("__") {
+            if !is_internal(&info.name) {
                 functions.push(info);
             }
         }
@@ -253,6 +253,11 @@ impl Module {
     pub(crate) fn raw(&self) -> *mut sys::iree_vm_module_t {
         self.0.raw.as_ptr()
     }
+}
+
+/// Whether a function of this name in a compiled module is for IREE itself to call.
+pub(crate) fn is_internal(name: &str) -> bool {
+    name.starts_with("__")
 }
 
 impl Drop for Inner {
@@ -326,7 +331,10 @@ fn explain(error: Error, archive: &[u8]) -> Error {
                 BYTECODE.1
             ))
         }
-        _ => error.context("the module is damaged or truncated"),
+        _ if matches!(error.code(), Code::InvalidArgument | Code::OutOfRange) => {
+            error.context("the module is damaged or truncated")
+        }
+        _ => error.context("loading a module"),
     }
 }
 
@@ -351,4 +359,16 @@ fn bytecode_version(archive: &[u8]) -> Option<(u16, u16)> {
     }
     let version = u32_at(table.checked_add(u16_at(vtable.checked_add(slot)?)?.into())?)?;
     Some(((version >> 16) as u16, version as u16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_called_damaged_for_what_is_wrong_with_its_bytes() {
+        let told = |code| explain(Error::new(code, "why"), b"").message().contains("damaged");
+        assert!(told(Code::InvalidArgument) && told(Code::OutOfRange));
+        assert!(!told(Code::ResourceExhausted) && !told(Code::NotFound) && !told(Code::Internal));
+    }
 }

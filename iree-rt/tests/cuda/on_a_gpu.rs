@@ -261,6 +261,47 @@ fn what_cannot_be_exchanged_is_refused() {
 
 #[test]
 #[ignore = "needs a GPU"]
+fn truth_values_are_exchanged_as_bytes_only() {
+    let _alone = alone();
+    let (device, stream) = (gpu(), stream());
+    // As a program may write it: no `bool`.
+    let bytes = device.buffer_view(&[2], &[1u8, 3]).unwrap();
+    let truths = bytes.buffer().view(&[2], ElementType::BOOL).unwrap();
+    let error = truths.to_cuda::<bool>(&stream).unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    assert_eq!(stream.clone_dtoh(&*bytes.to_cuda::<u8>(&stream).unwrap()).unwrap(), [1, 3]);
+    let slice = stream.clone_htod(&[true, false]).unwrap();
+    let error = BufferView::from_cuda(&device, &[2], slice).unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    let tensor =
+        BufferView::from_cuda(&device, &[2], stream.clone_htod(&[1u8, 0]).unwrap()).unwrap();
+    let truths = tensor.buffer().view(&[2], ElementType::BOOL).unwrap();
+    assert_eq!(truths.read::<bool>().unwrap(), [true, false]);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn memory_is_counted_in_pools_and_besides_by_all_threads() {
+    let _alone = alone();
+    let device = gpu();
+    let large = Buffer::allocate(&device, 1 << 20).unwrap();
+    let a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
+    let sum = add(&mut session(&device), &a, &a);
+    let live = || device.memory_statistics().device.live();
+    let before = live();
+    assert!(before >= (1 << 20) + 16, "{before}");
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..1000).for_each(|_| drop(Buffer::allocate(&device, 64).unwrap())));
+        }
+    });
+    assert_eq!(live(), before);
+    drop((large, sum));
+    assert!(live() < 1 << 20, "{}", live());
+}
+
+#[test]
+#[ignore = "needs a GPU"]
 fn host_memory_is_reached_by_the_gpu() {
     let _alone = alone();
     let device = gpu();

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -24,8 +23,8 @@ impl Wheel {
     ) -> Result<PathBuf> {
         let requirement = into.join("requirement.txt");
         fs::write(&requirement, self.requirement()).map_err(Error::io("write", &requirement))?;
-        let mut pip = Command::new(python);
-        pip.args(["-m", "pip", "download"]).args(self.pip_arguments());
+        let mut pip = super::pip(python);
+        pip.arg("download").args(self.pip_arguments());
         pip.arg("--dest").arg(into).arg("--requirement").arg(&requirement);
         // pip downloads into its temporary folder first; that is where progress shows.
         pip.env("TMPDIR", into);

@@ -50,6 +50,8 @@ def fetch(scratch):
     command += [PACKAGE.split("==")[0], "--dest", scratch, PACKAGE, "--quiet", "--retries", "1"]
     # pip looks at the package's metadata, for which nothing has to be built.
     settings = {"CMAKE_ARGS": "-DLLAMA_BUILD=OFF", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    # People may demand one for what they install; nothing is.
+    settings["PIP_REQUIRE_VIRTUALENV"] = "0"
     status = subprocess.run(command, env=os.environ | settings, stdout=sys.stderr).returncode
     if status == 1:
         unavailable(f"pip cannot bring {PACKAGE}: is there a network?")

@@ -84,8 +84,10 @@ def fetch(scratch):
 
 def pip(arguments):
     command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--retries", "1"]
-    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
-    status = subprocess.run(command, env=os.environ | quiet, stdout=sys.stderr).returncode
+    settings = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+    # People's own for what they install by hand, which this is not.
+    settings |= {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
+    status = subprocess.run(command, env=os.environ | settings, stdout=sys.stderr).returncode
     if status == 1:
         unavailable(f"pip cannot bring what is needed for {WHEEL}: is there a network?")
     if status != 0:

@@ -44,6 +44,8 @@ pub fn ensure(folder: &Path, offline: bool) -> Result<PathBuf> {
     let pip = |arguments: &[&str]| {
         let mut pip = Command::new(&python);
         pip.args(["-m", "pip"]).args(arguments).arg("--disable-pip-version-check");
+        // Who installs for themselves by default does not mean this folder.
+        pip.env("PIP_USER", "0");
         // Bindings alone: their library is built beside `llama-batched-bench`, of which it is part.
         pip.env("CMAKE_ARGS", "-DLLAMA_BUILD=OFF").current_dir(folder);
         workspace::run(&mut pip).context("installing Python's packages")

@@ -72,7 +72,8 @@ struct Parts {
 struct RawGroup(NonNull<sys::iree_hal_device_group_t>);
 
 // SAFETY: HAL devices, their allocators (iree/hal/device.h) and groups (iree/hal/device_group.h)
-// are thread-safe.
+// are thread-safe; those of CUDA and Vulkan with what is mended in them (`iree_src::mend`: they count
+// their memory without a lock).
 unsafe impl Send for Parts {}
 // SAFETY: as above.
 unsafe impl Sync for Parts {}

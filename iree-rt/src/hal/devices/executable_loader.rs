@@ -2,7 +2,9 @@
 //!
 //! IREE's loaders look at the CPU anew for each executable, in a table of the process that they
 //! clear first (`iree_cpu_initialize`): one that loads on another thread at that moment would see a
-//! CPU without any features, and refuse code that needs some.
+//! CPU without any features, and refuse code that needs some. Runtimes that we build fill the table
+//! once (`iree_src::mend`), which helps those too who read it without loading anything; this is for
+//! others.
 
 use std::ffi::c_char;
 use std::sync::{Mutex, PoisonError};
@@ -119,4 +121,33 @@ unsafe extern "C" fn try_load(
     let _one = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: IREE's arguments, passed on to the loader that it holds.
     unsafe { sys::iree_hal_executable_loader_try_load(inner(loader), params, workers, executable) }
+}
+
+#[cfg(all(test, feature = "link", target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::base::instance::Instance;
+    use crate::base::status::check;
+
+    #[test]
+    fn the_cpu_has_its_features_before_anything_is_loaded() {
+        let device = Instance::get().unwrap().device("local-sync").unwrap();
+        let has = |feature| {
+            let mut has = 0;
+            let (category, key) = ("hal.cpu", feature);
+            // SAFETY: the device is live, and so are the texts.
+            check(unsafe {
+                sys::iree_hal_device_query_i64(
+                    device.raw(),
+                    sys::iree_make_string_view(category),
+                    sys::iree_make_string_view(key),
+                    &mut has,
+                )
+            })
+            .unwrap();
+            has == 1
+        };
+        assert_eq!(has("sse4.2"), is_x86_feature_detected!("sse4.2"));
+        assert_eq!(has("avx2"), is_x86_feature_detected!("avx2"));
+    }
 }

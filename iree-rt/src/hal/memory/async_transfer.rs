@@ -14,7 +14,7 @@ use crate::hal::memory::buffer::Buffer;
 use crate::hal::memory::buffer::length;
 use crate::hal::memory::buffer_view::BufferView;
 use crate::hal::memory::element::Element;
-use crate::hal::memory::exclusive::{PUT_AWAY, SHORTLY};
+use crate::hal::memory::exclusive::{LOOKS, PUT_AWAY, SHORTLY};
 use crate::hal::sync::host_call;
 
 impl Buffer {
@@ -145,22 +145,25 @@ fn is_mappable(buffer: &Buffer) -> bool {
 /// call that has returned.
 ///
 /// No callback tells of a handle that goes. After a moment a thread wakes the task instead of the
-/// task itself, which would keep a core busy: each time as late again as it is then, so that there
+/// task itself, which would keep a core busy: each time a quarter later than it is then, so that there
 /// are few such threads.
 async fn soon(mut ask: impl FnMut() -> Result<()>) -> Result<()> {
     let asked = Instant::now();
+    let mut looks = LOOKS;
     let mut alarm: Option<(Instant, Waker)> = None;
     poll_fn(|context| {
         let answer = ask();
         let (now, waker) = (Instant::now(), context.waker());
         let waited = now - asked;
-        if answer.is_ok() || waited >= PUT_AWAY {
+        let rang = alarm.as_ref().is_some_and(|(at, _)| *at <= now);
+        looks = looks.saturating_sub(rang.into());
+        if answer.is_ok() || (waited >= PUT_AWAY && looks == 0) {
             return Poll::Ready(answer);
         }
         if waited < SHORTLY {
             waker.wake_by_ref();
-        } else if alarm.as_ref().is_none_or(|(at, set)| *at <= now || !set.will_wake(waker)) {
-            let pause = waited.min(PUT_AWAY - waited);
+        } else if rang || alarm.as_ref().is_none_or(|(_, set)| !set.will_wake(waker)) {
+            let pause = (waited / 4).min(PUT_AWAY / 10);
             alarm = Some((now + pause, waker.clone()));
             let later = waker.clone();
             let wake = move || {
@@ -169,6 +172,7 @@ async fn soon(mut ask: impl FnMut() -> Result<()>) -> Result<()> {
             };
             if thread::Builder::new().name("iree-rt-alarm".into()).spawn(wake).is_err() {
                 alarm = None;
+                looks = looks.saturating_sub(1);
                 waker.wake_by_ref();
             }
         }
@@ -191,7 +195,7 @@ mod tests {
             Err(Error::invalid("not yet"))
         }));
         assert!(answer.is_err() && start.elapsed() >= PUT_AWAY);
-        assert!((1..20).contains(&asked), "asked {asked} times");
+        assert!((1..2 * LOOKS).contains(&asked), "asked {asked} times");
     }
 
     #[test]
@@ -201,6 +205,19 @@ mod tests {
         let ask = || match start.elapsed() >= later {
             true => Ok(()),
             false => Err(Error::invalid("not yet")),
+        };
+        pollster::block_on(soon(ask)).unwrap();
+    }
+
+    #[test]
+    fn a_stalled_process_is_given_time_after_the_limit() {
+        let mut asked = 0;
+        let ask = || {
+            asked += 1;
+            if asked == 1 {
+                thread::sleep(2 * PUT_AWAY);
+            }
+            if asked == 10 { Ok(()) } else { Err(Error::invalid("not yet")) }
         };
         pollster::block_on(soon(ask)).unwrap();
     }

@@ -15,6 +15,10 @@ pub(crate) const PUT_AWAY: Duration = Duration::from_millis(100);
 /// So long a thread that waits for it gives way to others, before it sleeps.
 pub(crate) const SHORTLY: Duration = Duration::from_millis(1);
 
+/// So often it is looked before a wait is given up, with sleeps between: where the system lets nothing of
+/// the process run for a while, time goes by and the workers get nowhere.
+pub(crate) const LOOKS: u32 = 20;
+
 impl Buffer {
     /// An error unless this is the only handle to the memory, at `limit` at the latest.
     pub(crate) fn exclusive(&mut self, limit: Duration) -> Result<()> {
@@ -48,9 +52,10 @@ pub(crate) unsafe fn sole(buffer: *mut sys::iree_hal_buffer_t) -> bool {
 /// Who asks has the handle to itself (`&mut`), so that what is true once stays true.
 pub(crate) fn wait(limit: Duration, is_sole: impl Fn() -> bool) -> Result<()> {
     let asked = Instant::now();
+    let mut looks = if limit.is_zero() { 0 } else { LOOKS };
     while !is_sole() {
         let waited = asked.elapsed();
-        if waited >= limit {
+        if waited >= limit && looks == 0 {
             return Err(Error::new(
                 Code::FailedPrecondition,
                 "the memory has another handle (a clone, view or part, an argument or result list \
@@ -62,7 +67,33 @@ pub(crate) fn wait(limit: Duration, is_sole: impl Fn() -> bool) -> Result<()> {
             thread::yield_now();
         } else {
             thread::sleep(SHORTLY / 10);
+            looks = looks.saturating_sub(1);
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_stalled_process_is_given_time_after_the_limit() {
+        let asked = Cell::new(0);
+        let sole_at = |wanted| {
+            asked.set(asked.get() + 1);
+            if asked.get() == 1 {
+                thread::sleep(2 * SHORTLY);
+            }
+            asked.get() == wanted
+        };
+        wait(SHORTLY, || sole_at(10)).unwrap();
+        asked.set(0);
+        assert_eq!(wait(SHORTLY, || sole_at(0)).unwrap_err().code(), Code::FailedPrecondition);
+        asked.set(0);
+        wait(Duration::ZERO, || sole_at(0)).unwrap_err();
+        assert_eq!(asked.get(), 1, "who does not want to wait is told at once");
+    }
 }

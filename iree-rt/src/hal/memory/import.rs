@@ -16,7 +16,7 @@ impl Buffer {
     /// The bytes of `owner` as a read-only buffer of `device`, without a copy; `owner` (a mapped
     /// file, say) lives until the last handle of the buffer is gone.
     ///
-    /// The bytes must start at a multiple of [`ALIGNMENT`]. [`BufferView::map_constant`] shows an
+    /// The bytes must start at a multiple of [`ALIGNMENT`], if there are any. [`BufferView::map_constant`] shows an
     /// import.
     ///
     /// [`BufferView::map_constant`]: crate::BufferView::map_constant
@@ -160,6 +160,10 @@ unsafe fn import_external(
     params: sys::iree_hal_buffer_params_t,
     owner: Box<dyn Any + Send>,
 ) -> Result<Buffer> {
+    // Nothing is anywhere: at no address that means something.
+    if external.size == 0 {
+        return Buffer::allocate(device, 0);
+    }
     if !address.is_multiple_of(ALIGNMENT as u64) {
         return Err(Error::invalid(format!(
             "memory at {address:#x} is not aligned to {ALIGNMENT} bytes and cannot be imported; \

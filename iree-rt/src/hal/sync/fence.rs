@@ -191,6 +191,9 @@ impl fmt::Debug for Fence {
 
 /// IREE's form of a time to wait, from the moment that it is asked to.
 pub(crate) fn timeout(limit: Option<Duration>) -> sys::iree_timeout_t {
-    let nanos = limit.and_then(|limit| i64::try_from(limit.as_nanos()).ok());
+    // IREE adds the time that it is, which must not overflow: what is longer than a century is forever.
+    let longest = i64::MAX as u128 / 2;
+    let nanos = limit.map(|limit| limit.as_nanos()).filter(|nanos| *nanos <= longest);
+    let nanos = nanos.map(|nanos| nanos as i64);
     nanos.map_or_else(sys::iree_infinite_timeout, sys::iree_make_timeout_ns)
 }

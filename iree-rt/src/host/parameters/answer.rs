@@ -75,9 +75,12 @@ impl Copies {
         let mut copied = Vec::with_capacity(count);
         // SAFETY: by the contract of this function.
         for (at, asked) in unsafe { spans(count, enumerator) }.enumerate() {
-            let (name, span) = asked?;
+            let (name, mut span) = asked?;
             let key = at.to_string();
-            source.copy(scope, name, &index, &key)?;
+            let end = span.parameter_offset.checked_add(span.length as u64);
+            let part = span.parameter_offset..end.unwrap_or(u64::MAX);
+            source.copy(scope, name, part, &index, &key)?;
+            span.parameter_offset = 0;
             copied.push((key, span));
         }
         Ok(Self { provider: Provider::native(scope, &index)?, spans: copied })
@@ -181,13 +184,15 @@ unsafe extern "C" fn load(
     let immutable = params.usage & sys::IREE_HAL_BUFFER_USAGE_SHARING_IMMUTABLE != 0;
     // SAFETY: all arguments are those of this call, passed on; `lending` outlives it.
     unsafe {
+        // And it hands out the memory from the first byte on, whatever part is asked for.
+        let from_start = |span: sys::iree_io_parameter_span_t| span.parameter_offset == 0;
+        let shared = immutable
+            && spans(count, enumerator).all(|asked| asked.is_ok_and(|(_, it)| from_start(it)));
         let lending = match source(raw) {
-            Source::Index { index, .. } if immutable => {
-                Some(Lending { index, enumerator, emitter })
-            }
+            Source::Index { index, .. } if shared => Some(Lending { index, enumerator, emitter }),
             _ => None,
         };
-        answer(raw, scope, count, enumerator, immutable, |inner, enumerator| {
+        answer(raw, scope, count, enumerator, shared, |inner, enumerator| {
             let emitter = lending.as_ref().map_or(emitter, Lending::emitter);
             sys::iree_io_parameter_provider_load(
                 inner, device, affinity, wait, signal, scope, params, count, enumerator, emitter,

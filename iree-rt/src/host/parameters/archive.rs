@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::ffi::c_void;
-use std::fs::File;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
@@ -84,16 +86,29 @@ impl ParameterIndex {
         Ok(index)
     }
 
-    /// Writes all parameters as an archive of IREE's own format (`.irpa`), which replaces a file
-    /// that is there. Where it fails, it leaves a part of one.
+    /// Writes all parameters as an archive of IREE's own format (`.irpa`), in a new file that takes the
+    /// place of one that is there when it is whole. Whoever has that one [mapped](Self::from_file), this
+    /// index for one, keeps what was in it.
     ///
     /// # Errors
-    /// The file's.
+    /// The file's; [`InvalidArgument`](Code::InvalidArgument) for a path that IREE cannot be told.
     pub fn write_archive(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
+        // Of a link, what it leads to is replaced.
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let beside = beside(&place);
+        self.write_new(&beside)
+            .and_then(|()| Ok(fs::rename(&beside, &place)?))
+            .inspect_err(|_| drop(fs::remove_file(&beside)))
+            .map_err(|e| e.context(format!("writing {}", path.display())))
+    }
+
+    fn write_new(&self, path: &Path) -> Result<()> {
+        // What IREE is told ends at the first zero byte.
         let name = path
             .to_str()
-            .ok_or_else(|| Error::invalid(format!("{} is not UTF-8", path.display())))?;
+            .filter(|name| !name.contains('\0'))
+            .ok_or_else(|| Error::invalid("the path is not UTF-8, or has a zero byte in it"))?;
         let written = Self::new()?;
         let open = sys::iree_io_parameter_archive_file_open_callback_t {
             fn_: Some(create_file),
@@ -109,8 +124,15 @@ impl ParameterIndex {
                 host_allocator(),
             )
         })
-        .map_err(|e| e.context(format!("writing {}", path.display())))
     }
+}
+
+/// A name beside `path` that no other archive is written to.
+fn beside(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}-{}.part", process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    path.with_file_name(name)
 }
 
 /// Makes the file that an archive is written to, when its length is known.
@@ -120,7 +142,7 @@ unsafe extern "C" fn create_file(
     length: u64,
     out: *mut *mut sys::iree_io_file_handle_t,
 ) -> sys::iree_status_t {
-    // SAFETY: the name that `write_archive` passes, live during its call.
+    // SAFETY: the name that `write_new` passes, live during its call.
     let name = unsafe { *user_data.cast::<&str>() };
     let mode = sys::IREE_IO_FILE_MODE_READ | sys::IREE_IO_FILE_MODE_WRITE;
     status_of(callback::catch(|| {

@@ -1,6 +1,7 @@
 //! Indexes: which parameters there are, and where.
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
@@ -113,15 +114,21 @@ impl ParameterIndex {
         self.push(new_entry(name, memory.length() as u64, metadata), memory)
     }
 
-    /// Adds the parameter `name` to another index, as `key`, in memory of its own.
-    pub(super) fn copy(&self, name: &str, to: &Self, key: &str) -> Result<()> {
+    /// Adds the bytes `part` of the parameter `name` to another index, as the parameter `key`, in memory
+    /// of its own.
+    pub(super) fn copy(&self, name: &str, part: Range<u64>, to: &Self, key: &str) -> Result<()> {
         let entry = self.find(name)?;
+        check_part(&part, entry.length)?;
+        let (start, length) = (part.start, part.end - part.start);
         match Stored::of(&entry) {
-            Stored::Splat(value) if value.len() > WIDEST_FILL => {
-                to.add_owned(key, self.read(name)?)
+            Stored::Bytes(stored) => to.add(key, &stored[start as usize..part.end as usize], b""),
+            Stored::Splat(value) => {
+                let width = value.len() as u64;
+                if value.len() <= WIDEST_FILL && (start | length).is_multiple_of(width) {
+                    return to.splat(key, value, length, b"");
+                }
+                to.add_owned(key, filled(value, start % width, length, name)?)
             }
-            Stored::Splat(value) => to.splat(key, value, entry.length, b""),
-            Stored::Bytes(stored) => to.add(key, stored, b""),
         }
     }
 
@@ -233,18 +240,15 @@ impl ParameterIndex {
     /// larger than memory.
     pub fn read(&self, name: &str) -> Result<Vec<u8>> {
         let entry = self.find(name)?;
-        let too_large = || {
-            let what = format!("parameter `{name}` of {} bytes", entry.length);
-            Error::new(Code::ResourceExhausted, what)
-        };
-        let length = usize::try_from(entry.length).map_err(|_| too_large())?;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(length).map_err(|_| too_large())?;
         match Stored::of(&entry) {
-            Stored::Splat(value) => bytes.extend(value.iter().cycle().take(length)),
-            Stored::Bytes(stored) => bytes.extend(stored),
+            Stored::Splat(value) => filled(value, 0, entry.length, name),
+            Stored::Bytes(stored) => {
+                let mut bytes = Vec::new();
+                bytes.try_reserve_exact(stored.len()).map_err(|_| too_large(name, entry.length))?;
+                bytes.extend(stored);
+                Ok(bytes)
+            }
         }
-        Ok(bytes)
     }
 
     pub(super) fn raw(&self) -> *mut sys::iree_io_parameter_index_t {
@@ -335,6 +339,30 @@ impl<'a> Stored<'a> {
             Self::Bytes(slice::from_raw_parts(span.data, span.data_length))
         }
     }
+}
+
+/// `length` bytes of `value` over and over, without the first `skipped`.
+fn filled(value: &[u8], skipped: u64, length: u64, name: &str) -> Result<Vec<u8>> {
+    let count = usize::try_from(length).map_err(|_| too_large(name, length))?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(count).map_err(|_| too_large(name, length))?;
+    bytes.extend(value.iter().cycle().skip(skipped as usize).take(count));
+    Ok(bytes)
+}
+
+fn too_large(name: &str, length: u64) -> Error {
+    Error::new(Code::ResourceExhausted, format!("parameter `{name}` of {length} bytes"))
+}
+
+/// Whether a parameter of `length` bytes has the bytes `part`.
+pub(super) fn check_part(part: &Range<u64>, length: u64) -> Result<()> {
+    if part.end <= length {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::OutOfRange,
+        format!("the program takes bytes {} to {} of {length}", part.start, part.end),
+    ))
 }
 
 /// An entry that says nothing yet of its data; it is used while name and metadata live.

@@ -1,11 +1,12 @@
 //! Providers: what answers a session that asks for parameters.
 
+use std::ops::Range;
 use std::ptr;
 
 use iree_sys as sys;
 use iree_sys::allocator::host_allocator;
 
-use super::index::ParameterIndex;
+use super::index::{ParameterIndex, check_part};
 use crate::base::error::{Code, Error, Result};
 use crate::base::instance::Instance;
 use crate::base::status::check;
@@ -203,19 +204,23 @@ impl Source {
         }
     }
 
-    /// Adds the parameter `name` to another index, in memory that nothing else uses.
+    /// Adds the bytes `part` of the parameter `name` to another index, in memory that nothing else uses.
     pub(super) fn copy(
         &self,
         scope: &str,
         name: &str,
+        part: Range<u64>,
         to: &ParameterIndex,
         key: &str,
     ) -> Result<()> {
         let copied = match self {
-            Self::Index { index, .. } => index.copy(name, to, key),
-            Self::Rust(provider) => {
-                provider.load(scope, name).and_then(|bytes| to.add_owned(key, bytes))
-            }
+            Self::Index { index, .. } => index.copy(name, part, to, key),
+            Self::Rust(provider) => provider.load(scope, name).and_then(|mut bytes| {
+                check_part(&part, bytes.len() as u64)?;
+                bytes.truncate(part.end as usize);
+                bytes.drain(..part.start as usize);
+                to.add_owned(key, bytes)
+            }),
         };
         copied.map_err(|error| {
             error.context(format!("loading parameter `{name}` of scope `{scope}`"))

@@ -14,7 +14,7 @@ use std::thread;
 use memmap2::MmapMut;
 
 use super::process::shorten;
-use super::{CompileLimits, CompileOptions, Source};
+use super::{CompileLimits, CompileOptions, Compiled, Source};
 use crate::base::error::{Code, Error, Result};
 
 /// The major API version that the signatures below are of.
@@ -145,7 +145,11 @@ impl Library {
         &self.0.version
     }
 
-    pub(super) fn compile(&self, source: &Source<'_>, options: &CompileOptions) -> Result<Vec<u8>> {
+    pub(super) fn compile(
+        &self,
+        source: &Source<'_>,
+        options: &CompileOptions,
+    ) -> Result<Compiled> {
         let api = self.0;
         // Before the guards, so that it outlives what borrows it.
         let image = aligned(source.bytes())?;
@@ -196,7 +200,8 @@ impl Library {
             self.check((api.invocation_output)(invocation.0, output.0))?;
             let (mut data, mut size) = (ptr::null_mut(), 0u64);
             self.check((api.output_map)(output.0, &mut data, &mut size))?;
-            Ok(slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec())
+            let module = slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec();
+            Ok(Compiled { module, diagnostics: shorten(&*diagnostics_ptr).to_owned() })
         }
     }
 
@@ -206,7 +211,7 @@ impl Library {
         source: &Source<'_>,
         options: &CompileOptions,
         limits: &CompileLimits,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Compiled> {
         let mut watch = limits.begin();
         watch.check()?;
         let (library, source, options) = (*self, source.to_owned(), options.clone());

@@ -50,6 +50,16 @@ enum Kind {
     Library(Library),
 }
 
+/// What the compiler made, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Compiled {
+    /// The bytes of a module (`.vmfb`).
+    pub module: Vec<u8>,
+    /// Warnings and remarks as the compiler writes them (the first 16 KiB); most often none.
+    pub diagnostics: String,
+}
+
 impl Compiler {
     /// The `iree-compile` of the IREE folder that this crate was built with, if it was remembered
     /// (debug builds, the features `remember-folder` and `bundled-compiler`), else of the folder that
@@ -116,7 +126,9 @@ impl Compiler {
     }
 
     /// Compiles MLIR to the bytes of a module (`.vmfb`): text (`&str`), text or bytecode (`&[u8]`),
-    /// or a file of either (`&Path`).
+    /// or a file of either (`&Path`). What the compiler warns of, [`compile_with_diagnostics`] tells.
+    ///
+    /// [`compile_with_diagnostics`]: Self::compile_with_diagnostics
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Code::InvalidArgument) when the compiler refuses the source or a
@@ -128,11 +140,11 @@ impl Compiler {
         options: &CompileOptions,
     ) -> Result<Vec<u8>> {
         let source = source.into();
-        match &self.0 {
+        let compiled = match &self.0 {
             Kind::Process(program) => program.compile(&source, options, &CompileLimits::default()),
             Kind::Library(library) => library.compile(&source, options),
-        }
-        .map_err(|e| diagnostics::explain(e, &source))
+        };
+        compiled.map(|it| it.module).map_err(|e| diagnostics::explain(e, &source))
     }
 
     /// As [`compile`](Self::compile), but within `limits`: it gives up when they say so.
@@ -149,6 +161,37 @@ impl Compiler {
         options: &CompileOptions,
         limits: &CompileLimits,
     ) -> Result<Vec<u8>> {
+        self.compile_with_diagnostics(source, options, limits).map(|it| it.module)
+    }
+
+    /// As [`compile_within`](Self::compile_within), with what the compiler says though it succeeds.
+    ///
+    /// ```
+    /// # #[cfg(all(feature = "link", feature = "compiler"))] fn main() -> iree_rt::Result<()> {
+    /// # use iree_rt::{CompileLimits, CompileOptions, Compiler};
+    /// // For what CPU is not said.
+    /// let options = CompileOptions::empty()
+    ///     .flag("--iree-hal-target-device=local")
+    ///     .flag("--iree-hal-local-target-device-backends=llvm-cpu");
+    /// let source = "func.func @f(%a: tensor<4xf32>) -> tensor<4xf32> {
+    ///   %0 = stablehlo.add %a, %a : tensor<4xf32>
+    ///   return %0 : tensor<4xf32>
+    /// }";
+    /// let limits = CompileLimits::default();
+    /// let compiled = Compiler::find()?.compile_with_diagnostics(source, &options, &limits)?;
+    /// assert!(compiled.diagnostics.contains("generic CPU"));
+    /// # Ok(()) }
+    /// # #[cfg(not(all(feature = "link", feature = "compiler")))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// As [`compile_within`](Self::compile_within).
+    pub fn compile_with_diagnostics<'a>(
+        &self,
+        source: impl Into<Source<'a>>,
+        options: &CompileOptions,
+        limits: &CompileLimits,
+    ) -> Result<Compiled> {
         let source = source.into();
         match &self.0 {
             Kind::Process(program) => program.compile(&source, options, limits),

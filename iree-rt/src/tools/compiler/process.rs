@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 
-use super::{CompileLimits, CompileOptions, Source};
+use super::{CompileLimits, CompileOptions, Compiled, Source};
 use crate::base::error::{Code, Error, Result};
 
 /// Most text of diagnostics that an error carries, bytes.
@@ -56,7 +56,7 @@ impl Program {
         source: &Source<'_>,
         options: &CompileOptions,
         limits: &CompileLimits,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Compiled> {
         let scratch = tempfile::Builder::new()
             .prefix("iree-compile-")
             .tempdir()
@@ -81,10 +81,16 @@ impl Program {
         }
         let (status, diagnostics) = run(command, limits)
             .map_err(|e| e.context(format!("running {}", self.path().display())))?;
+        // The user knows no such folder.
+        let folder = format!("{}/", scratch.path().display());
+        let diagnostics = String::from_utf8_lossy(&diagnostics).replace(&folder, "");
+        let diagnostics = shorten(&diagnostics);
         if !status.success() {
-            return Err(failure(status, &diagnostics, scratch.path()));
+            return Err(failure(status, diagnostics));
         }
-        fs::read(&output).map_err(|e| Error::from(e).context("reading the compiler's output"))
+        let module = fs::read(&output)
+            .map_err(|e| Error::from(e).context("reading the compiler's output"))?;
+        Ok(Compiled { module, diagnostics: diagnostics.to_owned() })
     }
 }
 
@@ -126,10 +132,8 @@ fn run(mut command: Command, limits: &CompileLimits) -> Result<(ExitStatus, Vec<
     }
 }
 
-fn failure(status: ExitStatus, stderr: &[u8], scratch: &Path) -> Error {
-    let folder = format!("{}/", scratch.display());
-    let text = String::from_utf8_lossy(stderr).replace(&folder, "");
-    let message = format!("iree-compile ended with {status}: {}", shorten(&text));
+fn failure(status: ExitStatus, diagnostics: &str) -> Error {
+    let message = format!("iree-compile ended with {status}: {diagnostics}");
     // No exit code: a signal ended it.
     let code = if status.code().is_some() { Code::InvalidArgument } else { Code::Internal };
     Error::new(code, message)
