@@ -9,7 +9,7 @@ use std::time::Duration;
 use llguidance::Matcher;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
-use text::{AnswerStyle, StopStrings};
+use text::{AnswerStyle, StopStrings, THINK};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
@@ -191,6 +191,10 @@ impl Settings {
         thinks: Thinks,
     ) -> Result<(Self, Option<Matcher>), Problem> {
         self.shown = style.map(|it| it.special_ids(&model.tokenizer)).unwrap_or_default();
+        if thinks != Thinks::Never {
+            let marks = THINK.iter().filter_map(|mark| model.tokenizer.special_token(mark));
+            self.shown.extend(marks);
+        }
         if self.form.is_none() && tools.is_none() {
             return Ok((self, None));
         }
@@ -204,7 +208,7 @@ impl Settings {
                     Some(AnswerStyle::Harmony) if thinks != Thinks::Never => {
                         harmony::with_form(&special, text)
                     }
-                    _ => thinks.before(text),
+                    _ => thinks.before(&special, text),
                 });
                 return Ok((self, form.as_ref().map(start).transpose()?));
             };
