@@ -245,10 +245,16 @@ impl Shape for Message {
     }
 
     fn end(&mut self, _: &About, _: usize, end: &End) -> Vec<String> {
+        let cut = end.cuts_call(self.reply.as_ref());
         let parts = self.reply.take().map(Reply::finish).unwrap_or_default();
         let mut events = self.tell(parts);
         self.close(&mut events);
-        self.ended = Some((self.reason(end), end.stop.clone()));
+        let reason = if cut { "stop_sequence" } else { self.reason(end) };
+        self.ended = Some((reason, end.stop.clone()));
+        if cut {
+            // Nobody is to make it.
+            self.blocks.pop();
+        }
         events
     }
 
