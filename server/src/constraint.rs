@@ -103,7 +103,8 @@ impl Form {
         &self.grammar
     }
 
-    fn json(field: &'static str, schema: Value) -> Self {
+    /// JSON of `schema`, as the field `field` asks for it.
+    pub fn json(field: &'static str, schema: Value) -> Self {
         Self::new(field, TopLevelGrammar::from_json_schema(Self::written(schema)))
     }
 

@@ -74,11 +74,11 @@ async fn try_answer(
     let fields = body::read(request, shared.options.most_bytes).await?;
     let mut fields = Fields::new(fields);
     let Talk { model, conversation, tools, form } = Talk::take(&shared, &mut fields)?;
-    if let Some(form) = form {
-        fields.insert("response_format", form)?;
-    }
     fields.rename("stop_sequences", "stop")?;
-    let settings = Settings::take(&mut fields, &model)?;
+    let mut settings = Settings::take(&mut fields, &model)?;
+    if let Some(form) = form {
+        settings.keep_to(form)?;
+    }
     let max_tokens = fields.take::<usize>("max_tokens")?;
     let max_tokens = max_tokens.ok_or_else(|| Problem::field("max_tokens", "is missing"))?;
     fields.finish()?;

@@ -118,10 +118,6 @@ impl Settings {
         }
         let ignore_eos = fields.take::<bool>("ignore_eos")?.unwrap_or(false);
         let form = Form::take(fields)?;
-        if ignore_eos && form.is_some() {
-            let message = "and a form of the answer contradict each other: forms have an end";
-            return Err(Problem::field("ignore_eos", message));
-        }
         let priority = fields.take::<i32>("priority")?.unwrap_or(0);
         if !(-1000..=1000).contains(&priority) {
             let message = format!("is {priority}: it must be between -1000 and 1000");
@@ -129,7 +125,7 @@ impl Settings {
         }
         let timeout = fields.number("timeout", 0.001, 1e6)?.map(Duration::from_secs_f32);
         let stream = fields.take::<bool>("stream")?.unwrap_or(false);
-        Ok(Self {
+        let mut settings = Self {
             options,
             seeded: seed.is_some(),
             answer: Vec::new(),
@@ -139,12 +135,33 @@ impl Settings {
             priority: -priority,
             timeout,
             n,
-            form,
+            form: None,
             shown: Vec::new(),
             ignore_eos,
             stream,
             include_usage: include_usage(fields, stream)?,
-        })
+        };
+        if let Some(form) = form {
+            settings.keep_to(form)?;
+        }
+        Ok(settings)
+    }
+
+    /// Keeps answers to `form`.
+    ///
+    /// # Errors
+    ///
+    /// They are kept to another one, or are to have no end.
+    pub fn keep_to(&mut self, form: Form) -> Result<(), Problem> {
+        if self.ignore_eos {
+            let message = "and a form of the answer contradict each other: forms have an end";
+            return Err(Problem::field("ignore_eos", message));
+        }
+        if let Some(first) = self.form.replace(form) {
+            let message = "is given beside another form of the answer: give one of them";
+            return Err(Problem::field(first.field(), message));
+        }
+        Ok(())
     }
 
     /// Goes on with the answer that `fields` hold the beginning of, as it was given elsewhere. Returns whether
