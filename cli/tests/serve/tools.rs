@@ -324,4 +324,23 @@ fn thoughts_may_lie_between_special_tokens() {
         (&message["content"], &message["reasoning_content"]),
         (&json!(""), &json!("<think>"))
     );
+    // They are counted, in streams too.
+    let chat =
+        json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0});
+    let response = json!({"input": "Hi", "max_output_tokens": 2, "temperature": 0});
+    for (bias, count) in [(json!({"3": 100}), 2), (json!({"4": 100}), 0)] {
+        let usage = format!("_tokens_details\":{{\"reasoning_tokens\":{count}}}");
+        for (path, ask) in [("/v1/chat/completions", &chat), ("/v1/responses", &response)] {
+            let mut ask = ask.clone();
+            ask["logit_bias"] = bias.clone();
+            let whole = server.post(path, &ask).text;
+            assert!(whole.contains(&usage), "{whole}");
+            ask["stream"] = true.into();
+            if path.ends_with("completions") {
+                ask["stream_options"] = json!({"include_usage": true});
+            }
+            let pieces = server.post(path, &ask).text;
+            assert!(pieces.contains(&usage), "{pieces}");
+        }
+    }
 }
