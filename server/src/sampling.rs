@@ -229,6 +229,7 @@ impl Settings {
                 });
                 return Ok((self, form.as_ref().map(start).transpose()?));
             };
+            tools.loosen_known(forms);
             let Some(form) = tools.form(model, style, thinks, text.clone()) else {
                 return Ok((self, None));
             };
@@ -237,7 +238,7 @@ impl Settings {
                 return Err(Problem::field("ignore_eos", message));
             }
             let matcher = match start(&form) {
-                Err(_) if tools.loosen(|form| start(form).is_ok()) => {
+                Err(_) if tools.loosen(forms, |form| start(form).is_ok()) => {
                     tools.form(model, style, thinks, text).as_ref().map(start).transpose()?
                 }
                 other => Some(other?),

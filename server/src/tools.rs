@@ -6,7 +6,7 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 use text::{AnswerStyle, THINK};
 
-use crate::constraint::{Form, PART, Special, mark, quoted};
+use crate::constraint::{Form, Forms, PART, Special, mark, quoted};
 use crate::fields::Fields;
 use crate::harmony;
 use crate::server::unique_id;
@@ -91,27 +91,32 @@ impl Tools {
 
     /// Lets arguments be any object where the rest of a schema cannot be kept to, as `can_be` says, and the
     /// request does not insist; all such, where it is too much together. Returns whether there are such tools.
-    pub fn loosen(&mut self, can_be: impl Fn(&Form) -> bool) -> bool {
+    pub fn loosen(&mut self, forms: &Forms, can_be: impl Fn(&Form) -> bool) -> bool {
+        let cannot_be = |tool: &&mut Tool| {
+            let form = || TopLevelGrammar::from_json_schema(tool.parameters.clone());
+            !forms.judge(&tool.parameters, || can_be(&Form::new(FIELD, form())))
+        };
+        let mut loose: Vec<_> = self.loose().collect();
+        if loose.iter().any(&cannot_be) {
+            loose.retain(cannot_be);
+        }
+        loose.iter_mut().for_each(|tool| tool.loosen());
+        !loose.is_empty()
+    }
+
+    /// The same with those of which that is known.
+    pub fn loosen_known(&mut self, forms: &Forms) {
+        let known = self.loose().filter(|it| forms.verdict(&it.parameters) == Some(false));
+        known.for_each(Tool::loosen);
+    }
+
+    /// Those that may be called, and on whose schemas the request does not insist.
+    fn loose(&mut self) -> impl Iterator<Item = &mut Tool> {
         let callable = match self.only {
             Some(at) => &mut self.tools[at..=at],
             None => &mut self.tools[..],
         };
-        let mut loose: Vec<_> = callable.iter_mut().filter(|tool| !tool.strict).collect();
-        let cannot_be = |tool: &&mut Tool| {
-            let form = TopLevelGrammar::from_json_schema(tool.parameters.clone());
-            !can_be(&Form::new(FIELD, form))
-        };
-        if loose.iter().any(&cannot_be) {
-            loose.retain(cannot_be);
-        }
-        for tool in &mut loose {
-            tracing::debug!(
-                "the schema of the tool {:?} cannot be kept to: any object does",
-                tool.name
-            );
-            tool.parameters = Form::written(json!({"type": "object"}));
-        }
-        !loose.is_empty()
+        callable.iter_mut().filter(|tool| !tool.strict)
     }
 
     /// Lets an answer have one call at most.
@@ -309,6 +314,15 @@ impl Thinks {
 }
 
 impl Tool {
+    /// Lets its arguments be any object.
+    fn loosen(&mut self) {
+        tracing::debug!(
+            "the schema of the tool {:?} cannot be kept to: any object does",
+            self.name
+        );
+        self.parameters = Form::written(json!({"type": "object"}));
+    }
+
     fn take(at: &str, tool: Map<String, Value>) -> Result<Self, Problem> {
         let value = Value::Object(tool.clone());
         let wrong = |name: &str, message: String| Problem::field(format!("{at}.{name}"), message);
