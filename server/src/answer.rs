@@ -10,7 +10,9 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream;
 use serde_json::Value;
+use text::Reply;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
 use tracing::Span;
 use xla_session::FinishReason;
 use xla_session::batching::{Ended, Likelihood};
@@ -65,20 +67,42 @@ pub(crate) struct End {
     pub stop: Option<String>,
 }
 
+impl End {
+    /// Whether a stop string has cut off a call that `reply` has told of.
+    pub fn cuts_call(&self, reply: Option<&Reply>) -> bool {
+        self.stop.is_some() && reply.is_some_and(Reply::is_in_call)
+    }
+}
+
 /// An answer that is whole.
 pub(crate) struct Answer {
     pub text: String,
-    /// Those of its prompt, where it is asked how likely they were, and its own.
+    /// Tokens of its prompt, where it is asked how likely they were.
+    pub prompt: Arc<[Token]>,
     pub tokens: Vec<Token>,
-    /// How many are of its prompt.
-    pub prompt: usize,
     pub end: End,
+}
+
+impl Answer {
+    /// Its text in the pieces that a stream would have, each with the token that made it certain.
+    pub fn pieces(&self) -> impl Iterator<Item = (&str, &[Token])> {
+        let mut rest = self.text.as_str();
+        let tokens = self.tokens.iter().map(std::slice::from_ref).chain([&[][..]]);
+        tokens.map(move |token| {
+            let end = token.first().map_or(rest.len(), |it| it.shown);
+            let piece;
+            (piece, rest) = rest.split_at(end);
+            (piece, token)
+        })
+    }
 }
 
 /// A token of an answer.
 #[derive(Debug)]
 pub(crate) struct Token {
     pub id: u32,
+    /// Bytes of text that it made certain.
+    pub shown: usize,
     /// Where it is asked for.
     pub likelihood: Option<TokenLikelihood>,
 }
@@ -86,7 +110,9 @@ pub(crate) struct Token {
 /// How likely a token was, with its text.
 #[derive(Debug)]
 pub(crate) struct TokenLikelihood {
+    /// A special token's is what it is written as, which the text mostly has not.
     pub text: String,
+    pub is_special: bool,
     /// Of the first token of a prompt nobody knows.
     pub logprob: Option<f32>,
     pub top: Vec<(String, f32)>,
@@ -98,6 +124,8 @@ pub(crate) struct Answers {
     events: UnboundedReceiver<(usize, Event)>,
     choices: Vec<Choice>,
     prompts: Vec<Vec<u32>>,
+    /// The tokens of each prompt, where it is asked how likely they were.
+    prompt_tokens: Vec<Arc<[Token]>>,
     usage: Usage,
     about: About,
     /// Of the request.
@@ -109,8 +137,6 @@ struct Choice {
     before: Vec<u32>,
     /// Which prompt it answers.
     prompt: usize,
-    /// Its tokens, where it is asked how likely they were.
-    prompt_tokens: Vec<Token>,
     end: Option<End>,
 }
 
@@ -133,7 +159,8 @@ impl Usage {
         // Of several answers to a prompt, the first to run found what others had left.
         let known = self.prompts[prompt].get_or_insert((timings.prompt_tokens, usize::MAX));
         known.1 = known.1.min(timings.cached_tokens);
-        self.tokens += timings.tokens;
+        // As they are told of.
+        self.tokens += timings.tokens + usize::from(ended.eos.is_some());
         self.waited = self.waited.into_iter().chain([timings.waited]).min();
         self.first_token = self.first_token.into_iter().chain(timings.first_token).min();
     }
@@ -159,7 +186,7 @@ impl Answers {
     ) -> Self {
         let choice = |at: usize| {
             let (prompt, before) = (at / n, prompts[at / n].clone());
-            Choice { before, prompt, prompt_tokens: Vec::new(), end: None }
+            Choice { before, prompt, end: None }
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let about = About {
@@ -174,6 +201,7 @@ impl Answers {
             events,
             choices: (0..about.count).map(choice).collect(),
             usage: Usage { prompts: vec![None; prompts.len()], ..Usage::default() },
+            prompt_tokens: prompts.iter().map(|_| Arc::default()).collect(),
             prompts,
             about,
             span: Span::current(),
@@ -197,16 +225,17 @@ impl Answers {
                 }
             }
         }
-        let answers = texts.into_iter().zip(tokens).zip(self.choices);
-        let answers = answers.filter_map(|((text, own), choice)| {
-            let (mut tokens, end) = (choice.prompt_tokens, choice.end?);
-            let prompt = tokens.len();
-            tokens.extend(own);
-            Some(Answer { text, tokens, prompt, end })
-        });
-        let answers = answers.collect();
-        let answer = shape.whole(&self.about, answers, &self.usage);
-        Ok(body::json(StatusCode::OK, &answer))
+        let Self { model, choices, prompt_tokens, about, usage, .. } = self;
+        // Beside the thread that serves: prompts and answers may be long.
+        let write = move |_: &Model| {
+            let answers = texts.into_iter().zip(tokens).zip(choices);
+            let answers = answers.filter_map(|((text, tokens), Choice { prompt, end, .. })| {
+                Some(Answer { text, prompt: prompt_tokens[prompt].clone(), tokens, end: end? })
+            });
+            let answer = shape.whole(&about, answers.collect(), &usage);
+            Ok(body::json(StatusCode::OK, &answer))
+        };
+        blocking(&model, write).await
     }
 
     /// Piece by piece.
@@ -242,18 +271,24 @@ impl Answers {
         let (index, event) =
             event.ok_or_else(|| Problem::internal("the model has stopped in an answer"))?;
         let choice = &mut self.choices[index];
+        let mut token = |id: u32, text: &str, likelihood: Option<Likelihood>| {
+            let likelihood = likelihood
+                .map(|it| TokenLikelihood::new(&self.model, &choice.before, id, &it))
+                .transpose()?;
+            let kept = choice.before.len().saturating_sub(8);
+            choice.before.drain(..kept);
+            choice.before.push(id);
+            Ok::<_, Problem>(Token { id, shown: text.len(), likelihood })
+        };
         let next = match event {
             Event::Begun { text } => Next::Begun(text),
             Event::Token { id, text, likelihood } => {
-                let likelihood = likelihood
-                    .map(|it| TokenLikelihood::new(&self.model, &choice.before, id, &it))
-                    .transpose()?;
-                let kept = choice.before.len().saturating_sub(8);
-                choice.before.drain(..kept);
-                choice.before.push(id);
-                Next::Piece(text, Some(Token { id, likelihood }))
+                let token = token(id, &text, likelihood)?;
+                Next::Piece(text, Some(token))
             }
             Event::Ended { text, ended, stop } => {
+                let eos = ended.eos.clone().map(|eos| token(eos.id, &text, eos.likelihood));
+                let eos = eos.transpose()?;
                 choice.end = Some(End { reason: ended.reason, stop });
                 self.usage.ended(choice.prompt, &ended);
                 if let Some(likelihoods) = ended.prompt {
@@ -261,12 +296,12 @@ impl Answers {
                     // it, which would lose the end if it stopped waiting here.
                     let prompt = self.prompts[choice.prompt].clone();
                     let read = move |model: &Model| prompt_tokens(model, &prompt, &likelihoods);
-                    choice.prompt_tokens = blocking(&self.model, read).await?;
+                    self.prompt_tokens[choice.prompt] = blocking(&self.model, read).await?.into();
                 }
                 if self.is_whole() {
                     trace::answered(&self.span, &self.usage);
                 }
-                Next::Piece(text, None)
+                Next::Piece(text, eos)
             }
             Event::Failed(problem) => return Err(problem),
         };
@@ -292,8 +327,10 @@ struct Stream<S> {
 impl<S: Shape> Stream<S> {
     /// Adds what comes next to `lines`, at least one.
     async fn next(&mut self, lines: &mut VecDeque<String>) {
+        // Also while there are tokens that show nothing.
+        let silent = Instant::now() + SILENCE;
         while lines.is_empty() {
-            let next = tokio::time::timeout(SILENCE, self.answers.next()).await;
+            let next = tokio::time::timeout_at(silent, self.answers.next()).await;
             let Self { answers, shape, done, outcome } = self;
             let about = &answers.about;
             match next {
@@ -332,15 +369,29 @@ fn prompt_tokens(
     prompt: &[u32],
     likelihoods: &[Likelihood],
 ) -> Result<Vec<Token>, Problem> {
-    let text = model.tokenizer.decode(&prompt[..1]);
-    let text = text.map_err(|error| Problem::internal(error.to_string()))?;
-    let first = TokenLikelihood { text, logprob: None, top: Vec::new() };
+    let (text, is_special) = text_of(model, &[], prompt[0])?;
+    let first = TokenLikelihood { text, is_special, logprob: None, top: Vec::new() };
     let rest = likelihoods.iter().enumerate().map(|(at, it)| {
         let (before, id) = (&prompt[..=at], prompt[at + 1]);
-        Ok(Token { id, likelihood: Some(TokenLikelihood::new(model, before, id, it)?) })
+        let likelihood = Some(TokenLikelihood::new(model, before, id, it)?);
+        Ok(Token { id, shown: 0, likelihood })
     });
-    let first = Token { id: prompt[0], likelihood: Some(first) };
+    let first = Token { id: prompt[0], shown: 0, likelihood: Some(first) };
     std::iter::once(Ok(first)).chain(rest).collect()
+}
+
+/// The text of the token `id` behind those `before` it, and whether it is a special one, which is written out.
+fn text_of(model: &Model, before: &[u32], id: u32) -> Result<(String, bool), Problem> {
+    if let Some(text) = model.tokenizer.special_text(id) {
+        return Ok((text, true));
+    }
+    let text = || {
+        let mut detokenizer = model.tokenizer.detokenizer(before);
+        let text = detokenizer.push(id)?;
+        if text.is_empty() { detokenizer.finish() } else { Ok(text) }
+    };
+    let text = text().map_err(|error: text::Error| Problem::internal(error.to_string()))?;
+    Ok((text, false))
 }
 
 impl TokenLikelihood {
@@ -350,15 +401,12 @@ impl TokenLikelihood {
         id: u32,
         likelihood: &Likelihood,
     ) -> Result<Self, Problem> {
-        let text = |id: u32| {
-            let mut detokenizer = model.tokenizer.detokenizer(before);
-            let text = detokenizer.push(id)?;
-            if text.is_empty() { detokenizer.finish() } else { Ok(text) }
-        };
-        let text = |id| text(id).map_err(|e: text::Error| Problem::internal(e.to_string()));
-        let top = likelihood.top.iter().map(|&(id, logprob)| Ok((text(id)?, logprob)));
+        let (text, is_special) = text_of(model, before, id)?;
+        let text_of = |id| text_of(model, before, id).map(|it| it.0);
+        let top = likelihood.top.iter().map(|&(id, logprob)| Ok((text_of(id)?, logprob)));
         Ok(Self {
-            text: text(id)?,
+            text,
+            is_special,
             logprob: Some(likelihood.logprob),
             top: top.collect::<Result<_, _>>()?,
         })

@@ -7,10 +7,10 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use text::{AnswerStyle, Part, Reply};
 
-use crate::answer::Token;
+use crate::answer::{Answer, End, Token};
 use crate::conversation::{Asked, Conversation};
 use crate::fields::Fields;
-use crate::openai::{Choices, OpenAi};
+use crate::openai::{Choices, OpenAi, reason};
 use crate::sampling::Settings;
 use crate::server::Shared;
 use crate::tools::{Tools, call_id};
@@ -41,7 +41,12 @@ pub(crate) async fn answer(
     let choices = Chat {
         logprobs: logprobs.is_some(),
         choices: (0..n)
-            .map(|_| Choice { reply: Some(manner.reply().joined()), calls: 0 })
+            .map(|_| Choice {
+                reply: Some(manner.reply().joined()),
+                calls: 0,
+                cut: false,
+                thoughts: 0,
+            })
             .collect(),
         style: manner.style,
     };
@@ -84,20 +89,31 @@ struct Choice {
     /// What tells its parts apart; `None` behind its end.
     reply: Option<Reply>,
     calls: usize,
+    /// Whether the last of them is none that could be made.
+    cut: bool,
+    /// Tokens of thoughts.
+    thoughts: usize,
 }
 
 impl Choice {
-    fn push(&mut self, text: &str) -> Vec<Part> {
-        self.reply.as_mut().map(|reply| reply.push(text)).unwrap_or_default()
+    fn push(&mut self, text: &str, tokens: &[Token]) -> Vec<Part> {
+        let Some(reply) = &mut self.reply else { return Vec::new() };
+        let parts = reply.push(text);
+        self.thoughts += if reply.is_thinking() { tokens.len() } else { 0 };
+        parts
     }
 
-    fn finish(&mut self) -> Vec<Part> {
+    fn finish(&mut self, end: &End) -> Vec<Part> {
+        self.cut = end.cuts_call(self.reply.as_ref());
         self.reply.take().map(Reply::finish).unwrap_or_default()
     }
 
     /// Why it has ended.
-    fn reason<'a>(&self, reason: &'a str) -> &'a str {
-        if self.calls > 0 && reason == "stop" { "tool_calls" } else { reason }
+    fn reason(&self, end: &End) -> &'static str {
+        match reason(end) {
+            "stop" if self.calls > 0 && !self.cut => "tool_calls",
+            other => other,
+        }
     }
 }
 
@@ -154,13 +170,13 @@ impl Choices for Chat {
     }
 
     fn resume(&mut self, index: usize, text: &str) {
-        let parts = self.choices[index].push(text);
+        let parts = self.choices[index].push(text, &[]);
         // Its calls have been counted.
         drop(self.deltas(index, parts));
     }
 
     fn piece(&mut self, index: usize, text: &str, tokens: &[Token]) -> Vec<Value> {
-        let parts = self.choices[index].push(text);
+        let parts = self.choices[index].push(text, tokens);
         let mut deltas = self.deltas(index, parts);
         if deltas.is_empty() && self.logprobs && !tokens.is_empty() {
             // Its text is not certain yet.
@@ -180,19 +196,27 @@ impl Choices for Chat {
         json!({"index": index, "delta": {}, "logprobs": null, "finish_reason": null})
     }
 
-    fn end(&mut self, index: usize, reason: &str) -> Vec<Value> {
-        let parts = self.choices[index].finish();
+    fn end(&mut self, index: usize, end: &End) -> Vec<Value> {
+        let parts = self.choices[index].finish(end);
         let piece = |delta| json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null});
         let mut pieces: Vec<_> = self.deltas(index, parts).into_iter().map(piece).collect();
-        let reason = self.choices[index].reason(reason);
+        let reason = self.choices[index].reason(end);
         let end = json!({"index": index, "delta": {}, "logprobs": null, "finish_reason": reason});
         pieces.push(end);
         pieces
     }
 
-    fn whole(&mut self, index: usize, text: &str, tokens: &[Token], why: &str) -> Value {
+    fn thoughts(&self) -> Option<usize> {
+        Some(self.choices.iter().map(|it| it.thoughts).sum())
+    }
+
+    fn whole(&mut self, index: usize, answer: &Answer) -> Value {
         let choice = &mut self.choices[index];
-        let parts = [choice.push(text), choice.finish()].concat();
+        let mut parts = Vec::new();
+        for (text, token) in answer.pieces() {
+            parts.extend(choice.push(text, token));
+        }
+        parts.extend(choice.finish(&answer.end));
         let (mut content, mut reasoning) = (String::new(), String::new());
         let mut calls: Vec<(String, String)> = Vec::new();
         for part in parts {
@@ -207,8 +231,11 @@ impl Choices for Chat {
                 }
             }
         }
+        if choice.cut {
+            calls.pop();
+        }
         choice.calls = calls.len();
-        let why = choice.reason(why);
+        let why = choice.reason(&answer.end);
         let mut message = json!({"role": "assistant", "content": content, "refusal": null});
         if !reasoning.is_empty() {
             message["reasoning_content"] = reasoning.into();
@@ -226,7 +253,7 @@ impl Choices for Chat {
         json!({
             "index": index,
             "message": message,
-            "logprobs": self.logprobs(tokens),
+            "logprobs": self.logprobs(&answer.tokens),
             "finish_reason": why,
         })
     }

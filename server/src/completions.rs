@@ -7,10 +7,10 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answers, Token};
+use crate::answer::{Answer, Answers, End, Token};
 use crate::chat::MOST_LOGPROBS;
 use crate::fields::Fields;
-use crate::openai::{Choices, OpenAi};
+use crate::openai::{Choices, OpenAi, reason};
 use crate::sampling::Settings;
 use crate::server::{Shared, blocking};
 use crate::tools::Thinks;
@@ -71,10 +71,11 @@ pub(crate) async fn answer(
     let (settings, form) = settings.with_form(&model, None, None, Thinks::Never).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
-        model.check_fits(prompt)?;
+        let max_tokens = max_tokens.min(model.room(prompt)?);
         requests.extend(settings.requests(prompt, max_tokens, logprobs, form.as_ref())?);
     }
-    for asked in &mut requests {
+    // All answers to a prompt have it in common.
+    for asked in requests.iter_mut().step_by(settings.n) {
         asked.request.prompt_likelihood = logprobs.filter(|_| echo);
     }
     let events = model.submit(requests, places).await?;
@@ -178,18 +179,34 @@ struct Completion {
 }
 
 impl Completion {
-    fn logprobs(&mut self, index: usize, tokens: &[Token]) -> Value {
+    /// What is said of `tokens`; `text` is the whole text, where there is one that may have special tokens in it.
+    fn logprobs<'a>(
+        &mut self,
+        index: usize,
+        text: &str,
+        tokens: impl Iterator<Item = &'a Token>,
+    ) -> Value {
         let Some(most) = self.logprobs else { return Value::Null };
         let mut offsets = Vec::new();
         let mut tops = Vec::new();
-        let tokens: Vec<_> = tokens.iter().filter_map(|it| it.likelihood.as_ref()).collect();
+        let tokens: Vec<_> = tokens.filter_map(|it| it.likelihood.as_ref()).collect();
+        let mut behind = text.chars();
         for token in &tokens {
             offsets.push(self.written[index]);
-            self.written[index] += token.text.chars().count();
-            let top: Map<_, _> =
+            if !token.is_special || behind.as_str().starts_with(&token.text) {
+                // A character in several tokens comes with the last of them.
+                let count =
+                    token.text.trim_end_matches(char::REPLACEMENT_CHARACTER).chars().count();
+                self.written[index] += count;
+                behind.by_ref().take(count).for_each(drop);
+            }
+            let mut top: Map<_, _> =
                 token.top.iter().map(|(text, logprob)| (text.clone(), json!(logprob))).collect();
-            // As OpenAI has it, where there is no token before that it could follow.
-            tops.push(token.logprob.map(|_| top));
+            // As OpenAI has it: the token itself is there too, but where there is none before that it could follow.
+            tops.push(token.logprob.map(|logprob| {
+                top.entry(token.text.clone()).or_insert_with(|| json!(logprob));
+                top
+            }));
         }
         json!({
             "tokens": tokens.iter().map(|it| &it.text).collect::<Vec<_>>(),
@@ -197,11 +214,6 @@ impl Completion {
             "top_logprobs": (most > 0).then_some(tops),
             "text_offset": offsets,
         })
-    }
-
-    fn choice(&mut self, index: usize, text: &str, tokens: &[Token]) -> Value {
-        let logprobs = self.logprobs(index, tokens);
-        json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": null})
     }
 }
 
@@ -222,20 +234,21 @@ impl Choices for Completion {
         if text.is_empty() && self.logprobs.is_none() {
             return Vec::new();
         }
-        vec![self.choice(index, text, tokens)]
+        let logprobs = self.logprobs(index, "", tokens.iter());
+        vec![json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": null})]
     }
 
     fn nothing(&self, index: usize) -> Value {
         json!({"index": index, "text": "", "logprobs": null, "finish_reason": null})
     }
 
-    fn end(&mut self, index: usize, reason: &str) -> Vec<Value> {
-        vec![json!({"index": index, "text": "", "logprobs": null, "finish_reason": reason})]
+    fn end(&mut self, index: usize, end: &End) -> Vec<Value> {
+        vec![json!({"index": index, "text": "", "logprobs": null, "finish_reason": reason(end)})]
     }
 
-    fn whole(&mut self, index: usize, text: &str, tokens: &[Token], why: &str) -> Value {
-        let mut choice = self.choice(index, text, tokens);
-        choice["finish_reason"] = why.into();
-        choice
+    fn whole(&mut self, index: usize, answer: &Answer) -> Value {
+        let Answer { text, prompt, tokens, end } = answer;
+        let logprobs = self.logprobs(index, text, prompt.iter().chain(tokens));
+        json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason(end)})
     }
 }

@@ -1,5 +1,6 @@
 //! Answers in a form: JSON of a schema, text that an expression matches or a grammar makes.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, channel};
@@ -9,6 +10,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::toktrie::{SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use text::Tokenizer;
 use xla_session::batching;
 
@@ -103,7 +105,8 @@ impl Form {
         &self.grammar
     }
 
-    fn json(field: &'static str, schema: Value) -> Self {
+    /// JSON of `schema`, as the field `field` asks for it.
+    pub fn json(field: &'static str, schema: Value) -> Self {
         Self::new(field, TopLevelGrammar::from_json_schema(Self::written(schema)))
     }
 
@@ -155,9 +158,33 @@ fn response_format(fields: &mut Fields) -> Result<Option<Form>, Problem> {
 #[derive(Default)]
 pub(crate) struct Forms {
     factory: OnceLock<Result<ParserFactory, String>>,
+    /// Which schemas can be kept to, by their SHA-256: clients send the same ones with every request.
+    verdicts: Mutex<HashMap<[u8; 32], bool>>,
 }
 
+/// Most schemas of which that is remembered.
+const VERDICTS: usize = 4096;
+
 impl Forms {
+    /// Whether `schema` can be kept to, if that was found out before.
+    pub fn verdict(&self, schema: &Value) -> Option<bool> {
+        let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        verdicts.get(&digest(schema)).copied()
+    }
+
+    /// Whether `schema` can be kept to, which `find_out` tells where it is not known.
+    pub fn judge(&self, schema: &Value, find_out: impl FnOnce() -> bool) -> bool {
+        self.verdict(schema).unwrap_or_else(|| {
+            let verdict = find_out();
+            let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+            if verdicts.len() >= VERDICTS {
+                verdicts.clear();
+            }
+            verdicts.insert(digest(schema), verdict);
+            verdict
+        })
+    }
+
     /// The start of `form`, in tokens of `tokenizer`, of which a model has `vocab_size` and `eos` end
     /// an answer.
     ///
@@ -203,6 +230,10 @@ impl Forms {
     }
 }
 
+fn digest(schema: &Value) -> [u8; 32] {
+    Sha256::digest(schema.to_string()).into()
+}
+
 fn factory(
     tokenizer: &Arc<Tokenizer>,
     vocab_size: usize,
@@ -211,7 +242,7 @@ fn factory(
     let Some(&end) = eos.first() else { anyhow::bail!("no token of it ends an answer") };
     let json = serde_json::from_str(&tokenizer.to_json()?)?;
     let mut tokens = llguidance::token_bytes_from_tokenizer_json(&json)?;
-    anyhow::ensure!(tokens.len() <= vocab_size, "it has more tokens than the model");
+    // Some models lack the last ones, as Gemma 3's smallest do that of images: those are never chosen.
     tokens.resize(vocab_size, Vec::new());
     let trie = TokTrie::from(&TokRxInfo::new(vocab_size as u32, end), &tokens);
     let (tokenizer, trie) = (tokenizer.clone(), trie.with_eos_tokens(eos));
@@ -374,6 +405,20 @@ pub(crate) mod tests {
     use llguidance::toktrie::ApproximateTokEnv;
 
     use super::*;
+
+    #[test]
+    fn what_is_known_of_a_schema_is_not_found_out_again() {
+        let forms = Forms::default();
+        let [good, bad] = ["object", "animal"].map(|kind| json!({"type": kind}));
+        assert_eq!(forms.verdict(&bad), None);
+        assert!(!forms.judge(&bad, || false) && forms.judge(&good, || true));
+        assert!(!forms.judge(&bad, || unreachable!()) && forms.judge(&good, || unreachable!()));
+        assert_eq!([&good, &bad].map(|it| forms.verdict(it)), [Some(true), Some(false)]);
+        for n in 0..2 * VERDICTS {
+            forms.judge(&json!(n), || true);
+        }
+        assert!(forms.verdicts.lock().unwrap().len() <= VERDICTS);
+    }
 
     /// The special token of the tokenizer of [`accepts`] that is written so: one of `marks`, behind the bytes.
     pub fn special(marks: &[&str], text: &str) -> Option<u32> {

@@ -113,9 +113,8 @@ impl Asked {
         let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
         let single = tools.as_ref().is_some_and(Tools::is_single);
         let (settings, form) = settings.with_form(&model, tools, style, thinks).await?;
-        model.check_fits(&prompt)?;
-        let room = (model.context + 1).saturating_sub(prompt.len());
-        let max_tokens = max_tokens.unwrap_or(room);
+        let room = model.room(&prompt)?;
+        let max_tokens = max_tokens.map_or(room, |it| it.min(room));
         let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;
         let events = model.submit(requests, places).await?;
         let prompt = [prompt, settings.answer].concat();

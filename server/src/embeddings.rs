@@ -91,6 +91,10 @@ pub(crate) async fn answer(
     let at_once = AT_ONCE.min(model.options.most_requests);
     let mut places = Some(model.places(input.count().min(at_once))?);
     let (inputs, _) = blocking(&model, move |model| input.tokens(model, false)).await?;
+    // What is found in its turn only would make all before it for nothing.
+    for input in &inputs {
+        model.room(input)?;
+    }
     let count: usize = inputs.iter().map(Vec::len).sum();
     let mut vectors = Vec::with_capacity(inputs.len());
     while vectors.len() < inputs.len() {

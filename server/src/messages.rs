@@ -74,11 +74,11 @@ async fn try_answer(
     let fields = body::read(request, shared.options.most_bytes).await?;
     let mut fields = Fields::new(fields);
     let Talk { model, conversation, tools, form } = Talk::take(&shared, &mut fields)?;
-    if let Some(form) = form {
-        fields.insert("response_format", form)?;
-    }
     fields.rename("stop_sequences", "stop")?;
-    let settings = Settings::take(&mut fields, &model)?;
+    let mut settings = Settings::take(&mut fields, &model)?;
+    if let Some(form) = form {
+        settings.keep_to(form)?;
+    }
     let max_tokens = fields.take::<usize>("max_tokens")?;
     let max_tokens = max_tokens.ok_or_else(|| Problem::field("max_tokens", "is missing"))?;
     fields.finish()?;
@@ -245,10 +245,16 @@ impl Shape for Message {
     }
 
     fn end(&mut self, _: &About, _: usize, end: &End) -> Vec<String> {
+        let cut = end.cuts_call(self.reply.as_ref());
         let parts = self.reply.take().map(Reply::finish).unwrap_or_default();
         let mut events = self.tell(parts);
         self.close(&mut events);
-        self.ended = Some((self.reason(end), end.stop.clone()));
+        let reason = if cut { "stop_sequence" } else { self.reason(end) };
+        self.ended = Some((reason, end.stop.clone()));
+        if cut {
+            // Nobody is to make it.
+            self.blocks.pop();
+        }
         events
     }
 

@@ -199,18 +199,24 @@ impl Model {
         Ok(places)
     }
 
-    /// Whether `prompt` and a token fit the context: before there are requests, each of which has its own copy.
+    /// Most tokens of a prompt and its answer together: those of the context that there is memory for.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Most tokens of an answer to `prompt`: before there are requests, each of which has its own copy.
     ///
     /// # Errors
     ///
-    /// They do not.
-    pub(crate) fn check_fits(&self, prompt: &[u32]) -> Result<(), Problem> {
+    /// There is no room for one.
+    pub(crate) fn room(&self, prompt: &[u32]) -> Result<usize, Problem> {
         let (needed, context) = (prompt.len(), self.context);
         if needed > context {
             let full = xla_session::Error::ContextFull { needed, context, max: self.max_context };
             return Err(Problem::engine(&full));
         }
-        Ok(())
+        // The last token of an answer needs none.
+        Ok(context + 1 - needed)
     }
 
     /// Lets `requests` wait for their turn. Each event says by its number which of them it is of.

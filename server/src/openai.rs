@@ -24,9 +24,13 @@ pub(crate) trait Choices: Send + 'static {
     /// A choice that shows nothing.
     fn nothing(&self, index: usize) -> Value;
     /// The choices that end a stream.
-    fn end(&mut self, index: usize, reason: &str) -> Vec<Value>;
+    fn end(&mut self, index: usize, end: &End) -> Vec<Value>;
+    /// Tokens of thoughts so far, where there may be some.
+    fn thoughts(&self) -> Option<usize> {
+        None
+    }
     /// The choice of a whole answer.
-    fn whole(&mut self, index: usize, text: &str, tokens: &[Token], why: &str) -> Value;
+    fn whole(&mut self, index: usize, answer: &Answer) -> Value;
 }
 
 /// Answers with `choices`.
@@ -40,19 +44,24 @@ pub(crate) struct OpenAi<C> {
     pub include_usage: bool,
 }
 
-fn reason(end: &End) -> &'static str {
+/// Why an answer has ended.
+pub(crate) fn reason(end: &End) -> &'static str {
     match end.reason {
         FinishReason::Eos | FinishReason::Stop => "stop",
         FinishReason::Length | FinishReason::Context => "length",
     }
 }
 
-fn usage_of(usage: &Usage) -> Value {
+fn usage_of(usage: &Usage, thoughts: Option<usize>) -> Value {
     let (prompt, tokens) = (usage.prompt_tokens(), usage.tokens);
-    json!({
+    let mut value = json!({
         "prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens()},
-    })
+    });
+    if let Some(thoughts) = thoughts {
+        value["completion_tokens_details"] = json!({"reasoning_tokens": thoughts});
+    }
+    value
 }
 
 fn ids(tokens: &[Token]) -> Value {
@@ -118,7 +127,7 @@ impl<C: Choices> Shape for OpenAi<C> {
     }
 
     fn end(&mut self, about: &About, index: usize, end: &End) -> Vec<String> {
-        let choices = self.choices.end(index, reason(end));
+        let choices = self.choices.end(index, end);
         self.lines(about, choices)
     }
 
@@ -126,7 +135,7 @@ impl<C: Choices> Shape for OpenAi<C> {
         let mut lines = Vec::new();
         if self.include_usage {
             let mut piece = Self::envelope(about, C::PIECE, Vec::new());
-            piece["usage"] = usage_of(usage);
+            piece["usage"] = usage_of(usage, self.choices.thoughts());
             lines.push(line(&piece));
         }
         lines.push(done());
@@ -142,19 +151,17 @@ impl<C: Choices> Shape for OpenAi<C> {
     }
 
     fn whole(&mut self, about: &About, answers: Vec<Answer>, usage: &Usage) -> Value {
-        let choices = answers.into_iter().enumerate().map(|(index, answer)| {
-            let head = self.heads.get(index).map_or("", String::as_str);
-            let text = head.to_owned() + &answer.text;
-            let Answer { tokens, prompt, end, .. } = &answer;
-            let mut choice = self.choices.whole(index, &text, tokens, reason(end));
+        let choices = answers.into_iter().enumerate().map(|(index, mut answer)| {
+            answer.text.insert_str(0, self.heads.get(index).map_or("", String::as_str));
+            let mut choice = self.choices.whole(index, &answer);
             if self.token_ids {
-                choice["token_ids"] = ids(&tokens[*prompt..]);
+                choice["token_ids"] = ids(&answer.tokens);
             }
             choice
         });
         let choices = choices.collect();
         let mut whole = Self::envelope(about, C::WHOLE, choices);
-        whole["usage"] = usage_of(usage);
+        whole["usage"] = usage_of(usage, self.choices.thoughts());
         whole
     }
 }

@@ -120,6 +120,7 @@ pub(crate) async fn answer(
         echo,
         reply: Some(manner.reply()),
         manner,
+        thoughts: 0,
         items: Vec::new(),
         is_open: false,
         events: 0,
@@ -257,7 +258,8 @@ fn take_tools(fields: &mut Fields) -> Result<Option<Tools>, Problem> {
     let tools = fields.take::<Vec<Map<String, Value>>>("tools")?.unwrap_or_default();
     let mut functions = Vec::new();
     for (n, mut tool) in tools.into_iter().enumerate() {
-        match tool.remove("type").as_ref().and_then(Value::as_str) {
+        // In the order in which they came: the model reads them.
+        match tool.shift_remove("type").as_ref().and_then(Value::as_str) {
             Some("function") => {
                 tool.retain(|_, value| !value.is_null());
                 functions.push(json!({"type": "function", "function": tool}));
@@ -297,7 +299,7 @@ fn take_format(fields: &mut Fields) -> Result<(), Problem> {
     let mut text = Fields::new(text);
     if let Some(mut format) = text.take::<Map<String, Value>>("format")? {
         if format.get("type").is_some_and(|kind| kind == "json_schema") {
-            format.remove("type");
+            format.shift_remove("type");
             format = Map::from_iter([
                 ("type".into(), "json_schema".into()),
                 ("json_schema".into(), format.into()),
@@ -316,6 +318,8 @@ struct Output {
     manner: Manner,
     /// What tells the parts apart; `None` behind the end.
     reply: Option<Reply>,
+    /// Tokens of thoughts.
+    thoughts: usize,
     items: Vec<Value>,
     /// Whether the last of them goes on.
     is_open: bool,
@@ -462,7 +466,8 @@ impl Output {
             json!({
                 "input_tokens": input,
                 "input_tokens_details": {"cached_tokens": usage.cached_tokens()},
-                "output_tokens": output, "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens": output,
+                "output_tokens_details": {"reasoning_tokens": self.thoughts},
                 "total_tokens": input + output,
             })
         });
@@ -501,17 +506,25 @@ impl Shape for Output {
         self.reply.as_mut().map(|reply| reply.push(text));
     }
 
-    fn piece(&mut self, _: &About, _: usize, text: &str, _: &[Token]) -> Vec<String> {
+    fn piece(&mut self, _: &About, _: usize, text: &str, tokens: &[Token]) -> Vec<String> {
         let parts = self.reply.as_mut().map(|reply| reply.push(text)).unwrap_or_default();
+        if self.reply.as_ref().is_some_and(Reply::is_thinking) {
+            self.thoughts += tokens.len();
+        }
         self.tell(parts)
     }
 
     fn end(&mut self, _: &About, _: usize, end: &End) -> Vec<String> {
+        let cut = end.cuts_call(self.reply.as_ref());
         let parts = self.reply.take().map(Reply::finish).unwrap_or_default();
         let mut events = self.tell(parts);
         self.ended = Some(end.reason);
-        let cut = matches!(end.reason, FinishReason::Length | FinishReason::Context);
-        self.close(if cut { "incomplete" } else { "completed" }, &mut events);
+        let full = matches!(end.reason, FinishReason::Length | FinishReason::Context);
+        self.close(if cut || full { "incomplete" } else { "completed" }, &mut events);
+        if cut {
+            // Nobody is to make it.
+            self.items.pop();
+        }
         events
     }
 
@@ -533,12 +546,30 @@ impl Shape for Output {
     }
 
     fn whole(&mut self, about: &About, answers: Vec<Answer>, usage: &Usage) -> Value {
-        for Answer { text, end, .. } in answers {
-            self.piece(about, 0, &text, &[]);
-            self.end(about, 0, &end);
+        for answer in answers {
+            for (text, token) in answer.pieces() {
+                self.piece(about, 0, text, token);
+            }
+            self.end(about, 0, &answer.end);
         }
         let response = self.response(about, Some(usage));
         self.keep(&response);
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tool_has_stays_in_its_order() {
+        let tool = json!({"type": "function", "name": "f", "description": "Does.", "parameters": {"type": "object"},
+                          "strict": false});
+        let Value::Object(fields) = json!({"tools": [tool]}) else { unreachable!() };
+        let tools = take_tools(&mut Fields::new(fields)).unwrap().unwrap();
+        let shown = tools.values().remove(0);
+        let names: Vec<_> = shown["function"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["name", "description", "parameters", "strict"]);
     }
 }

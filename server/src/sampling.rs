@@ -9,7 +9,7 @@ use std::time::Duration;
 use llguidance::Matcher;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
-use text::{AnswerStyle, StopStrings};
+use text::{AnswerStyle, StopStrings, THINK};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
@@ -118,10 +118,6 @@ impl Settings {
         }
         let ignore_eos = fields.take::<bool>("ignore_eos")?.unwrap_or(false);
         let form = Form::take(fields)?;
-        if ignore_eos && form.is_some() {
-            let message = "and a form of the answer contradict each other: forms have an end";
-            return Err(Problem::field("ignore_eos", message));
-        }
         let priority = fields.take::<i32>("priority")?.unwrap_or(0);
         if !(-1000..=1000).contains(&priority) {
             let message = format!("is {priority}: it must be between -1000 and 1000");
@@ -129,7 +125,7 @@ impl Settings {
         }
         let timeout = fields.number("timeout", 0.001, 1e6)?.map(Duration::from_secs_f32);
         let stream = fields.take::<bool>("stream")?.unwrap_or(false);
-        Ok(Self {
+        let mut settings = Self {
             options,
             seeded: seed.is_some(),
             answer: Vec::new(),
@@ -139,12 +135,33 @@ impl Settings {
             priority: -priority,
             timeout,
             n,
-            form,
+            form: None,
             shown: Vec::new(),
             ignore_eos,
             stream,
             include_usage: include_usage(fields, stream)?,
-        })
+        };
+        if let Some(form) = form {
+            settings.keep_to(form)?;
+        }
+        Ok(settings)
+    }
+
+    /// Keeps answers to `form`.
+    ///
+    /// # Errors
+    ///
+    /// They are kept to another one, or are to have no end.
+    pub fn keep_to(&mut self, form: Form) -> Result<(), Problem> {
+        if self.ignore_eos {
+            let message = "and a form of the answer contradict each other: forms have an end";
+            return Err(Problem::field("ignore_eos", message));
+        }
+        if let Some(first) = self.form.replace(form) {
+            let message = "is given beside another form of the answer: give one of them";
+            return Err(Problem::field(first.field(), message));
+        }
+        Ok(())
     }
 
     /// Goes on with the answer that `fields` hold the beginning of, as it was given elsewhere. Returns whether
@@ -191,6 +208,10 @@ impl Settings {
         thinks: Thinks,
     ) -> Result<(Self, Option<Matcher>), Problem> {
         self.shown = style.map(|it| it.special_ids(&model.tokenizer)).unwrap_or_default();
+        if thinks != Thinks::Never {
+            let marks = THINK.iter().filter_map(|mark| model.tokenizer.special_token(mark));
+            self.shown.extend(marks);
+        }
         if self.form.is_none() && tools.is_none() {
             return Ok((self, None));
         }
@@ -204,10 +225,11 @@ impl Settings {
                     Some(AnswerStyle::Harmony) if thinks != Thinks::Never => {
                         harmony::with_form(&special, text)
                     }
-                    _ => thinks.before(text),
+                    _ => thinks.before(&special, text),
                 });
                 return Ok((self, form.as_ref().map(start).transpose()?));
             };
+            tools.loosen_known(forms);
             let Some(form) = tools.form(model, style, thinks, text.clone()) else {
                 return Ok((self, None));
             };
@@ -216,7 +238,7 @@ impl Settings {
                 return Err(Problem::field("ignore_eos", message));
             }
             let matcher = match start(&form) {
-                Err(_) if tools.loosen(|form| start(form).is_ok()) => {
+                Err(_) if tools.loosen(forms, |form| start(form).is_ok()) => {
                     tools.form(model, style, thinks, text).as_ref().map(start).transpose()?
                 }
                 other => Some(other?),

@@ -56,7 +56,7 @@ pub(crate) async fn detokenize(
     fields.finish()?;
     completions::check(&model, "tokens", &tokens)?;
     let decode = move |model: &crate::Model| {
-        let text = model.tokenizer.decode(&tokens);
+        let text = model.tokenizer.decode_all(&tokens);
         text.map_err(|error| Problem::field("tokens", error.to_string()))
     };
     let text = blocking(&model, decode).await?;

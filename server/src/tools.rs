@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
-use text::AnswerStyle;
+use text::{AnswerStyle, THINK};
 
-use crate::constraint::{Form, PART, Special, mark, quoted};
+use crate::constraint::{Form, Forms, PART, Special, mark, quoted};
 use crate::fields::Fields;
 use crate::harmony;
 use crate::server::unique_id;
@@ -14,6 +14,8 @@ use crate::{Model, Problem};
 
 /// Whose form that of calls is.
 const FIELD: &str = "tools";
+/// White space, as a grammar has it.
+const SPACES: &str = "[ \\n\\r\\t]*";
 /// Most tools of a request.
 const MOST_TOOLS: usize = 128;
 /// Most characters of a tool's name, as Anthropic's API has it.
@@ -89,27 +91,32 @@ impl Tools {
 
     /// Lets arguments be any object where the rest of a schema cannot be kept to, as `can_be` says, and the
     /// request does not insist; all such, where it is too much together. Returns whether there are such tools.
-    pub fn loosen(&mut self, can_be: impl Fn(&Form) -> bool) -> bool {
+    pub fn loosen(&mut self, forms: &Forms, can_be: impl Fn(&Form) -> bool) -> bool {
+        let cannot_be = |tool: &&mut Tool| {
+            let form = || TopLevelGrammar::from_json_schema(tool.parameters.clone());
+            !forms.judge(&tool.parameters, || can_be(&Form::new(FIELD, form())))
+        };
+        let mut loose: Vec<_> = self.loose().collect();
+        if loose.iter().any(&cannot_be) {
+            loose.retain(cannot_be);
+        }
+        loose.iter_mut().for_each(|tool| tool.loosen());
+        !loose.is_empty()
+    }
+
+    /// The same with those of which that is known.
+    pub fn loosen_known(&mut self, forms: &Forms) {
+        let known = self.loose().filter(|it| forms.verdict(&it.parameters) == Some(false));
+        known.for_each(Tool::loosen);
+    }
+
+    /// Those that may be called, and on whose schemas the request does not insist.
+    fn loose(&mut self) -> impl Iterator<Item = &mut Tool> {
         let callable = match self.only {
             Some(at) => &mut self.tools[at..=at],
             None => &mut self.tools[..],
         };
-        let mut loose: Vec<_> = callable.iter_mut().filter(|tool| !tool.strict).collect();
-        let cannot_be = |tool: &&mut Tool| {
-            let form = TopLevelGrammar::from_json_schema(tool.parameters.clone());
-            !can_be(&Form::new(FIELD, form))
-        };
-        if loose.iter().any(&cannot_be) {
-            loose.retain(cannot_be);
-        }
-        for tool in &mut loose {
-            tracing::debug!(
-                "the schema of the tool {:?} cannot be kept to: any object does",
-                tool.name
-            );
-            tool.parameters = Form::written(json!({"type": "object"}));
-        }
-        !loose.is_empty()
+        callable.iter_mut().filter(|tool| !tool.strict)
     }
 
     /// Lets an answer have one call at most.
@@ -189,6 +196,15 @@ impl Tools {
         let more = if self.is_single() { String::new() } else { format!("({between} call)*") };
         let calls_of_answer = |open: &str| format!("{open} call {more} {close}");
         let mut lark = String::new();
+        if style != AnswerStyle::Harmony {
+            lark += &thinks.rules(special, if self.must || own { "" } else { SPACES });
+        }
+        // What thoughts begin with are no words: a call in them is none.
+        let no_thoughts = match thinks {
+            Thinks::Perhaps => format!(" & ~/{SPACES}{}(.|\\n)*/", THINK[0]),
+            Thinks::Never | Thinks::Already => String::new(),
+        };
+        let words = format!("/(.|\\n)*/{no_thoughts}");
         match (self.must || own, special(style.opening()).is_some()) {
             (strict, _) if style == AnswerStyle::Harmony => {
                 let text = harmony::said(special, if own { PART } else { harmony::TEXT });
@@ -196,24 +212,25 @@ impl Tools {
                 lark += &harmony::answer(special, !strict, &last);
             }
             (true, _) => {
-                let (first, rule) = thinks.rule();
+                let first = thinks.first(" SPACE");
                 let text = if own { format!("| {PART}") } else { String::new() };
                 let calls = calls_of_answer(&open);
-                let _ = writeln!(lark, "start: {first} ({calls} {text})\n{rule}");
+                let _ = writeln!(lark, "start: {first} ({calls} {text})\nSPACE: /\\n*/");
             }
             (false, true) => {
                 // No words have a special token in them.
-                let calls = calls_of_answer(&open);
-                let _ = writeln!(lark, "start: WORDS ({calls})?\nWORDS: /(.|\\n)*/");
+                let (first, calls) = (thinks.first(""), calls_of_answer(&open));
+                let _ = writeln!(lark, "start: {first} WORDS ({calls})?\nWORDS: {words}");
             }
             (false, false) => {
                 let behind = open.strip_prefix(&opening).unwrap_or(&open);
-                let calls = calls_of_answer(behind);
+                let (first, calls) = (thinks.first(""), calls_of_answer(behind));
                 let until = style.opening().replace('[', "\\[").replace(']', "\\]");
                 let _ = writeln!(
                     lark,
-                    "start: words | until {calls}\nuntil[lazy]: /(.|\\n)*{until}/\n\
-                     words: WORDS\nWORDS: /(.|\\n)*/ & ~/(.|\\n)*{until}(.|\\n)*/"
+                    "start: {first} (words | until {calls})\nuntil[lazy]: UNTIL\n\
+                     UNTIL: /(.|\\n)*{until}/{no_thoughts}\n\
+                     words: WORDS\nWORDS: {words} & ~/(.|\\n)*{until}(.|\\n)*/"
                 );
             }
         }
@@ -255,33 +272,57 @@ pub(crate) enum Thinks {
 
 impl Thinks {
     /// The form of an answer whose text has the form `text`: behind thoughts, if those have begun.
-    pub fn before(self, text: Form) -> Form {
+    pub fn before(self, special: Special<'_>, text: Form) -> Form {
         match self {
             Self::Already => {
-                let (first, rule) = self.rule();
+                let (first, rules) = (self.first(" SPACE"), self.rules(special, ""));
                 let field = text.field();
-                text.within(field, format!("start: {first} {PART}\n{rule}\n"))
+                text.within(field, format!("start: {first} {PART}\nSPACE: /\\n*/\n{rules}"))
             }
             // A model that may think or not is asked for the form alone.
             Self::Never | Self::Perhaps => text,
         }
     }
 
-    /// What stands before calls, and the rule of it.
-    fn rule(self) -> (&'static str, &'static str) {
+    /// What an answer begins with, `behind` it what follows thoughts.
+    fn first(self, behind: &str) -> String {
         match self {
-            Self::Never => ("", ""),
-            Self::Perhaps => {
-                ("(thoughts SPACE)?", "thoughts[lazy]: /<think>(.|\\n)*<\\/think>/\nSPACE: /\\n*/")
+            Self::Never => String::new(),
+            Self::Perhaps => format!("(thoughts{behind})?"),
+            Self::Already => format!("thoughts{behind}"),
+        }
+    }
+
+    /// The rules of `thoughts`, if there may be any, behind the expression `spaces`.
+    fn rules(self, special: Special<'_>, spaces: &str) -> String {
+        let [open, close] = THINK;
+        match (self, special(open), special(close)) {
+            (Self::Never, ..) => String::new(),
+            // No text has a special token in it.
+            (Self::Perhaps, Some(open), Some(close)) => {
+                format!("thoughts: <[{open}]> THOUGHTS <[{close}]>\nTHOUGHTS: /(.|\\n)*/\n")
             }
-            Self::Already => {
-                ("thoughts SPACE", "thoughts[lazy]: /(.|\\n)*<\\/think>/\nSPACE: /\\n*/")
+            (Self::Already, _, Some(close)) => {
+                format!("thoughts: THOUGHTS <[{close}]>\nTHOUGHTS: /(.|\\n)*/\n")
             }
+            (Self::Perhaps, ..) => {
+                format!("thoughts[lazy]: /{spaces}{open}(.|\\n)*<\\/think>/\n")
+            }
+            (Self::Already, ..) => "thoughts[lazy]: /(.|\\n)*<\\/think>/\n".into(),
         }
     }
 }
 
 impl Tool {
+    /// Lets its arguments be any object.
+    fn loosen(&mut self) {
+        tracing::debug!(
+            "the schema of the tool {:?} cannot be kept to: any object does",
+            self.name
+        );
+        self.parameters = Form::written(json!({"type": "object"}));
+    }
+
     fn take(at: &str, tool: Map<String, Value>) -> Result<Self, Problem> {
         let value = Value::Object(tool.clone());
         let wrong = |name: &str, message: String| Problem::field(format!("{at}.{name}"), message);
@@ -440,6 +481,48 @@ mod tests {
             Err("a [TOOL_CALLS] [{\"name\": \"".into())
         );
     }
+
+    #[test]
+    fn a_call_within_thoughts_is_a_thought() {
+        for marks in [&[][..], &["<tool_call>", "</tool_call>"], &THINK] {
+            let auto = |thinks, text: &str| {
+                check_beside(None, marks, AnswerStyle::Hermes, json!({}), thinks, text)
+            };
+            let quoted = if marks.contains(&"<tool_call>") { "call" } else { "<tool_call>no" };
+            for (thinks, begin) in [(Thinks::Already, ""), (Thinks::Perhaps, "<think>")] {
+                let thought = format!("{begin}Hm, {quoted}.\n");
+                for said in ["", "\n\nWords.", &format!("\n\n{F}"), &format!("\nLook:\n{F}\n{G}")] {
+                    let text = format!("{thought}</think>{said}");
+                    assert_eq!(auto(thinks, &text), Ok(()), "{marks:?}: {text}");
+                }
+                assert_eq!(auto(thinks, &thought), Err(thought.clone()), "{marks:?}: they end");
+                let wrong = format!("{thought}</think>\n{}", F.replace('2', "3"));
+                let before = wrong[..wrong.find('3').unwrap()].to_owned();
+                assert_eq!(auto(thinks, &wrong), Err(before), "{marks:?}");
+            }
+            for said in ["", " <thin", "Words.", F, &format!("Look:\n{F}")] {
+                assert_eq!(auto(Thinks::Perhaps, said), Ok(()), "{marks:?}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn thoughts_may_lie_between_special_tokens() {
+        let must = |thinks, text: &str| {
+            let more = json!({"tool_choice": "required"});
+            check_beside(None, &THINK, AnswerStyle::Hermes, more, thinks, text)
+        };
+        let thought = format!("<think>\nHm.\n</think>\n\n{F}");
+        assert_eq!(must(Thinks::Perhaps, &thought), Ok(()));
+        assert_eq!(must(Thinks::Perhaps, F), Ok(()));
+        assert_eq!(must(Thinks::Already, &thought["<think>".len()..]), Ok(()));
+        for (form, text) in forms() {
+            let thoughts = format!("Hm.\n</think>\n\n{text}");
+            let form = Thinks::Already.before(&|text| special(&THINK, text), form);
+            assert_eq!(accepts(form.grammar(), &THINK, &thoughts), Ok(()));
+        }
+    }
+
     /// JSON of a schema, an expression, and a grammar; each with a text that has its form.
     fn forms() -> [(Form, &'static str); 3] {
         let form = |fields: Value| {
@@ -493,12 +576,15 @@ mod tests {
     fn a_form_begins_behind_thoughts_that_have_begun() {
         for (form, text) in forms() {
             let thoughts = format!("Hm.\n</think>\n\n{text}");
-            let grammar = Thinks::Already.before(form).grammar().clone();
+            let grammar = Thinks::Already.before(&|_| None, form).grammar().clone();
             assert_eq!(accepts(&grammar, &[], &thoughts), Ok(()));
             assert!(accepts(&grammar, &[], &thoughts[..thoughts.len() - 1]).is_err());
         }
         for (form, text) in forms() {
-            assert_eq!(accepts(Thinks::Perhaps.before(form).grammar(), &[], text), Ok(()));
+            assert_eq!(
+                accepts(Thinks::Perhaps.before(&|_| None, form).grammar(), &[], text),
+                Ok(())
+            );
         }
     }
 

@@ -21,7 +21,7 @@ const PATIENCE: u32 = 3;
 /// What the thread is told.
 pub(crate) enum Command {
     Submit(Submission),
-    /// End all requests.
+    /// End all requests, and begin no more.
     CutOff,
 }
 
@@ -96,12 +96,15 @@ pub(crate) struct Worker<'a> {
     steps: u64,
     /// Steps that have failed since the last one that did not.
     failures: u32,
+    /// Whether nothing begins any more.
+    over: bool,
 }
 
 impl<'a> Worker<'a> {
     pub fn new(batcher: Batcher, tokenizer: &'a Tokenizer, shared: &'a Shared) -> Self {
         let numbers = Numbers::new(batcher.statistics());
-        Self { batcher, tokenizer, shared, jobs: HashMap::new(), numbers, steps: 0, failures: 0 }
+        let (jobs, over) = (HashMap::new(), false);
+        Self { batcher, tokenizer, shared, jobs, numbers, steps: 0, failures: 0, over }
     }
 
     /// Steps until nobody is left who could ask for something.
@@ -138,8 +141,15 @@ impl<'a> Worker<'a> {
 
     fn obey(&mut self, command: Command) {
         match command {
+            // One that was still being read when the others were ended.
+            Command::Submit(late) if self.over => {
+                let _ = late.accepted.send(Err(Problem::stopping()));
+            }
             Command::Submit(submission) => self.submit(submission),
-            Command::CutOff => self.end_all(&Problem::cut_off()),
+            Command::CutOff => {
+                self.over = true;
+                self.end_all(&Problem::cut_off());
+            }
         }
     }
 

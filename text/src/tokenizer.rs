@@ -123,7 +123,20 @@ impl Tokenizer {
     ///
     /// The tokenizer fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        catch(|| self.tokenizer.decode(ids, true))
+        self.decode_with(ids, true)
+    }
+
+    /// The text of `ids`, special tokens as they are written.
+    ///
+    /// # Errors
+    ///
+    /// The tokenizer fails.
+    pub fn decode_all(&self, ids: &[u32]) -> Result<String> {
+        self.decode_with(ids, false)
+    }
+
+    fn decode_with(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        catch(|| self.tokenizer.decode(ids, skip_special))
             .and_then(|decoded| decoded.map_err(|e| e.to_string()))
             .map_err(|e| self.error(format!("cannot decode tokens: {e}")))
     }
@@ -137,6 +150,11 @@ impl Tokenizer {
     /// The special token that is written `text`, which [`decode`](Self::decode) leaves out.
     pub fn special_token(&self, text: &str) -> Option<u32> {
         self.tokenizer.token_to_id(text).filter(|&id| self.is_special(id))
+    }
+
+    /// How `id` is written, if [`decode`](Self::decode) leaves it out.
+    pub fn special_text(&self, id: u32) -> Option<String> {
+        self.written(id).filter(|_| self.is_special(id))
     }
 
     /// Whether [`decode`](Self::decode) leaves `id` out.

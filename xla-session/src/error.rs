@@ -72,7 +72,9 @@ pub enum Error {
         total: usize,
     },
     /// What the model makes of a row is not numbers; no sequence has changed.
-    #[error("the logits are not numbers: the weights hold NaN or infinities{advice}")]
+    #[error(
+        "what the model makes of a token is not numbers: the weights hold NaN or infinities{advice}"
+    )]
     NotNumbers {
         /// The row of the step.
         row: usize,

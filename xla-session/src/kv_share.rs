@@ -17,7 +17,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use kernels::KV_BLOCK;
@@ -89,7 +89,7 @@ pub(crate) struct SharedPages {
     /// Of all that a page's name has before its tokens.
     identity: Sha256,
     /// `None` when it is dropped.
-    queue: Option<Sender<Note>>,
+    queue: Option<SyncSender<Note>>,
     /// Pages in it.
     queued: Arc<AtomicUsize>,
     writer: Option<JoinHandle<()>>,
@@ -126,6 +126,8 @@ impl SharedPrefix {
 
 /// Bytes of pages on their way, about.
 const QUEUED: usize = 64 << 20;
+/// Most notes that the writer is behind.
+const NOTES: usize = 1024;
 
 impl SharedPages {
     /// The pages of `page_bytes` bytes of the model that `identity` tells from all others.
@@ -145,7 +147,7 @@ impl SharedPages {
         }
         let files = Arc::new(Files::open(&share.folder, share.most_bytes)?);
         let counts = Arc::new(Counts::default());
-        let (queue, notes) = channel();
+        let (queue, notes) = sync_channel(NOTES);
         let queued = Arc::new(AtomicUsize::new(0));
         let writer = {
             let (files, counts, observer) =
@@ -210,7 +212,7 @@ impl SharedPages {
     /// The pages called `names` are used, each behind the one before it. The writer notes it, if it is not behind.
     pub fn touch(&self, names: &[Name]) {
         if !names.is_empty() && self.has_room() {
-            self.tell(Note::Used(names.to_vec()));
+            let _ = self.tell(Note::Used(names.to_vec()));
         }
     }
 
@@ -219,9 +221,9 @@ impl SharedPages {
         self.queued.load(Relaxed) < (QUEUED / self.page.len()).max(1)
     }
 
-    fn tell(&self, note: Note) {
-        // The writer goes when this does.
-        let _ = self.queue.as_ref().map(|queue| queue.send(note));
+    /// Whether the writer, which may be behind, is told.
+    fn tell(&self, note: Note) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.try_send(note).is_ok())
     }
 
     /// Keeps the last of the pages called `names`, unless it is kept: `read` fills in its data.
@@ -235,7 +237,10 @@ impl SharedPages {
             return;
         }
         self.queued.fetch_add(1, Relaxed);
-        self.tell(Note::Keep { names: names.to_vec(), data });
+        if !self.tell(Note::Keep { names: names.to_vec(), data }) {
+            self.queued.fetch_sub(1, Relaxed);
+            self.counts.lost.fetch_add(1, Relaxed);
+        }
     }
 
     /// What became of pages since the start.

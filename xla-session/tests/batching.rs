@@ -686,3 +686,60 @@ fn a_failed_step_loses_no_request() {
         assert_eq!((&desk.tokens[id], desk.ended[id].reason), (&tokens, reason));
     }
 }
+
+#[test]
+fn a_vector_that_is_not_numbers_is_an_error_of_its_request() {
+    let folder = poisoned(77);
+    let model = open(folder.path());
+    let mut desk = Desk::new(batcher(&model, 20, &SchedulerOptions::default()));
+    for pooling in [Pooling::Last, Pooling::Cls, Pooling::Mean] {
+        let ask = |prompt: [u32; 3]| Request {
+            prompt: prompt.to_vec(),
+            pooling: Some(pooling),
+            ..Request::default()
+        };
+        let bad = desk.submit(&ask([77, 4, 77]));
+        match desk.step().unwrap_err() {
+            Error::Request { request, source } => {
+                assert_eq!(request, bad);
+                assert!(source.to_string().contains("not numbers"), "{source}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(desk.batcher.cancel(bad));
+        let good = desk.submit(&ask([4, 5, 6]));
+        desk.finish();
+        assert!(desk.ended[&good].vector.as_ref().unwrap().iter().all(|x| x.is_finite()));
+    }
+}
+
+#[test]
+fn what_ended_an_answer_is_told_with_how_likely_it_was() {
+    let model = open(Path::new(TALES));
+    let mut desk = Desk::new(batcher(&model, 20, &SchedulerOptions::default()));
+    let plain = greedy(&(100..130).collect::<Vec<_>>(), 6);
+    let asked = Request { likelihood: Some(2), ..plain.clone() };
+    let ids = [&plain, &asked].map(|it| desk.submit(it));
+    desk.finish();
+    let tokens = desk.tokens[&ids[0]].clone();
+    assert_eq!(desk.ended[&ids[1]].eos, None, "it was as long as it might be");
+    // What comes fourth ends it now.
+    let end = tokens[3];
+    let before = tokens.iter().position(|it| *it == end).unwrap();
+    let ends = [plain, asked].map(|it| Request { eos: vec![end], ..it });
+    let ids = ends.each_ref().map(|it| desk.submit(it));
+    desk.finish();
+    for id in ids {
+        assert_eq!(desk.tokens[&id], tokens[..before]);
+        assert_eq!(desk.ended[&id].reason, FinishReason::Eos);
+    }
+    assert_eq!(desk.ended[&ids[0]].eos, None);
+    let eos = desk.ended[&ids[1]].eos.clone().unwrap();
+    let likelihood = eos.likelihood.unwrap();
+    assert_eq!((eos.id, likelihood.top[0]), (end, (end, likelihood.logprob)));
+    // An answer that has it is over.
+    let over = Request { answer: tokens[..=before].to_vec(), ..ends[1].clone() };
+    let id = desk.submit(&over);
+    desk.finish();
+    assert_eq!((desk.tokens[&id].len(), desk.ended[&id].reason), (before + 1, FinishReason::Eos));
+}

@@ -342,14 +342,9 @@ impl Args {
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, self.share(), progress)?;
         let name = served_name(&model);
-        let pages = engine.statistics().pages;
-        progress.say(&format!(
-            "{name}: {} MiB of weights, {} MiB for keys and values, {} tokens of context{}",
-            engine.model().weights() >> 20,
-            (pages * engine.page_bytes()) >> 20,
-            engine.context(),
-            if template.is_some() { "" } else { ", no chat template" },
-        ));
+        let weights = engine.model().weights() >> 20;
+        let memory = (engine.statistics().pages * engine.page_bytes()) >> 20;
+        let chats = if template.is_some() { "" } else { ", no chat template" };
         let running = usize::from(self.parallel);
         let mut options = BatcherOptions::default();
         options.scheduler.most_running = running;
@@ -370,7 +365,13 @@ impl Args {
         options.pooling = said.pooling.unwrap_or(options.pooling);
         options.normalized = said.normalized.unwrap_or(options.normalized);
         options.most_requests = running + self.queue as usize;
-        Ok(Model::start(batcher, tokenizer, template, options)?)
+        let model = Model::start(batcher, tokenizer, template, options)?;
+        progress.say(&format!(
+            "{}: {weights} MiB of weights, {memory} MiB for keys and values, {} tokens of context{chats}",
+            model.name(),
+            model.context(),
+        ));
+        Ok(model)
     }
 }
 

@@ -104,6 +104,10 @@ fn claude_code_gets_its_answers_and_finds_its_prompts() {
             "context_management",
         ),
         (json!({"output_config": {"format": {"type": "text"}}}), "output_config.format"),
+        (
+            json!({"output_config": {"format": {"type": "json_schema", "schema": {"type": "animal"}}}}),
+            "output_config.format",
+        ),
         (json!({"messages": [{"role": "tool", "content": "a"}]}), "messages[0].role"),
     ] {
         let mut request = ask("0");

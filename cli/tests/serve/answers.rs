@@ -113,15 +113,118 @@ fn tokens_of_a_prompt_are_as_likely_as_they_were_in_an_answer() {
                 assert_eq!(mine, answer["logprobs"][name].as_array().unwrap(), "{name}");
             }
             let tokens = logprobs["tokens"].as_array().unwrap();
-            let text: String = tokens.iter().map(|it| it.as_str().unwrap()).collect();
+            assert_eq!(tokens[0], "<|begin|>", "which the text has not");
+            let text: String = tokens[1..].iter().map(|it| it.as_str().unwrap()).collect();
             assert_eq!(text, choice["text"].as_str().unwrap());
         }
         let short = choices[2]["logprobs"]["tokens"].as_array().unwrap();
         assert_eq!(short.len(), begins.len() + 2);
     }
+    // All answers to a prompt have it in common, and it runs once.
+    let ask = json!({"prompt": vec![7; 300], "max_tokens": 1, "n": 5, "logprobs": 1, "echo": true});
+    let before = server.number("iree_llm_step_rows_total", "");
+    let choices = server.complete(&ask)["choices"].clone();
+    assert!(server.number("iree_llm_step_rows_total", "") - before < 600.0);
+    for choice in choices.as_array().unwrap() {
+        assert_eq!(choice["logprobs"]["tokens"].as_array().unwrap().len(), 301);
+        let numbers = |choice: &Value| {
+            choice["logprobs"]["token_logprobs"].as_array().unwrap()[..300].to_vec()
+        };
+        assert_eq!(numbers(choice), numbers(&choices[0]));
+    }
     let none = json!({"prompt": [500], "max_tokens": 0, "echo": true, "logprobs": 1});
     let choice = server.complete(&none)["choices"][0].clone();
     assert_eq!(choice["logprobs"]["token_logprobs"], json!([null]));
+    server.is_empty();
+}
+
+/// As clients have it that measure how likely the end of a text is (lm-eval).
+#[test]
+fn what_ends_an_answer_is_among_its_tokens_where_it_is_asked_how_likely_they_were() {
+    let server = Server::start(&["--log", "off"]);
+    let mut ask = json!({"prompt": "<|user|>Hi é \u{1f426}<|turn_end|>", "max_tokens": 1, "logprobs": 1,
+                         "logit_bias": {"1": 100}, "temperature": 0, "seed": 1,
+                         "return_token_ids": true});
+    let answer = server.complete(&ask);
+    let choice = &answer["choices"][0];
+    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(""), &json!("stop")));
+    assert_eq!(choice["logprobs"]["tokens"], json!(["<|end|>"]));
+    assert_eq!(choice["token_ids"], json!([1]));
+    assert_eq!(answer["usage"]["completion_tokens"], 1);
+    let mut streamed = ask.clone();
+    streamed["stream"] = true.into();
+    let events = server.post("/v1/completions", &streamed).events();
+    assert_eq!(events[0]["choices"][0]["logprobs"], choice["logprobs"]);
+    assert_eq!(events[0]["choices"][0]["token_ids"], json!([1]));
+    assert_eq!(events[1]["choices"][0]["finish_reason"], "stop");
+    // Who has that, and not its end, gets this.
+    streamed["answer_token_ids"] = json!([1]);
+    let events = server.post("/v1/completions", &streamed).events();
+    assert_eq!((events.len(), &events[0]["choices"][0]["finish_reason"]), (1, &json!("stop")));
+
+    ask["echo"] = true.into();
+    let answer = server.complete(&ask);
+    let choice = &answer["choices"][0];
+    let prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap() as usize;
+    assert_eq!(choice["text"], ask["prompt"]);
+    let of = |name: &str| choice["logprobs"][name].as_array().unwrap().clone();
+    assert_eq!([of("tokens").len(), of("token_logprobs").len()], [prompt + 1; 2]);
+    // Each stands in the text where it is said to be, but for those that it has not.
+    assert_eq!(of("tokens")[..2], [json!("<|begin|>"), json!("<|user|>")]);
+    assert_eq!(of("text_offset")[..2], [0, 0]);
+    let text: Vec<char> = choice["text"].as_str().unwrap().chars().collect();
+    for (token, offset) in of("tokens").iter().zip(of("text_offset")).skip(1) {
+        let (token, offset) = (token.as_str().unwrap(), offset.as_u64().unwrap() as usize);
+        let there: String = text[offset..].iter().collect();
+        assert!(
+            token == "<|end|>" || token == "\u{fffd}" || there.starts_with(token),
+            "{token:?} at {offset}"
+        );
+    }
+    let error = of("text_offset").last().unwrap().as_u64().unwrap() as usize;
+    assert_eq!(error, text.len());
+    // What was chosen is among the likeliest, also where it is none of them.
+    let ask = json!({"prompt": "a", "max_tokens": 9, "logprobs": 1, "temperature": 100, "seed": 1, "ignore_eos": true});
+    let choice = server.complete(&ask)["choices"][0].clone();
+    let tops = choice["logprobs"]["top_logprobs"].as_array().unwrap();
+    assert!(tops.iter().any(|it| it.as_object().unwrap().len() == 2), "{tops:?}");
+    for (at, top) in tops.iter().enumerate() {
+        let token = choice["logprobs"]["tokens"][at].as_str().unwrap();
+        assert_eq!(top[token], choice["logprobs"]["token_logprobs"][at], "{token:?}");
+    }
+    // Chats have it too.
+    let ask = json!({"messages": [{"role": "user", "content": "Hi"}], "logit_bias": {"2": 100}, "logprobs": true});
+    let choice = server.post("/v1/chat/completions", &ask).json()["choices"][0].clone();
+    assert_eq!(choice["logprobs"]["content"][0]["token"], "<|turn_end|>", "{choice}");
+}
+
+#[test]
+fn an_answer_is_as_long_as_there_is_memory_for() {
+    let server = Server::start(&["--log", "off", "--kv-memory", "2"]);
+    let most = server.get("/v1/models").json()["data"][0]["max_model_len"].as_u64().unwrap();
+    assert!(most < 2048, "less than the model's context: {most}");
+    let user = json!([{"role": "user", "content": "Hi"}]);
+    let asked = [
+        ("/v1/completions", json!({"prompt": "The sea", "max_tokens": 32000})),
+        ("/v1/chat/completions", json!({"messages": user, "max_tokens": 32000})),
+        ("/v1/messages", json!({"messages": user, "max_tokens": 32000})),
+        ("/v1/responses", json!({"input": "Hi", "max_output_tokens": 32000})),
+    ];
+    for (path, mut ask) in asked {
+        ask["ignore_eos"] = true.into();
+        let reply = server.post(path, &ask);
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+        let usage = reply.json()["usage"].clone();
+        let count =
+            |names: [&str; 3]| -> u64 { names.iter().filter_map(|it| usage[*it].as_u64()).sum() };
+        let read = count(["prompt_tokens", "input_tokens", "cache_read_input_tokens"]);
+        // The last one takes no memory.
+        assert_eq!(
+            read + count(["completion_tokens", "output_tokens", ""]),
+            most + 1,
+            "{path}: {usage}"
+        );
+    }
     server.is_empty();
 }
 
@@ -161,7 +264,7 @@ fn chats_go_through_the_template_and_tokens_can_be_seen() {
     let text = json!({"model": "tiny-tales", "prompt": "Once upon"});
     let tokens = server.post("/tokenize", &text).json()["tokens"].clone();
     let back = server.post("/detokenize", &json!({"model": "tiny-tales", "tokens": tokens}));
-    assert_eq!(back.json()["prompt"], "Once upon");
+    assert_eq!(back.json()["prompt"], "<|begin|>Once upon");
     server.post("/tokenize", &json!({"prompt": "x"})).error(400);
     let error = server.post("/tokenize", &json!({"model": "x", "prompt": "x"})).error(404);
     assert!(error["message"].as_str().unwrap().contains(&format!("{name}, tiny-tales")));
@@ -227,6 +330,13 @@ fn embeddings_are_those_of_the_program_in_any_company_and_form() {
     let long = json!({"input": vec![5; 5000]});
     let error = server.post("/v1/embeddings", &long).error(400);
     assert_eq!(error["code"], "context_length_exceeded", "{error}");
+    // Also behind many, none of which runs then.
+    let before = server.number("iree_llm_step_rows_total", "");
+    let mut long = vec![vec![5; 3]; 100];
+    long.push(vec![5; 5000]);
+    let error = server.post("/v1/embeddings", &json!({"input": long})).error(400);
+    assert_eq!(error["code"], "context_length_exceeded", "{error}");
+    assert_eq!(server.number("iree_llm_step_rows_total", ""), before);
     server.is_empty();
 }
 
@@ -398,4 +508,26 @@ fn answers_keep_to_their_form() {
         assert_eq!(server.post("/v1/completions", &request).error(400)["param"], name);
     }
     server.is_empty();
+}
+
+/// Gemma 3's smallest models have no row for the token of images.
+#[test]
+fn a_form_needs_no_more_tokens_than_the_model_has() {
+    let folder = crate::tools::with_tools("qwen2.5");
+    let path = folder.path().join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let added = tokenizer["added_tokens"].as_array_mut().unwrap();
+    let mut more = added[0].clone();
+    more["content"] = "<image>".into();
+    more["id"] = 1536.into();
+    added.push(more);
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let ask = |regex: &str| {
+        let answer =
+            server.complete(&json!({"prompt": "a", "guided_regex": regex, "max_tokens": 40}));
+        answer["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    assert!(ask("[0-9]{3}").bytes().all(|it| it.is_ascii_digit()));
+    assert_eq!(ask("<image>"), "<image>");
 }

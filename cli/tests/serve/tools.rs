@@ -268,3 +268,79 @@ fn an_answer_beside_tools_is_calls_or_text_of_its_form() {
         }
     }
 }
+
+#[test]
+fn a_call_that_a_stop_string_cuts_off_is_none() {
+    let folder = with_tools("qwen2.5");
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let user = json!([{"role": "user", "content": "Is it warm in Bern?"}]);
+    let mut ask = json!({"messages": user, "tools": [tools()[0]], "tool_choice": "required", "stop": "days",
+                         "temperature": 0, "parallel_tool_calls": false});
+    let path = "/v1/chat/completions";
+    let choice = server.post(path, &ask).json()["choices"][0].clone();
+    assert_eq!(choice["finish_reason"], "stop", "{choice}");
+    assert!(choice["message"]["tool_calls"].is_null(), "{choice}");
+    ask["stream"] = true.into();
+    let events = server.post(path, &ask).events();
+    assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "stop");
+    // One that is whole is one, whatever stands behind it.
+    ask["stream"] = false.into();
+    ask["stop"] = "</tool_call>".into();
+    let choice = server.post(path, &ask).json()["choices"][0].clone();
+    assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");
+    called(&choice["message"]["tool_calls"][0]);
+
+    let function = tools()[0]["function"].clone();
+    let tool = json!({"name": "get_weather", "input_schema": function["parameters"]});
+    let mut ask = json!({"messages": user, "tools": [tool], "tool_choice": {"type": "any"}, "max_tokens": 300,
+                     "stop_sequences": ["days"], "temperature": 0});
+    let message = server.post("/v1/messages", &ask).json();
+    assert_eq!([&message["stop_reason"], &message["stop_sequence"]], ["stop_sequence", "days"]);
+    assert_eq!(message["content"], json!([]));
+    ask["stream"] = true.into();
+    let text = server.post("/v1/messages", &ask).text;
+    assert!(text.contains("\"stop_reason\":\"stop_sequence\""), "{text}");
+
+    let mut tool = function;
+    tool["type"] = "function".into();
+    let ask = json!({"input": "Is it warm?", "tools": [tool], "tool_choice": "required", "stop": "days",
+                     "temperature": 0});
+    let response = server.post("/v1/responses", &ask).json();
+    assert_eq!((&response["status"], &response["output"]), (&json!("completed"), &json!([])));
+}
+
+#[test]
+fn thoughts_may_lie_between_special_tokens() {
+    let folder = with_tools("qwen3");
+    let path = folder.path().join("tokenizer.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text.replace("<|system|>", "<think>").replace("<|user|>", "</think>");
+    std::fs::write(&path, text).unwrap();
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let ask = json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0,
+                     "logit_bias": {"3": 100}});
+    let message = server.post("/v1/chat/completions", &ask).json()["choices"][0]["message"].clone();
+    assert_eq!(
+        (&message["content"], &message["reasoning_content"]),
+        (&json!(""), &json!("<think>"))
+    );
+    // They are counted, in streams too.
+    let chat =
+        json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0});
+    let response = json!({"input": "Hi", "max_output_tokens": 2, "temperature": 0});
+    for (bias, count) in [(json!({"3": 100}), 2), (json!({"4": 100}), 0)] {
+        let usage = format!("_tokens_details\":{{\"reasoning_tokens\":{count}}}");
+        for (path, ask) in [("/v1/chat/completions", &chat), ("/v1/responses", &response)] {
+            let mut ask = ask.clone();
+            ask["logit_bias"] = bias.clone();
+            let whole = server.post(path, &ask).text;
+            assert!(whole.contains(&usage), "{whole}");
+            ask["stream"] = true.into();
+            if path.ends_with("completions") {
+                ask["stream_options"] = json!({"include_usage": true});
+            }
+            let pieces = server.post(path, &ask).text;
+            assert!(pieces.contains(&usage), "{pieces}");
+        }
+    }
+}

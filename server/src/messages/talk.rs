@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::NO_THREADS;
+use crate::constraint::Form;
 use crate::conversation::{Conversation, Effort, THINKING, join_system, said, texts};
 use crate::fields::Fields;
 use crate::server::Shared;
@@ -27,8 +28,8 @@ pub struct Talk {
     pub model: Arc<Model>,
     pub conversation: Conversation,
     pub tools: Option<Tools>,
-    /// That of the answer, as OpenAI's API has it.
-    pub form: Option<Value>,
+    /// That of the answer.
+    pub form: Option<Form>,
 }
 
 impl Talk {
@@ -82,11 +83,11 @@ impl Talk {
     }
 }
 
-/// How much to think, where the template knows how, and the form of the answer, as OpenAI's API has it.
+/// How much to think, where the template knows how, and the form of the answer.
 fn take_output(
     fields: &mut Fields,
     conversation: &mut Conversation,
-) -> Result<Option<Value>, Problem> {
+) -> Result<Option<Form>, Problem> {
     // What it was called before.
     let mut format = fields.take::<Value>("output_format")?.map(|it| ("output_format", it));
     if let Some(output) = fields.take::<Map<String, Value>>("output_config")? {
@@ -108,7 +109,7 @@ fn take_output(
         (kind, schema @ (Value::Object(_) | Value::Bool(_)))
             if kind == "json_schema" && keys == 2 =>
         {
-            Ok(Some(json!({"type": "json_schema", "json_schema": {"schema": schema}})))
+            Ok(Some(Form::json(name, schema.clone())))
         }
         _ => {
             let message = "must be {\"type\": \"json_schema\", \"schema\": {…}}";

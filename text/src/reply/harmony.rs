@@ -100,6 +100,16 @@ impl Harmony {
         }
     }
 
+    /// Whether thoughts may follow.
+    pub fn is_thinking(&self) -> bool {
+        matches!(self.place, Place::Message { kind: Kind::Thoughts, .. })
+    }
+
+    /// Whether arguments may follow.
+    pub fn is_in_call(&self) -> bool {
+        matches!(self.place, Place::Message { kind: Kind::Arguments, .. })
+    }
+
     /// Whether a call has just ended.
     pub fn is_behind_call(&self) -> bool {
         self.place == Place::Between && self.last == Some(Kind::Arguments)

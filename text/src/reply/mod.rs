@@ -26,7 +26,7 @@ pub enum Part {
 }
 
 /// What thoughts lie between.
-const THINK: [&str; 2] = ["<think>", "</think>"];
+pub const THINK: [&str; 2] = ["<think>", "</think>"];
 
 /// Tells the parts of an answer apart. A part appears as soon as it is certain.
 #[derive(Debug)]
@@ -101,6 +101,24 @@ impl Reply {
     #[must_use]
     pub fn with_one_call(self) -> Self {
         Self { single: true, ..self }
+    }
+
+    /// Whether what comes next is thoughts.
+    pub fn is_thinking(&self) -> bool {
+        match &self.state {
+            State::Thoughts { .. } => true,
+            State::Messages(harmony) => harmony.is_thinking(),
+            _ => false,
+        }
+    }
+
+    /// Whether what was told last is a call that is not whole.
+    pub fn is_in_call(&self) -> bool {
+        match &self.state {
+            State::Call(call) => call.is_call(),
+            State::Messages(harmony) => harmony.is_in_call(),
+            _ => false,
+        }
     }
 
     /// Takes text and returns the parts that are now certain.

@@ -72,6 +72,9 @@ pub struct Request {
 pub struct Ended {
     /// Why.
     pub reason: FinishReason,
+    /// The token that ended the answer and is none of it, where there is one and the request asks [how
+    /// likely](Request::likelihood) tokens are.
+    pub eos: Option<Token>,
     /// Of its prompt, where the request [asks](Request::pooling) for one: `[hidden_size]`.
     pub vector: Option<Vec<f32>>,
     /// Of the tokens of its prompt behind the first, where the request
@@ -105,6 +108,8 @@ pub(super) struct Job {
     pub prompt: usize,
     max_tokens: usize,
     pub eos: Vec<u32>,
+    /// Which of these has come, where it is asked how likely it was.
+    eos_came: Option<Token>,
     pub sampler: Option<Sampler>,
     pub likelihood: Option<usize>,
     prompt_likelihood: Option<usize>,
@@ -145,6 +150,7 @@ impl Job {
             prompt,
             max_tokens,
             eos,
+            eos_came: None,
             sampler,
             likelihood,
             prompt_likelihood,
@@ -163,7 +169,9 @@ impl Job {
             first_token: None,
             tokens: answer.len(),
         };
-        if let Some(constraint) = &mut job.constraint {
+        if answer.last().is_some_and(|last| job.eos.contains(last)) {
+            job.over = Some(FinishReason::Eos);
+        } else if let Some(constraint) = &mut job.constraint {
             // What follows is asked for where something does: until then it would be worked out for each token.
             match answer.iter().any(|&token| constraint.accept(token).is_break()) {
                 true => job.over = Some(FinishReason::Stop),
@@ -300,6 +308,7 @@ impl Job {
     ) -> Option<FinishReason> {
         let id = token.id;
         if self.eos.contains(&id) {
+            self.eos_came = token.likelihood.is_some().then_some(token);
             return Some(FinishReason::Eos);
         }
         self.first_token.get_or_insert_with(|| self.submitted.elapsed());
@@ -342,6 +351,6 @@ impl Job {
         };
         let vector = self.pool.map(Pool::finish);
         let prompt = self.prompt_likelihood.map(|_| self.prompt_likelihoods);
-        Ended { reason, vector, prompt, timings }
+        Ended { reason, eos: self.eos_came, vector, prompt, timings }
     }
 }

@@ -233,3 +233,19 @@ fn a_clock_that_was_wrong_changes_the_order_and_nothing_else() {
     assert_eq!(found(&mut pages, &text(1, 12)).len(), 12, "they seem to be the newest");
     assert!(found(&mut pages, &text(2, 10)).len() <= 4);
 }
+
+#[test]
+fn a_writer_that_is_behind_is_told_no_more_than_it_can_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pages = open(folder.path(), 100);
+    let (queue, notes) = sync_channel(NOTES);
+    pages.queue = Some(queue);
+    let names = pages.names(&text(1, 2));
+    (0..2 * NOTES).for_each(|_| pages.touch(&names));
+    keep(&pages, &text(2, 1));
+    assert_eq!(pages.statistics().lost, 1);
+    assert_eq!(pages.queued.load(Relaxed), 0);
+    assert_eq!(notes.try_iter().count(), NOTES);
+    keep(&pages, &text(2, 1));
+    assert!(matches!(notes.try_recv(), Ok(Note::Keep { .. })));
+}

@@ -8,7 +8,7 @@ use kernels::{KV_BLOCK, KvFormat};
 
 use super::rope::Angles;
 use super::weights::Weights;
-use super::{RUNNING, iree, pages, tokens_of};
+use super::{RUNNING, iree, not_numbers, pages, tokens_of};
 use crate::cache::Key;
 use crate::engine::{Batch, Entry, Executor, Loaded};
 use crate::lower::cpu::{Number, Place, Program, Source};
@@ -354,6 +354,11 @@ impl Executor for CpuExecutor {
             hidden.resize(at + rows.len() * self.config.hidden_size, 0.0);
             self.read(self.places.last[0], 0, &mut hidden[at..])
                 .map_err(iree("reading hidden states"))?;
+            for (state, &row) in hidden[at..].chunks_exact(self.config.hidden_size).zip(rows) {
+                if !state.iter().all(|x| x.is_finite()) {
+                    return Err(not_numbers(row, self.kv));
+                }
+            }
         }
         Ok(())
     }

@@ -193,15 +193,18 @@ fn tokens_of(
 ) -> Result<Vec<u32>> {
     let token = |(&token, &row): (&i32, &usize)| {
         let token = u32::try_from(token).ok().filter(|&it| (it as usize) < config.vocab_size);
-        let advice = match kv {
-            KvFormat::F32 => "",
-            KvFormat::F16 => {
-                ", or keys or values are too large for a KV cache in f16 (f32 holds them)"
-            }
-        };
-        token.ok_or(Error::NotNumbers { row, advice })
+        token.ok_or_else(|| not_numbers(row, kv))
     };
     picked.iter().zip(rows).map(token).collect()
+}
+
+/// That what comes of `row` is not numbers; `kv` is what the KV cache holds.
+fn not_numbers(row: usize, kv: KvFormat) -> Error {
+    let advice = match kv {
+        KvFormat::F32 => "",
+        KvFormat::F16 => ", or keys or values are too large for a KV cache in f16 (f32 holds them)",
+    };
+    Error::NotNumbers { row, advice }
 }
 
 /// Bytes of all planes of a weight, at most.
