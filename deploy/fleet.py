@@ -115,7 +115,7 @@ async def answers(session: aiohttp.ClientSession, url: str) -> bool:
     try:
         async with session.get(url, timeout=aiohttp.ClientTimeout(total=2)) as response:
             return response.status == 200
-    except (aiohttp.ClientError, TimeoutError, OSError):
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError):
         return False
 
 
@@ -124,7 +124,7 @@ async def wait_for(condition, seconds: float, what: str) -> float:
     start = time.monotonic()
     while not await condition():
         if time.monotonic() - start > seconds:
-            raise TimeoutError(f"waited {seconds} s for {what}")
+            raise asyncio.TimeoutError(f"waited {seconds} s for {what}")
         await asyncio.sleep(0.05)
     return time.monotonic() - start
 
@@ -206,7 +206,7 @@ async def ask(
                         answer.certain = len(answer.text)
             if not finished:
                 answer.error = answer.error or "the stream has no end"
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as error:
         answer.error = f"{type(error).__name__}: {error}"
     finally:
         answer.took = time.monotonic() - answer.began

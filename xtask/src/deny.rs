@@ -46,8 +46,8 @@ fn find(tools: &Path, network: &flags::Network, install: bool) -> Result<Option<
     }
     let mut install = workspace::cargo();
     install.args(["install", "--locked", "cargo-deny", "--root"]).arg(tools);
-    workspace::run(&mut install)?;
-    Ok(Some(own))
+    // Cargo has said why, where it cannot: usually there is no network.
+    Ok(workspace::run(&mut install).is_ok().then_some(own))
 }
 
 fn answers(program: &Path) -> bool {

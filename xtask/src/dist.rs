@@ -74,12 +74,22 @@ pub fn run(flags: &flags::Dist) -> Result<()> {
     Ok(())
 }
 
+/// What is removed without a question lies in a folder of `folder` that nobody else calls so.
+fn scratch(folder: &Path) -> PathBuf {
+    folder.join(".xtask-dist")
+}
+
+/// The files of the packages that are made in `folder`.
+fn tree_of(folder: &Path) -> PathBuf {
+    scratch(folder).join("tree")
+}
+
 /// Makes everything of the sources in `sources`, below `folder`.
 fn make(sources: &Path, folder: &Path, release: &Release, flags: &flags::Dist) -> Result<Packages> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let program = Program::build(sources, folder, release, &flags.network)?;
     eprintln!("==> the files of {} {}", release.version, release.target);
-    let staged = folder.join("tree");
+    let staged = tree_of(folder);
     roots::remove(&staged)?;
     program.install(&staged)?;
     compiler::install(&program.iree, flags.libstdcxx.as_deref(), folder, &staged)?;

@@ -243,8 +243,10 @@ pub struct Bench {
     pub part: Vec<BenchPart>,
     /// Threads of both programs; with fewer than the most, only the short tests run
     /// [default: one for each physical core, then 1].
-    #[arg(long, value_name = "N,…", value_delimiter = ',')]
-    pub threads: Vec<usize>,
+    // Above, the test of memory has no part left for each.
+    #[arg(long, value_name = "N,…", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub threads: Vec<u32>,
     /// Precisions to compare, as `iree-llm` calls them: bf16, stored (bf16 weights, arithmetic in
     /// f32), f32, int8, int4, and w8a8 [default: all but w8a8].
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -366,5 +368,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::Xtask::command().debug_assert();
+    }
+
+    /// Which would end in a fault where they are used, tens of minutes later.
+    #[test]
+    fn no_threads_and_too_many_are_refused_at_once() {
+        let bench = |threads: &str| {
+            let line = ["cargo xtask", "bench", "--threads", threads];
+            super::Xtask::command().try_get_matches_from(line).is_ok()
+        };
+        assert!(bench("2,1") && bench("512"));
+        assert!(!bench("2,0") && !bench("513"));
     }
 }

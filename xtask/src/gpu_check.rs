@@ -34,6 +34,12 @@ const SHAPES: [&str; 2] = ["Llama-3.2-1B", "Llama-3.1-8B"];
 /// Models that run on CPUs only, by a part of their fixture's name: those with experts.
 const ON_CPUS: [&str; 3] = ["moe", "mixtral", "gpt-oss"];
 
+/// Everything in a bundle.
+const PARTS: [&str; 8] = ["run.py", "peers", "models", "fixtures", "bin", "lib", "tests", "graphs"];
+
+/// What `run.py` says of its folder.
+const MADE_BY: &str = "`cargo xtask gpu-check` made this folder";
+
 /// Most bytes of an archive without the compiler: what can be sent anywhere.
 const LIMIT: u64 = 60_000_000;
 
@@ -43,7 +49,7 @@ pub fn run(flags: &flags::GpuCheck) -> Result<()> {
     let folder = if archive { workspace::target_dir()?.join("gpu-check") } else { out.clone() };
     if folder.exists() {
         ensure!(
-            folder.join("run.py").exists(),
+            is_bundle(&folder)?,
             "{} is there and holds something else: remove it, or name another",
             folder.display()
         );
@@ -88,6 +94,21 @@ pub fn run(flags: &flags::GpuCheck) -> Result<()> {
     let bounded = archive && flags.without_compiler;
     ensure!(!bounded || bytes <= LIMIT, "the archive is larger than {most} MB");
     Ok(())
+}
+
+/// Whether `folder` is one that this program has made, with nothing of anybody else's beside: results that
+/// `run.py` has written into it are worth more than a bundle.
+fn is_bundle(folder: &Path) -> Result<bool> {
+    let script = fs::read_to_string(folder.join("run.py")).unwrap_or_default();
+    if !script.contains(MADE_BY) {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        if !PARTS.iter().any(|part| entry.as_ref().is_ok_and(|it| it.file_name() == *part)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Puts the fixtures of models that GPUs run into the bundle; returns where.
@@ -215,4 +236,24 @@ fn size(folder: &Path) -> Result<u64> {
         bytes += if metadata.is_dir() { size(&entry.path())? } else { metadata.len() };
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_a_bundle_and_no_more_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        assert!(!is_bundle(folder).unwrap());
+        fs::write(folder.join("run.py"), "print('my own')").unwrap();
+        assert!(!is_bundle(folder).unwrap());
+        for (from, to) in FILES {
+            copy(&workspace::root().join("xtask/src").join(from), &folder.join(to)).unwrap();
+        }
+        assert!(is_bundle(folder).unwrap());
+        fs::create_dir(folder.join("out")).unwrap();
+        assert!(!is_bundle(folder).unwrap());
+    }
 }

@@ -152,24 +152,28 @@ pub struct Batched {
     pub measured: Vec<Measured>,
 }
 
-/// Measures both programs in every one of `formats`.
+/// Measures both programs in every one of `formats`; `keep` gets what there is after each of them in
+/// every turn.
 ///
 /// # Errors
 ///
-/// A program fails or does not say what it was asked.
+/// A program fails or does not say what it was asked, and those of `keep`.
 pub fn measure(
     programs: &Programs,
     formats: &[&'static Format],
     threads: usize,
     plan: Plan,
+    keep: &dyn Fn(&Batched) -> Result<()>,
 ) -> Result<Batched> {
     let mut measured = Vec::new();
     for &format in formats {
         eprintln!("==> {}: compiling, and llama.cpp's best settings", format.name);
         measured.push(prepare(programs, format, threads, plan)?);
     }
+    let mut all = Batched { plan, threads, shape: programs.model.shape, measured };
     for turn in 1..=plan.turns {
-        for it in &mut measured {
+        for index in 0..all.measured.len() {
+            let it = &mut all.measured[index];
             let name = it.format.name;
             eprintln!("==> turn {turn} of {}: {name}, sequences: {SEQUENCES:?}", plan.turns);
             it.limits.push(limits::measure(name, threads, plan.quick)?);
@@ -181,9 +185,10 @@ pub fn measure(
                 llama(&programs.llama_batched(it.format, it.settings, threads, &arguments)?)?;
             eprintln!("{name:6} llama.cpp {}", decode_rates(&run));
             it.llama.push(run);
+            keep(&all)?;
         }
     }
-    Ok(Batched { plan, threads, shape: programs.model.shape, measured })
+    Ok(all)
 }
 
 /// Single tokens of each sequence when llama.cpp's settings are tried.

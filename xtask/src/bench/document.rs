@@ -37,8 +37,22 @@ pub fn check(path: &Path, parts: &[BenchPart]) -> Result<()> {
 /// The file cannot be read or written, or lacks the marks.
 pub fn replace(path: &Path, part: BenchPart, section: &str) -> Result<bool> {
     let Some(text) = document(path, part, section)? else { return Ok(false) };
-    fs::write(path, text).with_context(|| path.display().to_string())?;
+    write(path, &text)?;
     Ok(true)
+}
+
+/// Makes `text` what is in the file at `path`: all of it, or what was there stays.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    // What a link leads to is written, and the link stays.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut part = path.clone().into_os_string();
+    part.push(".part");
+    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+    written.with_context(|| path.display().to_string())
 }
 
 fn document(path: &Path, part: BenchPart, section: &str) -> Result<Option<String>> {
@@ -71,6 +85,19 @@ mod tests {
         assert_eq!(between(text, ["<a>", "</a>"], "new\n").as_deref(), Some(expected));
         assert_eq!(between(expected, ["<a>", "</a>"], "new").as_deref(), Some(expected));
         assert_eq!(between("# Title", ["<a>", "</a>"], "new"), None);
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("page.md");
+        write(&path, "one").unwrap();
+        let mut open = fs::File::open(&path).unwrap();
+        write(&path, "another").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "another");
+        // Who has it open reads what was there, and not half of each.
+        assert_eq!(std::io::read_to_string(&mut open).unwrap(), "one");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""Measures llama.cpp as `iree-llm bench` measures us: same tokens, same tests, same JSON.
+"""Measures llama.cpp as `iree-llm bench` measures us: same prompts, same tests, same JSON.
 
     python llama.py MODEL.gguf --threads 2 -r 3 -p 256 -n 32 --pg 2048,32 [--flash-attn on|off] [--no-mmap]
 
@@ -6,7 +6,8 @@ LLAMA_CPP_LIB_PATH is the folder of libllama, which `cargo xtask bench` builds (
 
 llama-cpp-python's low-level API is llama.cpp's C API; a test is one `llama_decode` for a prompt
 (llama.cpp cuts it into batches of 512 itself) or one for each generated token, until the logits of
-the last token are there: what llama-bench does.
+the last token are there: what llama-bench does. All of them: of float weights ours makes only those
+that may be the largest, and it goes on with its own tokens, where these here are random.
 """
 
 import argparse

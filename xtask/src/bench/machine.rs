@@ -7,13 +7,40 @@ use std::process::Command;
 /// Physical cores that this process may use: two hardware threads of one core count once.
 pub fn cores() -> usize {
     let logical = std::thread::available_parallelism().map_or(1, usize::from);
-    let siblings: BTreeSet<String> = (0..)
-        .map_while(|cpu| {
-            let folder = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
-            fs::read_to_string(format!("{folder}/thread_siblings_list")).ok()
-        })
-        .collect();
-    if siblings.is_empty() { logical } else { siblings.len().min(logical) }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let siblings = |cpu: usize| {
+        let folder = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
+        fs::read_to_string(format!("{folder}/thread_siblings_list")).ok()
+    };
+    cores_of(&allowed(&status), siblings, logical)
+}
+
+/// CPUs that a process may run on, by its `/proc/self/status`; none where it does not say.
+fn allowed(status: &str) -> Vec<usize> {
+    let ranges = field(status, "Cpus_allowed_list").unwrap_or_default().split(',');
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    ranges.filter_map(range).flatten().collect()
+}
+
+/// Cores of `allowed` CPUs, of which `siblings` names those of one core; at most `logical`, which knows
+/// of quotas too.
+fn cores_of(
+    allowed: &[usize],
+    siblings: impl Fn(usize) -> Option<String>,
+    logical: usize,
+) -> usize {
+    let cores: BTreeSet<String> = allowed.iter().filter_map(|&cpu| siblings(cpu)).collect();
+    if cores.is_empty() { logical } else { cores.len().min(logical) }
+}
+
+/// What this CPU can, as Linux names it; nothing elsewhere.
+pub fn flags() -> String {
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = field(&cpus, "flags").or_else(|| field(&cpus, "Features"));
+    flags.unwrap_or_default().to_owned()
 }
 
 /// One line: processor, cores, memory, system.
@@ -96,6 +123,19 @@ mod tests {
         assert_eq!(vector_extensions("fpu avx2 fma"), " (AVX2)");
         assert_eq!(vector_extensions("avx2 avx512f avx512_vnni avx_vnni"), " (AVX-512, VNNI)");
         assert_eq!(vector_extensions("fpu"), "");
+    }
+
+    #[test]
+    fn only_cores_that_a_process_may_use_count() {
+        assert_eq!(allowed("Name:\tx\nCpus_allowed_list:\t0-2,5\n"), [0, 1, 2, 5]);
+        assert!(allowed("Name:\tx\n").is_empty());
+        // Four cores of two threads each.
+        let siblings = |cpu: usize| (cpu < 8).then(|| format!("{}-{}", cpu & !1, cpu | 1));
+        assert_eq!(cores_of(&[0, 1, 2, 3, 4, 5, 6, 7], siblings, 8), 4);
+        assert_eq!(cores_of(&[0, 1], siblings, 2), 1);
+        assert_eq!(cores_of(&[2, 4], siblings, 2), 2);
+        assert_eq!(cores_of(&[0, 2, 4, 6], siblings, 2), 2);
+        assert_eq!(cores_of(&[], siblings, 8), 8);
     }
 
     #[test]

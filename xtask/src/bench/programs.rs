@@ -298,10 +298,14 @@ impl Programs {
         // It gives each sequence a multiple of 256.
         let context = clients * context.next_multiple_of(256);
         command.args(["-np", &clients.to_string(), "-c", &context.to_string()]);
-        command.args(["-fa", "on", "--no-ui", "-lv", "1", "--port", &port.to_string()]);
+        command.args(SERVER_SETTINGS);
+        command.args(["--no-ui", "-lv", "1", "--port", &port.to_string()]);
         Ok(command)
     }
 }
+
+/// Settings of `llama-server`, which are the same for every model: its fastest are not searched for.
+pub const SERVER_SETTINGS: [&str; 4] = ["-fa", "on", "-lm", "mmap"];
 
 /// Arguments that both programs take: prompts and generated tokens, each for itself.
 pub fn tests(prompts: &[usize], generate: &[usize], repetitions: usize) -> Vec<String> {

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::machine;
-use super::programs::{Programs, Served};
+use super::programs::{Programs, SERVER_SETTINGS, Served};
 use super::sample::Samples;
 use super::table::{markdown, number};
+use super::{llama_cpp, machine};
 use load::{Answer, Load};
 
 /// How many clients ask at once: each asks again when it has its answer.
@@ -92,6 +92,7 @@ pub fn section(
     models: Vec<Served>,
     threads: usize,
     plan: &Plan,
+    command: &str,
 ) -> Result<String> {
     let nothing = || vec![vec![Seen::default(); CLIENTS.len()]; plan.prompts.len()];
     let mut measured: Vec<(_, Both)> =
@@ -109,7 +110,7 @@ pub fn section(
             measure(&servers, plan, both)?;
         }
     }
-    Ok(text(&measured, threads, plan))
+    Ok(text(&measured, threads, plan, command))
 }
 
 /// Each cell of both servers one after the other: what else the machine does changes by the minute.
@@ -137,14 +138,17 @@ fn measure(servers: &[Server; 2], plan: &Plan, both: &mut Both) -> Result<()> {
     Ok(())
 }
 
-fn text(measured: &[(Served, Both)], threads: usize, plan: &Plan) -> String {
+fn text(measured: &[(Served, Both)], threads: usize, plan: &Plan, command: &str) -> String {
     let Plan { answer, requests, turns, .. } = plan;
     let mut text = format!(
-        "{}, {}, threads: {threads}. Each client asks {requests} times for {answer} tokens, streamed, of random \
+        "{}, {}, threads: {threads}. `{command}`; {}, whose settings are always `{}`: the fastest are not \
+         searched for. Each client asks {requests} times for {answer} tokens, streamed, of random \
          prompts, one after the other; turns of both servers, of which medians: {turns}. Times are the \
          median of the requests, and what 95% of them stay below.\n",
         machine::describe(),
-        machine::today()
+        machine::today(),
+        llama_cpp::described(),
+        SERVER_SETTINGS.join(" "),
     );
     let table = |title: &str, cell: &dyn Fn(&Seen, &Seen) -> String| {
         let first = format!("{title}, ours / llama.cpp, clients:");
@@ -259,8 +263,10 @@ mod unit_tests {
         let ours = seen(&[answer(100, 20), answer(300, 40), answer(200, 30)], 1);
         let llama = seen(&[answer(400, 50)], 1);
         let model = Served::file(Path::new("models/small.gguf"));
-        let text = text(&[(model, [ours, llama])], 2, &plan);
+        let text = text(&[(model, [ours, llama])], 2, &plan, "cargo xtask bench --part serve");
         for part in [
+            "`cargo xtask bench --part serve`; llama-cpp-python ",
+            "whose settings are always `-fa on -lm mmap`",
             "| small, prompts of 64 |",
             "30.0 / 10.0, 3.00x",
             "0.200, 0.300 / 0.400, 0.400",

@@ -2,7 +2,7 @@
 
 use super::contest::{Contest, FIRST, Prepared, Side};
 use super::sample::{Limits, Samples};
-use super::{machine, python};
+use super::{llama_cpp, machine};
 
 /// What the table says.
 pub struct Results<'a> {
@@ -94,20 +94,26 @@ pub fn section(results: &Results) -> String {
     let header: Vec<String> = [threads_of(contest.threads)].into_iter().chain(names).collect();
     let rows = threads.into_iter().flat_map(|threads| lines(results, threads));
     format!(
-        "{}, {}. `{}`; {}, compiled here with native flags. A cell has our median / llama.cpp's, \
+        "{}, {}. `{}`; {}. A cell has our median / llama.cpp's, \
          their ratio and our share of the limit. A ratio is the median of those of two neighbours \
          (rounds: {}, {} turns of the short tests each, and {} more of decode alone with all \
-         threads).\n\n{}",
+         threads). {SINGLE}\n\n{}",
         results.machine,
         machine::today(),
         results.command,
-        python::LLAMA.replace("==", " "),
+        llama_cpp::described(),
         results.rounds,
         contest.plan.turns,
         contest.plan.token_turns,
         markdown(&header, rows),
     )
 }
+
+/// What the two programs do not do alike.
+const SINGLE: &str = "Of float weights (bf16, stored, f32) ours makes only those logits that may be \
+    the largest, by a sketch of the output projection, for greedy tokens; llama.cpp makes all, as ours \
+    does in int8 and int4: rows of single and first tokens have this gain in them. Ours goes on with \
+    its own tokens, llama.cpp with random ones.";
 
 /// "1 thread".
 fn threads_of(threads: usize) -> String {
@@ -346,6 +352,7 @@ mod tests {
         });
         assert!(text.starts_with("A machine, 2"), "{text}");
         assert!(text.contains(". `cargo xtask bench --quick`; llama-cpp-python "), "{text}");
+        assert!(text.contains(SINGLE), "{text}");
         assert!(text.contains("(rounds: 1, 2 turns of the short tests each, and 1 more"), "{text}");
         let cells = |line: &str| line.split('|').map(|it| it.trim().to_owned()).collect::<Vec<_>>();
         let table: Vec<_> = text.lines().filter(|line| line.starts_with("| ")).map(cells).collect();

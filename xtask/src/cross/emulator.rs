@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use iree_src::{Cross, cmake};
 
 use super::linux::{Build, TARGET};
-use super::standard_library::variable;
 use crate::workspace;
 
 /// qemu as a CPU.
@@ -77,6 +76,14 @@ impl Emulator {
         command
     }
 
+    /// What cargo is told to run tests by: word by word, as its variable would be cut at every space.
+    fn runner(&self) -> String {
+        let qemu = self.qemu.to_string_lossy();
+        let words = [&qemu, "-cpu", &self.cpu, "-L", &self.libraries];
+        // A list of strings is written in TOML as in JSON.
+        format!("target.{TARGET}.runner={}", serde_json::json!(words))
+    }
+
     /// Runs `program`, and writes a line that begins with `Trace` for each of its instructions.
     pub fn logging(&self, program: &Path, log: &Path) -> Result<Command> {
         let help = Command::new(&self.qemu).arg("-h").output()?;
@@ -106,12 +113,25 @@ impl Emulator {
             let Tests { package, program, some } = tests;
             eprintln!("==> tests {program} of {package}, {}", self.cpu);
             let mut cargo = build.cargo("test");
+            cargo.arg("--config").arg(self.runner());
             cargo.args(["--package", package, "--test", program, "--"]).args(*some);
-            let (qemu, libraries) = (self.qemu.display(), &self.libraries);
-            let runner = format!("{qemu} -cpu {} -L {libraries}", self.cpu);
-            cargo.env(variable(TARGET, "RUNNER"), runner);
             workspace::run(&mut cargo)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_keeps_the_spaces_of_its_words() {
+        let (libraries, cpu) = ("/usr/aarch64-linux-gnu".to_owned(), "max".to_owned());
+        let emulator = Emulator { qemu: "/my tools/qemu".into(), libraries, cpu };
+        assert_eq!(
+            emulator.runner(),
+            r#"target.aarch64-unknown-linux-gnu.runner=["/my tools/qemu","-cpu","max","-L","/usr/aarch64-linux-gnu"]"#
+        );
     }
 }

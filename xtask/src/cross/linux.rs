@@ -84,7 +84,7 @@ impl Build {
         let mut cargo = workspace::cargo();
         cargo.args([name, "--locked", "--release", "--target", TARGET]);
         standard_library::with_linker(&mut cargo, TARGET, self.machine);
-        self.std.use_in(&mut cargo, TARGET);
+        self.std.use_in(&mut cargo);
         // Where the programs look for the compiler, too.
         cargo.env(DIST_VAR, &self.iree).env_remove(CUDA_HOME_VAR);
         if self.offline {

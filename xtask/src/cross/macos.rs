@@ -20,7 +20,7 @@ pub fn run(flags: &flags::Cross) -> Result<()> {
         eprintln!("==> {package}");
         let mut cargo = workspace::cargo();
         cargo.args(["check", "--locked", "--target", TARGET, "--package", package]).args(features);
-        std.use_in(&mut cargo, TARGET);
+        std.use_in(&mut cargo);
         if flags.network.offline {
             cargo.env("CARGO_NET_OFFLINE", "true");
         }

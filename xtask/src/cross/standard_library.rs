@@ -49,25 +49,22 @@ pub fn ensure(
 }
 
 impl StandardLibrary {
-    /// Tells `cargo`, which runs for `target`, where it is.
-    pub fn use_in(&self, cargo: &mut Command, target: &str) {
+    /// Tells `cargo`, which runs with `--target`, where it is.
+    pub fn use_in(&self, cargo: &mut Command) {
         if let Some(sysroot) = &self.sysroot {
-            cargo.env(variable(target, "RUSTFLAGS"), format!("--sysroot={}", sysroot.display()));
+            // Not RUSTFLAGS, which a space in the folder's name would cut in two.
+            cargo.env("CARGO_ENCODED_RUSTFLAGS", format!("--sysroot={}", sysroot.display()));
         }
     }
 }
 
 /// Tells `cargo` what links for `target`, and what compiles C.
 pub fn with_linker(cargo: &mut Command, target: &str, machine: Cross) {
-    cargo.env(variable(target, "LINKER"), machine.program("gcc"));
+    let linker = format!("CARGO_TARGET_{}_LINKER", target.replace('-', "_").to_uppercase());
+    cargo.env(linker, machine.program("gcc"));
     for (name, program) in [("CC", "gcc"), ("CXX", "g++"), ("AR", "ar")] {
         cargo.env(format!("{name}_{}", target.replace('-', "_")), machine.program(program));
     }
-}
-
-/// Cargo's variable for `name` of a target.
-pub fn variable(target: &str, name: &str) -> String {
-    format!("CARGO_TARGET_{}_{name}", target.replace('-', "_").to_uppercase())
 }
 
 /// Whether the toolchain has it.

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{Packages, Release, make, roots, tree};
+use super::{Packages, Release, make, roots, scratch, tree, tree_of};
 use crate::{flags, workspace};
 
 /// What the model in the packages is given to go on with, and how many tokens it adds.
@@ -237,7 +237,7 @@ pub fn is_reproducible(
     flags: &flags::Dist,
 ) -> Result<()> {
     eprintln!("==> everything once more");
-    let again = folder.join("once-more");
+    let again = scratch(folder).join("once-more");
     roots::remove(&again)?;
     let sources = again.join("sources");
     let mut git = Command::new("git");
@@ -253,13 +253,14 @@ pub fn is_reproducible(
     // The system that has the C++ library is the same.
     let system = flags.libstdcxx.clone().unwrap_or(roots::debian(folder, roots::OLDEST)?);
     let flags = flags::Dist { libstdcxx: Some(system), ..flags.clone() };
-    let others = make(&sources, &again.join("made"), release, &flags)?;
+    let made = again.join("made");
+    let others = make(&sources, &made, release, &flags)?;
     let (sums, other_sums) = (packages.sums()?, others.sums()?);
     if sums == other_sums {
         println!("two builds, in two folders, give the same bytes:\n{sums}");
         return Ok(());
     }
-    let different = differences(&folder.join("tree"), &again.join("made/tree"))?;
+    let different = differences(&tree_of(folder), &tree_of(&made))?;
     bail!("two builds differ:\n{sums}\n{other_sums}\nin these files: {}", different.join(", "))
 }
 

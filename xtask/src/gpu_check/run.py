@@ -120,7 +120,11 @@ class Check:
         # The first use of a folder may write to it (locks), and the bundle may be read-only.
         self.graphs = os.path.join(options.out, "graphs")
         if not os.path.isdir(self.graphs) and os.path.isdir(os.path.join(HERE, "graphs")):
-            shutil.copytree(os.path.join(HERE, "graphs"), self.graphs)
+            # All of it or nothing: what was half copied would be taken for all.
+            part = self.graphs + ".part"
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(os.path.join(HERE, "graphs"), part)
+            os.rename(part, self.graphs)
 
     def left(self):
         return self.deadline - time.monotonic()

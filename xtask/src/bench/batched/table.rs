@@ -3,7 +3,7 @@
 use super::{Batched, Measured, SEQUENCES};
 use crate::bench::sample::Samples;
 use crate::bench::table::{markdown, number};
-use crate::bench::{machine, python};
+use crate::bench::{llama_cpp, machine};
 
 impl Batched {
     /// The section between the two marks: tokens a second, and what they are of one sequence's and
@@ -31,7 +31,7 @@ impl Batched {
             self.threads,
             plan.prompt,
             plan.generate,
-            python::LLAMA.replace("==", " "),
+            llama_cpp::described(),
             plan.turns,
             settings.collect::<Vec<_>>().join("; "),
             markdown(&speeds, self.measured.iter().map(speeds_of)),
