@@ -19,6 +19,7 @@ mod interrupt;
 mod model_source;
 #[cfg(feature = "otel")]
 mod otlp;
+mod output;
 mod pooling;
 mod progress;
 mod prompts;
@@ -33,6 +34,7 @@ mod sampling;
 mod selftest;
 mod speculation;
 mod text_files;
+mod vectors;
 mod vocabulary;
 
 #[cfg(test)]
