@@ -59,8 +59,8 @@ model will be used for: chats in its template for a chat model, code for code.
 
 The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as it is. A second \
 run of the same command goes on where one was stopped: layers that are finished are kept. Memory: \
-one layer in f32, its moments (the width of the MLP, squared, times 32 bytes), and two times the width of \
-the model for each token.";
+one layer in f32, its moments (the width of the MLP, squared, times 20 bytes), and for each token six times \
+the width of the model and four times that of the MLP, times 4 bytes.";
 
 impl Args {
     /// Rounds and prints the folder.
@@ -90,14 +90,16 @@ impl Args {
         };
         let end = quantisation.run(&texts, &self.output, &mut watch);
         bar.finish_and_clear();
-        match end {
+        let made = match end {
             Err(Error::Stopped) => {
                 progress.say("stopped; the same command goes on behind the last finished layer");
                 return Ok(interrupt::exit_code(true));
             }
-            other => other?,
-        }
+            made => made?,
+        };
+        // Whoever finds a model there finds these beside it.
         text_files::write(&model, &self.output, &progress)?;
+        made.finish()?;
         println!("{}", self.output.display());
         Ok(ExitCode::SUCCESS)
     }
