@@ -110,13 +110,18 @@ fn main() -> ExitCode {
         // Whoever read our output has had enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", chain(&error));
-            #[cfg(feature = "iree")]
-            if let Some(advice) = compiler::advice(&error) {
-                eprintln!("{advice}");
-            }
+            report_error(&error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Says on stderr what went wrong, and what helps if that is known.
+fn report_error(error: &anyhow::Error) {
+    eprintln!("error: {}", chain(error));
+    #[cfg(feature = "iree")]
+    if let Some(advice) = compiler::advice(error) {
+        eprintln!("{advice}");
     }
 }
 
