@@ -33,6 +33,7 @@ mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
 mod speculation;
+mod tenths;
 mod text_files;
 mod vectors;
 mod vocabulary;

@@ -12,6 +12,7 @@ use xla_session::checkpoint::{Conversion, ConvertOptions, Float};
 use crate::interrupt;
 use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
+use crate::tenths::Tenths;
 use crate::text_files;
 
 /// What to convert, and into what.
@@ -89,8 +90,10 @@ impl Args {
 
         let _interruptible = interrupt::generating();
         let bar = progress.bytes("converting", conversion.bytes());
+        let mut tenths = Tenths::new(progress, "converting", conversion.bytes());
         let mut wrote = |bytes| {
             bar.inc(bytes);
+            tenths.add(bytes);
             if interrupt::stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let end = conversion.write(within.path(), &mut wrote)?;

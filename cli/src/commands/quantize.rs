@@ -12,6 +12,7 @@ use crate::interrupt;
 use crate::model_source::ModelArgs;
 use crate::progress::Progress;
 use crate::quality::contexts;
+use crate::tenths::Tenths;
 use crate::text_files;
 
 /// What to round, by which text, and into what.
@@ -84,8 +85,10 @@ impl Args {
 
         let _interruptible = interrupt::generating();
         let bar = progress.weights("rounding", quantisation.weights());
+        let mut tenths = Tenths::new(&progress, "rounding", quantisation.weights());
         let mut watch = |rounded| {
             bar.inc(rounded);
+            tenths.add(rounded);
             if interrupt::stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let end = quantisation.run(&texts, &self.output, &mut watch);
