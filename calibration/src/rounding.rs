@@ -9,7 +9,7 @@ use crate::Result;
 use crate::grid::{GROUP, best_scale, nearest};
 use crate::rows::{Rows, multiply};
 use crate::triangular::inverse_factor;
-use crate::watch::Watch;
+use crate::watch::{Watch, go_on};
 
 /// What is added to the squares of each column, as a share of their mean: the text is not all that there is.
 const DAMPING: f64 = 0.05;
@@ -61,16 +61,20 @@ impl Reads {
         let damping = if mean > 0.0 { DAMPING * mean } else { 1.0 };
         let order = order(width, diagonal);
         let Some(factor) = factor(&moments, &order, damping, watch)? else { return Ok(None) };
-        let correction = exact.map(|mut lost| {
+        let mut correction = None;
+        if let Some(mut lost) = exact {
             lost.values.iter_mut().zip(&x.values).for_each(|(lost, x)| *lost -= x);
             // (X - x) x^T H^-1, of which the last is U^T U.
-            let lost = permuted(&lost.moments(x), &order).times(&factor);
+            let lost = permuted(&lost.moments(x), &order);
+            go_on(watch, 0)?;
+            let lost = lost.times(&factor);
+            go_on(watch, 0)?;
             let mut solved = Rows::zero(width, width);
             multiply(1.0, lost.view(), factor.view(), 0.0, solved.view_mut());
             let mut place = vec![0; width];
             order.iter().enumerate().for_each(|(i, column)| place[*column] = i);
-            permuted(&solved, &place)
-        });
+            correction = Some(permuted(&solved, &place));
+        }
         let finite = factor.values.iter().all(|it| it.is_finite());
         Ok(finite.then_some(Self { order, factor, correction }))
     }
