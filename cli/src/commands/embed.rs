@@ -161,7 +161,7 @@ impl Args {
     }
 
     /// The texts as they are read, and their bytes if somebody knows.
-    fn texts(&self) -> Result<(Receiver<io::Result<Vec<u8>>>, Option<u64>)> {
+    fn texts(&self) -> Result<(Texts, Option<u64>)> {
         let Some(path) = &self.file else {
             let bytes = self.texts.iter().map(|text| text.len() as u64 + 1).sum();
             let texts: Vec<_> = self.texts.iter().map(|text| Ok(text.clone().into())).collect();
@@ -180,6 +180,9 @@ impl Args {
     }
 }
 
+/// Texts as they are read.
+type Texts = Receiver<io::Result<Vec<u8>>>;
+
 /// Texts that are read before somebody asks for them.
 const AHEAD: usize = 64;
 
@@ -187,9 +190,8 @@ const AHEAD: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// `texts`, read in a thread of their own: a pipe may let us wait, and running texts go on meanwhile.
-fn ahead<T: Send + 'static>(texts: impl Iterator<Item = T> + Send + 'static) -> Receiver<T> {
+fn ahead<T: Send + 'static>(mut texts: impl Iterator<Item = T> + Send + 'static) -> Receiver<T> {
     let (send, texts_read) = sync_channel(AHEAD);
-    let mut texts = texts;
     std::thread::spawn(move || texts.try_for_each(|text| send.send(text)));
     texts_read
 }
@@ -248,7 +250,7 @@ struct Embedding<'a> {
 
 impl Embedding<'_> {
     /// Embeds all of `texts`, or until Ctrl-C, which is returned.
-    fn run(&mut self, texts: &Receiver<io::Result<Vec<u8>>>) -> Result<bool> {
+    fn run(&mut self, texts: &Texts) -> Result<bool> {
         let _interruptible = interrupt::generating();
         let mut more = true;
         while (more || !self.batcher.is_idle()) && !interrupt::stopped() {
