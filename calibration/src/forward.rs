@@ -143,12 +143,15 @@ fn gated(mlp: &Mlp, gate_up: Rows) -> Rows {
             x / (1.0 + (-alpha * x).exp()) * (up.clamp(-limit, limit) + 1.0)
         }
     };
+    let mut out = Rows::zero(gate_up.len(), wide);
     let rows = gate_up.values.par_chunks(gate_up.width);
-    let values = rows.flat_map_iter(|row| {
+    out.values.par_chunks_mut(wide).zip(rows).for_each(|(out, row)| {
         let (gates, ups) = row.split_at(wide);
-        gates.iter().zip(ups).map(|(x, up)| gate(*x, *up))
+        for (out, (x, up)) in out.iter_mut().zip(gates.iter().zip(ups)) {
+            *out = gate(*x, *up);
+        }
     });
-    Rows::new(wide, values.collect())
+    out
 }
 
 /// What the heads of all rows mix of the values before them, `[rows, heads * head_dim]`.

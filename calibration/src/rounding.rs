@@ -158,9 +158,12 @@ fn order(width: usize, squares: impl Fn(usize) -> f64) -> Vec<usize> {
 
 /// Column `order[i]` of `rows` as column `i`.
 fn permuted(rows: &Rows, order: &[usize]) -> Rows {
-    let values = rows.values.par_chunks(rows.width);
-    let values = values.flat_map_iter(|row| order.iter().map(|column| row[*column]));
-    Rows::new(rows.width, values.collect())
+    let mut out = Rows::zero(rows.len(), rows.width);
+    let from = rows.values.par_chunks(rows.width);
+    out.values.par_chunks_mut(rows.width).zip(from).for_each(|(out, row)| {
+        out.iter_mut().zip(order).for_each(|(out, column)| *out = row[*column]);
+    });
+    out
 }
 
 #[cfg(test)]

@@ -65,8 +65,10 @@ impl Rows {
 
     /// Its columns from `first` on.
     pub fn columns(&self, first: usize, width: usize) -> Self {
+        let mut out = Vec::with_capacity(self.len() * width);
         let rows = self.values.chunks_exact(self.width);
-        Self::new(width, rows.flat_map(|row| &row[first..first + width]).copied().collect())
+        rows.for_each(|row| out.extend_from_slice(&row[first..first + width]));
+        Self::new(width, out)
     }
 }
 
