@@ -54,17 +54,23 @@ pub(crate) fn layer(
     x: &mut Rows,
 ) -> Result<()> {
     let Layer { input_norm, attention, attention_norm, mlp_norm, mlp, output_norm, .. } = layer;
-    let normed = norm(input_norm.as_ref(), weights, x)?;
-    let mixed = attend(attention, ropes, contexts, weights, &normed)?;
+    // No rows are kept for longer than somebody reads them: there is one for each token of all texts.
+    let normed = norm(input_norm.as_ref(), weights, x.clone())?;
+    let mixed = attend(attention, ropes, contexts, weights, normed)?;
     let out = linear(&[&attention.output], weights, &mixed)?;
-    let out = norm(attention_norm.as_ref(), weights, &out)?;
+    drop(mixed);
+    let out = norm(attention_norm.as_ref(), weights, out)?;
     add(x, &out, layer.residual_scale);
+    drop(out);
 
     let FeedForward::Mlp(mlp) = mlp else { return Err(experts()) };
-    let normed = norm(mlp_norm.as_ref(), weights, x)?;
+    let normed = norm(mlp_norm.as_ref(), weights, x.clone())?;
     let gate_up = linear(&mlp.gate_up.iter().collect::<Vec<_>>(), weights, &normed)?;
-    let out = linear(&[&mlp.down], weights, &gated(mlp, &gate_up))?;
-    let out = norm(output_norm.as_ref(), weights, &out)?;
+    drop(normed);
+    let gated = gated(mlp, gate_up);
+    let out = linear(&[&mlp.down], weights, &gated)?;
+    drop(gated);
+    let out = norm(output_norm.as_ref(), weights, out)?;
     add(x, &out, layer.residual_scale);
     Ok(())
 }
@@ -83,8 +89,7 @@ fn add(x: &mut Rows, more: &Rows, scale: f32) {
 }
 
 /// `x` through a norm, if there is one.
-fn norm(norm: Option<&Norm>, weights: &mut impl Weights, x: &Rows) -> Result<Rows> {
-    let mut x = x.clone();
+fn norm(norm: Option<&Norm>, weights: &mut impl Weights, mut x: Rows) -> Result<Rows> {
     if let Some(norm) = norm {
         let weight = scales(norm, weights)?;
         let width = x.width;
@@ -125,7 +130,7 @@ fn linear(linears: &[&Linear], weights: &mut impl Weights, x: &Rows) -> Result<R
 }
 
 /// `activation(gate) * up` of gate and up side by side.
-fn gated(mlp: &Mlp, gate_up: &Rows) -> Rows {
+fn gated(mlp: &Mlp, gate_up: Rows) -> Rows {
     let wide = mlp.down.inputs();
     let gate = |x: f32, up: f32| match mlp.activation {
         Activation::Silu => x / (1.0 + (-x).exp()) * up,
@@ -138,12 +143,15 @@ fn gated(mlp: &Mlp, gate_up: &Rows) -> Rows {
             x / (1.0 + (-alpha * x).exp()) * (up.clamp(-limit, limit) + 1.0)
         }
     };
+    let mut out = Rows::zero(gate_up.len(), wide);
     let rows = gate_up.values.par_chunks(gate_up.width);
-    let values = rows.flat_map_iter(|row| {
+    out.values.par_chunks_mut(wide).zip(rows).for_each(|(out, row)| {
         let (gates, ups) = row.split_at(wide);
-        gates.iter().zip(ups).map(|(x, up)| gate(*x, *up))
+        for (out, (x, up)) in out.iter_mut().zip(gates.iter().zip(ups)) {
+            *out = gate(*x, *up);
+        }
     });
-    Rows::new(wide, values.collect())
+    out
 }
 
 /// What the heads of all rows mix of the values before them, `[rows, heads * head_dim]`.
@@ -152,13 +160,15 @@ fn attend(
     ropes: &[Rope],
     contexts: &Contexts,
     weights: &mut impl Weights,
-    x: &Rows,
+    x: Rows,
 ) -> Result<Rows> {
     let &Attention { heads, kv_heads, head_dim, .. } = attention;
-    let qkv = linear(&attention.qkv.iter().collect::<Vec<_>>(), weights, x)?;
+    let qkv = linear(&attention.qkv.iter().collect::<Vec<_>>(), weights, &x)?;
+    drop(x);
     let mut queries = qkv.columns(0, heads * head_dim);
     let mut keys = qkv.columns(heads * head_dim, kv_heads * head_dim);
     let values = qkv.columns((heads + kv_heads) * head_dim, kv_heads * head_dim);
+    drop(qkv);
     if let Some(norms) = &attention.qk_norm {
         for (norm, rows) in [(&norms.query, &mut queries), (&norms.key, &mut keys)] {
             let weight = scales(norm, weights)?;
@@ -304,7 +314,7 @@ mod tests {
         for it in &architecture.layers {
             layer(it, &architecture.ropes, &contexts, &mut own, &mut x).unwrap();
         }
-        let x = norm(Some(&architecture.norm), &mut own, &x).unwrap();
+        let x = norm(Some(&architecture.norm), &mut own, x).unwrap();
         let logits = x.times(&Rows::new(width, model.values(config.output()).unwrap()));
         for ((prompt, tokens), rows) in cases.iter().zip(&contexts.rows) {
             for (i, token) in tokens.iter().enumerate() {

@@ -19,11 +19,14 @@ pub(crate) fn nearest(weight: f32, scale: f32) -> f32 {
 /// The scale of a group that leaves the least squared error, counted as `importance` says.
 ///
 /// With the integers `q` that a first scale gives, the best one is `sum(w q) / sum(q q)`, and it leaves
-/// `sum(w w) - sum(w q)^2 / sum(q q)`.
+/// `sum(w w) - sum(w q)^2 / sum(q q)`. NaN where a weight is not finite.
 pub(crate) fn best_scale(weights: &[f32], importance: &[f32]) -> f16 {
     let largest =
         weights.iter().copied().fold(0.0, |a: f32, b| if b.abs() > a.abs() { b } else { a });
     let (mut best, mut most) = (0.0, 0.0);
+    if !weights.iter().all(|weight| weight.is_finite()) {
+        return f16::NAN;
+    }
     if largest == 0.0 {
         return f16::ZERO;
     }

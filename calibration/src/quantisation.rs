@@ -6,7 +6,7 @@ use std::path::Path;
 use checkpoint::architecture::{Architecture, FeedForward, Layer, Linear, Parameter, Role};
 use checkpoint::config::ModelConfig;
 use checkpoint::{Conversion, ConvertOptions, Float};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::encoding::{self, Tensor, eight_bits, four_bits};
@@ -14,7 +14,8 @@ use crate::folder::{Folder, Progress};
 use crate::forward::{self, Contexts, Weights};
 use crate::grid::GROUP;
 use crate::rounding::Reads;
-use crate::rows::{Rows, joined};
+use crate::rows::Rows;
+use crate::watch::{Watch, go_on};
 use crate::{Error, Result};
 
 /// A model that is about to be rounded.
@@ -25,8 +26,25 @@ pub struct Quantisation {
     config: ModelConfig,
 }
 
-/// Of the weights of a layer's matrices: how many were rounded since the last time.
-pub type Watch<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
+/// A folder that has all but what makes a model of it.
+#[must_use = "a folder is no model until it is finished"]
+pub struct Made {
+    folder: Folder,
+    /// `config.json`, and `generation_config.json`.
+    described: [Map<String, Value>; 2],
+}
+
+impl Made {
+    /// Makes a model of the folder, with what else lies in it by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] for what cannot be written.
+    pub fn finish(self) -> Result<()> {
+        let [config, generation] = &self.described;
+        self.folder.finish(config, generation)
+    }
+}
 
 impl Quantisation {
     /// Opens `model`, a folder or a GGUF file.
@@ -56,7 +74,8 @@ impl Quantisation {
     }
 
     /// Rounds every matrix by what it reads when the model reads `texts`, pieces of tokens that do not see each
-    /// other, and writes a folder in Hugging Face layout (compressed-tensors). Layers have four bits in
+    /// other, and writes a folder in Hugging Face layout (compressed-tensors), which is to be
+    /// [finished](Made::finish). Layers have four bits in
     /// groups of 32, but [their ends](Architecture::ends) eight, as embedding and output projection; norms
     /// and biases stay, and so do matrices whose columns are no whole groups. What is finished of a run
     /// that was stopped is kept, and one with the same model and texts goes on there: those layers are
@@ -67,7 +86,7 @@ impl Quantisation {
     /// [`Error::Text`] for no tokens or unknown ones, [`Error::Folder`] for a folder that has something else
     /// in it, [`Error::Numbers`] for weights or activations that are not finite, [`Error::Model`] and
     /// [`Error::Io`] for what cannot be read or written, [`Error::Stopped`] when `watch` breaks off.
-    pub fn run(&self, texts: &[Vec<u32>], folder: &Path, watch: Watch) -> Result<()> {
+    pub fn run(&self, texts: &[Vec<u32>], folder: &Path, watch: Watch) -> Result<Made> {
         let config = self.config();
         let Architecture { ropes, layers, .. } = &config.architecture;
         let texts: Vec<_> = texts.iter().filter(|text| !text.is_empty()).collect();
@@ -86,11 +105,11 @@ impl Quantisation {
         };
         for layer in &layers[..progress.layers] {
             let rounded: u64 = matrices(layer).map(|it| it.elements() as u64).sum();
-            go_on(watch(rounded))?;
+            go_on(watch, rounded)?;
         }
         for (number, layer) in layers.iter().enumerate().skip(progress.layers) {
             let [rounded, exact] = &mut progress.streams;
-            let mut own = Own { model: &self.model, inputs: Vec::new() };
+            let mut own = Own { model: &self.model, watch, inputs: Vec::new() };
             forward::layer(layer, ropes, &contexts, &mut own, exact)?;
             let inputs = own.inputs.into_iter();
             let mut rounding = Rounding { model: &self.model, inputs, watch, tensors: Vec::new() };
@@ -99,11 +118,11 @@ impl Quantisation {
             progress.layers = number + 1;
             folder.keep(&progress)?;
         }
-        self.write_rest(&folder)
+        self.write_rest(folder)
     }
 
-    /// Writes what is outside of layers, and what makes a model of it all.
-    fn write_rest(&self, folder: &Folder) -> Result<()> {
+    /// Writes what is outside of layers.
+    fn write_rest(&self, folder: Folder) -> Result<Made> {
         let config = self.config();
         let ends = config.architecture.ends().map(|linear| &linear.weight);
         let mut eight: Vec<_> =
@@ -117,8 +136,8 @@ impl Quantisation {
         let norm = &config.architecture.norm.weight;
         for parameter in config.tensors() {
             let values = match parameter.role {
-                Role::Embedding | Role::Output => self.model.values(parameter)?,
-                _ if parameter == norm => self.model.values(parameter)?,
+                Role::Embedding | Role::Output => values(&self.model, parameter)?,
+                _ if parameter == norm => values(&self.model, parameter)?,
                 _ => continue,
             };
             if parameter == norm || !is_grouped(parameter) {
@@ -134,7 +153,7 @@ impl Quantisation {
         let [config, generation] = self.model.described();
         let mut config = config.clone();
         encoding::describe(&mut config, &eight, &whole);
-        folder.finish(&config, generation)
+        Ok(Made { folder, described: [config, generation.clone()] })
     }
 
     fn check(&self, texts: &[&Vec<u32>]) -> Result<()> {
@@ -160,7 +179,12 @@ impl Quantisation {
             text.iter().for_each(|token| hash.update(token.to_le_bytes()));
         }
         let text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let files: Vec<_> = self.model.files().collect();
+        // Wherever they lie, and however that is written.
+        let files = self.model.files().map(|mut file| {
+            file.path = file.path.file_name().unwrap_or_default().into();
+            file
+        });
+        let files: Vec<_> = files.collect();
         json!({"version": env!("CARGO_PKG_VERSION"), "files": files, "text": text})
     }
 
@@ -168,16 +192,12 @@ impl Quantisation {
     fn embed(&self, texts: &[&Vec<u32>]) -> Result<Rows> {
         let Architecture { embedding, embedding_scale, .. } = &self.config().architecture;
         let width = embedding.shape[1];
-        let table = self.model.values(embedding)?;
+        let table = values(&self.model, embedding)?;
         let rows = texts.iter().flat_map(|text| text.iter()).flat_map(|token| {
             table[*token as usize * width..][..width].iter().map(|value| value * embedding_scale)
         });
         Ok(Rows::new(width, rows.collect()))
     }
-}
-
-fn go_on(flow: ControlFlow<()>) -> Result<()> {
-    if flow.is_break() { Err(Error::Stopped) } else { Ok(()) }
 }
 
 fn not_finite(parameter: &Parameter) -> Error {
@@ -201,25 +221,45 @@ fn matrices(layer: &Layer) -> impl Iterator<Item = &Parameter> {
     attention.chain(mlp).map(|linear| &linear.weight)
 }
 
+/// The values of a tensor, which are finite.
+fn values(model: &Conversion, parameter: &Parameter) -> Result<Vec<f32>> {
+    let values = model.values(parameter)?;
+    match values.iter().all(|value| value.is_finite()) {
+        true => Ok(values),
+        false => Err(not_finite(parameter)),
+    }
+}
+
 fn matrix(model: &Conversion, parameter: &Parameter) -> Result<Rows> {
-    Ok(Rows::new(parameter.shape[1], model.values(parameter)?))
+    Ok(Rows::new(parameter.shape[1], values(model, parameter)?))
+}
+
+/// Room for `x` times each of `linears`.
+fn room(linears: &[&Linear], x: &Rows) -> Rows {
+    Rows::zero(x.len(), linears.iter().map(|linear| linear.outputs()).sum())
 }
 
 /// The model's own weights; remembers what its matrices read.
-struct Own<'a> {
+struct Own<'a, 'w> {
     model: &'a Conversion,
+    watch: &'a mut (dyn FnMut(u64) -> ControlFlow<()> + 'w),
     inputs: Vec<Rows>,
 }
 
-impl Weights for Own<'_> {
+impl Weights for Own<'_, '_> {
     fn vector(&mut self, parameter: &Parameter) -> Result<Vec<f32>> {
-        Ok(self.model.values(parameter)?)
+        values(self.model, parameter)
     }
 
     fn products(&mut self, linears: &[&Linear], x: &Rows) -> Result<Rows> {
         self.inputs.push(x.clone());
-        let of = |it: &&Linear| Ok(x.times(&matrix(self.model, &it.weight)?));
-        Ok(joined(&linears.iter().map(of).collect::<Result<Vec<_>>>()?))
+        let (mut out, mut first) = (room(linears, x), 0);
+        for linear in linears {
+            go_on(self.watch, 0)?;
+            x.times_to(&matrix(self.model, &linear.weight)?, &mut out, first);
+            first += linear.outputs();
+        }
+        Ok(out)
     }
 }
 
@@ -234,46 +274,44 @@ struct Rounding<'a, 'w, I> {
 
 impl<I: Iterator<Item = Rows>> Weights for Rounding<'_, '_, I> {
     fn vector(&mut self, parameter: &Parameter) -> Result<Vec<f32>> {
-        let values = self.model.values(parameter)?;
+        let values = values(self.model, parameter)?;
         self.tensors.push(Tensor::floats(&parameter.name, &parameter.shape, &values));
         Ok(values)
     }
 
     fn products(&mut self, linears: &[&Linear], x: &Rows) -> Result<Rows> {
-        let exact = self.inputs.next();
+        let mut exact = self.inputs.next();
         let mut reads = None;
-        let mut out = Vec::with_capacity(linears.len());
+        let (mut out, mut first) = (room(linears, x), 0);
         for linear in linears {
             let parameter = &linear.weight;
-            let weights = matrix(self.model, parameter)?;
+            let mut weights = matrix(self.model, parameter)?;
             if !is_grouped(parameter) {
                 let Parameter { name, shape, .. } = parameter;
                 self.tensors.push(Tensor::floats(name, shape, &weights.values));
-                out.push(x.times(&weights));
-                continue;
-            }
-            if self.model.config().architecture.ends().any(|end| end == *linear) {
+            } else if self.model.config().architecture.ends().any(|end| end == *linear) {
                 let packed = eight_bits(&parameter.name, &weights);
+                // Eight bits lose next to nothing of them: what follows reads the model's own.
                 self.tensors.extend(packed.ok_or_else(|| not_finite(parameter))?);
-                // Eight bits lose next to nothing of them.
-                out.push(x.times(&weights));
-                go_on((self.watch)(parameter.elements() as u64))?;
-                continue;
-            }
-            let reads = match &mut reads {
-                Some(reads) => reads,
-                none => {
-                    none.insert(Reads::new(x, exact.as_ref()).ok_or_else(|| not_finite(parameter))?)
+            } else {
+                let reads = match &mut reads {
+                    Some(reads) => reads,
+                    none => {
+                        let of = Reads::new(x, exact.take(), self.watch)?;
+                        none.insert(of.ok_or_else(|| not_finite(parameter))?)
+                    }
+                };
+                let rounded = reads.round(&weights);
+                if !rounded.scales.iter().all(|scale| scale.is_finite()) {
+                    return Err(not_finite(parameter));
                 }
-            };
-            let rounded = reads.round(&weights);
-            if !rounded.scales.iter().all(|scale| scale.is_finite()) {
-                return Err(not_finite(parameter));
+                self.tensors.extend(four_bits(&parameter.name, &rounded));
+                weights = rounded.values();
             }
-            self.tensors.extend(four_bits(&parameter.name, &rounded));
-            out.push(x.times(&rounded.values()));
-            go_on((self.watch)(parameter.elements() as u64))?;
+            x.times_to(&weights, &mut out, first);
+            first += linear.outputs();
+            go_on(self.watch, parameter.elements() as u64)?;
         }
-        Ok(joined(&out))
+        Ok(out)
     }
 }

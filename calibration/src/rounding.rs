@@ -5,9 +5,11 @@ use half::f16;
 use ndarray::{Array2, s};
 use rayon::prelude::*;
 
+use crate::Result;
 use crate::grid::{GROUP, best_scale, nearest};
 use crate::rows::{Rows, multiply};
 use crate::triangular::inverse_factor;
+use crate::watch::{Watch, go_on};
 
 /// What is added to the squares of each column, as a share of their mean: the text is not all that there is.
 const DAMPING: f64 = 0.05;
@@ -47,30 +49,37 @@ impl Reads {
     /// to what `W` makes of `exact` (Li et al., GPTAQ, in its closed form).
     ///
     /// `None` where the moments are not finite.
-    pub fn new(x: &Rows, exact: Option<&Rows>) -> Option<Self> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stopped`](crate::Error::Stopped) when `watch` breaks off.
+    pub fn new(x: &Rows, exact: Option<Rows>, watch: Watch) -> Result<Option<Self>> {
         let width = x.width;
         let moments = x.moments(x);
         let diagonal = |i: usize| f64::from(moments.values[i * width + i]);
         let mean = (0..width).map(diagonal).sum::<f64>() / width as f64;
         let damping = if mean > 0.0 { DAMPING * mean } else { 1.0 };
         let order = order(width, diagonal);
-        let factor = factor(&moments, &order, damping)?;
-        let correction = exact.map(|exact| {
-            let mut lost = exact.clone();
+        let Some(factor) = factor(&moments, &order, damping, watch)? else { return Ok(None) };
+        let mut correction = None;
+        if let Some(mut lost) = exact {
             lost.values.iter_mut().zip(&x.values).for_each(|(lost, x)| *lost -= x);
             // (X - x) x^T H^-1, of which the last is U^T U.
-            let lost = permuted(&lost.moments(x), &order).times(&factor);
+            let lost = permuted(&lost.moments(x), &order);
+            go_on(watch, 0)?;
+            let lost = lost.times(&factor);
+            go_on(watch, 0)?;
             let mut solved = Rows::zero(width, width);
             multiply(1.0, lost.view(), factor.view(), 0.0, solved.view_mut());
             let mut place = vec![0; width];
             order.iter().enumerate().for_each(|(i, column)| place[*column] = i);
-            permuted(&solved, &place)
-        });
+            correction = Some(permuted(&solved, &place));
+        }
         let finite = factor.values.iter().all(|it| it.is_finite());
-        finite.then_some(Self { order, factor, correction })
+        Ok(finite.then_some(Self { order, factor, correction }))
     }
 
-    /// Rounds `weights`, `[rows, width]`, whose width is whole groups.
+    /// Rounds `weights`, `[rows, width]`, whose width is whole groups. What is not finite has a scale that is not.
     pub fn round(&self, weights: &Rows) -> Rounded {
         let (width, rows) = (weights.width, weights.len());
         let mut meant = weights.clone();
@@ -117,7 +126,7 @@ impl Reads {
 }
 
 /// The upper triangular `U` of `(moments + damping)^-1 = U^T U`, whose rows and columns are in `order`.
-fn factor(moments: &Rows, order: &[usize], damping: f64) -> Option<Rows> {
+fn factor(moments: &Rows, order: &[usize], damping: f64, watch: Watch) -> Result<Option<Rows>> {
     let width = order.len();
     // Both orders turned around: of H = M M^T with M upper triangular, U is the inverse of M.
     let at = |i: usize| order[width - 1 - i];
@@ -125,14 +134,14 @@ fn factor(moments: &Rows, order: &[usize], damping: f64) -> Option<Rows> {
         let moment = f64::from(moments.values[at(i) * width + at(j)]);
         if i == j { moment + damping } else { moment }
     });
-    let inverse = inverse_factor(damped)?;
+    let Some(inverse) = inverse_factor(damped, watch)? else { return Ok(None) };
     let mut upper = Rows::zero(width, width);
     for i in 0..width {
         for j in i..width {
             upper.values[i * width + j] = inverse[(width - 1 - i, width - 1 - j)] as f32;
         }
     }
-    Some(upper)
+    Ok(Some(upper))
 }
 
 /// Groups by the squares that their columns read, and columns of a group so.
@@ -149,14 +158,27 @@ fn order(width: usize, squares: impl Fn(usize) -> f64) -> Vec<usize> {
 
 /// Column `order[i]` of `rows` as column `i`.
 fn permuted(rows: &Rows, order: &[usize]) -> Rows {
-    let values = rows.values.par_chunks(rows.width);
-    let values = values.flat_map_iter(|row| order.iter().map(|column| row[*column]));
-    Rows::new(rows.width, values.collect())
+    let mut out = Rows::zero(rows.len(), rows.width);
+    let from = rows.values.par_chunks(rows.width);
+    out.values.par_chunks_mut(rows.width).zip(from).for_each(|(out, row)| {
+        out.iter_mut().zip(order).for_each(|(out, column)| *out = row[*column]);
+    });
+    out
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
+
+    pub(crate) fn all(_: u64) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn reads(x: &Rows, exact: Option<&Rows>) -> Option<Reads> {
+        Reads::new(x, exact.cloned(), &mut all).unwrap()
+    }
 
     /// Numbers of a bell, about, always the same.
     pub(crate) fn noise(seed: u64, count: usize) -> Vec<f32> {
@@ -183,7 +205,7 @@ pub(crate) mod tests {
     #[test]
     fn columns_make_up_for_each_other() {
         let (x, weights) = (inputs(256), Rows::new(64, noise(4, 48 * 64)));
-        let by_text = Reads::new(&x, None).unwrap().round(&weights).values();
+        let by_text = reads(&x, None).unwrap().round(&weights).values();
         let mut nearest_values = weights.clone();
         for group in nearest_values.values.chunks_mut(GROUP) {
             let scale = best_scale(group, &[1.0; GROUP]).to_f32();
@@ -208,7 +230,7 @@ pub(crate) mod tests {
         }
         let meant = exact.times(&weights);
         let [with, without] = [Some(&exact), None].map(|exact| {
-            let rounded = Reads::new(&x, exact).unwrap().round(&weights).values();
+            let rounded = reads(&x, exact).unwrap().round(&weights).values();
             distance(&x.times(&rounded), &meant)
         });
         assert!(with < 0.7 * without, "{with} and {without}");
@@ -218,7 +240,7 @@ pub(crate) mod tests {
     fn what_is_on_the_grid_stays() {
         let integers = (0..128).map(|i| ((i * 37 % 16) - 8) as f32 * 0.25);
         let weights = Rows::new(64, integers.collect());
-        let rounded = Reads::new(&inputs(128), None).unwrap().round(&weights);
+        let rounded = reads(&inputs(128), None).unwrap().round(&weights);
         assert_eq!(rounded.values(), weights);
     }
 
@@ -226,6 +248,21 @@ pub(crate) mod tests {
     fn inputs_that_are_no_numbers_are_refused() {
         let mut x = inputs(16);
         x.values[5] = f32::NAN;
-        assert!(Reads::new(&x, None).is_none());
+        assert!(reads(&x, None).is_none());
+    }
+
+    #[test]
+    fn what_is_no_number_does_not_become_zero() {
+        let (x, weights) = (inputs(128), Rows::new(64, noise(4, 48 * 64)));
+        let finite = |rounded: Rounded| rounded.scales.iter().all(|scale| scale.is_finite());
+        for value in [f32::NAN, f32::INFINITY] {
+            let mut wrong = weights.clone();
+            wrong.values[70] = value;
+            assert!(!finite(reads(&x, None).unwrap().round(&wrong)), "a weight of {value}");
+            let mut exact = x.clone();
+            exact.values[5] = value;
+            let read = reads(&x, Some(&exact));
+            assert!(!finite(read.unwrap().round(&weights)), "an exact input of {value}");
+        }
     }
 }

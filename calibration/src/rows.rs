@@ -1,7 +1,7 @@
 //! Matrices of f32 in memory, row by row, and their products.
 
 use ndarray::linalg::general_mat_mul;
-use ndarray::{ArrayView2, ArrayViewMut2, Axis};
+use ndarray::{ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 
 /// Fewest rows that a thread multiplies: what it multiplies with is packed for each such part.
@@ -45,8 +45,15 @@ impl Rows {
     /// `self * weights^T`, for weights of `[outputs, inputs]`.
     pub fn times(&self, weights: &Self) -> Self {
         let mut out = Self::zero(self.len(), weights.len());
-        multiply(1.0, self.view(), weights.view().t(), 0.0, out.view_mut());
+        self.times_to(weights, &mut out, 0);
         out
+    }
+
+    /// The same to the columns of `out` from `first` on.
+    pub fn times_to(&self, weights: &Self, out: &mut Self, first: usize) {
+        let mut out = out.view_mut();
+        let columns = out.slice_mut(s![.., first..first + weights.len()]);
+        multiply(1.0, self.view(), weights.view().t(), 0.0, columns);
     }
 
     /// `self^T * other`, `[width, other.width]`.
@@ -58,8 +65,10 @@ impl Rows {
 
     /// Its columns from `first` on.
     pub fn columns(&self, first: usize, width: usize) -> Self {
+        let mut out = Vec::with_capacity(self.len() * width);
         let rows = self.values.chunks_exact(self.width);
-        Self::new(width, rows.flat_map(|row| &row[first..first + width]).copied().collect())
+        rows.for_each(|row| out.extend_from_slice(&row[first..first + width]));
+        Self::new(width, out)
     }
 }
 

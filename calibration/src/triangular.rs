@@ -4,17 +4,26 @@ use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
 
+use crate::Result;
+use crate::watch::{Watch, go_on};
+
 /// Rows and columns of a block.
 const BLOCK: usize = 64;
 
 /// The lower triangular `X` of `h^-1 = X^T X`: the inverse of the factor that Cholesky takes `h` apart into. Of `h`
 /// the lower half is read; `None` where it is not positive definite.
-pub(crate) fn inverse_factor(mut h: Array2<f64>) -> Option<Array2<f64>> {
+///
+/// # Errors
+///
+/// [`Error::Stopped`](crate::Error::Stopped) when `watch` breaks off.
+pub(crate) fn inverse_factor(mut h: Array2<f64>, watch: Watch) -> Result<Option<Array2<f64>>> {
     let n = h.nrows();
     let mut inverse = Array2::zeros((n, n));
     for first in (0..n).step_by(BLOCK) {
+        go_on(watch, 0)?;
         let end = n.min(first + BLOCK);
-        let diagonal = inverse_factor_of_block(h.slice(s![first..end, first..end]))?;
+        let block = h.slice(s![first..end, first..end]);
+        let Some(diagonal) = inverse_factor_of_block(block) else { return Ok(None) };
 
         // The factor's columns below the block, and what they leave of the columns behind.
         let below = h.slice(s![end.., first..end]).dot(&diagonal.t());
@@ -45,7 +54,7 @@ pub(crate) fn inverse_factor(mut h: Array2<f64>) -> Option<Array2<f64>> {
                 general_mat_mul(-1.0, &diagonal, &sums, 0.0, &mut rows);
             });
     }
-    Some(inverse)
+    Ok(Some(inverse))
 }
 
 /// As [`inverse_factor`], a column and a row at a time.
@@ -77,8 +86,11 @@ fn inverse_factor_of_block(h: ArrayView2<'_, f64>) -> Option<Array2<f64>> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use super::*;
-    use crate::rounding::tests::noise;
+    use crate::Error;
+    use crate::rounding::tests::{all, noise};
 
     /// `a a^T` of noise, and a little on the diagonal.
     fn positive(n: usize) -> Array2<f64> {
@@ -88,13 +100,24 @@ mod tests {
     }
 
     #[test]
+    fn who_watches_ends_it_within() {
+        let mut left = 2;
+        let mut some = |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let stopped = inverse_factor(positive(3 * BLOCK), &mut some);
+        assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
+    }
+
+    #[test]
     fn its_product_is_the_inverse() {
         for n in [1, 63, 64, 65, 200] {
             let mut h = positive(n);
             let whole = h.clone();
             // What is above the diagonal is not read.
             (0..n).for_each(|i| h.slice_mut(s![i, i + 1..]).fill(f64::NAN));
-            let x = inverse_factor(h).unwrap();
+            let x = inverse_factor(h, &mut all).unwrap().unwrap();
             assert!((0..n).all(|i| x.slice(s![i, i + 1..]).iter().all(|it| *it == 0.0)));
             let one = x.t().dot(&x).dot(&whole);
             let off = (&one - &Array2::<f64>::eye(n))
@@ -109,9 +132,9 @@ mod tests {
         for at in [0, 70, 129] {
             let mut h = positive(130);
             h[(at, at)] = -1.0;
-            assert!(inverse_factor(h.clone()).is_none());
+            assert!(inverse_factor(h.clone(), &mut all).unwrap().is_none());
             h[(at, at)] = f64::NAN;
-            assert!(inverse_factor(h).is_none());
+            assert!(inverse_factor(h, &mut all).unwrap().is_none());
         }
     }
 }

@@ -31,8 +31,13 @@ fn all(_: u64) -> ControlFlow<()> {
 fn made(name: &str) -> (TempDir, PathBuf) {
     let parent = TempDir::new().unwrap();
     let folder = parent.path().join("made");
-    Quantisation::open(&fixture(name)).unwrap().run(&texts(), &folder, &mut all).unwrap();
+    let model = Quantisation::open(&fixture(name)).unwrap();
+    model.run(&texts(), &folder, &mut all).unwrap().finish().unwrap();
     (parent, folder)
+}
+
+fn error(model: &Quantisation, texts: &[Vec<u32>], folder: &Path) -> String {
+    model.run(texts, folder, &mut all).map(drop).unwrap_err().to_string()
 }
 
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -91,6 +96,46 @@ fn matrices_without_whole_groups_stay() {
 }
 
 #[test]
+fn who_watches_is_asked_before_the_first_matrix_and_sees_those_that_stay() {
+    let model = Quantisation::open(&fixture("llama-mha-f32")).unwrap();
+    let parent = TempDir::new().unwrap();
+    let mut seen = Vec::new();
+    let mut count = |rounded| {
+        seen.push(rounded);
+        ControlFlow::Continue(())
+    };
+    let made = model.run(&texts(), &parent.path().join("made"), &mut count).map(drop);
+    made.unwrap();
+    assert_eq!(seen[0], 0, "in the model's own pass");
+    assert_eq!(seen.iter().sum::<u64>(), model.weights());
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_refused() {
+    let (model, parent) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    for (name, bytes) in files(&fixture(MODEL)) {
+        fs::write(model.path().join(name), bytes).unwrap();
+    }
+    let path = model.path().join("model.safetensors");
+    let whole = fs::read(&path).unwrap();
+    let header = u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
+    let json: serde_json::Value = serde_json::from_slice(&whole[8..8 + header]).unwrap();
+    // Of the rounded ones, of those with eight bits, and of those that stay.
+    for name in ["layers.0.mlp.gate_proj", "layers.0.self_attn.q_proj", "norm", "embed_tokens"] {
+        let name = format!("model.{name}.weight");
+        let start = json[&name]["data_offsets"][0].as_u64().unwrap() as usize;
+        let mut bytes = whole.clone();
+        // A bf16.
+        bytes[8 + header + start..][..2].copy_from_slice(&0x7f80_u16.to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+        let folder = parent.path().join(&name);
+        let said = error(&Quantisation::open(model.path()).unwrap(), &texts(), &folder);
+        assert!(said.contains(&name) && said.contains("not finite"), "{said}");
+        assert!(!folder.join("config.json").exists());
+    }
+}
+
+#[test]
 fn a_run_that_was_stopped_goes_on() {
     let (_parent, whole) = made(MODEL);
     let parent = TempDir::new().unwrap();
@@ -103,25 +148,29 @@ fn a_run_that_was_stopped_goes_on() {
             seen += rounded;
             if seen > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let stopped = model.run(&texts(), &folder, &mut some);
+        let stopped = model.run(&texts(), &folder, &mut some).map(drop);
         assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
         assert!(!folder.join("config.json").exists());
     }
-    let other = model.run(&texts()[..1], &folder, &mut all).unwrap_err().to_string();
+    let other = error(&model, &texts()[..1], &folder);
     assert!(other.contains("begun with another model, text or options"), "{other}");
     let mut seen = 0;
     let mut count = |rounded| {
         seen += rounded;
         ControlFlow::Continue(())
     };
-    model.run(&texts(), &folder, &mut count).unwrap();
+    // The same files, at a path that is spelled otherwise.
+    let model = Quantisation::open(&fixture(MODEL).join("..").join(MODEL)).unwrap();
+    let made = model.run(&texts(), &folder, &mut count).unwrap();
     assert_eq!(seen, model.weights());
+    assert!(!folder.join("config.json").exists(), "no model before it is finished");
+    made.finish().unwrap();
     let [whole, stopped] = [&whole, &folder].map(|it| files(it));
     assert_eq!(whole.keys().collect::<Vec<_>>(), stopped.keys().collect::<Vec<_>>());
     for (name, bytes) in whole {
         assert!(stopped[&name] == bytes, "{name}");
     }
-    let again = model.run(&texts(), &folder, &mut all).unwrap_err().to_string();
+    let again = error(&model, &texts(), &folder);
     assert!(again.contains("not empty"), "{again}");
 }
 
@@ -133,8 +182,7 @@ fn what_cannot_be_rounded_says_so() {
     let model = Quantisation::open(&fixture(MODEL)).unwrap();
     for (texts, expected) in [(vec![vec![]], "is empty"), (vec![vec![1 << 20]], "the model knows")]
     {
-        let said = model.run(&texts, &parent.path().join("made"), &mut all);
-        let said = said.unwrap_err().to_string();
+        let said = error(&model, &texts, &parent.path().join("made"));
         assert!(said.contains(expected), "{said}");
     }
 }

@@ -513,6 +513,7 @@ fn refuses_what_a_family_does_not_have() {
             json!({"use_bidirectional_attention": true}),
             &["`use_bidirectional_attention` is true"],
         ),
+        ("qwen2", json!({"is_causal": false}), &["`is_causal` is false"]),
         ("gemma2", json!({"hidden_activation": "relu"}), &["`hidden_activation` is \"relu\""]),
         ("smollm3", json!({"no_rope_layers": [1, 0]}), &["`no_rope_layers` has 2 entries for 3"]),
         ("smollm3", json!({"no_rope_layers": [1, 0, 2]}), &["`no_rope_layers`", "0 and 1"]),

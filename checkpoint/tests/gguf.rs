@@ -256,6 +256,10 @@ fn errors_name_what_the_file_has() {
         }),
         &["`llama.expert_used_count` is 9", "8 experts"],
     );
+    says(
+        &error(&|file| file.key("llama.attention.causal", (7, vec![0]))),
+        &["`llama.attention.causal` is false"],
+    );
     says(&error(&|file| file.f32("rope_freqs.weight", &[3], &[1.0; 3])), &["3 divisors", "2"]);
     says(&error(&|file| file.f32("rope_freqs.weight", &[2], &[1.0, 0.0])), &["not above 0"]);
 

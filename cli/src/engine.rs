@@ -68,6 +68,11 @@ pub struct PlaceArgs {
           value_parser = clap::builder::FalseyValueParser::new())]
     no_weights_cache: bool,
 
+    /// Compile and pack without looking at the cache, and keep nothing
+    #[arg(long, env = "IREE_LLM_NO_CACHE", value_parser = clap::builder::FalseyValueParser::new(),
+          action = clap::ArgAction::SetTrue)]
+    no_cache: bool,
+
     /// Knobs of developers, to compare: isa=NAME, compress=on|off, sketch=on|off, graphs=cpu|cuda|vulkan
     #[arg(long, env = "IREE_LLM_TUNING", value_name = "NAME=VALUE,…", default_value = "", hide = true,
           value_parser = Tuning::from_str)]
@@ -82,11 +87,6 @@ pub struct PlaceArgs {
 pub struct CompileArgs {
     #[command(flatten)]
     pub cache: CacheArgs,
-
-    /// Compile and pack without looking at the cache, and keep nothing
-    #[arg(long, env = "IREE_LLM_NO_CACHE", value_parser = clap::builder::FalseyValueParser::new(),
-          action = clap::ArgAction::SetTrue)]
-    no_cache: bool,
 
     /// The iree-compile program [default: the one that came with the program, that `iree-llm fetch
     /// compiler` has brought, or on the PATH]
@@ -274,7 +274,7 @@ impl PlaceArgs {
             kv_cache: self.kv_cache,
             context: self.context,
             load_mode: self.load_mode,
-            cache_dir: if self.compile.no_cache { None } else { self.compile.cache.folder() },
+            cache_dir: if self.no_cache { None } else { self.compile.cache.folder() },
             weights_cache: !self.no_weights_cache,
             compiler: self.compile.compiler_program(),
             profile,

@@ -20,6 +20,7 @@ mod interrupt;
 mod model_source;
 #[cfg(feature = "otel")]
 mod otlp;
+mod output;
 mod pooling;
 mod progress;
 mod prompts;
@@ -35,6 +36,7 @@ mod sampling;
 mod selftest;
 mod speculation;
 mod text_files;
+mod vectors;
 mod vocabulary;
 
 #[cfg(test)]
@@ -110,14 +112,19 @@ fn main() -> ExitCode {
         // Whoever read our output has had enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody may be there to read it.
-            let _ = writeln!(io::stderr(), "error: {}", chain(&error));
-            #[cfg(feature = "iree")]
-            if let Some(advice) = compiler::advice(&error) {
-                let _ = writeln!(io::stderr(), "{advice}");
-            }
+            report_error(&error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Says on stderr what went wrong, and what helps if that is known.
+fn report_error(error: &anyhow::Error) {
+    // Nobody may be there to read it.
+    let _ = writeln!(io::stderr(), "error: {}", chain(error));
+    #[cfg(feature = "iree")]
+    if let Some(advice) = compiler::advice(error) {
+        let _ = writeln!(io::stderr(), "{advice}");
     }
 }
 

@@ -20,38 +20,57 @@ pub struct Said {
 }
 
 impl Said {
-    /// Of the model in `folder`.
+    /// Of the model in `folder`; where a pooling is `asked` for, nobody reads what the folder says of it.
     ///
     /// # Errors
     ///
-    /// A file that is damaged, or a pooling that is not one of those here.
-    pub fn read(folder: &Path) -> Result<Self> {
-        const POOLINGS: [(&str, Pooling); 3] = [
-            ("pooling_mode_lasttoken", Pooling::Last),
-            ("pooling_mode_mean_tokens", Pooling::Mean),
-            ("pooling_mode_cls_token", Pooling::Cls),
-        ];
-        let path = folder.join("1_Pooling").join("config.json");
-        let mut pooling = None;
-        if let Some(config) = json(&path)? {
-            let on = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
-            let mut chosen = POOLINGS.iter().filter(|(key, _)| on(key));
-            pooling = match (chosen.next(), chosen.next()) {
-                (Some((_, pooling)), None) => Some(*pooling),
-                _ => bail!(
-                    "{}: it says no pooling, or several; supported is one of {}: or give --pooling",
-                    path.display(),
-                    POOLINGS.map(|(key, _)| key).join(", ")
-                ),
-            };
-        }
-        let modules = json(&folder.join("modules.json"))?;
-        let normalized = modules.and_then(|modules| {
-            let types = modules.as_array()?.iter().filter_map(|it| it.get("type")?.as_str());
-            Some(types.into_iter().any(|of_type| of_type.ends_with("Normalize")))
-        });
+    /// A file that is damaged, a pooling that is not one of those here, or a module that makes other
+    /// vectors of pooled ones.
+    pub fn read(folder: &Path, asked: Option<Pooling>) -> Result<Self> {
+        let normalized = normalized(&folder.join("modules.json"))?;
+        let pooling = match asked {
+            None => pooling(&folder.join("1_Pooling").join("config.json"))?,
+            asked => asked,
+        };
         Ok(Self { pooling, normalized })
     }
+}
+
+fn pooling(path: &Path) -> Result<Option<Pooling>> {
+    const POOLINGS: [(&str, Pooling); 3] = [
+        ("pooling_mode_lasttoken", Pooling::Last),
+        ("pooling_mode_mean_tokens", Pooling::Mean),
+        ("pooling_mode_cls_token", Pooling::Cls),
+    ];
+    let Some(config) = json(path)? else { return Ok(None) };
+    let on = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
+    let mut chosen = POOLINGS.iter().filter(|(key, _)| on(key));
+    match (chosen.next(), chosen.next()) {
+        (Some((_, pooling)), None) => Ok(Some(*pooling)),
+        _ => bail!(
+            "{}: it says no pooling, or several; supported is one of {}: or give --pooling",
+            path.display(),
+            POOLINGS.map(|(key, _)| key).join(", ")
+        ),
+    }
+}
+
+/// Whether one of the modules that `path` lists normalizes.
+fn normalized(path: &Path) -> Result<Option<bool>> {
+    let Some(modules) = json(path)? else { return Ok(None) };
+    let Some(modules) = modules.as_array() else { return Ok(None) };
+    let mut normalized = false;
+    for of_type in modules.iter().filter_map(|it| it.get("type")?.as_str()) {
+        match of_type.rsplit('.').next() {
+            Some("Transformer" | "Pooling") => {}
+            Some("Normalize") => normalized = true,
+            _ => bail!(
+                "{}: the module {of_type} is not supported: vectors without it are others",
+                path.display()
+            ),
+        }
+    }
+    Ok(Some(normalized))
 }
 
 fn json(path: &Path) -> Result<Option<Value>> {
@@ -71,7 +90,8 @@ mod tests {
     fn a_folder_says_how() {
         let folder = tempfile::tempdir().unwrap();
         let nothing = Said { pooling: None, normalized: None };
-        assert_eq!(Said::read(folder.path()).unwrap(), nothing);
+        let read = |asked| Said::read(folder.path(), asked);
+        assert_eq!(read(None).unwrap(), nothing);
         std::fs::create_dir(folder.path().join("1_Pooling")).unwrap();
         let write = |name: &str, text: &str| {
             std::fs::write(folder.path().join(name), text).unwrap();
@@ -81,10 +101,16 @@ mod tests {
             r#"{"pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": false}"#,
         );
         write("modules.json", r#"[{"type": "sentence_transformers.models.Normalize"}]"#);
-        let said = Said::read(folder.path()).unwrap();
+        let said = read(None).unwrap();
         assert_eq!(said, Said { pooling: Some(Pooling::Last), normalized: Some(true) });
         write("1_Pooling/config.json", r#"{"pooling_mode_max_tokens": true}"#);
-        let error = Said::read(folder.path()).unwrap_err().to_string();
+        let error = read(None).unwrap_err().to_string();
         assert!(error.contains("--pooling") && error.contains("1_Pooling"), "{error}");
+        // Who chooses hears of the other file all the same.
+        let said = read(Some(Pooling::Mean)).unwrap();
+        assert_eq!(said, Said { pooling: Some(Pooling::Mean), normalized: Some(true) });
+        write("modules.json", r#"[{"type": "sentence_transformers.models.Dense"}]"#);
+        let error = read(Some(Pooling::Mean)).unwrap_err().to_string();
+        assert!(error.contains("modules.json") && error.contains("models.Dense"), "{error}");
     }
 }

@@ -66,29 +66,48 @@ impl Progress {
     }
 
     /// Shows how far something is that takes long also where there is no bar, of `total` bytes if that is known.
-    pub fn transfer(&self, what: impl Into<String>, total: Option<u64>) -> Transfer<'_> {
-        let (what, said) = (what.into(), Mutex::new(Instant::now()));
+    pub fn transfer(&self, what: impl Into<String>, total: Option<u64>) -> Work<'_> {
+        let what = what.into();
         let bar = self.bytes(what.clone(), total.unwrap_or(0));
-        let transfer = Transfer { progress: self, bar, what, said, apart: LINES_APART };
+        self.work(what, bar, total, |bytes| DecimalBytes(bytes).to_string())
+    }
+
+    /// The same of `total` weights.
+    pub fn weights(&self, what: impl Into<String>, total: u64) -> Work<'_> {
+        let what = what.into();
+        let bar = self.bars.add(ProgressBar::new(total));
+        bar.set_style(style("{msg:24!} {wide_bar} {percent}% {eta}"));
+        bar.set_message(what.clone());
+        self.work(what, bar, Some(total), |weights| {
+            format!("{:.1} M weights", weights as f64 / 1e6)
+        })
+    }
+
+    fn work(
+        &self,
+        what: String,
+        bar: ProgressBar,
+        total: Option<u64>,
+        unit: fn(u64) -> String,
+    ) -> Work<'_> {
         if !self.terminal {
-            let size = total.map(|total| format!(" ({})", DecimalBytes(total)));
-            self.say(&format!("{}{}", transfer.what, size.unwrap_or_default()));
+            let size = total.map(|total| format!(" ({})", unit(total)));
+            self.say(&format!("{what}{}", size.unwrap_or_default()));
         }
-        transfer
+        Work {
+            progress: self,
+            bar,
+            what,
+            unit,
+            said: Mutex::new(Instant::now()),
+            apart: LINES_APART,
+        }
     }
 
     /// A bar for `total` tokens of something.
     pub fn tokens(&self, what: impl Into<Cow<'static, str>>, total: usize) -> ProgressBar {
         let bar = self.bars.add(ProgressBar::new(total as u64));
         bar.set_style(style("{msg:24!} {wide_bar} {pos}/{len} tokens {eta}"));
-        bar.set_message(what);
-        bar
-    }
-
-    /// A bar for `total` weights of something.
-    pub fn weights(&self, what: impl Into<Cow<'static, str>>, total: u64) -> ProgressBar {
-        let bar = self.bars.add(ProgressBar::new(total));
-        bar.set_style(style("{msg:24!} {wide_bar} {percent}% {eta}"));
         bar.set_message(what);
         bar
     }
@@ -166,31 +185,37 @@ impl Progress {
     }
 }
 
-/// Something on its way: a bar on a terminal, elsewhere a line at its beginning and now and then.
-pub struct Transfer<'a> {
+/// Something that takes long: a bar on a terminal, elsewhere a line at its beginning and now and then.
+pub struct Work<'a> {
     progress: &'a Progress,
     bar: ProgressBar,
     what: String,
+    unit: fn(u64) -> String,
     said: Mutex<Instant>,
     apart: Duration,
 }
 
-impl Transfer<'_> {
-    /// So many bytes are done, of `total` if that is known.
+impl Work<'_> {
+    /// So much is done, of `total` if that is known.
     pub fn set(&self, done: u64, total: Option<u64>) {
         self.bar.set_length(total.unwrap_or(done));
         self.bar.set_position(done);
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.progress.terminal && said.elapsed() >= self.apart {
             *said = Instant::now();
-            let of = total.map(|total| format!(" of {}", DecimalBytes(total)));
+            let of = total.map(|total| format!(" of {}", (self.unit)(total)));
             let (what, of) = (&self.what, of.unwrap_or_default());
-            self.progress.say(&format!("{what}: {}{of}", DecimalBytes(done)));
+            self.progress.say(&format!("{what}: {}{of}", (self.unit)(done)));
         }
+    }
+
+    /// So much more is done.
+    pub fn add(&self, more: u64) {
+        self.set(self.bar.position() + more, self.bar.length());
     }
 }
 
-impl Drop for Transfer<'_> {
+impl Drop for Work<'_> {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -219,12 +244,12 @@ mod tests {
     fn a_line_comes_now_and_then_and_not_with_every_byte() {
         let progress = Arc::into_inner(Progress::new(true)).unwrap();
         let progress = Progress { terminal: false, ..progress };
-        let mut transfer = progress.transfer("file", Some(10));
-        let said = *transfer.said.lock().unwrap();
-        transfer.set(1, Some(10));
-        assert_eq!(*transfer.said.lock().unwrap(), said);
-        transfer.apart = Duration::ZERO;
-        transfer.set(2, Some(10));
-        assert!(*transfer.said.lock().unwrap() > said);
+        let mut work = progress.transfer("file", Some(10));
+        let said = *work.said.lock().unwrap();
+        work.set(1, Some(10));
+        assert_eq!(*work.said.lock().unwrap(), said);
+        work.apart = Duration::ZERO;
+        work.set(2, Some(10));
+        assert!(*work.said.lock().unwrap() > said);
     }
 }

@@ -1,4 +1,4 @@
-//! Tokenizer and chat template beside a model that was written.
+//! What goes beside a model that was written: tokenizer, chat template, what makes vectors of hidden states.
 
 use std::fs;
 use std::path::Path;
@@ -23,18 +23,24 @@ const TEXT: [&str; 9] = [
     "chat_template.json",
 ];
 
-/// Writes the model's tokenizer and chat template, as far as they are known, into `folder`.
+/// What models of vectors say in the layout of sentence-transformers.
+const VECTORS: [&str; 4] = [
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+];
+
+/// Writes the model's tokenizer and chat template, and how it makes vectors, as far as they are known, into
+/// `folder`.
 ///
 /// # Errors
 ///
 /// They cannot be read or written.
 pub fn write(model: &Model, folder: &Path, progress: &Progress) -> Result<()> {
     let Some(vocabulary) = vocabulary::of_model(&model.folder)? else {
-        for name in TEXT {
-            let (from, to) = (model.folder.join(name), folder.join(name));
-            if from.is_file() {
-                fs::copy(&from, &to).with_context(|| from.display().to_string())?;
-            }
+        for name in TEXT.into_iter().chain(VECTORS) {
+            copy(&model.folder.join(name), &folder.join(name))?;
         }
         return Ok(());
     };
@@ -44,6 +50,18 @@ pub fn write(model: &Model, folder: &Path, progress: &Progress) -> Result<()> {
     }
     let config = serde_json::to_string_pretty(&vocabulary.tokenizer_config())?;
     write_file(folder, "tokenizer_config.json", &format!("{config}\n"))
+}
+
+/// Copies a file, if there is one.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_file() {
+        return Ok(());
+    }
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    fs::copy(from, to).with_context(|| from.display().to_string())?;
+    Ok(())
 }
 
 fn write_file(folder: &Path, name: &str, text: &str) -> Result<()> {

@@ -36,10 +36,14 @@ fn flags_are_checked_before_anything_is_opened() {
         ["no-such-command", ""],
         ["completions", "tcl"],
         ["emit", "--rows=7"],
+        ["quality", "--prompts=9223372036854775808"],
+        ["bench", "--prompt=18446744073709551615"],
     ] {
         let message = fails(2, &arguments);
         assert!(message.starts_with("error:"), "{message}");
     }
+    let message = fails(2, &["compile", "--target", "x86-64", "--no-cache"]);
+    assert!(message.contains("--no-cache"), "{message}");
     fails(2, &["generate", "-p", "a", "--prompt-tokens", "5"]);
     fails(2, &["generate", "--chat", "--prompt-tokens", "5"]);
 }

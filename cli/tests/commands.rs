@@ -6,12 +6,14 @@ use support::{fails, json, model, program, succeeds};
 use xla_session::cache::{Cache, Key, KeyParts, Kind, Label};
 use xla_session::checkpoint::FileStamp;
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 20] = [
     "compile",
     "fetch",
     "man",
     "generate",
     "chat",
+    "embed",
+    "check",
     "bench",
     "quality",
     "emit",
@@ -121,15 +123,104 @@ fn a_converted_model_is_whole_and_says_the_same() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_folder_that_is_there_is_filled_wherever_it_is() {
+    let (model, out) = (model(), tempfile::tempdir().unwrap());
+    let before = model.path().to_str().unwrap();
+    write_vectors(model.path());
+    let [here, real, link] = ["here", "real", "link"].map(|name| out.path().join(name));
+    std::fs::create_dir(&here).unwrap();
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    program(&["convert", before, "."]).current_dir(&here).assert().success();
+    succeeds(&["convert", before, link.to_str().unwrap()]);
+    let names = |folder: &std::path::Path| {
+        let names = folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&here), names(&real));
+    for name in ["config.json", "model.safetensors", "modules.json"] {
+        assert!(names(&here).iter().any(|it| it == name), "{:?}", names(&here));
+    }
+    assert!(here.join("1_Pooling/config.json").is_file());
+    assert!(!names(&here).iter().any(|it| it.starts_with('.')), "{:?}", names(&here));
+
+    // Of one that cannot be converted nothing is left, and it is the model's file that is named.
+    let weights = model.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&1e6_f32.to_le_bytes());
+    std::fs::write(&weights, bytes).unwrap();
+    let new = out.path().join("new");
+    let said = fails(1, &["convert", before, new.to_str().unwrap(), "--dtype", "f16", "-q"]);
+    assert!(said.contains(weights.to_str().unwrap()) && said.contains("cannot hold"), "{said}");
+    assert!(!new.exists());
+}
+
+/// What models of vectors say of them.
+fn write_vectors(folder: &std::path::Path) {
+    std::fs::create_dir(folder.join("1_Pooling")).unwrap();
+    std::fs::write(folder.join("1_Pooling/config.json"), r#"{"pooling_mode_lasttoken": true}"#)
+        .unwrap();
+    std::fs::write(folder.join("modules.json"), "[]").unwrap();
+}
+
+#[test]
+fn what_is_wrong_with_a_part_of_a_model_does_not_hide_the_others() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    std::fs::write(model.path().join("tokenizer.json"), "[]").unwrap();
+    let run = program(&["inspect", folder, "--tensors"]).assert().code(1);
+    let text = String::from_utf8_lossy(&run.get_output().stdout).into_owned();
+    let tokenizer = text.lines().find(|line| line.starts_with("tokenizer ")).unwrap();
+    assert!(tokenizer.contains("tokenizer.json"), "{text}");
+    assert!(text.contains("11 tensors, F32") && text.contains("[32, 48]"), "{text}");
+
+    let config = model.path().join("config.json");
+    let said = std::fs::read_to_string(&config).unwrap();
+    let said = said.replace("\"llama\"", "\"new\"").replace("LlamaForCausalLM", "NewForCausalLM");
+    std::fs::write(&config, said).unwrap();
+    let run = program(&["inspect", folder]).assert().code(1);
+    let text = String::from_utf8_lossy(&run.get_output().stdout).into_owned();
+    let family = text.lines().find(|line| line.starts_with("family ")).unwrap();
+    assert!(family.contains("\"new\"") && text.contains("11 tensors, F32"), "{text}");
+}
+
+#[test]
+#[cfg(feature = "iree")]
+fn a_folder_that_cannot_be_checked_is_not_one_with_other_tokens() {
+    let (model, none) = (model(), tempfile::tempdir().unwrap());
+    let folder = model.path().to_str().unwrap();
+    let write = |tokens: &str| {
+        let reference = format!("{{\"cases\": [{{\"prompt\": [5], \"tokens\": [{tokens}]}}]}}");
+        std::fs::write(model.path().join("reference.json"), reference).unwrap();
+    };
+    // More tokens than there are: none of them can be it.
+    write("1000000");
+    let run = program(&["check", "--json", folder]).assert().code(1);
+    let checked: serde_json::Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    assert_eq!(checked[0]["cases"][0]["same"], 0);
+    let none = none.path().to_str().unwrap();
+    let run = program(&["check", "--json", none, folder]).assert().code(2);
+    let checked: serde_json::Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    assert!(checked[0]["error"].as_str().unwrap().contains("reference.json"), "{checked}");
+    assert_eq!(checked[1]["cases"][0]["of"], 1, "the others are checked");
+}
+
+#[test]
 fn a_quantized_model_runs_and_is_not_overwritten() {
     let (model, out) = (model(), tempfile::tempdir().unwrap());
     let (before, after) = (model.path().to_str().unwrap(), out.path().join("model"));
     let (folder, text) = (after.to_str().unwrap(), out.path().join("text.txt"));
+    write_vectors(model.path());
     std::fs::write(&text, "the fox and the crow ".repeat(20)).unwrap();
     let text = text.to_str().unwrap();
     let quantize =
         |text, folder| ["quantize", "-m", before, "--calibrate", text, "-o", folder, "-q"];
     assert_eq!(succeeds(&quantize(text, folder)).trim_end(), folder);
+    assert!(after.join("1_Pooling/config.json").is_file() && after.join("modules.json").is_file());
     let shown = succeeds(&["inspect", folder]);
     // Rows of one group. Gate and up have four bits, the ends of the one layer and the embedding eight.
     for counted in ["int4, a scale for each row: 2", "int8, a scale for each row: 5"] {
@@ -198,6 +289,15 @@ fn emit_describes_every_argument() {
     let text = read("prefill_64.mlir");
     assert!(text.contains("stablehlo.") && !text.contains("iree"), "not portable");
     assert!(folder.join("rope.safetensors").exists());
+
+    // Without --rows those that the context holds.
+    let model = model.path().to_str().unwrap();
+    let small = out.path().join("small");
+    let line = ["emit", small.to_str().unwrap(), "-m", model];
+    succeeds(&[&line[..], &["--portable", "--context", "100"]].concat());
+    assert!(small.join("prefill_64.mlir").exists() && !small.join("prefill_256.mlir").exists());
+    let said = fails(2, &[&line[..], &["--rows", "1"]].concat());
+    assert!(said.contains("--portable"), "{said}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 
 use std::fs;
 
-use support::{model, succeeds};
+use support::{fails, model, program, succeeds};
 
 /// The lines that `arguments` print.
 fn embedded(arguments: &[&str]) -> Vec<serde_json::Value> {
@@ -63,4 +63,101 @@ fn a_text_has_its_vector_in_any_company_and_form() {
         data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     let expected: Vec<f32> = vector(&mean[0]).iter().map(|&x| x as f32).collect();
     assert_eq!(last_row, expected);
+}
+
+#[test]
+fn a_line_that_gets_no_vector_is_named_and_the_others_have_theirs() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let file = model.path().join("texts.txt");
+    fs::write(&file, [&b"abc\n"[..], &b"x".repeat(300), b"\n\xff\nabc\r\n"].concat()).unwrap();
+    let line = ["embed", "-q", "-m", folder, "--file", file.to_str().unwrap()];
+    let run = program(&line).assert().code(1);
+    let output = run.get_output();
+    let lines: Vec<serde_json::Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    assert_eq!(lines[0]["embedding"], lines[3]["embedding"]);
+    for (index, what) in [(1, "context"), (2, "UTF-8")] {
+        let error = lines[index]["error"].as_str().unwrap();
+        assert!(error.contains(what), "{error}");
+        let named = format!("texts.txt: line {}: {error}", index + 1);
+        assert!(said.contains(&named), "{named} in {said}");
+    }
+    // In an array rows are those of the lines.
+    let npy = model.path().join("vectors.npy");
+    program(&[&line[..], &["-o", npy.to_str().unwrap()]].concat()).assert().code(1);
+    let bytes = fs::read(&npy).unwrap();
+    assert!(String::from_utf8_lossy(&bytes[10..128]).contains("'shape': (4, 32)"));
+    let rows: Vec<_> = bytes[128..].chunks(4 * 32).collect();
+    assert!(rows.len() == 4 && rows[0] == rows[3] && rows[0] != rows[1]);
+    assert!(rows[1].as_chunks().0.iter().all(|bytes| f32::from_le_bytes(*bytes).is_nan()));
+}
+
+#[test]
+fn what_is_wrong_with_the_output_is_said_before_anything_is_written() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let file = model.path().join("texts.txt");
+    fs::write(&file, "abc\n").unwrap();
+    let texts = file.to_str().unwrap();
+    // Whoever gets to the device has come too far.
+    let line = ["embed", "-q", "-m", folder, "--device", "nowhere", "--file", texts];
+    let said = fails(1, &[&line[..], &["-o", texts]].concat());
+    assert!(said.contains("that is the input"), "{said}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "abc\n");
+    let said = fails(1, &[&line[..], &["-o", "/nowhere/vectors.npy"]].concat());
+    assert!(said.contains("/nowhere/vectors.npy"), "{said}");
+    let before = model.path().join("before.jsonl");
+    fs::write(&before, "{}").unwrap();
+    let said = fails(1, &[&line[..], &["-o", before.to_str().unwrap()]].concat());
+    assert!(said.contains("nowhere"), "{said}");
+    assert_eq!(fs::read_to_string(&before).unwrap(), "{}");
+}
+
+/// A pipe that never ends: what is done is written, and Ctrl-C keeps it.
+#[cfg(unix)]
+#[test]
+fn vectors_are_written_as_they_come_and_stay_after_an_interrupt() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::Stdio;
+
+    let model = model();
+    let npy = model.path().join("vectors.npy");
+    let start = |more: &[&str]| {
+        let mut command = support::running();
+        command.args(["embed", "-q", "-m", model.path().to_str().unwrap(), "--file", "-"]);
+        command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.env("IREE_LLM_CACHE_DIR", concat!(env!("CARGO_TARGET_TMPDIR"), "/compiled"));
+        command.env("IREE_LLM_NO_WEIGHTS_CACHE", "1").spawn().unwrap()
+    };
+    let mut running = start(&[]);
+    let mut stdin = running.stdin.take().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    for index in 0..3 {
+        writeln!(stdin, "a text").unwrap();
+        let line: serde_json::Value =
+            serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(line["index"], index);
+    }
+    support::signal("-INT", &running);
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    assert!(lines.next().is_none());
+
+    let mut running = start(&["-o", npy.to_str().unwrap()]);
+    let mut stdin = running.stdin.take().unwrap();
+    writeln!(stdin, "a text\nanother").unwrap();
+    let whole = 128 + 2 * 32 * 4;
+    while fs::metadata(&npy).map_or(0, |it| it.len()) < whole {
+        assert!(running.try_wait().unwrap().is_none(), "it ends by itself");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    support::signal("-INT", &running);
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    let bytes = fs::read(&npy).unwrap();
+    assert!(String::from_utf8_lossy(&bytes[10..128]).contains("'shape': (2, 32)"));
+    assert_eq!(bytes.len() as u64, whole);
 }

@@ -99,6 +99,13 @@ fn what_cannot_be_compared_is_said() {
     assert!(message.contains("--greedy-tokens") && message.contains("256 tokens"), "{message}");
     let message = fails(2, &[&line[..], &["--precision", "int3"]].concat());
     assert!(message.contains("int3") && message.contains("stored, f32"), "{message}");
+    // Said before anything runs.
+    let nowhere = ["--device", "nowhere", "--with"];
+    let message = fails(1, &[&line[..], &nowhere, &["./no/such/model"]].concat());
+    assert!(message.contains("./no/such/model"), "{message}");
+    let other = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
+    let message = fails(1, &[&line[..], &nowhere, &[other]].concat());
+    assert!(message.contains("give another form of the same model"), "{message}");
     fails(2, &[&line[..], &["-n", "0"]].concat());
     fails(2, &[&line[..], &["-p", "a", "-f", "b"]].concat());
 }

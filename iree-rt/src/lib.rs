@@ -232,6 +232,7 @@ pub use hal::devices::device_group::DeviceGroup;
 pub use hal::devices::device_options::DeviceOptions;
 pub use hal::devices::driver::{DeviceInfo, DriverInfo};
 pub use hal::devices::kernel::{Kernel, KernelArguments, Kernels};
+pub use hal::devices::local_device::default_workers;
 #[cfg(feature = "profile")]
 pub use hal::devices::recorder::{DispatchCost, Profile};
 pub use hal::devices::statistics::{MemoryStatistics, MemoryUse};

@@ -102,6 +102,10 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
     let defaults = &family.defaults;
     // Refused here already, before any file of weights is there.
     Quantisation::read(config)?;
+    if config.boolean("is_causal")? == Some(false) {
+        let must = "tokens that see the ones behind them are not supported";
+        return Err(config.refuse("is_causal", must));
+    }
     let sizes = Sizes::read(config, defaults)?;
     let architecture = (family.architecture)(config, &sizes)?;
 

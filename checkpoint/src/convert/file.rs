@@ -100,7 +100,7 @@ impl Writer<'_> {
                 }
                 Ok(())
             });
-            let bytes = bytes.map_err(|value| self.too_large(parameter, value))?;
+            let bytes = bytes.map_err(|value| too_large(tensor.path(), parameter, value))?;
             file.write_all(&bytes).map_err(Error::io(self.path))?;
             if wrote(bytes.len() as u64).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -123,6 +123,7 @@ impl Writer<'_> {
                 values.push(self.checkpoint.get(parameter)?.to_f32());
             }
             let first = parameters[0];
+            let read = self.checkpoint.get(first)?;
             let (rows, in_turn) = (first.shape[0], parameters.len());
             let columns = first.elements() / rows;
             let wide = rows * in_turn;
@@ -136,7 +137,7 @@ impl Writer<'_> {
                 }
                 Ok(())
             });
-            let bytes = bytes.map_err(|value| self.too_large(first, value))?;
+            let bytes = bytes.map_err(|value| too_large(read.path(), first, value))?;
             file.write_all(&bytes).map_err(Error::io(self.path))?;
             if wrote(bytes.len() as u64).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -144,15 +145,16 @@ impl Writer<'_> {
         }
         Ok(ControlFlow::Continue(()))
     }
+}
 
-    fn too_large(&self, parameter: &Parameter, value: f32) -> Error {
-        Error::Checkpoint {
-            path: self.path.into(),
-            message: format!(
-                "tensor `{}` has the value {value}, which f16 cannot hold: convert to bf16 or f32",
-                parameter.name
-            ),
-        }
+/// What is said of a tensor of the file `path`.
+fn too_large(path: &Path, parameter: &Parameter, value: f32) -> Error {
+    Error::Checkpoint {
+        path: path.into(),
+        message: format!(
+            "tensor `{}` has the value {value}, which f16 cannot hold: convert to bf16 or f32",
+            parameter.name
+        ),
     }
 }
 

@@ -81,6 +81,7 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         keys.put("rope_theta", "rope.freq_base", Some(json!(10_000.0)));
     }
     keys.scaling().map_err(wrong)?;
+    keys.copy("is_causal", "attention.causal");
     (own.keys)(&mut keys).map_err(wrong)?;
     if let Some(experts) = metadata.unsigned(&format!("{architecture}.expert_count"))
         && experts > 0

@@ -59,9 +59,10 @@ impl FromStr for Shape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers: Vec<_> = text.split(',').map(|it| it.trim().parse::<usize>()).collect();
+        let numbers: Vec<_> = text.split(',').map(|it| it.trim().parse::<u32>()).collect();
         match numbers[..] {
             [Ok(common @ 1..), Ok(own @ 1..), Ok(requests @ 1..)] => {
+                let [common, own, requests] = [common, own, requests].map(|it| it as usize);
                 Ok(Self { common, own, requests })
             }
             _ => Err("give three numbers, each at least 1: 1024,32,16".into()),

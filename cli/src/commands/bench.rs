@@ -36,15 +36,17 @@ pub struct Args {
     model: ModelArgs,
 
     /// Lengths of prompts to time, in tokens; 0 times none [default: 512, with --parallel 128]
-    #[arg(short = 'p', long, value_name = "N,…", value_delimiter = ',')]
+    #[arg(short = 'p', long, value_name = "N,…", value_delimiter = ',', value_parser = tokens)]
     prompt: Vec<usize>,
 
     /// Numbers of single tokens to time; 0 times none
-    #[arg(short = 'n', long, value_name = "N,…", value_delimiter = ',', default_value = "128")]
+    #[arg(short = 'n', long, value_name = "N,…", value_delimiter = ',', default_value = "128",
+          value_parser = tokens)]
     generate: Vec<usize>,
 
     /// Tokens in the context before either; every -p and -n is timed at every depth
-    #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
+    #[arg(short, long, value_name = "N,…", value_delimiter = ',', default_value = "0",
+          value_parser = tokens)]
     depth: Vec<usize>,
 
     /// A prompt of P tokens and then N single ones, in one pass: P,N; may be given several times
@@ -171,27 +173,22 @@ impl Args {
         measure: impl Fn(Precision) -> Result<T>,
         tables: impl Fn(&[T]) -> String,
     ) -> Result<ExitCode> {
-        let runs = match (self.only, &self.precision[..]) {
+        let (mut runs, mut code) = (Vec::new(), 0);
+        match (self.only, &self.precision[..]) {
             (Some(precision), _) => {
                 let run = measure(precision)?;
                 writeln!(std::io::stdout(), "{}", serde_json::to_string(&run)?)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            (None, [precision]) => vec![measure(*precision)?],
-            (None, precisions) => {
-                let mut runs = Vec::new();
-                for precision in precisions {
-                    match in_own_process(*precision)? {
-                        Some(run) => runs.push(run),
-                        None => return Ok(interrupt::exit_code(true)),
-                    }
-                }
-                runs
-            }
-        };
+            (None, [precision]) => runs.push(measure(*precision)?),
+            (None, precisions) => (runs, code) = measured(precisions, in_own_process),
+        }
+        if runs.is_empty() {
+            return Ok(ExitCode::from(code));
+        }
         let text = if self.json { serde_json::to_string(&runs)? + "\n" } else { tables(&runs) };
         std::io::stdout().write_all(text.as_bytes())?;
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitCode::from(code))
     }
 
     /// What `--parallel` asks for.
@@ -432,6 +429,26 @@ impl Args {
     }
 }
 
+/// What came of each of `precisions`, as far as there is something, and the exit code: one that fails ends
+/// nothing but itself.
+fn measured<T>(
+    precisions: &[Precision],
+    measure: impl Fn(Precision) -> Result<Option<T>>,
+) -> (Vec<T>, u8) {
+    let (mut runs, mut code) = (Vec::new(), 0);
+    for precision in precisions {
+        match measure(*precision) {
+            Ok(Some(run)) => runs.push(run),
+            Ok(None) => return (runs, interrupt::EXIT),
+            Err(error) => {
+                crate::report_error(&error);
+                code = 1;
+            }
+        }
+    }
+    (runs, code)
+}
+
 /// Measures `precision` as this very command line asks, in a process of its own: its peak of
 /// memory is then its own. `None` when Ctrl-C ended it.
 fn in_own_process<T: DeserializeOwned>(precision: Precision) -> Result<Option<T>> {
@@ -459,8 +476,13 @@ fn counting(observer: Observer, compiled: Arc<AtomicUsize>) -> Observer {
     })
 }
 
+/// A number of tokens, of which some can be added up.
+fn tokens(text: &str) -> Result<usize, String> {
+    text.trim().parse::<u32>().map(|tokens| tokens as usize).map_err(|error| error.to_string())
+}
+
 fn prompt_and_generate(text: &str) -> Result<(usize, usize), String> {
-    let numbers: Vec<_> = text.split(',').map(|it| it.trim().parse::<usize>()).collect();
+    let numbers: Vec<_> = text.split(',').map(tokens).collect();
     match numbers[..] {
         [Ok(prompt @ 1..), Ok(generate @ 1..)] => Ok((prompt, generate)),
         _ => Err("give two numbers of tokens, each at least 1: 2048,32".into()),
@@ -493,6 +515,25 @@ mod tests {
         );
         assert_eq!(passes(&["-p", "0", "-n", "0", "--pg", "64,3"]), [(0, 64, 3)]);
         assert!(passes(&["-p", "0", "-n", "0"]).is_empty());
+    }
+
+    #[test]
+    fn what_is_measured_stays_when_another_precision_fails() {
+        let all = [Precision::Stored, Precision::Int8, Precision::Int4];
+        let with = |of: Precision, end: fn() -> Result<Option<&'static str>>| {
+            measured(&all, |it| if it == of { end() } else { Ok(Some(it.as_str())) })
+        };
+        let failed = with(Precision::Int8, || anyhow::bail!("too small"));
+        assert_eq!(failed, (vec!["stored", "int4"], 1));
+        let interrupted = with(Precision::Int8, || Ok(None));
+        assert_eq!(interrupted, (vec!["stored"], interrupt::EXIT));
+    }
+
+    #[test]
+    fn numbers_of_tokens_can_be_added_up() {
+        assert_eq!(tokens(" 512"), Ok(512));
+        assert!(tokens("18446744073709551615").is_err());
+        assert!(prompt_and_generate("1,18446744073709551615").is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use xla_session::generate_greedy;
 
 use crate::engine::EngineArgs;
@@ -24,7 +25,8 @@ Examples:
 
 A folder is a model in Hugging Face layout with a reference.json beside it:
   {\"cases\": [{\"prompt\": [1, 2], \"tokens\": [3, 4, …]}, …]}
-whose tokens another program chose as the most likely ones. The exit code is 1 when one differs.")]
+whose tokens another program chose as the most likely ones. The exit code is 1 when one differs, and 2 when \
+a folder could not be run, whose entry in the array is {\"model\": …, \"error\": …}; the others are.")]
 pub struct Args {
     /// Model folders with a reference.json
     #[arg(value_name = "FOLDER", required = true)]
@@ -80,18 +82,32 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let mut all = Vec::new();
         let mut stdout = std::io::stdout().lock();
+        let (mut exact, mut ran) = (true, true);
         for folder in &self.folders {
-            let checked = self.check(folder).with_context(|| folder.display().to_string())?;
-            if !self.json {
-                writeln!(stdout, "{}", line(&checked))?;
+            match self.check(folder) {
+                Ok(checked) => {
+                    exact &= checked.cases.iter().all(|case| case.same == case.of);
+                    if !self.json {
+                        writeln!(stdout, "{}", line(&checked))?;
+                    }
+                    all.push(serde_json::to_value(checked)?);
+                }
+                Err(error) => {
+                    ran = false;
+                    let error = error.context(folder.display().to_string());
+                    crate::report_error(&error);
+                    all.push(json!({"model": name(folder), "error": crate::chain(&error)}));
+                }
             }
-            all.push(checked);
         }
         if self.json {
             writeln!(stdout, "{}", serde_json::to_string(&all)?)?;
         }
-        let exact = all.iter().flat_map(|it| &it.cases).all(|case| case.same == case.of);
-        Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(ExitCode::from(match (ran, exact) {
+            (false, _) => 2,
+            (true, false) => 1,
+            (true, true) => 0,
+        }))
     }
 
     fn check(&self, folder: &Path) -> Result<Checked> {
@@ -101,8 +117,7 @@ impl Args {
             reference.cases.iter().any(|case| !case.tokens.is_empty()),
             "reference.json: it has no tokens to compare with"
         );
-        let name = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
-        let model = Model { name, folder: folder.to_owned() };
+        let model = Model { name: name(folder), folder: folder.to_owned() };
         let mut opened = self.engine.open(&model, &Progress::new(true))?;
         let session = &mut *opened.session;
         let mut cases = Vec::new();
@@ -138,6 +153,11 @@ impl Args {
         let device = session.capabilities().device.clone();
         Ok(Checked { model: model.name, device, precision: opened.precision.as_str(), cases })
     }
+}
+
+/// What a model's folder is called.
+fn name(folder: &Path) -> String {
+    folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned()
 }
 
 fn line(checked: &Checked) -> String {

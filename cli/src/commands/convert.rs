@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use xla_session::checkpoint::{Conversion, ConvertOptions, Float};
 
 use crate::interrupt;
-use crate::model_source::ModelArgs;
+use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
 use crate::text_files;
 
@@ -50,7 +50,7 @@ enum Dtype {
 }
 
 impl Args {
-    /// Converts and prints the folder. It gets its name when all is there.
+    /// Converts and prints the folder. It is a model when all is there.
     ///
     /// # Errors
     ///
@@ -62,35 +62,61 @@ impl Args {
         let model = ModelArgs { model: Some(model) }.locate(&progress)?;
         let conversion = Conversion::open(&model.folder, ConvertOptions::new(dtype.into()))?;
 
-        // Beside its place, so that it can be renamed there whole.
-        let parent = match folder.parent() {
-            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-            Some(parent) => parent,
-            None => bail!("{}: no name for a folder", folder.display()),
-        };
-        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        let beside = tempfile::Builder::new().prefix(".converting-").tempdir_in(parent);
-        let beside = beside.with_context(|| parent.display().to_string())?;
-        // One of its own, with the rights that folders have here.
-        let made = beside.path().join("model");
-        fs::create_dir(&made).with_context(|| made.display().to_string())?;
-
-        let _interruptible = interrupt::generating();
-        let bar = progress.bytes("converting", conversion.bytes());
-        let mut wrote = |bytes| {
-            bar.inc(bytes);
-            if interrupt::stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let end = conversion.write(&made, &mut wrote)?;
-        bar.finish_and_clear();
-        if end.is_break() {
+        let is_new = !folder.exists();
+        let end = Self::write(&model, &conversion, &folder, &progress);
+        if is_new && !matches!(end, Ok(ControlFlow::Continue(()))) {
+            // Nothing of it is left but what somebody else has put there.
+            let _ = fs::remove_dir(&folder);
+        }
+        if end?.is_break() {
             return Ok(interrupt::exit_code(true));
         }
-        text_files::write(&model, &made, &progress)?;
-        fs::rename(&made, &folder).with_context(|| folder.display().to_string())?;
         writeln!(io::stdout(), "{}", folder.display())?;
         Ok(ExitCode::SUCCESS)
     }
+
+    /// Writes all of it into a folder within `folder`, which may be a link or a mount, and moves it up.
+    fn write(
+        model: &Model,
+        conversion: &Conversion,
+        folder: &Path,
+        progress: &Progress,
+    ) -> Result<ControlFlow<()>> {
+        let named = || folder.display().to_string();
+        fs::create_dir_all(folder).with_context(named)?;
+        let within = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(folder);
+        let within = within.with_context(named)?;
+
+        let _interruptible = interrupt::generating();
+        let shown = progress.transfer("converting", Some(conversion.bytes()));
+        let mut wrote = |bytes| {
+            shown.add(bytes);
+            if interrupt::stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let end = conversion.write(within.path(), &mut wrote)?;
+        drop(shown);
+        if end.is_break() {
+            return Ok(end);
+        }
+        text_files::write(model, within.path(), progress)?;
+        move_up(within.path(), folder).with_context(named)?;
+        Ok(end)
+    }
+}
+
+/// What the names of folders begin with in which a conversion is not finished.
+const UNFINISHED: &str = ".converting-";
+
+/// Moves what is in `from` to `to`, last of all what makes a model of it.
+fn move_up(from: &Path, to: &Path) -> io::Result<()> {
+    const LAST: &str = "config.json";
+    let names = from.read_dir()?.map(|entry| Ok(entry?.file_name()));
+    let names = names.collect::<io::Result<Vec<_>>>()?;
+    let first = names.iter().filter(|name| *name != LAST);
+    for name in first.map(|name| name.as_os_str()).chain([LAST.as_ref()]) {
+        fs::rename(from.join(name), to.join(name))?;
+    }
+    Ok(())
 }
 
 impl From<Dtype> for Float {
@@ -103,18 +129,38 @@ impl From<Dtype> for Float {
     }
 }
 
-/// Fails where `folder` has anything in it.
+/// Fails where `folder` has anything in it but what a conversion has left that was killed, which is removed.
 fn check_empty(folder: &Path) -> Result<()> {
-    match folder.read_dir() {
-        Ok(mut entries) => {
-            ensure!(
-                entries.next().is_none(),
-                "{}: not empty; give a folder that is not there yet",
-                folder.display()
-            );
-            Ok(())
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| folder.display().to_string()),
+    let named = || folder.display().to_string();
+    let entries = match folder.read_dir() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(named)?.collect::<io::Result<Vec<_>>>(),
+    };
+    let entries = entries.with_context(named)?;
+    let left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(UNFINISHED);
+    ensure!(
+        entries.iter().all(left),
+        "{}: not empty; give a folder that is not there yet",
+        folder.display()
+    );
+    entries.iter().try_for_each(|entry| fs::remove_dir_all(entry.path())).with_context(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_conversion_has_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join(".converting-1");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("model.safetensors"), "").unwrap();
+        check_empty(folder.path()).unwrap();
+        assert!(!left.exists());
+        fs::create_dir(&left).unwrap();
+        fs::write(folder.path().join("notes"), "").unwrap();
+        let said = check_empty(folder.path()).unwrap_err().to_string();
+        assert!(said.contains("not empty") && left.exists(), "{said}");
     }
 }

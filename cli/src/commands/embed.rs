@@ -2,23 +2,30 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use clap::ArgAction;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use serde::Serialize;
-use xla_session::batching::{BatcherOptions, Request};
+use indicatif::ProgressBar;
+use text::Tokenizer;
+use xla_session::batching::{BatcherOptions, Gap, Request};
 use xla_session::pooling::normalize;
+use xla_session::scheduler::RequestId;
 use xla_session::{Batcher, Pooling};
 
 use crate::engine::EngineArgs;
+use crate::interrupt;
 use crate::model_source::ModelArgs;
+use crate::output;
 use crate::pooling::{self, Said};
 use crate::progress::Progress;
+use crate::vectors::{Outcome, Vectors};
 
 /// Make vectors of texts: their embeddings
 #[derive(Debug, clap::Args)]
@@ -49,11 +56,17 @@ pub struct Args {
     no_normalize: bool,
 
     /// File for the vectors: a line of JSON for each text, or with the ending .npy one array of f32
-    /// `[texts, width]` [default: JSON on stdout]
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    /// `[texts, width]`; `-` is stdout
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
 
-    /// Nothing on stderr
+    /// Memory for keys and values of the texts that run at a time, in MiB: more takes longer texts
+    /// [default: 16 contexts, at most 2048]
+    #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    kv_memory: Option<u64>,
+
+    /// Nothing on stderr but errors
     #[arg(short, long, env = "IREE_LLM_QUIET", action = ArgAction::SetTrue,
           value_parser = clap::builder::FalseyValueParser::new())]
     quiet: bool,
@@ -68,15 +81,9 @@ Examples:
   iree-llm embed -m ./Qwen3-Embedding-0.6B --file texts.txt --output vectors.npy
   iree-llm embed -m ./Qwen3-Embedding-0.6B --prefix 'Instruct: Find an answer\nQuery:' 'What is rust?'
 
-A line of output: {\"index\": 0, \"tokens\": 9, \"embedding\": [0.01, ...]}";
-
-/// What is written of a text.
-#[derive(Serialize)]
-struct Line<'a> {
-    index: usize,
-    tokens: usize,
-    embedding: &'a [f32],
-}
+A line of output: {\"index\": 0, \"tokens\": 9, \"embedding\": [0.01, ...]}
+Vectors are written in the order of the texts, as they come. A text that gets none has \"error\" in its \
+line, NaN in an array, and the exit code is 1. Ctrl-C keeps those of the first texts; the exit code is 130.";
 
 fn pooling_parser() -> impl TypedValueParser<Value = Pooling> {
     PossibleValuesParser::new(pooling::NAMES.map(|(name, _)| name)).map(|given| {
@@ -88,102 +95,265 @@ fn pooling_parser() -> impl TypedValueParser<Value = Pooling> {
 impl Args {
     /// Embeds.
     pub fn run(self) -> Result<ExitCode> {
-        let texts = self.texts()?;
-        ensure!(!texts.is_empty(), "no text: give some, or --file");
+        ensure!(self.file.is_some() || !self.texts.is_empty(), "no text: give some, or --file");
         let progress = Progress::new(self.quiet);
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
-        let said = match self.pooling {
-            Some(_) => {
-                Said { pooling: self.pooling, ..Said::read(&model.folder).unwrap_or_default() }
-            }
-            None => Said::read(&model.folder)?,
-        };
-        let pooling = said.pooling.unwrap_or(Pooling::Last);
-        let normalized = !self.no_normalize && said.normalized.unwrap_or(true);
+        let said = Said::read(&model.folder, self.pooling)?;
         let tokenizer = model.tokenizer()?;
-        let mut tokens = Vec::with_capacity(texts.len());
-        for (number, text) in texts.iter().enumerate() {
-            let ids = tokenizer.encode(&format!("{}{text}", self.prefix), true)?;
-            ensure!(!ids.is_empty(), "text {number} has no tokens");
-            tokens.push(ids);
+        let (texts, bytes) = self.texts()?;
+        let output = output::open(&self.output, self.file.as_deref())?;
+        let array = self.output.extension().is_some_and(|end| end == "npy");
+        if let (true, Some(file)) = (array, &output) {
+            // How many rows there are is written at the end, to the beginning.
+            let is_file = file.metadata()?.is_file();
+            ensure!(is_file, "{}: an array goes to a file", self.output.display());
         }
-        let engine = self.engine.open_engine(&model, None, None, &progress)?;
-        let mut batcher = Batcher::new(engine, &BatcherOptions::default())?;
-        let bar = progress.tokens("embedding", tokens.iter().map(Vec::len).sum());
-        let counts: Vec<_> = tokens.iter().map(Vec::len).collect();
-        let mut numbers = HashMap::new();
-        for (number, prompt) in tokens.into_iter().enumerate() {
-            let request = Request { prompt, pooling: Some(pooling), ..Request::default() };
-            let id = batcher.submit(request).with_context(|| format!("text {number}"))?;
-            numbers.insert(id, number);
+
+        let kv_bytes = self.kv_memory.map(|mib| mib << 20);
+        let engine = self.engine.open_engine(&model, kv_bytes, None, &progress)?;
+        let width = engine.model().config().hidden_size;
+        let mut options = BatcherOptions::default();
+        options.gap = Gap::Nothing;
+        let batcher = Batcher::new(engine, &options)?;
+        let written = || self.output.display().to_string();
+        let vectors = match output {
+            None => Vectors::lines(io::stdout()),
+            Some(file) => {
+                output::empty(&file, &self.output)?;
+                match array {
+                    true => Vectors::array(file, width).with_context(written)?,
+                    false => Vectors::lines(file),
+                }
+            }
+        };
+        let mut embedding = Embedding {
+            batcher,
+            tokenizer,
+            prefix: &self.prefix,
+            pooling: said.pooling.unwrap_or(Pooling::Last),
+            normalized: !self.no_normalize && said.normalized.unwrap_or(true),
+            window: options.scheduler.most_running,
+            flights: HashMap::new(),
+            vectors,
+            output: &self.output,
+            file: self.file.as_deref(),
+            progress: &progress,
+            bar: progress.prompts(bytes),
+            counts: Counts::default(),
+        };
+        let start = Instant::now();
+        let end = embedding.run(&texts);
+        let Embedding { vectors, counts, bar, .. } = embedding;
+        bar.finish_and_clear();
+        // Also behind an error: what is done is kept.
+        let kept = vectors.finish().with_context(written)?;
+        let interrupted = end?;
+        ensure!(
+            counts.read > 0 || interrupted,
+            "no text: give some, or --file with a line for each"
+        );
+        progress.say(&counts.line(kept, start.elapsed()));
+        Ok(match (interrupted, counts.failed) {
+            (true, _) => interrupt::exit_code(true),
+            (false, 0) => ExitCode::SUCCESS,
+            (false, _) => ExitCode::FAILURE,
+        })
+    }
+
+    /// The texts as they are read, and their bytes if somebody knows.
+    fn texts(&self) -> Result<(Texts, Option<u64>)> {
+        let Some(path) = &self.file else {
+            let bytes = self.texts.iter().map(|text| text.len() as u64 + 1).sum();
+            let texts: Vec<_> = self.texts.iter().map(|text| Ok(text.clone().into())).collect();
+            return Ok((ahead(texts.into_iter()), Some(bytes)));
+        };
+        let (from, bytes): (Box<dyn Read + Send>, _) = if path.as_os_str() == "-" {
+            (Box::new(io::stdin()), None)
+        } else {
+            let file = File::open(path).with_context(|| path.display().to_string())?;
+            let metadata = file.metadata().with_context(|| path.display().to_string())?;
+            (Box::new(file), metadata.is_file().then_some(metadata.len()))
+        };
+        let lines = BufReader::new(from).split(b'\n');
+        let whole = |line: Vec<u8>| line.strip_suffix(b"\r").map(<[u8]>::to_vec).unwrap_or(line);
+        Ok((ahead(lines.map(move |line| line.map(whole))), bytes))
+    }
+}
+
+/// Texts as they are read.
+type Texts = Receiver<io::Result<Vec<u8>>>;
+
+/// Texts that are read before somebody asks for them.
+const AHEAD: usize = 64;
+
+/// How long Ctrl-C may wait while nothing runs and no text comes.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// `texts`, read in a thread of their own: a pipe may let us wait, and running texts go on meanwhile.
+fn ahead<T: Send + 'static>(mut texts: impl Iterator<Item = T> + Send + 'static) -> Receiver<T> {
+    let (send, texts_read) = sync_channel(AHEAD);
+    std::thread::spawn(move || texts.try_for_each(|text| send.send(text)));
+    texts_read
+}
+
+/// What has been done.
+#[derive(Default)]
+struct Counts {
+    read: usize,
+    failed: usize,
+    tokens: usize,
+}
+
+impl Counts {
+    /// One line for people; `kept` texts are in the output.
+    fn line(&self, kept: usize, took: Duration) -> String {
+        let seconds = took.as_secs_f64();
+        let mut line = format!(
+            "embedded {}, {} tokens in {seconds:.2} s ({:.1} tok/s)",
+            kept - self.failed.min(kept),
+            self.tokens,
+            self.tokens as f64 / seconds.max(1e-9),
+        );
+        for (count, what) in [(self.failed, "failed"), (self.read - kept, "not finished")] {
+            if count > 0 {
+                line += &format!(", {what}: {count}");
+            }
         }
-        let mut vectors = vec![Vec::new(); counts.len()];
-        while !batcher.is_idle() {
-            for (id, ended) in batcher.advance(&mut |_, _| ControlFlow::Continue(()))? {
-                let mut vector = ended.vector.context("a text without a vector")?;
-                if normalized {
+        line
+    }
+}
+
+/// A text whose vector comes.
+struct Flight {
+    index: usize,
+    bytes: usize,
+    tokens: usize,
+}
+
+/// Texts on their way to vectors.
+struct Embedding<'a> {
+    batcher: Batcher,
+    tokenizer: Tokenizer,
+    prefix: &'a str,
+    pooling: Pooling,
+    normalized: bool,
+    /// Most texts that are submitted at a time.
+    window: usize,
+    flights: HashMap<RequestId, Flight>,
+    vectors: Vectors,
+    output: &'a Path,
+    file: Option<&'a Path>,
+    progress: &'a Progress,
+    bar: ProgressBar,
+    counts: Counts,
+}
+
+impl Embedding<'_> {
+    /// Embeds all of `texts`, or until Ctrl-C, which is returned.
+    fn run(&mut self, texts: &Texts) -> Result<bool> {
+        let _interruptible = interrupt::generating();
+        let mut more = true;
+        while (more || !self.batcher.is_idle()) && !interrupt::stopped() {
+            while more && self.batcher.requests() < self.window && !interrupt::stopped() {
+                let idle = self.batcher.is_idle();
+                match texts.recv_timeout(if idle { PATIENCE } else { Duration::ZERO }) {
+                    Ok(text) => self.submit(text.with_context(|| self.named())?)?,
+                    Err(RecvTimeoutError::Timeout) if idle => {}
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => more = false,
+                }
+            }
+            self.advance()?;
+        }
+        Ok(interrupt::stopped())
+    }
+
+    fn submit(&mut self, text: Vec<u8>) -> Result<()> {
+        let (index, bytes) = (self.counts.read, text.len() + 1);
+        self.counts.read += 1;
+        match self.request(text) {
+            Ok((id, tokens)) => {
+                self.flights.insert(id, Flight { index, bytes, tokens });
+                Ok(())
+            }
+            Err(error) => self.end(&Flight { index, bytes, tokens: 0 }, Err(error)),
+        }
+    }
+
+    fn request(&mut self, text: Vec<u8>) -> Result<(RequestId, usize)> {
+        let text = String::from_utf8(text).context("no UTF-8")?;
+        let prompt = self.tokenizer.encode(&format!("{}{text}", self.prefix), true)?;
+        ensure!(!prompt.is_empty(), "it has no tokens");
+        let tokens = prompt.len();
+        let request = Request { prompt, pooling: Some(self.pooling), ..Request::default() };
+        let id = self.batcher.submit(request).map_err(|error| match error {
+            xla_session::Error::RequestTooLarge { .. } => {
+                Error::from(error).context("raise --kv-memory")
+            }
+            error => error.into(),
+        })?;
+        Ok((id, tokens))
+    }
+
+    /// Runs a step, and writes what has ended with it.
+    fn advance(&mut self) -> Result<()> {
+        match self.batcher.advance(&mut |_, _| ControlFlow::Continue(())) {
+            Err(xla_session::Error::Request { request, source }) => {
+                self.batcher.cancel(request);
+                if let Some(flight) = self.flights.remove(&request) {
+                    self.end(&flight, Err((*source).into()))?;
+                }
+            }
+            ended => {
+                for (id, ended) in ended? {
+                    if let Some(flight) = self.flights.remove(&id) {
+                        let vector = ended.vector.context("it has no vector");
+                        self.end(&flight, vector.and_then(finite))?;
+                    }
+                }
+            }
+        }
+        self.bar.set_message(format!("{} tokens", self.counts.tokens));
+        Ok(())
+    }
+
+    fn end(&mut self, flight: &Flight, vector: Result<Vec<f32>>) -> Result<()> {
+        self.bar.inc(flight.bytes as u64);
+        let outcome: Outcome = match vector {
+            Ok(mut vector) => {
+                if self.normalized {
                     normalize(&mut vector);
                 }
-                vectors[numbers[&id]] = vector;
+                self.counts.tokens += flight.tokens;
+                Ok((flight.tokens, vector))
             }
-            bar.set_position(batcher.statistics().rows);
+            Err(error) => {
+                self.counts.failed += 1;
+                let error = crate::chain(&error);
+                let number = flight.index + 1;
+                self.progress.report(&match self.file {
+                    Some(_) => format!("error: {}: line {number}: {error}", self.named()),
+                    None => format!("error: text {number}: {error}"),
+                });
+                Err(error)
+            }
+        };
+        let written = self.vectors.put(flight.index, outcome);
+        written.with_context(|| self.output.display().to_string())
+    }
+
+    /// The file of the texts.
+    fn named(&self) -> String {
+        match self.file {
+            Some(path) if path.as_os_str() != "-" => path.display().to_string(),
+            _ => "stdin".into(),
         }
-        bar.finish_and_clear();
-        self.write(&vectors, &counts)?;
-        Ok(ExitCode::SUCCESS)
-    }
-
-    fn texts(&self) -> Result<Vec<String>> {
-        let Some(path) = &self.file else { return Ok(self.texts.clone()) };
-        let lines: Box<dyn BufRead> = match path.to_str() {
-            Some("-") => Box::new(BufReader::new(io::stdin())),
-            _ => {
-                let file = File::open(path).with_context(|| path.display().to_string())?;
-                Box::new(BufReader::new(file))
-            }
-        };
-        lines.lines().map(|line| line.with_context(|| path.display().to_string())).collect()
-    }
-
-    fn write(&self, vectors: &[Vec<f32>], counts: &[usize]) -> Result<()> {
-        let Some(path) = &self.output else {
-            let mut out = io::stdout().lock();
-            return lines(&mut out, vectors, counts).context("stdout");
-        };
-        let file = File::create(path).with_context(|| path.display().to_string())?;
-        let mut out = BufWriter::new(file);
-        let written = match path.extension().is_some_and(|end| end == "npy") {
-            true => npy(&mut out, vectors),
-            false => lines(&mut out, vectors, counts),
-        };
-        written.and_then(|()| out.flush()).with_context(|| path.display().to_string())
     }
 }
 
-fn lines(out: &mut impl Write, vectors: &[Vec<f32>], counts: &[usize]) -> io::Result<()> {
-    for (index, (vector, tokens)) in vectors.iter().zip(counts).enumerate() {
-        serde_json::to_writer(&mut *out, &Line { index, tokens: *tokens, embedding: vector })?;
-        out.write_all(b"\n")?;
-    }
-    Ok(())
-}
-
-/// NumPy's format, version 1.0.
-fn npy(out: &mut impl Write, vectors: &[Vec<f32>]) -> io::Result<()> {
-    const BEFORE: usize = 10;
-    let width = vectors.first().map_or(0, Vec::len);
-    let mut header = format!(
-        "{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {width}), }}",
-        vectors.len()
-    );
-    let padded = (BEFORE + header.len() + 1).next_multiple_of(64);
-    header += &" ".repeat(padded - BEFORE - header.len() - 1);
-    header.push('\n');
-    out.write_all(b"\x93NUMPY\x01\x00")?;
-    out.write_all(&(header.len() as u16).to_le_bytes())?;
-    out.write_all(header.as_bytes())?;
-    for value in vectors.iter().flatten() {
-        out.write_all(&value.to_le_bytes())?;
-    }
-    Ok(())
+/// `vector`, if it is one of numbers.
+fn finite(vector: Vec<f32>) -> Result<Vec<f32>> {
+    let all = vector.iter().all(|value| value.is_finite());
+    ensure!(all, "its vector is not finite numbers: are weights of the model damaged?");
+    Ok(vector)
 }

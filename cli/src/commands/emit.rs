@@ -38,9 +38,10 @@ pub struct Args {
     #[arg(long)]
     portable: bool,
 
-    /// Tokens of one call of portable graphs, a graph for each: 1 decodes, more prefill
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,8,64,256",
-          value_parser = rows)]
+    /// Tokens of one call of portable graphs, a graph for each: 1 decodes, more prefill [default:
+    /// 1,8,64,256, as far as the context holds them]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = rows,
+          requires = "portable")]
     rows: Vec<usize>,
 
     /// Tokens that the cache of portable graphs holds [default: what the model allows, at most
@@ -63,6 +64,9 @@ pub struct Args {
 
 /// Most tokens that portable graphs hold unless told: they always compute over all of them.
 const PORTABLE_CONTEXT: usize = 2048;
+
+/// Rows of portable graphs unless told.
+const ROWS: [usize; 4] = [1, 8, 64, 256];
 
 impl Args {
     /// Writes.
@@ -87,6 +91,10 @@ impl Args {
         );
         let formats = WeightFormats::new(self.precision, &config, &checkpoint);
         if !self.portable {
+            // As many as the engine takes, whose graph it is.
+            #[cfg(feature = "iree")]
+            let threads = iree_rt::default_workers();
+            #[cfg(not(feature = "iree"))]
             let threads = std::thread::available_parallelism().map_or(1, usize::from);
             let kv_cache = self.kv_cache.unwrap_or(self.precision.kv_cache());
             let target = CpuTarget::new(Isa::detect(), threads).with_kv_cache(kv_cache);
@@ -100,8 +108,12 @@ impl Args {
         if let Some(rows) = self.rows.iter().find(|&&rows| rows > capacity) {
             bail!("--rows {rows}: more than the context of {capacity} tokens");
         }
+        let rows = match self.rows.is_empty() {
+            true => ROWS.into_iter().filter(|rows| *rows <= capacity).collect(),
+            false => self.rows,
+        };
         let graph = |&rows: &usize| portable::emit(&config, &formats, capacity, rows);
-        let graphs: Vec<_> = self.rows.iter().map(graph).collect();
+        let graphs: Vec<_> = rows.iter().map(graph).collect();
         portable::export(&self.folder, &config, &graphs, capacity)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,6 +1,5 @@
 //! `iree-llm generate`: answer a prompt, or go on with it.
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +19,7 @@ use crate::bench::memory;
 use crate::engine::EngineArgs;
 use crate::interrupt;
 use crate::model_source::{Model, ModelArgs};
+use crate::output;
 use crate::progress::Progress;
 use crate::prompts::lines::Lines;
 use crate::prompts::request::Defaults;
@@ -276,7 +276,7 @@ impl Args {
         StopStrings::new(&self.stop).context("--stop")?;
         let speculate = self.speculation.of_many()?;
         let lines = Lines::open(prompts)?;
-        let output = self.output(prompts)?;
+        let output = output::open(&self.output, Some(prompts))?;
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, progress)?;
         let mut options = BatcherOptions::default();
@@ -288,10 +288,7 @@ impl Args {
         let mut output: Box<dyn Write> = match output {
             None => Box::new(io::stdout()),
             Some(file) => {
-                // What lies there has stayed until there is a model to answer.
-                if file.metadata()?.is_file() {
-                    file.set_len(0).with_context(|| self.output.display().to_string())?;
-                }
+                output::empty(&file, &self.output)?;
                 Box::new(file)
             }
         };
@@ -305,20 +302,6 @@ impl Args {
             Summary { failed: 0, .. } => ExitCode::SUCCESS,
             Summary { .. } => ExitCode::FAILURE,
         })
-    }
-
-    /// The file that the answers go to, which keeps what it has; `None` is stdout.
-    fn output(&self, prompts: &Path) -> Result<Option<File>> {
-        if self.output.as_os_str() == "-" {
-            return Ok(None);
-        }
-        let name = || self.output.display().to_string();
-        if let (Ok(from), Ok(to)) = (prompts.canonicalize(), self.output.canonicalize()) {
-            ensure!(from != to, "{}: these are the prompts; give --output another file", name());
-        }
-        let mut options = File::options();
-        let file = options.write(true).create(true).truncate(false).open(&self.output);
-        Ok(Some(file.with_context(name)?))
     }
 
     /// What makes a message of a prompt; `None` where it is taken as it is.

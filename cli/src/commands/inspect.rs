@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Map, Value};
 use xla_session::LoadMode;
 use xla_session::checkpoint::architecture::{Experts, FeedForward, Layer, RopeScaling};
@@ -25,7 +25,9 @@ Examples:
   iree-llm inspect ./Llama-3.2-1B --tensors   and every tensor
   iree-llm inspect model.gguf                 a GGUF file: the model, and the types of its tensors
   iree-llm inspect model.safetensors          the tensors of one file
-  iree-llm inspect add.vmfb                   a compiled module's functions and signatures")]
+  iree-llm inspect add.vmfb                   a compiled module's functions and signatures
+
+What is wrong with a part of a model stands where that part would be, and the exit code is 1.")]
 pub struct Args {
     /// A model (folder, .gguf file, name or Hugging Face id), a .safetensors file or a .vmfb file
     /// [default: smollm2 once it was pulled, else the small model in `models/`]
@@ -41,7 +43,7 @@ impl Args {
     /// Looks.
     pub fn run(self) -> Result<ExitCode> {
         // Whole, then out: a reader that stops early is no error of the inspection.
-        let mut out = Vec::new();
+        let (mut out, mut whole) = (Vec::new(), true);
         let file = self.what.as_ref().map(PathBuf::from).filter(|path| path.is_file());
         // Of GGUF files the whole model is shown: they say what it is.
         let file = file.filter(|path| path.extension().is_none_or(|end| end != "gguf"));
@@ -57,25 +59,79 @@ impl Args {
             },
             None => {
                 let model = ModelArgs { model: self.what }.locate(&Progress::new(false))?;
-                self::model(&mut out, &model, self.tensors)?;
+                whole = self::model(&mut out, &model, self.tensors)?;
             }
         }
         std::io::stdout().write_all(&out)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
-fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
+/// Shows a model; whether nothing of it is wrong.
+fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<bool> {
     let folder = &model.folder;
-    let mut config = ModelConfig::from_dir(folder)?;
-    let checkpoint = Checkpoint::open(folder, LoadMode::Mmap)?;
-    config.tie_word_embeddings = checkpoint.is_tied(&config)?;
-    checkpoint.check(&config)?;
+    let (mut config, checkpoint) =
+        match (ModelConfig::from_dir(folder), Checkpoint::open(folder, LoadMode::Mmap)) {
+            (Err(error), Err(_)) => return Err(error.into()),
+            parts => parts,
+        };
+    let mut whole = true;
+    let mut line = |out: &mut Vec<u8>, name: &str, value: Result<String>| {
+        whole &= value.is_ok();
+        writeln!(out, "{name:<12} {}", value.unwrap_or_else(|error| crate::chain(&error)))
+    };
+    line(out, "folder", Ok(folder.display().to_string()))?;
+    let mut matches = Ok(());
+    if let (Ok(config), Ok(checkpoint)) = (&mut config, &checkpoint) {
+        matches = checkpoint.is_tied(config).and_then(|tied| {
+            config.tie_word_embeddings = tied;
+            checkpoint.check(config).map(drop)
+        });
+    }
+    match &config {
+        Ok(config) => shape(out, config)?,
+        Err(error) => line(out, "family", Err(anyhow!("{error}")))?,
+    }
+    let kind = model.find_tokenizer().map(|it| it.map_or("none".into(), |it| it.kind()));
+    line(out, "tokenizer", kind)?;
+    let template = model.find_chat_template();
+    line(out, "chat", template.map(|it| presence(it.is_some())))?;
+    let checkpoint = match checkpoint {
+        Ok(checkpoint) => checkpoint,
+        Err(error) => {
+            line(out, "weights", Err(error.into()))?;
+            return Ok(false);
+        }
+    };
+    weights(out, &checkpoint)?;
+    if let Err(error) = matches {
+        line(out, "", Err(error.into()))?;
+    }
+    if let Ok(config) = &config {
+        match checkpoint.encodings(config) {
+            Ok(encodings) => {
+                for (encoding, Matrices { count, bytes }) in encodings {
+                    let size = size(bytes);
+                    line(out, "quantised", Ok(format!("{encoding}: {count} matrices, {size}")))?;
+                }
+            }
+            Err(error) => line(out, "quantised", Err(error.into()))?,
+        }
+    }
+    if list {
+        writeln!(out)?;
+        let listed: Vec<_> = checkpoint.tensors().map(Row::from).collect();
+        tensors(out, &listed)?;
+    }
+    Ok(whole)
+}
+
+/// What a configuration says.
+fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
     let layers = &config.architecture.layers;
     let first = &layers[0];
     let parameters = config.parameter_count() as f64;
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
-    line("folder", folder.display().to_string())?;
     line("family", format!("{} ({})", config.family.model_type(), config.family.class()))?;
     line(
         "parameters",
@@ -169,32 +225,25 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<()> {
         ),
     )?;
     line("bos, eos", format!("{:?}, {:?}", config.bos_token_id, config.eos_token_ids))?;
-    line("tokenizer", model.find_tokenizer()?.map_or("none".into(), |it| it.kind()))?;
-    line("chat", presence(model.find_chat_template()?.is_some()))?;
-    let types = types(&checkpoint);
-    line(
+    Ok(())
+}
+
+/// What files hold.
+fn weights(out: &mut Vec<u8>, checkpoint: &Checkpoint) -> Result<()> {
+    let types = types(checkpoint);
+    writeln!(
+        out,
+        "{:<12} {} tensors, {}, {} in {} file(s)",
         "weights",
-        format!(
-            "{} tensors, {}, {} in {} file(s)",
-            checkpoint.tensors().len(),
-            types.keys().copied().collect::<Vec<_>>().join(" and "),
-            size(checkpoint.total_bytes()),
-            checkpoint.files().len()
-        ),
+        checkpoint.tensors().len(),
+        types.keys().copied().collect::<Vec<_>>().join(" and "),
+        size(checkpoint.total_bytes()),
+        checkpoint.files().len()
     )?;
     if types.len() > 1 {
         for (dtype, (tensors, bytes)) in types {
             writeln!(out, "{:<12} {dtype}: {tensors} tensors, {}", "", size(bytes))?;
         }
-    }
-    for (encoding, Matrices { count, bytes }) in checkpoint.encodings(&config)? {
-        let size = size(bytes);
-        writeln!(out, "{:<12} {encoding}: {count} matrices, {size}", "quantised")?;
-    }
-    if list {
-        writeln!(out)?;
-        let listed: Vec<_> = checkpoint.tensors().map(Row::from).collect();
-        tensors(out, &listed)?;
     }
     Ok(())
 }

@@ -49,8 +49,9 @@ pub struct Args {
     window: u32,
 
     /// Prompts to answer greedily: beginnings of the pieces, up to places that lie evenly
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    prompts: usize,
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(..=65536))]
+    prompts: u32,
 
     /// Most tokens of each greedy answer
     #[arg(long, value_name = "N", default_value_t = 48,
@@ -119,7 +120,11 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let input = self.input()?;
         let model = self.model.locate(&Progress::new(self.quiet))?;
-        let eos = ModelConfig::from_dir(&model.folder)?.eos_token_ids;
+        let config = ModelConfig::from_dir(&model.folder)?;
+        // Before anything runs, which takes long.
+        let others = self.others.iter().map(|name| self.other(name, config.vocab_size));
+        let others = others.collect::<Result<Vec<_>>>()?;
+        let eos = config.eos_token_ids;
         let tokenizer = match &input {
             Some(_) => Some(model.tokenizer()?),
             None => model.find_tokenizer()?,
@@ -129,10 +134,14 @@ impl Args {
             self.compare(precision.as_str(), &model, precision, &reference, &eos)
         };
         let mut precisions = self.precision.iter().map(compare).collect::<Result<Vec<_>>>()?;
-        for name in &self.others {
-            let other = ModelArgs { model: Some(name.clone()) };
-            let other = other.locate(&Progress::new(self.quiet))?;
-            precisions.push(self.compare(name, &other, Precision::Stored, &reference, &eos)?);
+        for other in &others {
+            precisions.push(self.compare(
+                &other.name,
+                other,
+                Precision::Stored,
+                &reference,
+                &eos,
+            )?);
         }
         let report = Report {
             model: model.name,
@@ -149,6 +158,19 @@ impl Args {
         let out = if self.json { serde_json::to_string(&report)? + "\n" } else { report.table() };
         std::io::stdout().write_all(out.as_bytes())?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Another form of a model that knows `vocab_size` tokens.
+    fn other(&self, name: &str, vocab_size: usize) -> Result<Model> {
+        let other = ModelArgs { model: Some(name.into()) };
+        let other = other.locate(&Progress::new(self.quiet))?;
+        let own = ModelConfig::from_dir(&other.folder)?.vocab_size;
+        ensure!(
+            own == vocab_size,
+            "{name}: knows {own} tokens, but the model that it is compared with {vocab_size}: give \
+             another form of the same model"
+        );
+        Ok(other)
     }
 
     fn input(&self) -> Result<Option<String>> {
@@ -182,13 +204,14 @@ impl Args {
         let session = &mut *opened.session;
         let capabilities = session.capabilities().clone();
         let (source, contexts) = self.contexts(session, &progress, input, tokenizer, eos)?;
-        let prompts = contexts::prompts(&contexts, self.prompts);
+        let prompts = contexts::prompts(&contexts, self.prompts as usize);
         let (mut logits, mut surprise) = (Vec::new(), Surprise::default());
         let bar = self.bar(&progress, Precision::F32, &contexts, &prompts);
         divergence::force(session, &contexts, &bar, |position, next| {
             logits.extend(position);
             surprise.add(&divergence::log_softmax(position), next);
-        })?;
+        })
+        .context("f32")?;
         let tokens = self.greedy_tokens as usize;
         let answers = greedy::answers(&opened.model, &prompts, tokens, eos, &bar)?;
         bar.finish_and_clear();
@@ -243,20 +266,14 @@ impl Args {
     ) -> Result<Comparison> {
         let Reference { contexts, prompts, .. } = reference;
         let (mut opened, progress) = self.open(&self.place, model, precision)?;
-        let (vocab_size, own) =
-            (reference.capabilities.vocab_size, opened.session.capabilities().vocab_size);
-        ensure!(
-            own == vocab_size,
-            "{name}: knows {own} tokens, but the model that it is compared with {vocab_size}: give \
-             another form of the same model"
-        );
-        let mut expected = reference.logits.chunks_exact(vocab_size);
+        let mut expected = reference.logits.chunks_exact(reference.capabilities.vocab_size);
         let mut tally = Tally::default();
         let bar = self.bar(&progress, precision, contexts, prompts);
         divergence::force(&mut *opened.session, contexts, &bar, |position, next| {
             let expected = expected.next().expect("the same contexts have as many positions");
             tally.add(expected, position, next);
-        })?;
+        })
+        .with_context(|| name.to_owned())?;
         let tokens = self.greedy_tokens as usize;
         let answers = greedy::answers(&opened.model, prompts, tokens, eos, &bar)?;
         bar.finish_and_clear();

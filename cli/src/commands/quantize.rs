@@ -59,8 +59,8 @@ model will be used for: chats in its template for a chat model, code for code.
 
 The folder is in Hugging Face layout, encoded as compressed-tensors has it, and runs as it is. A second \
 run of the same command goes on where one was stopped: layers that are finished are kept. Memory: \
-one layer in f32, its moments (the width of the MLP, squared, times 32 bytes), and two times the width of \
-the model for each token.";
+one layer in f32, its moments (the width of the MLP, squared, times 20 bytes), and for each token six times \
+the width of the model and four times that of the MLP, times 4 bytes.";
 
 impl Args {
     /// Rounds and prints the folder.
@@ -83,21 +83,23 @@ impl Args {
         let texts = contexts::limit(evenly(all, most.div_ceil(window)), most);
 
         let _interruptible = interrupt::generating();
-        let bar = progress.weights("rounding", quantisation.weights());
+        let shown = progress.weights("rounding", quantisation.weights());
         let mut watch = |rounded| {
-            bar.inc(rounded);
+            shown.add(rounded);
             if interrupt::stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let end = quantisation.run(&texts, &self.output, &mut watch);
-        bar.finish_and_clear();
-        match end {
+        drop(shown);
+        let made = match end {
             Err(Error::Stopped) => {
                 progress.say("stopped; the same command goes on behind the last finished layer");
                 return Ok(interrupt::exit_code(true));
             }
-            other => other?,
-        }
+            made => made?,
+        };
+        // Whoever finds a model there finds these beside it.
         text_files::write(&model, &self.output, &progress)?;
+        made.finish()?;
         writeln!(io::stdout(), "{}", self.output.display())?;
         Ok(ExitCode::SUCCESS)
     }

@@ -357,7 +357,7 @@ impl Args {
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;
         // Chats need none of it.
-        let said = Said::read(&model.folder).unwrap_or_else(|error| {
+        let said = Said::read(&model.folder, None).unwrap_or_else(|error| {
             progress
                 .say(&format!("{error:#}; its embeddings are those of a model that says nothing"));
             Said::default()

@@ -202,13 +202,13 @@ class Check:
             answers = list(pool.map(check, fixtures))
         for name, (messages, output, error, late) in zip(fixtures, answers):
             log.write(messages)
-            if not output and late:
-                result["not_reached"].append(name)
+            [checked] = json.loads(output) if output else [{}]
+            if "cases" not in checked:
+                if late:
+                    result["not_reached"].append(name)
+                else:
+                    result["wrong"].append(f"{name}: {error}")
                 continue
-            if not output:
-                result["wrong"].append(f"{name}: {error}")
-                continue
-            [checked] = json.loads(output)
             result["models"] += 1
             result["cases"] += len(checked["cases"]) // len(TOGETHER)
             wrong = [f"{name} after {case['prompt']}, {case['parallel']} together: "

@@ -184,8 +184,9 @@ fn topology(options: &DeviceOptions) -> Result<Box<sys::iree_task_topology_t>> {
     Ok(topology)
 }
 
-/// One worker for each physical core, as far as this process may use that many CPUs.
-fn default_workers() -> usize {
+/// Workers of a `local-task` of which no number is asked: one for each physical core, as far as this process may
+/// use that many CPUs, 64 at most.
+pub fn default_workers() -> usize {
     let allowed = thread::available_parallelism().map_or(1, usize::from);
     let mut cores = Box::new(sys::iree_task_topology_t::default());
     // SAFETY: fills the topology.
