@@ -23,6 +23,10 @@ fn main() {
     if !mended.split(',').any(|it| it == "task-queue-after-push") {
         println!("cargo::rustc-cfg=task_queue_race");
     }
+    println!("cargo::rustc-check-cfg=cfg(cpu_features_once)");
+    if mended.split(',').any(|it| it == "cpu-features-once") {
+        println!("cargo::rustc-cfg=cpu_features_once");
+    }
     println!("cargo::rustc-check-cfg=cfg(vm_trace)");
     if env::var("DEP_IREE_VM_TRACE").is_ok_and(|can| can == "true") {
         println!("cargo::rustc-cfg=vm_trace");

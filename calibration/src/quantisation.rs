@@ -179,9 +179,9 @@ impl Quantisation {
             text.iter().for_each(|token| hash.update(token.to_le_bytes()));
         }
         let text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        // Wherever they lie, and however that is written.
+        // However the path is written.
         let files = self.model.files().map(|mut file| {
-            file.path = file.path.file_name().unwrap_or_default().into();
+            file.path = file.path.canonicalize().unwrap_or(file.path);
             file
         });
         let files: Vec<_> = files.collect();

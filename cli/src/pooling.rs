@@ -62,7 +62,8 @@ fn normalized(path: &Path) -> Result<Option<bool>> {
     let mut normalized = false;
     for of_type in modules.iter().filter_map(|it| it.get("type")?.as_str()) {
         match of_type.rsplit('.').next() {
-            Some("Transformer" | "Pooling") => {}
+            // What drops out does so in training.
+            Some("Transformer" | "Pooling" | "Dropout") => {}
             Some("Normalize") => normalized = true,
             _ => bail!(
                 "{}: the module {of_type} is not supported: vectors without it are others",

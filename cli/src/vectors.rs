@@ -78,7 +78,9 @@ impl Vectors {
     ///
     /// The file cannot be written.
     pub fn finish(self) -> io::Result<usize> {
-        if let Format::Array { mut file, width } = self.format {
+        if let Format::Array { file, width } = self.format {
+            // Without what could not be written of a row: each is flushed.
+            let (mut file, _) = file.into_parts();
             file.rewind()?;
             file.write_all(&header(self.written, width))?;
             file.flush()?;

@@ -455,8 +455,8 @@ fn a_hub_that_falls_silent_is_asked_again() {
     let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
     hub.set(|state| state.faults = [Fault::Waits(Duration::from_secs(60))].into());
     let mut inspect = hub.inspect(home.path(), "some/model");
-    inspect.env("HF_HUB_DOWNLOAD_TIMEOUT", "1").timeout(Duration::from_secs(50)).assert().success();
-    assert_eq!(hub.deliveries().len(), 2);
+    inspect.env("HF_HUB_DOWNLOAD_TIMEOUT", "3").timeout(Duration::from_secs(50)).assert().success();
+    assert!(hub.deliveries().len() >= 2);
 }
 
 #[test]
@@ -510,7 +510,7 @@ fn pull_brings_what_has_changed_and_nothing_else() {
 #[test]
 fn two_that_need_a_model_bring_it_once() {
     let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
-    hub.set(|state| state.faults = [Fault::Waits(Duration::from_secs(3))].into());
+    hub.set(|state| state.faults = [Fault::Waits(Duration::from_secs(6))].into());
     let said: Vec<_> = std::thread::scope(|scope| {
         let run = || {
             let run = hub.inspect(home.path(), "some/model").assert().success();

@@ -37,6 +37,8 @@ unsafe fn total<const VNNI: bool>(start: __m256i, high: __m256i, low: __m256i) -
 
 impl<const VNNI: bool> QuadVector for Avx2<VNNI> {
     const ALL_BLOCKS: bool = false;
+    // Sums of 16 bits hold no more.
+    const MOST: i32 = if VNNI { 255 } else { 15 };
 
     #[inline(always)]
     unsafe fn above_i8(from: *const u8) -> Self::Integers {

@@ -7,6 +7,7 @@ use super::quads::QuadVector;
 
 impl QuadVector for Avx512<true> {
     const ALL_BLOCKS: bool = true;
+    const MOST: i32 = 255;
 
     #[inline(always)]
     unsafe fn above_i8(from: *const u8) -> __m512i {

@@ -328,7 +328,7 @@ fn vnni_of<F: vector::Vector, I: QuadVector>(format: Format) -> Kernel {
 
 #[cfg(target_arch = "x86_64")]
 fn has_vnni(isa: Isa) -> bool {
-    !matches!(isa, Isa::Portable | Isa::Avx2 | Isa::Avx512)
+    matches!(isa, Isa::AvxVnni | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx)
 }
 
 /// Whether FEAT_DotProd multiplies the integers of `format`: not those of two and three bits, nor levels.

@@ -7,8 +7,8 @@
 //! and all arithmetic is f32's; that of [`Format::Bf16Rounded`] multiplies numbers that the caller
 //! has rounded to bfloat16, of which some CPUs take two to an instruction. Floats may be compressed
 //! without loss (`compressed/`). Integers meet activations that are rounded to 16 bits (15 for Q6_K) in
-//! groups of [`GROUP`] (`integers.rs`), which costs 2e-5 of a result; [`Format::Nested4`] and
-//! [`Format::Int8Rounded`], whose own rounding costs as much and more, 8 bits. Where only the largest of all products is
+//! groups of [`GROUP`] (`integers.rs`), which costs 2e-5 of a result; [`Format::Nested4`], whose own rounding costs
+//! 7e-2 of a weight, 8 bits, and so, where it is asked for, [`Format::Int8Rounded`]. Where only the largest of all products is
 //! wanted, only the floats of rows that it can be are read, by what a sketch of all says
 //! (`candidates.rs`).
 //!

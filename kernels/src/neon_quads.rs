@@ -399,7 +399,7 @@ impl<I: Quad, S: Scales, const PLANES: usize, const MORE: u8> Group<Neon<MORE>>
     const OFFSET: i32 = if S::MINIMA { 0 } else { I::MIDDLE };
     type Scales = S;
 
-    /// Quads are made again for each few rows: two to ten instructions for four times four weights, beside
+    /// Quads are made again for each few rows: up to ten instructions for four times four weights, beside
     /// four for each row, or two with FEAT_I8MM.
     #[inline(always)]
     unsafe fn add<const R: usize, const M: usize, const PART: usize>(

@@ -18,6 +18,8 @@ use crate::format::GROUP;
 pub(super) trait Quad: Integer {
     /// What stands for zero in quads, where weights have no minima: none of their bytes is negative.
     const ABOVE: i32;
+    /// The largest of their bytes.
+    const MOST: i32;
 
     /// Of columns `8 j` to `8 j + 7` the even ones, quad `2 j`, or the odd ones, the quad behind it; `i` is a constant
     /// after inlining.
@@ -33,6 +35,7 @@ const QUADS: usize = GROUP / 4;
 
 impl Quad for Bits<4> {
     const ABOVE: i32 = Self::MIDDLE;
+    const MOST: i32 = 15;
 
     #[inline(always)]
     unsafe fn quad<V: QuadVector>(group: *const u8, i: usize) -> V::Integers {
@@ -43,6 +46,7 @@ impl Quad for Bits<4> {
 
 impl Quad for Bits<8> {
     const ABOVE: i32 = 128;
+    const MOST: i32 = 255;
 
     #[inline(always)]
     unsafe fn quad<V: QuadVector>(group: *const u8, i: usize) -> V::Integers {
@@ -62,6 +66,8 @@ pub(super) trait QuadVector: Vector {
     /// Whether registers hold the sums of all blocks of a tile, of one row high and low; else they
     /// hold those of two.
     const ALL_BLOCKS: bool;
+    /// The largest byte of quads that it multiplies.
+    const MOST: i32;
 
     /// Sixty-four i8, each plus 128.
     ///
@@ -71,7 +77,7 @@ pub(super) trait QuadVector: Vector {
     unsafe fn above_i8(from: *const u8) -> Self::Integers;
 
     /// Adds to each lane's sum, which is 0 at first, four products: of `quads`, which count from zero, and of
-    /// signed `bytes`. There are at most 32 products to a sum. Without VNNI quads are below 16.
+    /// signed `bytes`. There are at most 32 products to a sum.
     ///
     /// # Safety
     ///
@@ -173,6 +179,7 @@ unsafe fn add<V: QuadVector, I: Quad, const PLANES: usize, const R: usize, const
     x: *const u32,
     stride: usize,
 ) {
+    const { assert!(I::MOST <= V::MOST) };
     // SAFETY: the caller's promise; a prefetch never faults.
     unsafe {
         // Of low bytes, and of high ones.

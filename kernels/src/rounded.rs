@@ -12,8 +12,9 @@ use super::vector::{Job, Vector};
 use crate::format::{Format, GROUP};
 
 /// What the largest activation of a group becomes for products with weights of `format`: two bytes of 127, as
-/// some kernels multiply each byte by itself, with its sign; or one, beside weights whose own rounding costs as much as
-/// that does ([`Format::Int8Rounded`]) or a dozen times as much. Where [scales are integers](super::scales::Scales::INTEGERS),
+/// some kernels multiply each byte by itself, with its sign; or one, beside weights whose own rounding costs a dozen
+/// times what that does, or where that was asked for ([`Format::Int8Rounded`]). Where
+/// [scales are integers](super::scales::Scales::INTEGERS),
 /// the sum of a group has to be an i32: of Q6_K it is up to `32 * 32 * 128` times an activation, of Q3_K 32 times less.
 pub(super) fn largest_for(format: Format) -> f32 {
     match format {

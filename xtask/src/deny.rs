@@ -46,8 +46,22 @@ fn find(tools: &Path, network: &flags::Network, install: bool) -> Result<Option<
     }
     let mut install = workspace::cargo();
     install.args(["install", "--locked", "cargo-deny", "--root"]).arg(tools);
-    // Cargo has said why, where it cannot: usually there is no network.
-    Ok(workspace::run(&mut install).is_ok().then_some(own))
+    match workspace::run(&mut install) {
+        Ok(()) => Ok(Some(own)),
+        // Cargo has said why.
+        Err(error) if can_search() => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Whether the registry can be reached.
+fn can_search() -> bool {
+    let mut search = workspace::cargo();
+    search
+        .args(["search", "--limit", "1", "cargo-deny"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    search.status().is_ok_and(|status| status.success())
 }
 
 fn answers(program: &Path) -> bool {

@@ -99,39 +99,53 @@ impl Args {
     }
 }
 
-/// Reads every entry, says what it is, and removes what is damaged; returns whether nothing was.
+/// Reads every entry, says what it is, and removes what is damaged; returns whether nothing was, and all could be read.
 fn verify(cache: &Cache, out: &mut impl Write) -> Result<bool> {
-    let (entries, fragments) = (cache.entries()?, cache.fragments()?);
+    let entries = cache.entries()?;
     let total = entries.iter().map(|entry| entry.bytes).sum();
     let progress = Progress::new(false);
     let shown = progress.transfer("verifying", Some(total));
-    let (mut read, mut damaged) = (0, 0);
+    let (mut read, mut all_good) = (0, true);
     let mut say = |found: &str, line: &str| {
         progress.aside(|| writeln!(out, "{found:<16}  {line}").and_then(|()| out.flush()))
     };
     for entry in entries {
-        let good = cache.verify(&entry).unwrap_or_else(|error| {
-            progress.report(&format!("error: {error}"));
-            false
-        });
+        let verified = cache.verify(&entry);
         read += entry.bytes;
         shown.set(read, Some(total));
-        if good {
-            say("good", &line(&entry))?;
-        } else if !cache.is_gone(&entry.key) {
-            damaged += 1;
-            say(remove(cache, &entry.key)?, &line(&entry))?;
-        }
+        let found = match verified {
+            Ok(true) => GOOD,
+            Ok(false) if cache.is_gone(&entry.key) => continue,
+            Ok(false) => removed(cache, &entry.key, "damaged, in use", &progress),
+            Err(error) => {
+                progress.report(&format!("error: {error}"));
+                "unreadable"
+            }
+        };
+        all_good &= found == GOOD;
+        say(found, &line(&entry))?;
     }
-    for (key, bytes) in fragments {
-        damaged += 1;
-        say(remove(cache, &key)?, &fragment(&key, bytes))?;
+    for (key, bytes) in cache.fragments()? {
+        let found = removed(cache, &key, MADE, &progress);
+        all_good &= found == MADE;
+        say(found, &fragment(&key, bytes))?;
     }
-    Ok(damaged == 0)
+    Ok(all_good)
 }
 
-fn remove(cache: &Cache, key: &Key) -> Result<&'static str> {
-    Ok(if cache.discard(key)? { "damaged, removed" } else { "damaged, in use" })
+const GOOD: &str = "good";
+const MADE: &str = "being made";
+
+/// Removes what is damaged; what is to be said of it, `in_use` where somebody holds it.
+fn removed(cache: &Cache, key: &Key, in_use: &'static str, progress: &Progress) -> &'static str {
+    match cache.discard(key) {
+        Ok(true) => "damaged, removed",
+        Ok(false) => in_use,
+        Err(error) => {
+            progress.report(&format!("error: {error}"));
+            "damaged"
+        }
+    }
 }
 
 /// What is left of an entry.

@@ -1,6 +1,6 @@
 //! `iree-llm convert`: any model that is read here, as a folder in Hugging Face layout.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -86,6 +86,9 @@ impl Args {
         fs::create_dir_all(folder).with_context(named)?;
         let within = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(folder);
         let within = within.with_context(named)?;
+        // So that nobody takes it for what a killed conversion has left.
+        let held = File::open(within.path()).and_then(|it| it.lock().map(|()| it));
+        let _held = held.with_context(named)?;
 
         let _interruptible = interrupt::generating();
         let shown = progress.transfer("converting", Some(conversion.bytes()));
@@ -143,7 +146,12 @@ fn check_empty(folder: &Path) -> Result<()> {
         "{}: not empty; give a folder that is not there yet",
         folder.display()
     );
-    entries.iter().try_for_each(|entry| fs::remove_dir_all(entry.path())).with_context(named)
+    for entry in entries {
+        let left = File::open(entry.path()).with_context(named)?;
+        ensure!(left.try_lock().is_ok(), "{}: another conversion writes it", folder.display());
+        fs::remove_dir_all(entry.path()).with_context(named)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -159,6 +167,11 @@ mod tests {
         check_empty(folder.path()).unwrap();
         assert!(!left.exists());
         fs::create_dir(&left).unwrap();
+        let held = File::open(&left).unwrap();
+        held.lock().unwrap();
+        let said = check_empty(folder.path()).unwrap_err().to_string();
+        assert!(said.contains("another conversion") && left.exists(), "{said}");
+        drop(held);
         fs::write(folder.path().join("notes"), "").unwrap();
         let said = check_empty(folder.path()).unwrap_err().to_string();
         assert!(said.contains("not empty") && left.exists(), "{said}");

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use clap::ArgAction;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::ProgressBar;
@@ -108,6 +108,10 @@ impl Args {
             let is_file = file.metadata()?.is_file();
             ensure!(is_file, "{}: an array goes to a file", self.output.display());
         }
+        // Without any the output keeps what it has.
+        let Ok(first) = texts.recv() else {
+            bail!("no text: give some, or --file with a line for each")
+        };
 
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, &progress)?;
@@ -142,16 +146,12 @@ impl Args {
             counts: Counts::default(),
         };
         let start = Instant::now();
-        let end = embedding.run(&texts);
+        let end = embedding.run(first, &texts);
         let Embedding { vectors, counts, bar, .. } = embedding;
         bar.finish_and_clear();
         // Also behind an error: what is done is kept.
         let kept = vectors.finish().with_context(written)?;
         let interrupted = end?;
-        ensure!(
-            counts.read > 0 || interrupted,
-            "no text: give some, or --file with a line for each"
-        );
         progress.say(&counts.line(kept, start.elapsed()));
         Ok(match (interrupted, counts.failed) {
             (true, _) => interrupt::exit_code(true),
@@ -172,6 +172,7 @@ impl Args {
         } else {
             let file = File::open(path).with_context(|| path.display().to_string())?;
             let metadata = file.metadata().with_context(|| path.display().to_string())?;
+            ensure!(!metadata.is_dir(), "{}: a folder; give a file of texts", path.display());
             (Box::new(file), metadata.is_file().then_some(metadata.len()))
         };
         let lines = BufReader::new(from).split(b'\n');
@@ -249,9 +250,10 @@ struct Embedding<'a> {
 }
 
 impl Embedding<'_> {
-    /// Embeds all of `texts`, or until Ctrl-C, which is returned.
-    fn run(&mut self, texts: &Texts) -> Result<bool> {
+    /// Embeds the `first` text and all of `texts`, or until Ctrl-C, which is returned.
+    fn run(&mut self, first: io::Result<Vec<u8>>, texts: &Texts) -> Result<bool> {
         let _interruptible = interrupt::generating();
+        self.submit(first.with_context(|| self.named())?)?;
         let mut more = true;
         while (more || !self.batcher.is_idle()) && !interrupt::stopped() {
             while more && self.batcher.requests() < self.window && !interrupt::stopped() {

@@ -158,9 +158,6 @@ impl Args {
         if let Some(prompts) = &self.prompts {
             return self.answer_prompts(prompts, &progress);
         }
-        if self.kv_memory.is_some() {
-            progress.say("--kv-memory (IREE_LLM_KV_MEMORY) counts with --prompts alone");
-        }
         let sampler = self.sampling.sampler()?;
         let input = if self.prompt_tokens.is_some() { None } else { self.input(&progress)? };
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;

@@ -4,6 +4,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
@@ -61,9 +62,11 @@ impl Repo {
         let write = || {
             fs::create_dir_all(parent)?;
             // Readable by whoever shares the cache, as temporary files are not.
-            let new = self.folder.join(format!(".ref-{}", std::process::id()));
+            let (id, now) = (std::process::id(), SystemTime::now().duration_since(UNIX_EPOCH));
+            let unique = format!(".ref-{id}-{}", now.unwrap_or_default().as_nanos());
+            let new = self.folder.join(unique);
             fs::write(&new, commit)?;
-            fs::rename(new, &path)
+            fs::rename(&new, &path).inspect_err(|_| drop(fs::remove_file(&new)))
         };
         write().with_context(|| path.display().to_string())
     }
@@ -158,9 +161,10 @@ mod tests {
         fs::rename(&refs, folder.path().join("kept")).unwrap();
         fs::create_dir(&refs).unwrap();
         fs::hard_link(folder.path().join("kept/refs/pr/3"), refs.join("main")).unwrap();
-        let inode = refs.join("main").metadata().unwrap().modified().unwrap();
+        let main = File::options().write(true).open(refs.join("main")).unwrap();
+        main.set_modified(UNIX_EPOCH).unwrap();
         repo.refer("main", &commit).unwrap();
-        assert_eq!(refs.join("main").metadata().unwrap().modified().unwrap(), inode);
+        assert_eq!(refs.join("main").metadata().unwrap().modified().unwrap(), UNIX_EPOCH);
         fs::write(refs.join("odd"), "../../x").unwrap();
         assert_eq!(repo.commit("odd"), None);
     }

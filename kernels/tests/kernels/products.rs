@@ -114,6 +114,39 @@ fn the_largest_bytes_fit() {
     }
 }
 
+/// Nor those of eight bits, of which a file of ggml has one more than we make.
+#[test]
+fn the_largest_signed_bytes_fit() {
+    const COLUMNS: usize = GROUP;
+    for (format, least) in [(Format::Int8Rounded, -128.0), (Format::Int8, -128.0)] {
+        let extremes = [[least; 2], [127.0; 2], [least, 127.0]];
+        let row = |lane: usize| (0..COLUMNS).map(|i| extremes[lane % 3][i % 2]).collect();
+        let rows: Vec<Vec<f32>> = (0..LANES).map(row).collect();
+        // Integers of rows as ggml has them: a scale of one before each group.
+        let file: Vec<Vec<u8>> = rows
+            .iter()
+            .map(|row| {
+                let integers = row.iter().map(|it| *it as i8 as u8);
+                f16::ONE.to_le_bytes().into_iter().chain(integers).collect()
+            })
+            .collect();
+        let file: Vec<&[u8]> = file.iter().map(Vec::as_slice).collect();
+        let mut bytes = vec![0; format.block_bytes(COLUMNS)];
+        kernels::ggml::pack_rows(Format::Int8, COLUMNS, &file, &mut bytes);
+        let weights = Weights { format, columns: COLUMNS, blocks: 1, bytes, rows };
+        for rows in (1..=8).chain([33]) {
+            for alike in [COLUMNS, 8, 4, 2, 1] {
+                for largest in [-1.0, 1.0] {
+                    let x =
+                        |i: usize| if (i / alike).is_multiple_of(2) { largest } else { -largest };
+                    let x: Vec<f32> = (0..rows * COLUMNS).map(x).collect();
+                    weights.check_with(&x, rows, rows, 0);
+                }
+            }
+        }
+    }
+}
+
 /// Where scales are integers that are multiplied with the weights, neither.
 #[test]
 fn the_largest_scaled_integers_fit() {

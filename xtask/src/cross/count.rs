@@ -12,7 +12,7 @@ pub const EXAMPLE: &str = "calls";
 
 const ISAS: [&str; 4] = ["portable", "neon", "neon-dot", "neon-bf16"];
 
-const FORMATS: [&str; 13] = [
+const FORMATS: [&str; 14] = [
     "f32",
     "f32-compressed",
     "bf16",
@@ -21,6 +21,7 @@ const FORMATS: [&str; 13] = [
     "bf16_rounded-compressed",
     "f16",
     "int8",
+    "int8_rounded",
     "int6",
     "int4",
     "q4_k",

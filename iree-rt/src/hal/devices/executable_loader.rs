@@ -123,7 +123,7 @@ unsafe extern "C" fn try_load(
     unsafe { sys::iree_hal_executable_loader_try_load(inner(loader), params, workers, executable) }
 }
 
-#[cfg(all(test, feature = "link", target_arch = "x86_64"))]
+#[cfg(all(test, feature = "link", target_arch = "x86_64", cpu_features_once))]
 mod tests {
     use super::*;
     use crate::base::instance::Instance;

@@ -163,7 +163,11 @@ async fn soon(mut ask: impl FnMut() -> Result<()>) -> Result<()> {
         if waited < SHORTLY {
             waker.wake_by_ref();
         } else if rang || alarm.as_ref().is_none_or(|(_, set)| !set.will_wake(waker)) {
-            let pause = (waited / 4).min(PUT_AWAY / 10);
+            // Whoever waits now is woken when the one before would have been.
+            let pause = match alarm.as_ref().filter(|_| !rang) {
+                Some((at, _)) => *at - now,
+                None => (waited / 4).min(PUT_AWAY / 10),
+            };
             alarm = Some((now + pause, waker.clone()));
             let later = waker.clone();
             let wake = move || {

@@ -87,14 +87,14 @@ impl ParameterIndex {
     }
 
     /// Writes all parameters as an archive of IREE's own format (`.irpa`), in a new file that takes the
-    /// place of one that is there when it is whole. Whoever has that one [mapped](Self::from_file), this
+    /// place of one that is there when it is whole, with the rights that new files have. Whoever has that one [mapped](Self::from_file), this
     /// index for one, keeps what was in it.
     ///
     /// # Errors
     /// The file's; [`InvalidArgument`](Code::InvalidArgument) for a path that IREE cannot be told.
     pub fn write_archive(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        // Of a link, what it leads to is replaced.
+        // Of a link to a file, the file is replaced.
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let beside = beside(&place);
         self.write_new(&beside)
