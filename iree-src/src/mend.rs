@@ -17,7 +17,7 @@ struct Mend {
     edits: &'static [(&'static str, &'static str, usize)],
 }
 
-const MENDS: [Mend; 7] = [
+const MENDS: [Mend; 8] = [
     // `local-task` reads the queue from an operation that it has just handed to the workers, who may
     // be done with it: its memory may be another thread's operation or resource set by then.
     Mend {
@@ -102,6 +102,22 @@ const MENDS: [Mend; 7] = [
                 1,
             ),
         ],
+    },
+    // Who hands work whose semaphores are reached to the queue's thread tells those who wait for that in the work's own
+    // memory, which the thread may have run and freed by then.
+    Mend {
+        name: "vulkan-deferred-post",
+        version: "3.13.0",
+        file: "runtime/src/iree/hal/drivers/vulkan/queue.c",
+        edits: &[(
+            "  iree_slim_mutex_unlock(&queue->submission_mutex);\n\n  \
+             iree_notification_post(&submission->callback_notification, IREE_ALL_WAITERS);\n  \
+             if (!was_deferred) {",
+            "  iree_notification_post(&submission->callback_notification, IREE_ALL_WAITERS);\n  \
+             iree_slim_mutex_unlock(&queue->submission_mutex);\n\n  \
+             if (!was_deferred) {",
+            1,
+        )],
     },
     // Threads that share a device of Vulkan count its memory, and nothing keeps them apart.
     Mend {
@@ -361,12 +377,14 @@ mod tests {
         for mend in &MENDS {
             let file = dir.join(mend.file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(&file, text(mend)).unwrap();
+            fs::write(&file, text(mend.file)).unwrap();
         }
     }
 
-    fn text(mend: &Mend) -> String {
-        mend.edits.iter().map(|(old, _, times)| format!("{old}\n").repeat(*times)).collect()
+    /// What all of them mend in `file`.
+    fn text(file: &str) -> String {
+        let edits = MENDS.iter().filter(|it| it.file == file).flat_map(|it| it.edits);
+        edits.map(|(old, _, times)| format!("{old}\n").repeat(*times)).collect()
     }
 
     #[test]
@@ -386,7 +404,7 @@ mod tests {
                 assert_eq!((mended.matches(old).count(), mended.matches(new).count()), (0, *times));
             }
             let original = fs::read_to_string(from.join(mend.file)).unwrap();
-            assert_eq!(original, text(mend), "the original stays");
+            assert_eq!(original, text(mend.file), "the original stays");
         }
         let again = in_place(&copied, version).unwrap_err().to_string();
         assert!(again.contains(MENDS[0].name), "{again}");
