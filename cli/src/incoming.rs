@@ -1,5 +1,6 @@
 //! Folders in which something is brought, beside the place that it is renamed to when it is whole.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
@@ -10,6 +11,19 @@ use tempfile::TempDir;
 use crate::progress::Progress;
 
 const PREFIX: &str = ".incoming-";
+const LOCK: &str = ".lock";
+
+/// Whether a name is one of this module's.
+pub fn is_own(name: &OsStr) -> bool {
+    name == LOCK || name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
+}
+
+/// Ends a [`lock`] of `parent` in which nobody is to find its file.
+pub fn unlock(lock: File, parent: &Path) {
+    // Nobody minds one that is left.
+    let _ = fs::remove_file(parent.join(LOCK));
+    drop(lock);
+}
 
 /// Waits until nobody else brings anything into `parent`, which is made if need be, and removes what was left there by
 /// those that were stopped. While the file lives, others wait.
@@ -20,21 +34,18 @@ const PREFIX: &str = ".incoming-";
 pub fn lock(parent: &Path, progress: &Progress) -> Result<File> {
     let lock = || {
         fs::create_dir_all(parent)?;
-        let file = File::create(parent.join(".lock"))?;
+        let file = File::create(parent.join(LOCK))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                progress.say("another process brings it; waiting");
+                progress.say("another process writes there; waiting");
                 file.lock()?;
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
         for entry in parent.read_dir()? {
             let path = entry?.path();
-            if path
-                .file_name()
-                .is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
-            {
+            if path.is_dir() && path.file_name().is_some_and(is_own) {
                 fs::remove_dir_all(path)?;
             }
         }

@@ -17,6 +17,7 @@ mod engine;
 mod hub;
 mod incoming;
 mod interrupt;
+mod lines;
 mod model_source;
 #[cfg(feature = "otel")]
 mod otlp;

@@ -121,6 +121,21 @@ fn what_is_wrong_with_the_output_is_said_before_anything_is_written() {
 /// A pipe that never ends: what is done is written, and Ctrl-C keeps it.
 #[cfg(unix)]
 #[test]
+fn without_texts_the_output_keeps_what_it_has() {
+    let model = model();
+    let (folder, out) = (model.path().to_str().unwrap(), model.path().join("old.npy"));
+    fs::write(&out, "old").unwrap();
+    let nothing = model.path().join("nothing.txt");
+    fs::write(&nothing, "").unwrap();
+    for (texts, why) in [(&nothing, "no text"), (&model.path().to_owned(), folder)] {
+        let texts = texts.to_str().unwrap();
+        let message = fails(1, &["embed", "-m", folder, "-f", texts, "-o", out.to_str().unwrap()]);
+        assert!(message.contains(why), "{message}");
+        assert_eq!(fs::read_to_string(&out).unwrap(), "old");
+    }
+}
+
+#[test]
 fn vectors_are_written_as_they_come_and_stay_after_an_interrupt() {
     use std::io::{BufRead, BufReader, Write};
     use std::process::Stdio;

@@ -13,7 +13,7 @@ use crate::fields::Fields;
 use crate::openai::{Choices, OpenAi, reason};
 use crate::sampling::Settings;
 use crate::server::{Shared, blocking};
-use crate::tools::Thinks;
+use crate::thinks::Thinks;
 use crate::{Model, Problem, body, trace};
 
 /// Tokens of an answer where the request does not say, as OpenAI has it.

@@ -11,7 +11,8 @@ use crate::fields::Fields;
 use crate::harmony;
 use crate::sampling::Settings;
 use crate::server::Shared;
-use crate::tools::{Thinks, Tools};
+use crate::thinks::Thinks;
+use crate::tools::Tools;
 use crate::{Model, Problem, trace};
 
 const KWARGS: &str = "chat_template_kwargs";

@@ -23,6 +23,7 @@ mod error;
 mod fields;
 mod harmony;
 mod sampling;
+mod thinks;
 mod tools;
 
 mod answer;

@@ -17,7 +17,8 @@ use crate::constraint::{Constraint, Form};
 use crate::fields::Fields;
 use crate::harmony;
 use crate::server::blocking;
-use crate::tools::{Thinks, Tools};
+use crate::thinks::Thinks;
+use crate::tools::Tools;
 use crate::worker::Asked;
 use crate::{Model, Problem, completions};
 

@@ -1,6 +1,6 @@
 //! `iree-llm convert`: any model that is read here, as a folder in Hugging Face layout.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use xla_session::checkpoint::{Conversion, ConvertOptions, Float};
 
+use crate::incoming;
 use crate::interrupt;
 use crate::model_source::{Model, ModelArgs};
 use crate::progress::Progress;
@@ -82,14 +83,21 @@ impl Args {
         folder: &Path,
         progress: &Progress,
     ) -> Result<ControlFlow<()>> {
-        let named = || folder.display().to_string();
-        fs::create_dir_all(folder).with_context(named)?;
-        let within = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(folder);
-        let within = within.with_context(named)?;
-        // So that nobody takes it for what a killed conversion has left.
-        let held = File::open(within.path()).and_then(|it| it.lock().map(|()| it));
-        let _held = held.with_context(named)?;
+        let lock = incoming::lock(folder, progress)?;
+        // Somebody may have been quicker.
+        check_empty(folder)?;
+        let end = Self::write_locked(model, conversion, folder, progress);
+        incoming::unlock(lock, folder);
+        end
+    }
 
+    fn write_locked(
+        model: &Model,
+        conversion: &Conversion,
+        folder: &Path,
+        progress: &Progress,
+    ) -> Result<ControlFlow<()>> {
+        let within = incoming::folder(folder)?;
         let _interruptible = interrupt::generating();
         let shown = progress.transfer("converting", Some(conversion.bytes()));
         let mut wrote = |bytes| {
@@ -102,13 +110,10 @@ impl Args {
             return Ok(end);
         }
         text_files::write(model, within.path(), progress)?;
-        move_up(within.path(), folder).with_context(named)?;
+        move_up(within.path(), folder).with_context(|| folder.display().to_string())?;
         Ok(end)
     }
 }
-
-/// What the names of folders begin with in which a conversion is not finished.
-const UNFINISHED: &str = ".converting-";
 
 /// Moves what is in `from` to `to`, last of all what makes a model of it.
 fn move_up(from: &Path, to: &Path) -> io::Result<()> {
@@ -132,25 +137,15 @@ impl From<Dtype> for Float {
     }
 }
 
-/// Fails where `folder` has anything in it but what a conversion has left that was killed, which is removed.
+/// Fails where `folder` has anything in it but what a conversion has there that goes on or was killed.
 fn check_empty(folder: &Path) -> Result<()> {
     let named = || folder.display().to_string();
     let entries = match folder.read_dir() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(named)?.collect::<io::Result<Vec<_>>>(),
     };
-    let entries = entries.with_context(named)?;
-    let left = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(UNFINISHED);
-    ensure!(
-        entries.iter().all(left),
-        "{}: not empty; give a folder that is not there yet",
-        folder.display()
-    );
-    for entry in entries {
-        let left = File::open(entry.path()).with_context(named)?;
-        ensure!(left.try_lock().is_ok(), "{}: another conversion writes it", folder.display());
-        fs::remove_dir_all(entry.path()).with_context(named)?;
-    }
+    let empty = entries.with_context(named)?.iter().all(|it| incoming::is_own(&it.file_name()));
+    ensure!(empty, "{}: not empty; give a folder that is not there yet", folder.display());
     Ok(())
 }
 
@@ -159,19 +154,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_conversion_has_left_is_removed() {
+    fn what_a_killed_conversion_has_left_is_nothing_and_all_else_is() {
         let folder = tempfile::tempdir().unwrap();
-        let left = folder.path().join(".converting-1");
-        fs::create_dir(&left).unwrap();
+        check_empty(&folder.path().join("none")).unwrap();
+        drop(incoming::lock(folder.path(), &Progress::new(true)).unwrap());
+        let left = incoming::folder(folder.path()).unwrap().keep();
         fs::write(left.join("model.safetensors"), "").unwrap();
         check_empty(folder.path()).unwrap();
-        assert!(!left.exists());
-        fs::create_dir(&left).unwrap();
-        let held = File::open(&left).unwrap();
-        held.lock().unwrap();
-        let said = check_empty(folder.path()).unwrap_err().to_string();
-        assert!(said.contains("another conversion") && left.exists(), "{said}");
-        drop(held);
         fs::write(folder.path().join("notes"), "").unwrap();
         let said = check_empty(folder.path()).unwrap_err().to_string();
         assert!(said.contains("not empty") && left.exists(), "{said}");

@@ -1,12 +1,10 @@
 //! `iree-llm embed`: vectors of texts.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail, ensure};
@@ -21,6 +19,7 @@ use xla_session::{Batcher, Pooling};
 
 use crate::engine::EngineArgs;
 use crate::interrupt;
+use crate::lines::{Line, Lines, Next};
 use crate::model_source::ModelArgs;
 use crate::output;
 use crate::pooling::{self, Said};
@@ -100,7 +99,10 @@ impl Args {
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let said = Said::read(&model.folder, self.pooling)?;
         let tokenizer = model.tokenizer()?;
-        let (texts, bytes) = self.texts()?;
+        let texts = match &self.file {
+            Some(path) => Lines::open(path)?,
+            None => Lines::given(&self.texts),
+        };
         let output = output::open(&self.output, self.file.as_deref())?;
         let array = self.output.extension().is_some_and(|end| end == "npy");
         if let (true, Some(file)) = (array, &output) {
@@ -109,8 +111,9 @@ impl Args {
             ensure!(is_file, "{}: an array goes to a file", self.output.display());
         }
         // Without any the output keeps what it has.
-        let Ok(first) = texts.recv() else {
-            bail!("no text: give some, or --file with a line for each")
+        let first = match texts.next(Duration::MAX)? {
+            Next::Line(line) => line,
+            Next::Later | Next::End => bail!("no text: give some, or --file with a line for each"),
         };
 
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
@@ -140,13 +143,14 @@ impl Args {
             flights: HashMap::new(),
             vectors,
             output: &self.output,
-            file: self.file.as_deref(),
+            texts: &texts,
+            is_file: self.file.is_some(),
             progress: &progress,
-            bar: progress.prompts(bytes),
+            bar: progress.prompts(texts.bytes),
             counts: Counts::default(),
         };
         let start = Instant::now();
-        let end = embedding.run(first, &texts);
+        let end = embedding.run(first);
         let Embedding { vectors, counts, bar, .. } = embedding;
         bar.finish_and_clear();
         // Also behind an error: what is done is kept.
@@ -159,43 +163,10 @@ impl Args {
             (false, _) => ExitCode::FAILURE,
         })
     }
-
-    /// The texts as they are read, and their bytes if somebody knows.
-    fn texts(&self) -> Result<(Texts, Option<u64>)> {
-        let Some(path) = &self.file else {
-            let bytes = self.texts.iter().map(|text| text.len() as u64 + 1).sum();
-            let texts: Vec<_> = self.texts.iter().map(|text| Ok(text.clone().into())).collect();
-            return Ok((ahead(texts.into_iter()), Some(bytes)));
-        };
-        let (from, bytes): (Box<dyn Read + Send>, _) = if path.as_os_str() == "-" {
-            (Box::new(io::stdin()), None)
-        } else {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
-            let metadata = file.metadata().with_context(|| path.display().to_string())?;
-            ensure!(!metadata.is_dir(), "{}: a folder; give a file of texts", path.display());
-            (Box::new(file), metadata.is_file().then_some(metadata.len()))
-        };
-        let lines = BufReader::new(from).split(b'\n');
-        let whole = |line: Vec<u8>| line.strip_suffix(b"\r").map(<[u8]>::to_vec).unwrap_or(line);
-        Ok((ahead(lines.map(move |line| line.map(whole))), bytes))
-    }
 }
-
-/// Texts as they are read.
-type Texts = Receiver<io::Result<Vec<u8>>>;
-
-/// Texts that are read before somebody asks for them.
-const AHEAD: usize = 64;
 
 /// How long Ctrl-C may wait while nothing runs and no text comes.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// `texts`, read in a thread of their own: a pipe may let us wait, and running texts go on meanwhile.
-fn ahead<T: Send + 'static>(mut texts: impl Iterator<Item = T> + Send + 'static) -> Receiver<T> {
-    let (send, texts_read) = sync_channel(AHEAD);
-    std::thread::spawn(move || texts.try_for_each(|text| send.send(text)));
-    texts_read
-}
 
 /// What has been done.
 #[derive(Default)]
@@ -243,26 +214,27 @@ struct Embedding<'a> {
     flights: HashMap<RequestId, Flight>,
     vectors: Vectors,
     output: &'a Path,
-    file: Option<&'a Path>,
+    texts: &'a Lines,
+    is_file: bool,
     progress: &'a Progress,
     bar: ProgressBar,
     counts: Counts,
 }
 
 impl Embedding<'_> {
-    /// Embeds the `first` text and all of `texts`, or until Ctrl-C, which is returned.
-    fn run(&mut self, first: io::Result<Vec<u8>>, texts: &Texts) -> Result<bool> {
+    /// Embeds the `first` text and those behind it, or until Ctrl-C, which is returned.
+    fn run(&mut self, first: Line) -> Result<bool> {
         let _interruptible = interrupt::generating();
-        self.submit(first.with_context(|| self.named())?)?;
+        self.submit(first)?;
         let mut more = true;
         while (more || !self.batcher.is_idle()) && !interrupt::stopped() {
             while more && self.batcher.requests() < self.window && !interrupt::stopped() {
                 let idle = self.batcher.is_idle();
-                match texts.recv_timeout(if idle { PATIENCE } else { Duration::ZERO }) {
-                    Ok(text) => self.submit(text.with_context(|| self.named())?)?,
-                    Err(RecvTimeoutError::Timeout) if idle => {}
-                    Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => more = false,
+                match self.texts.next(if idle { PATIENCE } else { Duration::ZERO })? {
+                    Next::Line(line) => self.submit(line)?,
+                    Next::Later if idle => {}
+                    Next::Later => break,
+                    Next::End => more = false,
                 }
             }
             self.advance()?;
@@ -270,7 +242,7 @@ impl Embedding<'_> {
         Ok(interrupt::stopped())
     }
 
-    fn submit(&mut self, text: Vec<u8>) -> Result<()> {
+    fn submit(&mut self, Line { text, .. }: Line) -> Result<()> {
         let (index, bytes) = (self.counts.read, text.len() + 1);
         self.counts.read += 1;
         match self.request(text) {
@@ -333,23 +305,15 @@ impl Embedding<'_> {
                 self.counts.failed += 1;
                 let error = crate::chain(&error);
                 let number = flight.index + 1;
-                self.progress.report(&match self.file {
-                    Some(_) => format!("error: {}: line {number}: {error}", self.named()),
-                    None => format!("error: text {number}: {error}"),
+                self.progress.report(&match self.is_file {
+                    true => format!("error: {}: line {number}: {error}", self.texts.name),
+                    false => format!("error: text {number}: {error}"),
                 });
                 Err(error)
             }
         };
         let written = self.vectors.put(flight.index, outcome);
         written.with_context(|| self.output.display().to_string())
-    }
-
-    /// The file of the texts.
-    fn named(&self) -> String {
-        match self.file {
-            Some(path) if path.as_os_str() != "-" => path.display().to_string(),
-            _ => "stdin".into(),
-        }
     }
 }
 

@@ -183,10 +183,10 @@ mod tests {
             fs::write(&blob, "text").unwrap();
         }
         // A good one stays: others may be reading it.
-        let made = |name| repo.snapshot("c").join(name).symlink_metadata().unwrap().created().ok();
-        let before = made("a.txt");
-        repo.link(&blob, "c", "a.txt").unwrap();
-        assert_eq!(made("a.txt"), before);
+        let other = repo.snapshot("c").join("other.txt");
+        symlink(&blob, &other).unwrap();
+        repo.link(&blob, "c", "other.txt").unwrap();
+        assert_eq!(other.read_link().unwrap(), blob);
         // The cache may move.
         fs::rename(folder.path().join("hub"), folder.path().join("moved")).unwrap();
         let repo = Repo::new(&folder.path().join("moved"), "a/b");

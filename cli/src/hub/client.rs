@@ -336,9 +336,13 @@ impl<'a> Client<'a> {
             Error::Status(_, Some(pause)) => pause.min(LONGEST_PAUSE),
             _ => Duration::from_millis(250) * (1 << (failures - 1)),
         };
-        if pause > Duration::from_secs(5) {
-            let (endpoint, seconds) = (&self.settings.endpoint, pause.as_secs());
-            self.progress.say(&format!("{endpoint} asks to wait {seconds} s"));
+        let endpoint = &self.settings.endpoint;
+        match error {
+            Error::Network(why) => self.progress.say(&format!("{endpoint}: {why}; trying again")),
+            _ if pause > Duration::from_secs(5) => {
+                self.progress.say(&format!("{endpoint} asks to wait {} s", pause.as_secs()));
+            }
+            _ => {}
         }
         std::thread::sleep(pause);
         Ok(())

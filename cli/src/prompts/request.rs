@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use text::{AnswerStyle, ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::Request;
 
-use super::lines::Line;
+use crate::lines::Line;
 use crate::sampling::SamplingArgs;
 
 /// What a line may hold beside its id.

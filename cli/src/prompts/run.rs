@@ -13,9 +13,9 @@ use xla_session::Batcher;
 use xla_session::batching::Ended;
 use xla_session::scheduler::RequestId;
 
-use super::lines::{Line, Lines, Next};
 use super::request::{self, Asked, Defaults};
 use crate::interrupt;
+use crate::lines::{Line, Lines, Next};
 use crate::progress::Progress;
 use crate::readable::Readable;
 
@@ -120,6 +120,7 @@ impl<'a> Prompts<'a> {
             while more && self.batcher.requests() < self.window && !interrupt::stopped() {
                 let patience = if self.batcher.is_idle() { PATIENCE } else { Duration::ZERO };
                 match lines.next(patience)? {
+                    Next::Line(line) if line.is_blank() => {}
                     Next::Line(line) => self.submit(&line)?,
                     Next::Later if self.batcher.is_idle() => {}
                     Next::Later => break,

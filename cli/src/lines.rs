@@ -20,6 +20,13 @@ pub struct Line {
     pub text: Vec<u8>,
 }
 
+impl Line {
+    /// Whether it has white space alone.
+    pub fn is_blank(&self) -> bool {
+        self.text.trim_ascii().is_empty()
+    }
+}
+
 /// What there is to read now.
 #[derive(Debug)]
 pub enum Next {
@@ -35,7 +42,7 @@ pub enum Next {
 /// meanwhile.
 pub struct Lines {
     /// What it is called in errors.
-    name: String,
+    pub name: String,
     lines: Receiver<io::Result<Line>>,
     /// Size of the file; `None` of a pipe.
     pub bytes: Option<u64>,
@@ -64,18 +71,28 @@ impl Lines {
         Ok(Self::of(&name, BufReader::new(file), bytes))
     }
 
-    fn of(name: &str, mut input: impl BufRead + Send + 'static, bytes: Option<u64>) -> Self {
+    /// Texts that are there already, a line each.
+    pub fn given(texts: &[String]) -> Self {
+        let bytes = texts.iter().map(|text| text.len() as u64 + 1).sum();
+        let texts: Vec<_> = texts.iter().map(|text| Ok(text.clone().into())).collect();
+        Self::ahead("the texts", Some(bytes), texts.into_iter())
+    }
+
+    fn of(name: &str, input: impl BufRead + Send + 'static, bytes: Option<u64>) -> Self {
+        let whole = |line: Vec<u8>| line.strip_suffix(b"\r").map(<[u8]>::to_vec).unwrap_or(line);
+        Self::ahead(name, bytes, input.split(b'\n').map(move |line| line.map(whole)))
+    }
+
+    fn ahead(
+        name: &str,
+        bytes: Option<u64>,
+        texts: impl Iterator<Item = io::Result<Vec<u8>>> + Send + 'static,
+    ) -> Self {
         let (send, lines) = sync_channel(AHEAD);
         std::thread::spawn(move || {
-            for number in 1.. {
-                let mut text = Vec::new();
-                let line = match input.read_until(b'\n', &mut text) {
-                    Ok(0) => return,
-                    Ok(_) => Ok(Line { number, text: text.trim_ascii_end().to_vec() }),
-                    Err(error) => Err(error),
-                };
-                let failed = line.is_err();
-                if send.send(line).is_err() || failed {
+            for (text, number) in texts.zip(1..) {
+                let failed = text.is_err();
+                if send.send(text.map(|text| Line { number, text })).is_err() || failed {
                     return;
                 }
             }
@@ -83,30 +100,27 @@ impl Lines {
         Self { name: name.to_owned(), lines, bytes }
     }
 
-    /// The next line that is not blank, if it is there within `patience`.
+    /// The next line, if it is there within `patience`.
     ///
     /// # Errors
     ///
     /// The file cannot be read further.
     pub fn next(&self, patience: Duration) -> Result<Next> {
-        loop {
-            let received = if patience.is_zero() {
-                self.lines.try_recv()
-            } else {
-                self.lines.recv_timeout(patience).map_err(|error| match error {
-                    RecvTimeoutError::Timeout => TryRecvError::Empty,
-                    RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
-                })
-            };
-            return match received {
-                Ok(Ok(line)) if line.text.trim_ascii().is_empty() => continue,
-                Ok(Ok(line)) => Ok(Next::Line(line)),
-                Ok(Err(error)) => {
-                    Err(error).with_context(|| format!("{}: cannot read more prompts", self.name))
-                }
-                Err(TryRecvError::Empty) => Ok(Next::Later),
-                Err(TryRecvError::Disconnected) => Ok(Next::End),
-            };
+        let received = if patience.is_zero() {
+            self.lines.try_recv()
+        } else {
+            self.lines.recv_timeout(patience).map_err(|error| match error {
+                RecvTimeoutError::Timeout => TryRecvError::Empty,
+                RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+            })
+        };
+        match received {
+            Ok(Ok(line)) => Ok(Next::Line(line)),
+            Ok(Err(error)) => {
+                Err(error).with_context(|| format!("{}: cannot read further", self.name))
+            }
+            Err(TryRecvError::Empty) => Ok(Next::Later),
+            Err(TryRecvError::Disconnected) => Ok(Next::End),
         }
     }
 }
@@ -127,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn blank_lines_count_and_are_left_out() {
-        let lines = Lines::of("", "one\r\n\n  \n two\nthree".as_bytes(), None);
-        let expected = [(1, "one"), (4, " two"), (5, "three")];
+    fn lines_are_whole_and_blank_ones_are_some_too() {
+        let lines = Lines::of("", "one\r\n\n  \n two \nthree".as_bytes(), None);
+        let expected = [(1, "one"), (2, ""), (3, "  "), (4, " two "), (5, "three")];
         assert_eq!(all(&lines), expected.map(|(number, text)| (number, text.to_owned())));
     }
 
