@@ -22,7 +22,6 @@ mod model_source;
 #[cfg(feature = "otel")]
 mod otlp;
 mod output;
-mod pooling;
 mod progress;
 mod prompts;
 mod quality;
@@ -35,6 +34,7 @@ mod run;
 mod sampling;
 #[cfg(feature = "iree")]
 mod selftest;
+mod sentence_transformers;
 mod speculation;
 mod text_files;
 mod vectors;

@@ -8,6 +8,7 @@ use text::Tokenizer;
 
 use crate::model_source::Model;
 use crate::progress::Progress;
+use crate::sentence_transformers;
 use crate::vocabulary;
 
 /// What tokenizers and chat templates lie in.
@@ -25,10 +26,10 @@ const TEXT: [&str; 9] = [
 
 /// What models of vectors say in the layout of sentence-transformers.
 const VECTORS: [&str; 4] = [
-    "modules.json",
-    "1_Pooling/config.json",
+    sentence_transformers::MODULES,
+    sentence_transformers::POOLING,
+    sentence_transformers::PROMPTS,
     "sentence_bert_config.json",
-    "config_sentence_transformers.json",
 ];
 
 /// Writes the model's tokenizer and chat template, and how it makes vectors, as far as they are known, into

@@ -66,6 +66,43 @@ fn a_text_has_its_vector_in_any_company_and_form() {
 }
 
 #[test]
+fn the_folders_prompts_go_before_texts_and_vectors_may_be_cut() {
+    let model = model();
+    let folder = model.path().to_str().unwrap();
+    let embed = |more: &[&str]| {
+        embedded(&[&["embed", "-q", "-m", folder][..], more].concat()).swap_remove(0)
+    };
+    let (plain, asked) = (embed(&["abc"]), embed(&["find: abc"]));
+    let prompts = model.path().join("config_sentence_transformers.json");
+    fs::write(&prompts, r#"{"prompts": {"query": "find: "}, "default_prompt_name": null}"#)
+        .unwrap();
+    assert_eq!(embed(&["abc"]), plain);
+    assert_eq!(embed(&["--prompt-name", "query", "abc"]), asked);
+    let said = fails(1, &["embed", "-m", folder, "--prompt-name", "passage", "abc"]);
+    assert!(said.contains("it has query"), "{said}");
+    fs::write(&prompts, r#"{"prompts": {"query": "find: "}, "default_prompt_name": "query"}"#)
+        .unwrap();
+    assert_eq!(embed(&["abc"]), asked);
+    assert_eq!(embed(&["--prefix", "", "abc"]), plain);
+
+    let short = embed(&["--prefix", "", "--dimensions", "3", "abc"]);
+    let (short, plain) = (vector(&short), vector(&plain));
+    let length = plain[..3].iter().map(|x| x * x).sum::<f64>().sqrt();
+    assert_eq!(short.len(), 3);
+    assert!(short.iter().zip(&plain).all(|(a, b)| (a - b / length).abs() < 1e-6), "{short:?}");
+    let said = fails(1, &["embed", "-m", folder, "--dimensions", "99", "abc"]);
+    assert!(said.contains("have 32"), "{said}");
+
+    // A mean without the prompt is another.
+    fs::create_dir(model.path().join("1_Pooling")).unwrap();
+    let pooling = model.path().join("1_Pooling/config.json");
+    fs::write(&pooling, r#"{"pooling_mode": "mean", "include_prompt": false}"#).unwrap();
+    let said = fails(1, &["embed", "-m", folder, "abc"]);
+    assert!(said.contains("include_prompt"), "{said}");
+    embed(&["--prefix", "", "abc"]);
+}
+
+#[test]
 fn a_line_that_gets_no_vector_is_named_and_the_others_have_theirs() {
     let model = model();
     let folder = model.path().to_str().unwrap();
@@ -118,8 +155,6 @@ fn what_is_wrong_with_the_output_is_said_before_anything_is_written() {
     assert_eq!(fs::read_to_string(&before).unwrap(), "{}");
 }
 
-/// A pipe that never ends: what is done is written, and Ctrl-C keeps it.
-#[cfg(unix)]
 #[test]
 fn without_texts_the_output_keeps_what_it_has() {
     let model = model();
@@ -135,6 +170,8 @@ fn without_texts_the_output_keeps_what_it_has() {
     }
 }
 
+/// A pipe that never ends: what is done is written, and Ctrl-C keeps it.
+#[cfg(unix)]
 #[test]
 fn vectors_are_written_as_they_come_and_stay_after_an_interrupt() {
     use std::io::{BufRead, BufReader, Write};

@@ -78,13 +78,16 @@ pub(crate) async fn answer(
     let model = shared.model(&mut fields)?;
     let input = Prompts::take(&mut fields, "input")?;
     let encoding = fields.take::<Encoding>("encoding_format")?.unwrap_or_default();
-    if let Some(asked) = fields.take::<usize>("dimensions")?
-        && asked != model.width
-    {
-        let message = format!("is {asked}: embeddings of this model have {}", model.width);
+    let width = fields.take::<usize>("dimensions")?.unwrap_or(model.width);
+    if width == 0 || width > model.width {
+        let message = format!("is {width}: embeddings of this model have 1 to {}", model.width);
         return Err(Problem::field("dimensions", message));
     }
     fields.finish()?;
+    if let Some(why) = &model.options.no_embeddings {
+        let message = format!("{} makes no embeddings: {why}", model.name());
+        return Err(Problem::field("model", message));
+    }
 
     trace::works("embeddings", model.name());
     shared.check_open()?;
@@ -104,7 +107,7 @@ pub(crate) async fn answer(
             // It has been let in: what has run already is not to be for nothing.
             None => model.wait_for_places(at_once.min(rest.len())).await?,
         };
-        vectors.extend(embed(&model, &rest[..places.num_permits()], places).await?);
+        vectors.extend(embed(&model, &rest[..places.num_permits()], width, places).await?);
     }
     trace::read(&Span::current(), count);
     let data = vectors.iter().enumerate().map(|(index, vector)| {
@@ -120,10 +123,11 @@ pub(crate) async fn answer(
     Ok(body::json(StatusCode::OK, &answer))
 }
 
-/// The vector of each of `inputs`, which run together in as many `places`.
+/// The vector of each of `inputs`, its first `width` numbers; they run together in as many `places`.
 async fn embed(
     model: &Model,
     inputs: &[Vec<u32>],
+    width: usize,
     places: OwnedSemaphorePermit,
 ) -> Result<Vec<Vec<f32>>, Problem> {
     let requests = inputs.iter().map(|input| {
@@ -141,6 +145,7 @@ async fn embed(
         match events.recv().await {
             Some((index, Event::Ended { ended, .. })) => {
                 let mut vector = ended.vector.ok_or_else(stopped)?;
+                vector.truncate(width);
                 if model.options.normalized {
                     normalize(&mut vector);
                 }

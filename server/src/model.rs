@@ -31,6 +31,8 @@ pub struct ModelOptions {
     pub pooling: Pooling,
     /// Whether embeddings have the length 1.
     pub normalized: bool,
+    /// Why it makes no embeddings, if it makes none: what those are told who ask for one.
+    pub no_embeddings: Option<String>,
 }
 
 impl ModelOptions {
@@ -38,8 +40,14 @@ impl ModelOptions {
     /// embeddings of the last token, of length 1.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
-        let (eos, most_requests) = (Vec::new(), 128);
-        Self { name, eos, most_requests, pooling: Pooling::Last, normalized: true }
+        Self {
+            name,
+            eos: Vec::new(),
+            most_requests: 128,
+            pooling: Pooling::Last,
+            normalized: true,
+            no_embeddings: None,
+        }
     }
 }
 

@@ -22,8 +22,8 @@ use crate::interrupt;
 use crate::lines::{Line, Lines, Next};
 use crate::model_source::ModelArgs;
 use crate::output;
-use crate::pooling::{self, Said};
 use crate::progress::Progress;
+use crate::sentence_transformers::{self, Said};
 use crate::vectors::{Outcome, Vectors};
 
 /// Make vectors of texts: their embeddings
@@ -41,9 +41,14 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE", conflicts_with = "texts")]
     file: Option<PathBuf>,
 
-    /// What goes before each text: the instruction that some models want before queries
-    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
-    prefix: String,
+    /// What goes before each text: the instruction that some models want before queries [default:
+    /// what the model's folder says goes before all texts, which is nothing mostly]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    prefix: Option<String>,
+
+    /// The same by the name that the model's folder has for it, as `query`
+    #[arg(long, value_name = "NAME", conflicts_with = "prefix")]
+    prompt_name: Option<String>,
 
     /// Which hidden states a vector is made of [default: what the model's folder says, else last]
     #[arg(long, value_name = "NAME", value_parser = pooling_parser())]
@@ -53,6 +58,11 @@ pub struct Args {
     /// modules without one that normalizes]
     #[arg(long, action = ArgAction::SetTrue)]
     no_normalize: bool,
+
+    /// Only the first numbers of a vector, so many: for models that were trained for it
+    /// (Matryoshka), as Qwen3-Embedding
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    dimensions: Option<u32>,
 
     /// File for the vectors: a line of JSON for each text, or with the ending .npy one array of f32
     /// `[texts, width]`; `-` is stdout
@@ -78,6 +88,7 @@ const EXAMPLES: &str = "\
 Examples:
   iree-llm embed -m Qwen/Qwen3-Embedding-0.6B 'The capital of China is Beijing.'
   iree-llm embed -m ./Qwen3-Embedding-0.6B --file texts.txt --output vectors.npy
+  iree-llm embed -m ./Qwen3-Embedding-0.6B --prompt-name query --dimensions 256 'What is rust?'
   iree-llm embed -m ./Qwen3-Embedding-0.6B --prefix 'Instruct: Find an answer\nQuery:' 'What is rust?'
 
 A line of output: {\"index\": 0, \"tokens\": 9, \"embedding\": [0.01, ...]}
@@ -85,8 +96,8 @@ Vectors are written in the order of the texts, as they come. A text that gets no
 line, NaN in an array, and the exit code is 1. Ctrl-C keeps those of the first texts; the exit code is 130.";
 
 fn pooling_parser() -> impl TypedValueParser<Value = Pooling> {
-    PossibleValuesParser::new(pooling::NAMES.map(|(name, _)| name)).map(|given| {
-        let found = pooling::NAMES.iter().find(|(name, _)| *name == given);
+    PossibleValuesParser::new(sentence_transformers::NAMES.map(|(name, _)| name)).map(|given| {
+        let found = sentence_transformers::NAMES.iter().find(|(name, _)| *name == given);
         found.expect("one of the possible values").1
     })
 }
@@ -98,6 +109,18 @@ impl Args {
         let progress = Progress::new(self.quiet);
         let model = self.model.locate_for(self.engine.load_mode(), &progress)?;
         let said = Said::read(&model.folder, self.pooling)?;
+        let pooling = said.pooling.unwrap_or(Pooling::Last);
+        let prefix = match &self.prefix {
+            Some(prefix) => prefix,
+            None => said.prompts.find(self.prompt_name.as_deref())?,
+        };
+        ensure!(
+            prefix.is_empty() || said.include_prompt || pooling == Pooling::Last,
+            "the model's vectors leave out what goes before a text (`include_prompt`), which is not supported"
+        );
+        if self.prefix.is_none() && self.prompt_name.is_none() && !prefix.is_empty() {
+            progress.say(&format!("before each text: {prefix:?}"));
+        }
         let tokenizer = model.tokenizer()?;
         let texts = match &self.file {
             Some(path) => Lines::open(path)?,
@@ -118,7 +141,9 @@ impl Args {
 
         let kv_bytes = self.kv_memory.map(|mib| mib << 20);
         let engine = self.engine.open_engine(&model, kv_bytes, None, &progress)?;
-        let width = engine.model().config().hidden_size;
+        let most = engine.model().config().hidden_size;
+        let width = self.dimensions.map_or(most, |it| it as usize);
+        ensure!(width <= most, "--dimensions {width}: the model's vectors have {most}");
         let mut options = BatcherOptions::default();
         options.gap = Gap::Nothing;
         let batcher = Batcher::new(engine, &options)?;
@@ -136,8 +161,9 @@ impl Args {
         let mut embedding = Embedding {
             batcher,
             tokenizer,
-            prefix: &self.prefix,
-            pooling: said.pooling.unwrap_or(Pooling::Last),
+            prefix,
+            pooling,
+            width,
             normalized: !self.no_normalize && said.normalized.unwrap_or(true),
             window: options.scheduler.most_running,
             flights: HashMap::new(),
@@ -208,6 +234,8 @@ struct Embedding<'a> {
     tokenizer: Tokenizer,
     prefix: &'a str,
     pooling: Pooling,
+    /// Numbers of a vector that are kept.
+    width: usize,
     normalized: bool,
     /// Most texts that are submitted at a time.
     window: usize,
@@ -295,6 +323,7 @@ impl Embedding<'_> {
         self.bar.inc(flight.bytes as u64);
         let outcome: Outcome = match vector {
             Ok(mut vector) => {
+                vector.truncate(self.width);
                 if self.normalized {
                     normalize(&mut vector);
                 }

@@ -29,8 +29,8 @@ use crate::interrupt;
 use crate::model_source::{self, ModelArgs};
 #[cfg(feature = "otel")]
 use crate::otlp::{self, Exporter};
-use crate::pooling::Said;
 use crate::progress::Progress;
+use crate::sentence_transformers::Said;
 
 /// Serve models by HTTP, to OpenAI's clients and others
 #[derive(Debug, clap::Args)]
@@ -356,14 +356,18 @@ impl Args {
         let batcher = Batcher::new(engine, &options)?;
         let mut options = ModelOptions::new(name);
         options.eos = config.eos_token_ids;
-        // Chats need none of it.
-        let said = Said::read(&model.folder, None).unwrap_or_else(|error| {
-            progress
-                .say(&format!("{error:#}; its embeddings are those of a model that says nothing"));
-            Said::default()
-        });
-        options.pooling = said.pooling.unwrap_or(options.pooling);
-        options.normalized = said.normalized.unwrap_or(options.normalized);
+        match Said::read(&model.folder, None) {
+            Ok(said) => {
+                options.pooling = said.pooling.unwrap_or(options.pooling);
+                options.normalized = said.normalized.unwrap_or(options.normalized);
+            }
+            // Chats need none of it.
+            Err(error) => {
+                let error = format!("{error:#}");
+                progress.say(&format!("no embeddings: {error}"));
+                options.no_embeddings = Some(error);
+            }
+        }
         options.most_requests = running + self.queue as usize;
         let model = Model::start(batcher, tokenizer, template, options)?;
         progress.say(&format!(

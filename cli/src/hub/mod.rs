@@ -14,6 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 pub use id::ModelId;
 
 use crate::progress::Progress;
+use crate::sentence_transformers;
 use cache::Repo;
 use client::{Client, Error, Info, Metadata};
 use id::Wanted;
@@ -21,15 +22,16 @@ use part::Part;
 use settings::{MAIN, Settings};
 
 /// Files that a model may have beside its weights.
-const SMALL_FILES: [&str; 7] = [
+const SMALL_FILES: [&str; 8] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
     // Of embedding models.
-    "modules.json",
-    "1_Pooling/config.json",
+    sentence_transformers::MODULES,
+    sentence_transformers::POOLING,
+    sentence_transformers::PROMPTS,
 ];
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";

@@ -310,6 +310,13 @@ fn embeddings_are_those_of_the_program_in_any_company_and_form() {
     let expected = answer["data"][1]["embedding"].as_array().unwrap().iter();
     let expected: Vec<_> = expected.map(|it| it.as_f64().unwrap() as f32).collect();
     assert_eq!(numbers, expected);
+    // Fewer numbers are the first ones, of length 1 again.
+    let first = embed(json!({"input": texts[1], "dimensions": 3}));
+    let first = first["data"][0]["embedding"].as_array().unwrap().iter();
+    let first: Vec<_> = first.map(|it| it.as_f64().unwrap() as f32).collect();
+    let length = numbers[..3].iter().map(|it| it * it).sum::<f32>().sqrt();
+    assert_eq!(first.len(), 3);
+    assert!(first.iter().zip(&numbers).all(|(a, b)| (a - b / length).abs() < 1e-6), "{first:?}");
     // More than run at once.
     let many = embed(json!({"input": vec!["A cat"; 150]}));
     let many = many["data"].as_array().unwrap();
@@ -320,7 +327,8 @@ fn embeddings_are_those_of_the_program_in_any_company_and_form() {
         (json!({"input": []}), "input"),
         (json!({"input": ""}), "input"),
         (json!({"input": [99999]}), "input"),
-        (json!({"input": "a", "dimensions": 3}), "dimensions"),
+        (json!({"input": "a", "dimensions": 0}), "dimensions"),
+        (json!({"input": "a", "dimensions": width + 1}), "dimensions"),
         (json!({"input": "a", "encoding_format": "hex"}), "encoding_format"),
         (json!({"input": "a", "temperature": 1}), "temperature"),
     ] {
@@ -338,6 +346,19 @@ fn embeddings_are_those_of_the_program_in_any_company_and_form() {
     assert_eq!(error["code"], "context_length_exceeded", "{error}");
     assert_eq!(server.number("iree_llm_step_rows_total", ""), before);
     server.is_empty();
+}
+
+/// Vectors without a module that the model has would be others.
+#[test]
+fn a_model_whose_vectors_are_made_in_another_way_makes_none_and_answers() {
+    let folder = support::model();
+    let modules = r#"[{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]"#;
+    std::fs::write(folder.path().join("modules.json"), modules).unwrap();
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let error = server.post("/v1/embeddings", &json!({"input": "a"})).error(400);
+    assert_eq!(error["param"], "model", "{error}");
+    assert!(error["message"].as_str().unwrap().contains("models.Dense"), "{error}");
+    server.complete(&json!({"prompt": "a", "max_tokens": 1}));
 }
 
 /// Places that others take meanwhile are waited for: nothing that has run is for nothing.

@@ -1,0 +1,260 @@
+//! How an embedding model makes one vector of the hidden states of a text, as its folder says it in the
+//! layout of sentence-transformers (`modules.json`, the pooling's `config.json` and
+//! `config_sentence_transformers.json`), or its GGUF file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use xla_session::Pooling;
+use xla_session::checkpoint::gguf::Metadata;
+
+/// What lists the modules.
+pub const MODULES: &str = "modules.json";
+/// What says how it pools.
+pub const POOLING: &str = "1_Pooling/config.json";
+/// What has the prompts.
+pub const PROMPTS: &str = "config_sentence_transformers.json";
+
+/// The names that poolings have in flags.
+pub const NAMES: [(&str, Pooling); 3] =
+    [("last", Pooling::Last), ("mean", Pooling::Mean), ("cls", Pooling::Cls)];
+
+/// Those that they have in a folder: since version 5.4 of sentence-transformers, and before.
+const MODES: [(&str, &str, Pooling); 3] = [
+    ("lasttoken", "pooling_mode_lasttoken", Pooling::Last),
+    ("mean", "pooling_mode_mean_tokens", Pooling::Mean),
+    ("cls", "pooling_mode_cls_token", Pooling::Cls),
+];
+
+/// What a model says of its vectors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub pooling: Option<Pooling>,
+    /// Whether what goes before a text is pooled with it.
+    pub include_prompt: bool,
+    /// Whether they have the length 1; said where there is a list of modules.
+    pub normalized: Option<bool>,
+    pub prompts: Prompts,
+}
+
+/// What goes before texts, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Prompts {
+    prompts: BTreeMap<String, Option<String>>,
+    default_prompt_name: Option<String>,
+}
+
+/// A module that hidden states go through.
+#[derive(Deserialize)]
+struct Module {
+    r#type: String,
+    #[serde(default)]
+    path: String,
+}
+
+impl Module {
+    /// Its class: what lies before the last point depends on the version.
+    fn class(&self) -> &str {
+        self.r#type.rsplit('.').next().unwrap_or_default()
+    }
+}
+
+impl Said {
+    /// Of the model in `folder`, which may be a GGUF file; where a pooling is `asked` for, nobody reads what
+    /// the model says of it.
+    ///
+    /// # Errors
+    ///
+    /// A file that is damaged, a pooling that is not one of those here, or a module that makes other
+    /// vectors of pooled ones.
+    pub fn read(folder: &Path, asked: Option<Pooling>) -> Result<Self> {
+        let modules = folder.join(MODULES);
+        let prompts = json(&folder.join(PROMPTS))?.unwrap_or_default();
+        let mut said = Self { pooling: asked, include_prompt: true, normalized: None, prompts };
+        let mut pooling = POOLING.to_owned();
+        if let Some(list) = json::<Vec<Module>>(&modules)? {
+            for module in &list {
+                match module.class() {
+                    // What drops out does so in training.
+                    "Transformer" | "Pooling" | "Normalize" | "Dropout" => {}
+                    _ => bail!(
+                        "{}: the module {} is not supported: vectors without it are others",
+                        modules.display(),
+                        module.r#type
+                    ),
+                }
+            }
+            said.normalized = Some(list.iter().any(|it| it.class() == "Normalize"));
+            if let Some(module) = list.iter().find(|it| it.class() == "Pooling") {
+                pooling = format!("{}/config.json", module.path);
+            }
+        }
+        let path = folder.join(pooling);
+        if let Some(config) = json::<Map<_, _>>(&path)? {
+            said.include_prompt = config.get("include_prompt") != Some(&Value::Bool(false));
+            if asked.is_none() {
+                said.pooling =
+                    Some(of_config(&config).with_context(|| path.display().to_string())?);
+            }
+        }
+        if said.pooling.is_none() {
+            said.pooling = of_gguf(folder)?;
+        }
+        Ok(said)
+    }
+}
+
+impl Prompts {
+    /// The one called `name`, else the model's default, else nothing.
+    ///
+    /// # Errors
+    ///
+    /// The model has none of that name; those that it has are listed.
+    pub fn find(&self, name: Option<&str>) -> Result<&str> {
+        let Some(name) = name.or(self.default_prompt_name.as_deref()) else { return Ok("") };
+        match self.prompts.get(name) {
+            Some(prompt) => Ok(prompt.as_deref().unwrap_or_default()),
+            None if self.prompts.is_empty() => {
+                bail!("the model has no prompt {name:?}, and no other; --prefix gives one")
+            }
+            None => {
+                let names: Vec<_> = self.prompts.keys().map(String::as_str).collect();
+                bail!("the model has no prompt {name:?}; it has {}", names.join(", "))
+            }
+        }
+    }
+}
+
+/// The pooling that a module's `config` says.
+fn of_config(config: &Map<String, Value>) -> Result<Pooling> {
+    let wrong = || {
+        let modes = MODES.map(|(mode, ..)| mode).join(", ");
+        anyhow!(
+            "it says no pooling, several, or another one; supported is one of {modes}: or give --pooling"
+        )
+    };
+    let found = match config.get("pooling_mode") {
+        Some(mode) => MODES.iter().find(|(name, ..)| mode == name),
+        None => {
+            let on = config.iter().filter(|(key, value)| {
+                key.starts_with("pooling_mode_") && **value == Value::Bool(true)
+            });
+            let on: Vec<_> = on.map(|(key, _)| key).collect();
+            MODES.iter().find(|(_, key, _)| on == [key])
+        }
+    };
+    found.map(|(.., pooling)| *pooling).ok_or_else(wrong)
+}
+
+/// The pooling that a GGUF file says, as ggml counts them.
+fn of_gguf(model: &Path) -> Result<Option<Pooling>> {
+    let Some(metadata) = Metadata::of_model(model)? else { return Ok(None) };
+    let Some(family) = metadata.text("general.architecture") else { return Ok(None) };
+    let key = format!("{family}.pooling_type");
+    match metadata.unsigned(&key) {
+        None | Some(0) => Ok(None),
+        Some(1) => Ok(Some(Pooling::Mean)),
+        Some(2) => Ok(Some(Pooling::Cls)),
+        Some(3) => Ok(Some(Pooling::Last)),
+        Some(4) => bail!("{}: `{key}` is 4: it ranks texts, and has no vectors", model.display()),
+        Some(other) => bail!("{}: `{key}` is {other}, an unknown pooling", model.display()),
+    }
+}
+
+/// What the file `path` says, if it is there.
+fn json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    match std::fs::read(path) {
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).map(Some).with_context(|| path.display().to_string())
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_says_how() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |asked| Said::read(folder.path(), asked);
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let nothing = Said {
+            pooling: None,
+            include_prompt: true,
+            normalized: None,
+            prompts: Prompts::default(),
+        };
+        assert_eq!(read(None).unwrap(), nothing);
+        write(POOLING, r#"{"pooling_mode_lasttoken": true, "pooling_mode_mean_tokens": false}"#);
+        write(MODULES, r#"[{"type": "sentence_transformers.models.Normalize"}]"#);
+        let said = Said { pooling: Some(Pooling::Last), normalized: Some(true), ..nothing };
+        assert_eq!(read(None).unwrap(), said);
+        for wrong in [
+            r#"{"pooling_mode_max_tokens": true}"#,
+            r#"{"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": true}"#,
+            r#"{"pooling_mode": ["mean", "cls"]}"#,
+            r#"{"pooling_mode": "weightedmean"}"#,
+        ] {
+            write(POOLING, wrong);
+            let error = format!("{:#}", read(None).unwrap_err());
+            assert!(error.contains("--pooling") && error.contains("1_Pooling"), "{error}");
+        }
+        // Who chooses hears of the other file all the same.
+        let mean = Said { pooling: Some(Pooling::Mean), ..said };
+        assert_eq!(read(Some(Pooling::Mean)).unwrap(), mean);
+        write(MODULES, r#"[{"type": "sentence_transformers.models.Dense"}]"#);
+        let error = read(Some(Pooling::Mean)).unwrap_err().to_string();
+        assert!(error.contains("modules.json") && error.contains("models.Dense"), "{error}");
+        write(MODULES, "{");
+        let error = format!("{:#}", read(None).unwrap_err());
+        assert!(error.contains("modules.json") && error.contains("EOF"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_says_it_as_newer_versions_write_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            MODULES,
+            r#"[
+              {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
+              {"idx": 1, "name": "1", "path": "2_Pooling", "type": "sentence_transformers.sentence_transformer.modules.pooling.Pooling"}
+            ]"#,
+        );
+        write(
+            "2_Pooling/config.json",
+            r#"{"embedding_dimension": 32, "pooling_mode": "mean", "include_prompt": false}"#,
+        );
+        write(
+            PROMPTS,
+            r#"{"prompts": {"query": "Query: ", "document": "", "none": null},
+                "default_prompt_name": "query", "similarity_fn_name": "cosine"}"#,
+        );
+        let said = Said::read(folder.path(), None).unwrap();
+        assert_eq!((said.pooling, said.normalized), (Some(Pooling::Mean), Some(false)));
+        assert!(!said.include_prompt);
+        let find = |name| said.prompts.find(name).unwrap();
+        let found = [None, Some("query"), Some("document"), Some("none")].map(find);
+        assert_eq!(found, ["Query: ", "Query: ", "", ""]);
+        let error = said.prompts.find(Some("passage")).unwrap_err().to_string();
+        assert!(error.contains("\"passage\"; it has document, none, query"), "{error}");
+        let error = Prompts::default().find(Some("query")).unwrap_err().to_string();
+        assert!(error.contains("--prefix"), "{error}");
+    }
+}
