@@ -217,9 +217,9 @@ mod tests {
         write(MODULES, r#"[{"type": "sentence_transformers.models.Dense"}]"#);
         let error = read(Some(Pooling::Mean)).unwrap_err().to_string();
         assert!(error.contains("modules.json") && error.contains("models.Dense"), "{error}");
-        write(MODULES, "{");
+        write(MODULES, "{}");
         let error = format!("{:#}", read(None).unwrap_err());
-        assert!(error.contains("modules.json") && error.contains("EOF"), "{error}");
+        assert!(error.contains("modules.json") && error.contains("expected a sequence"), "{error}");
     }
 
     #[test]
