@@ -83,6 +83,15 @@ impl Progress {
         })
     }
 
+    /// The same of `total` tokens.
+    pub fn tokens(&self, what: impl Into<String>, total: usize) -> Work<'_> {
+        let (what, total) = (what.into(), total as u64);
+        let bar = self.bars.add(ProgressBar::new(total));
+        bar.set_style(style("{msg:24!} {wide_bar} {pos}/{len} tokens {eta}"));
+        bar.set_message(what.clone());
+        self.work(what, bar, Some(total), |tokens| format!("{tokens} tokens"))
+    }
+
     fn work(
         &self,
         what: String,
@@ -102,14 +111,6 @@ impl Progress {
             said: Mutex::new(Instant::now()),
             apart: LINES_APART,
         }
-    }
-
-    /// A bar for `total` tokens of something.
-    pub fn tokens(&self, what: impl Into<Cow<'static, str>>, total: usize) -> ProgressBar {
-        let bar = self.bars.add(ProgressBar::new(total as u64));
-        bar.set_style(style("{msg:24!} {wide_bar} {pos}/{len} tokens {eta}"));
-        bar.set_message(what);
-        bar
     }
 
     /// A bar for prompts of a file of `bytes` bytes; of a pipe nobody knows how many come.

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
-use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use xla_session::generate_greedy;
@@ -135,8 +134,7 @@ impl Args {
                 let prompts: Vec<_> = all.map(|case| case.prompt.clone()).collect();
                 let mut answers = Vec::new();
                 for together in prompts.chunks(parallel) {
-                    let bar = ProgressBar::hidden();
-                    answers.extend(greedy::answers(&opened.model, together, most, &[], &bar)?);
+                    answers.extend(greedy::answers(&opened.model, together, most, &[], &|_| {})?);
                 }
                 answers
             };

@@ -7,7 +7,6 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
-use indicatif::ProgressBar;
 use text::Tokenizer;
 use xla_session::config::ModelConfig;
 use xla_session::sample::{Sampler, SamplerOptions};
@@ -16,7 +15,7 @@ use xla_session::{Capabilities, GenerateOptions, InferenceSession, Opened, Preci
 use crate::bench::pass;
 use crate::engine::PlaceArgs;
 use crate::model_source::{Model, ModelArgs};
-use crate::progress::Progress;
+use crate::progress::{Progress, Work};
 use crate::quality::contexts::{self, Source};
 use crate::quality::divergence::{self, Surprise, Tally};
 use crate::quality::greedy::{self, Agreement};
@@ -206,15 +205,15 @@ impl Args {
         let (source, contexts) = self.contexts(session, &progress, input, tokenizer, eos)?;
         let prompts = contexts::prompts(&contexts, self.prompts as usize);
         let (mut logits, mut surprise) = (Vec::new(), Surprise::default());
-        let bar = self.bar(&progress, Precision::F32, &contexts, &prompts);
-        divergence::force(session, &contexts, &bar, |position, next| {
+        let work = self.work(&progress, Precision::F32, &contexts, &prompts);
+        let ran = |tokens| work.add(tokens as u64);
+        divergence::force(session, &contexts, &ran, |position, next| {
             logits.extend(position);
             surprise.add(&divergence::log_softmax(position), next);
         })
         .context("f32")?;
         let tokens = self.greedy_tokens as usize;
-        let answers = greedy::answers(&opened.model, &prompts, tokens, eos, &bar)?;
-        bar.finish_and_clear();
+        let answers = greedy::answers(&opened.model, &prompts, tokens, eos, &ran)?;
         let perplexity = surprise.perplexity();
         Ok(Reference { source, contexts, prompts, logits, perplexity, answers, capabilities })
     }
@@ -250,9 +249,9 @@ impl Args {
         let begin = if begin.is_empty() { tokenizer.encode(STORY, true)? } else { begin };
         let sampler = Some(Sampler::new(SamplerOptions::default())?);
         let mut options = GenerateOptions { eos: eos.to_vec(), sampler, ..Default::default() };
-        let bar = progress.tokens("writing in f32", most);
-        let own = contexts::write(session, &begin, &mut options, window, most, &bar)?;
-        bar.finish_and_clear();
+        let work = progress.tokens("writing in f32", most);
+        let ran = |tokens| work.add(tokens as u64);
+        let own = contexts::write(session, &begin, &mut options, window, most, &ran)?;
         Ok((Source::Own, own))
     }
 
@@ -268,15 +267,15 @@ impl Args {
         let (mut opened, progress) = self.open(&self.place, model, precision)?;
         let mut expected = reference.logits.chunks_exact(reference.capabilities.vocab_size);
         let mut tally = Tally::default();
-        let bar = self.bar(&progress, precision, contexts, prompts);
-        divergence::force(&mut *opened.session, contexts, &bar, |position, next| {
+        let work = self.work(&progress, precision, contexts, prompts);
+        let ran = |tokens| work.add(tokens as u64);
+        divergence::force(&mut *opened.session, contexts, &ran, |position, next| {
             let expected = expected.next().expect("the same contexts have as many positions");
             tally.add(expected, position, next);
         })
         .with_context(|| name.to_owned())?;
         let tokens = self.greedy_tokens as usize;
-        let answers = greedy::answers(&opened.model, prompts, tokens, eos, &bar)?;
-        bar.finish_and_clear();
+        let answers = greedy::answers(&opened.model, prompts, tokens, eos, &ran)?;
         Ok(Comparison {
             precision: name.to_owned(),
             divergence: tally.finish().context("there are no tokens to compare on")?,
@@ -296,14 +295,14 @@ impl Args {
         Ok((opened, progress))
     }
 
-    /// A bar for the tokens of all contexts and answers.
-    fn bar(
+    /// The tokens of all contexts and answers, as they are run.
+    fn work<'a>(
         &self,
-        progress: &Progress,
+        progress: &'a Progress,
         precision: Precision,
         contexts: &[Vec<u32>],
         prompts: &[Vec<u32>],
-    ) -> ProgressBar {
+    ) -> Work<'a> {
         let forced: usize = contexts.iter().map(Vec::len).sum();
         let total = forced + prompts.len() * self.greedy_tokens as usize;
         progress.tokens(format!("running in {}", precision.as_str()), total)

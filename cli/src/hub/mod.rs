@@ -248,7 +248,8 @@ impl Transfer<'_> {
         let there = blob.metadata().is_ok_and(|it| size.is_none_or(|size| it.len() == size));
         if !there {
             let shown = self.progress.transfer(name, size);
-            let mut part = Part::open(&blob).map_err(Error::Local)?;
+            let mut part =
+                Part::open(&blob, |there| shown.set(there, size)).map_err(Error::Local)?;
             self.client.download(&url, size, &mut part, |done, size| shown.set(done, size))?;
             // Large files are named after what is in them.
             let is_hash = etag.len() == 64 && etag.bytes().all(|b| b.is_ascii_hexdigit());

@@ -18,12 +18,12 @@ pub struct Part {
 }
 
 impl Part {
-    /// What there is of `blob`.
+    /// What there is of `blob`; `shown` is told how many bytes of it have been read.
     ///
     /// # Errors
     ///
     /// It cannot be read or written.
-    pub fn open(blob: &Path) -> Result<Self> {
+    pub fn open(blob: &Path, shown: impl Fn(u64)) -> Result<Self> {
         let mut name = blob.as_os_str().to_owned();
         name.push(".incomplete");
         let path = PathBuf::from(name);
@@ -39,6 +39,7 @@ impl Part {
                     read => {
                         hash.update(&block[..read]);
                         length += read as u64;
+                        shown(length);
                     }
                 }
             }
@@ -94,16 +95,19 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
     fn what_is_there_counts_and_more_is_added_at_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let blob = folder.path().join("blobs/e");
-        let mut part = Part::open(&blob).unwrap();
+        let mut part = Part::open(&blob, |_| panic!("there is nothing")).unwrap();
         part.push(b"abc").unwrap();
-        let mut part = Part::open(&blob).unwrap();
-        assert_eq!(part.length(), 3);
+        let shown = Cell::new(0);
+        let mut part = Part::open(&blob, |read| shown.set(read)).unwrap();
+        assert_eq!((part.length(), shown.get()), (3, 3));
         part.push(b"def").unwrap();
         assert_eq!(part.sha256(), format!("{:x}", Sha256::digest("abcdef")));
         part.clear().unwrap();

@@ -1,7 +1,6 @@
 //! Differences between the logits of two models after the same tokens.
 
 use anyhow::{Result, bail};
-use indicatif::ProgressBar;
 use serde::Serialize;
 use xla_session::InferenceSession;
 
@@ -99,7 +98,7 @@ impl Surprise {
 pub fn force(
     session: &mut dyn InferenceSession,
     contexts: &[Vec<u32>],
-    bar: &ProgressBar,
+    ran: &dyn Fn(usize),
     mut see: impl FnMut(&[f32], Option<u32>),
 ) -> Result<()> {
     for context in contexts {
@@ -112,7 +111,7 @@ pub fn force(
             } else {
                 wrong.get_or_insert(position);
             }
-            bar.inc(1);
+            ran(1);
         })?;
         if let Some(position) = wrong {
             bail!(

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use indicatif::ProgressBar;
 use serde::Serialize;
 use xla_session::batching::{BatcherOptions, Gap, Request};
 use xla_session::kernels::KV_BLOCK;
@@ -43,7 +42,7 @@ pub fn answers(
     prompts: &[Vec<u32>],
     tokens: usize,
     eos: &[u32],
-    bar: &ProgressBar,
+    ran: &dyn Fn(usize),
 ) -> Result<Vec<Vec<u32>>> {
     let pages: usize = prompts.iter().map(|it| (it.len() + tokens).div_ceil(KV_BLOCK)).sum();
     let mut options = EngineOptions::default();
@@ -65,7 +64,7 @@ pub fn answers(
             answers.entry(id).or_default().push(token.id);
             ControlFlow::Continue(())
         })?;
-        bar.inc((ended.len() * tokens) as u64);
+        ran(ended.len() * tokens);
     }
     Ok(order.iter().filter_map(|id| answers.remove(id)).collect())
 }
