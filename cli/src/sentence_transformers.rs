@@ -19,6 +19,8 @@ pub const MODULES: &str = "modules.json";
 pub const POOLING: &str = "1_Pooling/config.json";
 /// What has the prompts.
 pub const PROMPTS: &str = "config_sentence_transformers.json";
+/// What says how texts become tokens.
+pub const TRANSFORMER: &str = "sentence_bert_config.json";
 
 /// The names that poolings have in flags.
 pub const NAMES: [(&str, Pooling); 3] =
@@ -71,10 +73,20 @@ impl Said {
     ///
     /// # Errors
     ///
-    /// A file that is damaged, a pooling that is not one of those here, or a module that makes other
-    /// vectors of pooled ones.
+    /// A file that is damaged, a pooling that is not one of those here, a module that makes other vectors of
+    /// pooled ones, or texts that go through the chat template first.
     pub fn read(folder: &Path, asked: Option<Pooling>) -> Result<Self> {
         let modules = folder.join(MODULES);
+        let transformer = folder.join(TRANSFORMER);
+        // As of what version 6 makes of a model for chats.
+        if json::<Value>(&transformer)?
+            .is_some_and(|it| it["modality_config"]["message"].is_object())
+        {
+            bail!(
+                "{}: texts go through the chat template (`modality_config`), which is not supported",
+                transformer.display()
+            );
+        }
         let prompts = json(&folder.join(PROMPTS))?.unwrap_or_default();
         let mut said = Self { pooling: asked, include_prompt: true, normalized: None, prompts };
         let mut pooling = POOLING.to_owned();
@@ -252,6 +264,13 @@ mod tests {
         let find = |name| said.prompts.find(name).unwrap();
         let found = [None, Some("query"), Some("document"), Some("none")].map(find);
         assert_eq!(found, ["Query: ", "Query: ", "", ""]);
+        let config =
+            |of: &str| format!(r#"{{"modality_config": {{{of}: {{"method": "forward"}}}}}}"#);
+        write(TRANSFORMER, &config(r#""text""#));
+        assert_eq!(Said::read(folder.path(), None).unwrap(), said);
+        write(TRANSFORMER, &config(r#""message""#));
+        let error = Said::read(folder.path(), None).unwrap_err().to_string();
+        assert!(error.contains(TRANSFORMER) && error.contains("chat template"), "{error}");
         let error = said.prompts.find(Some("passage")).unwrap_err().to_string();
         assert!(error.contains("\"passage\"; it has document, none, query"), "{error}");
         let error = Prompts::default().find(Some("query")).unwrap_err().to_string();

@@ -29,7 +29,7 @@ const VECTORS: [&str; 4] = [
     sentence_transformers::MODULES,
     sentence_transformers::POOLING,
     sentence_transformers::PROMPTS,
-    "sentence_bert_config.json",
+    sentence_transformers::TRANSFORMER,
 ];
 
 /// Writes the model's tokenizer and chat template, and how it makes vectors, as far as they are known, into

@@ -22,7 +22,7 @@ use part::Part;
 use settings::{MAIN, Settings};
 
 /// Files that a model may have beside its weights.
-const SMALL_FILES: [&str; 8] = [
+const SMALL_FILES: [&str; 9] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -32,6 +32,7 @@ const SMALL_FILES: [&str; 8] = [
     sentence_transformers::MODULES,
     sentence_transformers::POOLING,
     sentence_transformers::PROMPTS,
+    sentence_transformers::TRANSFORMER,
 ];
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
