@@ -233,6 +233,15 @@ fn reads_rope_in_both_forms() {
     let config = good(with(llama(), both));
     assert_eq!(config.rope().scaling, RopeScaling::Linear { factor: 3.0 });
     assert_eq!(config.rope().theta, 500_000.0);
+    let outer = json!({"original_max_position_embeddings": 32,
+                       "rope_scaling": with(llama3.clone(), json!({"rope_type": "llama3"}))});
+    assert!(matches!(
+        good(with(llama(), outer)).rope().scaling,
+        RopeScaling::Llama3 { original_max_position_embeddings: 32, .. }
+    ));
+    // It changes what is longer than the context.
+    let dynamic = json!({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}});
+    assert_eq!(good(with(llama(), dynamic)).rope().scaling, RopeScaling::None);
     let mut short = with(llama3, json!({"rope_type": "llama3"}));
     short.as_object_mut().unwrap().remove("original_max_position_embeddings");
     let config = good(with(llama(), json!({"rope_scaling": short})));
@@ -446,7 +455,7 @@ fn refuses_unsupported_options() {
     case(json!({"hidden_act": "gelu"}), &["`hidden_act` is \"gelu\"", "supported are \"silu\""]);
     for rope_type in ["dynamic", "mrope"] {
         case(
-            json!({"rope_scaling": {"rope_type": rope_type, "factor": 4.0}}),
+            json!({"rope_scaling": {"rope_type": rope_type, "factor": 4.0, "alpha": 1000.0}}),
             &[
                 &format!("`rope_scaling.rope_type` is \"{rope_type}\""),
                 "\"default\", \"linear\", \"llama3\", \"yarn\"",

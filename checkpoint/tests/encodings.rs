@@ -149,9 +149,12 @@ fn bits_of_modules_are_found_where_there_are_images() {
 
 #[test]
 fn one_scale_and_scales_of_rows_are_applied() {
-    for (scale, expected) in
-        [(vec![], [-3.0, -3.0]), (vec![1], [-3.0, -3.0]), (vec![16, 1], [-3.0, 1.5])]
-    {
+    for (name, scale, expected) in [
+        ("m.weight_scale", vec![], [-3.0, -3.0]),
+        ("m.weight_scale", vec![1], [-3.0, -3.0]),
+        ("m.weight_scale", vec![16, 1], [-3.0, 1.5]),
+        ("m.weight_scale_inv", vec![], [-3.0, -3.0]),
+    ] {
         let mut weight = part(Dtype::F8_E4M3, &SHAPE);
         weight.2[1] = 0xc4;
         weight.2[65] = 0xc4;
@@ -159,7 +162,7 @@ fn one_scale_and_scales_of_rows_are_applied() {
         let values = [1.0f32, -0.5].map(|it| f16::from_f32(it).to_le_bytes()).concat();
         let end = values.len().min(scales.2.len());
         scales.2[..end].copy_from_slice(&values[..end]);
-        let parts: Parts = [("m.weight", weight), ("m.weight_scale", scales)].into();
+        let parts: Parts = [("m.weight", weight), (name, scales)].into();
         let config = json!({"quantization_config": {"quant_method": "fp8"}});
         let folder = folder(&config, &parts);
         let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();

@@ -350,6 +350,44 @@ fn older_files_of_phi_3_have_its_window() {
 }
 
 #[test]
+fn a_gemma_3_without_a_window_has_one_rope() {
+    for more in [vec![], vec![(WINDOW, u32_value(0))]] {
+        let config = of("gemma3", [12, 16_384], more).unwrap();
+        let layers = &config.architecture.layers;
+        let thetas =
+            layers.iter().map(|it| config.architecture.ropes[it.attention.rope.unwrap()].theta);
+        assert!(thetas.clone().all(|theta| theta == 1e6), "{:?}", thetas.collect::<Vec<_>>());
+        assert!(layers.iter().all(|it| it.attention.window.is_none()));
+    }
+    let config = of("gemma3", [12, 16_384], vec![(WINDOW, u32_value(500))]).unwrap();
+    let windows = config.architecture.layers.iter().filter(|it| it.attention.window == Some(500));
+    assert_eq!(windows.count(), 10);
+}
+
+#[test]
+fn a_factor_without_a_type_is_linear() {
+    let scaling = |factor| {
+        let more = vec![("rope.scaling.factor", f32_value(factor))];
+        of("llama", [2, 4096], more).unwrap().rope().scaling.clone()
+    };
+    assert_eq!(scaling(4.0), RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(scaling(0.0), RopeScaling::None);
+}
+
+#[test]
+fn parts_that_are_not_run_are_said() {
+    let error = of("qwen3", [2, 4096], vec![("nextn_predict_layers", u32_value(1))]).unwrap_err();
+    says(&error, &["`qwen3.nextn_predict_layers` is 1"]);
+    let sections = |last| ("rope.dimension_sections", integers(&[8, 12, 12, last]));
+    let error = of("glm4", [2, 4096], vec![sections(0)]).unwrap_err();
+    says(&error, &["`glm4.rope.dimension_sections`", "images"]);
+    let mut ranks = llama();
+    ranks.f32("cls.output.weight", &[8, 2], &[0.0; 16]);
+    let error = ModelConfig::from_dir(folder(&ranks.bytes()).path()).unwrap_err();
+    says(&error, &["`cls.output.weight`", "ranks"]);
+}
+
+#[test]
 fn what_yarn_multiplies_by_is_said_in_two_ways() {
     let read = |key, value| {
         let yarn = vec![
@@ -370,7 +408,8 @@ fn what_yarn_multiplies_by_is_said_in_two_ways() {
     let usual = 0.1 * 8f64.ln() + 1.0;
     assert_eq!(factor("rope.scaling.attn_factor", 1.0), usual);
     assert_eq!(factor("rope.scaling.attn_factor", 1.207_944_2), usual);
-    assert_eq!(factor("rope.scaling.yarn_attn_factor", 1.5), 1.5);
+    // Hugging Face's `attn_factor`, which transformers and llama.cpp leave out.
+    assert_eq!(factor("rope.scaling.yarn_attn_factor", 0.8782), usual);
     let error = read("rope.scaling.attn_factor", 1.3).unwrap_err();
     says(&error, &["`olmo2.rope.scaling.attn_factor` is 1.3", "supported are 1 and"]);
 }

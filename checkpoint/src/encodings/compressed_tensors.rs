@@ -84,7 +84,8 @@ impl CompressedTensors {
         let [rows, columns] = shape;
         let (weight, codes, kind) = self.codes(parts, module, shape)?;
         let is_float = codes.order == Order::E4m3;
-        let (scale, scales, group, text) = scales(parts, module, shape, self.block)?;
+        let (scale, scales, group, text) =
+            scales(parts, module, "weight_scale", shape, self.block)?;
         let mut found = vec![weight, scale];
         let groups = columns.div_ceil(group);
         let mut offset = Offset::Middle(match codes.order {
@@ -163,16 +164,17 @@ fn format(keys: &Keys) -> Result<()> {
     }
 }
 
-/// `weight_scale` of `module`: the tensor, how it lies, how many columns share a scale, and that in words.
+/// The scales `name` of `module`: the tensor, how it lies, how many columns share a scale, and that in words.
 pub(super) fn scales(
     parts: &Parts,
     module: &str,
+    name: &str,
     [rows, columns]: [usize; 2],
     block: Option<[usize; 2]>,
 ) -> Result<(Part, Scales, usize, String)> {
-    let part = parts.find(module, "weight_scale")?;
+    let part = parts.find(module, name)?;
     let shape = part.entry.shape.clone();
-    let (part, dtype) = parts.floats(module, "weight_scale", &shape)?;
+    let (part, dtype) = parts.floats(module, name, &shape)?;
     if let Some([high, wide]) = block
         && shape == [rows.div_ceil(high), columns.div_ceil(wide)]
     {

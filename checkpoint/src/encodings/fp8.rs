@@ -2,7 +2,7 @@
 //! columns.
 //!
 //! `weight` `[rows, columns]` of F8_E4M3, `weight_scale_inv` `[rows / 128, columns / 128]`, rounded up,
-//! where `weight_block_size` is `[128, 128]`; or `weight_scale`, one or one for each row. A value is
+//! where `weight_block_size` is `[128, 128]`, one where it is null; or `weight_scale`, one or one for each row. A value is
 //! `scale * q`.
 
 use super::codes::{Codes, Order};
@@ -43,12 +43,16 @@ impl Fp8 {
                 (scale, scales, wide, format!("blocks of {high} x {wide}"))
             }
             (true, None) => {
-                let what = "needs `weight_block_size` in `quantization_config` of config.json, \
-                            which is not there";
                 let scale = parts.find(module, "weight_scale_inv")?;
-                return Err(parts.wrong(&scale, what.into()));
+                if scale.entry.shape.iter().product::<usize>() != 1 {
+                    let what = "needs `weight_block_size` in `quantization_config` of config.json, \
+                                which is not there";
+                    return Err(parts.wrong(&scale, what.into()));
+                }
+                // Ministral 3's.
+                scales(parts, module, "weight_scale_inv", shape, None)?
             }
-            (false, _) => scales(parts, module, shape, None)?,
+            (false, _) => scales(parts, module, "weight_scale", shape, None)?,
         };
         Ok(Some(Encoded {
             encoding: Encoding { method: "FP8", kind: "fp8 (E4M3)".into(), scales: text },

@@ -20,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
         head_dim: None,
         max_position_embeddings: 4096 * 32,
         rms_norm_eps: 1e-5,
-        rope_theta: 10_000.0,
+        rope_theta: 1_000_000.0,
         tie_word_embeddings: false,
         bos_token_id: Some(1),
         eos_token_ids: &[2],

@@ -123,6 +123,8 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
     let type_key = if keys.value("rope_type").is_some() { "rope_type" } else { "type" };
     Ok(match keys.string(type_key)? {
         None | Some("default") => RopeScaling::None,
+        // It grows with a text that is longer than `max_position_embeddings`, which none is here.
+        Some("dynamic") if keys.value("alpha").is_none() => RopeScaling::None,
         Some("linear") => RopeScaling::Linear { factor: required("factor")? },
         Some("llama3") => {
             let low_freq_factor = required("low_freq_factor")?;
@@ -137,9 +139,7 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
                 factor: required("factor")?,
                 low_freq_factor,
                 high_freq_factor,
-                original_max_position_embeddings: keys
-                    .size("original_max_position_embeddings", limit::POSITIONS)?
-                    .unwrap_or(positions),
+                original_max_position_embeddings: original()?,
             }
         }
         Some("yarn") => {

@@ -4,6 +4,7 @@
 use serde_json::{Value as Json, json};
 
 use super::keys::{Keys, NORMS_ARE_WHOLE};
+use crate::families::limit;
 
 /// An architecture.
 #[derive(Debug)]
@@ -177,7 +178,9 @@ fn qwen3_moe(keys: &mut Keys) -> Result<(), String> {
 
 /// What scores are divided by the root of: the width of a head, but for the largest models, whose
 /// number of layers llama.cpp knows them by.
-fn gemma(keys: &mut Keys, layers_of_27b: u64) {
+///
+/// Returns whether there is a window.
+fn gemma(keys: &mut Keys, layers_of_27b: u64) -> bool {
     let number = |key: &str| keys.config.get(key).and_then(Json::as_u64);
     let per_head = match (number("hidden_size"), number("num_attention_heads")) {
         (Some(width), Some(heads)) => width.checked_div(heads),
@@ -189,8 +192,8 @@ fn gemma(keys: &mut Keys, layers_of_27b: u64) {
     };
     keys.put("query_pre_attn_scalar", "attention.key_length", width.map(Json::from));
     keys.config.insert(NORMS_ARE_WHOLE.into(), json!(true));
-    keys.copy_window();
     keys.copy("final_logit_softcapping", "final_logit_softcapping");
+    keys.copy_window()
 }
 
 fn gemma2(keys: &mut Keys) -> Result<(), String> {
@@ -200,8 +203,14 @@ fn gemma2(keys: &mut Keys) -> Result<(), String> {
 }
 
 fn gemma3(keys: &mut Keys) -> Result<(), String> {
-    gemma(keys, 62);
-    window_pattern(keys);
+    if gemma(keys, 62) {
+        window_pattern(keys);
+    } else {
+        // The converter leaves the key out of a model that sees everything, which then has one rope: Rnj-1.
+        let layers = keys.config["num_hidden_layers"].as_u64().and_then(|it| it.try_into().ok());
+        let types = vec!["full_attention"; layers.unwrap_or(0).min(limit::LAYERS)];
+        keys.put("layer_types", "attention.sliding_window", Some(json!(types)));
+    }
     keys.copy("rope_local_base_freq", "rope.freq_base_swa");
     if keys.own("rope.freq_base").is_none() {
         keys.put("rope_theta", "rope.freq_base", Some(json!(1_000_000.0)));
@@ -283,6 +292,14 @@ fn granite(keys: &mut Keys) -> Result<(), String> {
 }
 
 fn glm4(keys: &mut Keys) -> Result<(), String> {
+    // Those that see images have other rows of queries and keys (`conversion/glm.py`).
+    let sections = keys.own("rope.dimension_sections");
+    if sections.is_some_and(|it| it.as_array().is_some_and(|it| it.iter().any(|it| *it != 0))) {
+        return Err(
+            "`glm4.rope.dimension_sections` is set: models that see images are not supported"
+                .into(),
+        );
+    }
     keys.partial_rotation();
     Ok(())
 }

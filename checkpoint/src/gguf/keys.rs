@@ -91,6 +91,12 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
             "`{architecture}.expert_count` is {experts}: experts of this architecture are not supported"
         )));
     }
+    if let Some(layers) = keys.own("nextn_predict_layers").filter(|it| *it != 0) {
+        return Err(wrong(format!(
+            "`{architecture}.nextn_predict_layers` is {layers}: layers that guess further tokens are not \
+             supported; convert the model without them"
+        )));
+    }
     if let (Some(rotated), Some(head_dim), false) = (
         keys.own("rope.dimension_count").and_then(|it| it.as_u64()),
         keys.config.get("head_dim").and_then(Json::as_u64),
@@ -114,6 +120,11 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     };
     keys.put_named("vocab_size", tokens, Json::from(vocabulary));
     let has = |name| Json::from(tensor(name).is_some());
+    if tensor("lm_head.weight").is_none() && tensor("cls.output.weight").is_some() {
+        return Err(wrong(
+            "it has `cls.output.weight` in place of `output.weight`: it ranks texts and writes none".into(),
+        ));
+    }
     keys.put_named(
         "attention_bias",
         "blk.0.attn_q.bias",
@@ -220,6 +231,8 @@ impl Keys<'_> {
             (None, None, Some(older)) => (json!("linear"), Some(older)),
             (Some(kind), factor, _) if kind == "none" => (json!("default"), factor),
             (Some(kind), factor, _) => (kind, factor),
+            // llama.cpp's default.
+            (None, Some(factor), _) if factor != 0.0 => (json!("linear"), Some(factor)),
             _ => return Ok(()),
         };
         if kind == "yarn"
@@ -242,7 +255,6 @@ impl Keys<'_> {
             ("original_max_position_embeddings", "original_context_length"),
             ("beta_fast", "yarn_beta_fast"),
             ("beta_slow", "yarn_beta_slow"),
-            ("attention_factor", "yarn_attn_factor"),
         ] {
             said.push((ours, theirs, self.own(&format!("rope.scaling.{theirs}"))));
         }
