@@ -10,7 +10,7 @@
 use std::fmt::Display;
 use std::iter::once;
 
-pub use crate::rope::{Rope, RopeScaling, RopeTables};
+pub use crate::rope::{Rope, RopeScaling, RopeTables, Temperature};
 
 /// A decoder: the order of its fields is that in which a token meets them.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,8 +72,9 @@ pub struct Attention {
     pub qkv: Vec<Linear>,
     /// Of queries and keys, before they are rotated.
     pub qk_norm: Option<QkNorm>,
-    /// Which of [`Architecture::ropes`] rotates queries and keys; `None` leaves them.
-    pub rope: Option<usize>,
+    /// Which of [`Architecture::ropes`] rotate queries, and keys; they differ in what they multiply with at most.
+    /// `None` leaves both.
+    pub ropes: Option<[usize; 2]>,
     /// `[hidden_size, heads * head_dim]`.
     pub output: Linear,
     /// Query heads.

@@ -17,6 +17,26 @@ pub struct Rope {
     pub interleaved: bool,
     /// Most positions that there will be.
     pub positions: usize,
+    /// What cosines and sines are multiplied with beside that, where scores are to grow with the position of
+    /// their query; for queries alone.
+    pub temperature: Option<Temperature>,
+}
+
+/// How scores grow with the position of their query (Llama 4): times `1 + beta * ln(1 + floor(position /
+/// original_max_position_embeddings))`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Temperature {
+    /// `llama_4_scaling_beta`.
+    pub beta: f64,
+    /// `original_max_position_embeddings`, in tokens; below that nothing grows.
+    pub original_max_position_embeddings: usize,
+}
+
+impl Temperature {
+    fn of(self, position: usize) -> f32 {
+        let steps = position / self.original_max_position_embeddings;
+        1.0 + self.beta as f32 * (1.0 + steps as f32).ln()
+    }
 }
 
 /// How rotary frequencies are stretched beyond the trained context; exhaustive, so that an engine answers
@@ -181,6 +201,7 @@ impl Rope {
         let n = positions.len() * inv_freq.len();
         let mut tables = RopeTables { cos: Vec::with_capacity(n), sin: Vec::with_capacity(n) };
         for position in positions {
+            let factor = self.temperature.map_or(factor, |it| factor * it.of(position));
             for f in &inv_freq {
                 let (sin, cos) = f64::from(position as f32 * f).sin_cos();
                 tables.cos.push(cos as f32 * factor);
@@ -208,7 +229,7 @@ mod tests {
     use super::*;
 
     fn rope(width: usize, theta: f64, scaling: RopeScaling) -> Rope {
-        Rope { theta, scaling, width, interleaved: false, positions: 4096 }
+        Rope { theta, scaling, width, interleaved: false, positions: 4096, temperature: None }
     }
 
     fn bits(rope: &Rope) -> Vec<u32> {
@@ -360,6 +381,12 @@ mod tests {
                 assert!((ours - theirs).abs() <= theirs.abs() * f32::EPSILON, "{ours} {theirs}");
             }
         }
+        let temperature = Temperature { beta: 0.5, original_max_position_embeddings: 8 };
+        let growing = Rope { temperature: Some(temperature), ..rope.clone() };
+        assert_eq!(growing.tables(7..8), rope.tables(7..8));
+        // `get_llama_4_attn_scale(24, 0.5, 8)`.
+        let (grown, plain) = (growing.tables(24..25).cos, rope.tables(24..25).cos);
+        assert!(grown.iter().zip(plain).all(|(grown, plain)| *grown == plain * 1.693_147_2));
         let tables = rope.tables(3..6);
         assert_eq!(tables.cos.len(), 3 * 8);
         assert_eq!(tables.sin[8..16], rope.tables(4..5).sin);

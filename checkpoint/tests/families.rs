@@ -127,29 +127,43 @@ fn parameters_come_in_the_order_of_the_model() {
     }
 }
 
-/// Gemma 3 from 4B on reads images: its text model is a part of it.
+/// Gemma 3 from 4B on, Mistral Small 3 and Ministral 3 read images: their text model is a part of them.
 #[test]
 fn the_text_model_of_one_that_reads_images_is_found() {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../xla-session/tests/fixtures/gemma3-older-gqa-bf16");
-    let text: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(fixture.join("config.json")).unwrap()).unwrap();
-    let expected = ModelConfig::from_dir(&fixture).unwrap();
-    let tensors = std::fs::read(fixture.join("model.safetensors")).unwrap();
-    let tensors = safetensors::SafeTensors::deserialize(&tensors).unwrap();
-    for prefix in ["language_model.model.", "model.language_model."] {
-        let folder = tempfile::tempdir().unwrap();
-        let config = serde_json::json!({
-            "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
-            "text_config": text, "vision_config": {"hidden_size": 1152},
-        });
-        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
-        let name = |name: &str| format!("{prefix}{}", name.strip_prefix("model.").unwrap());
-        let renamed = tensors.iter().map(|(old, view)| (name(old), view));
-        let path = folder.path().join("model.safetensors");
-        safetensors::serialize_to_file(renamed, None, &path).unwrap();
-        let config = ModelConfig::from_dir(folder.path()).unwrap();
-        assert_eq!(config.architecture, expected.architecture);
-        Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap().check(&config).unwrap();
+    for (fixture, outer) in [
+        ("gemma3-older-gqa-bf16", "gemma3"),
+        ("mistral-full-mqa-f16", "mistral3"),
+        ("ministral3-yarn-gqa-bf16", "mistral3"),
+    ] {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../xla-session/tests/fixtures")
+            .join(fixture);
+        let text: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(fixture.join("config.json")).unwrap()).unwrap();
+        let expected = ModelConfig::from_dir(&fixture).unwrap();
+        let tensors = std::fs::read(fixture.join("model.safetensors")).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&tensors).unwrap();
+        for [prefix, head] in [
+            ["language_model.model.", "language_model.lm_head."],
+            ["model.language_model.", "lm_head."],
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let config = serde_json::json!({
+                "architectures": null, "model_type": outer,
+                "text_config": text, "vision_config": {"hidden_size": 1152},
+            });
+            std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+            let name = |name: &str| match name.strip_prefix("model.") {
+                Some(rest) => format!("{prefix}{rest}"),
+                None => format!("{head}{}", name.strip_prefix("lm_head.").unwrap()),
+            };
+            let renamed = tensors.iter().map(|(old, view)| (name(old), view));
+            let path = folder.path().join("model.safetensors");
+            safetensors::serialize_to_file(renamed, None, &path).unwrap();
+            let config = ModelConfig::from_dir(folder.path()).unwrap();
+            assert_eq!(config.architecture, expected.architecture);
+            assert_eq!(config.tie_word_embeddings, expected.tie_word_embeddings);
+            Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap().check(&config).unwrap();
+        }
     }
 }

@@ -219,7 +219,7 @@ fn errors_name_what_the_file_has() {
     };
     says(
         &error(&|file| file.set("general.architecture", text("mamba"))),
-        &["architecture `mamba`", "supported are llama, qwen2, qwen3"],
+        &["architecture `mamba`", "supported are llama, mistral3, qwen2, qwen3"],
     );
     says(
         &error(&|file| file.remove("general.architecture")),
@@ -355,7 +355,7 @@ fn a_gemma_3_without_a_window_has_one_rope() {
         let config = of("gemma3", [12, 16_384], more).unwrap();
         let layers = &config.architecture.layers;
         let thetas =
-            layers.iter().map(|it| config.architecture.ropes[it.attention.rope.unwrap()].theta);
+            layers.iter().map(|it| config.architecture.ropes[it.attention.ropes.unwrap()[0]].theta);
         assert!(thetas.clone().all(|theta| theta == 1e6), "{:?}", thetas.collect::<Vec<_>>());
         assert!(layers.iter().all(|it| it.attention.window.is_none()));
     }

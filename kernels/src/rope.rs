@@ -12,10 +12,10 @@ use crate::{Isa, KV_BLOCK, KvFormat};
 pub struct RotateAppend {
     /// `[heads + 2 * kv_heads, width]`: queries, keys, values. Queries and keys are rotated in place.
     pub row: *mut f32,
-    /// Cosines of the row's position, `[rotated / 2]`.
-    pub cos: *const f32,
-    /// Sines of the row's position, `[rotated / 2]`.
-    pub sin: *const f32,
+    /// Cosines of the row's position, for queries and for keys, `[rotated / 2]` each.
+    pub cos: [*const f32; 2],
+    /// Sines of the row's position, for queries and for keys, `[rotated / 2]` each.
+    pub sin: [*const f32; 2],
     /// How many elements of a head are rotated, its first ones; even, or 0.
     pub rotated: usize,
     /// Whether a pair is two neighbours, and not one of the first half of these and one of the second.
@@ -54,7 +54,7 @@ impl<V: Vector> Job<V> for RotateAppend {
         // SAFETY: the caller's promise.
         unsafe {
             for head in 0..heads + kv_heads {
-                self.rotate(row.add(head * width));
+                self.rotate(row.add(head * width), usize::from(head >= heads));
             }
             match self.format {
                 KvFormat::F32 => self.append::<f32>(|x| x),
@@ -66,12 +66,12 @@ impl<V: Vector> Job<V> for RotateAppend {
 
 impl RotateAppend {
     #[inline(always)]
-    unsafe fn rotate(&self, head: *mut f32) {
-        let half = self.rotated / 2;
+    unsafe fn rotate(&self, head: *mut f32, which: usize) {
+        let (half, cos, sin) = (self.rotated / 2, self.cos[which], self.sin[which]);
         let turn = |i: usize, first: usize, second: usize| {
             // SAFETY: two elements of a head of the row, and the angle of their pair.
             unsafe {
-                let (cos, sin) = (*self.cos.add(i), *self.sin.add(i));
+                let (cos, sin) = (*cos.add(i), *sin.add(i));
                 let (a, b) = (*head.add(first), *head.add(second));
                 *head.add(first) = a * cos - b * sin;
                 *head.add(second) = b * cos + a * sin;

@@ -160,6 +160,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "gemma3_text" => "gemma3",
         "olmo3" => "olmo2",
         "mixtral" => "llama",
+        "ministral3" => "mistral3",
         "qwen2_moe" => "qwen2moe",
         "qwen3_moe" => "qwen3moe",
         "gpt_oss" => "gpt-oss",
@@ -182,6 +183,11 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
             key("embedding_scale", f32_value(*embedding_scale));
             key("residual_scale", f32_value(first.residual_scale));
             key("logit_scale", f32_value(1.0 / logits.scale));
+        }
+        "mistral3" => {
+            let temperature = ropes.last().unwrap().temperature.unwrap();
+            key("attention.temperature_scale", f32_value(temperature.beta as f32));
+            key("rope.scaling.yarn_log_multiplier", f32_value(1.0));
         }
         "glm4" | "phi3" => key("rope.dimension_count", u32_value(ropes[0].width as u32)),
         _ => {}
@@ -253,7 +259,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
     file.key(&format!("{architecture}.attention.layer_norm_rms_epsilon"), epsilon);
     let theta = f32_value(config.rope().theta as f32);
     file.key(&format!("{architecture}.rope.freq_base"), theta);
-    let pairs = matches!(architecture, "llama" | "smollm3" | "granite");
+    let pairs = matches!(architecture, "llama" | "mistral3" | "smollm3" | "granite");
     let mut at = 0;
     if let RopeScaling::LongRope { short_factor, long_factor, .. } = &config.rope().scaling {
         for (name, factors) in [("short", short_factor), ("long", long_factor)] {

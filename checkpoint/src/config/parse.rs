@@ -12,8 +12,8 @@ use crate::gguf;
 use crate::keys::{Keys, read_object};
 use crate::{Error, Result};
 
-/// A model that reads images too: its text model has a configuration of its own within.
-const WITH_IMAGES: &str = "gemma3";
+/// Models that read images too: their text model has a configuration of its own within.
+const WITH_IMAGES: [&str; 2] = ["gemma3", "mistral3"];
 
 impl ModelConfig {
     /// Reads what `model` says of itself: `config.json` and, if there is one,
@@ -47,7 +47,7 @@ impl ModelConfig {
         let generation = read_object(&generation_path)?.unwrap_or_default();
         let outer = Keys { path: &path, prefix: "", map: &config, names: None };
         let generation = Keys { path: &generation_path, prefix: "", map: &generation, names: None };
-        if outer.string("model_type")? == Some(WITH_IMAGES)
+        if outer.string("model_type")?.is_some_and(|it| WITH_IMAGES.contains(&it))
             && let Some(map) = outer.object("text_config")?
         {
             return parse(&Keys { prefix: "text_config.", map, ..outer }, &outer, &generation);
@@ -102,6 +102,7 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
     let defaults = &family.defaults;
     // Refused here already, before any file of weights is there.
     Quantisation::read(config)?;
+    Quantisation::read(outer)?;
     if config.boolean("is_causal")? == Some(false) {
         let must = "tokens that see the ones behind them are not supported";
         return Err(config.refuse("is_causal", must));
@@ -137,6 +138,7 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         rms_norm_eps: sizes.rms_norm_eps,
         tie_word_embeddings: config
             .boolean("tie_word_embeddings")?
+            .or(outer.boolean("tie_word_embeddings")?)
             .unwrap_or(defaults.tie_word_embeddings),
         architecture,
         eos_token_ids: ids("eos_token_id", defaults.eos_token_ids)?,

@@ -48,7 +48,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let architecture = sizes.decoder(ropes, |layer, index| {
         let attention = Attention {
             qk_norm: Some(sizes.qk_norm(layer)),
-            rope: Some(usize::from(sliding[index])),
+            ropes: Some([usize::from(sliding[index]); 2]),
             scale,
             window: window.filter(|_| sliding[index]),
             ..sizes.attention(layer, [bias; 2])

@@ -32,11 +32,11 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
     let bias = keys.boolean("attention_bias")?.unwrap_or(false);
     let wide = keys.size("shared_intermediate_size", limit::WIDTH)?.unwrap_or(1024);
-    let rope = (keys.string("position_embedding_type")? == Some("rope")).then_some(0);
+    let ropes = (keys.string("position_embedding_type")? == Some("rope")).then_some([0; 2]);
     let multipliers = Multipliers::read(keys)?;
     let hidden = sizes.hidden_size;
     Ok(multipliers.of(sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {
-        let attention = Attention { rope, ..sizes.attention(layer, [bias; 2]) };
+        let attention = Attention { ropes, ..sizes.attention(layer, [bias; 2]) };
         let module = layer.at("shared_mlp");
         let mlp = FeedForward::Mlp(Mlp {
             gate_up: vec![module.linear("input_linear", [2 * wide, hidden], false)],

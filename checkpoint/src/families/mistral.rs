@@ -1,10 +1,12 @@
-//! Mistral 7B and what is like it (`modeling_mistral.py`): every layer has the same window.
+//! Mistral 7B and what is like it (`modeling_mistral.py`): every layer has the same window, where `layer_types`
+//! says nothing else.
 
 use super::window::layer_types;
 use super::{Defaults, Family, Sizes};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, Attention};
 use crate::keys::Keys;
+use crate::rope::Rope;
 
 pub(super) static FAMILY: Family = Family {
     model_type: "mistral",
@@ -28,29 +30,33 @@ pub(super) static FAMILY: Family = Family {
     architecture,
 };
 
-fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
-    let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
-    let window = window(keys, sizes)?;
-    Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {
-        let attention = Attention { window, ..sizes.attention(layer, [false; 2]) };
-        sizes.layer(layer, attention, sizes.mlp(layer, false, activation))
-    }))
+pub(super) fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
+    decoder(keys, sizes, Some(4096), vec![sizes.rope(keys)?], [0; 2])
 }
 
-/// The window of all layers.
-fn window(keys: &Keys, sizes: &Sizes) -> Result<Option<usize>> {
+/// A model whose layers have windows as the keys say, else of `window`; `rotated` by some of `ropes`.
+pub(super) fn decoder(
+    keys: &Keys,
+    sizes: &Sizes,
+    window: Option<usize>,
+    ropes: Vec<Rope>,
+    rotated: [usize; 2],
+) -> Result<Architecture> {
+    let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
     let window = match keys.size("sliding_window", usize::MAX)? {
         // An explicit null is none.
         None if keys.map.contains_key("sliding_window") => None,
-        window => Some(window.unwrap_or(4096)),
+        said => said.or(window),
     };
-    // transformers ignores the key for this family, so a mixture has no reference.
-    let types = layer_types(keys, sizes.layers, window)?.unwrap_or_default();
-    if types.iter().any(|of_layer| *of_layer != window) {
-        return Err(keys.refuse(
-            "layer_types",
-            "Mistral's layers are all alike; it must agree with `sliding_window`",
-        ));
-    }
-    Ok(sizes.window(window))
+    // transformers takes a Mistral that has the key for a Ministral.
+    let windows = layer_types(keys, sizes.layers, window)?;
+    Ok(sizes.decoder(ropes, |layer, index| {
+        let window = windows.as_ref().map_or(window, |windows| windows[index]);
+        let attention = Attention {
+            window: sizes.window(window),
+            ropes: Some(rotated),
+            ..sizes.attention(layer, [false; 2])
+        };
+        sizes.layer(layer, attention, sizes.mlp(layer, false, activation))
+    }))
 }

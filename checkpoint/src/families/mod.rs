@@ -10,6 +10,8 @@ mod gpt_oss;
 mod granite;
 mod granite4;
 mod llama;
+mod ministral;
+mod ministral3;
 mod mistral;
 mod mixtral;
 mod olmo2;
@@ -65,9 +67,11 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 17] = [
+    pub const ALL: [&'static Self; 19] = [
         &llama::FAMILY,
         &mistral::FAMILY,
+        &ministral::FAMILY,
+        &ministral3::FAMILY,
         &qwen2::FAMILY,
         &qwen3::FAMILY,
         &gemma2::FAMILY,

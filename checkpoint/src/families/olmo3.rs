@@ -39,7 +39,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     Ok(sizes.decoder(ropes, |layer, index| {
         let attention = Attention {
             qk_norm: Some(sizes.joint_qk_norm(layer)),
-            rope: Some(usize::from(sliding[index])),
+            ropes: Some([usize::from(sliding[index]); 2]),
             window: window.filter(|_| sliding[index]),
             ..sizes.attention(layer, [bias; 2])
         };

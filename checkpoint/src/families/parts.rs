@@ -35,7 +35,7 @@ impl Sizes {
                 module.linear("v_proj", [keys, hidden], bias),
             ],
             qk_norm: None,
-            rope: Some(0),
+            ropes: Some([0; 2]),
             output: module.linear("o_proj", [hidden, queries], output_bias),
             heads: self.heads,
             kv_heads: self.kv_heads,

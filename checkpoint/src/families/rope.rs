@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::{Sizes, limit};
 use crate::Result;
 use crate::keys::Keys;
-use crate::rope::{Rope, RopeScaling};
+use crate::rope::{Rope, RopeScaling, Temperature};
 
 const OBJECTS: [(&str, &str); 2] =
     [("rope_parameters", "rope_parameters."), ("rope_scaling", "rope_scaling.")];
@@ -88,8 +88,28 @@ impl Sizes {
                 width / 2
             )));
         }
-        Ok(Rope { theta, scaling, width, interleaved: false, positions })
+        Ok(Rope { theta, scaling, width, interleaved: false, positions, temperature: None })
     }
+
+    /// How scores grow with the position of their query, if they do.
+    pub fn temperature(&self, config: &Keys) -> Result<Option<Temperature>> {
+        const BETA: &str = "llama_4_scaling_beta";
+        let keys = flat(config)?;
+        if keys.value(BETA).is_some_and(|beta| beta.as_f64() == Some(0.0)) {
+            return Ok(None);
+        }
+        let Some(beta) = keys.positive(BETA)? else { return Ok(None) };
+        let original_max_position_embeddings = original(config, &keys, self)?;
+        Ok(Some(Temperature { beta, original_max_position_embeddings }))
+    }
+}
+
+/// The context that a model was trained with at first.
+fn original(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<usize> {
+    let key = "original_max_position_embeddings";
+    // Where both say it, transformers takes the outer one.
+    let outer = config.size(key, limit::POSITIONS)?;
+    Ok(outer.or(keys.size(key, limit::POSITIONS)?).unwrap_or(sizes.max_position_embeddings))
 }
 
 /// The object that says how all layers rotate; empty where there is none.
@@ -113,12 +133,7 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
         keys.positive(key)?.ok_or_else(|| keys.refuse(key, "this rope type needs a number here"))
     };
     let positions = sizes.max_position_embeddings;
-    let original = || {
-        let key = "original_max_position_embeddings";
-        // Where both say it, transformers takes the outer one.
-        let outer = config.size(key, limit::POSITIONS)?;
-        Ok::<_, crate::Error>(outer.or(keys.size(key, limit::POSITIONS)?).unwrap_or(positions))
-    };
+    let original = || original(config, keys, sizes);
     let stretched = |original| positions as f64 / original as f64;
     let type_key = if keys.value("rope_type").is_some() { "rope_type" } else { "type" };
     Ok(match keys.string(type_key)? {

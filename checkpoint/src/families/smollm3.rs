@@ -56,7 +56,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     });
     Ok(sizes.decoder(vec![sizes.rope(keys)?], |layer, index| {
         let attention = Attention {
-            rope: rotates[index].then_some(0),
+            ropes: rotates[index].then_some([0; 2]),
             window: sizes.window(windows[index]),
             ..sizes.attention(layer, [attention_bias; 2])
         };

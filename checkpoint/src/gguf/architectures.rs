@@ -27,7 +27,7 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 13] = [
+const ALL: [Architecture; 14] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -39,6 +39,13 @@ const ALL: [Architecture; 13] = [
             ("ffn_down_exps", "block_sparse_moe.experts.*.w2"),
         ],
         keys: llama,
+    },
+    Architecture {
+        name: "mistral3",
+        model_type: "ministral3",
+        pairs: true,
+        parts: &[],
+        keys: mistral3,
     },
     Architecture { name: "qwen2", model_type: "qwen2", pairs: false, parts: &[], keys: no_window },
     Architecture { name: "qwen3", model_type: "qwen3", pairs: false, parts: &[], keys: no_window },
@@ -153,6 +160,25 @@ fn llama(keys: &mut Keys) -> Result<(), String> {
         keys.put("model_type", "general.architecture", Some(json!("mixtral")));
         keys.required("num_local_experts", "expert_count")?;
         keys.required("num_experts_per_tok", "expert_used_count")?;
+    }
+    Ok(())
+}
+
+/// Mistral Small's files say it too, which are like Llama's.
+fn mistral3(keys: &mut Keys) -> Result<(), String> {
+    const BETA: &str = "attention.temperature_scale";
+    let Some(beta) = keys.own(BETA).filter(|it| it.as_f64() != Some(0.0)) else {
+        keys.put("model_type", "general.architecture", Some(json!("llama")));
+        return llama(keys);
+    };
+    keys.copy_window();
+    let by = keys.own("rope.scaling.yarn_log_multiplier").filter(|it| it.as_f64() != Some(0.0));
+    keys.names.insert("rope_scaling.llama_4_scaling_beta".into(), format!("mistral3.{BETA}"));
+    let scaling = keys.scaling_object();
+    scaling.insert("llama_4_scaling_beta".into(), beta);
+    if let Some(by) = by {
+        scaling.insert("mscale".into(), json!(1.0));
+        scaling.insert("mscale_all_dim".into(), by);
     }
     Ok(())
 }

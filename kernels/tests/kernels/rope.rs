@@ -18,16 +18,19 @@ fn a_row_is_rotated_and_goes_to_its_slot() {
         let len = (heads + 2 * kv_heads) * width;
         let row: Vec<f32> = (0..len).map(|i| (i as f32 * 0.37).sin()).collect();
         let angles: Vec<f64> = (0..turned / 2).map(|i| 3.0 / (1.0 + i as f64)).collect();
-        let [cos, sin] =
-            [f64::cos, f64::sin].map(|f| angles.iter().map(|&a| f(a) as f32).collect::<Vec<f32>>());
+        // Of queries they are multiplied with a number.
+        let [cos, sin] = [f64::cos, f64::sin].map(|f| {
+            let times = |by: f64| angles.iter().map(|&a| (by * f(a)) as f32).collect::<Vec<f32>>();
+            [times(1.5), times(1.0)]
+        });
         for isa in Isa::all_here() {
             let mut rotated = row.clone();
             let mut keys = vec![OTHER; kv_heads * width * KV_BLOCK];
             let mut values = keys.clone();
             let of = RotateAppend {
                 row: rotated.as_mut_ptr(),
-                cos: cos.as_ptr(),
-                sin: sin.as_ptr(),
+                cos: cos.each_ref().map(|it| it.as_ptr()),
+                sin: sin.each_ref().map(|it| it.as_ptr()),
                 rotated: turned,
                 interleaved,
                 heads,
@@ -45,7 +48,9 @@ fn a_row_is_rotated_and_goes_to_its_slot() {
                 for (i, angle) in angles.iter().enumerate() {
                     let pair = if interleaved { [2 * i, 2 * i + 1] } else { [i, half + i] };
                     let [a, b] = pair.map(|i| f64::from(row[head * width + i]));
+                    let by = if head < heads { 1.5 } else { 1.0 };
                     let (sin, cos) = angle.sin_cos();
+                    let (sin, cos) = (by * sin, by * cos);
                     let expected = [a * cos - b * sin, b * cos + a * sin];
                     let found = pair.map(|i| f64::from(rotated[head * width + i]));
                     for (found, expected) in found.into_iter().zip(expected) {

@@ -175,6 +175,39 @@ FIXTURES = {
         "float16",
         "default",
     ),
+    "ministral-layer-types-f16": Fixture(
+        older(
+            base("Ministral", 281, 48, 75, 3, 4, 2, 14),
+            "float16",
+            sliding_window=40,
+            layer_types=["full_attention", "sliding_attention", "full_attention"],
+            tie_word_embeddings=True,
+        ),
+        "float16",
+        "default",
+    ),
+    # Prompts and answers go five times beyond the original context, and scores grow there.
+    "ministral3-yarn-gqa-bf16": Fixture(
+        newer(
+            base("Ministral3", 293, 60, 90, 3, 6, 2, 14, kind="ministral3"),
+            "bfloat16",
+            1000000.0,
+            {
+                "rope_type": "yarn",
+                "factor": 8.0,
+                "original_max_position_embeddings": 64,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 1.0,
+                "llama_4_scaling_beta": 0.5,
+            },
+            sliding_window=None,
+            tie_word_embeddings=False,
+        ),
+        "bfloat16",
+        "yarn",
+    ),
     "qwen2-gqa-tied-bf16": Fixture(
         older(
             base("Qwen2", 311, 56, 90, 3, 4, 2) | {"rms_norm_eps": 1e-6},

@@ -61,10 +61,11 @@ kernel_abi! {
             heads,
             kv_heads,
             width,
-            /// `[rows, rotated / 2]` of f32.
-            cos,
-            /// `[rows, rotated / 2]` of f32.
-            sin,
+            /// `[rows, rotated / 2]` of f32, as the three others.
+            query_cos,
+            query_sin,
+            key_cos,
+            key_sin,
             /// Elements of a head that are rotated.
             rotated,
             /// Whether neighbours are a pair.
@@ -148,10 +149,10 @@ impl Steps<'_> {
     /// queries attend, as products with weights of `format` take what they mix.
     pub(super) fn attend(&mut self, layer: usize, attention: &Attention, format: Format) {
         let &Attention { heads, kv_heads, head_dim: width, window, scale, cap, .. } = attention;
-        let rope = attention.rope.map(|at| (at, &self.config.architecture.ropes[at]));
+        let ropes = attention.ropes.map(|at| (at, &self.config.architecture.ropes[at[1]]));
         let (at, rotated, interleaved) =
-            rope.map_or((0, 0, false), |(at, rope)| (at, rope.width, rope.interleaved));
-        let [cos, sin] = self.workspace.angles[at];
+            ropes.map_or(([0; 2], 0, false), |(at, rope)| (at, rope.width, rope.interleaved));
+        let [of_queries, of_keys] = at.map(|at| self.workspace.angles[at]);
         let [keys, values] = self.pages(layer);
         let places = self.workspace.clone();
         let qkv = places.qkv;
@@ -167,8 +168,10 @@ impl Steps<'_> {
             heads: heads.into(),
             kv_heads: kv_heads.into(),
             width: width.into(),
-            cos: cos.at.into(),
-            sin: sin.at.into(),
+            query_cos: of_queries[0].at.into(),
+            query_sin: of_queries[1].at.into(),
+            key_cos: of_keys[0].at.into(),
+            key_sin: of_keys[1].at.into(),
             rotated: rotated.into(),
             interleaved: usize::from(interleaved).into(),
             slots: places.slots.at.into(),
@@ -254,13 +257,14 @@ fn append(isa: kernels::Isa, format: KvFormat) -> iree_rt::Kernel {
             unsafe {
                 let slot = *at(of.slots).cast::<i32>().add(row) as usize;
                 let page = slot / kernels::KV_BLOCK * page_bytes;
-                let angle = |place: usize| at(place).cast::<f32>().add(row * of.rotated / 2);
+                let angle =
+                    |place: usize| at(place).cast_const().cast::<f32>().add(row * of.rotated / 2);
                 kernels::rotate_append(
                     isa,
                     &kernels::RotateAppend {
                         row: at(of.qkv).cast::<f32>().add(row * of.stride),
-                        cos: angle(of.cos),
-                        sin: angle(of.sin),
+                        cos: [of.query_cos, of.key_cos].map(angle),
+                        sin: [of.query_sin, of.key_sin].map(angle),
                         rotated: of.rotated,
                         interleaved: of.interleaved > 0,
                         heads: of.heads,

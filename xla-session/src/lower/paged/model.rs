@@ -57,7 +57,7 @@ impl Function<'_> {
         x: &Value,
         norm: Option<&Norm>,
     ) -> Value {
-        let Attention { qk_norm, output, rope, .. } = attention;
+        let Attention { qk_norm, output, ropes, .. } = attention;
         let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
         let (rows, both) = (self.rows, heads + kv_heads);
         let group: Vec<_> = attention.qkv.iter().collect();
@@ -69,10 +69,10 @@ impl Function<'_> {
         let normed =
             qk_norm.as_ref().map(|norms| self.parts.normed_heads(self, &qkv, heads, norms));
         let normed = normed.as_ref().unwrap_or(&qkv);
-        let queries = self.rotated(normed, heads, *rope);
+        let queries = self.rotated(normed, heads, ropes.map(|[queries, _]| queries));
         let queries = self.kept(queries);
         let cache = self.cache(layer);
-        let cache = self.append(&cache, normed, &qkv, *rope);
+        let cache = self.append(&cache, normed, &qkv, ropes.map(|[_, keys]| keys));
         self.updated(&cache);
         let mixed = self.parts.attention(self, &queries, &cache, attention);
         let mixed = self.kept(mixed);

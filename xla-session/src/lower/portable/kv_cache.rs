@@ -11,7 +11,7 @@ pub(super) struct Cache {
 }
 
 impl Emitter<'_> {
-    /// Rotates queries and keys where the layer does, and writes keys and values at this call's positions. `qkv` has
+    /// Rotates queries and keys by these angles where the layer does, and writes keys and values at this call's positions. `qkv` has
     /// queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`; `normed`
     /// has the queries and keys that take their place, `[rows, heads + kv_heads, head_dim]`. Returns
     /// the queries, with the keys behind them.
@@ -20,7 +20,7 @@ impl Emitter<'_> {
         layer: usize,
         qkv: &Value,
         normed: Option<&Value>,
-        angles: Option<&Angles>,
+        angles: Option<[&Angles; 2]>,
     ) -> (Value, Cache) {
         let (heads, kv_heads) = (self.config.num_attention_heads, self.config.num_key_value_heads);
         let (rows, width) = (self.rows, self.config.head_dim);
@@ -31,7 +31,17 @@ impl Emitter<'_> {
             let both = self.b.slice(qkv, 1, 0, all * width);
             self.b.reshape(&both, &[rows, all, width])
         });
-        let both = angles.map_or(both.clone(), |angles| self.rope(&both, angles));
+        let both = match angles {
+            None => both,
+            Some([queries, keys]) if std::ptr::eq(queries, keys) => self.rope(&both, keys),
+            Some(of) => {
+                let parts = [(0, heads, of[0]), (heads, all, of[1])].map(|(from, to, angles)| {
+                    let part = self.b.slice(&both, 1, from, to);
+                    self.rope(&part, angles)
+                });
+                self.b.concat(&parts, 1)
+            }
+        };
         let keys = self.b.slice(&both, 1, heads, all);
         let cache = self.append(layer, &keys, &values);
         (both, cache)

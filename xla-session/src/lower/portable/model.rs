@@ -61,8 +61,8 @@ impl Emitter<'_> {
             );
             self.b.concat(&parts, 1)
         });
-        let rope = attention.rope.map(|at| &angles[at]);
-        let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), rope);
+        let ropes = attention.ropes.map(|at| at.map(|at| &angles[at]));
+        let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), ropes);
         let mixed = self.attention(&queries, &cache, attention);
         (self.linear(&mixed, output), cache)
     }
