@@ -178,8 +178,8 @@ fn attend(
                 .for_each(|row| normalise(row, &weight, norm.epsilon));
         }
     }
-    if let Some(rope) = attention.rope {
-        for rows in [&mut queries, &mut keys] {
+    if let Some(of) = attention.ropes {
+        for (rope, rows) in of.into_iter().zip([&mut queries, &mut keys]) {
             rotate(&ropes[rope], &contexts.tables[rope], contexts, head_dim, rows);
         }
     }

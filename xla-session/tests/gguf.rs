@@ -204,7 +204,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
     }
     if let Some(window) = layers.iter().find_map(|layer| layer.attention.window) {
         key("attention.sliding_window", u32_value(window as u32));
-        if matches!(name, "olmo2" | "gemma3") {
+        if matches!(name, "olmo2" | "gemma3" | "exaone4") {
             let sliding = layers.iter().map(|layer| u8::from(layer.attention.window.is_some()));
             key("attention.sliding_window_pattern", booleans(&sliding.collect::<Vec<_>>()));
         }

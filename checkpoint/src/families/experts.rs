@@ -76,7 +76,8 @@ pub(super) struct QwenExperts {
     activation: Activation,
 }
 
-const NAMES: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+/// What the projections of an expert are called mostly.
+pub(super) const NAMES: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 impl QwenExperts {
     pub fn read(

@@ -104,8 +104,13 @@ pub(super) fn cap(keys: &Keys, key: &str, default: Option<f64>) -> Result<Option
 }
 
 pub(super) fn activation(keys: &Keys) -> Result<Activation> {
+    activation_or(keys, Activation::GeluTanh)
+}
+
+/// The same, else `default`.
+pub(super) fn activation_or(keys: &Keys, default: Activation) -> Result<Activation> {
     if keys.boolean("use_bidirectional_attention")? == Some(true) {
         return Err(keys.refuse("use_bidirectional_attention", "supported is false"));
     }
-    Activation::read(keys, "hidden_activation", Activation::GeluTanh)
+    Activation::read(keys, "hidden_activation", default)
 }

@@ -3,6 +3,9 @@
 //!
 //! To add one, write its file and put it into [`Family::ALL`].
 
+mod ernie4_5;
+mod exaone4;
+mod gemma;
 mod gemma2;
 mod gemma3;
 mod glm4;
@@ -16,11 +19,13 @@ mod mistral;
 mod mixtral;
 mod olmo2;
 mod olmo3;
+mod olmoe;
 mod phi3;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
 mod qwen3_moe;
+mod seed_oss;
 mod smollm3;
 
 mod experts;
@@ -67,25 +72,30 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 19] = [
+    pub const ALL: [&'static Self; 24] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
         &ministral3::FAMILY,
         &qwen2::FAMILY,
         &qwen3::FAMILY,
+        &gemma::FAMILY,
         &gemma2::FAMILY,
         &gemma3::FAMILY,
         &phi3::FAMILY,
         &smollm3::FAMILY,
         &olmo2::FAMILY,
         &olmo3::FAMILY,
+        &exaone4::FAMILY,
+        &seed_oss::FAMILY,
+        &ernie4_5::FAMILY,
         &granite::FAMILY,
         &granite4::FAMILY,
         &glm4::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,
+        &olmoe::FAMILY,
         &gpt_oss::FAMILY,
     ];
 

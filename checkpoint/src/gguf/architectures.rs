@@ -27,7 +27,7 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 14] = [
+const ALL: [Architecture; 19] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -63,6 +63,8 @@ const ALL: [Architecture; 14] = [
         parts: &[],
         keys: qwen3_moe,
     },
+    Architecture { name: "olmoe", model_type: "olmoe", pairs: false, parts: &[], keys: olmoe },
+    Architecture { name: "gemma", model_type: "gemma", pairs: false, parts: &[], keys: gemma1 },
     Architecture {
         name: "gemma2",
         model_type: "gemma2",
@@ -100,6 +102,31 @@ const ALL: [Architecture; 14] = [
             ("post_ffw_norm", "post_feedforward_layernorm"),
         ],
         keys: olmo2,
+    },
+    Architecture {
+        name: "exaone4",
+        model_type: "exaone4",
+        pairs: false,
+        parts: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("post_ffw_norm", "post_feedforward_layernorm"),
+        ],
+        keys: exaone4,
+    },
+    Architecture {
+        name: "seed_oss",
+        model_type: "seed_oss",
+        pairs: false,
+        parts: &[("post_attention_norm", "post_attention_layernorm")],
+        keys: no_window,
+    },
+    // Its rows are those of neighbours that rotate, as they are.
+    Architecture {
+        name: "ernie4_5",
+        model_type: "ernie4_5",
+        pairs: false,
+        parts: &[],
+        keys: no_window,
     },
     Architecture { name: "granite", model_type: "granite", pairs: true, parts: &[], keys: granite },
     Architecture {
@@ -199,6 +226,16 @@ fn qwen2_moe(keys: &mut Keys) -> Result<(), String> {
 fn qwen3_moe(keys: &mut Keys) -> Result<(), String> {
     qwen_experts(keys)?;
     keys.config.insert("norm_topk_prob".into(), json!(true));
+    Ok(())
+}
+
+fn olmoe(keys: &mut Keys) -> Result<(), String> {
+    keys.required("num_experts", "expert_count")?;
+    keys.required("num_experts_per_tok", "expert_used_count")
+}
+
+fn gemma1(keys: &mut Keys) -> Result<(), String> {
+    keys.config.insert(NORMS_ARE_WHOLE.into(), json!(true));
     Ok(())
 }
 
@@ -303,6 +340,16 @@ fn window_pattern(keys: &mut Keys) {
         }
         number => keys.put("sliding_window_pattern", KEY, number),
     }
+}
+
+fn exaone4(keys: &mut Keys) -> Result<(), String> {
+    const KEY: &str = "attention.sliding_window";
+    window_pattern(keys);
+    // llama.cpp knows the one with windows by its layers.
+    if !keys.copy_window() && keys.config["num_hidden_layers"] != 64 {
+        keys.put("sliding_window", KEY, Some(Json::Null));
+    }
+    Ok(())
 }
 
 fn granite(keys: &mut Keys) -> Result<(), String> {
