@@ -87,6 +87,10 @@ const QWEN35: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}",
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
+const SEED: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+",
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
 const TEKKEN: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
@@ -151,6 +155,7 @@ static ALL: &[PreTokenizer] = &[
     },
     PreTokenizer { names: "stablelm2 hunyuan solar-open grok-2 megrez", cuts: &[QWEN2], ..PLAIN },
     PreTokenizer { names: "qwen35", cuts: &[QWEN35], ..PLAIN },
+    PreTokenizer { names: "seed-coder", cuts: &[SEED], ..PLAIN },
     PreTokenizer { names: "tekken", cuts: &[TEKKEN], whole: true, bos: true, ..PLAIN },
     PreTokenizer { names: "gpt-4o llama4 kanana2 talkie minimax-m2", cuts: &[GPT4O], ..PLAIN },
     PreTokenizer {
