@@ -12,7 +12,7 @@ use crate::sentence_transformers;
 use crate::vocabulary;
 
 /// What tokenizers and chat templates lie in.
-const TEXT: [&str; 9] = [
+const TEXT: [&str; 10] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "tokenizer.model",
@@ -21,6 +21,7 @@ const TEXT: [&str; 9] = [
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
     "chat_template.json",
 ];
 

@@ -15,7 +15,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 use serde::Serialize;
 
-use crate::{AnswerStyle, Error, Result, Vocabulary};
+use crate::{AnswerStyle, Error, Result, Vocabulary, panics};
 
 /// One turn of a conversation in words; turns with more than words are JSON objects in the form of
 /// transformers (`tool_calls`, content in parts).
@@ -82,6 +82,10 @@ const TOKENS: [&str; 7] =
 /// What every template is given.
 const GIVEN: [&str; 4] = ["messages", "add_generation_prompt", "tools", "documents"];
 
+/// Files of templates.
+const CHAT: &str = "chat_template.jinja";
+const FOR_TOOLS: &str = "additional_chat_templates/tool_use.jinja";
+
 /// Stands behind the words that an answer goes on with, as in transformers; templates that trim them take its
 /// space away.
 const HERE: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -91,25 +95,24 @@ const HERE: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 const FUEL: u64 = 50_000_000;
 
 impl ChatTemplate {
-    /// The template of the model in `folder`: `chat_template.jinja`, else the one in
-    /// `tokenizer_config.json`, or the two of them if it has one for tools (`tool_use`); `None` when there is
-    /// neither.
+    /// The template of the model in `folder`: `chat_template.jinja`, with the one for tools in
+    /// `additional_chat_templates/tool_use.jinja` if there is one; else the one in `tokenizer_config.json`, or
+    /// the two of them if it has one for tools (`tool_use`); `None` when there is neither.
     ///
     /// # Errors
     ///
     /// A file cannot be read or parsed.
     pub fn from_dir(folder: &Path) -> Result<Option<Self>> {
         let config_path = folder.join("tokenizer_config.json");
-        let config = match std::fs::read_to_string(&config_path) {
-            Ok(text) => match serde_json::from_str::<serde_json::Value>(&text) {
+        let config = match read(&config_path)? {
+            Some(text) => match serde_json::from_str::<serde_json::Value>(&text) {
                 Ok(config) => config,
                 Err(error) => {
                     let message = format!("not valid JSON: {error}");
                     return Err(Error::ChatTemplate { path: config_path, message });
                 }
             },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => serde_json::Value::Null,
-            Err(source) => return Err(Error::Io { path: config_path, source }),
+            None => serde_json::Value::Null,
         };
         let tokens = TOKENS.iter().filter_map(|&name| {
             let token = &config[name];
@@ -118,11 +121,10 @@ impl ChatTemplate {
         });
         let tokens = tokens.collect();
 
-        let path = folder.join("chat_template.jinja");
-        match std::fs::read_to_string(&path) {
-            Ok(source) => return Self::new(source, tokens, path, Zoned::now).map(Some),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(source) => return Err(Error::Io { path, source }),
+        let path = folder.join(CHAT);
+        if let Some(source) = read(&path)? {
+            let for_tools = read(&folder.join(FOR_TOOLS))?;
+            return Self::of_two(source, for_tools, tokens, path).map(Some);
         }
         // Either one template or a list of named ones.
         let (source, for_tools) = match &config["chat_template"] {
@@ -176,14 +178,9 @@ impl ChatTemplate {
         path: PathBuf,
         now: fn() -> Zoned,
     ) -> Result<Self> {
-        // Marks of transformers' own for training; they put nothing into the text.
-        let source = ["generation", "endgeneration"].iter().fold(source, |source, tag| {
-            source
-                .replace(&format!("{{%- {tag} -%}}"), "{#- -#}")
-                .replace(&format!("{{%- {tag} %}}"), "{#- #}")
-                .replace(&format!("{{% {tag} -%}}"), "{# -#}")
-                .replace(&format!("{{% {tag} %}}"), "{# #}")
-        });
+        // As jinja2 reads a template.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let source = without_generation_marks(&source);
         let tool_style = AnswerStyle::of_template(&source);
         let answer_style = AnswerStyle::of_answers(&source);
         let has_thoughts = answer_style.is_some() || source.contains("</think>");
@@ -198,6 +195,9 @@ impl ChatTemplate {
         environment.add_function("strftime_now", move |format: String| strftime(&format, &now()));
         environment.add_filter("tojson", json::tojson);
         environment.add_filter("string", python::string);
+        environment.add_filter("length", python::length);
+        environment.add_filter("count", python::length);
+        environment.add_filter("items", python::items);
         environment.add_test("iterable", python::has_items);
         environment.add_test("sequence", python::has_items);
         if let Err(error) = environment.add_template_owned("chat", source) {
@@ -343,9 +343,43 @@ impl ChatTemplate {
         let given = given.map(|(name, value)| (name.as_str(), Value::from_serialize(value)));
         let variables: Value = tokens.chain(known).chain(xml_tools).chain(given).collect();
         let template = self.environment.get_template("chat");
-        template
-            .and_then(|template| template.render(variables))
-            .map_err(|error| failed(self.path.clone(), &error))
+        // minijinja 2.24 panics on `[][::-1]`.
+        let render = || template.and_then(|template| template.render(variables));
+        match panics::catch(render) {
+            Ok(rendered) => rendered.map_err(|error| failed(self.path.clone(), &error)),
+            Err(panic) => {
+                let message = format!("chat template: it cannot be rendered: {panic}");
+                Err(Error::ChatTemplate { path: self.path.clone(), message })
+            }
+        }
+    }
+}
+
+/// `source` without transformers' own marks for training, which put nothing into the text: comments are in
+/// their place, as blanks around them are taken away alike.
+fn without_generation_marks(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some((before, tag)) = rest.split_once("{%") {
+        let Some((inner, behind)) = tag.split_once("%}") else { break };
+        let trimmed = |end: bool| if end { "-" } else { "" };
+        let [first, last] = [inner.starts_with('-'), inner.ends_with('-')].map(trimmed);
+        text.push_str(before);
+        match inner.trim_matches(['-', '+']).trim() {
+            "generation" | "endgeneration" => text.extend(["{#", first, " ", last, "#}"]),
+            _ => text.extend(["{%", inner, "%}"]),
+        }
+        rest = behind;
+    }
+    text + rest
+}
+
+/// The text of a file, if it is there.
+fn read(path: &Path) -> Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::Io { path: path.to_owned(), source }),
     }
 }
 

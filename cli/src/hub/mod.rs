@@ -22,12 +22,13 @@ use part::Part;
 use settings::{MAIN, Settings};
 
 /// Files that a model may have beside its weights.
-const SMALL_FILES: [&str; 9] = [
+const SMALL_FILES: [&str; 10] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
     // Of embedding models.
     sentence_transformers::MODULES,
     sentence_transformers::POOLING,

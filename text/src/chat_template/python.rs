@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use minijinja::value::{Value, ValueKind};
-use minijinja::{Error, Output, State};
+use minijinja::{Error, ErrorKind, Output, State};
 
 /// What `{{ value }}` writes.
 pub fn format(out: &mut Output<'_>, _: &State<'_, '_>, value: &Value) -> Result<(), Error> {
@@ -23,10 +23,29 @@ pub fn has_items(value: &Value) -> bool {
     matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
 }
 
+/// The filters `length` and `count`: what is not there has no items.
+pub fn length(value: &Value) -> Result<usize, Error> {
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    let message = || format!("a value of the kind {} has no length", value.kind());
+    value.len().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, message()))
+}
+
+/// The filter `items`: what is not there has none.
+pub fn items(value: &Value) -> Result<Value, Error> {
+    match value.is_undefined() {
+        true => Ok(Value::from(Vec::<Value>::new())),
+        false => minijinja::filters::items(value),
+    }
+}
+
 /// Python's `str`.
 fn str(out: &mut impl Write, value: &Value) -> fmt::Result {
     match value.kind() {
-        ValueKind::Seq | ValueKind::Map | ValueKind::Number => repr(out, value),
+        ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::Number => {
+            repr(out, value)
+        }
         _ => write!(out, "{value}"),
     }
 }
@@ -39,7 +58,8 @@ fn repr(out: &mut impl Write, value: &Value) -> fmt::Result {
             Ok(value) if value.is_finite() => float(out, value),
             _ => write!(out, "{value}"),
         },
-        ValueKind::Seq => {
+        // Slices and sums of lists are iterables here.
+        ValueKind::Seq | ValueKind::Iterable => {
             out.write_char('[')?;
             for (number, item) in value.try_iter().into_iter().flatten().enumerate() {
                 out.write_str(if number == 0 { "" } else { ", " })?;

@@ -42,6 +42,40 @@ fn loop_controls_generation_marks_and_absent_tools() {
 }
 
 #[test]
+fn marks_of_generation_may_have_any_blanks() {
+    let source =
+        "a {%generation%}b{%-  endgeneration  -%} c\n{%+ generation %}d{% endgeneration +%}";
+    assert_eq!(without_generation_marks(source), "a {# #}b{#- -#} c\n{# #}d{# #}");
+    for source in ["{% set generation = 1 %}{{ generation }}{% if", "none", "{% generations %}%}"] {
+        assert_eq!(without_generation_marks(source), source);
+    }
+}
+
+#[test]
+fn a_template_is_read_as_pythons_jinja_reads_it() {
+    for (source, expected) in [
+        ("a\r\nb\rc{{ 'd\r\n' }}", "a\nb\ncd\n"),
+        ("{{ nothing | length }}{{ nothing | count }}{{ [1, 2] | length }}", "002"),
+        (
+            "{% for a, b in nothing | items %}x{% endfor %}{% for a, b in {'c': 1} | items %}{{ a }}{% endfor %}",
+            "c",
+        ),
+        ("{{ ['a', none][:2] }}{{ ['a'] + [true] }}", "['a', None]['a', True]"),
+    ] {
+        assert_eq!(render(source, &[]).unwrap(), expected, "{source}");
+    }
+    let error = render("{{ 1 | length }}", &[]).unwrap_err().to_string();
+    assert!(error.contains("no length"), "{error}");
+}
+
+/// minijinja panics there; jinja2 makes nothing of it.
+#[test]
+fn no_template_ends_a_program() {
+    let error = render("{{ ''[::-1] }}", &[]).unwrap_err().to_string();
+    assert!(error.contains("here") && error.contains("cannot be rendered"), "{error}");
+}
+
+#[test]
 fn the_date_is_todays() {
     let year = render("{{ strftime_now('%d %b %Y') }}", &[]).unwrap();
     assert!(year.ends_with(&jiff::Zoned::now().year().to_string()), "{year}");
@@ -92,6 +126,13 @@ fn files_in_order_and_token_forms() {
     };
     assert_eq!(text(folder.path()), "<b>");
     std::fs::write(folder.path().join("chat_template.jinja"), "J{{ bos_token }}").unwrap();
+    assert_eq!(text(folder.path()), "J<b>");
+    let additional = folder.path().join("additional_chat_templates");
+    std::fs::create_dir(&additional).unwrap();
+    std::fs::write(additional.join("tool_use.jinja"), "T{{ bos_token }}").unwrap();
+    let options = RenderOptions { tools: vec![serde_json::json!({})], ..RenderOptions::default() };
+    let template = ChatTemplate::require(folder.path()).unwrap();
+    assert_eq!(template.render(&none, &options).unwrap(), "T<b>");
     assert_eq!(text(folder.path()), "J<b>");
     std::fs::write(&path, "{").unwrap();
     let error = ChatTemplate::from_dir(folder.path()).unwrap_err().to_string();

@@ -59,8 +59,10 @@ impl AnswerStyle {
             () if Self::of_answers(source).is_some() => Self::of_answers(source),
             () if has("[TOOL_CALLS]") && has("[ARGS]") => Some(Self::MistralArgs),
             () if has("[TOOL_CALLS]") => Some(Self::Mistral),
-            // Others put XML between the same marks.
-            () if has("<tool_call>") && !has("<function=") && !has("<arg_key>") => {
+            // Others put XML between the same marks, or a list between marks of their own.
+            () if has("<tool_call>")
+                && !["<function=", "<arg_key>", "<tool_calls>"].into_iter().any(has) =>
+            {
                 Some(Self::Hermes)
             }
             () if has("<|start_header_id|>") && has("\"parameters\": ") => Some(Self::Llama3),

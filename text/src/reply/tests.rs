@@ -286,6 +286,9 @@ fn templates_say_their_style() {
     for none in ["chatml", "llama3", "mistral-v0.1"] {
         assert_eq!(of(none), None, "{none}");
     }
+    // As Apriel's: a list of all calls.
+    let list = "{{ tools }} in <tool_call></tool_call>… {{ '<tool_calls>[' }}";
+    assert_eq!(AnswerStyle::of_template(list), None);
     let source =
         "{% if tools %}{{ tools }}{% endif %}<|start|>assistant<|channel|>final<|message|>";
     assert_eq!(AnswerStyle::of_template(source), Some(AnswerStyle::Harmony));
