@@ -195,6 +195,9 @@ impl ChatTemplate {
         environment.add_function("strftime_now", move |format: String| strftime(&format, &now()));
         environment.add_filter("tojson", json::tojson);
         environment.add_filter("string", python::string);
+        environment.add_filter("trim", python::trim);
+        environment.add_filter("upper", python::upper);
+        environment.add_filter("lower", python::lower);
         environment.add_filter("length", python::length);
         environment.add_filter("count", python::length);
         environment.add_filter("items", python::items);

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use minijinja::value::{Value, ValueKind};
-use minijinja::{Error, ErrorKind, Output, State};
+use minijinja::{Error, ErrorKind, Output, State, filters};
 
 /// What `{{ value }}` writes.
 pub fn format(out: &mut Output<'_>, _: &State<'_, '_>, value: &Value) -> Result<(), Error> {
@@ -23,6 +23,26 @@ pub fn has_items(value: &Value) -> bool {
     matches!(value.kind(), Iterable | Map | Seq | String | Undefined)
 }
 
+/// The filter `trim`.
+pub fn trim(value: &Value, chars: Option<&str>) -> Result<String, Error> {
+    let text = string(value)?;
+    Ok(match chars {
+        None => text.trim(),
+        Some(chars) => text.trim_matches(|c| chars.contains(c)),
+    }
+    .to_owned())
+}
+
+/// The filter `upper`.
+pub fn upper(value: &Value) -> Result<String, Error> {
+    Ok(string(value)?.to_uppercase())
+}
+
+/// The filter `lower`.
+pub fn lower(value: &Value) -> Result<String, Error> {
+    Ok(string(value)?.to_lowercase())
+}
+
 /// The filters `length` and `count`: what is not there has no items.
 pub fn length(value: &Value) -> Result<usize, Error> {
     if value.is_undefined() {
@@ -36,7 +56,7 @@ pub fn length(value: &Value) -> Result<usize, Error> {
 pub fn items(value: &Value) -> Result<Value, Error> {
     match value.is_undefined() {
         true => Ok(Value::from(Vec::<Value>::new())),
-        false => minijinja::filters::items(value),
+        false => filters::items(value),
     }
 }
 

@@ -60,6 +60,10 @@ fn a_template_is_read_as_pythons_jinja_reads_it() {
             "{% for a, b in nothing | items %}x{% endfor %}{% for a, b in {'c': 1} | items %}{{ a }}{% endfor %}",
             "c",
         ),
+        (
+            "{{ [' A '] | trim }}{{ ['a', 1.0] | upper }}{{ ' B ' | trim | lower }}",
+            "[' A ']['A', 1.0]b",
+        ),
         ("{{ ['a', none][:2] }}{{ ['a'] + [true] }}", "['a', None]['a', True]"),
     ] {
         assert_eq!(render(source, &[]).unwrap(), expected, "{source}");
