@@ -45,6 +45,8 @@ pub(crate) struct Manner {
     thinking: bool,
     /// Names of the tools that may be called.
     callable: Vec<String>,
+    /// The schemas of their arguments, by name.
+    schemas: Arc<[(String, Value)]>,
     /// Whether one call is all that there may be.
     single: bool,
     /// What the last message has of the answer.
@@ -54,9 +56,10 @@ pub(crate) struct Manner {
 impl Manner {
     /// What tells the parts of an answer apart.
     pub fn reply(&self) -> Reply {
-        let Self { style, thoughts, thinking, ref callable, single, ref begun } = *self;
+        let Self { style, thoughts, thinking, ref callable, ref schemas, single, ref begun } =
+            *self;
         let reply = if thinking { Reply::thinking(style) } else { Reply::new(style, thoughts) };
-        let mut reply = reply.of_tools(callable);
+        let mut reply = reply.of_tools(callable).of_schemas(Arc::clone(schemas));
         if single {
             reply = reply.with_one_call();
         }
@@ -86,7 +89,7 @@ impl Asked {
         if tools.is_some() && style.is_none() {
             let message = format!(
                 "the template of the model {:?} knows no tools, or writes their calls in a way that is \
-                 not understood here (there are Hermes', Llama 3's, Mistral's and gpt-oss'): take another \
+                 not understood here (there are Hermes', Qwen3-Coder's, Llama 3's, Mistral's and gpt-oss'): take another \
                  model, or describe them in a message and ask for a `response_format`",
                 model.name()
             );
@@ -112,6 +115,7 @@ impl Asked {
             (false, _) => Thinks::Never,
         };
         let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
+        let schemas = tools.as_ref().map(Tools::schemas).unwrap_or_default();
         let single = tools.as_ref().is_some_and(Tools::is_single);
         let (settings, form) = settings.with_form(&model, tools, style, thinks).await?;
         let room = model.room(&prompt)?;
@@ -120,7 +124,7 @@ impl Asked {
         let events = model.submit(requests, places).await?;
         let prompt = [prompt, settings.answer].concat();
         let answers = Answers::new(model, vec![prompt], settings.n, events);
-        Ok((answers, Manner { style, thoughts, thinking, callable, single, begun }))
+        Ok((answers, Manner { style, thoughts, thinking, callable, schemas, single, begun }))
     }
 }
 

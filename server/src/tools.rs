@@ -1,10 +1,11 @@
 //! Tools that a request lets the model call, and the form that its calls are kept to.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
-use text::{AnswerStyle, THINK};
+use text::{AnswerStyle, THINK, takes_text};
 
 use crate::constraint::{Form, Forms, PART, Special, mark, quoted};
 use crate::fields::Fields;
@@ -135,6 +136,12 @@ impl Tools {
         self.callable().iter().map(|tool| tool.name.clone()).collect()
     }
 
+    /// The schemas of their arguments, as the request says them, by name.
+    pub fn schemas(&self) -> Arc<[(String, Value)]> {
+        let of = |tool: &Tool| (tool.name.clone(), tool.value["function"]["parameters"].clone());
+        self.callable().iter().map(of).collect()
+    }
+
     fn callable(&self) -> &[Tool] {
         match self.only {
             Some(at) => &self.tools[at..=at],
@@ -181,7 +188,7 @@ impl Tools {
         let opening = mark(style.opening());
         // What stands before each call, between two, and behind the last one.
         let (open, between, close) = match style {
-            AnswerStyle::Hermes => {
+            AnswerStyle::Hermes | AnswerStyle::QwenCoder => {
                 let open = format!("{opening} \"\\n\"");
                 let close = format!("\"\\n\" {}", mark("</tool_call>"));
                 (open.clone(), format!("{close} \"\\n\" {open}"), close)
@@ -236,6 +243,11 @@ impl Tools {
             }
         }
         let _ = writeln!(lark, "call: {}", names.join(" | "));
+        if style == AnswerStyle::QwenCoder {
+            lark += "argument[lazy]: /(.|\\n)*<\\/parameter>/\n";
+            callable.iter().enumerate().for_each(|(at, tool)| lark += &tool.one_by_one(at));
+            return Some(lark);
+        }
         for (at, tool) in callable.iter().enumerate() {
             let Tool { name, parameters, .. } = tool;
             let (mut before, after) = match style {
@@ -247,7 +259,7 @@ impl Tools {
                 }
                 AnswerStyle::MistralArgs => (quoted(name), ""),
                 AnswerStyle::Harmony => (harmony::call(special, name), ""),
-                AnswerStyle::Hermes | AnswerStyle::Mistral => {
+                AnswerStyle::Hermes | AnswerStyle::Mistral | AnswerStyle::QwenCoder => {
                     (quoted(&format!("{{\"name\": \"{name}\", \"arguments\": ")), "}")
                 }
             };
@@ -262,6 +274,45 @@ impl Tools {
 }
 
 impl Tool {
+    /// The rule of call number `at` and of its arguments, where these are written one by one: in the order of the
+    /// schema. What is text is held to a list of values at most.
+    fn one_by_one(&self, at: usize) -> String {
+        let Self { name, parameters, .. } = self;
+        let (mut call, mut rules) = (quoted(&format!("<function={name}>\n")), String::new());
+        let properties = parameters["properties"].as_object().filter(|it| !it.is_empty());
+        if properties.is_none() && parameters["additionalProperties"] != false {
+            call += " (\"<parameter=\" /[^<>\\n]+/ \">\\n\" argument \"\\n\")*";
+        }
+        for (number, (key, property)) in properties.into_iter().flatten().enumerate() {
+            let needed =
+                parameters["required"].as_array().is_some_and(|it| it.contains(&json!(key)));
+            let _ = write!(call, " argument{at}_{number}{}", if needed { "" } else { "?" });
+            let begin = quoted(&format!("<parameter={key}>\n"));
+            let values = property["enum"].as_array().filter(|it| it.iter().all(Value::is_string));
+            let value = match (values, takes_text(parameters, key)) {
+                (Some(values), _) => {
+                    let values = values.iter().filter_map(Value::as_str).map(quoted);
+                    let values = values.collect::<Vec<_>>().join(" | ");
+                    format!("({values}) \"\\n</parameter>\"")
+                }
+                (None, true) => "argument".into(),
+                (None, false) => {
+                    let mut schema = property.clone();
+                    for shared in ["$defs", "definitions", "x-guidance"] {
+                        if let (Some(schema), Some(all)) =
+                            (schema.as_object_mut(), parameters.get(shared))
+                        {
+                            schema.insert(shared.into(), all.clone());
+                        }
+                    }
+                    format!("%json {schema} \"\\n</parameter>\"")
+                }
+            };
+            let _ = writeln!(rules, "argument{at}_{number}: {begin} {value} \"\\n\"");
+        }
+        format!("call{at}: {call} \"</function>\"\n{rules}")
+    }
+
     /// Lets its arguments be any object.
     fn loosen(&mut self) {
         tracing::debug!(
@@ -391,8 +442,53 @@ mod tests {
         let list = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": 1}}, \
                     {\"name\": \"g\", \"arguments\": {}}]";
         assert_eq!(must(AnswerStyle::Mistral, json!({}), list), Ok(()));
+        let coder = |text: &str| must(AnswerStyle::QwenCoder, json!({}), text);
+        let f =
+            "<tool_call>\n<function=f>\n<parameter=x>\n2\n</parameter>\n</function>\n</tool_call>";
+        let g = "<tool_call>\n<function=g>\n</function>\n</tool_call>";
+        assert_eq!(coder(&format!("{f}\n{g}")), Ok(()));
+        assert_eq!(coder(&f.replace('2', "3")), Err(f[..f.find('2').unwrap()].into()));
+        assert_eq!(
+            coder("<tool_call>\n<function=f>\n</"),
+            Err("<tool_call>\n<function=f>\n<".into())
+        );
+        assert_eq!(coder(F), Err("<tool_call>\n".into()));
         let two = "[TOOL_CALLS]f[ARGS]{\"x\": 1}[TOOL_CALLS]g[ARGS]{}";
         assert_eq!(must(AnswerStyle::MistralArgs, json!({}), two), Ok(()));
+    }
+
+    #[test]
+    fn arguments_one_by_one_are_text_or_json() {
+        let parameters = json!({"type": "object", "required": ["path", "way"], "properties": {
+            "path": {"type": "string"}, "lines": {"type": "array", "items": {"type": "integer"}},
+            "way": {"enum": ["a", "b \"c\""]}, "maybe": {"type": ["string", "null"]},
+        }});
+        let check = |parameters: &Value, arguments: &[(&str, &str)]| {
+            let one =
+                |(key, value): &(&str, &str)| format!("<parameter={key}>\n{value}\n</parameter>\n");
+            let all: String = arguments.iter().map(one).collect();
+            let text = format!("<tool_call>\n<function=f>\n{all}</function>\n</tool_call>");
+            let tool =
+                json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+            let Value::Object(fields) = json!({"tools": [tool], "tool_choice": "required"}) else {
+                unreachable!()
+            };
+            let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+            let lark =
+                tools.grammar(&|_| None, AnswerStyle::QwenCoder, Thinks::Never, false).unwrap();
+            accepts(&TopLevelGrammar::from_lark(lark), &[], &text).is_ok()
+        };
+        let [path, way] = [("path", "x <y>\n</param>\n\n{\"z\""), ("way", "b \"c\"")];
+        assert!(check(&parameters, &[path, way]));
+        assert!(check(&parameters, &[path, ("lines", "[1, 2]"), way, ("maybe", "null")]));
+        assert!(check(&parameters, &[("path", ""), way, ("maybe", "")]));
+        assert!(!check(&parameters, &[path, ("lines", "[1, 2.5]"), way]));
+        assert!(!check(&parameters, &[path, ("way", "c")]));
+        assert!(!check(&parameters, &[path]));
+        assert!(!check(&parameters, &[path, way, ("other", "x")]));
+        // Any object.
+        assert!(check(&json!({"type": "object"}), &[("a", "x"), ("b", "[")]));
+        assert!(!check(&json!({"type": "object", "additionalProperties": false}), &[("a", "x")]));
     }
 
     #[test]

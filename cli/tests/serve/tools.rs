@@ -55,7 +55,7 @@ pub fn called(call: &Value) -> (String, String) {
 #[test]
 fn tools_are_called_with_arguments_of_their_schemas() {
     let mut seen = std::collections::BTreeSet::new();
-    for style in ["qwen2.5", "llama3.2", "mistral-v0.3"] {
+    for style in ["qwen2.5", "qwen3-coder", "llama3.2", "mistral-v0.3"] {
         let folder = with_tools(style);
         let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
         let ask = |more: Value| {

@@ -9,6 +9,8 @@ pub enum AnswerStyle {
     /// `<tool_call>{"name": …, "arguments": …}</tool_call>`, with a list of those in it too: Hermes, Qwen,
     /// SmolLM.
     Hermes,
+    /// `<tool_call>`, `<function=NAME>`, and each argument in lines of its own behind `<parameter=KEY>`: Qwen3-Coder.
+    QwenCoder,
     /// `{"name": …, "parameters": …}` from the first character on, or behind `<|python_tag|>`: Llama 3.
     Llama3,
     /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`: Mistral.
@@ -24,7 +26,7 @@ impl AnswerStyle {
     /// What stands before a call.
     pub fn opening(self) -> &'static str {
         match self {
-            Self::Hermes => "<tool_call>",
+            Self::Hermes | Self::QwenCoder => "<tool_call>",
             Self::Llama3 => "<|python_tag|>",
             Self::Mistral | Self::MistralArgs => "[TOOL_CALLS]",
             Self::Harmony => "<|channel|>",
@@ -34,7 +36,7 @@ impl AnswerStyle {
     /// Special tokens that mean something in an answer: its text must have them.
     pub fn special_tokens(self) -> &'static [&'static str] {
         match self {
-            Self::Hermes => &["<tool_call>", "</tool_call>"],
+            Self::Hermes | Self::QwenCoder => &["<tool_call>", "</tool_call>"],
             Self::Llama3 => &["<|python_tag|>"],
             Self::Mistral | Self::MistralArgs => &["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
             Self::Harmony => &MARKS,
@@ -59,6 +61,9 @@ impl AnswerStyle {
             () if Self::of_answers(source).is_some() => Self::of_answers(source),
             () if has("[TOOL_CALLS]") && has("[ARGS]") => Some(Self::MistralArgs),
             () if has("[TOOL_CALLS]") => Some(Self::Mistral),
+            () if ["<tool_call>", "<function=", "<parameter="].into_iter().all(has) => {
+                Some(Self::QwenCoder)
+            }
             // Others put XML between the same marks, or a list between marks of their own.
             () if has("<tool_call>")
                 && !["<function=", "<arg_key>", "<tool_calls>"].into_iter().any(has) =>

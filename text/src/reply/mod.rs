@@ -3,12 +3,16 @@
 mod answer_style;
 mod call;
 mod harmony;
+mod parameters;
 
 use std::sync::Arc;
 
 pub use answer_style::AnswerStyle;
 use call::Call;
 use harmony::Harmony;
+pub use parameters::takes_text;
+use parameters::{FUNCTION, Parameters, Schemas};
+use serde_json::Value;
 
 use crate::stop_strings::overlap;
 
@@ -39,6 +43,8 @@ pub struct Reply {
     opened: &'static str,
     /// What may be called, where nothing opens calls.
     names: Option<Arc<[String]>>,
+    /// What arguments of tools are, where they are written without saying it.
+    schemas: Option<Schemas>,
     /// Whether nothing follows the first call.
     single: bool,
 }
@@ -58,6 +64,8 @@ enum State {
     /// In an opened place, before a call or behind one.
     Calls,
     Call(Call),
+    /// The same, of arguments one by one.
+    Parameters(Parameters),
     /// In messages of a format that has thoughts, words and calls in it.
     Messages(Harmony),
     /// Nothing that comes counts.
@@ -72,7 +80,8 @@ impl Reply {
             Some(AnswerStyle::Harmony) => State::Messages(Harmony::default()),
             _ => State::Start { thoughts },
         };
-        Self { style, state, held: String::new(), opened: "", names: None, single: false }
+        let (held, opened) = (String::new(), "");
+        Self { style, state, held, opened, names: None, schemas: None, single: false }
     }
 
     /// The same, where the prompt has ended in `<think>`.
@@ -85,6 +94,13 @@ impl Reply {
     #[must_use]
     pub fn of_tools(self, names: &[String]) -> Self {
         Self { names: Some(names.into()), ..self }
+    }
+
+    /// The same, where the arguments of tools have these `schemas`, by the tools' names: of
+    /// [`AnswerStyle::QwenCoder`] an argument is text unless its schema says another type.
+    #[must_use]
+    pub fn of_schemas(self, schemas: Arc<[(String, Value)]>) -> Self {
+        Self { schemas: Some(schemas), ..self }
     }
 
     /// The same, for whoever makes one text of all words, and another of all thoughts: what were messages of their own
@@ -116,6 +132,7 @@ impl Reply {
     pub fn is_in_call(&self) -> bool {
         match &self.state {
             State::Call(call) => call.is_call(),
+            State::Parameters(_) => true,
             State::Messages(harmony) => harmony.is_in_call(),
             _ => false,
         }
@@ -144,7 +161,8 @@ impl Reply {
             }
             // Behind a call, what closes it has been cut off.
             State::Calls if self.opened.is_empty() => {}
-            State::Over => {}
+            // Its arguments have been told as far as they go.
+            State::Over | State::Parameters(_) => {}
             State::Calls => {
                 words(Part::Content, &(self.opened.to_owned() + &self.held), &mut parts)
             }
@@ -189,6 +207,15 @@ impl Reply {
                     }
                 }
                 true
+            }
+            State::Parameters(parameters) => {
+                let used = parameters.push(&self.held, parts);
+                self.held.drain(..used);
+                if parameters.is_whole() {
+                    self.opened = "";
+                    self.state = if self.single { State::Over } else { State::Calls };
+                }
+                used > 0
             }
             State::Messages(harmony) => {
                 let more = harmony.advance(&mut self.held, self.names.as_deref(), parts);
@@ -297,9 +324,18 @@ impl Reply {
         let skipped = self.held.len() - text.len();
         let Some(first) = text.chars().next() else { return false };
         let closing = "</tool_call>";
+        let coder = self.style == Some(AnswerStyle::QwenCoder);
         let mistral = matches!(self.style, Some(AnswerStyle::Mistral | AnswerStyle::MistralArgs));
         match (first, self.style) {
-            ('{', _) => {
+            ('<', _) if coder && text.starts_with(FUNCTION[0]) => {
+                let Some(end) = text.find('>') else { return false };
+                let name = text[FUNCTION[0].len()..end].trim().to_owned();
+                self.state = State::Parameters(Parameters::new(&name, self.schemas.as_ref()));
+                self.held.drain(..=skipped + end);
+                parts.push(Part::Call(name));
+            }
+            ('<', _) if coder && FUNCTION[0].starts_with(text) => return false,
+            ('{', _) if !coder => {
                 self.held.drain(..skipped);
                 let bare = self.style == Some(AnswerStyle::Llama3) && self.opened.is_empty();
                 let names = self.names.clone().filter(|_| bare);
@@ -323,12 +359,18 @@ impl Reply {
                     self.held.drain(..=skipped);
                 }
             }
-            ('<', Some(AnswerStyle::Hermes)) if text.starts_with(closing) => {
+            ('<', Some(AnswerStyle::Hermes | AnswerStyle::QwenCoder))
+                if text.starts_with(closing) =>
+            {
                 self.held.drain(..skipped + closing.len());
                 self.opened = "";
                 self.state = State::Words { after: true };
             }
-            ('<', Some(AnswerStyle::Hermes)) if closing.starts_with(text) => return false,
+            ('<', Some(AnswerStyle::Hermes | AnswerStyle::QwenCoder))
+                if closing.starts_with(text) =>
+            {
+                return false;
+            }
             _ if mistral && is_name(first) => {
                 let end = text.find(|c| !is_name(c));
                 let Some(end) = end else { return false };

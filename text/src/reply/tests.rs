@@ -260,6 +260,58 @@ fn calls_in_harmony() {
 }
 
 #[test]
+fn arguments_one_by_one_are_what_their_schemas_say() {
+    let schema = serde_json::json!({"type": "object", "properties": {
+        "path": {"type": "string"}, "lines": {"type": "array"}, "deep": {"$ref": "#/$defs/n"},
+        "all": {"type": "boolean"}, "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "way": {"enum": ["a", "b"]},
+    }, "$defs": {"n": {"type": "integer"}}});
+    let schemas: std::sync::Arc<[_]> = [("edit".to_owned(), schema)].into();
+    let new = || Reply::new(Some(AnswerStyle::QwenCoder), true).of_schemas(schemas.clone());
+    let of = |arguments: &[(&str, &str)]| {
+        let one =
+            |(key, value): &(&str, &str)| format!("<parameter={key}>\n{value}\n</parameter>\n");
+        let all: String = arguments.iter().map(one).collect();
+        format!("<tool_call>\n<function=edit>\n{all}</function>\n</tool_call>")
+    };
+    let text = of(&[
+        ("path", "a \"b\"\n\n</param> \\é\n"),
+        ("lines", "[1,\n {\"x\": 2}]"),
+        ("deep", "7"),
+        ("all", "True"),
+        ("maybe", "null"),
+        ("way", "b"),
+        ("other", "5"),
+    ]);
+    let arguments = "{\"path\": \"a \\\"b\\\"\\n\\n</param> \\\\é\\n\", \"lines\": [1,\n {\"x\": 2}], \
+                     \"deep\": 7, \"all\": true, \"maybe\": null, \"way\": \"b\", \"other\": \"5\"}";
+    assert!(serde_json::from_str::<serde_json::Value>(arguments).is_ok());
+    check(new, &text, &call("edit", arguments));
+    check(new, &of(&[]), &call("edit", "{}"));
+    let maybe = of(&[("maybe", "nullify"), ("deep", "seven"), ("path", "")]);
+    let arguments = "{\"maybe\": \"nullify\", \"deep\": \"seven\", \"path\": \"\"}";
+    check(new, &maybe, &call("edit", arguments));
+    // Behind thoughts and words; several; and only the first.
+    let two = format!("<think>Hm.</think>\n\nLook:\n{}\n{}", of(&[("way", "a")]), of(&[]));
+    let [first, with] = call("edit", "{\"way\": \"a\"}");
+    let begun = [reasoning("Hm."), content("Look:"), first, with];
+    check(new, &two, &[&begun[..], &call("edit", "{}")].concat());
+    check(|| new().with_one_call(), &two, &begun);
+    // Text is told as it comes; what is cut off as far as it goes.
+    let mut reply = new();
+    assert_eq!(reply.push("<tool_call>\n<function=edit>"), [Part::Call("edit".into())]);
+    assert!(reply.is_in_call());
+    let told = reply.push("\n<parameter=path>\nfn main() {\n    x\n</para");
+    assert_eq!(told, [Part::Arguments("{\"path\": \"fn main() {\\n    x".into())]);
+    assert_eq!(reply.finish(), []);
+    check(new, "<tool_call>\n<func", &[content("<tool_call>\n<func")]);
+    check(new, "<tool_call>{}</tool_call>", &[content("<tool_call>{}</tool_call>")]);
+    // Without schemas all are text.
+    let text = of(&[("deep", "7")]);
+    check(style(AnswerStyle::QwenCoder), &text, &call("edit", "{\"deep\": \"7\"}"));
+}
+
+#[test]
 fn what_is_cut_off_is_told_as_far_as_it_goes() {
     let style = style(AnswerStyle::Hermes);
     check(&style, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1", &{
@@ -286,6 +338,8 @@ fn templates_say_their_style() {
     for none in ["chatml", "llama3", "mistral-v0.1"] {
         assert_eq!(of(none), None, "{none}");
     }
+    let coder = "{{ tools }}<tool_call>\n{{ '<function=' }}{{ '<parameter=' }}";
+    assert_eq!(AnswerStyle::of_template(coder), Some(AnswerStyle::QwenCoder));
     // As Apriel's: a list of all calls.
     let list = "{{ tools }} in <tool_call></tool_call>… {{ '<tool_calls>[' }}";
     assert_eq!(AnswerStyle::of_template(list), None);

@@ -131,7 +131,7 @@ def cases():
         for name, messages in turns.items():
             yield template, name, messages, prompt, tools, variables
 
-    for template in ["chatml", "qwen2.5", "qwen3", "llama3", "llama3.2", "smollm3"]:
+    for template in ["chatml", "qwen2.5", "qwen3", "qwen3-coder", "llama3", "llama3.2", "smollm3"]:
         yield from of(template, TURNS)
         yield from of(template, {"no prompt": [USER, ANSWER]}, prompt=False)
     for template in ["mistral-v0.1", "mistral-v0.3"]:
@@ -140,7 +140,7 @@ def cases():
     for template in ["chatml", "qwen2.5", "qwen3", "llama3", "llama3.2", "mistral-v0.1", "mistral-v0.3"]:
         yield from of(template, GONE_ON, prompt=None)
     yield from of("qwen3", {"thoughts go on": [USER, {**ANSWER, "content": "<think>\nHm"}]}, prompt=None)
-    for template in ["qwen2.5", "qwen3", "llama3.2", "mistral-v0.3", "smollm3"]:
+    for template in ["qwen2.5", "qwen3", "qwen3-coder", "llama3.2", "mistral-v0.3", "smollm3"]:
         yield from of(template, TOOLS, tools=[WEATHER, CLOCK])
     yield from of("mistral-v0.3", {"a short id": [USER, {**CALL, "tool_calls": [call("f", {}, "1")]}]})
     yield from of("qwen3", THOUGHTS)
