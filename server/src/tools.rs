@@ -288,7 +288,9 @@ impl Tool {
                 parameters["required"].as_array().is_some_and(|it| it.contains(&json!(key)));
             let _ = write!(call, " argument{at}_{number}{}", if needed { "" } else { "?" });
             let begin = quoted(&format!("<parameter={key}>\n"));
-            let values = property["enum"].as_array().filter(|it| it.iter().all(Value::is_string));
+            let values = property["enum"]
+                .as_array()
+                .filter(|it| !it.is_empty() && it.iter().all(Value::is_string));
             let value = match (values, takes_text(parameters, key)) {
                 (Some(values), _) => {
                     let values = values.iter().filter_map(Value::as_str).map(quoted);
