@@ -320,6 +320,21 @@ fn special_tokens_of_a_model_that_reads_images_are_outside() {
     assert_eq!(read(outer, json!({}), Some(r#"{"eos_token_id": 7}"#)), (vec![7], Some(3)));
 }
 
+/// As transformers takes it, which does not tie an output that a file has and that differs.
+#[test]
+fn whether_the_output_of_a_text_model_is_tied_is_outside() {
+    for (outer, inner, expected) in [
+        (json!(null), json!(false), true),
+        (json!(true), json!(false), true),
+        (json!(false), json!(true), false),
+    ] {
+        let text = mistral(json!({"tie_word_embeddings": inner}));
+        let config =
+            json!({"model_type": "mistral3", "text_config": text, "tie_word_embeddings": outer});
+        assert_eq!(good(config).tie_word_embeddings, expected);
+    }
+}
+
 #[test]
 fn refuses_files_that_are_not_there_or_not_json() {
     let folder = TempDir::new().unwrap();

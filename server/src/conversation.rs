@@ -20,6 +20,8 @@ const KWARGS: &str = "chat_template_kwargs";
 const EFFORT: &str = "reasoning_effort";
 /// What templates are told that know thinking and not thinking.
 pub(crate) const THINKING: &str = "enable_thinking";
+/// What others are told, as Granite's and DeepSeek's.
+const THINKS: &str = "thinking";
 /// What a template is given by us.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "documents", "add_generation_prompt", "bos_token"];
@@ -281,7 +283,12 @@ impl Conversation {
         if by_thinking {
             say(THINKING, false.into());
         }
-        if by_effort || by_thinking || none && !template.has_thoughts() {
+        // Of prose, too, and of messages.
+        let by_name = none && !by_thinking && template.variables().any(|it| it == THINKS);
+        if by_name {
+            say(THINKS, false.into());
+        }
+        if by_effort || by_thinking || by_name || none && !template.has_thoughts() {
             return Ok(options);
         }
         // Anthropic's says it in another way, and has no other variables.
@@ -502,4 +509,27 @@ fn template(model: &Model) -> Result<&ChatTemplate, Problem> {
         let name = model.name();
         Problem::request(format!("the model {name:?} has no chat template: use /v1/completions"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use text::Vocabulary;
+
+    use super::*;
+
+    #[test]
+    fn thoughts_are_left_out_by_the_variable_that_a_template_has() {
+        for (variable, known) in [("enable_thinking", true), ("thinking", true), ("other", false)] {
+            let source = format!(
+                "{{% if {variable} %}}Write your thinking in <think></think>.{{% endif %}}"
+            );
+            let of_file = Vocabulary { chat_template: Some(source), ..Vocabulary::default() };
+            let template = ChatTemplate::from_vocabulary(&of_file, "here".as_ref());
+            let mut conversation = Conversation::of(Vec::new());
+            conversation.think(EFFORT, Some(Effort::None));
+            let options = conversation.options(&template.unwrap().unwrap());
+            let said = options.ok().and_then(|it| it.variables.get(variable).cloned());
+            assert_eq!(said, known.then_some(Value::Bool(false)), "{variable}");
+        }
+    }
 }

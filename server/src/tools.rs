@@ -288,17 +288,18 @@ impl Tool {
                 parameters["required"].as_array().is_some_and(|it| it.contains(&json!(key)));
             let _ = write!(call, " argument{at}_{number}{}", if needed { "" } else { "?" });
             let begin = quoted(&format!("<parameter={key}>\n"));
-            let values = property["enum"]
-                .as_array()
-                .filter(|it| !it.is_empty() && it.iter().all(Value::is_string));
-            let value = match (values, takes_text(parameters, key)) {
-                (Some(values), _) => {
+            let meant = resolved(property, parameters);
+            let only = std::slice::from_ref(&meant["const"]);
+            let values = meant["enum"].as_array().map_or(only, Vec::as_slice);
+            let is_listed = !values.is_empty() && values.iter().all(Value::is_string);
+            let value = match (is_listed, takes_text(parameters, key)) {
+                (true, _) => {
                     let values = values.iter().filter_map(Value::as_str).map(quoted);
                     let values = values.collect::<Vec<_>>().join(" | ");
                     format!("({values}) \"\\n</parameter>\"")
                 }
-                (None, true) => "argument".into(),
-                (None, false) => {
+                (false, true) => "argument".into(),
+                (false, false) => {
                     let mut schema = property.clone();
                     for shared in ["$defs", "definitions", "x-guidance"] {
                         if let (Some(schema), Some(all)) =
@@ -366,6 +367,16 @@ impl Tool {
         }
         Ok(Self { name, value, parameters, strict })
     }
+}
+
+/// What `schema` means, a part of `root` that may be found elsewhere in it.
+fn resolved<'a>(mut schema: &'a Value, root: &'a Value) -> &'a Value {
+    for _ in 0..16 {
+        let to = schema["$ref"].as_str().and_then(|it| it.strip_prefix('#'));
+        let Some(next) = to.and_then(|to| root.pointer(to)) else { break };
+        schema = next;
+    }
+    schema
 }
 
 /// What a call is known by. Templates of Mistral's take nine letters and digits.
@@ -463,8 +474,8 @@ mod tests {
     fn arguments_one_by_one_are_text_or_json() {
         let parameters = json!({"type": "object", "required": ["path", "way"], "properties": {
             "path": {"type": "string"}, "lines": {"type": "array", "items": {"type": "integer"}},
-            "way": {"enum": ["a", "b \"c\""]}, "maybe": {"type": ["string", "null"]},
-        }});
+            "way": {"enum": ["a", "b \"c\""]}, "maybe": {"type": ["string", "null"]}, "kind": {"$ref": "#/$defs/kind"},
+        }, "$defs": {"kind": {"enum": ["x", "y"], "type": "string"}}});
         let check = |parameters: &Value, arguments: &[(&str, &str)]| {
             let one =
                 |(key, value): &(&str, &str)| format!("<parameter={key}>\n{value}\n</parameter>\n");
@@ -486,6 +497,8 @@ mod tests {
         assert!(check(&parameters, &[("path", ""), way, ("maybe", "")]));
         assert!(!check(&parameters, &[path, ("lines", "[1, 2.5]"), way]));
         assert!(!check(&parameters, &[path, ("way", "c")]));
+        assert!(check(&parameters, &[path, way, ("kind", "y")]));
+        assert!(!check(&parameters, &[path, way, ("kind", "z")]));
         assert!(!check(&parameters, &[path]));
         assert!(!check(&parameters, &[path, way, ("other", "x")]));
         // Any object.

@@ -4,6 +4,7 @@
 //! methods, `raise_exception`, `strftime_now`, loop controls, and trimmed blocks.
 
 mod json;
+mod methods;
 mod python;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,8 +189,7 @@ impl ChatTemplate {
         environment.set_fuel(Some(FUEL));
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(methods::call);
         environment.set_formatter(python::format);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", move |format: String| strftime(&format, &now()));
@@ -198,9 +198,13 @@ impl ChatTemplate {
         environment.add_filter("trim", python::trim);
         environment.add_filter("upper", python::upper);
         environment.add_filter("lower", python::lower);
+        environment.add_filter("join", python::join);
+        environment.add_filter("replace", python::replace);
+        environment.add_filter("sum", python::sum);
         environment.add_filter("length", python::length);
         environment.add_filter("count", python::length);
         environment.add_filter("items", python::items);
+        environment.add_test("number", python::is_number);
         environment.add_test("iterable", python::has_items);
         environment.add_test("sequence", python::has_items);
         if let Err(error) = environment.add_template_owned("chat", source) {
@@ -358,20 +362,18 @@ impl ChatTemplate {
     }
 }
 
-/// `source` without transformers' own marks for training, which put nothing into the text: comments are in
-/// their place, as blanks around them are taken away alike.
+/// `source` with scopes in place of transformers' own marks for training, which are scopes of variables, and put
+/// nothing into the text.
 fn without_generation_marks(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;
     while let Some((before, tag)) = rest.split_once("{%") {
         let Some((inner, behind)) = tag.split_once("%}") else { break };
-        let trimmed = |end: bool| if end { "-" } else { "" };
-        let [first, last] = [inner.starts_with('-'), inner.ends_with('-')].map(trimmed);
-        text.push_str(before);
-        match inner.trim_matches(['-', '+']).trim() {
-            "generation" | "endgeneration" => text.extend(["{#", first, " ", last, "#}"]),
-            _ => text.extend(["{%", inner, "%}"]),
-        }
+        let inner = match inner.trim_matches(['-', '+']).trim() {
+            "generation" | "endgeneration" => &inner.replace("generation", "with"),
+            _ => inner,
+        };
+        text.extend([before, "{%", inner, "%}"]);
         rest = behind;
     }
     text + rest

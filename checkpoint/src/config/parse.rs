@@ -125,6 +125,10 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         Ok(ids)
     };
 
+    // As transformers does: of a model that reads images too, the whole says it.
+    let default = std::ptr::eq(outer.map, config.map).then_some(defaults.tie_word_embeddings);
+    let tied = outer.boolean("tie_word_embeddings")?.unwrap_or(default.unwrap_or(true));
+
     Ok(ModelConfig {
         family,
         vocab_size: sizes.vocab_size,
@@ -136,10 +140,7 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         head_dim: sizes.head_dim,
         max_position_embeddings: sizes.max_position_embeddings,
         rms_norm_eps: sizes.rms_norm_eps,
-        tie_word_embeddings: config
-            .boolean("tie_word_embeddings")?
-            .or(outer.boolean("tie_word_embeddings")?)
-            .unwrap_or(defaults.tie_word_embeddings),
+        tie_word_embeddings: tied,
         architecture,
         eos_token_ids: ids("eos_token_id", defaults.eos_token_ids)?,
         bos_token_id: ids("bos_token_id", defaults.bos_token_id.as_slice())?.first().copied(),

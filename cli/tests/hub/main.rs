@@ -103,6 +103,19 @@ fn an_embedding_model_says_how_its_vectors_are_made() {
 }
 
 #[test]
+fn of_additional_templates_the_one_for_tools_comes() {
+    let folder = support::model();
+    let mut files = folder_files(folder.path());
+    for name in ["tool_use", "rag"] {
+        files.insert(format!("additional_chat_templates/{name}.jinja"), name.into());
+    }
+    let (hub, home) = (Hub::with(files), tempfile::tempdir().unwrap());
+    hub.inspect(home.path(), "some/model").assert().success();
+    let there = snapshot(home.path()).join("additional_chat_templates");
+    assert!(there.join("tool_use.jinja").exists() && !there.join("rag.jinja").exists());
+}
+
+#[test]
 fn no_such_model_and_no_access() {
     let (hub, home) = (Hub::tiny(), tempfile::tempdir().unwrap());
     let message = fails(hub.inspect(home.path(), "some/other"));

@@ -155,7 +155,7 @@ fn wrong() -> Vec<(&'static str, Value, u16)> {
         (MESSAGES, json!({"messages": user}), 400),
         (MESSAGES, json!({"messages": user, "max_tokens": 1, "model": "nobody"}), 404),
         (RESPONSES, json!({"input": "a", "previous_response_id": "resp_none"}), 404),
-        (EMBEDDINGS, json!({"input": "a", "dimensions": 3}), 400),
+        (EMBEDDINGS, json!({"input": "a", "dimensions": 0}), 400),
     ]
 }
 

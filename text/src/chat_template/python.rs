@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use minijinja::value::{Value, ValueKind};
+use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, Output, State, filters};
 
 /// What `{{ value }}` writes.
@@ -41,6 +41,42 @@ pub fn upper(value: &Value) -> Result<String, Error> {
 /// The filter `lower`.
 pub fn lower(value: &Value) -> Result<String, Error> {
     Ok(string(value)?.to_lowercase())
+}
+
+/// The filter `join`.
+pub fn join(values: &Value, between: Option<String>, named: Kwargs) -> Result<String, Error> {
+    let between = match between {
+        None => named.get::<Option<String>>("d")?,
+        given => given,
+    };
+    named.assert_all_used()?;
+    let texts = values.try_iter()?.map(|value| string(&value)).collect::<Result<Vec<_>, _>>()?;
+    Ok(texts.join(between.as_deref().unwrap_or_default()))
+}
+
+/// The filter `replace`, of the first `count` if that is given.
+pub fn replace(
+    value: &Value,
+    old: &Value,
+    new: &Value,
+    count: Option<usize>,
+) -> Result<String, Error> {
+    let (text, old, new) = (string(value)?, string(old)?, string(new)?);
+    Ok(text.replacen(&old, &new, count.unwrap_or(usize::MAX)))
+}
+
+/// The filter `sum`, of an attribute of each if that is named.
+pub fn sum(state: &State<'_, '_>, values: Value, named: Kwargs) -> Result<Value, Error> {
+    let attribute = named.get::<Option<String>>("attribute")?;
+    named.assert_all_used()?;
+    let Some(attribute) = attribute else { return filters::sum(state, values) };
+    let of_each = values.try_iter()?.map(|value| value.get_attr(&attribute));
+    filters::sum(state, of_each.collect::<Result<Value, _>>()?)
+}
+
+/// The test `number`: truth is a number, too.
+pub fn is_number(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Number | ValueKind::Bool)
 }
 
 /// The filters `length` and `count`: what is not there has no items.
@@ -111,11 +147,19 @@ fn repr_str(out: &mut impl Write, text: &str) -> fmt::Result {
             '\t' => out.write_str("\\t")?,
             '\\' => out.write_str("\\\\")?,
             _ if c == quote => write!(out, "\\{c}")?,
-            _ if c.is_control() => write!(out, "\\x{:02x}", u32::from(c))?,
-            _ => out.write_char(c)?,
+            _ if is_printable(c) => out.write_char(c)?,
+            '\0'..='\u{ff}' => write!(out, "\\x{:02x}", u32::from(c))?,
+            '\u{100}'..='\u{ffff}' => write!(out, "\\u{:04x}", u32::from(c))?,
+            _ => write!(out, "\\U{:08x}", u32::from(c))?,
         }
     }
     out.write_char(quote)
+}
+
+/// Python's `str.isprintable`. `escape_debug` escapes what is of the same categories of Unicode, and behind a letter
+/// no marks that combine with it.
+fn is_printable(c: char) -> bool {
+    matches!(c, ' '..='~') || !c.is_ascii() && format!("a{c}").escape_debug().nth(2).is_none()
 }
 
 /// The shortest digits that read back, with an exponent of at least two digits where it is below

@@ -45,9 +45,14 @@ fn loop_controls_generation_marks_and_absent_tools() {
 fn marks_of_generation_may_have_any_blanks() {
     let source =
         "a {%generation%}b{%-  endgeneration  -%} c\n{%+ generation %}d{% endgeneration +%}";
-    assert_eq!(without_generation_marks(source), "a {# #}b{#- -#} c\n{# #}d{# #}");
-    for source in ["{% set generation = 1 %}{{ generation }}{% if", "none", "{% generations %}%}"] {
-        assert_eq!(without_generation_marks(source), source);
+    let scopes = "a {%with%}b{%-  endwith  -%} c\n{%+ with %}d{% endwith +%}";
+    assert_eq!(without_generation_marks(source), scopes);
+    for other in ["{% set generation = 1 %}{{ generation }}{% if", "none", "{% generations %}%}"] {
+        assert_eq!(without_generation_marks(other), other);
+    }
+    assert_eq!(render(source, &[]).unwrap(), "a bc\nd");
+    for unbalanced in ["{% generation %}a", "a{% endgeneration %}"] {
+        assert!(render(unbalanced, &[]).is_err(), "{unbalanced}");
     }
 }
 

@@ -1,8 +1,9 @@
 //! A call, while it comes, whose arguments are written one by one between marks; Qwen3-Coder's.
 
+use std::mem::discriminant;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Part;
 use crate::stop_strings::overlap;
@@ -20,6 +21,8 @@ pub(super) struct Parameters {
     place: Place,
     /// Arguments that have begun.
     begun: usize,
+    /// What the last of them is called.
+    argument: String,
     whole: bool,
 }
 
@@ -30,7 +33,7 @@ enum Place {
     /// In one that is text, of which some has come or none.
     Text { some: bool },
     /// In one that is JSON, or may be.
-    Json { or_text: bool },
+    Json,
 }
 
 impl Parameters {
@@ -38,7 +41,7 @@ impl Parameters {
     pub fn new(name: &str, schemas: Option<&Schemas>) -> Self {
         let found = schemas.and_then(|all| all.iter().find(|it| it.0 == name));
         let schema = found.map_or(Value::Null, |it| it.1.clone());
-        Self { schema, place: Place::Between, begun: 0, whole: false }
+        Self { schema, place: Place::Between, begun: 0, argument: String::new(), whole: false }
     }
 
     /// Whether all of it is there.
@@ -66,9 +69,9 @@ impl Parameters {
         match self.place {
             Place::Between => self.between(rest, arguments),
             Place::Text { some } => self.text(some, rest, arguments),
-            Place::Json { or_text } => {
+            Place::Json => {
                 let end = rest.find(PARAMETER[1])?;
-                *arguments += &json(rest[..end].trim(), or_text);
+                *arguments += &self.json(rest[..end].trim());
                 self.place = Place::Between;
                 Some(end + PARAMETER[1].len())
             }
@@ -84,13 +87,14 @@ impl Parameters {
             *arguments += if self.begun == 0 { "{" } else { ", " };
             *arguments += &format!("{}: ", Value::from(key));
             self.begun += 1;
-            self.place = match kinds(&self.schema["properties"][key], &self.schema, 0) {
-                Kinds { other: true, text } => Place::Json { or_text: text },
-                Kinds { other: false, .. } => {
-                    arguments.push('"');
-                    Place::Text { some: false }
-                }
-            };
+            self.argument = key.to_owned();
+            let others = [json!(null), json!(true), json!(0), json!([]), json!({})];
+            if others.iter().any(|it| allows(&self.schema, key, it)) {
+                self.place = Place::Json;
+            } else {
+                arguments.push('"');
+                self.place = Place::Text { some: false };
+            }
             return Some(skipped + PARAMETER[0].len() + end + 1);
         }
         if text.starts_with(FUNCTION[1]) {
@@ -102,6 +106,23 @@ impl Parameters {
         match [PARAMETER[0], FUNCTION[1]].into_iter().any(|mark| mark.starts_with(text)) {
             true => None,
             false => Some(skipped + text.chars().next()?.len_utf8()),
+        }
+    }
+
+    /// `text` as it is if it is JSON, of a type that the argument may have if it may be text; as a string else. Some
+    /// write Python's words.
+    fn json(&self, text: &str) -> String {
+        let allows = |value: &Value| allows(&self.schema, &self.argument, value);
+        let text = match text {
+            "True" if allows(&json!(true)) => "true",
+            "False" if allows(&json!(false)) => "false",
+            "None" if allows(&Value::Null) => "null",
+            text => text,
+        };
+        let may_be_text = allows(&json!(""));
+        match serde_json::from_str::<Value>(text) {
+            Ok(value) if !may_be_text || !value.is_string() && allows(&value) => text.to_owned(),
+            _ => Value::from(text).to_string(),
         }
     }
 
@@ -129,67 +150,45 @@ impl Parameters {
 /// Whether `argument`, of a tool whose arguments have the schema `parameters`, may be text where it is written
 /// by itself, as of [`AnswerStyle::QwenCoder`](super::AnswerStyle): JSON of another type alone otherwise.
 pub fn takes_text(parameters: &Value, argument: &str) -> bool {
-    kinds(&parameters["properties"][argument], parameters, 0).text
+    allows(parameters, argument, &json!(""))
 }
 
-/// What an argument may be.
-#[derive(Clone, Copy, Default)]
-struct Kinds {
-    text: bool,
-    other: bool,
+/// Whether `argument` may be of the type of `value`; text alone where nothing is said.
+fn allows(parameters: &Value, argument: &str, value: &Value) -> bool {
+    allows_type(&parameters["properties"][argument], parameters, value, 0)
 }
 
-/// Those that `schema` allows, which is a part of `root`; text where nothing is said.
-fn kinds(schema: &Value, root: &Value, depth: usize) -> Kinds {
-    const TEXT: Kinds = Kinds { text: true, other: false };
-    let of_types = |types: &mut dyn Iterator<Item = bool>| {
-        types.fold(Kinds::default(), |all, text| Kinds {
-            text: all.text || text,
-            other: all.other || !text,
-        })
+/// The same of `schema`, which is a part of `root`.
+fn allows_type(schema: &Value, root: &Value, value: &Value, depth: usize) -> bool {
+    let is_type = |name: &Value| match name.as_str() {
+        Some("null") => value.is_null(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some("number") => value.is_number(),
+        Some("array") => value.is_array(),
+        Some("object") => value.is_object(),
+        Some("string") => value.is_string(),
+        _ => false,
     };
-    match schema {
-        // A schema that goes round says nothing.
-        _ if depth > 16 => TEXT,
-        Value::Object(keys) => {
-            if let Some(to) = keys.get("$ref").and_then(Value::as_str) {
-                let found = to.strip_prefix('#').and_then(|to| root.pointer(to));
-                return found.map_or(TEXT, |schema| kinds(schema, root, depth + 1));
-            }
-            if let Some(kind) = keys.get("type") {
-                return match kind {
-                    Value::Array(all) => of_types(&mut all.iter().map(|it| it == "string")),
-                    kind => of_types(&mut [kind == "string"].into_iter()),
-                };
-            }
-            if let Some(Value::Array(all)) = keys.get("enum") {
-                return of_types(&mut all.iter().map(Value::is_string));
-            }
-            if let Some(value) = keys.get("const") {
-                return of_types(&mut [value.is_string()].into_iter());
-            }
-            let several =
-                ["anyOf", "oneOf", "allOf"].into_iter().find_map(|key| keys.get(key)?.as_array());
-            let Some(several) = several else { return TEXT };
-            several.iter().map(|it| kinds(it, root, depth + 1)).fold(Kinds::default(), |all, it| {
-                Kinds { text: all.text || it.text, other: all.other || it.other }
-            })
-        }
-        _ => TEXT,
+    let is_alike = |other: &Value| discriminant(value) == discriminant(other);
+    let within = |schema: &Value| allows_type(schema, root, value, depth + 1);
+    // A schema that goes round says nothing.
+    if depth > 16 {
+        return value.is_string();
     }
-}
-
-/// `text` as it is if it is JSON and no string that may be text, else as a string; some write Python's words.
-fn json(text: &str, or_text: bool) -> String {
-    let text = match text {
-        "True" if !or_text => "true",
-        "False" if !or_text => "false",
-        "None" => "null",
-        text => text,
-    };
-    match serde_json::from_str::<Value>(text) {
-        Ok(value) if !(or_text && value.is_string()) => text.to_owned(),
-        _ => Value::from(text).to_string(),
+    if let Some(to) = schema["$ref"].as_str().and_then(|it| it.strip_prefix('#')) {
+        return root.pointer(to).map_or(value.is_string(), within);
+    }
+    match (&schema["type"], &schema["enum"], &schema["const"]) {
+        (Value::Array(types), ..) => types.iter().any(is_type),
+        (name @ Value::String(_), ..) => is_type(name),
+        (_, Value::Array(values), _) => values.iter().any(is_alike),
+        (_, _, only) if !only.is_null() => is_alike(only),
+        _ => {
+            let several = ["anyOf", "oneOf", "allOf"].into_iter();
+            let several = several.filter_map(|key| schema[key].as_array()).next();
+            several.map_or(value.is_string(), |all| all.iter().any(within))
+        }
     }
 }
 

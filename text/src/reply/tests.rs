@@ -291,6 +291,11 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
     let maybe = of(&[("maybe", "nullify"), ("deep", "seven"), ("path", "")]);
     let arguments = "{\"maybe\": \"nullify\", \"deep\": \"seven\", \"path\": \"\"}";
     check(new, &maybe, &call("edit", arguments));
+    // Text that is JSON stays text where the schema has no such JSON.
+    for (value, said) in [("5", "\"5\""), ("{}", "\"{}\""), ("True", "\"True\""), ("null", "null")]
+    {
+        check(new, &of(&[("maybe", value)]), &call("edit", &format!("{{\"maybe\": {said}}}")));
+    }
     // Behind thoughts and words; several; and only the first.
     let two = format!("<think>Hm.</think>\n\nLook:\n{}\n{}", of(&[("way", "a")]), of(&[]));
     let [first, with] = call("edit", "{\"way\": \"a\"}");
