@@ -239,6 +239,13 @@ fn reads_rope_in_both_forms() {
         good(with(llama(), outer)).rope().scaling,
         RopeScaling::Llama3 { original_max_position_embeddings: 32, .. }
     ));
+    let yarn =
+        json!({"rope_scaling": {"type": "yarn", "factor": 4, "mscale": 1.0, "mscale_all_dim": 0}});
+    let RopeScaling::Yarn { attention_factor, .. } = good(with(llama(), yarn)).rope().scaling
+    else {
+        panic!()
+    };
+    assert_eq!(attention_factor, 0.1 * 4f64.ln() + 1.0);
     // It changes what is longer than the context.
     let dynamic = json!({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}});
     assert_eq!(good(with(llama(), dynamic)).rope().scaling, RopeScaling::None);

@@ -365,6 +365,25 @@ fn a_gemma_3_without_a_window_has_one_rope() {
 }
 
 #[test]
+fn files_of_mistral_3_say_what_yarn_multiplies_by() {
+    let read = |by, beta| {
+        let more = vec![
+            ("rope.scaling.type", text("yarn")),
+            ("rope.scaling.factor", f32_value(8.0)),
+            ("rope.scaling.original_context_length", u32_value(8192)),
+            ("rope.scaling.yarn_log_multiplier", f32_value(by)),
+            ("attention.temperature_scale", f32_value(beta)),
+        ];
+        let config = of("mistral3", [2, 65_536], more).unwrap();
+        let RopeScaling::Yarn { attention_factor, .. } = config.rope().scaling else { panic!() };
+        (config.family.model_type(), attention_factor, config.architecture.ropes.len())
+    };
+    assert_eq!(read(1.0, 0.1), ("ministral3", 1.0, 2));
+    assert_eq!(read(1.0, 0.0), ("llama", 1.0, 1));
+    assert_eq!(read(0.0, 0.0), ("llama", 0.1 * 8f64.ln() + 1.0, 1));
+}
+
+#[test]
 fn a_factor_without_a_type_is_linear() {
     let scaling = |factor| {
         let more = vec![("rope.scaling.factor", f32_value(factor))];

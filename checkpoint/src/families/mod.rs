@@ -112,6 +112,8 @@ impl Family {
     /// Whether `name` is that class, or the one within it that has no output projection, which models that
     /// make vectors of texts are saved of: "LlamaModel", "Gemma3TextModel".
     pub(crate) fn has_class(&self, name: &str) -> bool {
+        // ERNIE 4.5 has said "Ernie4_5_ForCausalLM".
+        let name = &name.replace("_ForCausalLM", "ForCausalLM");
         let stem = self.class.strip_suffix("ForCausalLM").unwrap_or(self.class);
         name == self.class || matches!(name.strip_prefix(stem), Some("Model" | "TextModel"))
     }

@@ -161,10 +161,15 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
             let original = original()?;
             let factor = keys.positive("factor")?.unwrap_or_else(|| stretched(original));
             let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+            // As in Python, 0 is none: Mistral Medium 3.5 says so.
+            let some = |key| match keys.value(key).and_then(|it| it.as_f64()) {
+                Some(0.0) => Ok(None),
+                _ => keys.positive(key),
+            };
             let attention_factor = match (
                 keys.positive("attention_factor")?,
-                keys.positive("mscale")?,
-                keys.positive("mscale_all_dim")?,
+                some("mscale")?,
+                some("mscale_all_dim")?,
             ) {
                 (Some(factor), ..) => factor,
                 (None, Some(by), Some(all)) => scale(by) / scale(all),

@@ -194,19 +194,19 @@ fn llama(keys: &mut Keys) -> Result<(), String> {
 /// Mistral Small's files say it too, which are like Llama's.
 fn mistral3(keys: &mut Keys) -> Result<(), String> {
     const BETA: &str = "attention.temperature_scale";
-    let Some(beta) = keys.own(BETA).filter(|it| it.as_f64() != Some(0.0)) else {
+    let number = |it: Option<Json>| it.filter(|it| it.as_f64() != Some(0.0));
+    if let Some(by) = number(keys.own("rope.scaling.yarn_log_multiplier")) {
+        let scaling = keys.scaling_object();
+        scaling.insert("mscale".into(), json!(1.0));
+        scaling.insert("mscale_all_dim".into(), by);
+    }
+    let Some(beta) = number(keys.own(BETA)) else {
         keys.put("model_type", "general.architecture", Some(json!("llama")));
         return llama(keys);
     };
     keys.copy_window();
-    let by = keys.own("rope.scaling.yarn_log_multiplier").filter(|it| it.as_f64() != Some(0.0));
     keys.names.insert("rope_scaling.llama_4_scaling_beta".into(), format!("mistral3.{BETA}"));
-    let scaling = keys.scaling_object();
-    scaling.insert("llama_4_scaling_beta".into(), beta);
-    if let Some(by) = by {
-        scaling.insert("mscale".into(), json!(1.0));
-        scaling.insert("mscale_all_dim".into(), by);
-    }
+    keys.scaling_object().insert("llama_4_scaling_beta".into(), beta);
     Ok(())
 }
 
