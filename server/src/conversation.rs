@@ -91,8 +91,8 @@ impl Asked {
         if tools.is_some() && style.is_none() {
             let message = format!(
                 "the template of the model {:?} knows no tools, or writes their calls in a way that is \
-                 not understood here (there are Hermes', Qwen3-Coder's, Llama 3's, Mistral's and gpt-oss'): take another \
-                 model, or describe them in a message and ask for a `response_format`",
+                 not understood here (there are Hermes', Qwen3-Coder's, Llama 3's, Mistral's and gpt-oss'): \
+                 take another model, or describe them in a message and ask for a `response_format`",
                 model.name()
             );
             return Err(Problem::field("tools", message));

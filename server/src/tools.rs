@@ -259,7 +259,8 @@ impl Tools {
                 }
                 AnswerStyle::MistralArgs => (quoted(name), ""),
                 AnswerStyle::Harmony => (harmony::call(special, name), ""),
-                AnswerStyle::Hermes | AnswerStyle::Mistral | AnswerStyle::QwenCoder => {
+                AnswerStyle::QwenCoder => unreachable!("its arguments come one by one"),
+                AnswerStyle::Hermes | AnswerStyle::Mistral => {
                     (quoted(&format!("{{\"name\": \"{name}\", \"arguments\": ")), "}")
                 }
             };

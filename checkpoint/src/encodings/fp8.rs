@@ -2,8 +2,8 @@
 //! columns.
 //!
 //! `weight` `[rows, columns]` of F8_E4M3, `weight_scale_inv` `[rows / 128, columns / 128]`, rounded up,
-//! where `weight_block_size` is `[128, 128]`, one where it is null; or `weight_scale`, one or one for each row. A value is
-//! `scale * q`.
+//! where `weight_block_size` is `[128, 128]`, one where it is null; or `weight_scale`, one or one for each
+//! row. A value is `scale * q`.
 
 use super::codes::{Codes, Order};
 use super::compressed_tensors::scales;

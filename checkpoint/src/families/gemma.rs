@@ -1,6 +1,6 @@
 //! Gemma 1 and CodeGemma (`modeling_gemma.py`): as Llama, with what all Gemmas have.
 
-use super::gemma2::gemma;
+use super::gemma2::{activation_or, gemma};
 use super::{Defaults, Family, Sizes};
 use crate::Result;
 use crate::architecture::{Activation, Architecture};
@@ -29,12 +29,12 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
-    // The older "gelu" means the same, and a key of older versions what `hidden_act` says since.
+    // "gelu" has always meant the same here; older files say it under Gemma 2's key.
     let activation = match keys.string("hidden_act")? {
         Some("gelu") => Activation::GeluTanh,
         _ => Activation::read(keys, "hidden_act", Activation::GeluTanh)?,
     };
-    let activation = super::gemma2::activation_or(keys, activation)?;
+    let activation = activation_or(keys, activation)?;
     let bias = keys.boolean("attention_bias")?.unwrap_or(false);
     let architecture = sizes.decoder(vec![sizes.rope(keys)?], |layer, _| {
         let attention = sizes.attention(layer, [bias; 2]);

@@ -50,10 +50,10 @@ pub(super) fn decoder(
     };
     // transformers takes a Mistral that has the key for a Ministral.
     let windows = layer_types(keys, sizes.layers, window)?;
+    let windows = windows.unwrap_or_else(|| vec![window; sizes.layers]);
     Ok(sizes.decoder(ropes, |layer, index| {
-        let window = windows.as_ref().map_or(window, |windows| windows[index]);
         let attention = Attention {
-            window: sizes.window(window),
+            window: sizes.window(windows[index]),
             ropes: Some(rotated),
             ..sizes.attention(layer, [false; 2])
         };

@@ -186,8 +186,8 @@ fn allows_type(schema: &Value, root: &Value, value: &Value, depth: usize) -> boo
         (_, _, only) if !only.is_null() => is_alike(only),
         _ => {
             let several = ["anyOf", "oneOf", "allOf"].into_iter();
-            let several = several.filter_map(|key| schema[key].as_array()).next();
-            several.map_or(value.is_string(), |all| all.iter().any(within))
+            let mut several = several.filter_map(|key| schema[key].as_array());
+            several.next().map_or(value.is_string(), |all| all.iter().any(within))
         }
     }
 }

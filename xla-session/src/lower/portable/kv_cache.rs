@@ -11,9 +11,9 @@ pub(super) struct Cache {
 }
 
 impl Emitter<'_> {
-    /// Rotates queries and keys by these angles where the layer does, and writes keys and values at this call's positions. `qkv` has
-    /// queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`; `normed`
-    /// has the queries and keys that take their place, `[rows, heads + kv_heads, head_dim]`. Returns
+    /// Rotates queries and keys by these angles where the layer does, and writes keys and values at this call's
+    /// positions. `qkv` has queries, keys and values side by side, `[rows, (heads + 2 * kv_heads) * head_dim]`;
+    /// `normed` has the queries and keys that take their place, `[rows, heads + kv_heads, head_dim]`. Returns
     /// the queries, with the keys behind them.
     pub(super) fn rotate_and_append(
         &mut self,
