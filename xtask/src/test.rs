@@ -1,7 +1,9 @@
 //! `cargo xtask test`: everything that must hold, in the order in which it fails fastest.
 
+use std::num::NonZero;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use anyhow::{Context, Result};
 
@@ -11,6 +13,10 @@ use crate::{deny, features, fetch_iree, flags, package, workspace};
 const OPTIONAL_FEATURES: &str = "cli/otel,iree-rt/cuda,iree-rt/dlpack,iree-rt/ndarray,\
      iree-rt/parameters,iree-rt/profile,iree-rt/raw,iree-rt/vulkan,iree-src/bundled,xtask/bench,xtask/bindgen,xtask/cross,\
      xtask/dist,xtask/release";
+
+/// How many tests nextest runs at once: one more than there are cores, as some wait for a clock or for
+/// processes of theirs.
+const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
 
 /// The tests of `--all`: ignored ones in modules called `long`. Others are ignored because they
 /// need what a machine may lack.
@@ -68,13 +74,21 @@ pub fn run(flags: &flags::Test) -> Result<()> {
     let features = ["--workspace", "--features", OPTIONAL_FEATURES];
     let nextest = has_nextest();
     let test: &[&str] = if nextest { &["nextest", "run"] } else { &["test"] };
-    steps.run("tests", cargo(test).args(features))?;
+    let cargo_test = || {
+        let mut command = cargo(test);
+        if env::var_os(TEST_THREADS).is_none() {
+            let cores = thread::available_parallelism().map_or(1, NonZero::get);
+            command.env(TEST_THREADS, (cores + 1).to_string());
+        }
+        command
+    };
+    steps.run("tests", cargo_test().args(features))?;
     if nextest {
         steps.run("documentation tests", cargo(&["test", "--doc"]).args(features))?;
     }
     if flags.all {
-        steps.run("long tests", cargo(test).args(features).args(LONG))?;
-        steps.run("tests with checked kernels", cargo(test).args(CHECKED_KERNELS))?;
+        steps.run("long tests", cargo_test().args(features).args(LONG))?;
+        steps.run("tests with checked kernels", cargo_test().args(CHECKED_KERNELS))?;
     }
     steps.step("tests of features that are off", || features::test(cargo))?;
     steps.summary();
