@@ -43,7 +43,9 @@ pub(crate) struct Manner {
     pub style: Option<AnswerStyle>,
     /// What thoughts stand between, if there may be some first.
     thoughts: Option<Thoughts>,
-    /// Whether these have begun already.
+    /// Whether what is said behind them may be in marks of its own.
+    response: bool,
+    /// Whether they have begun already.
     thinking: bool,
     /// Names of the tools that may be called.
     callable: Vec<String>,
@@ -58,13 +60,14 @@ pub(crate) struct Manner {
 impl Manner {
     /// What tells the parts of an answer apart.
     pub fn reply(&self) -> Reply {
-        let Self { style, thoughts, thinking, ref callable, ref schemas, single, ref begun } =
-            *self;
+        let Self { style, thoughts, response, thinking, single, .. } = *self;
+        let Self { callable, schemas, begun, .. } = self;
         let reply = match thoughts.filter(|_| thinking) {
             Some(thoughts) => Reply::thinking(style, thoughts),
             None => Reply::new(style, thoughts),
         };
-        let mut reply = reply.of_tools(callable).of_schemas(Arc::clone(schemas));
+        let reply = reply.of_tools(callable).of_schemas(Arc::clone(schemas));
+        let mut reply = reply.in_response(response);
         if single {
             reply = reply.with_one_call();
         }
@@ -90,13 +93,11 @@ impl Asked {
         shared.check_open()?;
         let places = model.places(settings.n)?;
         let template = template(&model)?;
-        let style = if tools.is_some() { template.tool_style() } else { template.answer_style() };
+        let style = if tools.is_some() { past::style(template) } else { template.answer_style() };
         if tools.is_some() && style.is_none() {
             let message = format!(
-                "the template of the model {:?} knows no tools, or writes their calls in a way that is \
-                 not understood here (there are Hermes', Qwen3-Coder's, Llama 3's, Mistral's, gpt-oss', Granite 3's, Nemotron's, \
-                 Apriel's, MiniMax-M1's, LFM2's and OLMo 3's): \
-                 take another model, or describe them in a message and ask for a `response_format`",
+                "the template of the model {:?} writes calls of tools in a way that is not understood here \
+                 (docs/server.md has the list): take another model, or describe them in a message and ask for a `response_format`",
                 model.name()
             );
             return Err(Problem::field("tools", message));
@@ -106,7 +107,7 @@ impl Asked {
         {
             tools.call_one();
         }
-        let thoughts = template.thoughts();
+        let (thoughts, response) = (template.thoughts(), template.asks_for_response());
         let begun = conversation.begun();
         if !begun.is_empty() && tools.is_some() {
             let message = "and `tools` together are not supported: give one of them";
@@ -130,7 +131,10 @@ impl Asked {
         let events = model.submit(requests, places).await?;
         let prompt = [prompt, settings.answer].concat();
         let answers = Answers::new(model, vec![prompt], settings.n, events);
-        Ok((answers, Manner { style, thoughts, thinking, callable, schemas, single, begun }))
+        Ok((
+            answers,
+            Manner { style, thoughts, response, thinking, callable, schemas, single, begun },
+        ))
     }
 }
 
@@ -488,9 +492,8 @@ async fn rendered(
         let template = template(model)?;
         let mut options = conversation.options(template)?;
         let mut messages = conversation.messages;
-        // What an answer goes on with are words.
-        let past = messages.len() - usize::from(options.continue_final_message);
-        past::take_back(template, &mut messages[..past], &mut options.tools);
+        let goes_on = options.continue_final_message;
+        past::take_back(template, &mut messages, goes_on, &mut options.tools);
         let rendered = template.render(&messages, &options);
         let rendered = rendered.map_err(|error| {
             let message = match error {

@@ -16,7 +16,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 use serde::Serialize;
 
-use crate::reply::thoughts_of;
+use crate::reply::{RESPONSE, thoughts_of};
 use crate::{AnswerStyle, Error, Result, THINK, Thoughts, Vocabulary, panics};
 
 pub(crate) use json::dumps;
@@ -82,6 +82,7 @@ pub struct ChatTemplate {
 #[derive(Debug)]
 struct Skills {
     tool_style: Option<AnswerStyle>,
+    writes_calls: bool,
     several_calls: bool,
     leaves_out_calls: bool,
     takes_thought_parts: bool,
@@ -302,6 +303,7 @@ impl ChatTemplate {
             let thought = serde_json::json!({"role": "assistant", "content": parts});
             Skills {
                 tool_style,
+                writes_calls: one.is_some(),
                 several_calls: one.is_none() || it.answer(2).is_some_and(|answer| has(&answer, 2)),
                 leaves_out_calls: answer.is_some() && one.is_none(),
                 takes_thought_parts: it.thoughts.is_some_and(|[open, close]| {
@@ -316,6 +318,15 @@ impl ChatTemplate {
     /// or writes them in a way that [`Reply`](crate::Reply) does not know.
     pub fn tool_style(&self) -> Option<AnswerStyle> {
         self.skills().tool_style
+    }
+
+    /// Whether it knows of tools or their calls, in whatever way.
+    pub fn knows_tools(&self) -> bool {
+        let Skills { tool_style, writes_calls, .. } = self.skills();
+        *writes_calls
+            || tool_style.is_some()
+            || self.mentions("tools")
+            || self.mentions("xml_tools")
     }
 
     /// How the model writes answers without calls; `None` where those are text, behind thoughts if there are any.
@@ -343,6 +354,12 @@ impl ChatTemplate {
     /// What thoughts stand between, if answers may begin with some (`<think>`, or a channel for them).
     pub fn thoughts(&self) -> Option<Thoughts> {
         self.thoughts.or(self.with_tools().thoughts)
+    }
+
+    /// Whether it asks for words behind thoughts to be in `<response></response>`, as Granite 3.3's.
+    pub fn asks_for_response(&self) -> bool {
+        let source = self.environment.get_template("chat");
+        source.is_ok_and(|it| it.source().contains(&RESPONSE.concat()))
     }
 
     /// The variables that it reads, beside those that every template is given: `enable_thinking`. One that it

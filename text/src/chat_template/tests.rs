@@ -320,6 +320,7 @@ fn templates_say_how_calls_are_written() {
         ("respond with <|tool_call|> and a list", Some(AnswerStyle::GRANITE)),
         ("respond with <tool_call> and a list", Some(AnswerStyle::GRANITE_31)),
         ("List of tools: ", Some(AnswerStyle::LFM2)),
+        ("[TOOL_CALLS] [ARGS]", Some(AnswerStyle::MistralArgs)),
         ("within <tool_call></tool_call>", Some(AnswerStyle::HERMES)),
         ("within <tool_call><arg_key></tool_call>", None),
         ("", None),
@@ -335,6 +336,17 @@ fn templates_say_how_calls_are_written() {
     assert_eq!(of(source).tool_style(), Some(AnswerStyle::Harmony));
     let without = of(&source.replace("tools", "no"));
     assert_eq!((without.tool_style(), without.answer_style()), (None, Some(AnswerStyle::Harmony)));
+}
+
+#[test]
+fn templates_say_whether_they_know_tools() {
+    for (source, knows) in [
+        ("{{ messages[0].content }}", false),
+        ("{{ messages[0].content }}{{ tools }}", true),
+        ("{{ messages[0].content }}{{ (messages | last).tool_calls[0].function.name }}", true),
+    ] {
+        assert_eq!(of(source).knows_tools(), knows, "{source}");
+    }
 }
 
 #[test]

@@ -184,6 +184,7 @@ impl AnswerStyle {
             // LFM2's templates leave it to the model.
             () if has("List of tools: ") => Some(Self::LFM2),
             () if Self::QwenCoder.signs().into_iter().all(has) => Some(Self::QwenCoder),
+            () if Self::MistralArgs.signs().into_iter().all(has) => Some(Self::MistralArgs),
             () => {
                 // Others put XML between the same marks.
                 let is_xml = ["<function=", "<arg_key>"].into_iter().any(has);

@@ -39,6 +39,9 @@ pub const THINK: Thoughts = ["<think>", "</think>"];
 /// As Mistral's do: Magistral, Ministral.
 pub const MISTRAL_THINK: Thoughts = ["[THINK]", "[/THINK]"];
 
+/// What Granite 3.3 puts what it says in, behind thoughts.
+pub(crate) const RESPONSE: [&str; 2] = ["<response>", "</response>"];
+
 /// What thoughts lie between in answers of which the template `source` knows; `None` where there are none.
 pub(crate) fn thoughts_of(source: &str) -> Option<Thoughts> {
     let marks = [THINK, MISTRAL_THINK].into_iter();
@@ -51,6 +54,8 @@ pub struct Reply {
     style: Option<AnswerStyle>,
     thoughts: Thoughts,
     state: State,
+    /// Whether words behind thoughts may be in a response, and whether they are.
+    response: [bool; 2],
     /// What is not certain yet.
     held: String,
     /// What has opened the calls that come, where it would be shown if they were none.
@@ -97,7 +102,8 @@ impl Reply {
             _ => State::Start { thoughts: thoughts.is_some() },
         };
         let (held, opened, thoughts) = (String::new(), "", thoughts.unwrap_or(THINK));
-        Self { style, thoughts, state, held, opened, names: None, schemas: None, single: false }
+        let (response, names, schemas, single) = ([false; 2], None, None, false);
+        Self { style, thoughts, state, response, held, opened, names, schemas, single }
     }
 
     /// The same, where the prompt has ended in what opens thoughts.
@@ -117,6 +123,12 @@ impl Reply {
     #[must_use]
     pub fn of_schemas(self, schemas: Arc<[(String, Value)]>) -> Self {
         Self { schemas: Some(schemas), ..self }
+    }
+
+    /// The same, where words behind thoughts `may_be` between `<response>` and `</response>`, which are left out.
+    #[must_use]
+    pub fn in_response(self, may_be: bool) -> Self {
+        Self { response: [may_be, false], ..self }
     }
 
     /// The same, for whoever makes one text of all words, and another of all thoughts: what were messages of their own
@@ -302,14 +314,20 @@ impl Reply {
             return true;
         }
         let before = parts.len();
-        let more = self.show(Part::Reasoning, close, parts);
+        let more = self.show(Part::Reasoning, &[close], parts);
         self.state = State::Thoughts { begun: begun || parts.len() > before };
         more
     }
 
-    /// Gives out what is held but for what may belong to `mark`, and white space before it.
-    fn show(&mut self, part: impl Fn(String) -> Part, mark: &str, parts: &mut Vec<Part>) -> bool {
-        let sure = self.held.len() - overlap(&self.held, mark);
+    /// Gives out what is held but for what may belong to one of `marks`, and white space before it.
+    fn show(
+        &mut self,
+        part: impl Fn(String) -> Part,
+        marks: &[&str],
+        parts: &mut Vec<Part>,
+    ) -> bool {
+        let overlaps = marks.iter().map(|mark| overlap(&self.held, mark));
+        let sure = self.held.len() - overlaps.max().unwrap_or_default();
         let sure = self.held[..sure].trim_end().len();
         let rest = self.held.split_off(sure);
         words(part, &self.held, parts);
@@ -324,21 +342,40 @@ impl Reply {
                 return false;
             }
         }
-        let Some(style) = self.style else {
+        let [may_be, is] = &mut self.response;
+        if after && *may_be {
+            if self.held.len() < RESPONSE[0].len() && RESPONSE[0].starts_with(&self.held) {
+                return false;
+            }
+            (*may_be, *is) = (false, self.held.starts_with(RESPONSE[0]));
+            if *is {
+                self.held.drain(..RESPONSE[0].len());
+                return true;
+            }
+        }
+        let opening = self.style.map(AnswerStyle::opening);
+        let marks = [opening, is.then_some(RESPONSE[1])];
+        let marks: Vec<_> = marks.into_iter().flatten().collect();
+        if marks.is_empty() {
             words(Part::Content, &std::mem::take(&mut self.held), parts);
             self.state = State::Words { after: false };
             return false;
-        };
-        let opening = style.opening();
-        if let Some(at) = self.held.find(opening) {
+        }
+        let found = marks.iter().filter_map(|mark| Some((self.held.find(mark)?, *mark)));
+        if let Some((at, mark)) = found.min() {
             words(Part::Content, self.held[..at].trim_end(), parts);
-            self.held.drain(..at + opening.len());
-            self.opened = opening;
-            self.state = State::Calls;
+            self.held.drain(..at + mark.len());
+            if Some(mark) == opening {
+                self.opened = mark;
+                self.state = State::Calls;
+            } else {
+                *is = false;
+                self.state = State::Words { after: true };
+            }
             return true;
         }
         let before = parts.len();
-        let more = self.show(Part::Content, opening, parts);
+        let more = self.show(Part::Content, &marks, parts);
         if parts.len() > before {
             self.state = State::Words { after: false };
         }

@@ -390,6 +390,23 @@ fn calls_between_marks_are_read_as_they_are_written() {
 }
 
 #[test]
+fn words_in_a_response_are_said() {
+    let thought = "<think>Hm.</think>\n";
+    for style in [None, Some(AnswerStyle::GRANITE)] {
+        let new = || Reply::new(style, Some(THINK)).in_response(true);
+        let said = [reasoning("Hm."), content("a <b> </re>\nc")];
+        check(new, &format!("{thought}<response>\na <b> </re>\nc\n</response>\n"), &said);
+        check(new, &format!("{thought}<response>a <b> </re>\nc"), &said);
+        check(new, &format!("{thought}a <b> </re>\nc"), &said);
+        check(new, &format!("{thought}<resp"), &[reasoning("Hm."), content("<resp")]);
+        check(new, "a<response>b</response>", &[content("a<response>b</response>")]);
+        let without = || Reply::new(style, Some(THINK));
+        let written = "<response>a</response>";
+        check(without, &format!("{thought}{written}"), &[reasoning("Hm."), content(written)]);
+    }
+}
+
+#[test]
 fn thoughts_of_mistral() {
     let new = || Reply::new(Some(AnswerStyle::MistralArgs), Some(MISTRAL_THINK));
     let text = "[THINK]Hm [T].[/THINK]Yes.[TOOL_CALLS]f[ARGS]{}";
