@@ -13,7 +13,7 @@ pub(super) const RULES: &str =
     "TEXT: /\"([^\"\\\\\\n]|\\\\[^\\n])*\"|'([^'\\\\\\n]|\\\\[^\\n])*'/\n";
 
 /// The rule of call number `at`, of `tool`, and of its arguments, in the order of the schema. Texts that are held to
-/// nothing, truths and none are as in Python; all else is JSON, which is read as well.
+/// nothing, truths and none are as in Python, or as in JSON, as OLMo 3 writes them; all else is JSON, which is read as well.
 pub(super) fn rule(tool: &Tool, at: usize) -> String {
     let Tool { name, parameters, .. } = tool;
     let (begin, mut rules) = (quoted(&format!("{name}(")), String::new());
@@ -49,8 +49,8 @@ pub(super) fn rule(tool: &Tool, at: usize) -> String {
             }
             Argument::Plain(kind) => match kind.as_str() {
                 "string" => "TEXT".to_owned(),
-                "null" => "\"None\"".into(),
-                _ => "\"True\" | \"False\"".into(),
+                "null" => "\"None\" | \"null\"".into(),
+                _ => "\"True\" | \"False\" | \"true\" | \"false\"".into(),
             },
             Argument::Json => format!("%json {}", alone(property, parameters)),
         };

@@ -376,6 +376,7 @@ fn arguments_of_python_are_its_literals() {
         "way=\"it's \\\"b\\\"\"",
         "path='x \\'y\\' \"z\"', way='a', deep=True, lines=[1, 2]",
         "path=\"\", way=\"a\", few=7, short=\"abc\"",
+        "way=\"a\", deep=false",
     ] {
         assert!(of(&parameters, good), "{good}");
     }
@@ -383,7 +384,6 @@ fn arguments_of_python_are_its_literals() {
         "",
         "path='x'",
         "way='c'",
-        "way='a', deep=true",
         "way='a', lines=[1.5]",
         "way='a', few=12",
         "way='a', short=\"abcd\"",
