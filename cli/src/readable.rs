@@ -76,7 +76,7 @@ pub fn said(style: Option<AnswerStyle>, text: &str) -> String {
 }
 
 fn reply(style: AnswerStyle) -> Reply {
-    Reply::new(Some(style), true).of_tools(&[])
+    Reply::new(Some(style), None).of_tools(&[])
 }
 
 #[cfg(test)]

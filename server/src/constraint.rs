@@ -37,6 +37,12 @@ pub(crate) fn mark(special: Special<'_>, text: &str) -> String {
     special(text).map_or_else(|| quoted(text), |id| format!("<[{id}]>"))
 }
 
+/// `text` as a part of an expression of a grammar.
+pub(crate) fn pattern(text: &str) -> String {
+    let escape = |c: char| if c.is_ascii_punctuation() && !"<>_\"".contains(c) { "\\" } else { "" };
+    text.chars().flat_map(|c| escape(c).chars().chain([c])).collect()
+}
+
 /// As a string of a grammar.
 pub(crate) fn quoted(text: &str) -> String {
     Value::from(text).to_string()

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use text::{AnswerStyle, ChatTemplate, RenderOptions, Reply};
+use text::{AnswerStyle, ChatTemplate, RenderOptions, Reply, Thoughts};
 
 use crate::answer::Answers;
 use crate::fields::Fields;
-use crate::harmony;
+use crate::past;
 use crate::sampling::Settings;
 use crate::server::Shared;
 use crate::thinks::Thinks;
@@ -41,9 +41,11 @@ pub(crate) struct Asked {
 pub(crate) struct Manner {
     /// How tools are called, if any may be, or else how answers are written that are more than text.
     pub style: Option<AnswerStyle>,
-    /// Whether there may be thoughts first.
-    thoughts: bool,
-    /// Whether these have begun already.
+    /// What thoughts stand between, if there may be some first.
+    thoughts: Option<Thoughts>,
+    /// Whether what is said behind them may be in marks of its own.
+    response: bool,
+    /// Whether they have begun already.
     thinking: bool,
     /// Names of the tools that may be called.
     callable: Vec<String>,
@@ -58,10 +60,14 @@ pub(crate) struct Manner {
 impl Manner {
     /// What tells the parts of an answer apart.
     pub fn reply(&self) -> Reply {
-        let Self { style, thoughts, thinking, ref callable, ref schemas, single, ref begun } =
-            *self;
-        let reply = if thinking { Reply::thinking(style) } else { Reply::new(style, thoughts) };
-        let mut reply = reply.of_tools(callable).of_schemas(Arc::clone(schemas));
+        let Self { style, thoughts, response, thinking, single, .. } = *self;
+        let Self { callable, schemas, begun, .. } = self;
+        let reply = match thoughts.filter(|_| thinking) {
+            Some(thoughts) => Reply::thinking(style, thoughts),
+            None => Reply::new(style, thoughts),
+        };
+        let reply = reply.of_tools(callable).of_schemas(Arc::clone(schemas));
+        let mut reply = reply.in_response(response);
         if single {
             reply = reply.with_one_call();
         }
@@ -87,12 +93,11 @@ impl Asked {
         shared.check_open()?;
         let places = model.places(settings.n)?;
         let template = template(&model)?;
-        let style = if tools.is_some() { template.tool_style() } else { template.answer_style() };
+        let style = if tools.is_some() { past::style(template) } else { template.answer_style() };
         if tools.is_some() && style.is_none() {
             let message = format!(
-                "the template of the model {:?} knows no tools, or writes their calls in a way that is \
-                 not understood here (there are Hermes', Qwen3-Coder's, Llama 3's, Mistral's and gpt-oss'): \
-                 take another model, or describe them in a message and ask for a `response_format`",
+                "the template of the model {:?} writes calls of tools in a way that is not understood here \
+                 (docs/server.md has the list): take another model, or describe them in a message and ask for a `response_format`",
                 model.name()
             );
             return Err(Problem::field("tools", message));
@@ -102,7 +107,7 @@ impl Asked {
         {
             tools.call_one();
         }
-        let thoughts = template.has_thoughts();
+        let (thoughts, response) = (template.thoughts(), template.asks_for_response());
         let begun = conversation.begun();
         if !begun.is_empty() && tools.is_some() {
             let message = "and `tools` together are not supported: give one of them";
@@ -111,10 +116,10 @@ impl Asked {
         conversation.show(tools.as_ref());
         let (prompt, thinking) = rendered(&model, conversation).await?;
         let thinks = match (thinking, thoughts) {
-            (true, _) => Thinks::Already,
+            (true, Some(marks)) => Thinks::Already(marks),
             // One that goes on does so within its last message.
-            (false, true) if begun.is_empty() => Thinks::Perhaps,
-            (false, _) => Thinks::Never,
+            (false, Some(marks)) if begun.is_empty() => Thinks::Perhaps(marks),
+            _ => Thinks::Never,
         };
         let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
         let schemas = tools.as_ref().map(Tools::schemas).unwrap_or_default();
@@ -126,7 +131,10 @@ impl Asked {
         let events = model.submit(requests, places).await?;
         let prompt = [prompt, settings.answer].concat();
         let answers = Answers::new(model, vec![prompt], settings.n, events);
-        Ok((answers, Manner { style, thoughts, thinking, callable, schemas, single, begun }))
+        Ok((
+            answers,
+            Manner { style, thoughts, response, thinking, callable, schemas, single, begun },
+        ))
     }
 }
 
@@ -288,7 +296,7 @@ impl Conversation {
         if by_name {
             say(THINKS, false.into());
         }
-        if by_effort || by_thinking || by_name || none && !template.has_thoughts() {
+        if by_effort || by_thinking || by_name || none && template.thoughts().is_none() {
             return Ok(options);
         }
         // Anthropic's says it in another way, and has no other variables.
@@ -484,9 +492,8 @@ async fn rendered(
         let template = template(model)?;
         let mut options = conversation.options(template)?;
         let mut messages = conversation.messages;
-        if template.answer_style() == Some(AnswerStyle::Harmony) {
-            harmony::take_back(&mut messages, &mut options.tools);
-        }
+        let goes_on = options.continue_final_message;
+        past::take_back(template, &mut messages, goes_on, &mut options.tools);
         let rendered = template.render(&messages, &options);
         let rendered = rendered.map_err(|error| {
             let message = match error {
@@ -498,7 +505,8 @@ async fn rendered(
         })?;
         let tokens = model.tokenizer.encode(&rendered, false);
         let tokens = tokens.map_err(|error| Problem::field("messages", error.to_string()))?;
-        let thinking = rendered.trim_end().ends_with("<think>");
+        let thinking =
+            template.thoughts().is_some_and(|[open, _]| rendered.trim_end().ends_with(open));
         Ok((tokens, thinking && !options.continue_final_message))
     })
     .await

@@ -22,6 +22,7 @@ mod constraint;
 mod error;
 mod fields;
 mod harmony;
+mod past;
 mod sampling;
 mod thinks;
 mod tools;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use llguidance::Matcher;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
-use text::{AnswerStyle, StopStrings, THINK};
+use text::{AnswerStyle, StopStrings};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
@@ -209,10 +209,8 @@ impl Settings {
         thinks: Thinks,
     ) -> Result<(Self, Option<Matcher>), Problem> {
         self.shown = style.map(|it| it.special_ids(&model.tokenizer)).unwrap_or_default();
-        if thinks != Thinks::Never {
-            let marks = THINK.iter().filter_map(|mark| model.tokenizer.special_token(mark));
-            self.shown.extend(marks);
-        }
+        let marks = thinks.marks().into_iter().flatten();
+        self.shown.extend(marks.filter_map(|mark| model.tokenizer.special_token(mark)));
         if self.form.is_none() && tools.is_none() {
             return Ok((self, None));
         }

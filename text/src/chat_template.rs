@@ -16,7 +16,10 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 use serde::Serialize;
 
-use crate::{AnswerStyle, Error, Result, Vocabulary, panics};
+use crate::reply::{RESPONSE, thoughts_of};
+use crate::{AnswerStyle, Error, Result, THINK, Thoughts, Vocabulary, panics};
+
+pub(crate) use json::dumps;
 
 /// One turn of a conversation in words; turns with more than words are JSON objects in the form of
 /// transformers (`tool_calls`, content in parts).
@@ -63,11 +66,10 @@ impl RenderOptions {
 pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: Vec<(String, String)>,
-    tool_style: Option<AnswerStyle>,
+    /// Found out when somebody asks, as other [`Skills`].
+    skills: OnceLock<Skills>,
     answer_style: Option<AnswerStyle>,
-    has_thoughts: bool,
-    /// Found out when somebody asks.
-    several_calls: OnceLock<bool>,
+    thoughts: Option<Thoughts>,
     variables: BTreeSet<String>,
     /// Whether it looks for the tools in `xml_tools`, as SmolLM3's.
     takes_xml_tools: bool,
@@ -75,6 +77,21 @@ pub struct ChatTemplate {
     for_tools: Option<Box<Self>>,
     path: PathBuf,
 }
+
+/// What a template does with calls and thoughts, as it turns out when some are given to it.
+#[derive(Debug)]
+struct Skills {
+    tool_style: Option<AnswerStyle>,
+    writes_calls: bool,
+    several_calls: bool,
+    leaves_out_calls: bool,
+    takes_thought_parts: bool,
+}
+
+/// What is given to it: a tool's name, what the user says, and what is thought.
+const CALLED: &str = "called_by_the_model";
+const ASKED: &str = "asked_by_the_user";
+const THOUGHT: &str = "thought_by_the_model";
 
 /// The variables a template expects for special tokens.
 const TOKENS: [&str; 7] =
@@ -182,9 +199,8 @@ impl ChatTemplate {
         // As jinja2 reads a template.
         let source = source.replace("\r\n", "\n").replace('\r', "\n");
         let source = without_generation_marks(&source);
-        let tool_style = AnswerStyle::of_template(&source);
         let answer_style = AnswerStyle::of_answers(&source);
-        let has_thoughts = answer_style.is_some() || source.contains("</think>");
+        let thoughts = thoughts_of(&source).or(answer_style.map(|_| THINK));
         let mut environment = Environment::new();
         environment.set_fuel(Some(FUEL));
         environment.set_trim_blocks(true);
@@ -219,10 +235,9 @@ impl ChatTemplate {
         Ok(Self {
             environment,
             tokens,
-            tool_style,
+            skills: OnceLock::new(),
             answer_style,
-            has_thoughts,
-            several_calls: OnceLock::new(),
+            thoughts,
             variables,
             takes_xml_tools,
             for_tools: None,
@@ -235,28 +250,83 @@ impl ChatTemplate {
         self.for_tools.as_deref().unwrap_or(self)
     }
 
-    /// Whether an answer with so many calls may be in a conversation.
-    fn takes_calls(&self, calls: usize) -> bool {
-        let name = "called_by_the_model";
-        let function = serde_json::json!({"name": name, "arguments": {}});
+    /// An answer with so many `calls` to what the user asks, as it writes it; `None` if it refuses that. What stands
+    /// before answers stands before it where that is not certain.
+    fn answer(&self, calls: usize) -> Option<String> {
+        let function = serde_json::json!({"name": CALLED, "arguments": {"x": "y"}});
         // As Mistral's templates want ids.
         let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
-        let messages = [
-            serde_json::json!({"role": "user", "content": "a"}),
-            serde_json::json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls]}),
-        ];
+        let answer = serde_json::json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls]});
         let parameters = serde_json::json!({"type": "object", "properties": {}});
         let function =
             serde_json::json!({"name": "f", "description": "", "parameters": parameters});
         let tools = vec![serde_json::json!({"type": "function", "function": function})];
-        let rendered = self.render(&messages, &RenderOptions { tools, ..RenderOptions::default() });
-        rendered.is_ok_and(|text| text.matches(name).count() >= calls)
+        self.rendered_answer(answer, tools)
+    }
+
+    fn rendered_answer(
+        &self,
+        answer: serde_json::Value,
+        tools: Vec<serde_json::Value>,
+    ) -> Option<String> {
+        let asked = serde_json::json!({"role": "user", "content": ASKED});
+        let prompt = RenderOptions { tools, ..RenderOptions::prompt() };
+        let whole = RenderOptions { add_generation_prompt: false, ..prompt.clone() };
+        let whole = self.render(&[&asked, &answer], &whole).ok()?;
+        let prompt = self.render(&[&asked], &prompt).ok();
+        match prompt.and_then(|prompt| whole.strip_prefix(&prompt)) {
+            Some(answer) => Some(answer.to_owned()),
+            None => Some(whole.rsplit_once(ASKED).map_or(whole.as_str(), |it| it.1).to_owned()),
+        }
+    }
+
+    /// What the template with tools does with calls.
+    fn skills(&self) -> &Skills {
+        let it = self.with_tools();
+        it.skills.get_or_init(|| {
+            let has = |answer: &str, calls| answer.matches(CALLED).count() >= calls;
+            let template = it.environment.get_template("chat");
+            let source = template.as_ref().map_or("", |it| it.source());
+            let answer = it.answer(1);
+            let one = answer.as_deref().filter(|answer| has(answer, 1));
+            let arguments = serde_json::json!({"x": "y"});
+            let tool_style = match one {
+                _ if it.answer_style.is_some() => {
+                    it.answer_style.filter(|_| source.contains("tools"))
+                }
+                Some(answer) => AnswerStyle::of_call(answer, CALLED, &arguments),
+                None => AnswerStyle::of_words(source),
+            };
+            let parts = serde_json::json!([
+                {"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": "a"},
+            ]);
+            let thought = serde_json::json!({"role": "assistant", "content": parts});
+            Skills {
+                tool_style,
+                writes_calls: one.is_some(),
+                several_calls: one.is_none() || it.answer(2).is_some_and(|answer| has(&answer, 2)),
+                leaves_out_calls: answer.is_some() && one.is_none(),
+                takes_thought_parts: it.thoughts.is_some_and(|[open, close]| {
+                    let thought_of = it.rendered_answer(thought, Vec::new());
+                    thought_of.is_some_and(|it| it.contains(&format!("{open}{THOUGHT}{close}")))
+                }),
+            }
+        })
     }
 
     /// How the model writes calls of tools, as far as the template tells; `None` where it knows no tools,
     /// or writes them in a way that [`Reply`](crate::Reply) does not know.
     pub fn tool_style(&self) -> Option<AnswerStyle> {
-        self.with_tools().tool_style
+        self.skills().tool_style
+    }
+
+    /// Whether it knows of tools or their calls, in whatever way.
+    pub fn knows_tools(&self) -> bool {
+        let Skills { tool_style, writes_calls, .. } = self.skills();
+        *writes_calls
+            || tool_style.is_some()
+            || self.mentions("tools")
+            || self.mentions("xml_tools")
     }
 
     /// How the model writes answers without calls; `None` where those are text, behind thoughts if there are any.
@@ -267,12 +337,29 @@ impl ChatTemplate {
     /// Whether an answer with several calls can be part of a conversation; templates of Llama 3 refuse it, that of
     /// gpt-oss leaves out all but the first.
     pub fn takes_several_calls(&self) -> bool {
-        *self.several_calls.get_or_init(|| self.takes_calls(2) || !self.takes_calls(1))
+        self.skills().several_calls
     }
 
-    /// Whether answers may begin with thoughts (`<think>`, or a channel for them).
-    pub fn has_thoughts(&self) -> bool {
-        self.has_thoughts || self.with_tools().has_thoughts
+    /// Whether it leaves out the calls of an answer, as those of Granite 3 and LFM2: they have to be among its words.
+    pub fn leaves_out_calls(&self) -> bool {
+        self.skills().leaves_out_calls
+    }
+
+    /// Whether thoughts of an answer may be a part of its content: `{"type": "thinking", "thinking": …}`, as
+    /// Mistral's templates have it.
+    pub fn takes_thought_parts(&self) -> bool {
+        self.skills().takes_thought_parts
+    }
+
+    /// What thoughts stand between, if answers may begin with some (`<think>`, or a channel for them).
+    pub fn thoughts(&self) -> Option<Thoughts> {
+        self.thoughts.or(self.with_tools().thoughts)
+    }
+
+    /// Whether it asks for words behind thoughts to be in `<response></response>`, as Granite 3.3's.
+    pub fn asks_for_response(&self) -> bool {
+        let source = self.environment.get_template("chat");
+        source.is_ok_and(|it| it.source().contains(&RESPONSE.concat()))
     }
 
     /// The variables that it reads, beside those that every template is given: `enable_thinking`. One that it

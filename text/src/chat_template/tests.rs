@@ -2,6 +2,7 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 
 use super::*;
+use crate::MISTRAL_THINK;
 
 fn render(source: &str, messages: &[Message]) -> Result<String> {
     let tokens = vec![("bos_token".into(), "<s>".into()), ("eos_token".into(), "</s>".into())];
@@ -152,8 +153,9 @@ fn files_in_order_and_token_forms() {
 fn a_template_for_tools_is_asked_and_rendered_where_there_are_tools() {
     let default = "{{ messages[0].content }}{{ depth }}";
     let tool_use = "{% if messages[1] and messages[1].tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}\
-                    {% for call in (messages | last).tool_calls or [] %}{{ call.function.name }}{% endfor %}\
-                    {{ tools | length }} {{ date }}<tool_call></think>";
+                    {% for call in (messages | last).tool_calls or [] %}<tool_call>\
+                    {\"name\": \"{{ call.function.name }}\", \"arguments\": {{ call.function.arguments | tojson }}}\
+                    </tool_call>{% endfor %}{{ tools | length }} {{ date }}</think>";
     let folder = tempfile::tempdir().unwrap();
     let named =
         |name: &str, template: &str| serde_json::json!({"name": name, "template": template});
@@ -180,9 +182,9 @@ fn a_template_for_tools_is_asked_and_rendered_where_there_are_tools() {
             template.render(&[Message::new("user", "Hi")], &options).unwrap()
         };
         assert_eq!(render(vec![]), "Hi");
-        assert_eq!(render(vec![serde_json::json!({})]), "1 <tool_call></think>");
-        assert_eq!(template.tool_style(), Some(AnswerStyle::Hermes));
-        assert!(template.has_thoughts() && !template.takes_several_calls());
+        assert_eq!(render(vec![serde_json::json!({})]), "1 </think>");
+        assert_eq!(template.tool_style(), Some(AnswerStyle::HERMES));
+        assert!(template.thoughts().is_some() && !template.takes_several_calls());
         assert_eq!(template.variables().collect::<Vec<_>>(), ["date", "depth"]);
         assert!(template.mentions("date") && template.mentions("depth"));
     }
@@ -223,7 +225,7 @@ fn templates_say_whether_an_answer_may_have_several_calls() {
                   {{ m.tool_calls[0].function.name }}<|channel|>commentary json<|message|>\
                   {{ m.tool_calls[0].function.arguments | tojson }}<|call|>{% endif %}{% endfor %}{{ tools }}";
     let template = ChatTemplate::new(source.into(), Vec::new(), "here".into(), Zoned::now).unwrap();
-    assert!(!template.takes_several_calls() && template.has_thoughts());
+    assert!(!template.takes_several_calls() && template.thoughts().is_some());
     let styles = [template.tool_style(), template.answer_style()];
     assert_eq!(styles, [Some(AnswerStyle::Harmony); 2]);
 }
@@ -265,4 +267,98 @@ fn families_templates_give_the_text_of_transformers() {
     }
     assert!(cases.len() > 60, "{} cases", cases.len());
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+fn of(source: &str) -> ChatTemplate {
+    ChatTemplate::new(source.into(), Vec::new(), "here".into(), Zoned::now).unwrap()
+}
+
+#[test]
+fn templates_say_how_calls_are_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat_templates");
+    for (name, style) in [
+        ("qwen2.5", Some(AnswerStyle::HERMES)),
+        ("qwen3", Some(AnswerStyle::HERMES)),
+        ("qwen3-coder", Some(AnswerStyle::QwenCoder)),
+        ("smollm3", Some(AnswerStyle::HERMES)),
+        ("llama3.2", Some(AnswerStyle::Llama3)),
+        ("mistral-v0.3", Some(AnswerStyle::MISTRAL)),
+        ("chatml", None),
+        ("llama3", None),
+        ("mistral-v0.1", None),
+    ] {
+        let source = std::fs::read_to_string(folder.join(format!("{name}.jinja"))).unwrap();
+        assert_eq!(of(&source).tool_style(), style, "{name}");
+    }
+    // By the calls that they write, whatever else they say.
+    let writing = |call: &str| {
+        let source = format!(
+            "{{{{ tools }}}} in <tool_call></tool_call>{{% for m in messages %}}{{{{ m.content }}}}\
+             {{% for c in m.tool_calls %}}{call}{{% endfor %}}{{% endfor %}}"
+        );
+        of(&source).tool_style()
+    };
+    let json =
+        "{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}}";
+    for (call, style) in [
+        (format!("<tool_calls>[{json}]</tool_calls>"), Some(AnswerStyle::APRIEL)),
+        (format!("<TOOLCALL>[{json}]</TOOLCALL>"), Some(AnswerStyle::NEMOTRON)),
+        (format!("<|tool_call|>[{json}]"), Some(AnswerStyle::GRANITE)),
+        (format!("<tool_call>\n{json}\n</tool_call>"), Some(AnswerStyle::HERMES)),
+        (
+            "<function_calls>{{ c.function.name }}(x='y')</function_calls>".into(),
+            Some(AnswerStyle::OLMO3),
+        ),
+        // As MiniMax' has it, and as nobody.
+        ("]<[x]>[<tool_call>]<[x]>[<invoke name=\"{{ c.function.name }}\">".into(), None),
+        (json.into(), None),
+    ] {
+        assert_eq!(writing(&call), style, "{call}");
+    }
+    // By their words, where they leave calls out.
+    for (words, style) in [
+        ("respond with <|tool_call|> and a list", Some(AnswerStyle::GRANITE)),
+        ("respond with <tool_call> and a list", Some(AnswerStyle::GRANITE_31)),
+        ("List of tools: ", Some(AnswerStyle::LFM2)),
+        ("[TOOL_CALLS] [ARGS]", Some(AnswerStyle::MistralArgs)),
+        ("within <tool_call></tool_call>", Some(AnswerStyle::HERMES)),
+        ("within <tool_call><arg_key></tool_call>", None),
+        ("", None),
+    ] {
+        let template = of(&format!(
+            "{{{{ tools }}}} {words} {{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}"
+        ));
+        assert_eq!(template.tool_style(), style, "{words}");
+        assert!(template.leaves_out_calls());
+    }
+    let source =
+        "{% if tools %}{{ tools }}{% endif %}<|start|>assistant<|channel|>final<|message|>";
+    assert_eq!(of(source).tool_style(), Some(AnswerStyle::Harmony));
+    let without = of(&source.replace("tools", "no"));
+    assert_eq!((without.tool_style(), without.answer_style()), (None, Some(AnswerStyle::Harmony)));
+}
+
+#[test]
+fn templates_say_whether_they_know_tools() {
+    for (source, knows) in [
+        ("{{ messages[0].content }}", false),
+        ("{{ messages[0].content }}{{ tools }}", true),
+        ("{{ messages[0].content }}{{ (messages | last).tool_calls[0].function.name }}", true),
+    ] {
+        assert_eq!(of(source).knows_tools(), knows, "{source}");
+    }
+}
+
+#[test]
+fn templates_say_what_thoughts_stand_between() {
+    let mistral = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}\
+                   {% for p in m.content %}{{ '[THINK]' + p.thinking + '[/THINK]' if p.type == 'thinking' }}{% endfor %}\
+                   {% endif %}{% endfor %}";
+    let [parts, words, none] = [mistral, "[THINK] and [/THINK]", "a"].map(of);
+    assert_eq!(
+        [&parts, &words, &none].map(|it| it.thoughts()),
+        [Some(MISTRAL_THINK), Some(MISTRAL_THINK), None]
+    );
+    assert_eq!([parts, words, none].map(|it| it.takes_thought_parts()), [true, false, false]);
+    assert_eq!(of("</think>").thoughts(), Some(THINK));
 }

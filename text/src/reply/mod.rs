@@ -1,17 +1,20 @@
 //! What an answer is made of: words, thoughts, and calls of tools, told apart while it comes.
 
 mod answer_style;
+mod between_calls;
 mod call;
 mod harmony;
 mod parameters;
+mod python_call;
 
 use std::sync::Arc;
 
-pub use answer_style::AnswerStyle;
+pub use answer_style::{AnswerStyle, CallMarks, Calls};
 use call::Call;
 use harmony::Harmony;
 pub use parameters::takes_text;
-use parameters::{FUNCTION, Parameters, Schemas};
+use parameters::{Parameters, Schemas};
+use python_call::PythonCall;
 use serde_json::Value;
 
 use crate::stop_strings::overlap;
@@ -30,13 +33,30 @@ pub enum Part {
 }
 
 /// What thoughts lie between.
-pub const THINK: [&str; 2] = ["<think>", "</think>"];
+pub type Thoughts = [&'static str; 2];
+
+/// As most models write it.
+pub const THINK: Thoughts = ["<think>", "</think>"];
+/// As Mistral's do: Magistral, Ministral.
+pub const MISTRAL_THINK: Thoughts = ["[THINK]", "[/THINK]"];
+
+/// What Granite 3.3 puts what it says in, behind thoughts.
+pub(crate) const RESPONSE: [&str; 2] = ["<response>", "</response>"];
+
+/// What thoughts lie between in answers of which the template `source` knows; `None` where there are none.
+pub(crate) fn thoughts_of(source: &str) -> Option<Thoughts> {
+    let marks = [THINK, MISTRAL_THINK].into_iter();
+    marks.into_iter().find(|[open, close]| source.contains(open) || source.contains(close))
+}
 
 /// Tells the parts of an answer apart. A part appears as soon as it is certain.
 #[derive(Debug)]
 pub struct Reply {
     style: Option<AnswerStyle>,
+    thoughts: Thoughts,
     state: State,
+    /// Whether words behind thoughts may be in a response, and whether they are.
+    response: [bool; 2],
     /// What is not certain yet.
     held: String,
     /// What has opened the calls that come, where it would be shown if they were none.
@@ -66,6 +86,8 @@ enum State {
     Call(Call),
     /// The same, of arguments one by one.
     Parameters(Parameters),
+    /// The same, of Python's.
+    Python(PythonCall),
     /// In messages of a format that has thoughts, words and calls in it.
     Messages(Harmony),
     /// Nothing that comes counts.
@@ -73,20 +95,21 @@ enum State {
 }
 
 impl Reply {
-    /// An answer in which calls are written in `style`, if any, and thoughts at the beginning if there may
-    /// be `thoughts`. [`AnswerStyle::Harmony`] says for itself where thoughts are.
-    pub fn new(style: Option<AnswerStyle>, thoughts: bool) -> Self {
+    /// An answer in which calls are written in `style`, if any, and thoughts at the beginning between the marks
+    /// `thoughts`, if there may be some. [`AnswerStyle::Harmony`] says for itself where thoughts are.
+    pub fn new(style: Option<AnswerStyle>, thoughts: Option<Thoughts>) -> Self {
         let state = match style {
             Some(AnswerStyle::Harmony) => State::Messages(Harmony::default()),
-            _ => State::Start { thoughts },
+            _ => State::Start { thoughts: thoughts.is_some() },
         };
-        let (held, opened) = (String::new(), "");
-        Self { style, state, held, opened, names: None, schemas: None, single: false }
+        let (held, opened, thoughts) = (String::new(), "", thoughts.unwrap_or(THINK));
+        let (response, names, schemas, single) = ([false; 2], None, None, false);
+        Self { style, thoughts, state, response, held, opened, names, schemas, single }
     }
 
-    /// The same, where the prompt has ended in `<think>`.
-    pub fn thinking(style: Option<AnswerStyle>) -> Self {
-        Self { state: State::Thoughts { begun: false }, ..Self::new(style, true) }
+    /// The same, where the prompt has ended in what opens thoughts.
+    pub fn thinking(style: Option<AnswerStyle>, thoughts: Thoughts) -> Self {
+        Self { state: State::Thoughts { begun: false }, ..Self::new(style, Some(thoughts)) }
     }
 
     /// The same, where tools of these `names` may be called: an object that nothing opens, as Llama 3 writes
@@ -101,6 +124,12 @@ impl Reply {
     #[must_use]
     pub fn of_schemas(self, schemas: Arc<[(String, Value)]>) -> Self {
         Self { schemas: Some(schemas), ..self }
+    }
+
+    /// The same, where words behind thoughts `may_be` between `<response>` and `</response>`, which are left out.
+    #[must_use]
+    pub fn in_response(self, may_be: bool) -> Self {
+        Self { response: [may_be, false], ..self }
     }
 
     /// The same, for whoever makes one text of all words, and another of all thoughts: what were messages of their own
@@ -132,7 +161,7 @@ impl Reply {
     pub fn is_in_call(&self) -> bool {
         match &self.state {
             State::Call(call) => call.is_call(),
-            State::Parameters(_) => true,
+            State::Parameters(_) | State::Python(_) => true,
             State::Messages(harmony) => harmony.is_in_call(),
             _ => false,
         }
@@ -162,7 +191,7 @@ impl Reply {
             // Behind a call, what closes it has been cut off.
             State::Calls if self.opened.is_empty() => {}
             // Its arguments have been told as far as they go.
-            State::Over | State::Parameters(_) => {}
+            State::Over | State::Parameters(_) | State::Python(_) => {}
             State::Calls => {
                 words(Part::Content, &(self.opened.to_owned() + &self.held), &mut parts)
             }
@@ -217,6 +246,15 @@ impl Reply {
                 }
                 used > 0
             }
+            State::Python(call) => {
+                let used = call.push(&self.held, parts);
+                self.held.drain(..used);
+                if call.is_whole() {
+                    self.opened = "";
+                    self.state = if self.single { State::Over } else { State::Calls };
+                }
+                true
+            }
             State::Messages(harmony) => {
                 let more = harmony.advance(&mut self.held, self.names.as_deref(), parts);
                 if self.single && harmony.is_behind_call() {
@@ -238,7 +276,7 @@ impl Reply {
         }
         let mut marks = Vec::new();
         if thoughts {
-            marks.push(THINK[0]);
+            marks.push(self.thoughts[0]);
         }
         if self.style == Some(AnswerStyle::Llama3) {
             marks.push(AnswerStyle::Llama3.opening());
@@ -251,7 +289,7 @@ impl Reply {
         if marks.iter().any(|mark| mark.len() > text.len() && mark.starts_with(text)) {
             return false;
         }
-        if thoughts && let Some(rest) = text.strip_prefix(THINK[0]) {
+        if thoughts && let Some(rest) = text.strip_prefix(self.thoughts[0]) {
             self.held = rest.to_owned();
             self.state = State::Thoughts { begun: false };
         } else {
@@ -264,9 +302,10 @@ impl Reply {
         if !begun {
             self.held = self.held.trim_start().to_owned();
         }
-        if let Some(at) = self.held.find(THINK[1]) {
+        let close = self.thoughts[1];
+        if let Some(at) = self.held.find(close) {
             words(Part::Reasoning, self.held[..at].trim_end(), parts);
-            self.held.drain(..at + THINK[1].len());
+            self.held.drain(..at + close.len());
             self.held = self.held.trim_start().to_owned();
             // What follows may be nothing but calls.
             self.state = State::Words { after: true };
@@ -276,14 +315,20 @@ impl Reply {
             return true;
         }
         let before = parts.len();
-        let more = self.show(Part::Reasoning, THINK[1], parts);
+        let more = self.show(Part::Reasoning, &[close], parts);
         self.state = State::Thoughts { begun: begun || parts.len() > before };
         more
     }
 
-    /// Gives out what is held but for what may belong to `mark`, and white space before it.
-    fn show(&mut self, part: impl Fn(String) -> Part, mark: &str, parts: &mut Vec<Part>) -> bool {
-        let sure = self.held.len() - overlap(&self.held, mark);
+    /// Gives out what is held but for what may belong to one of `marks`, and white space before it.
+    fn show(
+        &mut self,
+        part: impl Fn(String) -> Part,
+        marks: &[&str],
+        parts: &mut Vec<Part>,
+    ) -> bool {
+        let overlaps = marks.iter().map(|mark| overlap(&self.held, mark));
+        let sure = self.held.len() - overlaps.max().unwrap_or_default();
         let sure = self.held[..sure].trim_end().len();
         let rest = self.held.split_off(sure);
         words(part, &self.held, parts);
@@ -298,120 +343,45 @@ impl Reply {
                 return false;
             }
         }
-        let Some(style) = self.style else {
+        let [may_be, is] = &mut self.response;
+        if after && *may_be {
+            if self.held.len() < RESPONSE[0].len() && RESPONSE[0].starts_with(&self.held) {
+                return false;
+            }
+            (*may_be, *is) = (false, self.held.starts_with(RESPONSE[0]));
+            if *is {
+                self.held.drain(..RESPONSE[0].len());
+                return true;
+            }
+        }
+        let opening = self.style.map(AnswerStyle::opening);
+        let marks = [opening, is.then_some(RESPONSE[1])];
+        let marks: Vec<_> = marks.into_iter().flatten().collect();
+        if marks.is_empty() {
             words(Part::Content, &std::mem::take(&mut self.held), parts);
             self.state = State::Words { after: false };
             return false;
-        };
-        let opening = style.opening();
-        if let Some(at) = self.held.find(opening) {
+        }
+        let found = marks.iter().filter_map(|mark| Some((self.held.find(mark)?, *mark)));
+        if let Some((at, mark)) = found.min() {
             words(Part::Content, self.held[..at].trim_end(), parts);
-            self.held.drain(..at + opening.len());
-            self.opened = opening;
-            self.state = State::Calls;
+            self.held.drain(..at + mark.len());
+            if Some(mark) == opening {
+                self.opened = mark;
+                self.state = State::Calls;
+            } else {
+                *is = false;
+                self.state = State::Words { after: true };
+            }
             return true;
         }
         let before = parts.len();
-        let more = self.show(Part::Content, opening, parts);
+        let more = self.show(Part::Content, &marks, parts);
         if parts.len() > before {
             self.state = State::Words { after: false };
         }
         more
     }
-
-    fn between_calls(&mut self, parts: &mut Vec<Part>) -> bool {
-        let text = self.held.trim_start();
-        let skipped = self.held.len() - text.len();
-        let Some(first) = text.chars().next() else { return false };
-        let closing = "</tool_call>";
-        let coder = self.style == Some(AnswerStyle::QwenCoder);
-        let mistral = matches!(self.style, Some(AnswerStyle::Mistral | AnswerStyle::MistralArgs));
-        match (first, self.style) {
-            ('<', _) if coder && text.starts_with(FUNCTION[0]) => {
-                let Some(end) = text.find('>') else { return false };
-                let name = text[FUNCTION[0].len()..end].trim().to_owned();
-                self.state = State::Parameters(Parameters::new(&name, self.schemas.as_ref()));
-                self.held.drain(..=skipped + end);
-                parts.push(Part::Call(name));
-            }
-            ('<', _) if coder && FUNCTION[0].starts_with(text) => return false,
-            ('{', _) if !coder => {
-                self.held.drain(..skipped);
-                let bare = self.style == Some(AnswerStyle::Llama3) && self.opened.is_empty();
-                let names = self.names.clone().filter(|_| bare);
-                self.state = State::Call(Call::of(names));
-            }
-            // Lists of calls, and what stands between those.
-            ('[' | ',' | ']', Some(AnswerStyle::Hermes))
-            | (',' | ';', Some(AnswerStyle::Llama3)) => {
-                self.held.drain(..=skipped);
-            }
-            (',' | ']', _) if mistral => {
-                self.held.drain(..=skipped);
-            }
-            ('[', _) if mistral => {
-                let opening = AnswerStyle::Mistral.opening();
-                if let Some(rest) = text.strip_prefix(opening) {
-                    self.held = rest.to_owned();
-                } else if opening.starts_with(text) && (text.len() > 1 || self.opened.is_empty()) {
-                    return false;
-                } else {
-                    self.held.drain(..=skipped);
-                }
-            }
-            ('<', Some(AnswerStyle::Hermes | AnswerStyle::QwenCoder))
-                if text.starts_with(closing) =>
-            {
-                self.held.drain(..skipped + closing.len());
-                self.opened = "";
-                self.state = State::Words { after: true };
-            }
-            ('<', Some(AnswerStyle::Hermes | AnswerStyle::QwenCoder))
-                if closing.starts_with(text) =>
-            {
-                return false;
-            }
-            _ if mistral && is_name(first) => {
-                let end = text.find(|c| !is_name(c));
-                let Some(end) = end else { return false };
-                let name = text[..end].to_owned();
-                let mut rest = &text[end..];
-                for mark in ["[CALL_ID]", "[ARGS]"] {
-                    if rest.len() < mark.len() && mark.starts_with(rest) {
-                        return false;
-                    }
-                    if mark == "[CALL_ID]" && rest.starts_with(mark) {
-                        let id = &rest[mark.len()..];
-                        let Some(end) = id.find(['[', '{']) else { return false };
-                        rest = &id[end..];
-                    } else {
-                        rest = rest.strip_prefix(mark).unwrap_or(rest);
-                    }
-                }
-                if rest.is_empty() {
-                    return false;
-                }
-                if rest.starts_with('{') {
-                    self.held = rest.to_owned();
-                    self.state = State::Call(Call::named(name));
-                } else {
-                    self.no_call(parts);
-                }
-            }
-            _ => self.no_call(parts),
-        }
-        true
-    }
-
-    /// What stands in an opened place is no call.
-    fn no_call(&mut self, parts: &mut Vec<Part>) {
-        words(Part::Content, std::mem::take(&mut self.opened), parts);
-        self.state = State::Words { after: false };
-    }
-}
-
-fn is_name(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
 fn words(part: impl Fn(String) -> Part, text: &str, parts: &mut Vec<Part>) {

@@ -193,7 +193,7 @@ fn allows_type(schema: &Value, root: &Value, value: &Value, depth: usize) -> boo
 }
 
 /// `text` as it stands in a string of JSON.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }

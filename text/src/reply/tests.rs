@@ -45,7 +45,7 @@ fn call(name: &str, arguments: &str) -> [Part; 2] {
 }
 
 fn style(style: AnswerStyle) -> impl Fn() -> Reply {
-    move || Reply::new(Some(style), true)
+    move || Reply::new(Some(style), Some(THINK))
 }
 
 #[test]
@@ -53,9 +53,9 @@ fn words_are_what_they_are() {
     for text in ["", "  Hello,\n\nworld \n", "a <b> </think> {\"x\": 1} [TOOL] é–"] {
         let expected: Vec<_> = (!text.is_empty()).then(|| content(text)).into_iter().collect();
         for tools in
-            [None, Some(AnswerStyle::Hermes), Some(AnswerStyle::Mistral), Some(AnswerStyle::Llama3)]
+            [None, Some(AnswerStyle::HERMES), Some(AnswerStyle::MISTRAL), Some(AnswerStyle::Llama3)]
         {
-            for thoughts in [false, true] {
+            for thoughts in [None, Some(THINK), Some(MISTRAL_THINK)] {
                 check(|| Reply::new(tools, thoughts), text, &expected);
             }
         }
@@ -64,7 +64,7 @@ fn words_are_what_they_are() {
 
 #[test]
 fn thoughts_come_first() {
-    let plain = || Reply::new(None, true);
+    let plain = || Reply::new(None, Some(THINK));
     check(
         plain,
         "<think>\nHm, <b>.\n</think>\n\nYes. ",
@@ -73,8 +73,12 @@ fn thoughts_come_first() {
     check(plain, "<think>\n\n</think>\n\nYes.", &[content("Yes.")]);
     check(plain, "<think>never ends </thin", &[reasoning("never ends </thin")]);
     check(plain, "No <think>x</think>", &[content("No <think>x</think>")]);
-    check(|| Reply::new(None, false), "<think>x</think>", &[content("<think>x</think>")]);
-    check(|| Reply::thinking(None), "Hm.\n</think>\nYes.", &[reasoning("Hm."), content("Yes.")]);
+    check(|| Reply::new(None, None), "<think>x</think>", &[content("<think>x</think>")]);
+    check(
+        || Reply::thinking(None, THINK),
+        "Hm.\n</think>\nYes.",
+        &[reasoning("Hm."), content("Yes.")],
+    );
     let [name, arguments] = call("f", "{}");
     check(
         style(AnswerStyle::Llama3),
@@ -85,7 +89,7 @@ fn thoughts_come_first() {
 
 #[test]
 fn hermes() {
-    let style = style(AnswerStyle::Hermes);
+    let style = style(AnswerStyle::HERMES);
     let [name, arguments] =
         call("get_weather", "{\"city\": \"Zü}rich\\\"\", \"days\": [1, {\"a\": 2}]}");
     let text = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü}rich\\\"\", \
@@ -127,7 +131,7 @@ fn llama() {
 #[test]
 fn objects_are_calls_of_tools_that_there_are() {
     let names = ["f".to_owned(), "g".to_owned()];
-    let style = || Reply::new(Some(AnswerStyle::Llama3), true).of_tools(&names);
+    let style = || Reply::new(Some(AnswerStyle::Llama3), Some(THINK)).of_tools(&names);
     for text in [
         "{\"name\": \"Bob\", \"age\": 3}",
         "{\"type\": \"function\", \"name\": 3, \"parameters\": {}} or <|python_tag|",
@@ -168,7 +172,7 @@ fn the_first_arguments_count() {
 
 #[test]
 fn mistral() {
-    let style = style(AnswerStyle::Mistral);
+    let style = style(AnswerStyle::MISTRAL);
     let [name, arguments] = call("f", "{\"x\": \"[]\"}");
     let two = [&name, &arguments, &name, &arguments].map(Clone::clone);
     let list = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": \"[]\"}}, \
@@ -181,7 +185,7 @@ fn mistral() {
 
 #[test]
 fn harmony() {
-    let plain = || Reply::new(Some(AnswerStyle::Harmony), true).of_tools(&[]);
+    let plain = || Reply::new(Some(AnswerStyle::Harmony), Some(THINK)).of_tools(&[]);
     let next = "<|end|><|start|>assistant";
     check(
         plain,
@@ -231,7 +235,7 @@ fn harmony() {
 #[test]
 fn calls_in_harmony() {
     let names = ["f".to_owned(), "get.it-1".to_owned()];
-    let style = || Reply::new(Some(AnswerStyle::Harmony), true).of_tools(&names);
+    let style = || Reply::new(Some(AnswerStyle::Harmony), Some(THINK)).of_tools(&names);
     let thoughts = "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant";
     let arguments = "{\"x\": \"ü}<\"}";
     let [call, with] = call("get.it-1", arguments);
@@ -267,7 +271,7 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
         "way": {"enum": ["a", "b"]},
     }, "$defs": {"n": {"type": "integer"}}});
     let schemas: std::sync::Arc<[_]> = [("edit".to_owned(), schema)].into();
-    let new = || Reply::new(Some(AnswerStyle::QwenCoder), true).of_schemas(schemas.clone());
+    let new = || Reply::new(Some(AnswerStyle::QwenCoder), Some(THINK)).of_schemas(schemas.clone());
     let of = |arguments: &[(&str, &str)]| {
         let one =
             |(key, value): &(&str, &str)| format!("<parameter={key}>\n{value}\n</parameter>\n");
@@ -318,7 +322,7 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
 
 #[test]
 fn what_is_cut_off_is_told_as_far_as_it_goes() {
-    let style = style(AnswerStyle::Hermes);
+    let style = style(AnswerStyle::HERMES);
     check(&style, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1", &{
         call("f", "{\"x\": [1")
     });
@@ -330,29 +334,83 @@ fn what_is_cut_off_is_told_as_far_as_it_goes() {
 }
 
 #[test]
-fn templates_say_their_style() {
-    let of = |name: &str| {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chat_templates");
-        let source = std::fs::read_to_string(format!("{folder}/{name}.jinja")).unwrap();
-        AnswerStyle::of_template(&source)
-    };
-    assert_eq!(of("qwen2.5"), Some(AnswerStyle::Hermes));
-    assert_eq!(of("qwen3"), Some(AnswerStyle::Hermes));
-    assert_eq!(of("llama3.2"), Some(AnswerStyle::Llama3));
-    assert_eq!(of("mistral-v0.3"), Some(AnswerStyle::Mistral));
-    for none in ["chatml", "llama3", "mistral-v0.1"] {
-        assert_eq!(of(none), None, "{none}");
+fn calls_of_python() {
+    let new = style(AnswerStyle::LFM2);
+    let text = "<|tool_call_start|>[f(city=\"Z\u{fc}'rich\", days=[1, (2.5, -3)], deep={'a': True, 2: None,}, \
+                none=null), g()]<|tool_call_end|>Done.";
+    let json = "{\"city\": \"Z\u{fc}'rich\", \"days\": [1, [2.5, -3]], \"deep\": {\"a\": true, \"2\": null}, \
+                \"none\": null}";
+    let [a, b] = call("f", json);
+    let [c, d] = call("g", "{}");
+    check(&new, text, &[a, b, c, d, content("Done.")]);
+    let lines =
+        "So:\n<function_calls>\nf(x='a\\'b\\n\\x41\\u00e9\\d', y = 1_000,)\ng()\n</function_calls>";
+    let json = "{\"x\": \"a'b\\nA\\u00e9\\\\d\", \"y\": 1000}";
+    let [a, b] = call("f", json);
+    let [c, d] = call("g", "{}");
+    check(style(AnswerStyle::OLMO3), lines, &[content("So:"), a.clone(), b.clone(), c, d]);
+    check(|| style(AnswerStyle::OLMO3)().with_one_call(), lines, &[content("So:"), a, b]);
+    // Without keys, and what is no literal.
+    let odd = "<|tool_call_start|>[f(\"a\", 2, x=print)]<|tool_call_end|>";
+    check(&new, odd, &call("f", "{\"0\": \"a\", \"1\": 2, \"x\": \"print\"}"));
+    // It is told as it comes, and as far as it goes.
+    let mut reply = new();
+    assert_eq!(reply.push("<|tool_call_start|>[f("), [Part::Call("f".into())]);
+    assert_eq!(reply.push("x='a"), [Part::Arguments("{\"x\": \"a".into())]);
+    assert!(reply.is_in_call());
+    assert_eq!(reply.finish(), []);
+    for words in ["<|tool_call_start|>[f", "<|tool_call_start|>f x"] {
+        let expected = words.replace('[', "");
+        check(&new, words, &[content(&expected)]);
     }
-    let coder = "{{ tools }}<tool_call>\n{{ '<function=' }}{{ '<parameter=' }}";
-    assert_eq!(AnswerStyle::of_template(coder), Some(AnswerStyle::QwenCoder));
-    // As Apriel's: a list of all calls.
-    let list = "{{ tools }} in <tool_call></tool_call>… {{ '<tool_calls>[' }}";
-    assert_eq!(AnswerStyle::of_template(list), None);
-    let source =
-        "{% if tools %}{{ tools }}{% endif %}<|start|>assistant<|channel|>final<|message|>";
-    assert_eq!(AnswerStyle::of_template(source), Some(AnswerStyle::Harmony));
-    let without = source.replace("tools", "no");
-    assert_eq!(AnswerStyle::of_template(&without), None);
-    assert_eq!(AnswerStyle::of_answers(&without), Some(AnswerStyle::Harmony));
-    assert_eq!(AnswerStyle::of_answers("<think></think><tool_call>"), None);
+}
+
+#[test]
+fn calls_between_marks_are_read_as_they_are_written() {
+    let arguments = serde_json::json!({"x": "\u{fc} ['\"\n", "y": [1, {"z": null}], "a": true});
+    let none = serde_json::json!({});
+    for style in AnswerStyle::JSON.into_iter().chain(AnswerStyle::PYTHON) {
+        let text = style.written(&[("f", &arguments), ("g", &none)]).unwrap();
+        let parts =
+            run(Reply::new(Some(style), None), [format!("Look:\n{text}").as_str()].into_iter());
+        assert_eq!(parts.len(), 5, "{style:?}: {text}: {parts:?}");
+        assert_eq!(parts[0], content("Look:"), "{style:?}");
+        assert_eq!(parts[1], Part::Call("f".into()), "{style:?}");
+        let Part::Arguments(json) = &parts[2] else { panic!("{style:?}: {parts:?}") };
+        assert_eq!(serde_json::from_str::<serde_json::Value>(json).unwrap(), arguments);
+        assert_eq!(parts[3..], call("g", "{}"), "{style:?}");
+        assert!(text.ends_with(style.closing()), "{style:?}");
+    }
+    let text = AnswerStyle::GRANITE.written(&[("f", &none)]);
+    assert_eq!(text.as_deref(), Some("<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]"));
+    let text = AnswerStyle::LFM2.written(&[("f", &arguments)]);
+    let expected = "<|tool_call_start|>[f(x=\"\u{fc} ['\\\"\\n\", y=[1, {\"z\": null}], a=True)]<|tool_call_end|>";
+    assert_eq!(text.as_deref(), Some(expected));
+    assert_eq!(AnswerStyle::Llama3.written(&[("f", &none)]), None);
+}
+
+#[test]
+fn words_in_a_response_are_said() {
+    let thought = "<think>Hm.</think>\n";
+    for style in [None, Some(AnswerStyle::GRANITE)] {
+        let new = || Reply::new(style, Some(THINK)).in_response(true);
+        let said = [reasoning("Hm."), content("a <b> </re>\nc")];
+        check(new, &format!("{thought}<response>\na <b> </re>\nc\n</response>\n"), &said);
+        check(new, &format!("{thought}<response>a <b> </re>\nc"), &said);
+        check(new, &format!("{thought}a <b> </re>\nc"), &said);
+        check(new, &format!("{thought}<resp"), &[reasoning("Hm."), content("<resp")]);
+        check(new, "a<response>b</response>", &[content("a<response>b</response>")]);
+        let without = || Reply::new(style, Some(THINK));
+        let written = "<response>a</response>";
+        check(without, &format!("{thought}{written}"), &[reasoning("Hm."), content(written)]);
+    }
+}
+
+#[test]
+fn thoughts_of_mistral() {
+    let new = || Reply::new(Some(AnswerStyle::MistralArgs), Some(MISTRAL_THINK));
+    let text = "[THINK]Hm [T].[/THINK]Yes.[TOOL_CALLS]f[ARGS]{}";
+    let [name, arguments] = call("f", "{}");
+    check(new, text, &[reasoning("Hm [T]."), content("Yes."), name, arguments]);
+    check(new, "<think>a</think>", &[content("<think>a</think>")]);
 }

@@ -1,8 +1,8 @@
-"""Brings llama.cpp's vocabularies, and the ids that they have to give.
+"""Brings llama.cpp's vocabularies, the ids that they have to give, and the chat templates that it has.
 
-    python3 vocabularies.py FOLDER [ARCHIVE]
+    python3 models.py FOLDER [ARCHIVE]
 
-Python 3.10 with pip and the network are all that is needed: `models/ggml-vocab-*` are taken out of the
+Python 3.10 with pip and the network are all that is needed: `models/ggml-vocab-*` and `models/templates` are taken out of the
 source archive of llama-cpp-python on PyPI (77 MB), which holds all of llama.cpp; nothing is installed.
 They take 76 MB. An ARCHIVE that is there is taken instead of a new one. A folder that is there is not
 made again.
@@ -24,7 +24,8 @@ from pathlib import Path
 PACKAGE = "llama-cpp-python==0.3.36"
 ARCHIVE = "llama_cpp_python-0.3.36.tar.gz"
 ARCHIVE_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
-FILES = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/ggml-vocab-"
+MODELS = "llama_cpp_python-0.3.36/vendor/llama.cpp/models/"
+FILES = (MODELS + "ggml-vocab-", MODELS + "templates/")
 
 
 def ensure(folder, archive):
@@ -73,7 +74,7 @@ def unpack(archive, folder):
         sys.exit(f"{archive.name}: SHA-256 {digest} where {ARCHIVE_SHA256} is expected")
     with tarfile.open(archive) as members:
         for member in members:
-            if member.name.startswith(FILES):
+            if member.isfile() and member.name.startswith(FILES):
                 with open(folder / Path(member.name).name, "wb") as file:
                     shutil.copyfileobj(members.extractfile(member), file)
 

@@ -1,0 +1,178 @@
+//! Conversations as a template takes them that does not know all that they have: calls, results, thoughts, tools.
+
+use serde_json::{Map, Value, json};
+use text::{AnswerStyle, ChatTemplate};
+
+use crate::harmony;
+
+/// How calls are written under `template`: as it says, or in the way that most models know where it knows no tools.
+pub(crate) fn style(template: &ChatTemplate) -> Option<AnswerStyle> {
+    template.tool_style().or_else(|| knows_none(template).then_some(AnswerStyle::HERMES))
+}
+
+fn knows_none(template: &ChatTemplate) -> bool {
+    !template.knows_tools() && template.answer_style().is_none()
+}
+
+/// Changes `messages` and `tools` to what `template` takes: where it leaves out calls they are among the words, as the
+/// model has written them, where thoughts are parts of what is said they are such, and where it knows no tools they are
+/// words, too. The answer `goes_on` with the last of the messages, or does not.
+pub(crate) fn take_back(
+    template: &ChatTemplate,
+    messages: &mut Vec<Map<String, Value>>,
+    goes_on: bool,
+    tools: &mut Vec<Value>,
+) {
+    if template.answer_style() == Some(AnswerStyle::Harmony) {
+        return harmony::take_back(messages, tools);
+    }
+    let style = style(template).filter(|_| knows_none(template) || template.leaves_out_calls());
+    // What an answer goes on with are words.
+    let parted = messages.len() - usize::from(goes_on);
+    for (at, message) in messages.iter_mut().enumerate() {
+        if let (Some(style), Some(calls)) = (style, message.get("tool_calls"))
+            && let Some(written) = written(style, calls)
+        {
+            let words = message["content"].as_str().filter(|it| !it.is_empty());
+            let words = words.map_or(written.clone(), |words| format!("{words}\n{written}"));
+            message.insert("content".into(), words.into());
+            message.remove("tool_calls");
+        }
+        let thoughts = message.get("reasoning_content").and_then(Value::as_str);
+        if let Some(thoughts) = thoughts.filter(|it| !it.is_empty())
+            && template.takes_thought_parts()
+            && at < parted
+        {
+            let mut parts = vec![json!({"type": "thinking", "thinking": thoughts})];
+            if let Some(words) = message["content"].as_str().filter(|it| !it.is_empty()) {
+                parts.push(json!({"type": "text", "text": words}));
+            }
+            message.insert("content".into(), parts.into());
+            message.remove("reasoning_content");
+        }
+    }
+    if knows_none(template) {
+        describe(messages, &std::mem::take(tools));
+    }
+}
+
+/// Says in `messages` what `tools` there are and how they are called, and what has come of calls in the words of the
+/// user, for a template that knows nothing of them. Many want users and assistants by turns.
+fn describe(messages: &mut Vec<Map<String, Value>>, tools: &[Value]) {
+    let text = |message: &Map<String, Value>| message["content"].as_str().unwrap_or("").to_owned();
+    let mut said: Vec<Map<String, Value>> = Vec::new();
+    let mut is_result = false;
+    for mut message in std::mem::take(messages) {
+        let was_result = std::mem::replace(&mut is_result, message["role"] == "tool");
+        if is_result {
+            let words = format!("<tool_response>\n{}\n</tool_response>", text(&message));
+            message =
+                Map::from_iter([("role".into(), "user".into()), ("content".into(), words.into())]);
+        }
+        match said.last_mut().filter(|_| was_result && message["role"] == "user") {
+            Some(last) => {
+                let both = format!("{}\n{}", text(last), text(&message));
+                last.insert("content".into(), both.into());
+            }
+            None => said.push(message),
+        }
+    }
+    *messages = said;
+    let first = messages.iter_mut().find(|it| it["role"] == "system" || it["role"] == "user");
+    if let (Some(first), false) = (first, tools.is_empty()) {
+        let tools: Vec<_> = tools.iter().map(|it| it["function"].to_string()).collect();
+        let about = format!(
+            "You can call these functions, each of them given as JSON:\n<tools>\n{}\n</tools>\n\
+             To call one, answer with its name and arguments, one call after another if there are several:\n\
+             <tool_call>\n{{\"name\": \"…\", \"arguments\": {{…}}}}\n</tool_call>\n\
+             What comes of it is told in <tool_response></tool_response>. Where no function helps, answer in words.",
+            tools.join("\n")
+        );
+        let words = text(first);
+        let words = match first["role"] == "system" {
+            true => format!("{words}\n\n{about}"),
+            false => format!("{about}\n\n{words}"),
+        };
+        first.insert("content".into(), words.into());
+    }
+}
+
+/// The `calls` of a message, in the form that templates know, as `style` has them.
+fn written(style: AnswerStyle, calls: &Value) -> Option<String> {
+    let calls = calls.as_array()?.iter().map(|call| &call["function"]);
+    let calls = calls.map(|it| Some((it["name"].as_str()?, &it["arguments"])));
+    style.written(&calls.collect::<Option<Vec<_>>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use text::{RenderOptions, Vocabulary};
+
+    use super::*;
+
+    /// What a template of these lines makes of an answer with words, thoughts and a call.
+    fn rendered(source: &str) -> String {
+        let of_file = Vocabulary { chat_template: Some(source.into()), ..Vocabulary::default() };
+        let template = ChatTemplate::from_vocabulary(&of_file, "here".as_ref()).unwrap().unwrap();
+        let call = json!({"function": {"name": "f", "arguments": {"x": [1, "a"]}}});
+        let answer = json!([{"role": "assistant", "content": "b", "reasoning_content": "c", "tool_calls": [call]}]);
+        let mut messages: Vec<Map<String, Value>> = serde_json::from_value(answer).unwrap();
+        take_back(&template, &mut messages, false, &mut Vec::new());
+        template.render(&messages, &RenderOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn what_a_template_leaves_out_is_said() {
+        let said = "{% for m in messages %}{{ m.content }}{% endfor %}";
+        let granite = format!("{said}{{# tools <|tool_call|> #}}");
+        let call = "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"x\": [1, \"a\"]}}]";
+        assert_eq!(rendered(&granite), format!("b\n{call}"));
+        let lfm2 = format!("{said}{{# tools List of tools: #}}");
+        let call = "<|tool_call_start|>[f(x=[1, \"a\"])]<|tool_call_end|>";
+        assert_eq!(rendered(&lfm2), format!("b\n{call}"));
+        let hermes =
+            "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, \"a\"]}}\n</tool_call>";
+        assert_eq!(rendered(said), format!("b\n{hermes}"));
+        assert_eq!(rendered(&format!("{said}{{# tools #}}")), "b");
+        let parts = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}\
+                     {% for p in m.content %}{{ '[THINK]' + p.thinking + '[/THINK]' if p.thinking else p.text }}\
+                     {% endfor %}{% endif %}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}{% endfor %}";
+        assert_eq!(rendered(parts), "[THINK]c[/THINK]bf");
+    }
+    #[test]
+    fn tools_are_words_where_a_template_knows_none() {
+        let message = |role: &str, text: &str| json!({"role": role, "content": text});
+        let after = |system: bool| {
+            let said = [
+                message("system", "S"),
+                message("user", "a"),
+                message("assistant", "b"),
+                message("tool", "1"),
+                message("tool", "2"),
+                message("user", "c"),
+                message("assistant", "d"),
+                message("user", "e"),
+            ];
+            let said = Value::from_iter(said.into_iter().skip(usize::from(!system)));
+            let mut messages: Vec<Map<String, Value>> = serde_json::from_value(said).unwrap();
+            let tools = [json!({"type": "function", "function": {"name": "f"}})];
+            describe(&mut messages, &tools);
+            let said = |it: &Map<String, Value>| {
+                [&it["role"], &it["content"]].map(|it| it.as_str().unwrap().to_owned())
+            };
+            messages.iter().map(said).collect::<Vec<_>>()
+        };
+        let results =
+            "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>\nc";
+        let [system, user] = [after(true), after(false)];
+        let rest = [["assistant", "b"], ["user", results], ["assistant", "d"], ["user", "e"]];
+        assert_eq!(system[2..], rest);
+        assert_eq!(user[1..], rest);
+        assert_eq!(system[1], ["user", "a"]);
+        assert!(
+            system[0][1].starts_with("S\n\nYou can call")
+                && system[0][1].contains("\n{\"name\":\"f\"}\n")
+        );
+        assert!(user[0][1].starts_with("You can call") && user[0][1].ends_with("\n\na"));
+    }
+}

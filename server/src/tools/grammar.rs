@@ -1,0 +1,93 @@
+//! Answers that are calls or text, as a grammar has them, in Lark's language.
+
+use std::fmt::Write;
+
+use llguidance::api::TopLevelGrammar;
+use text::AnswerStyle;
+
+use super::calls::Written;
+use super::{FIELD, Tools};
+use crate::constraint::{Form, PART, Special, pattern};
+use crate::thinks::Thinks;
+use crate::{Model, harmony};
+
+/// White space, as a grammar has it.
+const SPACES: &str = "[ \\n\\r\\t]*";
+
+impl Tools {
+    /// The form of an answer that is written in `style`, which `thinks` first, and is calls or text: that of
+    /// the form `text`, if there is one. `None` where any text will do: calls of Llama 3 begin as JSON does.
+    pub fn form(
+        &self,
+        model: &Model,
+        style: AnswerStyle,
+        thinks: Thinks,
+        text: Option<Form>,
+    ) -> Option<Form> {
+        let special = |text: &str| model.tokenizer.special_token(text);
+        let text = text.filter(|_| !self.must);
+        let lark = self.grammar(&special, style, thinks, text.is_some())?;
+        Some(match text {
+            Some(text) => text.within(FIELD, lark),
+            None => Form::new(FIELD, TopLevelGrammar::from_lark(lark)),
+        })
+    }
+
+    /// As [`form`](Self::form), in Lark's language, for a tokenizer with `special` tokens; the text has a form
+    /// of its `own` or none.
+    pub(super) fn grammar(
+        &self,
+        special: Special<'_>,
+        style: AnswerStyle,
+        thinks: Thinks,
+        own: bool,
+    ) -> Option<String> {
+        if !self.must && !own && style == AnswerStyle::Llama3 {
+            return None;
+        }
+        let written = Written::new(style, special, self.callable());
+        let more = match self.is_single() {
+            true => String::new(),
+            false => format!("({} call)*", written.between),
+        };
+        let calls = format!("{} call {more} {}", written.begin, written.end);
+        let mut lark = String::new();
+        if style != AnswerStyle::Harmony {
+            lark += &thinks.rules(special, if self.must || own { "" } else { SPACES });
+        }
+        // What thoughts begin with are no words: a call in them is none.
+        let no_thoughts = match thinks {
+            Thinks::Perhaps([open, _]) => format!(" & ~/{SPACES}{}(.|\\n)*/", pattern(open)),
+            Thinks::Never | Thinks::Already(_) => String::new(),
+        };
+        let words = format!("/(.|\\n)*/{no_thoughts}");
+        match (self.must || own, special(style.opening()).is_some()) {
+            (strict, _) if style == AnswerStyle::Harmony => {
+                let text = harmony::said(special, if own { PART } else { harmony::TEXT });
+                let last = if self.must { "call".into() } else { format!("call | {text}") };
+                lark += &harmony::answer(special, !strict, &last);
+            }
+            (true, _) => {
+                let (first, opening) = (thinks.first(" SPACE"), written.opening);
+                let text = if own { format!("| {PART}") } else { String::new() };
+                let _ = writeln!(lark, "start: {first} ({opening} {calls} {text})\nSPACE: /\\n*/");
+            }
+            (false, true) => {
+                // No words have a special token in them.
+                let (first, opening) = (thinks.first(""), written.opening);
+                let _ = writeln!(lark, "start: {first} WORDS ({opening} {calls})?\nWORDS: {words}");
+            }
+            (false, false) => {
+                let first = thinks.first("");
+                let until = pattern(style.opening());
+                let _ = writeln!(
+                    lark,
+                    "start: {first} (words | until {calls})\nuntil[lazy]: UNTIL\n\
+                     UNTIL: /(.|\\n)*{until}/{no_thoughts}\n\
+                     words: WORDS\nWORDS: {words} & ~/(.|\\n)*{until}(.|\\n)*/"
+                );
+            }
+        }
+        Some(lark + &written.rules)
+    }
+}

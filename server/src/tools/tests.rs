@@ -1,0 +1,423 @@
+use llguidance::api::TopLevelGrammar;
+use text::THINK;
+
+use super::*;
+use crate::constraint::tests::{accepts, special};
+use crate::harmony;
+use crate::thinks::Thinks;
+
+const PERHAPS: Thinks = Thinks::Perhaps(THINK);
+const ALREADY: Thinks = Thinks::Already(THINK);
+
+/// Whether an answer may be `text` with two tools, a byte a token; how much of it may be said if not.
+fn check(style: AnswerStyle, more: Value, thinks: Thinks, text: &str) -> Result<(), String> {
+    check_beside(None, &[], style, more, thinks, text)
+}
+
+/// The same, where the text may have a form of its own, and `marks` are special tokens.
+fn check_beside(
+    own: Option<Form>,
+    marks: &[&str],
+    style: AnswerStyle,
+    more: Value,
+    thinks: Thinks,
+    text: &str,
+) -> Result<(), String> {
+    let parameters = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/y"}},
+        "required": ["x"], "additionalProperties": false, "$defs": {"y": {"enum": [1, 2]}}});
+    let mut fields = json!({"tools": [
+        {"type": "function", "function": {"name": "f", "parameters": parameters}},
+        {"type": "function", "function": {"name": "g"}},
+    ]});
+    fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let Value::Object(fields) = fields else { unreachable!() };
+    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let special = |text: &str| special(marks, text);
+    let lark = tools.grammar(&special, style, thinks, own.is_some()).unwrap();
+    let grammar = match own {
+        Some(own) => own.within(FIELD, lark).grammar().clone(),
+        None => TopLevelGrammar::from_lark(lark),
+    };
+    accepts(&grammar, marks, text)
+}
+
+const F: &str = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 2}}\n</tool_call>";
+const G: &str = "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
+
+#[test]
+fn calls_that_are_wanted_come_and_nothing_else() {
+    let must = |style, more: Value, text: &str| {
+        let mut fields = json!({"tool_choice": "required"});
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        check(style, fields, Thinks::Never, text)
+    };
+    let hermes = |text: &str| must(AnswerStyle::HERMES, json!({}), text);
+    assert_eq!(hermes(F), Ok(()));
+    assert_eq!(hermes(G), Ok(()));
+    assert_eq!(hermes(&format!("{F}\n{G}")), Ok(()));
+    assert_eq!(hermes("Hello"), Err(String::new()));
+    assert_eq!(hermes(&F.replace('2', "3")), Err(F[..F.find('2').unwrap()].into()));
+    assert_eq!(hermes(&F[..20]), Err(F[..20].into()));
+    let one = json!({"parallel_tool_calls": false});
+    assert_eq!(must(AnswerStyle::HERMES, one.clone(), F), Ok(()));
+    assert_eq!(must(AnswerStyle::HERMES, one, &format!("{F}\n{G}")), Err(F.into()));
+    let g = json!({"tool_choice": {"type": "function", "function": {"name": "g"}}});
+    assert_eq!(must(AnswerStyle::HERMES, g.clone(), G), Ok(()));
+    let name = F.find("f\"").unwrap();
+    assert_eq!(must(AnswerStyle::HERMES, g, F), Err(F[..name].into()));
+    let llama = "{\"name\": \"f\", \"parameters\": {\"x\": 1}}";
+    assert_eq!(must(AnswerStyle::Llama3, json!({}), llama), Ok(()));
+    assert_eq!(must(AnswerStyle::Llama3, json!({}), &format!("{llama}; {llama}")), Ok(()));
+    let list = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": 1}}, \
+                {\"name\": \"g\", \"arguments\": {}}]";
+    assert_eq!(must(AnswerStyle::MISTRAL, json!({}), list), Ok(()));
+    let coder = |text: &str| must(AnswerStyle::QwenCoder, json!({}), text);
+    let f = "<tool_call>\n<function=f>\n<parameter=x>\n2\n</parameter>\n</function>\n</tool_call>";
+    let g = "<tool_call>\n<function=g>\n</function>\n</tool_call>";
+    assert_eq!(coder(&format!("{f}\n{g}")), Ok(()));
+    assert_eq!(coder(&f.replace('2', "3")), Err(f[..f.find('2').unwrap()].into()));
+    assert_eq!(coder("<tool_call>\n<function=f>\n</"), Err("<tool_call>\n<function=f>\n<".into()));
+    assert_eq!(coder(F), Err("<tool_call>\n".into()));
+    let two = "[TOOL_CALLS]f[ARGS]{\"x\": 1}[TOOL_CALLS]g[ARGS]{}";
+    assert_eq!(must(AnswerStyle::MistralArgs, json!({}), two), Ok(()));
+}
+
+#[test]
+fn arguments_one_by_one_are_text_or_json() {
+    let parameters = json!({"type": "object", "required": ["path", "way"], "properties": {
+        "path": {"type": "string"}, "lines": {"type": "array", "items": {"type": "integer"}},
+        "way": {"enum": ["a", "b \"c\""]}, "maybe": {"type": ["string", "null"]}, "kind": {"$ref": "#/$defs/kind"},
+    }, "$defs": {"kind": {"enum": ["x", "y"], "type": "string"}}});
+    let check = |parameters: &Value, arguments: &[(&str, &str)]| {
+        let one =
+            |(key, value): &(&str, &str)| format!("<parameter={key}>\n{value}\n</parameter>\n");
+        let all: String = arguments.iter().map(one).collect();
+        let text = format!("<tool_call>\n<function=f>\n{all}</function>\n</tool_call>");
+        let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+        let Value::Object(fields) = json!({"tools": [tool], "tool_choice": "required"}) else {
+            unreachable!()
+        };
+        let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+        let lark = tools.grammar(&|_| None, AnswerStyle::QwenCoder, Thinks::Never, false).unwrap();
+        accepts(&TopLevelGrammar::from_lark(lark), &[], &text).is_ok()
+    };
+    let [path, way] = [("path", "x <y>\n</param>\n\n{\"z\""), ("way", "b \"c\"")];
+    assert!(check(&parameters, &[path, way]));
+    assert!(check(&parameters, &[path, ("lines", "[1, 2]"), way, ("maybe", "null")]));
+    assert!(check(&parameters, &[("path", ""), way, ("maybe", "")]));
+    assert!(!check(&parameters, &[path, ("lines", "[1, 2.5]"), way]));
+    assert!(!check(&parameters, &[path, ("way", "c")]));
+    assert!(check(&parameters, &[path, way, ("kind", "y")]));
+    assert!(!check(&parameters, &[path, way, ("kind", "z")]));
+    assert!(!check(&parameters, &[path]));
+    assert!(!check(&parameters, &[path, way, ("other", "x")]));
+    // Any object.
+    assert!(check(&json!({"type": "object"}), &[("a", "x"), ("b", "[")]));
+    assert!(!check(&json!({"type": "object", "additionalProperties": false}), &[("a", "x")]));
+}
+
+#[test]
+fn thoughts_may_come_first() {
+    let must = |thinks, text: &str| {
+        check(AnswerStyle::HERMES, json!({"tool_choice": "required"}), thinks, text)
+    };
+    let thought = format!("<think>\nHm </b>.\n</think>\n\n{F}");
+    assert_eq!(must(PERHAPS, &thought), Ok(()));
+    assert_eq!(must(PERHAPS, F), Ok(()));
+    assert_eq!(must(ALREADY, &thought["<think>".len()..]), Ok(()));
+    assert_eq!(must(Thinks::Never, &thought), Err("<t".into()));
+}
+
+#[test]
+fn words_are_free_until_a_call_begins() {
+    let auto = |style, text: &str| check(style, json!({}), Thinks::Never, text);
+    for style in [AnswerStyle::HERMES, AnswerStyle::MISTRAL, AnswerStyle::MistralArgs] {
+        for text in ["", "Any words, {\"x\": 3} or <tool and [TOOL\n.", "<think>a</think>\nb"] {
+            assert_eq!(auto(style, text), Ok(()), "{style:?}: {text}");
+        }
+    }
+    let said = format!("Let me look.\n{F}");
+    assert_eq!(auto(AnswerStyle::HERMES, &said), Ok(()));
+    assert_eq!(auto(AnswerStyle::HERMES, &format!("{said}\n{G}")), Ok(()));
+    let wrong = said.replace('2', "3");
+    assert_eq!(auto(AnswerStyle::HERMES, &wrong), Err(wrong[..wrong.find('3').unwrap()].into()));
+    assert_eq!(auto(AnswerStyle::HERMES, "a <tool_call>no"), Err("a <tool_call>".into()));
+    assert_eq!(
+        auto(AnswerStyle::MISTRAL, "a [TOOL_CALLS] [{\"name\": \"h\""),
+        Err("a [TOOL_CALLS] [{\"name\": \"".into())
+    );
+}
+
+#[test]
+fn a_call_within_thoughts_is_a_thought() {
+    for marks in [&[][..], &["<tool_call>", "</tool_call>"], &THINK] {
+        let auto = |thinks, text: &str| {
+            check_beside(None, marks, AnswerStyle::HERMES, json!({}), thinks, text)
+        };
+        let quoted = if marks.contains(&"<tool_call>") { "call" } else { "<tool_call>no" };
+        for (thinks, begin) in [(ALREADY, ""), (PERHAPS, "<think>")] {
+            let thought = format!("{begin}Hm, {quoted}.\n");
+            for said in ["", "\n\nWords.", &format!("\n\n{F}"), &format!("\nLook:\n{F}\n{G}")] {
+                let text = format!("{thought}</think>{said}");
+                assert_eq!(auto(thinks, &text), Ok(()), "{marks:?}: {text}");
+            }
+            assert_eq!(auto(thinks, &thought), Err(thought.clone()), "{marks:?}: they end");
+            let wrong = format!("{thought}</think>\n{}", F.replace('2', "3"));
+            let before = wrong[..wrong.find('3').unwrap()].to_owned();
+            assert_eq!(auto(thinks, &wrong), Err(before), "{marks:?}");
+        }
+        for said in ["", " <thin", "Words.", F, &format!("Look:\n{F}")] {
+            assert_eq!(auto(PERHAPS, said), Ok(()), "{marks:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn thoughts_may_lie_between_special_tokens() {
+    let must = |thinks, text: &str| {
+        let more = json!({"tool_choice": "required"});
+        check_beside(None, &THINK, AnswerStyle::HERMES, more, thinks, text)
+    };
+    let thought = format!("<think>\nHm.\n</think>\n\n{F}");
+    assert_eq!(must(PERHAPS, &thought), Ok(()));
+    assert_eq!(must(PERHAPS, F), Ok(()));
+    assert_eq!(must(ALREADY, &thought["<think>".len()..]), Ok(()));
+    for (form, text) in forms() {
+        let thoughts = format!("Hm.\n</think>\n\n{text}");
+        let form = ALREADY.before(&|text| special(&THINK, text), form);
+        assert_eq!(accepts(form.grammar(), &THINK, &thoughts), Ok(()));
+    }
+}
+
+/// JSON of a schema, an expression, and a grammar; each with a text that has its form.
+fn forms() -> [(Form, &'static str); 3] {
+    let form = |fields: Value| {
+        let Value::Object(fields) = fields else { unreachable!() };
+        Form::take(&mut Fields::new(fields)).unwrap().unwrap()
+    };
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}},
+                        "required": ["name"], "additionalProperties": false});
+    let schema = json!({"type": "json_schema", "json_schema": {"schema": schema}});
+    [
+        (form(json!({"response_format": schema})), "{\"name\": \"g\"}"),
+        (form(json!({"guided_regex": "[0-9]+ cats"})), "12 cats"),
+        (form(json!({"guided_grammar": "start: \"a\" call\ncall: /b+c/"})), "abbc"),
+    ]
+}
+
+#[test]
+fn an_answer_is_calls_or_text_of_its_form() {
+    let styles = [
+        (AnswerStyle::HERMES, G, format!("{F}\n{G}")),
+        (AnswerStyle::Llama3, "{\"name\": \"g\", \"parameters\": {}}", String::new()),
+        (
+            AnswerStyle::MISTRAL,
+            "[TOOL_CALLS] [{\"name\": \"g\", \"arguments\": {}}]",
+            String::new(),
+        ),
+        (AnswerStyle::MistralArgs, "[TOOL_CALLS]g[ARGS]{}", String::new()),
+    ];
+    for (style, call, two) in styles {
+        for at in 0..forms().len() {
+            let either = |text: &str| {
+                let own = forms().into_iter().nth(at).map(|it| it.0);
+                check_beside(own, &[], style, json!({}), PERHAPS, text)
+            };
+            let text = forms()[at].1;
+            assert_eq!(either(text), Ok(()), "{style:?}");
+            assert_eq!(either(call), Ok(()), "{style:?}");
+            assert_eq!(either(&format!("<think>a</think>\n{text}")), Ok(()), "{style:?}");
+            if !two.is_empty() {
+                assert_eq!(either(&two), Ok(()), "{style:?}");
+            }
+            let wrong = call.replace("g", "h");
+            let [wrong, both] = [wrong, format!("{text}{call}")].map(|it| either(&it));
+            assert!(wrong.is_err() && both.is_err(), "{style:?}: {wrong:?} {both:?}");
+            assert_eq!(either("Hello"), Err(String::new()), "{style:?}");
+        }
+    }
+}
+
+#[test]
+fn a_form_begins_behind_thoughts_that_have_begun() {
+    for (form, text) in forms() {
+        let thoughts = format!("Hm.\n</think>\n\n{text}");
+        let grammar = ALREADY.before(&|_| None, form).grammar().clone();
+        assert_eq!(accepts(&grammar, &[], &thoughts), Ok(()));
+        assert!(accepts(&grammar, &[], &thoughts[..thoughts.len() - 1]).is_err());
+    }
+    for (form, text) in forms() {
+        assert_eq!(accepts(PERHAPS.before(&|_| None, form).grammar(), &[], text), Ok(()));
+    }
+}
+
+#[test]
+fn calls_in_harmony_are_messages() {
+    let next = "<|end|><|start|>assistant";
+    let thoughts = format!(
+        "<|channel|>analysis<|message|>Hm <b>.\n{next}<|channel|>analysis<|message|>{next}"
+    );
+    let words = format!("<|channel|>commentary<|message|>Let me look.{next}");
+    let text = "<|channel|>final<|message|>{\"name\": \"g\"}";
+    let headers = [
+        "<|channel|>commentary to=functions.f <|constrain|>json",
+        "<|channel|>commentary to=functions.f<|constrain|>json",
+        " to=functions.f<|channel|>commentary json",
+        " to=functions.f<|channel|>commentary",
+    ];
+    for marks in [AnswerStyle::Harmony.special_tokens().as_slice(), &[]] {
+        let check = |own: bool, more: &Value, text: &str| {
+            let own = own.then(|| forms().into_iter().next().unwrap().0);
+            let style = AnswerStyle::Harmony;
+            check_beside(own, marks, style, more.clone(), PERHAPS, text)
+        };
+        let (auto, must) = (json!({}), json!({"tool_choice": "required"}));
+        for header in headers {
+            let call = format!("{header}<|message|>{{\"x\": 2}}");
+            for (own, more) in [(false, &auto), (false, &must), (true, &auto)] {
+                assert_eq!(check(own, more, &call), Ok(()));
+                assert_eq!(check(own, more, &format!("{thoughts}{call}")), Ok(()));
+                let wrong = call.replace('2', "3");
+                let before = wrong[..wrong.find('3').unwrap()].to_owned();
+                assert_eq!(check(own, more, &wrong), Err(before));
+                let wrong = call.replace("functions.f", "functions.h");
+                let before = wrong[..wrong.find(".h").unwrap() + 1].to_owned();
+                assert_eq!(check(own, more, &wrong), Err(before));
+                // It ends the answer.
+                assert_eq!(check(own, more, &format!("{call}{next}")), Err(call.clone()));
+            }
+            assert_eq!(check(false, &auto, &format!("{thoughts}{words}{call}")), Ok(()));
+            assert!(check(false, &must, &format!("{words}{call}")).is_err());
+            assert!(check(true, &auto, &format!("{words}{call}")).is_err());
+        }
+        for said in [text, "<|channel|>final<|message|>Any <|b|>,\nwords"] {
+            assert_eq!(check(false, &auto, said), Ok(()));
+            assert_eq!(check(false, &auto, &format!("{thoughts}{words}{said}")), Ok(()));
+            assert!(check(false, &must, said).is_err());
+        }
+        assert_eq!(check(true, &auto, &format!("{thoughts}{text}")), Ok(()));
+        assert!(check(true, &auto, "<|channel|>final<|message|>Words").is_err());
+        assert!(check(false, &auto, "Words").is_err());
+    }
+}
+
+#[test]
+fn a_form_in_harmony_begins_behind_thoughts() {
+    for marks in [AnswerStyle::Harmony.special_tokens().as_slice(), &[]] {
+        for (form, text) in forms() {
+            let form = harmony::with_form(&|text| special(marks, text), form);
+            let check = |text: &str| accepts(form.grammar(), marks, text);
+            let thoughts = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+            for final_ in ["<|channel|>final", "<|channel|>final <|constrain|>json"] {
+                let said = format!("{final_}<|message|>{text}");
+                assert_eq!(check(&said), Ok(()));
+                assert_eq!(check(&format!("{thoughts}{thoughts}{said}")), Ok(()));
+                assert!(check(&said[..said.len() - 1]).is_err());
+            }
+            assert!(check(text).is_err() && check(thoughts).is_err());
+        }
+    }
+}
+
+/// The grammar of calls in `style` of one tool with `parameters`, where calls have to come.
+fn must(style: AnswerStyle, parameters: &Value) -> TopLevelGrammar {
+    let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+    let Value::Object(fields) = json!({"tools": [tool], "tool_choice": "required"}) else {
+        unreachable!()
+    };
+    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    TopLevelGrammar::from_lark(tools.grammar(&|_| None, style, Thinks::Never, false).unwrap())
+}
+
+#[test]
+fn calls_between_marks_are_as_they_are_written() {
+    let (x, none) = (json!({"x": 2}), json!({}));
+    for style in AnswerStyle::JSON.into_iter().chain(AnswerStyle::PYTHON) {
+        let [one, two] = [&[("f", &x)][..], &[("f", &x), ("g", &none)]]
+            .map(|calls| format!("Look:\n{}", style.written(calls).unwrap()));
+        for (number, marks) in [style.special_tokens().as_slice(), &[]].into_iter().enumerate() {
+            let answer =
+                |more: Value, text| check_beside(None, marks, style, more, Thinks::Never, text);
+            assert_eq!(answer(json!({}), &two), Ok(()), "{style:?}");
+            if number > 0 {
+                continue;
+            }
+            let wrong = two.replace('2', "3");
+            let before = wrong[..wrong.find('3').unwrap()].to_owned();
+            assert_eq!(answer(json!({}), &wrong), Err(before), "{style:?}");
+            let one_call = json!({"parallel_tool_calls": false});
+            assert_eq!(answer(one_call.clone(), &one), Ok(()), "{style:?}");
+            assert!(answer(one_call, &two).is_err(), "{style:?}");
+            let must = json!({"tool_choice": "required"});
+            assert_eq!(
+                answer(must.clone(), two.strip_prefix("Look:\n").unwrap()),
+                Ok(()),
+                "{style:?}"
+            );
+            assert!(answer(must, &two).is_err(), "{style:?}");
+        }
+    }
+}
+
+#[test]
+fn arguments_of_python_are_its_literals() {
+    let parameters = json!({"type": "object", "required": ["way"], "properties": {
+        "path": {"type": "string", "description": "Where."}, "way": {"enum": ["a", "it's \"b\""]},
+        "deep": {"type": "boolean"}, "lines": {"type": "array", "items": {"type": "integer"}},
+        "few": {"type": "integer", "minimum": 0, "maximum": 9}, "short": {"type": "string", "maxLength": 3},
+    }});
+    let of = |parameters: &Value, arguments: &str| {
+        let text = format!("<|tool_call_start|>[f({arguments})]<|tool_call_end|>");
+        accepts(&must(AnswerStyle::LFM2, parameters), &[], &text).is_ok()
+    };
+    for good in [
+        "way=\"a\"",
+        "way='it\\'s \"b\"'",
+        "way=\"it's \\\"b\\\"\"",
+        "path='x \\'y\\' \"z\"', way='a', deep=True, lines=[1, 2]",
+        "path=\"\", way=\"a\", few=7, short=\"abc\"",
+        "way=\"a\", deep=false",
+    ] {
+        assert!(of(&parameters, good), "{good}");
+    }
+    for wrong in [
+        "",
+        "path='x'",
+        "way='c'",
+        "way='a', lines=[1.5]",
+        "way='a', few=12",
+        "way='a', short=\"abcd\"",
+        "way='a', other=1",
+        "deep=True, way='a'",
+        "way='a',",
+        "way='a' path='x'",
+    ] {
+        assert!(!of(&parameters, wrong), "{wrong}");
+    }
+    let optional =
+        json!({"type": "object", "properties": {"a": {"type": "null"}, "b": {"type": "number"}}});
+    for good in ["", "a=None", "b=-2.5", "a=None, b=1"] {
+        assert!(of(&optional, good), "{good}");
+    }
+    let any = json!({"type": "object"});
+    assert!(of(&any, "") && of(&any, "a='x', b_1=[1, {\"c\": null}]") && !of(&any, "1"));
+    let none = json!({"type": "object", "additionalProperties": false});
+    assert!(of(&none, "") && !of(&none, "a=1"));
+}
+
+#[test]
+fn thoughts_of_mistral_come_first() {
+    let thinks = Thinks::Perhaps(text::MISTRAL_THINK);
+    for marks in [&[][..], &["[THINK]", "[/THINK]", "[TOOL_CALLS]", "[ARGS]"]] {
+        let answer = |more: Value, text: &str| {
+            check_beside(None, marks, AnswerStyle::MistralArgs, more, thinks, text)
+        };
+        let call = "[TOOL_CALLS]g[ARGS]{}";
+        for text in [call.to_owned(), format!("[THINK]Hm [T].[/THINK]{call}")] {
+            assert_eq!(answer(json!({}), &text), Ok(()));
+            assert_eq!(answer(json!({"tool_choice": "required"}), &text), Ok(()));
+        }
+        assert_eq!(answer(json!({}), "[THINK]Hm[/THINK]Words."), Ok(()));
+        assert!(answer(json!({}), "[THINK]Hm").is_err());
+    }
+}
