@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use text::{AnswerStyle, StopStrings, TextStream, Tokenizer};
+use text::{StopStrings, TextStream, Tokenizer};
 use xla_session::{FinishReason, GenerateOptions, Generation, InferenceSession};
 
 use crate::interrupt;
-use crate::readable::Readable;
+use crate::readable::{Readable, Writing};
 
 /// How tokens are read.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ pub struct Reading<'a> {
     /// Without one there is no text.
     pub tokenizer: Option<&'a Tokenizer>,
     /// How the model writes, where that is more than text.
-    pub style: Option<AnswerStyle>,
+    pub writing: Writing,
     /// Strings that end the answer.
     pub stops: &'a [String],
 }
@@ -53,13 +53,11 @@ pub fn generate(
     reading: Reading<'_>,
     mut show: impl FnMut(&str) -> io::Result<()>,
 ) -> Result<Answer> {
-    let Reading { tokenizer, style, stops } = reading;
+    let Reading { tokenizer, writing, stops } = reading;
     let stops = StopStrings::new(stops).context("--stop")?;
-    let mut stream = tokenizer.map(|it| {
-        let marks = style.map(|style| style.special_ids(it)).unwrap_or_default();
-        TextStream::new(it.detokenizer(before).showing(marks), stops)
-    });
-    let mut readable = Readable::new(style);
+    let mut stream = tokenizer
+        .map(|it| TextStream::new(it.detokenizer(before).showing(writing.special_ids(it)), stops));
+    let mut readable = Readable::new(writing.style);
     let (mut written, mut shown) = (String::new(), String::new());
     let mut show = |piece: &str| -> Result<()> {
         if !piece.is_empty() {
@@ -142,7 +140,7 @@ pub mod tests {
     impl Parrot {
         pub fn new(script: &[u32], context: usize) -> Self {
             // Some tests add marks to the tokenizer.
-            let marks = AnswerStyle::Harmony.special_tokens().len();
+            let marks = text::AnswerStyle::Harmony.special_tokens().len();
             let vocab = fixture::vocab_size() + marks;
             Self {
                 capabilities: Capabilities::new("parrot", "perch", vocab, context, context),
@@ -226,7 +224,8 @@ pub mod tests {
             GenerateOptions { max_tokens, eos: vec![fixture::EOS], ..Default::default() };
         let prompt = tokenizer.encode("p", true).unwrap();
         let stops: Vec<_> = stops.iter().map(|&s| s.to_owned()).collect();
-        let reading = Reading { tokenizer: Some(&tokenizer), style: None, stops: &stops };
+        let reading =
+            Reading { tokenizer: Some(&tokenizer), writing: Writing::default(), stops: &stops };
         generate(&mut parrot, &prompt, &prompt, &mut options, reading, &mut show)
     }
 

@@ -7,7 +7,7 @@ use text::{ChatTemplate, Message, RenderOptions, Tokenizer, Transcript};
 use xla_session::{GenerateOptions, InferenceSession};
 
 use crate::answer::{self, Answer, Reading};
-use crate::readable;
+use crate::readable::{self, Writing};
 
 /// Turns so far, and what the session holds of them.
 ///
@@ -87,8 +87,8 @@ impl<'a> Conversation<'a> {
             }
         };
         let held = self.session.position();
-        let style = self.template.answer_style();
-        let reading = Reading { tokenizer: Some(self.tokenizer), style, stops: &[] };
+        let writing = Writing::of(self.template);
+        let reading = Reading { tokenizer: Some(self.tokenizer), writing, stops: &[] };
         let result =
             answer::generate(self.session, &tokens, &tokens[held..], options, reading, show);
         match &result {
@@ -198,14 +198,13 @@ mod tests {
         assert_eq!(parrot.held, [all, encode("the fox")].concat());
     }
 
-    #[test]
-    fn thoughts_in_harmony_are_shown_and_are_no_part_of_what_was_said() {
+    /// One whose tokenizer has `marks` as special tokens.
+    fn desk_with(marks: &[&str], template: &str) -> Desk {
         let folder = tempfile::tempdir().unwrap();
         fixture::write_tokenizer(folder.path());
         let path = folder.path().join("tokenizer.json");
         let mut file: serde_json::Value =
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        let marks = text::AnswerStyle::Harmony.special_tokens();
         for (at, mark) in marks.iter().enumerate() {
             let mut token = file["added_tokens"][0].clone();
             token["id"] = (fixture::vocab_size() + at).into();
@@ -213,18 +212,40 @@ mod tests {
             file["added_tokens"].as_array_mut().unwrap().push(token);
         }
         fixture::write(folder.path(), "tokenizer.json", &file);
+        std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+        Desk {
+            tokenizer: Tokenizer::require(folder.path()).unwrap(),
+            template: ChatTemplate::require(folder.path()).unwrap(),
+            _folder: folder,
+        }
+    }
+
+    #[test]
+    fn marks_of_thoughts_are_shown_where_they_are_special_tokens() {
+        let marks = ["[THINK]", "[/THINK]"];
+        let template =
+            "{% for m in messages %}{{ m.content }}</s>{% endfor %}{# [THINK]…[/THINK] #}";
+        let desk = desk_with(&marks, template);
+        let written = "[THINK]A fox?[/THINK]the fox";
+        let mut parrot = Parrot::new(&desk.tokenizer.encode(written, false).unwrap(), 512);
+        let mut talk = Conversation::new(&mut parrot, &desk.tokenizer, &desk.template, None);
+        let answer = talk.ask("Who?", &mut options(100), |_| Ok(())).unwrap();
+        assert_eq!(answer.text.as_deref(), Some(written));
+    }
+
+    #[test]
+    fn thoughts_in_harmony_are_shown_and_are_no_part_of_what_was_said() {
         let template = "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}\
                         <|channel|>final{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|start|>assistant{% endif %}";
-        std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
-        let tokenizer = Tokenizer::require(folder.path()).unwrap();
-        let template = ChatTemplate::require(folder.path()).unwrap();
+        let desk = desk_with(&text::AnswerStyle::Harmony.special_tokens(), template);
+        let Desk { tokenizer, template, .. } = &desk;
 
         let encode = |text: &str| tokenizer.encode(text, false).unwrap();
         let thoughts = "<|channel|>analysis<|message|>A fox?<|end|><|start|>assistant";
         let said = "<|channel|>final<|message|>the fox";
         let mut parrot = Parrot::new(&encode(&format!("{thoughts}{said}")), 512);
-        let mut talk = Conversation::new(&mut parrot, &tokenizer, &template, None);
+        let mut talk = Conversation::new(&mut parrot, tokenizer, template, None);
         for question in ["Who?", "And why?"] {
             let mut shown = String::new();
             let answer = talk.ask(question, &mut options(100), |piece| {

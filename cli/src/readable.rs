@@ -1,7 +1,30 @@
 //! What a model writes as it is read here: as it is, or where it is in harmony, with thoughts between the marks that
 //! other models put around theirs.
 
-use text::{AnswerStyle, Part, Reply};
+use text::{AnswerStyle, ChatTemplate, Part, Reply, Thoughts, Tokenizer};
+
+/// How an answer is written, as far as the chat template says; the default is text, as everything else is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Writing {
+    /// The style of all of it.
+    pub style: Option<AnswerStyle>,
+    /// What thoughts stand between.
+    pub thoughts: Option<Thoughts>,
+}
+
+impl Writing {
+    pub fn of(template: &ChatTemplate) -> Self {
+        Self { style: template.answer_style(), thoughts: template.thoughts() }
+    }
+
+    /// The special tokens that its text must have.
+    pub fn special_ids(self, tokenizer: &Tokenizer) -> Vec<u32> {
+        let of_style = self.style.map(|it| it.special_ids(tokenizer)).unwrap_or_default();
+        let thoughts = self.thoughts.into_iter().flatten();
+        let thoughts = thoughts.filter_map(|mark| tokenizer.special_token(mark));
+        of_style.into_iter().chain(thoughts).collect()
+    }
+}
 
 /// Turns what comes of an answer to what is shown.
 pub struct Readable {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::ArgAction;
 use clap::builder::FalseyValueParser;
-use text::{AnswerStyle, ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
+use text::{ChatTemplate, Message, RenderOptions, StopStrings, Tokenizer};
 use xla_session::batching::{BatcherOptions, Gap};
 use xla_session::config::ModelConfig;
 use xla_session::{Batcher, GenerateOptions};
@@ -24,6 +24,7 @@ use crate::output;
 use crate::progress::Progress;
 use crate::prompts::request::Defaults;
 use crate::prompts::run::{Output, Prompts, Summary};
+use crate::readable::Writing;
 use crate::report::{Drafts, Report, Seconds, peak_memory};
 use crate::sampling::SamplingArgs;
 use crate::speculation::SpeculationArgs;
@@ -143,7 +144,7 @@ struct Prompt {
     /// What to print before the answer.
     echo: Option<String>,
     /// How the answer is written, where that is more than text.
-    style: Option<AnswerStyle>,
+    writing: Writing,
 }
 
 impl Args {
@@ -186,7 +187,7 @@ impl Args {
             show(echo)?;
         }
         let reading =
-            Reading { tokenizer: tokenizer.as_ref(), style: prompt.style, stops: &self.stop };
+            Reading { tokenizer: tokenizer.as_ref(), writing: prompt.writing, stops: &self.stop };
         let answer = answer::generate(
             &mut *opened.session,
             &prompt.tokens,
@@ -319,7 +320,7 @@ impl Args {
         model: &Model,
     ) -> Result<Prompt> {
         if let Some(tokens) = &self.prompt_tokens {
-            return Ok(Prompt { tokens: tokens.clone(), echo: None, style: None });
+            return Ok(Prompt { tokens: tokens.clone(), echo: None, writing: Writing::default() });
         }
         let tokenizer = tokenizer.context("a text prompt needs a tokenizer")?;
         if let Some(template) = self.template(model)? {
@@ -329,13 +330,13 @@ impl Args {
             let rendered = template.render(&messages, &RenderOptions::prompt())?;
             let tokens = tokenizer.encode(&rendered, false)?;
             let echo = self.echo.then(|| question + "\n\n");
-            return Ok(Prompt { tokens, echo, style: template.answer_style() });
+            return Ok(Prompt { tokens, echo, writing: Writing::of(&template) });
         }
         // Our own beginning belongs to the story; a caller knows theirs.
         let echo = self.echo || (input.is_none() && !self.json);
         let input = input.unwrap_or_else(|| STORY.to_owned());
         let tokens = tokenizer.encode(&input, true)?;
-        Ok(Prompt { tokens, echo: echo.then_some(input), style: None })
+        Ok(Prompt { tokens, echo: echo.then_some(input), writing: Writing::default() })
     }
 }
 

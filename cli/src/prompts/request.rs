@@ -3,10 +3,11 @@
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use text::{AnswerStyle, ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
+use text::{ChatTemplate, RenderOptions, StopStrings, TextStream, Tokenizer};
 use xla_session::batching::Request;
 
 use crate::lines::Line;
+use crate::readable::Writing;
 use crate::sampling::SamplingArgs;
 
 /// What a line may hold beside its id.
@@ -57,7 +58,7 @@ pub struct Asked<'a> {
     /// The text of its answer.
     pub stream: TextStream<'a>,
     /// How that is written, where that is more than text.
-    pub style: Option<AnswerStyle>,
+    pub writing: Writing,
 }
 
 /// The id of `line`, its number if it names none, and what it asks for, or what is wrong with it.
@@ -79,14 +80,14 @@ pub fn read<'a>(line: &Line, defaults: &Defaults<'a>) -> (Value, Result<Asked<'a
 
 impl Fields {
     fn request<'a>(self, defaults: &Defaults<'a>) -> Result<Asked<'a>> {
-        let (prompt, style) = self.tokens(defaults)?;
+        let (prompt, writing) = self.tokens(defaults)?;
         let stops = match self.stop {
             None => defaults.stop.clone(),
             Some(Stop::One(stop)) => vec![stop],
             Some(Stop::Several(stops)) => stops,
         };
         let stops = StopStrings::new(&stops).context("stop")?;
-        let marks = style.map(|style| style.special_ids(defaults.tokenizer)).unwrap_or_default();
+        let marks = writing.special_ids(defaults.tokenizer);
         let stream = TextStream::new(defaults.tokenizer.detokenizer(&prompt).showing(marks), stops);
         let sampling = defaults.sampling.with(self.temperature, self.top_p, self.top_k, self.seed);
         let request = Request {
@@ -96,14 +97,14 @@ impl Fields {
             sampler: sampling.sampler()?,
             ..Request::default()
         };
-        Ok(Asked { request, stream, style })
+        Ok(Asked { request, stream, writing })
     }
 
     /// Those of the prompt, and how what follows them is written.
-    fn tokens(&self, defaults: &Defaults<'_>) -> Result<(Vec<u32>, Option<AnswerStyle>)> {
+    fn tokens(&self, defaults: &Defaults<'_>) -> Result<(Vec<u32>, Writing)> {
         let messages = match (&self.prompt, &self.messages) {
             (Some(prompt), None) if !defaults.chat => {
-                return Ok((defaults.tokenizer.encode(prompt, true)?, None));
+                return Ok((defaults.tokenizer.encode(prompt, true)?, Writing::default()));
             }
             (Some(prompt), None) => {
                 let message = |role: &str, content: &str| {
@@ -120,7 +121,7 @@ impl Fields {
         ensure!(!messages.is_empty(), "\"messages\" is empty: give at least one");
         let template = defaults.template.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
         let rendered = template.render(&messages, &RenderOptions::prompt())?;
-        Ok((defaults.tokenizer.encode(&rendered, false)?, template.answer_style()))
+        Ok((defaults.tokenizer.encode(&rendered, false)?, Writing::of(template)))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use text::{AnswerStyle, TextStream};
+use text::TextStream;
 use xla_session::Batcher;
 use xla_session::batching::Ended;
 use xla_session::scheduler::RequestId;
@@ -17,7 +17,7 @@ use super::request::{self, Asked, Defaults};
 use crate::interrupt;
 use crate::lines::{Line, Lines, Next};
 use crate::progress::Progress;
-use crate::readable::Readable;
+use crate::readable::{Readable, Writing};
 
 /// How long Ctrl-C may wait while nothing runs and no line comes.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ struct Flight<'a> {
     line: usize,
     bytes: usize,
     stream: TextStream<'a>,
-    style: Option<AnswerStyle>,
+    writing: Writing,
     text: String,
     /// The tokenizer's.
     failure: Option<text::Error>,
@@ -139,14 +139,14 @@ impl<'a> Prompts<'a> {
 
     fn submit(&mut self, line: &Line) -> Result<()> {
         let (id, asked) = request::read(line, self.defaults);
-        let submitted = asked.and_then(|Asked { request, stream, style }| {
-            Ok((self.batcher.submit(request)?, stream, style))
+        let submitted = asked.and_then(|Asked { request, stream, writing }| {
+            Ok((self.batcher.submit(request)?, stream, writing))
         });
         let (number, bytes) = (line.number, line.text.len() + 1);
         match submitted {
-            Ok((request, stream, style)) => {
+            Ok((request, stream, writing)) => {
                 let (text, failure) = (String::new(), None);
-                let flight = Flight { id, line: number, bytes, stream, style, text, failure };
+                let flight = Flight { id, line: number, bytes, stream, writing, text, failure };
                 self.flights.insert(request, flight);
             }
             Err(error) => {
@@ -199,7 +199,7 @@ impl<'a> Prompts<'a> {
     }
 
     fn end(&mut self, flight: Flight<'_>, ended: Ended) -> Result<()> {
-        let Flight { id, line, stream, style, mut text, failure, .. } = flight;
+        let Flight { id, line, stream, writing, mut text, failure, .. } = flight;
         match failure.map_or_else(|| stream.finish(), Err) {
             Ok(rest) => text += &rest,
             Err(error) => return self.fail(&id, line, &error.into()),
@@ -207,7 +207,7 @@ impl<'a> Prompts<'a> {
         self.summary.answered += 1;
         self.write(&json!({
             "id": id,
-            "text": Readable::whole(style, &text),
+            "text": Readable::whole(writing.style, &text),
             "tokens": ended.timings.tokens,
             "finish_reason": ended.reason.as_str(),
         }))
