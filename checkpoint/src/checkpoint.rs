@@ -391,7 +391,7 @@ impl Checkpoint {
         let file = &self.files[*file];
         let name = shown(self.architecture, name);
         let wrong = |message| Error::Checkpoint { path: file.path.clone(), message };
-        if entry.shape != shape {
+        if !lies_as(&entry.shape, shape) {
             return Err(wrong(format!(
                 "tensor `{name}` has shape {:?}, but the model's configuration makes it \
                  {shape:?}: the two are not of the same model",
@@ -454,6 +454,19 @@ impl Checkpoint {
             .map(|(_, known)| format!("`{}`", shown(self.architecture, known)))
             .collect()
     }
+}
+
+/// Whether a tensor of shape `stored` lies as one of `shape`: as many rows, and the same extents in each but
+/// for those of one. The taps of a convolution are `[columns, 1, taps]` to transformers, `[columns, taps, 1]` to
+/// MLX, and have two dimensions in GGUF files.
+fn lies_as(stored: &[usize], shape: &[usize]) -> bool {
+    let of_a_row = |shape: &[usize]| -> Vec<usize> {
+        shape.iter().skip(1).copied().filter(|extent| *extent != 1).collect()
+    };
+    stored == shape
+        || stored.len().min(shape.len()) > 1
+            && stored[0] == shape[0]
+            && of_a_row(stored) == of_a_row(shape)
 }
 
 /// What a tensor is called in its file.

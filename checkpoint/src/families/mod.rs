@@ -12,6 +12,7 @@ mod glm4;
 mod gpt_oss;
 mod granite;
 mod granite4;
+mod lfm2;
 mod llama;
 mod ministral;
 mod ministral3;
@@ -72,7 +73,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 24] = [
+    pub const ALL: [&'static Self; 25] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -92,6 +93,7 @@ impl Family {
         &granite::FAMILY,
         &granite4::FAMILY,
         &glm4::FAMILY,
+        &lfm2::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,

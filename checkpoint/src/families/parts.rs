@@ -3,7 +3,8 @@
 
 use super::Sizes;
 use crate::architecture::{
-    Activation, Architecture, Attention, FeedForward, Layer, Logits, Mlp, Module, Norm, QkNorm,
+    Activation, Architecture, Attention, FeedForward, Layer, Logits, Mixer, Mlp, Module, Norm,
+    QkNorm,
 };
 use crate::rope::Rope;
 
@@ -100,8 +101,8 @@ impl Sizes {
     pub fn layer(&self, module: &Module, attention: Attention, mlp: FeedForward) -> Layer {
         Layer {
             input_norm: Some(self.norm(module, "input_layernorm")),
-            attention,
-            attention_norm: None,
+            mixer: Mixer::Attention(attention),
+            mixer_norm: None,
             mlp_norm: Some(self.norm(module, "post_attention_layernorm")),
             mlp,
             output_norm: None,

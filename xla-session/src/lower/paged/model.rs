@@ -1,6 +1,6 @@
 //! The decoder over the rows of a step, and the head over rows that are wanted.
 
-use checkpoint::architecture::{self, Attention, FeedForward, Layer, Mlp, Norm, QkNorm};
+use checkpoint::architecture::{self, Attention, FeedForward, Layer, Mixer, Mlp, Norm, QkNorm};
 
 use super::function::Function;
 use super::{HIDDEN_ROWS, Source};
@@ -11,9 +11,15 @@ impl Function<'_> {
     pub fn body(&mut self) {
         let mut x = self.embed();
         for (index, layer) in self.config.architecture.layers.iter().enumerate() {
-            let Layer { attention_norm, mlp_norm, mlp, output_norm, residual_scale, .. } = layer;
-            let h = self.self_attention(index, &layer.attention, &x, layer.input_norm.as_ref());
-            let h = self.normed_behind(h, attention_norm.as_ref());
+            let Layer {
+                input_norm, mixer_norm, mlp_norm, mlp, output_norm, residual_scale, ..
+            } = layer;
+            let norm = input_norm.as_ref();
+            let h = match &layer.mixer {
+                Mixer::Attention(attention) => self.self_attention(index, attention, &x, norm),
+                Mixer::ShortConvolution(of) => self.short_convolution(index, of, &x, norm),
+            };
+            let h = self.normed_behind(h, mixer_norm.as_ref());
             let h = self.b.scaled(&h, *residual_scale);
             x = self.b.add(&x, &h);
             x = self.kept(x);
@@ -71,7 +77,7 @@ impl Function<'_> {
         let normed = normed.as_ref().unwrap_or(&qkv);
         let queries = self.rotated(normed, heads, ropes.map(|[queries, _]| queries));
         let queries = self.kept(queries);
-        let cache = self.cache(layer);
+        let cache = self.cache(layer, [2 * kv_heads, width]);
         let cache = self.append(&cache, normed, &qkv, ropes.map(|[_, keys]| keys));
         self.updated(&cache);
         let mixed = self.parts.attention(self, &queries, &cache, attention);
@@ -114,7 +120,7 @@ impl Function<'_> {
         self.linear(&h, down)
     }
 
-    /// What attention or the MLP gave, RMS-normed with `norm` if there is one.
+    /// What the mixer or the MLP gave, RMS-normed with `norm` if there is one.
     fn normed_behind(&mut self, h: Value, norm: Option<&Norm>) -> Value {
         let Some(norm) = norm else { return h };
         let h = self.kept(h);

@@ -4,7 +4,8 @@ use super::rope::Angles;
 use super::{Emitter, Source};
 use crate::emit::builder::{ElementType, Value};
 
-/// Keys and values of one layer with this call's added, `[kv_heads, capacity, head_dim]` each.
+/// Keys and values of one layer with this call's added, `[kv_heads, capacity, head_dim]` each; where it
+/// convolves the two halves of its rows, `[1, capacity, hidden_size / 2]` each.
 pub(super) struct Cache {
     pub keys: Value,
     pub values: Value,
@@ -47,8 +48,9 @@ impl Emitter<'_> {
         (both, cache)
     }
 
-    fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
-        let (heads, width) = (self.config.num_key_value_heads, self.config.head_dim);
+    /// The cache of a layer with `keys` and `values`, `[rows, heads, width]`, at this call's positions.
+    pub(super) fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
+        let &[_, heads, width] = keys.dims() else { unreachable!("heads have 3 dims") };
         let dims = [heads, self.capacity, width];
         let zero = self.b.splat(0, &[], ElementType::I32);
         let mut write = |source, new: &Value| {

@@ -1,6 +1,6 @@
 //! The decoder.
 
-use checkpoint::architecture::{self, Attention, FeedForward, Mlp, Norm};
+use checkpoint::architecture::{self, Attention, FeedForward, Mixer, Mlp, Norm};
 
 use super::kv_cache::Cache;
 use super::rope::Angles;
@@ -17,9 +17,12 @@ impl Emitter<'_> {
         let mut x = self.embed();
         for (index, layer) in config.architecture.layers.iter().enumerate() {
             let h = self.normed(&x, layer.input_norm.as_ref());
-            let (h, cache) = self.self_attention(index, &layer.attention, &h, &angles);
+            let (h, cache) = match &layer.mixer {
+                Mixer::Attention(attention) => self.self_attention(index, attention, &h, &angles),
+                Mixer::ShortConvolution(of) => self.short_convolution(index, of, &h),
+            };
             caches.extend([cache.keys, cache.values]);
-            let h = self.normed(&h, layer.attention_norm.as_ref());
+            let h = self.normed(&h, layer.mixer_norm.as_ref());
             let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
             let h = self.normed(&x, layer.mlp_norm.as_ref());
