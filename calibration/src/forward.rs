@@ -133,8 +133,12 @@ fn linear(linears: &[&Linear], weights: &mut impl Weights, x: &Rows) -> Result<R
     Ok(out)
 }
 
-/// `activation(gate) * up` of gate and up side by side.
-fn gated(mlp: &Mlp, gate_up: Rows) -> Rows {
+/// `activation(gate) * up` of gate and up side by side, or `activation(up)`.
+fn gated(mlp: &Mlp, mut gate_up: Rows) -> Rows {
+    if !mlp.activation.is_gated() {
+        gate_up.values.iter_mut().for_each(|x| *x *= x.max(0.0));
+        return gate_up;
+    }
     let wide = mlp.down.inputs();
     let gate = |x: f32, up: f32| match mlp.activation {
         Activation::Silu => x / (1.0 + (-x).exp()) * up,
@@ -146,6 +150,7 @@ fn gated(mlp: &Mlp, gate_up: Rows) -> Rows {
             let x = x.min(limit);
             x / (1.0 + (-alpha * x).exp()) * (up.clamp(-limit, limit) + 1.0)
         }
+        Activation::ReluSquared => unreachable!("it has no gate"),
     };
     let mut out = Rows::zero(gate_up.len(), wide);
     let rows = gate_up.values.par_chunks(gate_up.width);

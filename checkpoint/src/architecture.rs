@@ -164,19 +164,20 @@ pub struct SharedExpert {
     pub gate: Linear,
 }
 
-/// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants).
+/// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants), or `down(activation(up(x)))`: whether there is a
+/// gate, the activation [says](Activation::is_gated).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mlp {
     /// To gate and up, whose outputs lie side by side, `2 * intermediate_size` in all: two projections,
-    /// or one.
+    /// or one. Where there is no gate, to up alone.
     pub gate_up: Vec<Linear>,
     /// `[hidden_size, intermediate_size]`.
     pub down: Linear,
-    /// Of the gate.
+    /// Of the gate, or of up.
     pub activation: Activation,
 }
 
-/// What an MLP's gate goes through; exhaustive, so that every lowering answers for each.
+/// What an MLP's gate goes through, or up; exhaustive, so that every lowering answers for each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// `x / (1 + exp(-x))`.
@@ -191,6 +192,15 @@ pub enum Activation {
         /// Above 0.
         limit: f32,
     },
+    /// `max(x, 0)^2` (So et al., Primer), of an MLP without a gate.
+    ReluSquared,
+}
+
+impl Activation {
+    /// Whether an MLP that has it has a gate.
+    pub fn is_gated(self) -> bool {
+        self != Self::ReluSquared
+    }
 }
 
 /// An RMS norm: `x / rms(x) * (offset + weight)`.

@@ -768,3 +768,14 @@ fn lfm2_has_names_of_its_own() {
     let odd = json!({"hidden_size": 33, "head_dim": 8});
     refused(lfm2(odd), &["`hidden_size` is 33", "halves"]);
 }
+
+#[test]
+fn arcee_has_no_gate() {
+    let arcee = |changes| of("arcee", "ArceeForCausalLM", changes);
+    let config = good(arcee(json!({"hidden_act": "relu2", "mlp_bias": true})));
+    let FeedForward::Mlp(mlp) = &config.architecture.layers[0].mlp else { panic!("experts") };
+    let [up] = &mlp.gate_up[..] else { panic!("{:?}", mlp.gate_up) };
+    assert_eq!(up.weight.shape, [48, 32]);
+    assert!(up.bias.is_some() && mlp.down.bias.is_some() && !mlp.activation.is_gated());
+    refused(arcee(json!({"hidden_act": "silu"})), &["`hidden_act`", "\"relu2\""]);
+}

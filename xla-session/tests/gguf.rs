@@ -285,7 +285,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
     file.key(&format!("{architecture}.attention.layer_norm_rms_epsilon"), epsilon);
     let theta = f32_value(config.rope().theta as f32);
     file.key(&format!("{architecture}.rope.freq_base"), theta);
-    let pairs = matches!(architecture, "llama" | "mistral3" | "smollm3" | "granite");
+    let pairs = matches!(architecture, "llama" | "mistral3" | "smollm3" | "granite" | "arcee");
     let mut at = 0;
     if let RopeScaling::LongRope { short_factor, long_factor, .. } = &config.rope().scaling {
         for (name, factors) in [("short", short_factor), ("long", long_factor)] {
@@ -397,6 +397,7 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "qwen3-moe-gqa-bf16",
         "gpt-oss-gqa-bf16",
         "lfm2-older-tied-gqa-bf16",
+        "arcee-biases-gqa-f16",
     ] {
         let fixture = fixtures::named(name);
         let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 //!
 //! To add one, write its file and put it into [`Family::ALL`].
 
+mod arcee;
 mod ernie4_5;
 mod exaone4;
 mod gemma;
@@ -73,7 +74,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 25] = [
+    pub const ALL: [&'static Self; 26] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -94,6 +95,7 @@ impl Family {
         &granite4::FAMILY,
         &glm4::FAMILY,
         &lfm2::FAMILY,
+        &arcee::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,

@@ -27,7 +27,7 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 20] = [
+const ALL: [Architecture; 21] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -140,6 +140,7 @@ const ALL: [Architecture; 20] = [
         ],
         keys: glm4,
     },
+    Architecture { name: "arcee", model_type: "arcee", pairs: true, parts: &[], keys: no_window },
     Architecture {
         name: "lfm2",
         model_type: "lfm2",

@@ -281,6 +281,17 @@ FIXTURES = {
         "bfloat16",
         "default",
     ),
+    "arcee-biases-gqa-f16": Fixture(
+        newer(
+            base("Arcee", 239, 48, 77, 2, 4, 2) | {"hidden_act": "relu2"},
+            "float16",
+            attention_bias=True,
+            mlp_bias=True,
+            tie_word_embeddings=False,
+        ),
+        "float16",
+        "default",
+    ),
     # The keys of the first files: the width of the MLP is made of three, the epsilon has a name of its own, and
     # which layers attend is a list.
     "lfm2-older-tied-gqa-bf16": Fixture(

@@ -104,18 +104,25 @@ impl Function<'_> {
     fn mlp(&mut self, mlp: &Mlp, x: &Value, norm: Option<&Norm>) -> Value {
         let Mlp { gate_up, down, activation } = mlp;
         let wide = down.inputs();
-        let [gate, up] = match &gate_up[..] {
-            [gate, up] => self.normed_pair(x, norm, [gate, up]),
+        let h = match &gate_up[..] {
+            [gate, up] => {
+                let [gate, up] = self.normed_pair(x, norm, [gate, up]);
+                self.b.gated(&gate, &up, *activation)
+            }
             fused => {
                 let fused: Vec<_> = fused.iter().collect();
                 let weights: Vec<_> = fused.iter().map(|linear| &linear.weight).collect();
                 let both = self.normed_product(x, norm, &weights);
                 let both = self.biased(both, &fused);
-                let both = self.kept(both);
-                [0, wide].map(|at| self.b.slice(&both, 1, at, at + wide))
+                if activation.is_gated() {
+                    let both = self.kept(both);
+                    let [gate, up] = [0, wide].map(|at| self.b.slice(&both, 1, at, at + wide));
+                    self.b.gated(&gate, &up, *activation)
+                } else {
+                    self.b.activated(&both, *activation)
+                }
             }
         };
-        let h = self.b.gated(&gate, &up, *activation);
         let h = self.kept(h);
         self.linear(&h, down)
     }

@@ -74,9 +74,13 @@ impl Emitter<'_> {
         let Mlp { gate_up, down, activation } = mlp;
         let wide = down.inputs();
         let both = self.linears(x, gate_up);
-        let gate = self.b.slice(&both, 1, 0, wide);
-        let up = self.b.slice(&both, 1, wide, 2 * wide);
-        let h = self.b.gated(&gate, &up, *activation);
+        let h = if activation.is_gated() {
+            let gate = self.b.slice(&both, 1, 0, wide);
+            let up = self.b.slice(&both, 1, wide, 2 * wide);
+            self.b.gated(&gate, &up, *activation)
+        } else {
+            self.b.activated(&both, *activation)
+        };
         self.linear(&h, down)
     }
 
