@@ -22,7 +22,8 @@ impl Function<'_> {
         let bcx = self.normed_product(x, norm, &[&input.weight]);
         let bcx = self.biased(bcx, &[input]);
         let bcx = self.kept(bcx);
-        let cache = self.cache(layer, [1, convolution.width()]);
+        // Two halves, as on CPUs; with one of a whole row the compiler would not cut the dispatch that fills it.
+        let cache = self.cache(layer, [2, convolution.width() / 2]);
         let cache = self.keep_products(&cache, &bcx);
         self.updated(&cache);
         let mixed = self.convolved(&cache, &bcx, convolution);
@@ -34,14 +35,18 @@ impl Function<'_> {
     /// `[rows, 3 * width]`.
     fn keep_products(&mut self, cache: &Memory, bcx: &Value) -> Memory {
         let &[rows, all] = bcx.dims() else { unreachable!("rows of projections") };
-        let width = all / 3;
+        let (width, half) = (all / 3, all / 6);
         let slots = self.input(Source::Slots);
         let dispatch = self.b.begin_updating(&[&slots, bcx], cache);
         let [slots, bcx] = &dispatch.reads[..] else { unreachable!("as many as outside") };
         let (name, ty) = (&bcx.name, &bcx.ty);
         let body = format!(
             "%row = linalg.index 0 : index
-             %column = linalg.index 2 : index
+             %which = linalg.index 1 : index
+             %within = linalg.index 2 : index
+             %half = arith.constant {half} : index
+             %first = arith.muli %which, %half : index
+             %column = arith.addi %first, %within : index
              %before = arith.constant {} : index
              %third = arith.addi %before, %column : index
              %b = tensor.extract {name}[%row, %column] : {ty}
@@ -52,7 +57,7 @@ impl Function<'_> {
         );
         let nest =
             Generic { loops: "r,h,d", inputs: &[], result: "r,h,d", body: &body, config: None };
-        let into = self.b.empty(&[rows, 1, width], None);
+        let into = self.b.empty(&[rows, 2, half], None);
         let new = self.b.generic(&nest, &into);
         let slots = slots.clone();
         self.end_scattering(dispatch, &new, &slots, cache)
@@ -85,7 +90,7 @@ impl Function<'_> {
                  %in_table{tap} = arith.addi %table, %number{tap} : index
                  %page_stored{tap} = tensor.extract {}[%in_table{tap}] : {}
                  %page{tap} = arith.index_cast %page_stored{tap} : i32 to index
-                 %kept{tap} = tensor.extract {}[%page{tap}, %slot{tap}, %zero, %column] : {}
+                 %kept{tap} = tensor.extract {}[%page{tap}, %slot{tap}, %which, %within] : {}
                  %tap{tap} = arith.constant {tap} : index
                  %factor{tap} = tensor.extract {}[%column, %tap{tap}] : {}
                  %product{tap} = arith.mulf %factor{tap}, %kept{tap} : f32
@@ -104,7 +109,9 @@ impl Function<'_> {
         let body = format!(
             "%row = linalg.index 0 : index
              %column = linalg.index 1 : index
-             %zero = arith.constant 0 : index
+             %half = arith.constant {} : index
+             %which = arith.divui %column, %half : index
+             %within = arith.remui %column, %half : index
              %nothing = arith.constant 0.0 : f32
              %sum0 = arith.constant 0.0 : f32
              %block = arith.constant {KV_BLOCK} : index
@@ -118,6 +125,7 @@ impl Function<'_> {
              %c = tensor.extract {}[%row, %second] : {}
              %gated = arith.mulf %c, %sum{seen} : f32
              linalg.yield %gated : f32",
+            width / 2,
             positions.name,
             positions.ty,
             tables.name,

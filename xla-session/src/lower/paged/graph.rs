@@ -47,7 +47,7 @@ pub enum Source {
     /// The numbers of the pages of all sequences of the step, one table behind the other.
     Pages,
     /// The pages of a layer, `[pages, 64, 2 * kv_heads, head_dim]` of f32 as bytes: of each token its
-    /// keys, then its values; `[pages, 64, 1, hidden_size]` where it convolves. Updated in place.
+    /// keys, then its values; `[pages, 64, 2, hidden_size / 2]` where it convolves. Updated in place.
     Cache(usize),
     /// The residual stream behind the last layer: a step writes `[rows, hidden_size]`, a head reads
     /// `[HIDDEN_ROWS, hidden_size]`.
