@@ -178,6 +178,17 @@ fn attend(
     let mut keys = qkv.columns(heads * head_dim, kv_heads * head_dim);
     let values = qkv.columns((heads + kv_heads) * head_dim, kv_heads * head_dim);
     drop(qkv);
+    let turn = |[queries, keys]: [&mut Rows; 2]| {
+        if let Some(of) = attention.ropes {
+            for (rope, rows) in of.into_iter().zip([queries, keys]) {
+                rotate(&ropes[rope], &contexts.tables[rope], contexts, head_dim, rows);
+            }
+        }
+    };
+    let rotated = attention.qk_norm.as_ref().is_some_and(|it| it.rotated);
+    if rotated {
+        turn([&mut queries, &mut keys]);
+    }
     if let Some(norms) = &attention.qk_norm {
         for (norm, rows) in [(&norms.query, &mut queries), (&norms.key, &mut keys)] {
             let weight = scales(norm, weights)?;
@@ -187,10 +198,8 @@ fn attend(
                 .for_each(|row| normalise(row, &weight, norm.epsilon));
         }
     }
-    if let Some(of) = attention.ropes {
-        for (rope, rows) in of.into_iter().zip([&mut queries, &mut keys]) {
-            rotate(&ropes[rope], &contexts.tables[rope], contexts, head_dim, rows);
-        }
+    if !rotated {
+        turn([&mut queries, &mut keys]);
     }
     let sinks = match &attention.sinks {
         Some(sinks) => Some(weights.vector(sinks)?),

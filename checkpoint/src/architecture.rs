@@ -79,7 +79,7 @@ pub struct Attention {
     /// To queries, keys and values, whose outputs lie side by side, `(heads + 2 * kv_heads) * head_dim`
     /// in all: three projections, or one.
     pub qkv: Vec<Linear>,
-    /// Of queries and keys, before they are rotated.
+    /// Of queries and keys.
     pub qk_norm: Option<QkNorm>,
     /// Which of [`Architecture::ropes`] rotate queries, and keys; they differ in what they multiply with at most.
     /// `None` leaves both.
@@ -127,6 +127,8 @@ pub struct QkNorm {
     pub query: Norm,
     /// Of keys.
     pub key: Norm,
+    /// Whether they are of what is rotated; else what they give is rotated.
+    pub rotated: bool,
 }
 
 /// What changes each row by itself; exhaustive, so that every lowering answers for each.

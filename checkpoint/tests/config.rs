@@ -779,3 +779,19 @@ fn arcee_has_no_gate() {
     assert!(up.bias.is_some() && mlp.down.bias.is_some() && !mlp.activation.is_gated());
     refused(arcee(json!({"hidden_act": "silu"})), &["`hidden_act`", "\"relu2\""]);
 }
+
+/// A fixed alpha of "dynamic", which other families refuse.
+#[test]
+fn hunyuan_stretches_the_base_of_its_rope() {
+    let rope = |scaling: Value| {
+        let changes = json!({"rope_theta": 10000.0, "head_dim": 10, "rope_scaling": scaling});
+        read(of("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", changes))
+    };
+    let config = rope(json!({"type": "dynamic", "alpha": 1000.0, "factor": 1.0})).unwrap();
+    let theta = config.rope().theta;
+    assert!((theta / (1e4 * 1000f64.powf(1.25)) - 1.0).abs() < 1e-12, "{theta}");
+    assert!(config.architecture.layers[0].attention().unwrap().qk_norm.as_ref().unwrap().rotated);
+    let plain = rope(json!({"type": "dynamic", "factor": 1.0})).unwrap();
+    assert_eq!((plain.rope().theta, &plain.rope().scaling), (1e4, &RopeScaling::None));
+    assert!(rope(json!({"type": "dynamic", "alpha": 1e300})).is_err());
+}

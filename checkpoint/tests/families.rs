@@ -107,6 +107,8 @@ fn parameters_come_in_the_order_of_the_model() {
                     "self_attn.k_norm",
                     "self_attn.q_layernorm",
                     "self_attn.k_layernorm",
+                    "self_attn.query_layernorm",
+                    "self_attn.key_layernorm",
                     "self_attn.sinks",
                     "self_attn.o_proj",
                     "self_attn.out_proj",

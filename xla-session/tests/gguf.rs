@@ -49,6 +49,8 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("phi3", "self_attn.qkv_proj") => "attn_qkv",
         ("olmo2" | "gemma3", "self_attn.q_norm") => "attn_q_norm",
         ("olmo2" | "gemma3", "self_attn.k_norm") => "attn_k_norm",
+        ("hunyuan-dense", "self_attn.query_layernorm") => "attn_q_norm",
+        ("hunyuan-dense", "self_attn.key_layernorm") => "attn_k_norm",
         ("lfm2", "operator_norm") => "attn_norm",
         ("lfm2", "self_attn.q_layernorm") => "attn_q_norm",
         ("lfm2", "self_attn.k_layernorm") => "attn_k_norm",
@@ -176,6 +178,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "qwen2_moe" => "qwen2moe",
         "qwen3_moe" => "qwen3moe",
         "gpt_oss" => "gpt-oss",
+        "hunyuan_v1_dense" => "hunyuan-dense",
         other => other,
     };
     match name {
@@ -398,6 +401,7 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "gpt-oss-gqa-bf16",
         "lfm2-older-tied-gqa-bf16",
         "arcee-biases-gqa-f16",
+        "hunyuan-alpha-tied-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
         let folder = tempfile::tempdir().unwrap();

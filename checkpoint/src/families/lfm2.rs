@@ -72,7 +72,11 @@ fn attention(sizes: &Sizes, layer: &Module) -> Attention {
     let module = layer.at("self_attn");
     let norm = |name| module.norm(name, sizes.head_dim, sizes.rms_norm_eps);
     Attention {
-        qk_norm: Some(QkNorm { query: norm("q_layernorm"), key: norm("k_layernorm") }),
+        qk_norm: Some(QkNorm {
+            query: norm("q_layernorm"),
+            key: norm("k_layernorm"),
+            rotated: false,
+        }),
         output: module.linear("out_proj", [sizes.hidden_size, sizes.query_width()], false),
         ..sizes.attention(layer, [false; 2])
     }

@@ -13,6 +13,7 @@ mod glm4;
 mod gpt_oss;
 mod granite;
 mod granite4;
+mod hunyuan_v1_dense;
 mod lfm2;
 mod llama;
 mod ministral;
@@ -74,7 +75,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 26] = [
+    pub const ALL: [&'static Self; 27] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -96,6 +97,7 @@ impl Family {
         &glm4::FAMILY,
         &lfm2::FAMILY,
         &arcee::FAMILY,
+        &hunyuan_v1_dense::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,

@@ -52,14 +52,15 @@ impl Sizes {
     pub fn qk_norm(&self, module: &Module) -> QkNorm {
         let module = module.at("self_attn");
         let norm = |name| module.norm(name, self.head_dim, self.rms_norm_eps);
-        QkNorm { query: norm("q_norm"), key: norm("k_norm") }
+        QkNorm { query: norm("q_norm"), key: norm("k_norm"), rotated: false }
     }
 
     /// Norms of all queries and of all keys of a row: `module.self_attn.{q,k}_norm`.
     pub fn joint_qk_norm(&self, module: &Module) -> QkNorm {
         let module = module.at("self_attn");
         let norm = |name, width| module.norm(name, width, self.rms_norm_eps);
-        QkNorm { query: norm("q_norm", self.query_width()), key: norm("k_norm", self.kv_width()) }
+        let (query, key) = (norm("q_norm", self.query_width()), norm("k_norm", self.kv_width()));
+        QkNorm { query, key, rotated: false }
     }
 
     /// `module.mlp`: three projections, with biases or without.

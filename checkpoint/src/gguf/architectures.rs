@@ -27,7 +27,7 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 21] = [
+const ALL: [Architecture; 22] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -141,6 +141,17 @@ const ALL: [Architecture; 21] = [
         keys: glm4,
     },
     Architecture { name: "arcee", model_type: "arcee", pairs: true, parts: &[], keys: no_window },
+    // Its base is stretched already.
+    Architecture {
+        name: "hunyuan-dense",
+        model_type: "hunyuan_v1_dense",
+        pairs: false,
+        parts: &[
+            ("attn_q_norm", "self_attn.query_layernorm"),
+            ("attn_k_norm", "self_attn.key_layernorm"),
+        ],
+        keys: no_window,
+    },
     Architecture {
         name: "lfm2",
         model_type: "lfm2",

@@ -62,7 +62,7 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
         return 0.3 * values
     if "norm" in name:
         # Sharper attention: with plain unit norms it is so even that texts run into loops.
-        heads = ("q_norm", "k_norm", "q_layernorm", "k_layernorm")
+        heads = ("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_layernorm", "key_layernorm")
         return (0.5 if any(part in name for part in heads) else 0.0) + norm + 0.2 * values
     if "embed_tokens" in name:
         return embedding_scale * values

@@ -292,6 +292,19 @@ FIXTURES = {
         "float16",
         "default",
     ),
+    "hunyuan-alpha-tied-gqa-bf16": Fixture(
+        older(
+            base("HunYuanDenseV1", 251, 44, 70, 2, 6, 2, 14, kind="hunyuan_v1_dense"),
+            "bfloat16",
+            10000.0,
+            {"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
+            attention_bias=False,
+            tie_word_embeddings=True,
+        ),
+        "bfloat16",
+        "dynamic",
+        embedding_scale=0.3,
+    ),
     # The keys of the first files: the width of the MLP is made of three, the epsilon has a name of its own, and
     # which layers attend is a list.
     "lfm2-older-tied-gqa-bf16": Fixture(

@@ -98,9 +98,6 @@ impl<'a> Steps<'a> {
             let format = self.format_of([&output.weight]);
             match mixer {
                 Mixer::Attention(attention) => {
-                    if let Some(norm) = &attention.qk_norm {
-                        self.qk_norm(norm, attention);
-                    }
                     self.attend(index, attention, format);
                 }
                 Mixer::ShortConvolution(convolution) => self.convolve(index, convolution, format),

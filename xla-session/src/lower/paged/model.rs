@@ -72,13 +72,20 @@ impl Function<'_> {
         let qkv = self.biased(qkv, &group);
         let qkv = self.kept(qkv);
         let qkv = self.b.reshape(&qkv, &[rows, both + kv_heads, width]);
-        let normed =
-            qk_norm.as_ref().map(|norms| self.parts.normed_heads(self, &qkv, heads, norms));
-        let normed = normed.as_ref().unwrap_or(&qkv);
-        let queries = self.rotated(normed, heads, ropes.map(|[queries, _]| queries));
+        let mut ropes = *ropes;
+        let mut of_heads = qkv.clone();
+        if let Some(norms) = qk_norm {
+            if norms.rotated {
+                debug_assert!(ropes.is_none_or(|[of_queries, of_keys]| of_queries == of_keys));
+                let rotated = self.rotated(&qkv, both, ropes.take().map(|[rope, _]| rope));
+                of_heads = self.kept(rotated);
+            }
+            of_heads = self.parts.normed_heads(self, &of_heads, heads, norms);
+        }
+        let queries = self.rotated(&of_heads, heads, ropes.map(|[queries, _]| queries));
         let queries = self.kept(queries);
         let cache = self.cache(layer, [2 * kv_heads, width]);
-        let cache = self.append(&cache, normed, &qkv, ropes.map(|[_, keys]| keys));
+        let cache = self.append(&cache, &of_heads, &qkv, ropes.map(|[_, keys]| keys));
         self.updated(&cache);
         let mixed = self.parts.attention(self, &queries, &cache, attention);
         let mixed = self.kept(mixed);

@@ -32,20 +32,31 @@ impl Emitter<'_> {
             let both = self.b.slice(qkv, 1, 0, all * width);
             self.b.reshape(&both, &[rows, all, width])
         });
-        let both = match angles {
-            None => both,
-            Some([queries, keys]) if std::ptr::eq(queries, keys) => self.rope(&both, keys),
+        let both = self.rotated(&both, heads, angles);
+        let keys = self.b.slice(&both, 1, heads, all);
+        let cache = self.append(layer, &keys, &values);
+        (both, cache)
+    }
+
+    /// `both`, `heads` heads of queries and those of keys behind them, rotated by these angles if there are some.
+    pub(super) fn rotated(
+        &mut self,
+        both: &Value,
+        heads: usize,
+        angles: Option<[&Angles; 2]>,
+    ) -> Value {
+        match angles {
+            None => both.clone(),
+            Some([queries, keys]) if std::ptr::eq(queries, keys) => self.rope(both, keys),
             Some(of) => {
+                let all = both.dims()[1];
                 let parts = [(0, heads, of[0]), (heads, all, of[1])].map(|(from, to, angles)| {
-                    let part = self.b.slice(&both, 1, from, to);
+                    let part = self.b.slice(both, 1, from, to);
                     self.rope(&part, angles)
                 });
                 self.b.concat(&parts, 1)
             }
-        };
-        let keys = self.b.slice(&both, 1, heads, all);
-        let cache = self.append(layer, &keys, &values);
-        (both, cache)
+        }
     }
 
     /// The cache of a layer with `keys` and `values`, `[rows, heads, width]`, at this call's positions.

@@ -52,10 +52,20 @@ impl Emitter<'_> {
         let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
         let rows = self.rows;
         let qkv = self.linears(x, qkv);
+        let mut ropes = attention.ropes.map(|at| at.map(|at| &angles[at]));
+        let rotated = match (qk_norm, &mut ropes) {
+            (Some(norm), ropes @ Some(_)) if norm.rotated => {
+                let both = self.b.slice(&qkv, 1, 0, (heads + kv_heads) * width);
+                let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
+                let both = self.rotated(&both, heads, ropes.take());
+                self.b.reshape(&both, &[rows, (heads + kv_heads) * width])
+            }
+            _ => qkv.clone(),
+        };
         let normed = qk_norm.as_ref().map(|norm| {
             let parts = [(&norm.query, 0, heads), (&norm.key, heads, kv_heads)].map(
                 |(norm, before, heads)| {
-                    let part = self.b.slice(&qkv, 1, before * width, (before + heads) * width);
+                    let part = self.b.slice(&rotated, 1, before * width, (before + heads) * width);
                     let norms = heads * width / norm.width();
                     let part = self.b.reshape(&part, &[rows, norms, norm.width()]);
                     let part = self.norm(&part, norm);
@@ -64,7 +74,6 @@ impl Emitter<'_> {
             );
             self.b.concat(&parts, 1)
         });
-        let ropes = attention.ropes.map(|at| at.map(|at| &angles[at]));
         let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), ropes);
         let mixed = self.attention(&queries, &cache, attention);
         (self.linear(&mixed, output), cache)
