@@ -473,3 +473,21 @@ fn lies_as(stored: &[usize], shape: &[usize]) -> bool {
 fn shown(gguf: Option<&gguf::Architecture>, name: &str) -> String {
     gguf.and_then(|of| gguf::stored_name(name, of)).unwrap_or_else(|| name.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::lies_as;
+
+    #[test]
+    fn taps_lie_alike_with_and_without_a_dimension_of_one() {
+        for stored in [&[8, 1, 3][..], &[8, 3, 1], &[8, 3]] {
+            assert!(lies_as(stored, &[8, 1, 3]) && lies_as(stored, &[8, 3]), "{stored:?}");
+        }
+        for (stored, shape) in
+            [(&[3, 8][..], &[8, 3][..]), (&[8, 1, 4], &[8, 1, 3]), (&[1, 8], &[8])]
+        {
+            assert!(!lies_as(stored, shape), "{stored:?}");
+        }
+        assert!(!lies_as(&[8, 1], &[8]) && !lies_as(&[24], &[8, 3]));
+    }
+}
