@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use checkpoint::architecture::{
-    Activation, Attention, FeedForward, Layer, Linear, Mlp, Norm, Parameter, Rope, RopeTables,
+    Activation, Attention, FeedForward, Layer, Linear, Mixer, Mlp, Norm, Parameter, Rope,
+    RopeTables, ShortConvolution,
 };
 use ndarray::linalg::general_mat_mul;
 use rayon::prelude::*;
@@ -53,13 +54,16 @@ pub(crate) fn layer(
     weights: &mut impl Weights,
     x: &mut Rows,
 ) -> Result<()> {
-    let Layer { input_norm, attention, attention_norm, mlp_norm, mlp, output_norm, .. } = layer;
+    let Layer { input_norm, mixer, mixer_norm, mlp_norm, mlp, output_norm, .. } = layer;
     // No rows are kept for longer than somebody reads them: there is one for each token of all texts.
     let normed = norm(input_norm.as_ref(), weights, x.clone())?;
-    let mixed = attend(attention, ropes, contexts, weights, normed)?;
-    let out = linear(&[&attention.output], weights, &mixed)?;
+    let mixed = match mixer {
+        Mixer::Attention(attention) => attend(attention, ropes, contexts, weights, normed)?,
+        Mixer::ShortConvolution(convolution) => convolve(convolution, contexts, weights, normed)?,
+    };
+    let out = linear(&[mixer.projections().1], weights, &mixed)?;
     drop(mixed);
-    let out = norm(attention_norm.as_ref(), weights, out)?;
+    let out = norm(mixer_norm.as_ref(), weights, out)?;
     add(x, &out, layer.residual_scale);
     drop(out);
 
@@ -129,8 +133,12 @@ fn linear(linears: &[&Linear], weights: &mut impl Weights, x: &Rows) -> Result<R
     Ok(out)
 }
 
-/// `activation(gate) * up` of gate and up side by side.
-fn gated(mlp: &Mlp, gate_up: Rows) -> Rows {
+/// `activation(gate) * up` of gate and up side by side, or `activation(up)`.
+fn gated(mlp: &Mlp, mut gate_up: Rows) -> Rows {
+    if !mlp.activation.is_gated() {
+        gate_up.values.iter_mut().for_each(|x| *x *= x.max(0.0));
+        return gate_up;
+    }
     let wide = mlp.down.inputs();
     let gate = |x: f32, up: f32| match mlp.activation {
         Activation::Silu => x / (1.0 + (-x).exp()) * up,
@@ -142,6 +150,7 @@ fn gated(mlp: &Mlp, gate_up: Rows) -> Rows {
             let x = x.min(limit);
             x / (1.0 + (-alpha * x).exp()) * (up.clamp(-limit, limit) + 1.0)
         }
+        Activation::ReluSquared => unreachable!("it has no gate"),
     };
     let mut out = Rows::zero(gate_up.len(), wide);
     let rows = gate_up.values.par_chunks(gate_up.width);
@@ -169,6 +178,17 @@ fn attend(
     let mut keys = qkv.columns(heads * head_dim, kv_heads * head_dim);
     let values = qkv.columns((heads + kv_heads) * head_dim, kv_heads * head_dim);
     drop(qkv);
+    let turn = |[queries, keys]: [&mut Rows; 2]| {
+        if let Some(of) = attention.ropes {
+            for (rope, rows) in of.into_iter().zip([queries, keys]) {
+                rotate(&ropes[rope], &contexts.tables[rope], contexts, head_dim, rows);
+            }
+        }
+    };
+    let rotated = attention.qk_norm.as_ref().is_some_and(|it| it.rotated);
+    if rotated {
+        turn([&mut queries, &mut keys]);
+    }
     if let Some(norms) = &attention.qk_norm {
         for (norm, rows) in [(&norms.query, &mut queries), (&norms.key, &mut keys)] {
             let weight = scales(norm, weights)?;
@@ -178,10 +198,8 @@ fn attend(
                 .for_each(|row| normalise(row, &weight, norm.epsilon));
         }
     }
-    if let Some(of) = attention.ropes {
-        for (rope, rows) in of.into_iter().zip([&mut queries, &mut keys]) {
-            rotate(&ropes[rope], &contexts.tables[rope], contexts, head_dim, rows);
-        }
+    if !rotated {
+        turn([&mut queries, &mut keys]);
     }
     let sinks = match &attention.sinks {
         Some(sinks) => Some(weights.vector(sinks)?),
@@ -207,6 +225,36 @@ fn attend(
         .collect();
     let texts = mixed.chunks(heads).map(joined);
     Ok(Rows::new(heads * head_dim, texts.flat_map(|text| text.values).collect()))
+}
+
+/// Of all rows the gated sum of those before them, `[rows, hidden_size]`.
+fn convolve(
+    convolution: &ShortConvolution,
+    contexts: &Contexts,
+    weights: &mut impl Weights,
+    x: Rows,
+) -> Result<Rows> {
+    let (width, seen) = (convolution.width(), convolution.rows());
+    let bcx = linear(&[&convolution.input], weights, &x)?;
+    drop(x);
+    let taps = weights.vector(&convolution.taps)?;
+    let mut out = Rows::zero(bcx.len(), width);
+    for context in &contexts.rows {
+        for row in context.clone() {
+            let earliest = context.start.max((row + 1).saturating_sub(seen));
+            let c = &bcx.row(row)[width..2 * width];
+            for (column, out) in out.values[row * width..][..width].iter_mut().enumerate() {
+                let term = |at: usize| {
+                    let of = bcx.row(at);
+                    taps[column * seen + seen - 1 - (row - at)]
+                        * of[column]
+                        * of[2 * width + column]
+                };
+                *out = c[column] * (earliest..=row).map(term).sum::<f32>();
+            }
+        }
+    }
+    Ok(out)
 }
 
 /// One head of one text: softmax of the scores of the keys that a row sees, times their values.

@@ -217,8 +217,7 @@ fn matrices(layer: &Layer) -> impl Iterator<Item = &Parameter> {
         FeedForward::Experts(_) => None,
     };
     let mlp = mlp.into_iter().flat_map(|mlp| mlp.gate_up.iter().chain([&mlp.down]));
-    let attention = layer.attention.qkv.iter().chain([&layer.attention.output]);
-    attention.chain(mlp).map(|linear| &linear.weight)
+    layer.mixer.matrices().chain(mlp).map(|linear| &linear.weight)
 }
 
 /// The values of a tensor, which are finite.

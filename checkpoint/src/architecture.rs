@@ -44,16 +44,16 @@ pub struct Logits {
     pub cap: Option<f32>,
 }
 
-/// `x += s * attention_norm(attention(input_norm(x))); x += s * output_norm(mlp(mlp_norm(x)))`, where
+/// `x += s * mixer_norm(mixer(input_norm(x))); x += s * output_norm(mlp(mlp_norm(x)))`, where
 /// `s` is `residual_scale`, and a norm that is not there changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
-    /// Before attention.
+    /// Before the mixer.
     pub input_norm: Option<Norm>,
     /// Mixes rows of a sequence.
-    pub attention: Attention,
-    /// Behind attention.
-    pub attention_norm: Option<Norm>,
+    pub mixer: Mixer,
+    /// Behind the mixer.
+    pub mixer_norm: Option<Norm>,
     /// Before the MLP.
     pub mlp_norm: Option<Norm>,
     /// Changes each row by itself.
@@ -64,13 +64,22 @@ pub struct Layer {
     pub residual_scale: f32,
 }
 
+/// What mixes rows of a sequence; exhaustive, so that every lowering answers for each.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mixer {
+    /// By what they are.
+    Attention(Attention),
+    /// By how far they are apart.
+    ShortConvolution(ShortConvolution),
+}
+
 /// Causal attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
     /// To queries, keys and values, whose outputs lie side by side, `(heads + 2 * kv_heads) * head_dim`
     /// in all: three projections, or one.
     pub qkv: Vec<Linear>,
-    /// Of queries and keys, before they are rotated.
+    /// Of queries and keys.
     pub qk_norm: Option<QkNorm>,
     /// Which of [`Architecture::ropes`] rotate queries, and keys; they differ in what they multiply with at most.
     /// `None` leaves both.
@@ -94,6 +103,22 @@ pub struct Attention {
     pub sinks: Option<Parameter>,
 }
 
+/// A gated convolution over the latest rows (`modeling_lfm2.py`): `input` gives of each row `b`, `c` and `x`
+/// side by side; `output` reads `c` times the sum of `b * x` of the latest rows, each times its tap, column by
+/// column. Rows before the first are zero.
+///
+/// What later rows read of one is its `b * x`. It lies in the KV cache, half of it where keys would and half
+/// where values would: it is shared, copied and cut as these are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShortConvolution {
+    /// `[3 * hidden_size, hidden_size]`.
+    pub input: Linear,
+    /// `[hidden_size, 1, rows]`, of which the last is of the row itself. An even number of columns.
+    pub taps: Parameter,
+    /// `[hidden_size, hidden_size]`.
+    pub output: Linear,
+}
+
 /// Norms of queries and keys: of each head by itself, `[head_dim]`, or of all heads of a row together,
 /// `[heads * head_dim]` and `[kv_heads * head_dim]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,6 +127,8 @@ pub struct QkNorm {
     pub query: Norm,
     /// Of keys.
     pub key: Norm,
+    /// Whether they are of what is rotated; else what they give is rotated.
+    pub rotated: bool,
 }
 
 /// What changes each row by itself; exhaustive, so that every lowering answers for each.
@@ -139,19 +166,20 @@ pub struct SharedExpert {
     pub gate: Linear,
 }
 
-/// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants).
+/// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants), or `down(activation(up(x)))`: whether there is a
+/// gate, the activation [says](Activation::is_gated).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mlp {
     /// To gate and up, whose outputs lie side by side, `2 * intermediate_size` in all: two projections,
-    /// or one.
+    /// or one. Where there is no gate, to up alone.
     pub gate_up: Vec<Linear>,
     /// `[hidden_size, intermediate_size]`.
     pub down: Linear,
-    /// Of the gate.
+    /// Of the gate, or of up.
     pub activation: Activation,
 }
 
-/// What an MLP's gate goes through; exhaustive, so that every lowering answers for each.
+/// What an MLP's gate goes through, or up; exhaustive, so that every lowering answers for each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Activation {
     /// `x / (1 + exp(-x))`.
@@ -166,6 +194,15 @@ pub enum Activation {
         /// Above 0.
         limit: f32,
     },
+    /// `max(x, 0)^2` (So et al., Primer), of an MLP without a gate.
+    ReluSquared,
+}
+
+impl Activation {
+    /// Whether an MLP that has it has a gate.
+    pub fn is_gated(self) -> bool {
+        self != Self::ReluSquared
+    }
 }
 
 /// An RMS norm: `x / rms(x) * (offset + weight)`.
@@ -210,6 +247,8 @@ pub enum Role {
     Matrix,
     /// A small matrix that decides: it is never rounded.
     Router,
+    /// Taps of a convolution, few beside the matrices: they are never rounded.
+    Taps,
     /// Is added to what a matrix gave.
     Bias,
     /// Is beside what queries and keys gave.
@@ -259,6 +298,11 @@ impl Module {
         Linear { weight, ..self.linear(name, [outputs, inputs], bias) }
     }
 
+    /// The taps called `name` of a convolution over so many rows.
+    pub fn taps(&self, name: &str, width: usize, rows: usize) -> Parameter {
+        self.at(name).parameter("weight", &[width, 1, rows], Role::Taps)
+    }
+
     /// The sinks called `name`, one for each head.
     pub fn sinks(&self, name: &str, heads: usize) -> Parameter {
         self.parameter(name, &[heads], Role::Sinks)
@@ -282,18 +326,18 @@ impl Architecture {
             .chain([&self.norm.weight, &self.output])
     }
 
-    /// The matrices of layers whose rounding is felt the most: the first layer's attention, as all others
+    /// The matrices of layers whose rounding is felt the most: the first layer's mixer, as all others
     /// carry its errors on, and what the first and the last MLP add, the latter right before the logits. Of
     /// tiny-tales in four bits they have an eighth of the layers' weights and make two thirds of the
     /// divergence (docs/quality.md).
     pub fn ends(&self) -> impl Iterator<Item = &Linear> {
-        let attention = self.layers.first().map(|layer| &layer.attention);
+        let mixer = self.layers.first().into_iter().flat_map(|layer| layer.mixer.matrices());
         let down = self.layers.first().into_iter().chain(self.layers.iter().skip(1).last());
         let down = down.filter_map(|layer| match &layer.mlp {
             FeedForward::Mlp(mlp) => Some(&mlp.down),
             FeedForward::Experts(_) => None,
         });
-        attention.into_iter().flat_map(|it| it.qkv.iter().chain([&it.output])).chain(down)
+        mixer.chain(down)
     }
 
     /// Every norm, in that order.
@@ -303,20 +347,36 @@ impl Architecture {
 }
 
 impl Layer {
+    /// Its attention, if that is what mixes its rows.
+    pub fn attention(&self) -> Option<&Attention> {
+        match &self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::ShortConvolution(_) => None,
+        }
+    }
+
+    pub(crate) fn attention_mut(&mut self) -> Option<&mut Attention> {
+        match &mut self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::ShortConvolution(_) => None,
+        }
+    }
+
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let Self { input_norm, attention, attention_norm, mlp_norm, mlp, output_norm, .. } = self;
+        let Self { input_norm, mixer, mixer_norm, mlp_norm, mlp, output_norm, .. } = self;
         norm(input_norm)
-            .chain(attention.parameters())
-            .chain(norm(attention_norm))
+            .chain(mixer.parameters())
+            .chain(norm(mixer_norm))
             .chain(norm(mlp_norm))
             .chain(mlp.parameters())
             .chain(norm(output_norm))
     }
 
     fn norms(&self) -> impl Iterator<Item = &Norm> {
-        let Self { input_norm, attention, attention_norm, mlp_norm, output_norm, .. } = self;
-        let heads = attention.qk_norm.iter().flat_map(|it| [&it.query, &it.key]);
-        let behind = attention_norm.iter().chain(mlp_norm).chain(output_norm);
+        let Self { input_norm, mixer_norm, mlp_norm, output_norm, .. } = self;
+        let heads = self.attention().and_then(|it| it.qk_norm.as_ref());
+        let heads = heads.into_iter().flat_map(|it| [&it.query, &it.key]);
+        let behind = mixer_norm.iter().chain(mlp_norm).chain(output_norm);
         input_norm.iter().chain(heads).chain(behind)
     }
 }
@@ -324,6 +384,53 @@ impl Layer {
 /// The parameter of a norm that may not be there.
 fn norm(norm: &Option<Norm>) -> impl Iterator<Item = &Parameter> {
     norm.iter().map(|norm| &norm.weight)
+}
+
+impl Mixer {
+    /// Numbers that the KV cache has of each row in the place of its keys, and as many in that of its values.
+    pub fn key_width(&self) -> usize {
+        match self {
+            Self::Attention(attention) => attention.kv_heads * attention.head_dim,
+            Self::ShortConvolution(convolution) => convolution.width() / 2,
+        }
+    }
+
+    /// Its projections: those of what it reads, whose outputs lie side by side, and the one behind it.
+    pub fn projections(&self) -> (&[Linear], &Linear) {
+        match self {
+            Self::Attention(attention) => (&attention.qkv, &attention.output),
+            Self::ShortConvolution(ShortConvolution { input, output, .. }) => {
+                (std::slice::from_ref(input), output)
+            }
+        }
+    }
+
+    /// All of them, in the order in which a row meets them.
+    pub fn matrices(&self) -> impl Iterator<Item = &Linear> {
+        let (inputs, output) = self.projections();
+        inputs.iter().chain([output])
+    }
+
+    fn parameters(&self) -> Box<dyn Iterator<Item = &Parameter> + '_> {
+        match self {
+            Self::Attention(attention) => Box::new(attention.parameters()),
+            Self::ShortConvolution(ShortConvolution { input, taps, output }) => {
+                Box::new(input.parameters().chain([taps]).chain(output.parameters()))
+            }
+        }
+    }
+}
+
+impl ShortConvolution {
+    /// Width of a row.
+    pub fn width(&self) -> usize {
+        self.output.inputs()
+    }
+
+    /// Rows that are seen, the row itself included.
+    pub fn rows(&self) -> usize {
+        self.taps.shape[2]
+    }
 }
 
 impl Attention {

@@ -391,7 +391,7 @@ impl Checkpoint {
         let file = &self.files[*file];
         let name = shown(self.architecture, name);
         let wrong = |message| Error::Checkpoint { path: file.path.clone(), message };
-        if entry.shape != shape {
+        if !lies_as(&entry.shape, shape) {
             return Err(wrong(format!(
                 "tensor `{name}` has shape {:?}, but the model's configuration makes it \
                  {shape:?}: the two are not of the same model",
@@ -456,7 +456,38 @@ impl Checkpoint {
     }
 }
 
+/// Whether a tensor of shape `stored` lies as one of `shape`: as many rows, and the same extents in each but
+/// for those of one. The taps of a convolution are `[columns, 1, taps]` to transformers, `[columns, taps, 1]` to
+/// MLX, and have two dimensions in GGUF files.
+fn lies_as(stored: &[usize], shape: &[usize]) -> bool {
+    let of_a_row = |shape: &[usize]| -> Vec<usize> {
+        shape.iter().skip(1).copied().filter(|extent| *extent != 1).collect()
+    };
+    stored == shape
+        || stored.len().min(shape.len()) > 1
+            && stored[0] == shape[0]
+            && of_a_row(stored) == of_a_row(shape)
+}
+
 /// What a tensor is called in its file.
 fn shown(gguf: Option<&gguf::Architecture>, name: &str) -> String {
     gguf.and_then(|of| gguf::stored_name(name, of)).unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lies_as;
+
+    #[test]
+    fn taps_lie_alike_with_and_without_a_dimension_of_one() {
+        for stored in [&[8, 1, 3][..], &[8, 3, 1], &[8, 3]] {
+            assert!(lies_as(stored, &[8, 1, 3]) && lies_as(stored, &[8, 3]), "{stored:?}");
+        }
+        for (stored, shape) in
+            [(&[3, 8][..], &[8, 3][..]), (&[8, 1, 4], &[8, 1, 3]), (&[1, 8], &[8])]
+        {
+            assert!(!lies_as(stored, shape), "{stored:?}");
+        }
+        assert!(!lies_as(&[8, 1], &[8]) && !lies_as(&[24], &[8, 3]));
+    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use checkpoint::Error;
 use checkpoint::architecture::RopeScaling;
-use checkpoint::architecture::{Attention, FeedForward, Layer, Linear, Parameter};
+use checkpoint::architecture::{Attention, FeedForward, Layer, Linear, Mixer, Parameter};
 use checkpoint::config::ModelConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -71,8 +71,9 @@ fn biases(config: &ModelConfig) -> [bool; 3] {
         assert!(with == 0 || with == linears.len(), "some of {linears:?}");
         with > 0
     };
-    let of = |Layer { attention, mlp, .. }: &Layer| {
-        let Attention { qkv, output, .. } = attention;
+    let of = |layer: &Layer| {
+        let Layer { mlp, .. } = layer;
+        let Attention { qkv, output, .. } = layer.attention().unwrap();
         let FeedForward::Mlp(mlp) = mlp else { panic!("experts") };
         [
             has(&[&qkv[0], &qkv[1], &qkv[2]]),
@@ -89,14 +90,14 @@ fn biases(config: &ModelConfig) -> [bool; 3] {
 #[track_caller]
 fn qk_norm(config: &ModelConfig) -> bool {
     let layers = &config.architecture.layers;
-    let with = layers.iter().filter(|layer| layer.attention.qk_norm.is_some()).count();
+    let with = layers.iter().filter(|layer| layer.attention().unwrap().qk_norm.is_some()).count();
     assert!(with == 0 || with == layers.len());
     with > 0
 }
 
 /// The window of each layer.
 fn windows(config: &ModelConfig) -> Vec<Option<usize>> {
-    config.architecture.layers.iter().map(|layer| layer.attention.window).collect()
+    config.architecture.layers.iter().map(|layer| layer.attention().unwrap().window).collect()
 }
 
 /// The message of a configuration error about config.json; every part must be in it.
@@ -722,4 +723,75 @@ fn lists_every_tensor_once() {
     assert_eq!(tied.tensors().count(), 3 * 9 + 2);
     let elements: usize = tied.tensors().map(Parameter::elements).sum();
     assert_eq!(tied.parameter_count(), elements);
+}
+
+/// LFM2's keys have names of their own, and the width of its MLP is made of some.
+#[test]
+fn lfm2_has_names_of_its_own() {
+    let lfm2 = |changes| of("lfm2", "Lfm2ForCausalLM", changes);
+    let of_layers = |config: &ModelConfig| -> Vec<Option<usize>> {
+        let rows = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(_) => None,
+            Mixer::ShortConvolution(convolution) => Some(convolution.rows()),
+        };
+        config.architecture.layers.iter().map(rows).collect()
+    };
+    // That of LFM2-1.2B.
+    let first = good(lfm2(json!({
+        "norm_eps": 1e-6, "block_ff_dim": 12288, "block_auto_adjust_ff_dim": true,
+        "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 256, "conv_L_cache": 3,
+        "full_attn_idxs": [1], "tie_embedding": false,
+    })));
+    assert_eq!((first.intermediate_size, first.rms_norm_eps), (8192, 1e-6));
+    assert_eq!(of_layers(&first), [Some(3), None, Some(3)]);
+    assert!(!first.tie_word_embeddings);
+    // What is absent, and the newer names.
+    let newer = good(lfm2(json!({"rms_norm_eps": 1e-3, "tie_word_embeddings": false})));
+    assert_eq!((newer.intermediate_size, newer.rms_norm_eps), (256, 1e-5));
+    assert_eq!(of_layers(&newer), [None; 3]);
+    assert!(!newer.tie_word_embeddings && good(lfm2(json!({}))).tie_word_embeddings);
+    let types = ["conv", "conv", "full_attention"];
+    let typed = good(lfm2(json!({
+        "layer_types": types, "full_attn_idxs": [0], "conv_L_cache": 4,
+        "block_auto_adjust_ff_dim": false,
+    })));
+    assert_eq!((typed.intermediate_size, of_layers(&typed)), (48, vec![Some(4), Some(4), None]));
+
+    refused(lfm2(json!({"conv_bias": true})), &["`conv_bias` is true"]);
+    refused(lfm2(json!({"layer_types": ["conv"]})), &["1 entries for 3 layers"]);
+    let types = ["conv", "conv", "sliding_attention"];
+    refused(lfm2(json!({"layer_types": types})), &["\"full_attention\" and \"conv\""]);
+    refused(
+        lfm2(json!({"block_ffn_dim_multiplier": 1e9})),
+        &["`block_ffn_dim_multiplier`", "width"],
+    );
+    let odd = json!({"hidden_size": 33, "head_dim": 8});
+    refused(lfm2(odd), &["`hidden_size` is 33", "halves"]);
+}
+
+#[test]
+fn arcee_has_no_gate() {
+    let arcee = |changes| of("arcee", "ArceeForCausalLM", changes);
+    let config = good(arcee(json!({"hidden_act": "relu2", "mlp_bias": true})));
+    let FeedForward::Mlp(mlp) = &config.architecture.layers[0].mlp else { panic!("experts") };
+    let [up] = &mlp.gate_up[..] else { panic!("{:?}", mlp.gate_up) };
+    assert_eq!(up.weight.shape, [48, 32]);
+    assert!(up.bias.is_some() && mlp.down.bias.is_some() && !mlp.activation.is_gated());
+    refused(arcee(json!({"hidden_act": "silu"})), &["`hidden_act`", "\"relu2\""]);
+}
+
+/// A fixed alpha of "dynamic", which other families refuse.
+#[test]
+fn hunyuan_stretches_the_base_of_its_rope() {
+    let rope = |scaling: Value| {
+        let changes = json!({"rope_theta": 10000.0, "head_dim": 10, "rope_scaling": scaling});
+        read(of("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", changes))
+    };
+    let config = rope(json!({"type": "dynamic", "alpha": 1000.0, "factor": 1.0})).unwrap();
+    let theta = config.rope().theta;
+    assert!((theta / (1e4 * 1000f64.powf(1.25)) - 1.0).abs() < 1e-12, "{theta}");
+    assert!(config.architecture.layers[0].attention().unwrap().qk_norm.as_ref().unwrap().rotated);
+    let plain = rope(json!({"type": "dynamic", "factor": 1.0})).unwrap();
+    assert_eq!((plain.rope().theta, &plain.rope().scaling), (1e4, &RopeScaling::None));
+    assert!(rope(json!({"type": "dynamic", "alpha": 1e300})).is_err());
 }

@@ -53,6 +53,8 @@ fn roles_are_what_names_say() {
                     (Role::Router, 2)
                 }
                 it if it.contains(".block_sparse_moe.experts.") => (Role::Matrix, 2),
+                it if it.contains(".feed_forward.w") => (Role::Matrix, 2),
+                it if it.ends_with(".conv.conv.weight") => (Role::Taps, 3),
                 it if it.ends_with("_proj.weight") || it.ends_with("_linear.weight") => {
                     (Role::Matrix, 2)
                 }
@@ -78,7 +80,7 @@ fn parameters_come_in_the_order_of_the_model() {
                     let after = config.num_hidden_layers;
                     return match name {
                         "model.embed_tokens.weight" => (0, 0),
-                        "model.norm.weight" => (after + 1, 0),
+                        "model.norm.weight" | "model.embedding_norm.weight" => (after + 1, 0),
                         "lm_head.weight" => (after + 1, 1),
                         _ => panic!("{name}"),
                     };
@@ -87,26 +89,38 @@ fn parameters_come_in_the_order_of_the_model() {
                 // called after attention where there is none behind attention.
                 let norms = &config.architecture.layers[0];
                 let [behind_attention, before_mlp] =
-                    [&norms.attention_norm, &norms.mlp_norm].map(|norm| {
+                    [&norms.mixer_norm, &norms.mlp_norm].map(|norm| {
                         let name = norm.as_ref().map_or("", |norm| &norm.weight.name);
                         name.rsplit('.').nth(1).unwrap_or("none").to_owned()
                     });
                 let order = [
                     "input_layernorm",
+                    "operator_norm",
+                    "conv.in_proj",
+                    "conv.conv",
+                    "conv.out_proj",
                     "self_attn.q_proj",
                     "self_attn.k_proj",
                     "self_attn.v_proj",
                     "self_attn.qkv_proj",
                     "self_attn.q_norm",
                     "self_attn.k_norm",
+                    "self_attn.q_layernorm",
+                    "self_attn.k_layernorm",
+                    "self_attn.query_layernorm",
+                    "self_attn.key_layernorm",
                     "self_attn.sinks",
                     "self_attn.o_proj",
+                    "self_attn.out_proj",
                     &behind_attention,
                     &before_mlp,
                     "mlp.gate_proj",
                     "mlp.up_proj",
                     "mlp.gate_up_proj",
                     "mlp.down_proj",
+                    "feed_forward.w1",
+                    "feed_forward.w3",
+                    "feed_forward.w2",
                     "shared_mlp.input_linear",
                     "shared_mlp.output_linear",
                     "mlp.gate.",

@@ -322,8 +322,10 @@ fn window(architecture: &str, sizes: [u32; 2], window: Option<u32>) -> Option<us
     let more = window.map(|tokens| (WINDOW, u32_value(tokens))).into_iter().collect();
     let config = of(architecture, sizes, more).unwrap();
     let layers = &config.architecture.layers;
-    assert!(layers.iter().all(|it| it.attention.window == layers[0].attention.window));
-    layers[0].attention.window
+    let mut windows = layers.iter().map(|it| it.attention().unwrap().window);
+    let first = windows.next().unwrap();
+    assert!(windows.all(|window| window == first));
+    first
 }
 
 /// The converter writes 0 for Phi-4.
@@ -354,13 +356,15 @@ fn a_gemma_3_without_a_window_has_one_rope() {
     for more in [vec![], vec![(WINDOW, u32_value(0))]] {
         let config = of("gemma3", [12, 16_384], more).unwrap();
         let layers = &config.architecture.layers;
-        let thetas =
-            layers.iter().map(|it| config.architecture.ropes[it.attention.ropes.unwrap()[0]].theta);
+        let thetas = layers
+            .iter()
+            .map(|it| config.architecture.ropes[it.attention().unwrap().ropes.unwrap()[0]].theta);
         assert!(thetas.clone().all(|theta| theta == 1e6), "{:?}", thetas.collect::<Vec<_>>());
-        assert!(layers.iter().all(|it| it.attention.window.is_none()));
+        assert!(layers.iter().all(|it| it.attention().unwrap().window.is_none()));
     }
     let config = of("gemma3", [12, 16_384], vec![(WINDOW, u32_value(500))]).unwrap();
-    let windows = config.architecture.layers.iter().filter(|it| it.attention.window == Some(500));
+    let windows =
+        config.architecture.layers.iter().filter(|it| it.attention().unwrap().window == Some(500));
     assert_eq!(windows.count(), 10);
 }
 
@@ -607,4 +611,22 @@ fn changed_bytes_do_no_harm() {
             }
         }
     }
+}
+
+/// Layers of LFM2 without heads of keys convolve.
+#[test]
+fn heads_of_keys_say_which_layers_of_lfm2_attend() {
+    let read = |heads: &[i32]| {
+        let heads = ("attention.head_count_kv", integers(heads));
+        of("lfm2", [3, 512], vec![heads, ("shortconv.l_cache", u32_value(3))])
+    };
+    let config = read(&[0, 1, 0]).unwrap();
+    assert_eq!((config.num_key_value_heads, config.intermediate_size), (1, 12));
+    let attends: Vec<_> =
+        config.architecture.layers.iter().map(|layer| layer.attention().is_some()).collect();
+    assert_eq!(attends, [false, true, false]);
+    says(&read(&[2, 1, 0]).unwrap_err(), &["`lfm2.attention.head_count_kv` is 2", "1 in another"]);
+    says(&read(&[0, 1]).unwrap_err(), &["2 entries for 3 layers"]);
+    let window = vec![(WINDOW, u32_value(64)), ("shortconv.l_cache", u32_value(3))];
+    says(&of("lfm2", [3, 512], window).unwrap_err(), &["`lfm2.attention.sliding_window` is set"]);
 }

@@ -1,6 +1,6 @@
 //! What a CPU computes of a language model: matrix products on packed weights,
-//! `y[m, n] = sum_k x[m, k] * w[n, k]` in f32, and attention over the KV cache (`attention.rs`); and
-//! the packing of weights as small integers ([`quantise`]).
+//! `y[m, n] = sum_k x[m, k] * w[n, k]` in f32, attention (`attention.rs`) and short convolutions
+//! (`convolution.rs`) over the KV cache; and the packing of weights as small integers ([`quantise`]).
 //!
 //! Weights are packed in blocks of [`LANES`] output rows, so that one column of a block is one
 //! vector, and keep their stored [`Format`] until they are in registers. Floats are widened there,
@@ -54,6 +54,7 @@ mod attention;
 mod candidates;
 mod cap;
 mod compressed;
+mod convolution;
 mod decoded;
 mod floats;
 mod gate;
@@ -112,6 +113,7 @@ pub use compressed::{
     Rows, compress, compressed_product, compressed_product_for, compressed_row, decompress,
     most_bytes,
 };
+pub use convolution::{Convolve, KeepProduct, convolve, keep_product};
 pub use dispatch::{attention, attention_for, product, product_for, round_row};
 pub use format::{Format, GROUP, LANES};
 pub use gate::{Activation, Gate, gate};

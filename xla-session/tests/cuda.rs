@@ -48,13 +48,19 @@ fn every_token_equals_the_reference_as_stored() {
     assert_same_tokens(&fixture, open(&fixture, &options(Precision::Stored)).as_mut());
 }
 
-/// Biases and one head of keys, capped scores and norms on both sides, pairs of neighbours of half a head; by
-/// graphs of one number of rows.
+/// Biases and one head of keys, capped scores and norms on both sides, pairs of neighbours of half a head,
+/// convolutions, norms behind rotations; by graphs of one number of rows.
 #[test]
 fn every_token_of_more_models_equals_the_reference_as_stored() {
     let mut options = options(Precision::Stored);
     options.tuning.gpu_rows = Some(32);
-    for name in ["llama-llama3-biases-mqa-f16", "gemma2-gqa-tied-bf16", "glm4-gqa-biases-bf16"] {
+    for name in [
+        "llama-llama3-biases-mqa-f16",
+        "gemma2-gqa-tied-bf16",
+        "glm4-gqa-biases-bf16",
+        "lfm2-layer-types-untied-f16",
+        "hunyuan-alpha-tied-gqa-bf16",
+    ] {
         let fixture = fixtures::named(name);
         assert_same_tokens(&fixture, open(&fixture, &options).as_mut());
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use xla_session::Precision;
+use xla_session::checkpoint::architecture::Mixer;
 use xla_session::checkpoint::{Checkpoint, LoadMode};
 use xla_session::config::ModelConfig;
 use xla_session::emit::WeightFormats;
@@ -36,7 +37,8 @@ fn a_bias_of_some_projections_alone_is_added_at_their_columns() {
     let (all, unchanged) = biases(&config, &checkpoint);
     assert_eq!(all, [vec!["q_proj", "k_proj", "v_proj"], vec!["o_proj"]]);
 
-    config.architecture.layers[0].attention.qkv[1].bias = None;
+    let Mixer::Attention(attention) = &mut config.architecture.layers[0].mixer else { panic!() };
+    attention.qkv[1].bias = None;
     let (some, program) = biases(&config, &checkpoint);
     assert_eq!(some, [["q_proj"], ["v_proj"], ["o_proj"]]);
     let before = (config.num_attention_heads + config.num_key_value_heads) * config.head_dim;

@@ -15,9 +15,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use writer::{Gguf, booleans, f32_value, text, u32_value};
+use writer::{Gguf, booleans, f32_value, integers, text, u32_value};
 use xla_session::checkpoint::architecture::{
-    Architecture, Experts, FeedForward, Mlp, Role, RopeScaling,
+    Architecture, Experts, FeedForward, Layer, Mixer, Mlp, Role, RopeScaling,
 };
 use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype as Stored, Float};
 use xla_session::config::ModelConfig;
@@ -31,6 +31,7 @@ fn name_of(architecture: &str, name: &str) -> String {
         return match name {
             "model.embed_tokens.weight" => "token_embd.weight",
             "model.norm.weight" => "output_norm.weight",
+            "model.embedding_norm.weight" => "token_embd_norm.weight",
             "lm_head.weight" => "output.weight",
             other => panic!("{other}"),
         }
@@ -48,6 +49,19 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("phi3", "self_attn.qkv_proj") => "attn_qkv",
         ("olmo2" | "gemma3", "self_attn.q_norm") => "attn_q_norm",
         ("olmo2" | "gemma3", "self_attn.k_norm") => "attn_k_norm",
+        ("hunyuan-dense", "self_attn.query_layernorm") => "attn_q_norm",
+        ("hunyuan-dense", "self_attn.key_layernorm") => "attn_k_norm",
+        ("lfm2", "operator_norm") => "attn_norm",
+        ("lfm2", "self_attn.q_layernorm") => "attn_q_norm",
+        ("lfm2", "self_attn.k_layernorm") => "attn_k_norm",
+        ("lfm2", "self_attn.out_proj") => "attn_output",
+        ("lfm2", "conv.in_proj") => "shortconv.in_proj",
+        ("lfm2", "conv.conv") => "shortconv.conv",
+        ("lfm2", "conv.out_proj") => "shortconv.out_proj",
+        ("lfm2", "ffn_norm") => "ffn_norm",
+        ("lfm2", "feed_forward.w1") => "ffn_gate",
+        ("lfm2", "feed_forward.w2") => "ffn_down",
+        ("lfm2", "feed_forward.w3") => "ffn_up",
         ("gpt-oss", "self_attn") => "attn_sinks",
         ("gpt-oss", "post_attention_layernorm") => "post_attention_norm",
         ("llama", "block_sparse_moe.gate") | (_, "mlp.gate" | "mlp.router") => "ffn_gate_inp",
@@ -152,7 +166,7 @@ type OwnKey = (&'static str, (u32, Vec<u8>));
 /// What that converter calls the family, and the keys that only it has.
 fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
     let Architecture { ropes, layers, logits, embedding_scale, .. } = &config.architecture;
-    let first = &layers[0];
+    let first = layers.iter().find_map(Layer::attention).unwrap();
     let scaling = &ropes[0].scaling;
     let mut keys = Vec::new();
     let mut key = |key, value| keys.push((key, value));
@@ -164,11 +178,12 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "qwen2_moe" => "qwen2moe",
         "qwen3_moe" => "qwen3moe",
         "gpt_oss" => "gpt-oss",
+        "hunyuan_v1_dense" => "hunyuan-dense",
         other => other,
     };
     match name {
         "gemma2" | "gemma3" => {
-            if let Some(cap) = first.attention.cap {
+            if let Some(cap) = first.cap {
                 key("attn_logit_softcapping", f32_value(cap));
             }
             if let Some(cap) = logits.cap {
@@ -179,15 +194,25 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
             }
         }
         "granite" => {
-            key("attention.scale", f32_value(first.attention.scale));
+            key("attention.scale", f32_value(first.scale));
             key("embedding_scale", f32_value(*embedding_scale));
-            key("residual_scale", f32_value(first.residual_scale));
+            key("residual_scale", f32_value(layers[0].residual_scale));
             key("logit_scale", f32_value(1.0 / logits.scale));
         }
         "mistral3" => {
             let temperature = ropes.last().unwrap().temperature.unwrap();
             key("attention.temperature_scale", f32_value(temperature.beta as f32));
             key("rope.scaling.yarn_log_multiplier", f32_value(1.0));
+        }
+        "lfm2" => {
+            let heads = |it: &Layer| it.attention().map_or(0, |it| it.kv_heads as i32);
+            key("attention.head_count_kv", integers(&layers.iter().map(heads).collect::<Vec<_>>()));
+            let rows = |it: &Layer| match &it.mixer {
+                Mixer::ShortConvolution(convolution) => Some(convolution.rows()),
+                Mixer::Attention(_) => None,
+            };
+            let rows = layers.iter().find_map(rows).unwrap();
+            key("shortconv.l_cache", u32_value(rows as u32));
         }
         "glm4" | "phi3" => key("rope.dimension_count", u32_value(ropes[0].width as u32)),
         _ => {}
@@ -202,10 +227,11 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
             key("expert_shared_feed_forward_length", width(&shared.mlp));
         }
     }
-    if let Some(window) = layers.iter().find_map(|layer| layer.attention.window) {
+    if let Some(window) = layers.iter().find_map(|layer| layer.attention()?.window) {
         key("attention.sliding_window", u32_value(window as u32));
         if matches!(name, "olmo2" | "gemma3" | "exaone4") {
-            let sliding = layers.iter().map(|layer| u8::from(layer.attention.window.is_some()));
+            let sliding =
+                layers.iter().map(|layer| u8::from(layer.attention().unwrap().window.is_some()));
             key("attention.sliding_window_pattern", booleans(&sliding.collect::<Vec<_>>()));
         }
     }
@@ -240,6 +266,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
     let mut file = Gguf::new(3);
     let (architecture, own) = architecture(&config);
     file.key("general.architecture", text(architecture));
+    let of_layers = own.iter().any(|(key, _)| *key == "attention.head_count_kv");
     for (key, value) in own {
         file.key(&format!("{architecture}.{key}"), value);
     }
@@ -253,13 +280,15 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         ("attention.value_length", config.head_dim),
         ("context_length", config.max_position_embeddings),
     ] {
-        file.key(&format!("{architecture}.{key}"), u32_value(value as u32));
+        if key != "attention.head_count_kv" || !of_layers {
+            file.key(&format!("{architecture}.{key}"), u32_value(value as u32));
+        }
     }
     let epsilon = f32_value(config.rms_norm_eps as f32);
     file.key(&format!("{architecture}.attention.layer_norm_rms_epsilon"), epsilon);
     let theta = f32_value(config.rope().theta as f32);
     file.key(&format!("{architecture}.rope.freq_base"), theta);
-    let pairs = matches!(architecture, "llama" | "mistral3" | "smollm3" | "granite");
+    let pairs = matches!(architecture, "llama" | "mistral3" | "smollm3" | "granite" | "arcee");
     let mut at = 0;
     if let RopeScaling::LongRope { short_factor, long_factor, .. } = &config.rope().scaling {
         for (name, factors) in [("short", short_factor), ("long", long_factor)] {
@@ -288,6 +317,9 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             dtype => any_bits(dtype, values.len(), &mut random),
         };
         let mut dimensions: Vec<u64> = parameter.shape.iter().rev().map(|n| *n as u64).collect();
+        if parameter.role == Role::Taps {
+            dimensions.remove(1);
+        }
         if let Some((before, rest)) = parameter.name.split_once(".experts.") {
             // One tensor of all experts, in their order.
             let (_, part) = rest.split_once('.').unwrap();
@@ -367,6 +399,9 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "qwen2-moe-mqa-f32",
         "qwen3-moe-gqa-bf16",
         "gpt-oss-gqa-bf16",
+        "lfm2-older-tied-gqa-bf16",
+        "arcee-biases-gqa-f16",
+        "hunyuan-alpha-tied-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
         let folder = tempfile::tempdir().unwrap();

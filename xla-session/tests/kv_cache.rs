@@ -45,8 +45,13 @@ fn error(actual: &[f32], expected: &[f32]) -> f32 {
 /// What a number of f16 is off by at most, of its size.
 const ROUNDING: f32 = 1.0 / 2048.0;
 
-/// Widths that are whole vectors and not, a window, one and several queries to a key head.
-const NAMES: [&str; 3] = ["mistral-window-gqa-bf16", "llama-gqa-long-bf16", "qwen3-mqa-untied-f16"];
+/// Widths that are whole vectors and not, a window, convolutions, one and several queries to a key head.
+const NAMES: [&str; 4] = [
+    "mistral-window-gqa-bf16",
+    "llama-gqa-long-bf16",
+    "qwen3-mqa-untied-f16",
+    "lfm2-layer-types-untied-f16",
+];
 
 /// Each key and value is off by up to [`ROUNDING`]. Mixing values and adding what comes of it to the
 /// stream makes none of it larger: weights of attention add up to one, and roundings of many columns

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::ModelConfig;
-use crate::architecture::RopeScaling;
+use crate::architecture::{FeedForward, RopeScaling};
 use crate::encodings::Quantisation;
 use crate::families::{Family, Sizes};
 use crate::gguf;
@@ -127,19 +127,29 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
 
     // As transformers does: of a model that reads images too, the whole says it.
     let default = std::ptr::eq(outer.map, config.map).then_some(defaults.tie_word_embeddings);
-    let tied = outer.boolean("tie_word_embeddings")?.unwrap_or(default.unwrap_or(true));
+    let tied = match outer.value("tie_embedding") {
+        // LFM2's own name of it wins there.
+        Some(_) if family.model_type() == "lfm2" => outer.boolean("tie_embedding")?,
+        _ => outer.boolean("tie_word_embeddings")?,
+    };
+    let tied = tied.unwrap_or(default.unwrap_or(true));
+    // A family may make another width of the key.
+    let intermediate_size = match architecture.layers.first().map(|layer| &layer.mlp) {
+        Some(FeedForward::Mlp(mlp)) => mlp.down.inputs(),
+        _ => sizes.intermediate_size,
+    };
 
     Ok(ModelConfig {
         family,
         vocab_size: sizes.vocab_size,
         hidden_size: sizes.hidden_size,
-        intermediate_size: sizes.intermediate_size,
+        intermediate_size,
         num_hidden_layers: sizes.layers,
         num_attention_heads: sizes.heads,
         num_key_value_heads: sizes.kv_heads,
         head_dim: sizes.head_dim,
         max_position_embeddings: sizes.max_position_embeddings,
-        rms_norm_eps: sizes.rms_norm_eps,
+        rms_norm_eps: architecture.norm.epsilon,
         tie_word_embeddings: tied,
         architecture,
         eos_token_ids: ids("eos_token_id", defaults.eos_token_ids)?,

@@ -63,7 +63,7 @@ pub(super) fn around(
 ) -> Layer {
     let norm = |name| Some(sizes.norm(layer, name));
     Layer {
-        attention_norm: norm("post_attention_layernorm"),
+        mixer_norm: norm("post_attention_layernorm"),
         mlp_norm: norm("pre_feedforward_layernorm"),
         output_norm: norm("post_feedforward_layernorm"),
         ..sizes.layer(layer, attention, mlp)
@@ -79,10 +79,12 @@ pub(super) fn gemma(keys: &Keys, sizes: &Sizes, mut architecture: Architecture) 
     }
     architecture.norm.offset = 1.0;
     for layer in &mut architecture.layers {
-        let Layer { input_norm, attention, attention_norm, mlp_norm, output_norm, .. } = layer;
-        let of_heads = attention.qk_norm.iter_mut().flat_map(|it| [&mut it.query, &mut it.key]);
-        let all = [input_norm, attention_norm, mlp_norm, output_norm];
-        for norm in all.into_iter().flatten().chain(of_heads) {
+        let of_heads = layer.attention_mut().and_then(|it| it.qk_norm.as_mut());
+        for norm in of_heads.into_iter().flat_map(|it| [&mut it.query, &mut it.key]) {
+            norm.offset = 1.0;
+        }
+        let Layer { input_norm, mixer_norm, mlp_norm, output_norm, .. } = layer;
+        for norm in [input_norm, mixer_norm, mlp_norm, output_norm].into_iter().flatten() {
             norm.offset = 1.0;
         }
     }

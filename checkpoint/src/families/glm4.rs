@@ -36,7 +36,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     Ok(sizes.decoder(vec![rope], |layer, _| {
         let attention = sizes.attention(layer, [bias, false]);
         Layer {
-            attention_norm: Some(sizes.norm(layer, "post_self_attn_layernorm")),
+            mixer_norm: Some(sizes.norm(layer, "post_self_attn_layernorm")),
             output_norm: Some(sizes.norm(layer, "post_mlp_layernorm")),
             ..sizes.layer(layer, attention, sizes.fused_mlp(layer, activation))
         }

@@ -61,7 +61,9 @@ impl Multipliers {
     /// A model with them.
     pub fn of(&self, mut model: Architecture) -> Architecture {
         for layer in &mut model.layers {
-            layer.attention.scale = self.scores;
+            if let Some(attention) = layer.attention_mut() {
+                attention.scale = self.scores;
+            }
             layer.residual_scale = self.residual;
         }
         let logits = Logits { scale: self.logits, cap: None };

@@ -3,6 +3,7 @@
 //!
 //! To add one, write its file and put it into [`Family::ALL`].
 
+mod arcee;
 mod ernie4_5;
 mod exaone4;
 mod gemma;
@@ -12,6 +13,8 @@ mod glm4;
 mod gpt_oss;
 mod granite;
 mod granite4;
+mod hunyuan_v1_dense;
+mod lfm2;
 mod llama;
 mod ministral;
 mod ministral3;
@@ -72,7 +75,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 24] = [
+    pub const ALL: [&'static Self; 27] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -92,6 +95,9 @@ impl Family {
         &granite::FAMILY,
         &granite4::FAMILY,
         &glm4::FAMILY,
+        &lfm2::FAMILY,
+        &arcee::FAMILY,
+        &hunyuan_v1_dense::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,

@@ -47,7 +47,7 @@ pub(super) fn behind(
 ) -> Layer {
     Layer {
         input_norm: None,
-        attention_norm: Some(sizes.norm(layer, "post_attention_layernorm")),
+        mixer_norm: Some(sizes.norm(layer, "post_attention_layernorm")),
         mlp_norm: None,
         output_norm: Some(sizes.norm(layer, "post_feedforward_layernorm")),
         ..sizes.layer(layer, attention, mlp)

@@ -3,7 +3,8 @@
 
 use super::Sizes;
 use crate::architecture::{
-    Activation, Architecture, Attention, FeedForward, Layer, Logits, Mlp, Module, Norm, QkNorm,
+    Activation, Architecture, Attention, FeedForward, Layer, Logits, Mixer, Mlp, Module, Norm,
+    QkNorm,
 };
 use crate::rope::Rope;
 
@@ -51,14 +52,15 @@ impl Sizes {
     pub fn qk_norm(&self, module: &Module) -> QkNorm {
         let module = module.at("self_attn");
         let norm = |name| module.norm(name, self.head_dim, self.rms_norm_eps);
-        QkNorm { query: norm("q_norm"), key: norm("k_norm") }
+        QkNorm { query: norm("q_norm"), key: norm("k_norm"), rotated: false }
     }
 
     /// Norms of all queries and of all keys of a row: `module.self_attn.{q,k}_norm`.
     pub fn joint_qk_norm(&self, module: &Module) -> QkNorm {
         let module = module.at("self_attn");
         let norm = |name, width| module.norm(name, width, self.rms_norm_eps);
-        QkNorm { query: norm("q_norm", self.query_width()), key: norm("k_norm", self.kv_width()) }
+        let (query, key) = (norm("q_norm", self.query_width()), norm("k_norm", self.kv_width()));
+        QkNorm { query, key, rotated: false }
     }
 
     /// `module.mlp`: three projections, with biases or without.
@@ -100,8 +102,8 @@ impl Sizes {
     pub fn layer(&self, module: &Module, attention: Attention, mlp: FeedForward) -> Layer {
         Layer {
             input_norm: Some(self.norm(module, "input_layernorm")),
-            attention,
-            attention_norm: None,
+            mixer: Mixer::Attention(attention),
+            mixer_norm: None,
             mlp_norm: Some(self.norm(module, "post_attention_layernorm")),
             mlp,
             output_norm: None,

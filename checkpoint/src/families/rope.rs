@@ -72,6 +72,29 @@ impl Sizes {
         ])
     }
 
+    /// The same, of a base that a fixed `alpha` of the type "dynamic" stretches (NTK-aware scaling).
+    pub fn stretched_rope(&self, config: &Keys) -> Result<Rope> {
+        let keys = flat(config)?;
+        let kind = keys.string("rope_type")?.or(keys.string("type")?);
+        let Some(alpha) = keys.positive("alpha")?.filter(|_| kind == Some("dynamic")) else {
+            return self.rope(config);
+        };
+        let base = keys.positive("rope_theta")?.or(config.positive("rope_theta")?);
+        let width = self.head_dim as f64;
+        let theta = base.unwrap_or(self.rope_theta) * alpha.powf(width / (width - 2.0));
+        if !theta.is_finite() {
+            return Err(keys.refuse("alpha", format_args!("it makes a base of {theta}")));
+        }
+        Ok(Rope {
+            theta,
+            scaling: RopeScaling::None,
+            width: self.head_dim,
+            interleaved: false,
+            positions: self.max_position_embeddings,
+            temperature: None,
+        })
+    }
+
     /// What `keys` say, where `width` dimensions of a head are rotated.
     fn rope_of(&self, width: usize, config: &Keys, keys: &Keys, theta: f64) -> Result<Rope> {
         let positions = self.max_position_embeddings;

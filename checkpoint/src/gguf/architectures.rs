@@ -27,7 +27,7 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 19] = [
+const ALL: [Architecture; 22] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -139,6 +139,37 @@ const ALL: [Architecture; 19] = [
             ("ffn_up", "mlp.gate_up_proj"),
         ],
         keys: glm4,
+    },
+    Architecture { name: "arcee", model_type: "arcee", pairs: true, parts: &[], keys: no_window },
+    // Its base is stretched already.
+    Architecture {
+        name: "hunyuan-dense",
+        model_type: "hunyuan_v1_dense",
+        pairs: false,
+        parts: &[
+            ("attn_q_norm", "self_attn.query_layernorm"),
+            ("attn_k_norm", "self_attn.key_layernorm"),
+        ],
+        keys: no_window,
+    },
+    Architecture {
+        name: "lfm2",
+        model_type: "lfm2",
+        pairs: false,
+        parts: &[
+            ("attn_norm", "operator_norm"),
+            ("attn_output", "self_attn.out_proj"),
+            ("attn_q_norm", "self_attn.q_layernorm"),
+            ("attn_k_norm", "self_attn.k_layernorm"),
+            ("shortconv.in_proj", "conv.in_proj"),
+            ("shortconv.conv", "conv.conv"),
+            ("shortconv.out_proj", "conv.out_proj"),
+            ("ffn_norm", "ffn_norm"),
+            ("ffn_gate", "feed_forward.w1"),
+            ("ffn_up", "feed_forward.w3"),
+            ("ffn_down", "feed_forward.w2"),
+        ],
+        keys: lfm2,
     },
     Architecture {
         name: "gpt-oss",
@@ -374,6 +405,32 @@ fn glm4(keys: &mut Keys) -> Result<(), String> {
         );
     }
     keys.partial_rotation();
+    Ok(())
+}
+
+/// Layers without heads of keys are those that convolve.
+fn lfm2(keys: &mut Keys) -> Result<(), String> {
+    const HEADS: &str = "attention.head_count_kv";
+    no_window(keys)?;
+    keys.required("norm_eps", "attention.layer_norm_rms_epsilon")?;
+    keys.required("conv_L_cache", "shortconv.l_cache")?;
+    // The file has the width that was made of the key.
+    keys.config.insert("block_auto_adjust_ff_dim".into(), json!(false));
+    let Some(Json::Array(heads)) = keys.own(HEADS) else { return Ok(()) };
+    let kind = |heads: &Json| if *heads == 0 { "conv" } else { "full_attention" };
+    let types: Vec<_> = heads.iter().map(kind).collect();
+    keys.put("layer_types", HEADS, Some(json!(types)));
+    let mut attending = heads.iter().filter(|heads| **heads != 0);
+    // Where no layer attends nobody reads it.
+    let first = attending.next().cloned().unwrap_or(json!(1));
+    if let Some(other) = attending.find(|heads| **heads != first) {
+        return Err(format!(
+            "`{}.{HEADS}` is {first} in one layer and {other} in another: layers that attend with different \
+             numbers of heads are not supported",
+            keys.architecture
+        ));
+    }
+    keys.put("num_key_value_heads", HEADS, Some(first));
     Ok(())
 }
 

@@ -3,8 +3,13 @@
 use super::architectures::Architecture;
 
 /// Outside of layers.
-const MODEL: [(&str, &str); 3] =
-    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+const MODEL: [(&str, &str); 4] = [
+    ("token_embd", "model.embed_tokens"),
+    ("output_norm", "model.norm"),
+    // LFM2's norm behind the last layer, by a mistake that became its name.
+    ("token_embd_norm", "model.embedding_norm"),
+    ("output", "lm_head"),
+];
 
 /// Within a layer, `blk.0` here and `model.layers.0` there, where an architecture has no name of its own.
 const LAYER: [(&str, &str); 19] = [
@@ -122,6 +127,8 @@ mod tests {
             ("qwen3moe", "ffn_up_exps", "mlp.experts.*.up_proj"),
             ("llama", "ffn_down_exps", "block_sparse_moe.experts.*.w2"),
             ("gpt-oss", "ffn_gate_inp", "mlp.router"),
+            ("lfm2", "ffn_norm", "ffn_norm"),
+            ("lfm2", "shortconv.conv", "conv.conv"),
         ] {
             let (here, there) =
                 (format!("blk.3.{here}.weight"), format!("model.layers.3.{there}.weight"));

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Map, Value};
 use xla_session::LoadMode;
-use xla_session::checkpoint::architecture::{Experts, FeedForward, Layer, RopeScaling};
+use xla_session::checkpoint::architecture::{Experts, FeedForward, Layer, Mixer, RopeScaling};
 use xla_session::checkpoint::{Checkpoint, Listed, Matrices};
 use xla_session::config::ModelConfig;
 
@@ -130,6 +130,7 @@ fn model(out: &mut Vec<u8>, model: &Model, list: bool) -> Result<bool> {
 fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
     let layers = &config.architecture.layers;
     let first = &layers[0];
+    let attention = layers.iter().find_map(Layer::attention);
     let parameters = config.parameter_count() as f64;
     let mut line = |name: &str, value: String| writeln!(out, "{name:<12} {value}");
     line("family", format!("{} ({})", config.family.model_type(), config.family.class()))?;
@@ -155,10 +156,19 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
             config.num_attention_heads,
             config.num_key_value_heads,
             config.head_dim,
-            if first.attention.qk_norm.is_some() { ", q and k normed" } else { "" },
-            if first.attention.sinks.is_some() { ", with sinks" } else { "" },
+            if attention.is_some_and(|it| it.qk_norm.is_some()) { ", q and k normed" } else { "" },
+            if attention.is_some_and(|it| it.sinks.is_some()) { ", with sinks" } else { "" },
         ),
     )?;
+    let convolutions = layers.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::ShortConvolution(convolution) => Some(convolution.rows()),
+        Mixer::Attention(_) => None,
+    });
+    let convolutions: Vec<_> = convolutions.collect();
+    if let Some(rows) = convolutions.first() {
+        let many = format!("over {rows} tokens in {} layers", convolutions.len());
+        line("convolved", many)?;
+    }
     let experts = layers.iter().find_map(|layer| match &layer.mlp {
         FeedForward::Experts(experts) => Some(&**experts),
         FeedForward::Mlp(_) => None,
@@ -176,12 +186,13 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
         )?;
     }
     line("biases", {
-        let Layer { attention, mlp, .. } = first;
+        let Layer { mixer, mlp, .. } = first;
+        let (inputs, output) = mixer.projections();
         let mlp = match mlp {
             FeedForward::Mlp(mlp) => mlp,
             FeedForward::Experts(experts) => &experts.experts[0],
         };
-        let all = [("q/k/v", &attention.qkv[0]), ("o", &attention.output), ("mlp", &mlp.down)];
+        let all = [("q/k/v", &inputs[0]), ("o", output), ("mlp", &mlp.down)];
         let present = all.into_iter().filter(|(_, linear)| linear.bias.is_some());
         let present: Vec<_> = present.map(|(name, _)| name).collect();
         if present.is_empty() { "none".into() } else { present.join(", ") }
@@ -199,7 +210,7 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
         ),
     )?;
     line("context", {
-        let windows: Vec<_> = layers.iter().filter_map(|layer| layer.attention.window).collect();
+        let windows: Vec<_> = layers.iter().filter_map(|layer| layer.attention()?.window).collect();
         match windows.first() {
             Some(window) => format!(
                 "{} tokens; {} of {} layers see the last {window}",

@@ -13,6 +13,7 @@ mod attention;
 mod kv_cache;
 
 mod argmax;
+mod convolution;
 mod gate;
 mod gather;
 mod ggml;

@@ -47,8 +47,8 @@ impl Builder {
         self.mul(&gate, &up)
     }
 
-    /// `x`, through the activation of a gate; it is within the limit, if that has one.
-    fn activated(&mut self, x: &Value, activation: Activation) -> Value {
+    /// `x`, through an activation; it is within the limit, if that has one.
+    pub fn activated(&mut self, x: &Value, activation: Activation) -> Value {
         match activation {
             Activation::Silu => self.silu(x),
             Activation::GeluTanh => {
@@ -75,6 +75,11 @@ impl Builder {
                 let power = self.scaled(x, alpha);
                 let share = self.unary("logistic", &power);
                 self.mul(x, &share)
+            }
+            Activation::ReluSquared => {
+                let zero = self.splat_f32(0.0, x.dims());
+                let above = self.max(x, &zero);
+                self.mul(&above, &above)
             }
         }
     }

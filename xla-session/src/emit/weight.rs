@@ -1,5 +1,6 @@
 //! Weights as graphs take them: which tensors of the checkpoint, in which layout.
 
+use checkpoint::architecture::ShortConvolution;
 use kernels::quantise::SKETCH;
 use kernels::{Format, GROUP};
 
@@ -50,6 +51,16 @@ pub enum Layout {
 }
 
 impl WeightSpec {
+    /// The taps of a convolution, `[columns, rows]` of f32: they are few.
+    pub fn taps(of: &ShortConvolution) -> Self {
+        Self {
+            parts: vec![(of.taps.name.clone(), of.width())],
+            columns: of.rows(),
+            format: Format::F32,
+            layout: Layout::Rows,
+        }
+    }
+
     /// Rows of all parts together.
     pub fn rows(&self) -> usize {
         self.parts.iter().map(|(_, rows)| rows).sum()

@@ -6,9 +6,10 @@ use iree_rt::{
 };
 use kernels::{KV_BLOCK, KvFormat};
 
+use super::pages::Pages;
 use super::rope::Angles;
 use super::weights::Weights;
-use super::{RUNNING, iree, not_numbers, pages, tokens_of};
+use super::{RUNNING, iree, not_numbers, tokens_of};
 use crate::cache::Key;
 use crate::engine::{Batch, Entry, Executor, Loaded};
 use crate::lower::cpu::{Number, Place, Program, Source};
@@ -27,10 +28,10 @@ pub(super) struct CpuModel {
 }
 
 impl CpuModel {
-    /// Bytes of a page of a layer's keys, and of its values.
-    fn half_page(&self) -> usize {
-        let config = &self.config;
-        config.num_key_value_heads * config.head_dim * KV_BLOCK * self.kv.bytes()
+    /// Of each layer, bytes of a page of its keys, and of its values.
+    fn half_pages(&self) -> impl Iterator<Item = usize> {
+        let layers = self.config.architecture.layers.iter();
+        layers.map(|layer| layer.mixer.key_width() * KV_BLOCK * self.kv.bytes())
     }
 }
 
@@ -52,7 +53,7 @@ impl Loaded for CpuModel {
     }
 
     fn page_bytes(&self) -> usize {
-        2 * self.config.num_hidden_layers * self.half_page()
+        2 * self.half_pages().sum::<usize>()
     }
 
     fn page_identity(&self) -> Option<Key> {
@@ -60,14 +61,13 @@ impl Loaded for CpuModel {
     }
 
     fn executor(&self, pages: usize) -> Result<Box<dyn Executor>> {
-        let bytes = pages * self.half_page();
         let context = format!("making room for {pages} pages of the KV cache");
-        let layers = 0..self.config.num_hidden_layers;
-        let layer = |_| {
-            let half = || Buffer::allocate(&self.device, bytes).map_err(iree(context.as_str()));
+        let layer = |bytes| {
+            let half = || Pages::allocate(&self.device, pages, bytes);
             Ok([half()?, half()?])
         };
-        let cache = layers.map(layer).collect::<Result<Vec<_>>>()?;
+        let cache = self.half_pages().map(layer).collect::<iree_rt::Result<Vec<_>>>();
+        let cache = cache.map_err(iree(context))?;
         let executor = CpuExecutor::new(self, cache);
         Ok(Box::new(executor.map_err(iree("loading the compiled graph"))?))
     }
@@ -87,8 +87,7 @@ struct CpuExecutor {
     inputs: Vec<u8>,
     /// `[entries]` of i32; grows.
     tables: BufferView,
-    cache: Vec<[Buffer; 2]>,
-    half_page: usize,
+    cache: Vec<[Pages; 2]>,
     kv: KvFormat,
     angles: Angles,
     threads: usize,
@@ -115,7 +114,7 @@ struct Attention {
 const QUERIES: usize = 64;
 
 impl CpuExecutor {
-    fn new(model: &CpuModel, cache: Vec<[Buffer; 2]>) -> iree_rt::Result<Self> {
+    fn new(model: &CpuModel, cache: Vec<[Pages; 2]>) -> iree_rt::Result<Self> {
         let device = &model.device;
         let session = Session::builder(device).module(model.module.clone()).build()?;
         let places = model.program.workspace.clone();
@@ -128,8 +127,8 @@ impl CpuExecutor {
             for (at, argument) in function.arguments.iter().enumerate() {
                 match &argument.source {
                     Source::Workspace => call.set(at, bytes(&memory)?)?,
-                    Source::Keys(layer) => call.set(at, bytes(&cache[*layer][0])?)?,
-                    Source::Values(layer) => call.set(at, bytes(&cache[*layer][1])?)?,
+                    Source::Keys(layer) => call.set(at, bytes(&cache[*layer][0].buffer)?)?,
+                    Source::Values(layer) => call.set(at, bytes(&cache[*layer][1].buffer)?)?,
                     Source::Weight(spec, plane) => {
                         call.set(at, bytes(&model.weights.plane(spec, *plane).buffer())?)?;
                     }
@@ -168,7 +167,6 @@ impl CpuExecutor {
             inputs: Vec::new(),
             tables,
             cache,
-            half_page: model.half_page(),
             kv: model.kv,
             angles: Angles::new(&model.config),
             threads: device.threads().unwrap_or(1),
@@ -285,23 +283,17 @@ fn cut(entries: &[Entry], most: usize) -> Vec<Entry> {
 
 impl Executor for CpuExecutor {
     fn copy(&mut self, copy: PageCopy) -> Result<()> {
-        let [from, to] = [copy.from, copy.to].map(|page| page as usize * self.half_page);
-        for half in self.cache.iter().flatten() {
-            // SAFETY: no call is in flight, and nobody reads a page that was just taken.
-            let copied = unsafe { half.copy_from_unchecked(to, half, from, self.half_page) };
-            copied.map_err(iree("copying a page of the KV cache"))?;
-        }
-        Ok(())
+        Pages::copy(self.cache.iter().flatten(), copy)
     }
 
     fn read_page(&mut self, page: u32, data: &mut [u8]) -> Result<()> {
         self.finish()?;
-        pages::read(self.cache.iter().flatten(), self.half_page, page, data)
+        Pages::read(self.cache.iter().flatten(), page, data)
     }
 
     fn write_page(&mut self, page: u32, data: &[u8]) -> Result<()> {
         self.finish()?;
-        pages::write(self.cache.iter().flatten(), self.half_page, page, data)
+        Pages::write(self.cache.iter().flatten(), page, data)
     }
 
     fn run(&mut self, batch: &Batch) -> Result<()> {

@@ -9,9 +9,10 @@ use iree_rt::{
 };
 use kernels::{KV_BLOCK, KvFormat};
 
+use super::pages::Pages;
 use super::rope::Angles;
 use super::weights::Weights;
-use super::{RUNNING, element_type, iree, pages, tokens_of};
+use super::{RUNNING, element_type, iree, tokens_of};
 use crate::cache::Key;
 use crate::engine::{Batch, Entry, Executor, Loaded};
 use crate::lower::paged::{Argument, Graph, HIDDEN_ROWS, Inputs, Source};
@@ -47,10 +48,10 @@ impl GpuModel {
         Self { device, config, steps, heads, most_pages, weights, page_identity }
     }
 
-    /// Bytes of a page of a layer.
-    fn layer_page(&self) -> usize {
-        let config = &self.config;
-        2 * config.num_key_value_heads * config.head_dim * KV_BLOCK * size_of::<f32>()
+    /// Of each layer, bytes of a page.
+    fn layer_pages(&self) -> impl Iterator<Item = usize> {
+        let layers = self.config.architecture.layers.iter();
+        layers.map(|layer| 2 * layer.mixer.key_width() * KV_BLOCK * size_of::<f32>())
     }
 }
 
@@ -72,7 +73,7 @@ impl Loaded for GpuModel {
     }
 
     fn page_bytes(&self) -> usize {
-        self.config.num_hidden_layers * self.layer_page()
+        self.layer_pages().sum()
     }
 
     fn page_identity(&self) -> Option<Key> {
@@ -93,8 +94,8 @@ impl Loaded for GpuModel {
         }
         let bytes = (all * self.page_bytes()) as u64;
         self.device.check_fits(bytes).map_err(iree(context.as_str()))?;
-        let layer = |_| Buffer::allocate(&self.device, all * self.layer_page());
-        let cache = (0..self.config.num_hidden_layers).map(layer).collect::<iree_rt::Result<_>>();
+        let layer = |bytes| Pages::allocate(&self.device, all, bytes);
+        let cache = self.layer_pages().map(layer).collect::<iree_rt::Result<_>>();
         let cache = cache.map_err(iree(context.as_str()))?;
         let executor = GpuExecutor::new(self, cache, pages);
         Ok(Box::new(executor.map_err(iree("loading the compiled graphs"))?))
@@ -119,8 +120,7 @@ struct GpuExecutor {
     picked: Buffer,
     /// `[rows, vocab_size]` of the largest head.
     logits: Buffer,
-    cache: Vec<Buffer>,
-    layer_page: usize,
+    cache: Vec<Pages>,
     /// The page of padding.
     nobodys: usize,
     angles: Angles,
@@ -150,7 +150,9 @@ struct Step {
 /// What all calls share.
 struct Shared<'a> {
     model: &'a GpuModel,
-    cache: &'a [Buffer],
+    cache: &'a [Pages],
+    /// How many there are.
+    pages: usize,
     /// What lies between: one call runs at a time.
     kept: Buffer,
     inputs: &'a Buffer,
@@ -167,8 +169,8 @@ impl Shared<'_> {
         module: &Module,
         inputs: Option<&Inputs>,
     ) -> iree_rt::Result<Program> {
-        let bytes = self.cache[0].byte_len() as i64;
-        let engine = NativeModule::new("engine").function("cache_bytes", move |()| Ok(bytes));
+        let pages = self.pages as i64;
+        let engine = NativeModule::new("engine").function("pages", move |()| Ok(pages));
         let session =
             Session::builder(&self.model.device).native(engine).module(module.clone()).build()?;
         let mut call = session.prepare(&session.function(&format!("model.{}", graph.name))?)?;
@@ -185,7 +187,7 @@ impl Shared<'_> {
             let value = match source {
                 Source::Weight(spec, plane) => self.model.weights.plane(spec, *plane).clone(),
                 Source::Cache(layer) => {
-                    let pages = &self.cache[*layer];
+                    let pages = &self.cache[*layer].buffer;
                     pages.view(&[pages.byte_len()], ElementType::I8)?
                 }
                 Source::Kept => view(&self.kept, 0)?,
@@ -210,7 +212,7 @@ impl Shared<'_> {
 }
 
 impl GpuExecutor {
-    fn new(model: &GpuModel, cache: Vec<Buffer>, pages: usize) -> iree_rt::Result<Self> {
+    fn new(model: &GpuModel, cache: Vec<Pages>, pages: usize) -> iree_rt::Result<Self> {
         let (device, config) = (&model.device, &model.config);
         let (steps, heads) = (&model.steps, &model.heads);
         let layouts: Vec<_> =
@@ -230,6 +232,7 @@ impl GpuExecutor {
         let shared = Shared {
             model,
             cache: &cache,
+            pages: pages + 1,
             kept: Buffer::allocate(device, kept.unwrap_or(1))?,
             inputs: &inputs,
             hidden: &hidden,
@@ -260,7 +263,6 @@ impl GpuExecutor {
             picked,
             logits,
             cache,
-            layer_page: model.layer_page(),
             nobodys: pages,
             angles: Angles::new(&model.config),
             places: Vec::new(),
@@ -402,23 +404,17 @@ const APART: usize = 16;
 
 impl Executor for GpuExecutor {
     fn copy(&mut self, copy: PageCopy) -> Result<()> {
-        let [from, to] = [copy.from, copy.to].map(|page| page as usize * self.layer_page);
-        for layer in &self.cache {
-            // SAFETY: no call is in flight, and nobody reads a page that was just taken.
-            let copied = unsafe { layer.copy_from_unchecked(to, layer, from, self.layer_page) };
-            copied.map_err(iree("copying a page of the KV cache"))?;
-        }
-        Ok(())
+        Pages::copy(&self.cache, copy)
     }
 
     fn read_page(&mut self, page: u32, data: &mut [u8]) -> Result<()> {
         self.finish()?;
-        pages::read(&self.cache, self.layer_page, page, data)
+        Pages::read(&self.cache, page, data)
     }
 
     fn write_page(&mut self, page: u32, data: &[u8]) -> Result<()> {
         self.finish()?;
-        pages::write(&self.cache, self.layer_page, page, data)
+        Pages::write(&self.cache, page, data)
     }
 
     fn run(&mut self, batch: &Batch) -> Result<()> {

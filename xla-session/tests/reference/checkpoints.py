@@ -62,12 +62,13 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
         return 0.3 * values
     if "norm" in name:
         # Sharper attention: with plain unit norms it is so even that texts run into loops.
-        return (0.5 if "q_norm" in name or "k_norm" in name else 0.0) + norm + 0.2 * values
+        heads = ("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_layernorm", "key_layernorm")
+        return (0.5 if any(part in name for part in heads) else 0.0) + norm + 0.2 * values
     if "embed_tokens" in name:
         return embedding_scale * values
     if name.endswith("sinks"):
         return values
-    writes = ("o_proj", "down_proj", ".w2.", "output_linear")
+    writes = ("o_proj", "out_proj", "down_proj", ".w2.", "output_linear")
     gain = residual_gain if any(part in name for part in writes) else 1.5
     if name.endswith(("gate.weight", "router.weight")):
         # Routers: experts that are chosen clearly.

@@ -37,7 +37,7 @@ class Fixture:
         assert rope["rope_type"] == self.rope_type, rope
         theta = self.config.get("rope_theta") or meant["rope_theta"]
         assert rope["rope_theta"] == theta, rope
-        attention = model.model.layers[0].self_attn
+        attention = getattr(model.model.layers[0], "self_attn", None)
         if hasattr(attention, "q_proj"):
             biased = attention.q_proj.bias is not None
             always = self.config["model_type"] in ("qwen2", "qwen2_moe", "gpt_oss")
@@ -279,6 +279,65 @@ FIXTURES = {
             tie_word_embeddings=False,
         ),
         "bfloat16",
+        "default",
+    ),
+    "arcee-biases-gqa-f16": Fixture(
+        newer(
+            base("Arcee", 239, 48, 77, 2, 4, 2) | {"hidden_act": "relu2"},
+            "float16",
+            attention_bias=True,
+            mlp_bias=True,
+            tie_word_embeddings=False,
+        ),
+        "float16",
+        "default",
+    ),
+    "hunyuan-alpha-tied-gqa-bf16": Fixture(
+        older(
+            base("HunYuanDenseV1", 251, 44, 70, 2, 6, 2, 14, kind="hunyuan_v1_dense"),
+            "bfloat16",
+            10000.0,
+            {"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
+            attention_bias=False,
+            tie_word_embeddings=True,
+        ),
+        "bfloat16",
+        "dynamic",
+        embedding_scale=0.3,
+    ),
+    # The keys of the first files: the width of the MLP is made of three, the epsilon has a name of its own, and
+    # which layers attend is a list.
+    "lfm2-older-tied-gqa-bf16": Fixture(
+        older(
+            base("Lfm2", 253, 44, 33, 4, 6, 2, 10),
+            "bfloat16",
+            1000000.0,
+            norm_eps=1e-3,
+            conv_bias=False,
+            conv_L_cache=3,
+            block_ff_dim=96,
+            block_auto_adjust_ff_dim=True,
+            block_ffn_dim_multiplier=1.1,
+            block_multiple_of=8,
+            full_attn_idxs=[1, 3],
+            tie_embedding=True,
+        ),
+        "bfloat16",
+        "default",
+        embedding_scale=0.3,
+    ),
+    "lfm2-layer-types-untied-f16": Fixture(
+        newer(
+            base("Lfm2", 241, 38, 57, 3, 4, 1, 14),
+            "float16",
+            norm_eps=1e-5,
+            conv_bias=False,
+            conv_L_cache=4,
+            block_auto_adjust_ff_dim=False,
+            layer_types=["full_attention", "conv", "conv"],
+            tie_word_embeddings=False,
+        ),
+        "float16",
         "default",
     ),
     "qwen2-gqa-tied-bf16": Fixture(

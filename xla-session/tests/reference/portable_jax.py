@@ -35,6 +35,11 @@ def compile_function(text, name):
     return client.compile_and_load(text, devices, xla_client.CompileOptions())
 
 
+def without_ones(tensor):
+    """The tensor; taps of convolutions, `[columns, 1, taps]`, without their dimension of one."""
+    return tensor.squeeze(1) if tensor.ndim == 3 else tensor
+
+
 class Graph:
     """One compiled function whose constant arguments are bound."""
 
@@ -46,7 +51,7 @@ class Graph:
             (folder / described["file"]).read_text(), described["name"]
         )
         self.constants = {
-            a["source"]: constants[a["source"]].astype(DTYPES[a["dtype"]])
+            a["source"]: without_ones(constants[a["source"]].astype(DTYPES[a["dtype"]]))
             for a in self.arguments
             if a["source"] in constants
         }

@@ -13,6 +13,7 @@ use super::step::Steps;
 #[cfg(feature = "iree")]
 use super::workspace::ENTRY;
 use crate::emit::Format;
+use crate::emit::builder::Value;
 
 kernel_abi! {
     /// A work item norms the queries and keys of one row, in runs of as many as their norms are wide.
@@ -121,8 +122,8 @@ const TOGETHER: usize = 16;
 
 impl Steps<'_> {
     /// Norms queries and keys.
-    pub(super) fn qk_norm(&mut self, norm: &QkNorm, attention: &Attention) {
-        let QkNorm { query, key } = norm;
+    fn qk_norm(&mut self, norm: &QkNorm, attention: &Attention) {
+        let QkNorm { query, key, .. } = norm;
         debug_assert_eq!(query.epsilon, key.epsilon, "the kernel takes one");
         debug_assert_eq!(query.offset, key.offset, "the kernel takes one");
         let [queries, keys] = [query, key].map(|norm| self.vector([&norm.weight]));
@@ -145,23 +146,26 @@ impl Steps<'_> {
         self.update(|b| call.call(b, "head_norm", &rows));
     }
 
-    /// Rotates the queries and keys of all rows, and adds their keys and values to the cache; then the
-    /// queries attend, as products with weights of `format` take what they mix.
-    pub(super) fn attend(&mut self, layer: usize, attention: &Attention, format: Format) {
-        let &Attention { heads, kv_heads, head_dim: width, window, scale, cap, .. } = attention;
-        let ropes = attention.ropes.map(|at| (at, &self.config.architecture.ropes[at[1]]));
+    /// Rotates the queries and keys of all rows by `ropes`, and adds their keys and values to the pages
+    /// `[keys, values]`, which it returns.
+    fn append(
+        &mut self,
+        [keys, values]: &[Value; 2],
+        attention: &Attention,
+        ropes: Option<[usize; 2]>,
+    ) -> [Value; 2] {
+        let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
+        let ropes = ropes.map(|at| (at, &self.config.architecture.ropes[at[1]]));
         let (at, rotated, interleaved) =
             ropes.map_or(([0; 2], 0, false), |(at, rope)| (at, rope.width, rope.interleaved));
         let [of_queries, of_keys] = at.map(|at| self.workspace.angles[at]);
-        let [keys, values] = self.pages(layer);
-        let places = self.workspace.clone();
-        let qkv = places.qkv;
+        let (qkv, slots) = (self.workspace.qkv, self.workspace.slots);
         let memory = self.memory.clone();
         let rows = self.rows.clone();
         let call = Append {
             memory: &memory,
-            keys: &keys,
-            values: &values,
+            keys,
+            values,
             rows: rows.clone(),
             qkv: qkv.at.into(),
             stride: qkv.stride.into(),
@@ -174,13 +178,33 @@ impl Steps<'_> {
             key_sin: of_keys[1].at.into(),
             rotated: rotated.into(),
             interleaved: usize::from(interleaved).into(),
-            slots: places.slots.at.into(),
+            slots: slots.at.into(),
         };
         let items = self.b.index_ceil_div(&rows, TOGETHER);
-        let symbol = |what: &str| format!("{what}_{}", self.target.kv_cache().as_str());
-        let (append, attend) = (symbol("append"), symbol("attend"));
+        let append = format!("append_{}", self.target.kv_cache().as_str());
         let updated = call.call(&mut self.b, &append, &items);
         let [memory, keys, values] = &updated[..] else { unreachable!("three are updated") };
+        self.memory = memory.clone();
+        [keys.clone(), values.clone()]
+    }
+
+    /// Norms and rotates the queries and keys of all rows, and adds their keys and values to the cache; then
+    /// the queries attend, as products with weights of `format` take what they mix.
+    pub(super) fn attend(&mut self, layer: usize, attention: &Attention, format: Format) {
+        let &Attention { heads, kv_heads, head_dim: width, window, scale, cap, ropes, .. } =
+            attention;
+        let mut pages = self.pages(layer);
+        let mut ropes = ropes;
+        if let Some(norm) = &attention.qk_norm {
+            if norm.rotated {
+                // One kernel rotates and adds: keys are added once more when they are normed.
+                pages = self.append(&pages, attention, ropes.take());
+            }
+            self.qk_norm(norm, attention);
+        }
+        let [keys, values] = &self.append(&pages, attention, ropes);
+        let places = self.workspace.clone();
+        let (qkv, memory) = (places.qkv, self.memory.clone());
 
         let tables = self.tables();
         let sinks = attention.sinks.as_ref().map(|sinks| self.vector([sinks]));
@@ -190,7 +214,7 @@ impl Steps<'_> {
             keys,
             values,
             sinks: sinks.as_ref().unwrap_or(&tables),
-            memory,
+            memory: &memory,
             qkv: qkv.at.into(),
             stride: qkv.stride.into(),
             to: places.mixed[0].at.into(),
@@ -207,6 +231,7 @@ impl Steps<'_> {
             share: self.share.clone(),
         };
         let items = self.attention_items.clone();
+        let attend = format!("attend_{}", self.target.kv_cache().as_str());
         self.update(|b| call.call(b, &attend, &items));
     }
 }

@@ -1,4 +1,4 @@
-//! The gate of an MLP.
+//! The gate of an MLP, or what goes up where there is none.
 
 use checkpoint::architecture::Activation;
 
@@ -19,7 +19,7 @@ kernel_abi! {
             memory,
         }
         numbers {
-            /// `[rows, stride]` of f32: gate, and up behind it.
+            /// `[rows, stride]` of f32: gate, and up behind it; or up alone.
             from,
             stride,
             /// `[rows, columns]` of f32.
@@ -38,7 +38,7 @@ kernel_abi! {
 const PART: usize = 2048;
 
 impl Steps<'_> {
-    /// Gates `rows` rows of `columns` columns at `from`, up behind them, as products with weights of
+    /// Gates `rows` rows of `columns` columns at `from`, up behind them if there is a gate, as products with weights of
     /// `format` take them.
     pub(super) fn gate(
         &mut self,
@@ -51,7 +51,7 @@ impl Steps<'_> {
     ) {
         let symbol = symbol(activation);
         let [alpha, limit] = match activation {
-            Activation::Silu | Activation::GeluTanh => [0.0; 2],
+            Activation::Silu | Activation::GeluTanh | Activation::ReluSquared => [0.0; 2],
             Activation::Clamped { alpha, limit } => [alpha, limit],
         };
         let memory = self.memory.clone();
@@ -76,23 +76,32 @@ fn symbol(activation: Activation) -> &'static str {
         Activation::Silu => "gate_silu",
         Activation::GeluTanh => "gate_gelu_tanh",
         Activation::Clamped { .. } => "gate_clamped",
+        Activation::ReluSquared => "relu_squared",
     }
 }
 
 #[cfg(feature = "iree")]
 pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
-    let kernel = |activation| Gate::kernel(move |item, of| run(isa, activation, item, of));
+    let kernel = |activation| Gate::kernel(move |item, of| run(isa, Some(activation), item, of));
+    let relu_squared = Gate::kernel(move |item, of| run(isa, None, item, of));
     let clamped = move |item: usize, of: Gate<*mut u8, usize>| {
         let [alpha, limit] = [of.alpha, of.limit].map(number);
-        run(isa, kernels::Activation::Clamped { alpha, limit }, item, of);
+        run(isa, Some(kernels::Activation::Clamped { alpha, limit }), item, of);
     };
     all.with("gate_silu", kernel(kernels::Activation::Silu))
         .with("gate_gelu_tanh", kernel(kernels::Activation::GeluTanh))
         .with("gate_clamped", Gate::kernel(clamped))
+        .with("relu_squared", relu_squared)
 }
 
+/// `None` squares what is above zero.
 #[cfg(feature = "iree")]
-fn run(isa: kernels::Isa, activation: kernels::Activation, item: usize, of: Gate<*mut u8, usize>) {
+fn run(
+    isa: kernels::Isa,
+    activation: Option<kernels::Activation>,
+    item: usize,
+    of: Gate<*mut u8, usize>,
+) {
     let parts = of.columns.div_ceil(PART);
     let (row, first) = (item / parts, item % parts * PART);
     let len = PART.min(of.columns - first);
@@ -103,8 +112,19 @@ fn run(isa: kernels::Isa, activation: kernels::Activation, item: usize, of: Gate
         let gate = at(of.from).cast::<f32>().add(row * of.stride + first);
         let to = row * of.columns + first;
         let y = at(of.to).cast::<f32>().add(to);
-        let up = gate.add(of.columns);
-        kernels::gate(isa, &kernels::Gate { activation, gate, up, y, len });
+        match activation {
+            Some(activation) => {
+                let up = gate.add(of.columns);
+                kernels::gate(isa, &kernels::Gate { activation, gate, up, y, len });
+            }
+            None => {
+                for i in 0..len {
+                    let x = *gate.add(i);
+                    // What is no number stays so.
+                    *y.add(i) = if x < 0.0 { 0.0 } else { x * x };
+                }
+            }
+        }
         if of.narrow > 0 {
             let narrow = at(of.narrow - 1).cast::<u16>().add(to);
             kernels::round_to_bf16(isa, y, narrow, len);

@@ -14,6 +14,7 @@
 
 mod abi;
 mod attention;
+mod convolution;
 mod embed;
 mod experts;
 mod gate;
@@ -38,6 +39,7 @@ pub(crate) fn kernels(isa: kernels::Isa) -> iree_rt::Kernels {
     let all = norm::kernels(all, isa);
     let all = product::kernels(all, isa);
     let all = attention::kernels(all, isa);
+    let all = convolution::kernels(all, isa);
     let all = gate::kernels(all, isa);
     let all = experts::kernels(all, isa);
     let all = scale::kernels(all, isa);

@@ -62,7 +62,7 @@ pub enum Source {
 pub enum Number {
     /// Rows of the step; of the head the wanted ones.
     Rows,
-    /// Entries that attention is cut into.
+    /// Runs of rows of one sequence that the step is cut into.
     Entries,
     /// Work items of attention.
     AttentionItems,

@@ -1,6 +1,6 @@
 //! The functions of a model while they are written: the decoder over the rows of a step, and the head.
 
-use checkpoint::architecture::{Attention, FeedForward, Layer, Linear, Mlp, Norm, Parameter};
+use checkpoint::architecture::{FeedForward, Layer, Linear, Mixer, Mlp, Norm, Parameter};
 use checkpoint::config::ModelConfig;
 
 use super::program::{Argument, Number, Source};
@@ -21,7 +21,7 @@ pub(super) struct Steps<'a> {
     pub memory: Value,
     /// Rows of the step, or rows that are wanted.
     pub rows: Index,
-    /// Entries of attention, work items of it, and queries of a row that it takes together.
+    /// Runs of rows of one sequence, work items of attention, and queries of a row that it takes together.
     pub entries: Index,
     pub attention_items: Index,
     pub share: Index,
@@ -89,18 +89,20 @@ impl<'a> Steps<'a> {
         self.embed();
         self.scale(places.x, config.hidden_size, config.architecture.embedding_scale, None);
         for (index, layer) in config.architecture.layers.iter().enumerate() {
-            let Layer { input_norm, attention, attention_norm, mlp_norm, mlp, output_norm, .. } =
-                layer;
-            let Attention { qkv, qk_norm, output, .. } = attention;
+            let Layer { input_norm, mixer, mixer_norm, mlp_norm, mlp, output_norm, .. } = layer;
             let scale = layer.residual_scale;
 
-            self.normed(input_norm.as_ref(), self.format_of(weights(qkv)));
-            self.linears(&qkv.iter().collect::<Vec<_>>(), places.normed, places.qkv, None);
-            if let Some(norm) = qk_norm {
-                self.qk_norm(norm, attention);
+            let (inputs, output) = mixer.projections();
+            self.normed(input_norm.as_ref(), self.format_of(weights(inputs)));
+            self.linears(&inputs.iter().collect::<Vec<_>>(), places.normed, places.qkv, None);
+            let format = self.format_of([&output.weight]);
+            match mixer {
+                Mixer::Attention(attention) => {
+                    self.attend(index, attention, format);
+                }
+                Mixer::ShortConvolution(convolution) => self.convolve(index, convolution, format),
             }
-            self.attend(index, attention, self.format_of([&output.weight]));
-            self.add(output, places.mixed, (attention_norm.as_ref(), scale));
+            self.add(output, places.mixed, (mixer_norm.as_ref(), scale));
 
             match mlp {
                 FeedForward::Mlp(mlp) => {

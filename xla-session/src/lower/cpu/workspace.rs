@@ -1,6 +1,6 @@
 //! Where everything of a step lies that is neither a weight nor a key nor a value.
 
-use checkpoint::architecture::FeedForward;
+use checkpoint::architecture::{FeedForward, Linear};
 use checkpoint::config::ModelConfig;
 use kernels::LANES;
 
@@ -27,7 +27,7 @@ pub struct Workspace {
     pub slots: Place,
     /// For each way to rotate: cosines of each row's position, `[rows, width / 2]` of f32, and sines.
     pub angles: Vec<[Place; 2]>,
-    /// What attention is cut into, `ENTRY` numbers of i32 each.
+    /// Runs of rows of one sequence, `ENTRY` numbers of i32 each.
     pub entries: Place,
     /// The rows that the head is for, i32.
     pub wanted: Place,
@@ -36,9 +36,9 @@ pub struct Workspace {
     pub x: Place,
     /// It normed, f32, and in bfloat16 where weights want that.
     pub normed: [Place; 2],
-    /// Queries, keys and values.
+    /// Queries, keys and values, or what a convolution reads.
     pub qkv: Place,
-    /// What attention mixed, as `normed`.
+    /// What attention or a convolution mixed, as `normed`.
     pub mixed: [Place; 2],
     /// What is added to the residual stream.
     pub sum: Place,
@@ -121,9 +121,12 @@ impl Workspace {
             Place { at, stride }
         };
         let blocks = |columns: usize| columns.next_multiple_of(LANES);
-        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
-        let (width, hidden) = (config.head_dim, config.hidden_size);
+        let hidden = config.hidden_size;
         let layers = &config.architecture.layers;
+        let projections = || layers.iter().map(|layer| layer.mixer.projections());
+        let into = projections().map(|(inputs, _)| inputs.iter().map(Linear::outputs).sum());
+        let into = into.max().unwrap_or(0);
+        let mixed = projections().map(|(_, output)| output.inputs()).max().unwrap_or(0);
         let widths = layers.iter().map(|layer| layer.mlp.widths());
         let [wide, of_experts] =
             widths.fold([0; 2], |most, now| [most[0].max(now[0]), most[1].max(now[1])]);
@@ -132,7 +135,7 @@ impl Workspace {
             FeedForward::Mlp(_) => None,
         });
         let ropes = config.architecture.ropes.iter();
-        let widest = hidden.max(heads * width).max(wide);
+        let widest = hidden.max(mixed).max(wide);
         Self {
             rows,
             head_rows,
@@ -145,8 +148,8 @@ impl Workspace {
             best: place(1, 1, 4),
             x: place(rows, blocks(hidden), 4),
             normed: [place(rows, hidden, 4), place(rows, hidden, 2)],
-            qkv: place(rows, blocks((heads + 2 * kv_heads) * width), 4),
-            mixed: [place(rows, heads * width, 4), place(rows, heads * width, 2)],
+            qkv: place(rows, blocks(into), 4),
+            mixed: [place(rows, mixed, 4), place(rows, mixed, 2)],
             sum: place(rows, blocks(hidden), 4),
             gate_up: place(rows, blocks(2 * wide), 4),
             gated: [place(rows, wide, 4), place(rows, wide, 2)],

@@ -114,7 +114,7 @@ mod tests {
         let code = Compiler::find().unwrap().compile(&graph.text, &options).unwrap();
         // SAFETY: the compiler of this build made the bytes for this machine.
         let module = unsafe { Module::from_bytes(&code) }.unwrap();
-        let engine = NativeModule::new("engine").function("cache_bytes", |()| Ok(0i64));
+        let engine = NativeModule::new("engine").function("pages", |()| Ok(0i64));
         let mut session = Session::builder(&device).native(engine).module(module).build().unwrap();
         let mut call = session.prepare(&session.function("model.argmax").unwrap()).unwrap();
         let mut of = |logits: &[f32]| {

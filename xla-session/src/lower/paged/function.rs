@@ -1,5 +1,6 @@
 //! The function around an emitted body: what its caller sees, and where what it makes lies.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use checkpoint::config::ModelConfig;
@@ -17,11 +18,18 @@ pub struct Function<'a> {
     pub rows: usize,
     pub b: Builder,
     arguments: Vec<Argument>,
+    /// Bytes of a page, of arguments that are pages.
+    page_bytes: BTreeMap<usize, usize>,
     inputs: Inputs,
     /// What the function leaves: the name and type of each.
     results: Vec<(String, String)>,
     /// Bytes of [`Source::Kept`] in use; `None` where the compiler places what lies between.
     kept: Option<usize>,
+}
+
+/// The name of the length of all pages of so many bytes.
+fn extent(page_bytes: usize) -> String {
+    format!("%pages_of_{page_bytes}")
 }
 
 /// Where a value in [`Source::Kept`] begins: a multiple of this, bytes.
@@ -48,6 +56,7 @@ impl<'a> Function<'a> {
             rows,
             b: Builder::default(),
             arguments: Vec::new(),
+            page_bytes: BTreeMap::new(),
             inputs: Inputs::new(config, rows),
             results: Vec::new(),
             kept: (rows <= PLACED).then_some(0),
@@ -66,18 +75,19 @@ impl<'a> Function<'a> {
         self.argument(Source::Weight(spec.clone(), plane), ty)
     }
 
-    /// The pages of a layer. Inside a dispatch there are as many as there can be; how many there are only
+    /// The pages of a layer, `[pages, 64, heads, width]`. Inside a dispatch there are as many as there can be; how many there are only
     /// the caller knows.
-    pub fn cache(&mut self, layer: usize) -> Memory {
+    pub fn cache(&mut self, layer: usize, [heads, width]: [usize; 2]) -> Memory {
         let at = self.place(Source::Cache(layer), TensorType::new(&[DYNAMIC], ElementType::I8));
-        let &ModelConfig { num_key_value_heads: heads, head_dim: width, .. } = self.config;
-        let ty = TensorType::new(&[1, KV_BLOCK, 2 * heads, width], ElementType::F32);
+        let ty = TensorType::new(&[1, KV_BLOCK, heads, width], ElementType::F32);
         let pages = self.parts.most_pages(ty.bytes());
-        let ty = TensorType::new(&[pages, KV_BLOCK, 2 * heads, width], ElementType::F32);
-        Memory { name: format!("%arg{at}"), bytes: "%cache_bytes".into(), ty }
+        self.page_bytes.insert(at, ty.bytes());
+        let bytes = extent(ty.bytes());
+        let ty = TensorType::new(&[pages, KV_BLOCK, heads, width], ElementType::F32);
+        Memory { name: format!("%arg{at}"), bytes, ty }
     }
 
-    /// The pages of a layer as what they hold, outside of dispatches: `[pages, 64, 2 * kv_heads, head_dim]`.
+    /// The pages of a layer as what they hold, outside of dispatches.
     pub fn cache_as_pages(&mut self, cache: &Memory) -> Value {
         let mut ty = cache.ty.clone();
         let page_bytes = ty.bytes() / ty.dims[0];
@@ -185,9 +195,9 @@ impl<'a> Function<'a> {
                 Source::Logits | Source::Picked => Ok(()),
                 Source::Hidden if ty.dims[0] == self.rows => Ok(()),
                 _ => {
-                    let extent = match ty.dims.contains(&DYNAMIC) {
-                        true => "{%cache_bytes}",
-                        false => "",
+                    let extent = match self.page_bytes.get(&i) {
+                        Some(bytes) => format!("{{{}}}", extent(*bytes)),
+                        None => String::new(),
                     };
                     writeln!(
                         imports,
@@ -207,20 +217,31 @@ impl<'a> Function<'a> {
             Some(targets) => format!("attributes {{{targets}}} "),
             None => String::new(),
         };
+        let (mut globals, mut stores, mut loads) = <(String, String, String)>::default();
+        let sizes: BTreeSet<_> = self.page_bytes.values().copied().collect();
+        for bytes in sizes {
+            let name = extent(bytes);
+            let global = name.replace('%', "@");
+            let _ = writeln!(globals, "  util.global private {global} : index");
+            let _ = writeln!(
+                stores,
+                "    %page{bytes} = arith.constant {bytes} : index
+    {name} = arith.muli %pages, %page{bytes} : index
+    util.global.store {name}, {global} : index"
+            );
+            let _ = writeln!(loads, "    {name} = util.global.load {global} : index");
+        }
         let text = format!(
             "module @model {targets}{{
-  util.global private @cache_bytes : index
-  util.func private @engine.cache_bytes() -> i64
+{globals}  util.func private @engine.pages() -> i64
   util.initializer {{
-    %bytes = util.call @engine.cache_bytes() : () -> i64
-    %index = arith.index_cast %bytes : i64 to index
-    util.global.store %index, @cache_bytes : index
-    util.return
+    %number = util.call @engine.pages() : () -> i64
+    %pages = arith.index_cast %number : i64 to index
+{stores}    util.return
   }}
   util.func public @{name}({}) attributes \
              {{iree.abi.stub, iree.reflection = {{iree.abi.model = \"coarse-fences\"}}}} {{
-    %cache_bytes = util.global.load @cache_bytes : index
-{imports}{}    %ready:{} = hal.tensor.barrier join({values} : {types}) => %signal : !hal.fence
+{loads}{imports}{}    %ready:{} = hal.tensor.barrier join({values} : {types}) => %signal : !hal.fence
     util.return
   }}
 }}\n",

@@ -9,8 +9,8 @@ use crate::emit::builder::TensorType;
 pub struct Graph {
     /// The function's name: "step_8", "head_1".
     pub name: String,
-    /// The MLIR module. Loading it calls `engine.cache_bytes`, which returns the bytes of a layer's
-    /// pages as an i64.
+    /// The MLIR module. Loading it calls `engine.pages`, which returns how many pages there are as
+    /// an i64.
     pub text: String,
     /// Rows of one call, those that are padding among them.
     pub rows: usize,
@@ -47,7 +47,7 @@ pub enum Source {
     /// The numbers of the pages of all sequences of the step, one table behind the other.
     Pages,
     /// The pages of a layer, `[pages, 64, 2 * kv_heads, head_dim]` of f32 as bytes: of each token its
-    /// keys, then its values. Updated in place.
+    /// keys, then its values; `[pages, 64, 2, hidden_size / 2]` where it convolves. Updated in place.
     Cache(usize),
     /// The residual stream behind the last layer: a step writes `[rows, hidden_size]`, a head reads
     /// `[HIDDEN_ROWS, hidden_size]`.

@@ -5,7 +5,7 @@ use kernels::KV_BLOCK;
 use super::Source;
 use super::function::Function;
 use super::rope::Angles;
-use crate::emit::builder::{ElementType, Generic, Memory, Scatter, Value};
+use crate::emit::builder::{ElementType, Generic, Memory, Scatter, Value, Workgroups};
 
 impl Function<'_> {
     /// Writes to the slot of each row the keys behind the queries of `both`,
@@ -53,6 +53,19 @@ impl Function<'_> {
             Generic { loops: "r,h,d", inputs: &[], result: "r,h,d", body: &body, config: None };
         let into = self.b.empty(&[rows, 2 * kv_heads, width], None);
         let new = self.b.generic(&nest, &into);
+        let slots = slots.clone();
+        self.end_scattering(dispatch, &new, &slots, cache)
+    }
+
+    /// Ends a dispatch that writes the rows of `new`, `[rows, heads, width]`, to their `slots` of `cache`.
+    pub(super) fn end_scattering(
+        &mut self,
+        dispatch: Workgroups,
+        new: &Value,
+        slots: &Value,
+        cache: &Memory,
+    ) -> Memory {
+        let rows = new.dims()[0];
         // The page, and the row of it.
         let body = format!(
             "%row = linalg.index 0 : index
@@ -71,7 +84,7 @@ impl Function<'_> {
         let into = self.b.empty_of(ElementType::I32, &[rows, 2], None);
         let places = self.b.generic(&nest, &into);
         let pages = self.b.memory_of(&dispatch);
-        let pages = self.b.scatter(&Scatter { new: &new, places: &places, into: &pages });
+        let pages = self.b.scatter(&Scatter { new, places: &places, into: &pages });
         self.b.end_updating(dispatch, &pages, cache)
     }
 }

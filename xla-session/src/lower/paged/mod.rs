@@ -10,6 +10,7 @@
 //! What a device does in a way of its own are `Parts`: products, norms, attention, the choice
 //! of tokens.
 
+mod convolution;
 mod function;
 mod graph;
 mod inputs;
@@ -81,7 +82,8 @@ pub(super) trait Parts {
 /// Whether there are graphs of a model, else why not.
 pub fn supports(config: &ModelConfig) -> Result<(), String> {
     let on_cpus = |layer: &Layer| {
-        matches!(layer.mlp, FeedForward::Experts(_)) || layer.attention.sinks.is_some()
+        matches!(layer.mlp, FeedForward::Experts(_))
+            || layer.attention().is_some_and(|attention| attention.sinks.is_some())
     };
     if config.architecture.layers.iter().any(on_cpus) {
         return Err(format!(

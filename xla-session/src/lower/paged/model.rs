@@ -1,6 +1,6 @@
 //! The decoder over the rows of a step, and the head over rows that are wanted.
 
-use checkpoint::architecture::{self, Attention, FeedForward, Layer, Mlp, Norm, QkNorm};
+use checkpoint::architecture::{self, Attention, FeedForward, Layer, Mixer, Mlp, Norm, QkNorm};
 
 use super::function::Function;
 use super::{HIDDEN_ROWS, Source};
@@ -11,9 +11,15 @@ impl Function<'_> {
     pub fn body(&mut self) {
         let mut x = self.embed();
         for (index, layer) in self.config.architecture.layers.iter().enumerate() {
-            let Layer { attention_norm, mlp_norm, mlp, output_norm, residual_scale, .. } = layer;
-            let h = self.self_attention(index, &layer.attention, &x, layer.input_norm.as_ref());
-            let h = self.normed_behind(h, attention_norm.as_ref());
+            let Layer {
+                input_norm, mixer_norm, mlp_norm, mlp, output_norm, residual_scale, ..
+            } = layer;
+            let norm = input_norm.as_ref();
+            let h = match &layer.mixer {
+                Mixer::Attention(attention) => self.self_attention(index, attention, &x, norm),
+                Mixer::ShortConvolution(of) => self.short_convolution(index, of, &x, norm),
+            };
+            let h = self.normed_behind(h, mixer_norm.as_ref());
             let h = self.b.scaled(&h, *residual_scale);
             x = self.b.add(&x, &h);
             x = self.kept(x);
@@ -66,13 +72,20 @@ impl Function<'_> {
         let qkv = self.biased(qkv, &group);
         let qkv = self.kept(qkv);
         let qkv = self.b.reshape(&qkv, &[rows, both + kv_heads, width]);
-        let normed =
-            qk_norm.as_ref().map(|norms| self.parts.normed_heads(self, &qkv, heads, norms));
-        let normed = normed.as_ref().unwrap_or(&qkv);
-        let queries = self.rotated(normed, heads, ropes.map(|[queries, _]| queries));
+        let mut ropes = *ropes;
+        let mut of_heads = qkv.clone();
+        if let Some(norms) = qk_norm {
+            if norms.rotated {
+                debug_assert!(ropes.is_none_or(|[of_queries, of_keys]| of_queries == of_keys));
+                let rotated = self.rotated(&qkv, both, ropes.take().map(|[rope, _]| rope));
+                of_heads = self.kept(rotated);
+            }
+            of_heads = self.parts.normed_heads(self, &of_heads, heads, norms);
+        }
+        let queries = self.rotated(&of_heads, heads, ropes.map(|[queries, _]| queries));
         let queries = self.kept(queries);
-        let cache = self.cache(layer);
-        let cache = self.append(&cache, normed, &qkv, ropes.map(|[_, keys]| keys));
+        let cache = self.cache(layer, [2 * kv_heads, width]);
+        let cache = self.append(&cache, &of_heads, &qkv, ropes.map(|[_, keys]| keys));
         self.updated(&cache);
         let mixed = self.parts.attention(self, &queries, &cache, attention);
         let mixed = self.kept(mixed);
@@ -98,23 +111,30 @@ impl Function<'_> {
     fn mlp(&mut self, mlp: &Mlp, x: &Value, norm: Option<&Norm>) -> Value {
         let Mlp { gate_up, down, activation } = mlp;
         let wide = down.inputs();
-        let [gate, up] = match &gate_up[..] {
-            [gate, up] => self.normed_pair(x, norm, [gate, up]),
+        let h = match &gate_up[..] {
+            [gate, up] => {
+                let [gate, up] = self.normed_pair(x, norm, [gate, up]);
+                self.b.gated(&gate, &up, *activation)
+            }
             fused => {
                 let fused: Vec<_> = fused.iter().collect();
                 let weights: Vec<_> = fused.iter().map(|linear| &linear.weight).collect();
                 let both = self.normed_product(x, norm, &weights);
                 let both = self.biased(both, &fused);
-                let both = self.kept(both);
-                [0, wide].map(|at| self.b.slice(&both, 1, at, at + wide))
+                if activation.is_gated() {
+                    let both = self.kept(both);
+                    let [gate, up] = [0, wide].map(|at| self.b.slice(&both, 1, at, at + wide));
+                    self.b.gated(&gate, &up, *activation)
+                } else {
+                    self.b.activated(&both, *activation)
+                }
             }
         };
-        let h = self.b.gated(&gate, &up, *activation);
         let h = self.kept(h);
         self.linear(&h, down)
     }
 
-    /// What attention or the MLP gave, RMS-normed with `norm` if there is one.
+    /// What the mixer or the MLP gave, RMS-normed with `norm` if there is one.
     fn normed_behind(&mut self, h: Value, norm: Option<&Norm>) -> Value {
         let Some(norm) = norm else { return h };
         let h = self.kept(h);

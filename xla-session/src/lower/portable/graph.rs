@@ -41,9 +41,10 @@ pub enum Source {
     RopeCos(usize),
     /// Sines of the rotary angles, `[capacity, width / 2]`, of one of the model's ropes.
     RopeSin(usize),
-    /// The keys of a layer, `[kv_heads, capacity, head_dim]`.
+    /// The keys of a layer, `[kv_heads, capacity, head_dim]`; the first half of its rows where it convolves,
+    /// `[1, capacity, hidden_size / 2]`.
     Keys(usize),
-    /// The values of a layer, as the keys.
+    /// The values of a layer, or the other half, as the keys.
     Values(usize),
     /// A weight, row by row.
     Weight(WeightSpec),

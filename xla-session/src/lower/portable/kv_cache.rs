@@ -4,7 +4,8 @@ use super::rope::Angles;
 use super::{Emitter, Source};
 use crate::emit::builder::{ElementType, Value};
 
-/// Keys and values of one layer with this call's added, `[kv_heads, capacity, head_dim]` each.
+/// Keys and values of one layer with this call's added, `[kv_heads, capacity, head_dim]` each; where it
+/// convolves the two halves of its rows, `[1, capacity, hidden_size / 2]` each.
 pub(super) struct Cache {
     pub keys: Value,
     pub values: Value,
@@ -31,24 +32,36 @@ impl Emitter<'_> {
             let both = self.b.slice(qkv, 1, 0, all * width);
             self.b.reshape(&both, &[rows, all, width])
         });
-        let both = match angles {
-            None => both,
-            Some([queries, keys]) if std::ptr::eq(queries, keys) => self.rope(&both, keys),
-            Some(of) => {
-                let parts = [(0, heads, of[0]), (heads, all, of[1])].map(|(from, to, angles)| {
-                    let part = self.b.slice(&both, 1, from, to);
-                    self.rope(&part, angles)
-                });
-                self.b.concat(&parts, 1)
-            }
-        };
+        let both = self.rotated(&both, heads, angles);
         let keys = self.b.slice(&both, 1, heads, all);
         let cache = self.append(layer, &keys, &values);
         (both, cache)
     }
 
-    fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
-        let (heads, width) = (self.config.num_key_value_heads, self.config.head_dim);
+    /// `both`, `heads` heads of queries and those of keys behind them, rotated by these angles if there are some.
+    pub(super) fn rotated(
+        &mut self,
+        both: &Value,
+        heads: usize,
+        angles: Option<[&Angles; 2]>,
+    ) -> Value {
+        match angles {
+            None => both.clone(),
+            Some([queries, keys]) if std::ptr::eq(queries, keys) => self.rope(both, keys),
+            Some(of) => {
+                let all = both.dims()[1];
+                let parts = [(0, heads, of[0]), (heads, all, of[1])].map(|(from, to, angles)| {
+                    let part = self.b.slice(both, 1, from, to);
+                    self.rope(&part, angles)
+                });
+                self.b.concat(&parts, 1)
+            }
+        }
+    }
+
+    /// The cache of a layer with `keys` and `values`, `[rows, heads, width]`, at this call's positions.
+    pub(super) fn append(&mut self, layer: usize, keys: &Value, values: &Value) -> Cache {
+        let &[_, heads, width] = keys.dims() else { unreachable!("heads have 3 dims") };
         let dims = [heads, self.capacity, width];
         let zero = self.b.splat(0, &[], ElementType::I32);
         let mut write = |source, new: &Value| {

@@ -3,6 +3,7 @@
 
 mod argmax;
 mod attention;
+mod convolution;
 mod experts;
 mod export;
 mod graph;

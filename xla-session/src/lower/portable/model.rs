@@ -1,6 +1,6 @@
 //! The decoder.
 
-use checkpoint::architecture::{self, Attention, FeedForward, Mlp, Norm};
+use checkpoint::architecture::{self, Attention, FeedForward, Mixer, Mlp, Norm};
 
 use super::kv_cache::Cache;
 use super::rope::Angles;
@@ -17,9 +17,12 @@ impl Emitter<'_> {
         let mut x = self.embed();
         for (index, layer) in config.architecture.layers.iter().enumerate() {
             let h = self.normed(&x, layer.input_norm.as_ref());
-            let (h, cache) = self.self_attention(index, &layer.attention, &h, &angles);
+            let (h, cache) = match &layer.mixer {
+                Mixer::Attention(attention) => self.self_attention(index, attention, &h, &angles),
+                Mixer::ShortConvolution(of) => self.short_convolution(index, of, &h),
+            };
             caches.extend([cache.keys, cache.values]);
-            let h = self.normed(&h, layer.attention_norm.as_ref());
+            let h = self.normed(&h, layer.mixer_norm.as_ref());
             let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
             let h = self.normed(&x, layer.mlp_norm.as_ref());
@@ -49,10 +52,20 @@ impl Emitter<'_> {
         let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
         let rows = self.rows;
         let qkv = self.linears(x, qkv);
+        let mut ropes = attention.ropes.map(|at| at.map(|at| &angles[at]));
+        let rotated = match (qk_norm, &mut ropes) {
+            (Some(norm), ropes @ Some(_)) if norm.rotated => {
+                let both = self.b.slice(&qkv, 1, 0, (heads + kv_heads) * width);
+                let both = self.b.reshape(&both, &[rows, heads + kv_heads, width]);
+                let both = self.rotated(&both, heads, ropes.take());
+                self.b.reshape(&both, &[rows, (heads + kv_heads) * width])
+            }
+            _ => qkv.clone(),
+        };
         let normed = qk_norm.as_ref().map(|norm| {
             let parts = [(&norm.query, 0, heads), (&norm.key, heads, kv_heads)].map(
                 |(norm, before, heads)| {
-                    let part = self.b.slice(&qkv, 1, before * width, (before + heads) * width);
+                    let part = self.b.slice(&rotated, 1, before * width, (before + heads) * width);
                     let norms = heads * width / norm.width();
                     let part = self.b.reshape(&part, &[rows, norms, norm.width()]);
                     let part = self.norm(&part, norm);
@@ -61,7 +74,6 @@ impl Emitter<'_> {
             );
             self.b.concat(&parts, 1)
         });
-        let ropes = attention.ropes.map(|at| at.map(|at| &angles[at]));
         let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), ropes);
         let mixed = self.attention(&queries, &cache, attention);
         (self.linear(&mixed, output), cache)
@@ -71,9 +83,13 @@ impl Emitter<'_> {
         let Mlp { gate_up, down, activation } = mlp;
         let wide = down.inputs();
         let both = self.linears(x, gate_up);
-        let gate = self.b.slice(&both, 1, 0, wide);
-        let up = self.b.slice(&both, 1, wide, 2 * wide);
-        let h = self.b.gated(&gate, &up, *activation);
+        let h = if activation.is_gated() {
+            let gate = self.b.slice(&both, 1, 0, wide);
+            let up = self.b.slice(&both, 1, wide, 2 * wide);
+            self.b.gated(&gate, &up, *activation)
+        } else {
+            self.b.activated(&both, *activation)
+        };
         self.linear(&h, down)
     }
 

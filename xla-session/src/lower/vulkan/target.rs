@@ -36,7 +36,8 @@ impl VulkanTarget {
 
     /// Most pages of a model's KV cache.
     pub fn most_pages_of(&self, config: &ModelConfig) -> usize {
-        let row = 2 * config.num_key_value_heads * config.head_dim * size_of::<f32>();
+        let widths = config.architecture.layers.iter().map(|layer| layer.mixer.key_width());
+        let row = 2 * widths.max().unwrap_or(1) * size_of::<f32>();
         self.most_bytes() / (row * KV_BLOCK)
     }
 
