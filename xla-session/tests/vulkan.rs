@@ -48,7 +48,8 @@ fn check_decoding(fixture: &Fixture, mut options: SessionOptions) {
 }
 
 /// Capped scores and norms on both sides, half of a head turned by one of two tables, pairs of neighbours, norms
-/// behind the parts, layers without positions, queries that grow with their position.
+/// behind the parts, layers without positions, queries that grow with their position, short convolutions, norms behind
+/// the rotation, MLPs without a gate.
 #[test]
 fn models_of_every_part_equal_the_reference_as_stored() {
     let Some(options) = on_the_device(Precision::Stored) else { return };
@@ -59,6 +60,9 @@ fn models_of_every_part_equal_the_reference_as_stored() {
         "olmo2-gqa-bf16",
         "granite4-nope-mqa-f16",
         "ministral3-yarn-gqa-bf16",
+        "lfm2-older-tied-gqa-bf16",
+        "hunyuan-alpha-tied-gqa-bf16",
+        "arcee-biases-gqa-f16",
     ] {
         check_decoding(&fixtures::named(name), options.clone());
     }
