@@ -99,7 +99,13 @@ fn value(schema: &Value, parameters: &Value, depth: usize) -> String {
             };
             format!("\"[\" ({item} (\", \" {item})*)? \"]\"")
         }
-        Some("object") if says(&["type"]) => "dict".into(),
+        Some("object")
+            if says(&["type", "additionalProperties"])
+                && [None, Some(&Value::Bool(true))]
+                    .contains(&meant.get("additionalProperties")) =>
+        {
+            "dict".into()
+        }
         None if says(&[]) && (meant.is_object() || *meant == true) => "any".into(),
         _ => json(),
     }

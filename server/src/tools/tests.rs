@@ -430,7 +430,7 @@ fn arguments_of_python_are_as_it_writes_them() {
         (texts, "['a', \"b\"]", "[1]"),
         (truths, "[True, false]", "['a']"),
         (json!({"type": "array"}), "['a', {'b': None}]", "{}"),
-        (json!({"type": "object"}), "{'a': 1, \"b\": [True]}", "[]"),
+        (json!({"type": "object", "additionalProperties": true}), "{'a': 1, \"b\": [True]}", "[]"),
         (short.clone(), "'a\\n'", "'abc'"),
         (short, "\"a\"", "\"\""),
         (json!(true), "{'a': None}", "x"),
