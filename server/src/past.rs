@@ -1,8 +1,9 @@
 //! Conversations as a template takes them that does not know all that they have: calls, results, thoughts, tools.
 
 use serde_json::{Map, Value, json};
-use text::{AnswerStyle, ChatTemplate};
+use text::{AnswerStyle, ChatTemplate, dumps};
 
+use crate::conversation::said;
 use crate::harmony;
 
 /// How calls are written under `template`: as it says, or in the way that most models know where it knows no tools.
@@ -15,8 +16,9 @@ fn knows_none(template: &ChatTemplate) -> bool {
 }
 
 /// Changes `messages` and `tools` to what `template` takes: where it leaves out calls they are among the words, as the
-/// model has written them, where thoughts are parts of what is said they are such, and where it knows no tools they are
-/// words, too. The answer `goes_on` with the last of the messages, or does not.
+/// model has written them, where thoughts are parts of what is said they are such, where it knows no tools they are
+/// words, too, and where it refuses what the system says the user says it. The answer `goes_on` with the last of the
+/// messages, or does not.
 pub(crate) fn take_back(
     template: &ChatTemplate,
     messages: &mut Vec<Map<String, Value>>,
@@ -38,6 +40,14 @@ pub(crate) fn take_back(
             message.insert("content".into(), words.into());
             message.remove("tool_calls");
         }
+        if let Some(calls) = message.get_mut("tool_calls").and_then(Value::as_array_mut)
+            && template.wants_arguments_as_text()
+        {
+            for call in calls {
+                let arguments = &mut call["function"]["arguments"];
+                *arguments = dumps(arguments).into();
+            }
+        }
         let thoughts = message.get("reasoning_content").and_then(Value::as_str);
         if let Some(thoughts) = thoughts.filter(|it| !it.is_empty())
             && template.takes_thought_parts()
@@ -54,32 +64,55 @@ pub(crate) fn take_back(
     if knows_none(template) {
         describe(messages, &std::mem::take(tools));
     }
+    if template.refuses_system() {
+        say_as_user(messages);
+    }
+}
+
+/// What a message says in words.
+fn text(message: &Map<String, Value>) -> &str {
+    message["content"].as_str().unwrap_or_default()
+}
+
+/// Puts what the system says before what the user says next.
+fn say_as_user(messages: &mut Vec<Map<String, Value>>) {
+    while let Some(at) = messages.iter().rposition(|it| it["role"] == "system") {
+        match messages[at..].iter().position(|it| it["role"] == "user") {
+            Some(next) => {
+                let system = messages.remove(at);
+                let user = &mut messages[at + next - 1];
+                let both = format!("{}\n\n{}", text(&system), text(user));
+                user.insert("content".into(), both.into());
+            }
+            None => {
+                messages[at].insert("role".into(), "user".into());
+            }
+        }
+    }
 }
 
 /// Says in `messages` what `tools` there are and how they are called, and what has come of calls in the words of the
 /// user, for a template that knows nothing of them. Many want users and assistants by turns.
 fn describe(messages: &mut Vec<Map<String, Value>>, tools: &[Value]) {
-    let text = |message: &Map<String, Value>| message["content"].as_str().unwrap_or("").to_owned();
-    let mut said: Vec<Map<String, Value>> = Vec::new();
+    let mut all: Vec<Map<String, Value>> = Vec::new();
     let mut is_result = false;
     for mut message in std::mem::take(messages) {
         let was_result = std::mem::replace(&mut is_result, message["role"] == "tool");
         if is_result {
             let words = format!("<tool_response>\n{}\n</tool_response>", text(&message));
-            message =
-                Map::from_iter([("role".into(), "user".into()), ("content".into(), words.into())]);
+            message = said("user", words);
         }
-        match said.last_mut().filter(|_| was_result && message["role"] == "user") {
+        let is_joined = (was_result || is_result) && message["role"] == "user";
+        match all.last_mut().filter(|last| is_joined && last["role"] == "user") {
             Some(last) => {
                 let both = format!("{}\n{}", text(last), text(&message));
                 last.insert("content".into(), both.into());
             }
-            None => said.push(message),
+            None => all.push(message),
         }
     }
-    *messages = said;
-    let first = messages.iter_mut().find(|it| it["role"] == "system" || it["role"] == "user");
-    if let (Some(first), false) = (first, tools.is_empty()) {
+    *messages = all;
+    if !tools.is_empty() {
         let tools: Vec<_> = tools.iter().map(|it| it["function"].to_string()).collect();
         let about = format!(
             "You can call these functions, each of them given as JSON:\n<tools>\n{}\n</tools>\n\
@@ -88,6 +121,10 @@ fn describe(messages: &mut Vec<Map<String, Value>>, tools: &[Value]) {
              What comes of it is told in <tool_response></tool_response>. Where no function helps, answer in words.",
             tools.join("\n")
         );
+        let mut first = messages.iter_mut();
+        let Some(first) = first.find(|it| it["role"] == "system" || it["role"] == "user") else {
+            return messages.insert(0, said("system", about));
+        };
         let words = text(first);
         let words = match first["role"] == "system" {
             true => format!("{words}\n\n{about}"),
@@ -124,6 +161,12 @@ mod tests {
     #[test]
     fn what_a_template_leaves_out_is_said() {
         let said = "{% for m in messages %}{{ m.content }}{% endfor %}";
+        let call = "<tool_call>{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments }}}</tool_call>";
+        let raw = format!(
+            "{{% for m in messages %}}{{{{ m.content }}}}{{% for c in m.tool_calls %}}{call}{{% endfor %}}{{% endfor %}}"
+        );
+        let call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": [1, \"a\"]}}</tool_call>";
+        assert_eq!(rendered(&raw), format!("b{call}"));
         let granite = format!("{said}{{# tools <|tool_call|> #}}");
         let call = "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"x\": [1, \"a\"]}}]";
         assert_eq!(rendered(&granite), format!("b\n{call}"));
@@ -139,9 +182,56 @@ mod tests {
                      {% endfor %}{% endif %}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}{% endfor %}";
         assert_eq!(rendered(parts), "[THINK]c[/THINK]bf");
     }
+
+    fn said_by(role: &str, text: &str) -> Value {
+        json!({"role": role, "content": text})
+    }
+
+    /// Who says what in `messages` once a template of these lines takes them.
+    fn taken(source: &str, messages: &[[&str; 2]], tools: bool) -> Vec<[String; 2]> {
+        let of_file = Vocabulary { chat_template: Some(source.into()), ..Vocabulary::default() };
+        let template = ChatTemplate::from_vocabulary(&of_file, "here".as_ref()).unwrap().unwrap();
+        let messages: Value = messages.iter().map(|[role, text]| said_by(role, text)).collect();
+        let mut messages: Vec<Map<String, Value>> = serde_json::from_value(messages).unwrap();
+        let mut tools =
+            vec![json!({"type": "function", "function": {"name": "f"}}); usize::from(tools)];
+        take_back(&template, &mut messages, false, &mut tools);
+        let said = |it: &Map<String, Value>| {
+            [&it["role"], &it["content"]].map(|it| it.as_str().unwrap().into())
+        };
+        messages.iter().map(said).collect()
+    }
+
+    #[test]
+    fn what_the_system_says_is_said_by_the_user_where_a_template_refuses_it() {
+        let takes = "{% for m in messages %}{{ m.content }}{% endfor %}";
+        let refuses = format!(
+            "{{% if messages[0].role == 'system' %}}{{{{ raise_exception('no') }}}}{{% endif %}}{takes}"
+        );
+        let [s, a, b] = [["system", "S"], ["assistant", "a"], ["user", "b"]];
+        for (given, expected) in [
+            (&[s, b][..], &[["user", "S\n\nb"]][..]),
+            (&[s, a, b], &[a, ["user", "S\n\nb"]]),
+            (&[s, ["system", "T"], b, a], &[["user", "S\n\nT\n\nb"], a]),
+            (&[s, a], &[["user", "S"], a]),
+            (&[b, a], &[b, a]),
+        ] {
+            assert_eq!(taken(&refuses, given, false), expected);
+            assert_eq!(taken(takes, given, false), given);
+        }
+        // And what is said of tools.
+        for (source, role) in [(takes, "system"), (&refuses, "user")] {
+            let all = taken(source, &[a], true);
+            assert!(all[0][0] == role && all[0][1].contains("{\"name\":\"f\"}"), "{all:?}");
+            assert_eq!(all[1..], [a]);
+        }
+        let results = "b\n<tool_response>\n1\n</tool_response>\nc";
+        assert_eq!(taken(takes, &[b, ["tool", "1"], ["user", "c"]], false), [["user", results]]);
+    }
+
     #[test]
     fn tools_are_words_where_a_template_knows_none() {
-        let message = |role: &str, text: &str| json!({"role": role, "content": text});
+        let message = said_by;
         let after = |system: bool| {
             let said = [
                 message("system", "S"),

@@ -237,7 +237,7 @@ impl Settings {
                 return Err(Problem::field("ignore_eos", message));
             }
             let matcher = match start(&form) {
-                Err(_) if tools.loosen(forms, |form| start(form).is_ok()) => {
+                Err(_) if tools.loosen(forms, style, |form| start(form).is_ok()) => {
                     tools.form(model, style, thinks, text).as_ref().map(start).transpose()?
                 }
                 other => Some(other?),

@@ -8,7 +8,6 @@ mod python;
 
 use std::sync::Arc;
 
-use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 use text::AnswerStyle;
 
@@ -92,12 +91,17 @@ impl Tools {
         Ok((!tools.is_empty()).then_some(Self { tools, must, only, parallel }))
     }
 
-    /// Lets arguments be any object where the rest of a schema cannot be kept to, as `can_be` says, and the
+    /// Lets arguments be any object where the rest of a schema cannot be kept to in `style`, as `can_be` says, and the
     /// request does not insist; all such, where it is too much together. Returns whether there are such tools.
-    pub fn loosen(&mut self, forms: &Forms, can_be: impl Fn(&Form) -> bool) -> bool {
+    pub fn loosen(
+        &mut self,
+        forms: &Forms,
+        style: AnswerStyle,
+        can_be: impl Fn(&Form) -> bool,
+    ) -> bool {
         let cannot_be = |tool: &&mut Tool| {
-            let form = || TopLevelGrammar::from_json_schema(tool.parameters.clone());
-            !forms.judge(&tool.parameters, || can_be(&Form::new(FIELD, form())))
+            let form = || Form::new(FIELD, grammar::of_arguments(tool, style));
+            !forms.judge(&tool.parameters, || can_be(&form()))
         };
         let mut loose: Vec<_> = self.loose().collect();
         if loose.iter().any(&cannot_be) {

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::reply::{RESPONSE, thoughts_of};
 use crate::{AnswerStyle, Error, Result, THINK, Thoughts, Vocabulary, panics};
 
-pub(crate) use json::dumps;
+pub use json::dumps;
 
 /// One turn of a conversation in words; turns with more than words are JSON objects in the form of
 /// transformers (`tool_calls`, content in parts).
@@ -48,7 +48,7 @@ pub struct RenderOptions {
     pub continue_final_message: bool,
     /// What the model may call, as JSON schemas in the form of transformers (`{"type": "function",
     /// "function": {"name", "description", "parameters"}}`); with none of them `tools` is none. Where a model has
-    /// a template for them, that is rendered.
+    /// a template for them, that is rendered, as it is where a message has calls or is what came of one.
     pub tools: Vec<serde_json::Value>,
     /// What else a template takes: `enable_thinking`, `date_string`.
     pub variables: BTreeMap<String, serde_json::Value>,
@@ -73,6 +73,8 @@ pub struct ChatTemplate {
     variables: BTreeSet<String>,
     /// Whether it looks for the tools in `xml_tools`, as SmolLM3's.
     takes_xml_tools: bool,
+    /// Whether it is one for tools: a list of none is one, too.
+    lists_tools: bool,
     /// What takes its place where there are tools.
     for_tools: Option<Box<Self>>,
     path: PathBuf,
@@ -86,6 +88,8 @@ struct Skills {
     several_calls: bool,
     leaves_out_calls: bool,
     takes_thought_parts: bool,
+    wants_arguments_as_text: bool,
+    refuses_system: bool,
 }
 
 /// What is given to it: a tool's name, what the user says, and what is thought.
@@ -186,7 +190,8 @@ impl ChatTemplate {
         path: PathBuf,
     ) -> Result<Self> {
         let new = |source| Self::new(source, tokens.clone(), path.clone(), Zoned::now);
-        let for_tools = for_tools.map(new).transpose()?.map(Box::new);
+        let for_tools = for_tools.map(new).transpose()?;
+        let for_tools = for_tools.map(|it| Box::new(Self { lists_tools: true, ..it }));
         Ok(Self { for_tools, ..new(source)? })
     }
 
@@ -240,6 +245,7 @@ impl ChatTemplate {
             thoughts,
             variables,
             takes_xml_tools,
+            lists_tools: false,
             for_tools: None,
             path,
         })
@@ -251,9 +257,11 @@ impl ChatTemplate {
     }
 
     /// An answer with so many `calls` to what the user asks, as it writes it; `None` if it refuses that. What stands
-    /// before answers stands before it where that is not certain.
-    fn answer(&self, calls: usize) -> Option<String> {
-        let function = serde_json::json!({"name": CALLED, "arguments": {"x": "y"}});
+    /// before answers stands before it where that is not certain. The arguments of calls may be given `as_text`.
+    fn answer(&self, calls: usize, as_text: bool) -> Option<String> {
+        let arguments = serde_json::json!({"x": "y"});
+        let arguments = if as_text { dumps(&arguments).into() } else { arguments };
+        let function = serde_json::json!({"name": CALLED, "arguments": arguments});
         // As Mistral's templates want ids.
         let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
         let answer = serde_json::json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls]});
@@ -287,14 +295,19 @@ impl ChatTemplate {
             let has = |answer: &str, calls| answer.matches(CALLED).count() >= calls;
             let template = it.environment.get_template("chat");
             let source = template.as_ref().map_or("", |it| it.source());
-            let answer = it.answer(1);
-            let one = answer.as_deref().filter(|answer| has(answer, 1));
             let arguments = serde_json::json!({"x": "y"});
+            let read = |answer: &str| AnswerStyle::of_call(answer, CALLED, &arguments);
+            // Some write arguments as they are given.
+            let answers = [it.answer(1, false), it.answer(1, true)];
+            let [is_read, as_text] = [0, 1].map(|at| answers[at].as_deref().and_then(read));
+            let as_text = is_read.is_none() && as_text.is_some();
+            let answer = &answers[usize::from(as_text)];
+            let one = answer.as_deref().filter(|answer| has(answer, 1));
             let tool_style = match one {
                 _ if it.answer_style.is_some() => {
                     it.answer_style.filter(|_| source.contains("tools"))
                 }
-                Some(answer) => AnswerStyle::of_call(answer, CALLED, &arguments),
+                Some(answer) => read(answer),
                 None => AnswerStyle::of_words(source),
             };
             let parts = serde_json::json!([
@@ -304,12 +317,20 @@ impl ChatTemplate {
             Skills {
                 tool_style,
                 writes_calls: one.is_some(),
-                several_calls: one.is_none() || it.answer(2).is_some_and(|answer| has(&answer, 2)),
+                several_calls: one.is_none()
+                    || it.answer(2, as_text).is_some_and(|answer| has(&answer, 2)),
                 leaves_out_calls: answer.is_some() && one.is_none(),
                 takes_thought_parts: it.thoughts.is_some_and(|[open, close]| {
                     let thought_of = it.rendered_answer(thought, Vec::new());
                     thought_of.is_some_and(|it| it.contains(&format!("{open}{THOUGHT}{close}")))
                 }),
+                wants_arguments_as_text: as_text,
+                refuses_system: {
+                    let talk = ["system", "user"].map(|role| Message::new(role, ASKED));
+                    let fails =
+                        |talk: &[Message]| it.render(talk, &RenderOptions::prompt()).is_err();
+                    fails(&talk) && !fails(&talk[1..])
+                },
             }
         })
     }
@@ -351,6 +372,16 @@ impl ChatTemplate {
         self.skills().takes_thought_parts
     }
 
+    /// Whether it writes arguments of calls as they are given: they have to be the text of JSON, [`dumps`].
+    pub fn wants_arguments_as_text(&self) -> bool {
+        self.skills().wants_arguments_as_text
+    }
+
+    /// Whether it fails where the system says something, as those of Gemma 2 and Mistral's first models.
+    pub fn refuses_system(&self) -> bool {
+        self.skills().refuses_system
+    }
+
     /// What thoughts stand between, if answers may begin with some (`<think>`, or a channel for them).
     pub fn thoughts(&self) -> Option<Thoughts> {
         self.thoughts.or(self.with_tools().thoughts)
@@ -385,11 +416,19 @@ impl ChatTemplate {
     ///
     /// The template refuses the conversation or fails, or leaves out the words that are to be gone on with.
     pub fn render<M: Serialize>(&self, messages: &[M], options: &RenderOptions) -> Result<String> {
-        let it = if options.tools.is_empty() { self } else { self.with_tools() };
+        let all = Value::from_serialize(messages);
+        let called = |message: Value| {
+            let part = |name: &str| message.get_attr(name).ok();
+            part("tool_calls").is_some_and(|it| it.is_true())
+                || part("role").is_some_and(|it| it.as_str() == Some("tool"))
+        };
+        // Calls there have been may stay where there are no tools any more.
+        let knows = !options.tools.is_empty() || all.try_iter().is_ok_and(|mut it| it.any(called));
+        let it = if knows { self.with_tools() } else { self };
         if options.continue_final_message {
             return it.render_up_to_last_words(messages, options);
         }
-        it.render_all(Value::from_serialize(messages), options)
+        it.render_all(all, options)
     }
 
     /// As transformers does it: the end of the last words is where the mark behind them comes out.
@@ -423,7 +462,7 @@ impl ChatTemplate {
     }
 
     fn render_all(&self, messages: Value, options: &RenderOptions) -> Result<String> {
-        let tools = (!options.tools.is_empty()).then_some(&options.tools);
+        let tools = (self.lists_tools || !options.tools.is_empty()).then_some(&options.tools);
         let tools = Value::from_serialize(tools);
         let xml_tools = self.takes_xml_tools.then(|| ("xml_tools", tools.clone()));
         let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text)));

@@ -2,45 +2,58 @@
 
 use serde_json::{Value, json};
 
-/// What an argument is, as far as it is more than JSON of its schema.
-pub(super) enum Argument {
-    /// One of these texts.
-    Listed(Vec<String>),
-    /// One of a type that stands for itself: `string`, `boolean`, `null`.
-    Plain(String),
-    Json,
+/// The texts of which an argument of the schema `property` is one, if it is; that is a part of the schema of all
+/// `parameters`.
+pub(super) fn listed(property: &Value, parameters: &Value) -> Option<Vec<String>> {
+    let values = values(resolved(property, parameters));
+    let texts: Option<Vec<_>> = values.iter().map(|it| it.as_str().map(str::to_owned)).collect();
+    texts.filter(|it| !it.is_empty())
 }
 
-/// What the schema `property` of an argument says, a part of that of all `parameters`.
-pub(super) fn argument(property: &Value, parameters: &Value) -> Argument {
-    let meant = resolved(property, parameters);
-    let only = std::slice::from_ref(&meant["const"]);
-    let values = meant["enum"].as_array().map_or(only, Vec::as_slice);
-    let texts: Vec<_> = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    if !texts.is_empty() && texts.len() == values.len() {
-        return Argument::Listed(texts);
-    }
-    // Words for people, which hold it to nothing.
-    let says = |key: &str| !["type", "title", "description", "default", "examples"].contains(&key);
-    match (meant["type"].as_str(), meant.as_object()) {
-        (Some(kind @ ("string" | "boolean" | "null")), Some(schema))
-            if !schema.keys().any(|key| says(key)) =>
-        {
-            Argument::Plain(kind.into())
-        }
-        _ => Argument::Json,
-    }
+/// The values that `schema` lists.
+pub(super) fn values(schema: &Value) -> &[Value] {
+    let only = schema.get("const").map_or(&[][..], std::slice::from_ref);
+    schema["enum"].as_array().map_or(only, Vec::as_slice)
+}
+
+/// Whether `schema` says nothing that holds a value to more than `kept`: what else it has are words for people.
+pub(super) fn says_only(schema: &Value, kept: &[&str]) -> bool {
+    let words = ["title", "description", "default", "examples", "x-guidance"];
+    let keys = schema.as_object().into_iter().flatten().map(|it| it.0.as_str());
+    keys.into_iter().all(|key| words.contains(&key) || kept.contains(&key))
 }
 
 /// `property` by itself, with what it may refer to in `parameters`.
 pub(super) fn alone(property: &Value, parameters: &Value) -> Value {
-    let mut schema = property.clone();
-    for shared in ["$defs", "definitions", "x-guidance"] {
-        if let (Some(schema), Some(all)) = (schema.as_object_mut(), parameters.get(shared)) {
-            schema.insert(shared.into(), all.clone());
-        }
+    let mut schema = referring(property);
+    if schema == true {
+        schema = json!({});
+    }
+    let Some(all) = schema.as_object_mut() else { return schema };
+    if Some(&*all) != property.as_object() && property != true {
+        let mut whole = referring(parameters);
+        whole.as_object_mut().map(|it| it.remove("x-guidance"));
+        all.insert("$defs".into(), json!({"parameters": whole}));
+    }
+    if let Some(guidance) = parameters.get("x-guidance") {
+        all.insert("x-guidance".into(), guidance.clone());
     }
     schema
+}
+
+/// `schema`, with references to a part of all parameters as [`alone`] has those.
+fn referring(schema: &Value) -> Value {
+    let one = |(key, value): (&String, &Value)| {
+        let to = value.as_str().filter(|_| key == "$ref").and_then(|it| it.strip_prefix('#'));
+        let value =
+            to.map_or_else(|| referring(value), |to| format!("#/$defs/parameters{to}").into());
+        (key.clone(), value)
+    };
+    match schema {
+        Value::Object(all) => Value::Object(all.iter().map(one).collect()),
+        Value::Array(all) => all.iter().map(referring).collect(),
+        other => other.clone(),
+    }
 }
 
 /// The arguments that `parameters` name, with their schemas, and whether each has to be there.
@@ -48,11 +61,13 @@ pub(super) fn arguments(parameters: &Value) -> Vec<(&String, &Value, bool)> {
     let needed =
         |key: &String| parameters["required"].as_array().is_some_and(|it| it.contains(&json!(key)));
     let properties = parameters["properties"].as_object().into_iter().flatten();
+    // `false` is what may not be there.
+    let properties = properties.filter(|(_, schema)| **schema != false);
     properties.map(|(key, schema)| (key, schema, needed(key))).collect()
 }
 
 /// What `schema` means, a part of `root` that may be found elsewhere in it.
-fn resolved<'a>(mut schema: &'a Value, root: &'a Value) -> &'a Value {
+pub(super) fn resolved<'a>(mut schema: &'a Value, root: &'a Value) -> &'a Value {
     for _ in 0..16 {
         let to = schema["$ref"].as_str().and_then(|it| it.strip_prefix('#'));
         let Some(next) = to.and_then(|to| root.pointer(to)) else { break };

@@ -6,13 +6,24 @@ use llguidance::api::TopLevelGrammar;
 use text::AnswerStyle;
 
 use super::calls::Written;
-use super::{FIELD, Tools};
+use super::{FIELD, Tool, Tools};
 use crate::constraint::{Form, PART, Special, pattern};
 use crate::thinks::Thinks;
 use crate::{Model, harmony};
 
 /// White space, as a grammar has it.
 const SPACES: &str = "[ \\n\\r\\t]*";
+
+/// The arguments of `tool` as `style` has them: all of a call where it has no JSON of all of them.
+pub(super) fn of_arguments(tool: &Tool, style: AnswerStyle) -> TopLevelGrammar {
+    match style {
+        AnswerStyle::QwenCoder | AnswerStyle::Python(_) => {
+            let written = Written::new(style, &|_| None, std::slice::from_ref(tool));
+            TopLevelGrammar::from_lark(format!("start: call\n{}", written.rules))
+        }
+        _ => TopLevelGrammar::from_json_schema(tool.parameters.clone()),
+    }
+}
 
 impl Tools {
     /// The form of an answer that is written in `style`, which `thinks` first, and is calls or text: that of

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use text::takes_text;
 
 use super::Tool;
-use super::argument::{Argument, alone, argument, arguments};
+use super::argument::{alone, arguments, listed};
 use crate::constraint::quoted;
 
 /// An argument that is any text.
@@ -23,8 +23,8 @@ pub(super) fn rule(tool: &Tool, at: usize) -> String {
     for (number, (key, property, needed)) in arguments.into_iter().enumerate() {
         let _ = write!(call, " argument{at}_{number}{}", if needed { "" } else { "?" });
         let begin = quoted(&format!("<parameter={key}>\n"));
-        let value = match argument(property, parameters) {
-            Argument::Listed(values) => {
+        let value = match listed(property, parameters) {
+            Some(values) => {
                 let values: Vec<_> = values.iter().map(|it| quoted(it)).collect();
                 format!("({}) \"\\n</parameter>\"", values.join(" | "))
             }

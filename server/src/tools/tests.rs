@@ -406,6 +406,79 @@ fn arguments_of_python_are_its_literals() {
 }
 
 #[test]
+fn arguments_of_python_are_as_it_writes_them() {
+    let of = |schema: Value, argument: &str| {
+        let parameters = json!({"type": "object", "properties": {
+            "p": schema, "q": {"type": "integer", "maximum": 9},
+        }, "$defs": {"d": {"enum": ["b", 1, null]}, "node": {"type": ["array", "null"], "items": {"$ref": "#/$defs/node"}}}});
+        let text = format!("<|tool_call_start|>[f({argument})]<|tool_call_end|>");
+        accepts(&must(AnswerStyle::LFM2, &parameters), &[], &text).is_ok()
+    };
+    let kinds = json!({"type": ["string", "null"]});
+    let any_of =
+        json!({"anyOf": [{"type": "string"}, {"type": "null"}], "default": null, "title": "P"});
+    let texts = json!({"type": "array", "items": {"type": "string"}});
+    let truths = json!({"type": "array", "items": {"type": "boolean"}});
+    let short = json!({"type": "string", "minLength": 1, "maxLength": 2});
+    for (schema, good, wrong) in [
+        (json!({"type": "string"}), "\"a\nb\\\nc\"", "1"),
+        (json!({"type": "string"}), "'a\nb'", "'a"),
+        (kinds.clone(), "None", "1"),
+        (kinds, "'x'", "True"),
+        (any_of.clone(), "None", "1"),
+        (any_of, "'x'", "[]"),
+        (texts, "['a', \"b\"]", "[1]"),
+        (truths, "[True, false]", "['a']"),
+        (json!({"type": "array"}), "['a', {'b': None}]", "{}"),
+        (json!({"type": "object", "additionalProperties": true}), "{'a': 1, \"b\": [True]}", "[]"),
+        (short.clone(), "'a\\n'", "'abc'"),
+        (short, "\"a\"", "\"\""),
+        (json!(true), "{'a': None}", "x"),
+        (json!({"description": "Any."}), "True", "x"),
+        (json!({"$ref": "#/properties/q"}), "7", "12"),
+        (json!({"$ref": "#/$defs/d"}), "'b'", "2"),
+        (json!({"$ref": "#/$defs/d"}), "None", "'c'"),
+        (
+            json!({"type": "array", "items": {"$ref": "#/properties/q"}, "maxItems": 1}),
+            "[7]",
+            "[7, 7]",
+        ),
+        (json!({"$ref": "#/$defs/node"}), "[None]", "[1]"),
+        (json!(false), "", "1"),
+    ] {
+        let argument = |it: &str| if it.is_empty() { String::new() } else { format!("p={it}") };
+        assert!(of(schema.clone(), &argument(good)), "{schema}: {good}");
+        assert!(!of(schema.clone(), &argument(wrong)), "{schema}: {wrong}");
+    }
+}
+
+#[test]
+fn tools_are_loosened_that_are_at_fault_in_their_style() {
+    let can_be = |form: &Form| {
+        let form = std::panic::AssertUnwindSafe(form);
+        std::panic::catch_unwind(|| accepts(form.grammar(), &[], "")).is_ok()
+    };
+    // Nothing is in the list: as one of all arguments it is left out.
+    let odd = json!({"type": "object", "properties": {"x": {"enum": []}}});
+    let good = json!({"type": "object", "properties": {"x": {"enum": ["a"]}}});
+    for style in [AnswerStyle::LFM2, AnswerStyle::QwenCoder] {
+        let tools = json!({"tools": [
+            {"type": "function", "function": {"name": "f", "parameters": odd}},
+            {"type": "function", "function": {"name": "g", "parameters": good}},
+        ]});
+        let Value::Object(fields) = tools else { unreachable!() };
+        let mut tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+        assert!(tools.loosen(&Forms::default(), style, can_be));
+        let is_loose = |it: &Tool| it.parameters["properties"].is_null();
+        assert_eq!(
+            tools.tools.iter().map(is_loose).collect::<Vec<_>>(),
+            [true, false],
+            "{style:?}"
+        );
+    }
+}
+
+#[test]
 fn thoughts_of_mistral_come_first() {
     let thinks = Thinks::Perhaps(text::MISTRAL_THINK);
     for marks in [&[][..], &["[THINK]", "[/THINK]", "[TOOL_CALLS]", "[ARGS]"]] {

@@ -183,6 +183,13 @@ fn a_template_for_tools_is_asked_and_rendered_where_there_are_tools() {
         };
         assert_eq!(render(vec![]), "Hi");
         assert_eq!(render(vec![serde_json::json!({})]), "1 </think>");
+        // Calls that there have been, too.
+        let call = serde_json::json!({"function": {"name": "f", "arguments": {}}});
+        let called = serde_json::json!({"role": "assistant", "content": "", "tool_calls": [call]});
+        let result = serde_json::json!({"role": "tool", "content": "1"});
+        let past = |last| template.render(&[last], &RenderOptions::default()).unwrap();
+        let written = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>0 </think>";
+        assert_eq!([past(&called), past(&result)], [written, "0 </think>"]);
         assert_eq!(template.tool_style(), Some(AnswerStyle::HERMES));
         assert!(template.thoughts().is_some() && !template.takes_several_calls());
         assert_eq!(template.variables().collect::<Vec<_>>(), ["date", "depth"]);
@@ -336,6 +343,39 @@ fn templates_say_how_calls_are_written() {
     assert_eq!(of(source).tool_style(), Some(AnswerStyle::Harmony));
     let without = of(&source.replace("tools", "no"));
     assert_eq!((without.tool_style(), without.answer_style()), (None, Some(AnswerStyle::Harmony)));
+}
+
+#[test]
+fn templates_say_whether_arguments_are_to_be_text() {
+    for (arguments, as_text) in [
+        ("{{ c.function.arguments | tojson }}", false),
+        ("{{ c.function.arguments }}", true),
+        ("{{ '' + c.function.arguments }}", true),
+        (
+            "{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}",
+            false,
+        ),
+    ] {
+        let source = format!(
+            "{{{{ tools }}}}{{% for m in messages %}}{{{{ m.content }}}}{{% for c in m.tool_calls %}}<tool_call>\
+             {{\"name\": \"{{{{ c.function.name }}}}\", \"arguments\": {arguments}}}</tool_call>\n\
+             {{% endfor %}}{{% endfor %}}"
+        );
+        let template = of(&source);
+        assert_eq!(template.tool_style(), Some(AnswerStyle::HERMES), "{arguments}");
+        assert_eq!(template.wants_arguments_as_text(), as_text, "{arguments}");
+        assert!(template.takes_several_calls() && !template.leaves_out_calls(), "{arguments}");
+    }
+}
+
+#[test]
+fn templates_say_whether_they_refuse_what_the_system_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat_templates");
+    for (name, refuses) in [("mistral-v0.1", true), ("mistral-v0.3", false), ("chatml", false)] {
+        let source = std::fs::read_to_string(folder.join(format!("{name}.jinja"))).unwrap();
+        assert_eq!(of(&source).refuses_system(), refuses, "{name}");
+    }
+    assert!(!of("{{ raise_exception('never') }}").refuses_system());
 }
 
 #[test]

@@ -29,11 +29,14 @@ enum Bracket {
     Dict,
 }
 
-/// In a string: its quote, and what has come of an escape.
+/// In a string.
 #[derive(Debug)]
 struct Text {
     quote: char,
+    /// What has come of an escape.
     escape: Option<String>,
+    /// The first half of a character that two escapes are.
+    half: Option<u32>,
 }
 
 impl Default for PythonCall {
@@ -69,11 +72,14 @@ impl PythonCall {
     }
 
     fn take(&mut self, c: char, json: &mut String) {
+        let in_key = self.key && self.open == [Bracket::Call] && !self.word.is_empty();
         match c {
+            // A key may be no name of Python's.
+            c if in_key && !matches!(c, '=' | ',' | ')') => self.word.push(c),
             '"' | '\'' => {
                 self.begin_value(json);
                 json.push('"');
-                self.string = Some(Text { quote: c, escape: None });
+                self.string = Some(Text { quote: c, escape: None, half: None });
             }
             '[' | '(' | '{' => {
                 self.begin_value(json);
@@ -98,7 +104,7 @@ impl PythonCall {
             '=' | ':' => {
                 if !self.word.is_empty() {
                     self.begin_item(json);
-                    *json += &Value::from(std::mem::take(&mut self.word)).to_string();
+                    *json += &Value::from(std::mem::take(&mut self.word).trim()).to_string();
                 }
                 json.push_str(": ");
                 self.key = false;
@@ -127,7 +133,7 @@ impl PythonCall {
     fn end_value(&mut self, json: &mut String) {
         if !self.word.is_empty() {
             self.begin_value(json);
-            *json += &literal(&std::mem::take(&mut self.word));
+            *json += &literal(std::mem::take(&mut self.word).trim());
         }
     }
 }
@@ -151,48 +157,87 @@ fn literal(word: &str) -> String {
 impl Text {
     /// What is left of it behind `c`.
     fn take(mut self, c: char, json: &mut String) -> Option<Self> {
-        if let Some(escape) = self.escape.take() {
-            self.escape = unescaped(escape, c, json);
-        } else if c == self.quote {
-            json.push('"');
-            return None;
-        } else if c == '\\' {
-            self.escape = Some(String::new());
-        } else {
-            *json += &escaped(c.encode_utf8(&mut [0; 4]));
+        let Some(escape) = self.escape.take() else {
+            match c {
+                '\\' => self.escape = Some(String::new()),
+                c if c == self.quote => {
+                    self.say("", json);
+                    json.push('"');
+                    return None;
+                }
+                c => self.say(c.encode_utf8(&mut [0; 4]), json),
+            }
+            return Some(self);
+        };
+        let longer = format!("{escape}{c}");
+        let (digits, radix, most) = match longer.as_bytes()[0] {
+            b'x' => (&longer[1..], 16, 2),
+            b'u' => (&longer[1..], 16, 4),
+            b'U' => (&longer[1..], 16, 8),
+            b'0'..=b'7' => (longer.as_str(), 8, 3),
+            _ => {
+                self.say(meant(c).unwrap_or(&format!("\\{c}")), json);
+                return Some(self);
+            }
+        };
+        let code = |digits| u32::from_str_radix(digits, radix).unwrap_or(u32::MAX);
+        match c.is_digit(radix) {
+            true if digits.len() == most => self.say_code(code(digits), json),
+            true => self.escape = Some(longer),
+            false if escape.is_empty() => self.escape = Some(longer),
+            false => {
+                // It ends without `c`; what has too few digits is none.
+                match radix {
+                    8 => self.say_code(code(&escape), json),
+                    _ => self.say(&format!("\\{escape}"), json),
+                }
+                return self.take(c, json);
+            }
         }
         Some(self)
     }
+
+    fn say(&mut self, text: &str, json: &mut String) {
+        if self.half.take().is_some() {
+            json.push(char::REPLACEMENT_CHARACTER);
+        }
+        *json += &escaped(text);
+    }
+
+    /// Says the character `code`, or remembers it where it is the first half of one.
+    fn say_code(&mut self, code: u32, json: &mut String) {
+        let code = match (self.half, code) {
+            (Some(first), 0xDC00..=0xDFFF) => {
+                self.half = None;
+                0x10000 + ((first - 0xD800) << 10) + (code - 0xDC00)
+            }
+            _ => code,
+        };
+        if (0xD800..=0xDBFF).contains(&code) {
+            self.say("", json);
+            self.half = Some(code);
+        } else {
+            let character = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+            self.say(character.encode_utf8(&mut [0; 4]), json);
+        }
+    }
 }
 
-/// Puts into `json` what the `escape` says that goes on with `c`, or returns it where it goes on still.
-fn unescaped(mut escape: String, c: char, json: &mut String) -> Option<String> {
-    escape.push(c);
-    let digits = match escape.as_bytes()[0] {
-        b'x' => 2,
-        b'u' => 4,
-        b'U' => 8,
-        _ => 0,
-    };
-    if digits > 0 && (c.is_ascii_hexdigit() || escape.len() == 1) && escape.len() <= digits {
-        return Some(escape);
-    }
-    let code = u32::from_str_radix(escape.get(1..).unwrap_or_default(), 16);
-    match (c, code.ok().filter(|_| digits > 0)) {
-        // JSON's are alike, halves of a character too.
-        (_, Some(_)) if digits == 4 => *json += &format!("\\{escape}"),
-        (_, Some(code)) => {
-            let character = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-            *json += &escaped(character.encode_utf8(&mut [0; 4]));
-        }
-        ('n' | 't' | 'r' | 'b' | 'f' | '\\' | '"', _) if digits == 0 => *json += &format!("\\{c}"),
-        ('\'', _) if digits == 0 => json.push('\''),
-        ('a', _) if digits == 0 => *json += "\\u0007",
-        ('v', _) if digits == 0 => *json += "\\u000b",
-        ('0', _) if digits == 0 => *json += "\\u0000",
+/// What `c` means behind a backslash, if anything.
+fn meant(c: char) -> Option<&'static str> {
+    Some(match c {
+        'n' => "\n",
+        't' => "\t",
+        'r' => "\r",
+        'b' => "\u{8}",
+        'f' => "\u{c}",
+        'a' => "\u{7}",
+        'v' => "\u{b}",
+        '\\' => "\\",
+        '"' => "\"",
+        '\'' => "'",
         // A line that goes on.
-        ('\n', _) if digits == 0 => {}
-        _ => *json += &escaped(&format!("\\{escape}")),
-    }
-    None
+        '\n' => "",
+        _ => return None,
+    })
 }

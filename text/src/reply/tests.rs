@@ -345,7 +345,7 @@ fn calls_of_python() {
     check(&new, text, &[a, b, c, d, content("Done.")]);
     let lines =
         "So:\n<function_calls>\nf(x='a\\'b\\n\\x41\\u00e9\\d', y = 1_000,)\ng()\n</function_calls>";
-    let json = "{\"x\": \"a'b\\nA\\u00e9\\\\d\", \"y\": 1000}";
+    let json = "{\"x\": \"a'b\\nA\u{e9}\\\\d\", \"y\": 1000}";
     let [a, b] = call("f", json);
     let [c, d] = call("g", "{}");
     check(style(AnswerStyle::OLMO3), lines, &[content("So:"), a.clone(), b.clone(), c, d]);
@@ -362,6 +362,27 @@ fn calls_of_python() {
     for words in ["<|tool_call_start|>[f", "<|tool_call_start|>f x"] {
         let expected = words.replace('[', "");
         check(&new, words, &[content(&expected)]);
+    }
+}
+
+#[test]
+fn texts_and_keys_of_python() {
+    for (arguments, json) in [
+        // Escapes that end too soon.
+        (r#"p="D:\xa""#, r#"{"p": "D:\\xa"}"#),
+        (r#"p="C:\u", q="\U12\n""#, r#"{"p": "C:\\u", "q": "\\U12\n"}"#),
+        (r#"p="\xg\u12\"""#, r#"{"p": "\\xg\\u12\""}"#),
+        // Octal ones.
+        (r#"p="\033[1m\0\18""#, r#"{"p": "\u001b[1m\u0000\u00018"}"#),
+        // Halves of characters.
+        (r#"p="\ud83d\ude00\ud83d", q="\ude00\ud83da""#, r#"{"p": "😀�", "q": "��a"}"#),
+        ("p=\"a\nb\\\nc\"", r#"{"p": "a\nbc"}"#),
+        // Keys that are no names.
+        ("filter[x]=1, x:y = 2, a b='c'", r#"{"filter[x]": 1, "x:y": 2, "a b": "c"}"#),
+    ] {
+        let text = format!("<|tool_call_start|>[f({arguments})]<|tool_call_end|>Done.");
+        let [name, given] = call("f", json);
+        check(style(AnswerStyle::LFM2), &text, &[name, given, content("Done.")]);
     }
 }
 
