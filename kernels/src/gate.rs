@@ -1,4 +1,5 @@
-//! The gate of an MLP: `activation(gate) * up` (Shazeer, GLU variants), and gpt-oss's own form of it.
+//! The gate of an MLP: `activation(gate) * up` (Shazeer, GLU variants), gpt-oss's own form of it, and what an MLP
+//! without one has in its place.
 
 use crate::attention::exp;
 use crate::dispatch::enter;
@@ -6,7 +7,7 @@ use crate::dispatch::enter;
 use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
-/// What a gate goes through: itself times a sigmoid of something.
+/// What a gate goes through: itself times a sigmoid of something, where there is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// `x * sigmoid(x)`.
@@ -21,6 +22,8 @@ pub enum Activation {
         /// Above 0.
         limit: f32,
     },
+    /// `max(x, 0)^2` (So et al., Primer), times nothing.
+    ReluSquared,
 }
 
 /// Some elements of a row.
@@ -30,7 +33,7 @@ pub struct Gate {
     pub activation: Activation,
     /// `[len]`
     pub gate: *const f32,
-    /// `[len]`
+    /// `[len]`; any that is valid, of [`Activation::ReluSquared`].
     pub up: *const f32,
     /// `[len]`
     pub y: *mut f32,
@@ -38,7 +41,7 @@ pub struct Gate {
     pub len: usize,
 }
 
-/// Writes `activation(gate) * up`, each element by itself.
+/// Writes `activation(gate) * up`, or `activation(gate)` where it is times nothing, each element by itself.
 ///
 /// # Safety
 ///
@@ -86,6 +89,13 @@ impl<V: Vector> Job<V> for Gate {
                         *y = -(alpha * at_most(*x, limit)).abs();
                     }
                 }
+                Activation::ReluSquared => {
+                    for (y, x) in y.iter_mut().zip(gate) {
+                        // What is no number stays so.
+                        *y = if *x < 0.0 { 0.0 } else { x * x };
+                    }
+                    return;
+                }
             }
             let (vectors, rest) = y.as_chunks_mut::<LANES>();
             for powers in vectors {
@@ -112,6 +122,7 @@ impl<V: Vector> Job<V> for Gate {
                         *y = gated(at_most(*gate, limit), *y) * (up + 1.0);
                     }
                 }
+                Activation::ReluSquared => {}
             }
         }
     }

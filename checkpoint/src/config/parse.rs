@@ -127,10 +127,10 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
 
     // As transformers does: of a model that reads images too, the whole says it.
     let default = std::ptr::eq(outer.map, config.map).then_some(defaults.tie_word_embeddings);
-    let tied = match outer.value("tie_embedding") {
-        // LFM2's own name of it wins there.
-        Some(_) if family.model_type() == "lfm2" => outer.boolean("tie_embedding")?,
-        _ => outer.boolean("tie_word_embeddings")?,
+    // LFM2's older name of it wins.
+    let tied = match outer.boolean("tie_embedding")? {
+        Some(tied) => Some(tied),
+        None => outer.boolean("tie_word_embeddings")?,
     };
     let tied = tied.unwrap_or(default.unwrap_or(true));
     // A family may make another width of the key.

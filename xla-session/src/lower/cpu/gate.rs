@@ -38,8 +38,8 @@ kernel_abi! {
 const PART: usize = 2048;
 
 impl Steps<'_> {
-    /// Gates `rows` rows of `columns` columns at `from`, up behind them if there is a gate, as products with weights of
-    /// `format` take them.
+    /// Gates `rows` rows of `columns` columns at `from`, up behind them if there is a gate, as products with
+    /// weights of `format` take them.
     pub(super) fn gate(
         &mut self,
         activation: Activation,
@@ -82,26 +82,19 @@ fn symbol(activation: Activation) -> &'static str {
 
 #[cfg(feature = "iree")]
 pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
-    let kernel = |activation| Gate::kernel(move |item, of| run(isa, Some(activation), item, of));
-    let relu_squared = Gate::kernel(move |item, of| run(isa, None, item, of));
+    let kernel = |activation| Gate::kernel(move |item, of| run(isa, activation, item, of));
     let clamped = move |item: usize, of: Gate<*mut u8, usize>| {
         let [alpha, limit] = [of.alpha, of.limit].map(number);
-        run(isa, Some(kernels::Activation::Clamped { alpha, limit }), item, of);
+        run(isa, kernels::Activation::Clamped { alpha, limit }, item, of);
     };
     all.with("gate_silu", kernel(kernels::Activation::Silu))
         .with("gate_gelu_tanh", kernel(kernels::Activation::GeluTanh))
         .with("gate_clamped", Gate::kernel(clamped))
-        .with("relu_squared", relu_squared)
+        .with("relu_squared", kernel(kernels::Activation::ReluSquared))
 }
 
-/// `None` squares what is above zero.
 #[cfg(feature = "iree")]
-fn run(
-    isa: kernels::Isa,
-    activation: Option<kernels::Activation>,
-    item: usize,
-    of: Gate<*mut u8, usize>,
-) {
+fn run(isa: kernels::Isa, activation: kernels::Activation, item: usize, of: Gate<*mut u8, usize>) {
     let parts = of.columns.div_ceil(PART);
     let (row, first) = (item / parts, item % parts * PART);
     let len = PART.min(of.columns - first);
@@ -112,19 +105,9 @@ fn run(
         let gate = at(of.from).cast::<f32>().add(row * of.stride + first);
         let to = row * of.columns + first;
         let y = at(of.to).cast::<f32>().add(to);
-        match activation {
-            Some(activation) => {
-                let up = gate.add(of.columns);
-                kernels::gate(isa, &kernels::Gate { activation, gate, up, y, len });
-            }
-            None => {
-                for i in 0..len {
-                    let x = *gate.add(i);
-                    // What is no number stays so.
-                    *y.add(i) = if x < 0.0 { 0.0 } else { x * x };
-                }
-            }
-        }
+        let behind = if activation == kernels::Activation::ReluSquared { 0 } else { of.columns };
+        let up = gate.add(behind);
+        kernels::gate(isa, &kernels::Gate { activation, gate, up, y, len });
         if of.narrow > 0 {
             let narrow = at(of.narrow - 1).cast::<u16>().add(to);
             kernels::round_to_bf16(isa, y, narrow, len);

@@ -75,8 +75,8 @@ impl<'a> Function<'a> {
         self.argument(Source::Weight(spec.clone(), plane), ty)
     }
 
-    /// The pages of a layer, `[pages, 64, heads, width]`. Inside a dispatch there are as many as there can be; how many there are only
-    /// the caller knows.
+    /// The pages of a layer, `[pages, 64, heads, width]`. Inside a dispatch there are as many as there can be;
+    /// how many there are only the caller knows.
     pub fn cache(&mut self, layer: usize, [heads, width]: [usize; 2]) -> Memory {
         let at = self.place(Source::Cache(layer), TensorType::new(&[DYNAMIC], ElementType::I8));
         let ty = TensorType::new(&[1, KV_BLOCK, heads, width], ElementType::F32);
