@@ -23,22 +23,71 @@ pub(super) fn says_only(schema: &Value, kept: &[&str]) -> bool {
     keys.into_iter().all(|key| words.contains(&key) || kept.contains(&key))
 }
 
-/// `property` by itself, with what it may refer to in `parameters`.
-pub(super) fn alone(property: &Value, parameters: &Value) -> Value {
+/// How much of a grammar the schemas of a tool may make, bytes: one that refers to others has all of them with it,
+/// and one of alternatives those of each, so that a small schema may say a lot.
+pub(super) struct Room(Option<usize>);
+
+impl Room {
+    /// As much as a request may have.
+    const BYTES: usize = 8 << 20;
+    /// What a schema takes that is written out, beside what it has with it.
+    const EACH: usize = 1 << 10;
+    /// Arguments of a tool: llguidance keeps 2000 states, of which each that may come next takes two or three.
+    const ARGUMENTS: usize = 500;
+
+    /// For a tool with so many `arguments`.
+    pub fn new(arguments: usize) -> Self {
+        Self((arguments <= Self::ARGUMENTS).then_some(Self::BYTES))
+    }
+
+    /// Takes `bytes` of it, and returns whether it was enough, then and before.
+    pub fn take(&mut self, bytes: usize) -> bool {
+        self.0 = self.0.and_then(|left| left.checked_sub(bytes));
+        self.0.is_some()
+    }
+
+    /// Takes what another schema does.
+    pub fn take_one(&mut self) -> bool {
+        self.take(Self::EACH)
+    }
+
+    /// The `rules` of call number `at` that have been made in it; where it was not enough, one that no grammar can
+    /// be made of: the tool cannot be kept to.
+    pub fn rules(self, at: usize, rules: String) -> String {
+        match self.0 {
+            Some(_) => rules,
+            None => format!("call{at}: schemas_that_say_too_much\n"),
+        }
+    }
+}
+
+/// JSON of the schema `property`, as a grammar has it, where there is `room` for it.
+pub(super) fn json_of(property: &Value, parameters: &Value, room: &mut Room) -> String {
+    alone(property, parameters, room).map(|schema| format!("%json {schema}")).unwrap_or_default()
+}
+
+/// `property` by itself, with what it may refer to in `parameters`; `None` where there is no `room` for it.
+fn alone(property: &Value, parameters: &Value, room: &mut Room) -> Option<Value> {
+    if !room.take_one() {
+        return None;
+    }
     let mut schema = referring(property);
     if schema == true {
         schema = json!({});
     }
-    let Some(all) = schema.as_object_mut() else { return schema };
+    let Some(all) = schema.as_object_mut() else { return Some(schema) };
     if Some(&*all) != property.as_object() && property != true {
         let mut whole = referring(parameters);
         whole.as_object_mut().map(|it| it.remove("x-guidance"));
+        if !room.take(whole.to_string().len()) {
+            return None;
+        }
         all.insert("$defs".into(), json!({"parameters": whole}));
     }
     if let Some(guidance) = parameters.get("x-guidance") {
         all.insert("x-guidance".into(), guidance.clone());
     }
-    schema
+    Some(schema)
 }
 
 /// `schema`, with references to a part of all parameters as [`alone`] has those.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use text::takes_text;
 
 use super::Tool;
-use super::argument::{alone, arguments, listed};
+use super::argument::{Room, arguments, json_of, listed};
 use crate::constraint::quoted;
 
 /// An argument that is any text.
@@ -17,6 +17,7 @@ pub(super) fn rule(tool: &Tool, at: usize) -> String {
     let Tool { name, parameters, .. } = tool;
     let (mut call, mut rules) = (quoted(&format!("<function={name}>\n")), String::new());
     let arguments = arguments(parameters);
+    let mut room = Room::new(arguments.len());
     if arguments.is_empty() && parameters["additionalProperties"] != false {
         call += " (\"<parameter=\" /[^<>\\n]+/ \">\\n\" argument \"\\n\")*";
     }
@@ -29,9 +30,9 @@ pub(super) fn rule(tool: &Tool, at: usize) -> String {
                 format!("({}) \"\\n</parameter>\"", values.join(" | "))
             }
             _ if takes_text(parameters, key) => "argument".into(),
-            _ => format!("%json {} \"\\n</parameter>\"", alone(property, parameters)),
+            _ => json_of(property, parameters, &mut room) + " \"\\n</parameter>\"",
         };
         let _ = writeln!(rules, "argument{at}_{number}: {begin} {value} \"\\n\"");
     }
-    format!("call{at}: {call} \"</function>\"\n{rules}")
+    room.rules(at, format!("call{at}: {call} \"</function>\"\n{rules}"))
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::Tool;
-use super::argument::{alone, arguments, resolved, says_only, values};
+use super::argument::{Room, arguments, json_of, resolved, says_only, values};
 use crate::constraint::quoted;
 
 /// A text between quotes of either kind, a truth, none, and whatever there is.
@@ -28,42 +28,59 @@ pub(super) fn rule(tool: &Tool, at: usize) -> String {
     let Tool { name, parameters, .. } = tool;
     let (begin, mut rules) = (quoted(&format!("{name}(")), String::new());
     let arguments = arguments(parameters);
+    let mut room = Room::new(arguments.len());
     if arguments.is_empty() && parameters["additionalProperties"] != false {
         let one = "/[a-zA-Z_][a-zA-Z0-9_]*/ \"=\" any";
         return format!("call{at}: {begin} ({one} (\", \" {one})*)? \")\"\n");
     }
-    // Which may be the first one: up to one that has to be there.
-    let mut first = Vec::new();
-    let mut is_open = true;
-    for (number, (key, property, needed)) in arguments.iter().enumerate() {
-        let value = value(property, parameters, DEEPEST);
+    for (number, (key, property, _)) in arguments.iter().enumerate() {
+        let value = value(property, parameters, DEEPEST, &mut room);
         let _ = writeln!(rules, "argument{at}_{number}: {} ({value})", quoted(&format!("{key}=")));
-        let mark = if *needed { "" } else { "?" };
-        let next = format!("(\", \" argument{at}_{number}){mark} behind{at}_{}", number + 1);
-        let _ = writeln!(rules, "behind{at}_{number}: {next}");
-        if is_open {
-            first.push(format!("argument{at}_{number} behind{at}_{}", number + 1));
-        }
-        is_open &= !needed;
     }
-    if is_open {
-        first.push("\"\"".into());
-    }
-    let _ = writeln!(rules, "behind{at}_{}: \"\"", arguments.len());
-    format!("call{at}: {begin} ({}) \")\"\n{rules}", first.join(" | "))
+    let needed: Vec<_> = arguments.iter().map(|(.., needed)| *needed).collect();
+    let some = match needed.is_empty() {
+        true => String::new(),
+        false => some(at, 0, &needed, &mut rules),
+    };
+    let mark = if needed.contains(&true) || needed.is_empty() { "" } else { "?" };
+    room.rules(at, format!("call{at}: {begin} {some}{mark} \")\"\n{rules}"))
 }
 
-/// What may stand for a value of `schema`, a part of that of all `parameters`.
-fn value(schema: &Value, parameters: &Value, depth: usize) -> String {
+/// The name of the rule of one or more arguments from number `first` on, of which each is `needed` or not, in their
+/// order and with commas between them. It and those that it is made of are added to `rules`, halves of halves: a
+/// chain of as many as there are arguments is more than the stack of who reads it may hold.
+fn some(at: usize, first: usize, needed: &[bool], rules: &mut String) -> String {
+    if needed.len() == 1 {
+        return format!("argument{at}_{first}");
+    }
+    let halves = needed.split_at(needed.len() / 2);
+    let left = some(at, first, halves.0, rules);
+    let right = some(at, first + halves.0.len(), halves.1, rules);
+    let name = format!("some{at}_{first}_{}", needed.len());
+    let [is_needed, then] = [halves.0, halves.1].map(|half| half.contains(&true));
+    let _ = match (is_needed, then) {
+        (true, true) => writeln!(rules, "{name}: {left} \", \" {right}"),
+        (true, false) => writeln!(rules, "{name}: {left} (\", \" {right})?"),
+        (false, true) => writeln!(rules, "{name}: ({left} \", \")? {right}"),
+        (false, false) => writeln!(rules, "{name}: {left} (\", \" {right})? | {right}"),
+    };
+    name
+}
+
+/// What may stand for a value of `schema`, a part of that of all `parameters`; it takes its part of the `room`.
+fn value(schema: &Value, parameters: &Value, depth: usize, room: &mut Room) -> String {
+    if !room.take_one() {
+        return String::new();
+    }
     let meant = resolved(schema, parameters);
     let says = |kept: &[&str]| says_only(meant, kept);
-    let json = || format!("%json {}", alone(schema, parameters));
+    let json = |room: &mut Room| json_of(schema, parameters, room);
     let listed = values(meant);
     if depth == 0 || listed.iter().any(|it| it.is_object() || it.is_array()) {
-        return json();
+        return json(room);
     }
-    let either = |all: &[Value]| {
-        let all = all.iter().map(|it| value(it, parameters, depth - 1));
+    let either = |all: &[Value], room: &mut Room| {
+        let all = all.iter().map(|it| value(it, parameters, depth - 1, room));
         format!("({})", all.collect::<Vec<_>>().join(" | "))
     };
     if !listed.is_empty() {
@@ -72,16 +89,17 @@ fn value(schema: &Value, parameters: &Value, depth: usize) -> String {
     for key in ["anyOf", "oneOf"] {
         if let (Some(all), true) = (meant[key].as_array().filter(|it| !it.is_empty()), says(&[key]))
         {
-            return either(all);
+            return either(all, room);
         }
     }
-    if let Some(kinds) = meant["type"].as_array().filter(|it| !it.is_empty()) {
+    // There are seven.
+    if let Some(kinds) = meant["type"].as_array().filter(|it| (1..8).contains(&it.len())) {
         let of = |kind: &Value| {
             let mut one = meant.clone();
             one["type"] = kind.clone();
             one
         };
-        return either(&kinds.iter().map(of).collect::<Vec<_>>());
+        return either(&kinds.iter().map(of).collect::<Vec<_>>(), room);
     }
     match meant["type"].as_str() {
         Some("null") => "NONE".into(),
@@ -90,11 +108,11 @@ fn value(schema: &Value, parameters: &Value, depth: usize) -> String {
         Some("string") if says(&["type", "minLength", "maxLength"]) => {
             let least = meant["minLength"].as_u64().unwrap_or(0);
             let most = meant["maxLength"].as_u64().map(|it| it.to_string()).unwrap_or_default();
-            format!(r"/'([^'\\]|\\[^0-9xuUN\n]){{{least},{most}}}'/ | {}", json())
+            format!(r"/'([^'\\]|\\[^0-9xuUN\n]){{{least},{most}}}'/ | {}", json(room))
         }
         Some("array") if says(&["type", "items"]) => {
             let item = match meant.get("items") {
-                Some(items) => format!("({})", value(items, parameters, depth - 1)),
+                Some(items) => format!("({})", value(items, parameters, depth - 1, room)),
                 None => "any".into(),
             };
             format!("\"[\" ({item} (\", \" {item})*)? \"]\"")
@@ -107,7 +125,7 @@ fn value(schema: &Value, parameters: &Value, depth: usize) -> String {
             "dict".into()
         }
         None if says(&[]) && (meant.is_object() || *meant == true) => "any".into(),
-        _ => json(),
+        _ => json(room),
     }
 }
 

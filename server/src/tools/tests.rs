@@ -494,3 +494,42 @@ fn thoughts_of_mistral_come_first() {
         assert!(answer(json!({}), "[THINK]Hm").is_err());
     }
 }
+
+#[test]
+fn a_schema_that_says_too_much_cannot_be_kept_to() {
+    let node = json!({"$ref": "#/$defs/node"});
+    let object = |arguments: Map<String, Value>, node: Value| json!({"type": "object", "properties": arguments, "$defs": {"node": node}});
+    // Alternatives of alternatives; what every argument has with it; and arguments, many, but plain ones.
+    let one = Map::from_iter([("x".into(), node.clone())]);
+    let wide = object(one, json!({"anyOf": vec![node.clone(); 60]}));
+    let several =
+        |count, schema: Value| (0..count).map(move |at| (format!("x{at}"), schema.clone()));
+    let node = json!({"type": "object", "items": node});
+    let long = object(several(200, node).collect(), json!({"description": "a".repeat(100_000)}));
+    let plain = object(several(500, json!({"type": "string"})).collect(), json!({}));
+    let many = object(several(501, json!({"type": "string"})).collect(), json!({}));
+    for style in [AnswerStyle::LFM2, AnswerStyle::QwenCoder] {
+        for (parameters, text, is_kept) in [
+            (&wide, "", style == AnswerStyle::QwenCoder),
+            (&long, "", false),
+            (&many, "", false),
+            (&plain, "x1='a', x498=\"b\"", true),
+        ] {
+            let tool =
+                json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+            let Value::Object(fields) = json!({"tools": [tool], "tool_choice": "required"}) else {
+                unreachable!()
+            };
+            let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+            let lark = tools.grammar(&|_| None, style, Thinks::Never, false).unwrap();
+            assert_eq!(lark.contains("say_too_much"), !is_kept, "{style:?}");
+            let grammar = TopLevelGrammar::from_lark(lark);
+            let can_be = std::panic::catch_unwind(|| accepts(&grammar, &[], "")).is_ok();
+            assert_eq!(can_be, is_kept, "{style:?}");
+            if style == AnswerStyle::LFM2 && is_kept {
+                let call = format!("<|tool_call_start|>[f({text})]<|tool_call_end|>");
+                assert_eq!(accepts(&grammar, &[], &call), Ok(()));
+            }
+        }
+    }
+}

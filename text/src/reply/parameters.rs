@@ -155,11 +155,11 @@ pub fn takes_text(parameters: &Value, argument: &str) -> bool {
 
 /// Whether `argument` may be of the type of `value`; text alone where nothing is said.
 fn allows(parameters: &Value, argument: &str, value: &Value) -> bool {
-    allows_type(&parameters["properties"][argument], parameters, value, 0)
+    allows_type(&parameters["properties"][argument], parameters, value, &mut 256)
 }
 
-/// The same of `schema`, which is a part of `root`.
-fn allows_type(schema: &Value, root: &Value, value: &Value, depth: usize) -> bool {
+/// The same of `schema`, which is a part of `root`; so many more schemas are looked at.
+fn allows_type(schema: &Value, root: &Value, value: &Value, more: &mut usize) -> bool {
     let is_type = |name: &Value| match name.as_str() {
         Some("null") => value.is_null(),
         Some("boolean") => value.is_boolean(),
@@ -171,11 +171,12 @@ fn allows_type(schema: &Value, root: &Value, value: &Value, depth: usize) -> boo
         _ => false,
     };
     let is_alike = |other: &Value| discriminant(value) == discriminant(other);
-    let within = |schema: &Value| allows_type(schema, root, value, depth + 1);
     // A schema that goes round says nothing.
-    if depth > 16 {
+    if *more == 0 {
         return value.is_string();
     }
+    *more -= 1;
+    let within = |schema: &Value| allows_type(schema, root, value, more);
     if let Some(to) = schema["$ref"].as_str().and_then(|it| it.strip_prefix('#')) {
         return root.pointer(to).map_or(value.is_string(), within);
     }
