@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use checkpoint::architecture::{
-    Activation, Attention, FeedForward, Layer, Linear, Mixer, Mlp, Norm, Parameter, Rope,
-    RopeTables, ShortConvolution,
+    Activation, Attention, FeedForward, GatedDelta, Layer, Linear, Mixer, Mlp, Norm, Parameter,
+    Rope, RopeTables, ShortConvolution,
 };
 use ndarray::linalg::general_mat_mul;
 use rayon::prelude::*;
@@ -60,6 +60,7 @@ pub(crate) fn layer(
     let mixed = match mixer {
         Mixer::Attention(attention) => attend(attention, ropes, contexts, weights, normed)?,
         Mixer::ShortConvolution(convolution) => convolve(convolution, contexts, weights, normed)?,
+        Mixer::GatedDelta(delta) => remember(delta, contexts, weights, normed)?,
     };
     let out = linear(&[mixer.projections().1], weights, &mixed)?;
     drop(mixed);
@@ -174,9 +175,20 @@ fn attend(
     let &Attention { heads, kv_heads, head_dim, .. } = attention;
     let qkv = linear(&attention.qkv.iter().collect::<Vec<_>>(), weights, &x)?;
     drop(x);
-    let mut queries = qkv.columns(0, heads * head_dim);
-    let mut keys = qkv.columns(heads * head_dim, kv_heads * head_dim);
-    let values = qkv.columns((heads + kv_heads) * head_dim, kv_heads * head_dim);
+    let (width, keys_width) = (heads * head_dim, kv_heads * head_dim);
+    let wide = if attention.gated { 2 * width } else { width };
+    let mut queries = qkv.columns(0, wide);
+    let gates = attention.gated.then(|| {
+        let pairs = std::mem::replace(&mut queries, Rows::zero(0, width)).values;
+        let [of_queries, of_gates] = [0, head_dim].map(|first| {
+            let heads = pairs.chunks_exact(2 * head_dim).map(|pair| &pair[first..][..head_dim]);
+            Rows::new(width, heads.flatten().copied().collect())
+        });
+        queries = of_queries;
+        of_gates
+    });
+    let mut keys = qkv.columns(wide, keys_width);
+    let values = qkv.columns(wide + keys_width, keys_width);
     drop(qkv);
     let turn = |[queries, keys]: [&mut Rows; 2]| {
         if let Some(of) = attention.ropes {
@@ -224,7 +236,15 @@ fn attend(
         })
         .collect();
     let texts = mixed.chunks(heads).map(joined);
-    Ok(Rows::new(heads * head_dim, texts.flat_map(|text| text.values).collect()))
+    let mut mixed = Rows::new(width, texts.flat_map(|text| text.values).collect());
+    if let Some(gates) = gates {
+        mixed.values.iter_mut().zip(gates.values).for_each(|(x, gate)| *x *= sigmoid(gate));
+    }
+    Ok(mixed)
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
 }
 
 /// Of all rows the gated sum of those before them, `[rows, hidden_size]`.
@@ -255,6 +275,104 @@ fn convolve(
         }
     }
     Ok(out)
+}
+
+/// Of all rows what the states of linear attention say of them, `[rows, value_heads * value_dim]`.
+fn remember(
+    delta: &GatedDelta,
+    contexts: &Contexts,
+    weights: &mut impl Weights,
+    x: Rows,
+) -> Result<Rows> {
+    let &GatedDelta { key_heads, value_heads, value_dim, .. } = delta;
+    let (channels, seen) = (delta.channels(), delta.rows());
+    let width = value_heads * value_dim;
+    let all = linear(&delta.inputs.iter().collect::<Vec<_>>(), weights, &x)?;
+    drop(x);
+    let taps = weights.vector(&delta.taps)?;
+    let decay = weights.vector(&delta.decay)?;
+    let step = weights.vector(&delta.step)?;
+    let scales = scales(&delta.norm, weights)?;
+    let mut convolved = Rows::zero(all.len(), channels);
+    for context in &contexts.rows {
+        for row in context.clone() {
+            let earliest = context.start.max((row + 1).saturating_sub(seen));
+            let out = &mut convolved.values[row * channels..][..channels];
+            for (column, out) in out.iter_mut().enumerate() {
+                let term =
+                    |at: usize| taps[column * seen + seen - 1 - (row - at)] * all.row(at)[column];
+                let sum: f32 = (earliest..=row).map(term).sum();
+                *out = sum * sigmoid(sum);
+            }
+        }
+    }
+    let work: Vec<_> = contexts
+        .rows
+        .iter()
+        .flat_map(|rows| (0..value_heads).map(move |head| (rows.clone(), head)))
+        .collect();
+    let heads: Vec<Rows> = work
+        .par_iter()
+        .map(|(rows, head)| {
+            let key_head = match delta.tiled {
+                true => head % key_heads,
+                false => head / (value_heads / key_heads),
+            };
+            let of = |row: usize| {
+                let z = &all.row(row)[channels + head * value_dim..][..value_dim];
+                let [b, a] = [0, value_heads].map(|at| all.row(row)[channels + width + at + head]);
+                let factor = (-decay[*head].exp() * softplus(a + step[*head])).exp();
+                (convolved.row(row), z, sigmoid(b), factor)
+            };
+            let mut out = recall(delta, *head, key_head, rows.clone().map(of));
+            for (at, y) in rows.clone().zip(out.values.chunks_exact_mut(value_dim)) {
+                normalise(y, &scales, delta.norm.epsilon);
+                let (_, z, ..) = of(at);
+                y.iter_mut().zip(z).for_each(|(y, z)| *y *= z * sigmoid(*z));
+            }
+            out
+        })
+        .collect();
+    let texts = heads.chunks(value_heads).map(joined);
+    Ok(Rows::new(width, texts.flat_map(|text| text.values).collect()))
+}
+
+/// One head of one text: of each row what its state gives; a row is what was convolved, `z`, how much of the
+/// state is corrected, and how much of it stays.
+fn recall<'a>(
+    delta: &GatedDelta,
+    head: usize,
+    key_head: usize,
+    rows: impl Iterator<Item = (&'a [f32], &'a [f32], f32, f32)>,
+) -> Rows {
+    let &GatedDelta { key_heads, key_dim, value_dim, .. } = delta;
+    // Of each dimension of a key the values.
+    let mut state = Rows::zero(key_dim, value_dim);
+    let mut out = Vec::new();
+    for (convolved, _, part, factor) in rows {
+        let unit = |first: usize, scale: f32| {
+            let x = &convolved[first..][..key_dim];
+            let squares: f32 = x.iter().map(|x| x * x).sum();
+            let by = scale / (squares + 1e-6).sqrt();
+            x.iter().map(|x| x * by).collect::<Vec<_>>()
+        };
+        let query = unit(key_head * key_dim, 1.0 / (key_dim as f32).sqrt());
+        let key = unit((key_heads + key_head) * key_dim, 1.0);
+        let value = &convolved[2 * key_heads * key_dim + head * value_dim..][..value_dim];
+        state.values.iter_mut().for_each(|x| *x *= factor);
+        let missing = state.read(&key);
+        let missing: Vec<_> =
+            value.iter().zip(missing).map(|(v, known)| part * (v - known)).collect();
+        for (values, key) in state.values.chunks_exact_mut(value_dim).zip(&key) {
+            values.iter_mut().zip(&missing).for_each(|(x, missing)| *x += key * missing);
+        }
+        out.extend(state.read(&query));
+    }
+    Rows::new(value_dim, out)
+}
+
+fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
 }
 
 /// One head of one text: softmax of the scores of the keys that a row sees, times their values.

@@ -69,7 +69,7 @@ impl Quantisation {
 
     /// Weights of all matrices that layers have: what [`run`](Self::run) watches go by.
     pub fn weights(&self) -> u64 {
-        let matrices = self.config().tensors().filter(|it| it.role == Role::Matrix);
+        let matrices = self.config().tensors().filter(|it| is_matrix(it));
         matrices.map(|it| it.elements() as u64).sum()
     }
 
@@ -77,7 +77,7 @@ impl Quantisation {
     /// other, and writes a folder in Hugging Face layout (compressed-tensors), which is to be
     /// [finished](Made::finish). Layers have four bits in
     /// groups of 32, but [their ends](Architecture::ends) eight, as embedding and output projection; norms
-    /// and biases stay, and so do matrices whose columns are no whole groups. What is finished of a run
+    /// and biases stay, and so do small matrices that decide, and those whose columns are no whole groups. What is finished of a run
     /// that was stopped is kept, and one with the same model and texts goes on there: those layers are
     /// watched go by at once.
     ///
@@ -126,11 +126,11 @@ impl Quantisation {
         let config = self.config();
         let ends = config.architecture.ends().map(|linear| &linear.weight);
         let mut eight: Vec<_> =
-            ends.filter(|it| is_grouped(it)).map(|it| it.name.as_str()).collect();
+            ends.filter(|it| is_rounded(it)).map(|it| it.name.as_str()).collect();
         let mut tensors = Vec::new();
         let whole: Vec<&str> = config
             .tensors()
-            .filter(|it| it.role == Role::Matrix && !is_grouped(it))
+            .filter(|it| is_matrix(it) && !is_rounded(it))
             .map(|it| it.name.as_str())
             .collect();
         let norm = &config.architecture.norm.weight;
@@ -211,6 +211,16 @@ fn is_grouped(parameter: &Parameter) -> bool {
     parameter.shape[1].is_multiple_of(GROUP)
 }
 
+/// Whether layers multiply with it.
+fn is_matrix(parameter: &Parameter) -> bool {
+    matches!(parameter.role, Role::Matrix | Role::Router)
+}
+
+/// Whether a matrix of layers does not stay as it is.
+fn is_rounded(parameter: &Parameter) -> bool {
+    parameter.role == Role::Matrix && is_grouped(parameter)
+}
+
 fn matrices(layer: &Layer) -> impl Iterator<Item = &Parameter> {
     let mlp = match &layer.mlp {
         FeedForward::Mlp(mlp) => Some(mlp),
@@ -285,7 +295,7 @@ impl<I: Iterator<Item = Rows>> Weights for Rounding<'_, '_, I> {
         for linear in linears {
             let parameter = &linear.weight;
             let mut weights = matrix(self.model, parameter)?;
-            if !is_grouped(parameter) {
+            if !is_rounded(parameter) {
                 let Parameter { name, shape, .. } = parameter;
                 self.tensors.push(Tensor::floats(name, shape, &weights.values));
             } else if self.model.config().architecture.ends().any(|end| end == *linear) {

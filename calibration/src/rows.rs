@@ -63,6 +63,15 @@ impl Rows {
         out
     }
 
+    /// Its rows, each times its part of `by`, added up.
+    pub fn read(&self, by: &[f32]) -> Vec<f32> {
+        let mut out = vec![0.0; self.width];
+        for (row, by) in self.values.chunks_exact(self.width).zip(by) {
+            out.iter_mut().zip(row).for_each(|(out, x)| *out += by * x);
+        }
+        out
+    }
+
     /// Its columns from `first` on.
     pub fn columns(&self, first: usize, width: usize) -> Self {
         let mut out = Vec::with_capacity(self.len() * width);

@@ -71,6 +71,8 @@ pub enum Mixer {
     Attention(Attention),
     /// By how far they are apart.
     ShortConvolution(ShortConvolution),
+    /// By a state that each of them changes.
+    GatedDelta(Box<GatedDelta>),
 }
 
 /// Causal attention.
@@ -79,6 +81,9 @@ pub struct Attention {
     /// To queries, keys and values, whose outputs lie side by side, `(heads + 2 * kv_heads) * head_dim`
     /// in all: three projections, or one.
     pub qkv: Vec<Linear>,
+    /// Whether behind each head's query there is a gate as wide, with whose sigmoid the head's output is
+    /// multiplied: `[heads, 2, head_dim]` in the place of queries, `2 * (heads + kv_heads) * head_dim` in all.
+    pub gated: bool,
     /// Of queries and keys.
     pub qk_norm: Option<QkNorm>,
     /// Which of [`Architecture::ropes`] rotate queries, and keys; they differ in what they multiply with at most.
@@ -117,6 +122,47 @@ pub struct ShortConvolution {
     pub taps: Parameter,
     /// `[hidden_size, hidden_size]`.
     pub output: Linear,
+}
+
+/// Linear attention by the gated delta rule (Yang et al.; `modeling_qwen3_5.py`). Of each value head there is a
+/// state, `[key_dim, value_dim]`, zero before the first row, which a row makes less, corrects by what it finds
+/// missing of its value at its key, and reads at its query:
+/// `S *= exp(-exp(decay) * softplus(a + step)); S += k * sigmoid(b) * (v - S^T k); y = S^T q`. The queries,
+/// keys and values are those of a convolution over the latest rows, column by column, through SiLU, rows before
+/// the first being zero; of these each head's query and key are divided by their length,
+/// `sqrt(sum(x^2) + 1e-6)`, and queries by the root of `key_dim`. What `output` reads is each head's `y`, normed,
+/// times SiLU of `z`.
+///
+/// What later rows read of one is the state, and the latest rows that the convolution read: as much behind many
+/// rows as behind one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GatedDelta {
+    /// To queries, keys, values, `z`, `b` and `a`, whose outputs lie side by side, in each of them head after
+    /// head: `2 * key_heads * key_dim + 2 * value_heads * value_dim + 2 * value_heads` in all. Those to `b` and
+    /// `a` are small, and decide what becomes of a state: they are never rounded.
+    pub inputs: Vec<Linear>,
+    /// Of queries, keys and values, `[2 * key_heads * key_dim + value_heads * value_dim, 1, rows]`, of which the
+    /// last is of the row itself.
+    pub taps: Parameter,
+    /// `[value_heads]`: how fast each state becomes less, as a logarithm.
+    pub decay: Parameter,
+    /// `[value_heads]`: is added to `a`.
+    pub step: Parameter,
+    /// Of each head of the output by itself, `[value_dim]`.
+    pub norm: Norm,
+    /// `[hidden_size, value_heads * value_dim]`.
+    pub output: Linear,
+    /// Heads of queries and keys; divides `value_heads`.
+    pub key_heads: usize,
+    /// Heads of values, and of states.
+    pub value_heads: usize,
+    /// Width of a head of queries and keys.
+    pub key_dim: usize,
+    /// Width of a head of values.
+    pub value_dim: usize,
+    /// Whether value head `h` meets key head `h % key_heads`, as in GGUF files; else
+    /// `h / (value_heads / key_heads)`.
+    pub tiled: bool,
 }
 
 /// Norms of queries and keys: of each head by itself, `[head_dim]`, or of all heads of a row together,
@@ -245,7 +291,8 @@ pub enum Role {
     Norm,
     /// A matrix between embedding and output.
     Matrix,
-    /// A small matrix that decides: it is never rounded.
+    /// A small matrix that decides: which experts a row goes through, what becomes of a state. It is never
+    /// rounded.
     Router,
     /// Taps of a convolution, few beside the matrices: they are never rounded.
     Taps,
@@ -253,6 +300,8 @@ pub enum Role {
     Bias,
     /// Is beside what queries and keys gave.
     Sinks,
+    /// How fast a state becomes less, as a logarithm.
+    Decay,
     /// The matrix that gives logits.
     Output,
 }
@@ -292,7 +341,7 @@ impl Module {
         Norm { weight, offset: 0.0, epsilon }
     }
 
-    /// The projection called `name` that decides where rows go.
+    /// The small projection called `name` that decides.
     pub fn router(&self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Linear {
         let weight = self.at(name).parameter("weight", &[outputs, inputs], Role::Router);
         Linear { weight, ..self.linear(name, [outputs, inputs], bias) }
@@ -301,6 +350,16 @@ impl Module {
     /// The taps called `name` of a convolution over so many rows.
     pub fn taps(&self, name: &str, width: usize, rows: usize) -> Parameter {
         self.at(name).parameter("weight", &[width, 1, rows], Role::Taps)
+    }
+
+    /// The decays called `name`, one for each head.
+    pub fn decay(&self, name: &str, heads: usize) -> Parameter {
+        self.parameter(name, &[heads], Role::Decay)
+    }
+
+    /// A vector called `name` that is added.
+    pub fn bias(&self, name: &str, width: usize) -> Parameter {
+        self.parameter(name, &[width], Role::Bias)
     }
 
     /// The sinks called `name`, one for each head.
@@ -351,14 +410,22 @@ impl Layer {
     pub fn attention(&self) -> Option<&Attention> {
         match &self.mixer {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::ShortConvolution(_) => None,
+            Mixer::ShortConvolution(_) | Mixer::GatedDelta(_) => None,
         }
     }
 
     pub(crate) fn attention_mut(&mut self) -> Option<&mut Attention> {
         match &mut self.mixer {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::ShortConvolution(_) => None,
+            Mixer::ShortConvolution(_) | Mixer::GatedDelta(_) => None,
+        }
+    }
+
+    /// Its linear attention, if that is what mixes its rows.
+    pub fn gated_delta(&self) -> Option<&GatedDelta> {
+        match &self.mixer {
+            Mixer::GatedDelta(of) => Some(of),
+            Mixer::Attention(_) | Mixer::ShortConvolution(_) => None,
         }
     }
 
@@ -376,6 +443,7 @@ impl Layer {
         let Self { input_norm, mixer_norm, mlp_norm, output_norm, .. } = self;
         let heads = self.attention().and_then(|it| it.qk_norm.as_ref());
         let heads = heads.into_iter().flat_map(|it| [&it.query, &it.key]);
+        let heads = heads.chain(self.gated_delta().map(|it| &it.norm));
         let behind = mixer_norm.iter().chain(mlp_norm).chain(output_norm);
         input_norm.iter().chain(heads).chain(behind)
     }
@@ -392,6 +460,18 @@ impl Mixer {
         match self {
             Self::Attention(attention) => attention.kv_heads * attention.head_dim,
             Self::ShortConvolution(convolution) => convolution.width() / 2,
+            Self::GatedDelta(_) => 0,
+        }
+    }
+
+    /// Numbers that a sequence has of it however long it is: of states, and of the latest rows. They are never
+    /// rounded.
+    pub fn state(&self) -> Option<[usize; 2]> {
+        match self {
+            Self::Attention(_) | Self::ShortConvolution(_) => None,
+            Self::GatedDelta(of) => {
+                Some([of.value_heads * of.key_dim * of.value_dim, (of.rows() - 1) * of.channels()])
+            }
         }
     }
 
@@ -402,6 +482,7 @@ impl Mixer {
             Self::ShortConvolution(ShortConvolution { input, output, .. }) => {
                 (std::slice::from_ref(input), output)
             }
+            Self::GatedDelta(of) => (&of.inputs, &of.output),
         }
     }
 
@@ -417,6 +498,12 @@ impl Mixer {
             Self::ShortConvolution(ShortConvolution { input, taps, output }) => {
                 Box::new(input.parameters().chain([taps]).chain(output.parameters()))
             }
+            Self::GatedDelta(of) => {
+                let GatedDelta { inputs, taps, decay, step, norm, output, .. } = &**of;
+                let own = [taps, decay, step, &norm.weight];
+                let inputs = inputs.iter().flat_map(Linear::parameters);
+                Box::new(inputs.chain(own).chain(output.parameters()))
+            }
         }
     }
 }
@@ -428,6 +515,18 @@ impl ShortConvolution {
     }
 
     /// Rows that are seen, the row itself included.
+    pub fn rows(&self) -> usize {
+        self.taps.shape[2]
+    }
+}
+
+impl GatedDelta {
+    /// Columns that are convolved: queries, keys and values.
+    pub fn channels(&self) -> usize {
+        self.taps.shape[0]
+    }
+
+    /// Rows that the convolution sees, the row itself included.
     pub fn rows(&self) -> usize {
         self.taps.shape[2]
     }

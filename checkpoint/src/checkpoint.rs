@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Architecture, Parameter};
 use crate::config::ModelConfig;
+use crate::converted::{Converted, is_of_mlx};
 use crate::encodings::{self, Encoded, Encoding, Parts, Quantisation};
 use crate::file::WeightFile;
 use crate::header::Entry;
@@ -31,6 +32,8 @@ pub struct Checkpoint {
     quantisation: Option<Quantisation>,
     /// Whether it was saved without an output projection, whatever its configuration says.
     bare: bool,
+    /// What was done to the values of the tensor called so.
+    converted: fn(&str) -> Option<Converted>,
     files: Vec<WeightFile>,
     tensors: BTreeMap<String, (usize, Entry)>,
 }
@@ -105,6 +108,7 @@ impl Checkpoint {
                 architecture: None,
                 quantisation: None,
                 bare: false,
+                converted: |_| None,
                 files: vec![file],
                 tensors,
             });
@@ -136,6 +140,7 @@ impl Checkpoint {
             architecture,
             quantisation: None,
             bare: false,
+            converted: Converted::by_gguf,
             files,
             tensors,
         })
@@ -184,6 +189,8 @@ impl Checkpoint {
             };
             tensors = tensors.into_iter().map(|(name, it)| (named(name), it)).collect();
         }
+        let of_mlx = is_of_mlx(tensors.iter().map(|(name, (_, it))| (&**name, &*it.shape)));
+        let converted = if of_mlx { Converted::by_mlx } else { |_: &str| None };
         let tensors = encodings::cut_up(tensors);
         let config = folder.join("config.json");
         let quantisation = match read_object(&config)? {
@@ -198,6 +205,7 @@ impl Checkpoint {
             architecture: None,
             quantisation,
             bare,
+            converted,
             files,
             tensors,
         })
@@ -219,7 +227,15 @@ impl Checkpoint {
             return self.decoded(encoded);
         }
         let (file, entry, dtype) = self.locate(name, shape)?;
-        file.tensor(entry, dtype)
+        let tensor = file.tensor(entry, dtype)?;
+        let Some(converted) = (self.converted)(name) else { return Ok(tensor) };
+        tensor.before(converted).map_err(|value| Error::Checkpoint {
+            path: file.path.clone(),
+            message: format!(
+                "tensor `{}` has the value {value}, which no model's converter writes: the file is damaged",
+                shown(self.architecture, name)
+            ),
+        })
     }
 
     /// The tensor that is `parameter`.

@@ -23,6 +23,7 @@ mod load_mode;
 mod encodings;
 
 mod checkpoint;
+mod converted;
 mod file;
 mod header;
 mod layout;

@@ -9,6 +9,7 @@ use half::slice::HalfFloatSliceExt;
 use memmap2::Mmap;
 
 use crate::Dtype;
+use crate::converted::Converted;
 use crate::encodings::Values;
 use crate::gguf::blocks;
 
@@ -72,6 +73,17 @@ impl<'a> Tensor<'a> {
 }
 
 impl Tensor<'_> {
+    /// The vector as it was before a converter changed it, in f32; a value that cannot come of that is the
+    /// error.
+    pub(crate) fn before(self, converted: Converted) -> Result<Self, f32> {
+        let values = self.to_f32().into_iter();
+        let bytes = values
+            .map(|value| converted.undo(value).map(f32::to_le_bytes).ok_or(value))
+            .collect::<Result<Vec<_>, _>>()?;
+        let stored = Stored { bytes: bytes.into_flattened().into(), map: None };
+        Ok(Self { dtype: Dtype::F32, rows: RowOrder::Stored, stored, encoded: None, ..self })
+    }
+
     /// Its element type; of a quantised matrix of a folder, the blocks that it is [handed
     /// out](Self::bytes_of) as, or f32 where there are none that hold its values.
     pub fn dtype(&self) -> Dtype {

@@ -731,7 +731,7 @@ fn lfm2_has_names_of_its_own() {
     let lfm2 = |changes| of("lfm2", "Lfm2ForCausalLM", changes);
     let of_layers = |config: &ModelConfig| -> Vec<Option<usize>> {
         let rows = |layer: &Layer| match &layer.mixer {
-            Mixer::Attention(_) => None,
+            Mixer::Attention(_) | Mixer::GatedDelta(_) => None,
             Mixer::ShortConvolution(convolution) => Some(convolution.rows()),
         };
         config.architecture.layers.iter().map(rows).collect()
@@ -767,6 +767,83 @@ fn lfm2_has_names_of_its_own() {
     );
     let odd = json!({"hidden_size": 33, "head_dim": 8});
     refused(lfm2(odd), &["`hidden_size` is 33", "halves"]);
+}
+
+/// Qwen3.5's layers are linear attention but for every so many; a wrapper that reads images too has its own
+/// default of tied embeddings.
+#[test]
+fn qwen3_5_attends_in_some_layers() {
+    let qwen = |changes| of("qwen3_5_text", "Qwen3_5ForCausalLM", changes);
+    let attends = |config: &ModelConfig| -> Vec<bool> {
+        config.architecture.layers.iter().map(|layer| layer.attention().is_some()).collect()
+    };
+    let sizes = json!({
+        "num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6, "linear_key_head_dim": 5, "linear_value_head_dim": 7,
+        "linear_conv_kernel_dim": 3, "attn_output_gate": true,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.5,
+            "mrope_interleaved": true, "mrope_section": [2, 1, 1]},
+    });
+    let qwen = |changes| with(qwen(sizes.clone()), changes);
+    let config = good(qwen(json!({})));
+    assert_eq!(attends(&config), [false, false, false, true]);
+    assert_eq!((config.rope().width, config.rope().theta), (8, 1e7));
+    assert!(!config.tie_word_embeddings);
+    let layers = &config.architecture.layers;
+    let delta = layers[0].gated_delta().unwrap();
+    let widths: Vec<_> = delta.inputs.iter().map(Linear::outputs).collect();
+    assert_eq!(widths, [2 * 10 + 42, 42, 6, 6]);
+    assert_eq!((delta.channels(), delta.rows(), delta.output.inputs()), (62, 3, 42));
+    assert_eq!(layers[0].mixer.state(), Some([6 * 5 * 7, 2 * 62]));
+    assert_eq!((layers[0].mixer.key_width(), layers[3].mixer.key_width()), (0, 32));
+    assert!(!delta.tiled);
+    let attention = layers[3].attention().unwrap();
+    assert!(
+        attention.gated && attention.qkv[0].outputs() == 2 * 64 && attention.output.inputs() == 64
+    );
+    // One is added to the weights of all norms but the one that is gated.
+    let norms = config.architecture.norms();
+    let plain: Vec<_> =
+        norms.filter(|norm| norm.offset == 0.0).map(|norm| norm.weight.name.as_str()).collect();
+    assert_eq!(plain.len(), 3, "{plain:?}");
+    assert!(plain.iter().all(|name| name.ends_with("linear_attn.norm.weight")), "{plain:?}");
+
+    // What is absent: of the widths that published models have, a quarter of each head.
+    let usual = good(of("qwen3_5_text", "Qwen3_5TextModel", json!({"num_hidden_layers": 8})));
+    assert_eq!(attends(&usual).iter().filter(|it| **it).count(), 2);
+    assert_eq!((usual.head_dim, usual.rope().width), (256, 64));
+    assert_eq!(usual.architecture.layers[0].mixer.state(), Some([32 * 128 * 128, 3 * 8192]));
+    assert_eq!(
+        attends(&good(qwen(json!({"full_attention_interval": 2})))),
+        [false, true, false, true]
+    );
+    let [l, f] = ["linear_attention", "full_attention"];
+    let typed = good(qwen(json!({"layer_types": [f, l, l, f], "full_attention_interval": 2})));
+    assert_eq!(attends(&typed), [true, false, false, true]);
+
+    for (tied, expected) in [(json!(null), false), (json!(true), true)] {
+        let text = qwen(json!({"architectures": null}));
+        let whole = json!({
+            "model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "text_config": text, "tie_word_embeddings": tied,
+        });
+        let whole = good(whole);
+        assert_eq!(whole.architecture, config.architecture);
+        assert_eq!(whole.tie_word_embeddings, expected);
+    }
+
+    for (changes, parts) in [
+        (json!({"linear_num_value_heads": 5}), ["`linear_num_value_heads` is 5", "multiple"]),
+        (json!({"linear_conv_kernel_dim": 1}), ["`linear_conv_kernel_dim` is 1", "2 to 16"]),
+        (json!({"attn_output_gate": false}), ["`attn_output_gate` is false", "true"]),
+        (json!({"hidden_act": "gelu_new"}), ["`hidden_act` is \"gelu_new\"", "silu"]),
+        (json!({"full_attention_interval": 5}), ["`full_attention_interval` is 5", "4 layers"]),
+        (json!({"layer_types": [l, l, l]}), ["3 entries", "4 layers"]),
+        (json!({"layer_types": [l, l, l, l]}), ["`layer_types`", "at least one"]),
+        (json!({"layer_types": [l, l, f, "mamba"]}), ["`layer_types`", "\"linear_attention\""]),
+    ] {
+        refused(qwen(changes), &parts);
+    }
 }
 
 #[test]

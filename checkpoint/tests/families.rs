@@ -52,9 +52,19 @@ fn roles_are_what_names_say() {
                 it if it.ends_with("gate.weight") || it.ends_with("router.weight") => {
                     (Role::Router, 2)
                 }
+                it if it.ends_with("in_proj_b.weight") || it.ends_with("in_proj_a.weight") => {
+                    (Role::Router, 2)
+                }
+                it if it.ends_with(".in_proj_qkv.weight") || it.ends_with(".in_proj_z.weight") => {
+                    (Role::Matrix, 2)
+                }
+                it if it.ends_with("linear_attn.A_log") => (Role::Decay, 1),
+                it if it.ends_with("linear_attn.dt_bias") => (Role::Bias, 1),
                 it if it.contains(".block_sparse_moe.experts.") => (Role::Matrix, 2),
                 it if it.contains(".feed_forward.w") => (Role::Matrix, 2),
-                it if it.ends_with(".conv.conv.weight") => (Role::Taps, 3),
+                it if it.ends_with(".conv.conv.weight") || it.ends_with(".conv1d.weight") => {
+                    (Role::Taps, 3)
+                }
                 it if it.ends_with("_proj.weight") || it.ends_with("_linear.weight") => {
                     (Role::Matrix, 2)
                 }
@@ -99,6 +109,15 @@ fn parameters_come_in_the_order_of_the_model() {
                     "conv.in_proj",
                     "conv.conv",
                     "conv.out_proj",
+                    "linear_attn.in_proj_qkv",
+                    "linear_attn.in_proj_z",
+                    "linear_attn.in_proj_b",
+                    "linear_attn.in_proj_a",
+                    "linear_attn.conv1d",
+                    "linear_attn.A_log",
+                    "linear_attn.dt_bias",
+                    "linear_attn.norm",
+                    "linear_attn.out_proj",
                     "self_attn.q_proj",
                     "self_attn.k_proj",
                     "self_attn.v_proj",
@@ -141,13 +160,14 @@ fn parameters_come_in_the_order_of_the_model() {
     }
 }
 
-/// Gemma 3 from 4B on, Mistral Small 3 and Ministral 3 read images: their text model is a part of them.
+/// Gemma 3 from 4B on, Mistral Small 3, Ministral 3 and Qwen3.5 read images: their text model is a part of them.
 #[test]
 fn the_text_model_of_one_that_reads_images_is_found() {
     for (fixture, outer) in [
         ("gemma3-older-gqa-bf16", "gemma3"),
         ("mistral-full-mqa-f16", "mistral3"),
         ("ministral3-yarn-gqa-bf16", "mistral3"),
+        ("qwen3-5-gqa-bf16", "qwen3_5"),
     ] {
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../xla-session/tests/fixtures")
@@ -165,6 +185,7 @@ fn the_text_model_of_one_that_reads_images_is_found() {
             let config = serde_json::json!({
                 "architectures": null, "model_type": outer,
                 "text_config": text, "vision_config": {"hidden_size": 1152},
+                "tie_word_embeddings": text["tie_word_embeddings"],
             });
             std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
             let name = |name: &str| match name.strip_prefix("model.") {
@@ -181,5 +202,44 @@ fn the_text_model_of_one_that_reads_images_is_found() {
             whole.check(&config).unwrap();
             assert_eq!(whole.is_tied(&config).unwrap(), alone.is_tied(&expected).unwrap());
         }
+    }
+}
+
+/// MLX's folders of Qwen3.5 have one more in their norms, and other axes of taps.
+#[test]
+fn norms_that_mlx_has_added_one_to_are_read_as_they_were() {
+    let fixture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../xla-session/tests/fixtures/qwen3-5-mha-f32");
+    let (config, folder) = (ModelConfig::from_dir(&fixture).unwrap(), tempfile::tempdir().unwrap());
+    std::fs::copy(fixture.join("config.json"), folder.path().join("config.json")).unwrap();
+    let checkpoint = Checkpoint::open(&fixture, LoadMode::Mmap).unwrap();
+    let tensors: Vec<_> = config
+        .tensors()
+        .map(|it| {
+            let mut values = checkpoint.get(it).unwrap().to_f32();
+            let mut shape = it.shape.clone();
+            match it.role {
+                Role::Taps => shape.swap(1, 2),
+                Role::Norm if !it.name.contains("linear_attn") => {
+                    values.iter_mut().for_each(|value| *value += 1.0);
+                }
+                _ => {}
+            }
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            (format!("language_model.{}", it.name), shape, bytes)
+        })
+        .collect();
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        let dtype = safetensors::Dtype::F32;
+        (name, safetensors::tensor::TensorView::new(dtype, shape.clone(), bytes).unwrap())
+    });
+    let path = folder.path().join("model.safetensors");
+    safetensors::serialize_to_file(views, None, &path).unwrap();
+    let mlx = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+    mlx.check(&config).unwrap();
+    for it in config.tensors() {
+        let [before, after] = [&checkpoint, &mlx].map(|from| from.get(it).unwrap().to_f32());
+        let off = if it.role == Role::Norm { f32::EPSILON } else { 0.0 };
+        assert!(before.iter().zip(after).all(|(a, b)| (a - b).abs() <= off), "{}", it.name);
     }
 }

@@ -10,7 +10,7 @@ use checkpoint::{Checkpoint, Dtype, Error, LoadMode};
 use tempfile::TempDir;
 
 mod writer;
-use writer::{Gguf, array, f32_value, integers, text, texts, u32_value, u64_value};
+use writer::{Gguf, array, booleans, f32_value, integers, text, texts, u32_value, u64_value};
 
 const MODES: [LoadMode; 2] = [LoadMode::Mmap, LoadMode::Read];
 
@@ -629,4 +629,71 @@ fn heads_of_keys_say_which_layers_of_lfm2_attend() {
     says(&read(&[0, 1]).unwrap_err(), &["2 entries for 3 layers"]);
     let window = vec![(WINDOW, u32_value(64)), ("shortconv.l_cache", u32_value(3))];
     says(&of("lfm2", [3, 512], window).unwrap_err(), &["`lfm2.attention.sliding_window` is set"]);
+}
+
+/// Of Qwen3.5's files every fourth layer attends, or those that are said not to be recurrent; the last ones may
+/// guess tokens, and are left out.
+#[test]
+fn layers_of_qwen3_5_are_those_that_do_not_guess() {
+    let read = |layers, more: Vec<(&'static str, (u32, Vec<u8>))>| {
+        let mut keys = vec![
+            ("attention.key_length", u32_value(16)),
+            ("attention.value_length", u32_value(16)),
+            ("rope.dimension_count", u32_value(4)),
+            ("rope.dimension_sections", integers(&[1, 1, 0, 0])),
+            ("ssm.conv_kernel", u32_value(4)),
+            ("ssm.state_size", u32_value(6)),
+            ("ssm.group_count", u32_value(2)),
+            ("ssm.time_step_rank", u32_value(4)),
+        ];
+        if !more.iter().any(|(key, _)| *key == "ssm.inner_size") {
+            keys.push(("ssm.inner_size", u32_value(20)));
+        }
+        keys.extend(more);
+        of("qwen35", [layers, 512], keys)
+    };
+    let attends = |config: &ModelConfig| -> Vec<bool> {
+        config.architecture.layers.iter().map(|layer| layer.attention().is_some()).collect()
+    };
+    let config = read(4, vec![]).unwrap();
+    assert_eq!(attends(&config), [false, false, false, true]);
+    assert_eq!((config.family.model_type(), config.rope().width), ("qwen3_5_text", 4));
+    assert!(config.architecture.norms().all(|norm| norm.offset == 0.0));
+    let delta = config.architecture.layers[0].gated_delta().unwrap();
+    assert_eq!((delta.key_dim, delta.value_dim, delta.rows(), delta.tiled), (6, 5, 4, true));
+
+    let guessing = ("nextn_predict_layers", u32_value(1));
+    let interval = ("full_attention_interval", u32_value(2));
+    let config = read(5, vec![guessing.clone(), interval]).unwrap();
+    assert_eq!(attends(&config), [false, true, false, true]);
+    let recurrent = ("attention.recurrent_layers", booleans(&[0, 1, 1, 0]));
+    let config = read(4, vec![guessing.clone(), recurrent]).unwrap();
+    assert_eq!(attends(&config), [true, false, false]);
+
+    let says =
+        |result: Result<ModelConfig, Error>, parts: &[&str]| says(&result.unwrap_err(), parts);
+    says(read(1, vec![guessing]), &["`qwen35.nextn_predict_layers` is 1 of 1 layers"]);
+    let short = ("attention.recurrent_layers", booleans(&[1, 0]));
+    says(read(4, vec![short]), &["2 entries for 4 layers"]);
+    let inner = ("ssm.inner_size", u32_value(21));
+    says(read(4, vec![inner]), &["`qwen35.ssm.inner_size` is 21", "4 heads"]);
+    says(of("qwen35", [4, 512], vec![]), &["`qwen35.ssm.conv_kernel` is missing"]);
+}
+
+/// A file has what decays are the logarithm of.
+#[test]
+fn decays_are_read_as_logarithms() {
+    let mut file = llama();
+    file.set("general.architecture", text("qwen35"));
+    file.f32("blk.0.ssm_a", &[3], &[-1.0, -f32::exp(2.0), -0.0]);
+    let read = |file: &Gguf| {
+        let checkpoint = Checkpoint::open(folder(&file.bytes()).path(), LoadMode::Mmap).unwrap();
+        let tensor = checkpoint.tensor("model.layers.0.linear_attn.A_log", &[3]);
+        tensor.map(|tensor| (tensor.to_f32(), tensor.bytes().len()))
+    };
+    let (values, bytes) = read(&file).unwrap();
+    assert_eq!((&values[..], bytes), (&[0.0, 2.0, f32::NEG_INFINITY][..], 12));
+    file.drop_tensor("blk.0.ssm_a");
+    file.f32("blk.0.ssm_a", &[3], &[-1.0, 0.5, -1.0]);
+    says(&read(&file).unwrap_err(), &["`blk.0.ssm_a`", "0.5"]);
 }

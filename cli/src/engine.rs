@@ -199,8 +199,8 @@ impl EngineArgs {
         options.context = self.place.context;
         options.share = share;
         let context = options.context.unwrap_or(model.config().max_position_embeddings);
-        let sequence = (context.div_ceil(KV_BLOCK) * model.page_bytes()) as u64;
-        options.kv_bytes = Some(kv_bytes.unwrap_or((16 * sequence).min(DEFAULT_KV_BYTES)));
+        let room = EngineOptions::default().with_room(&model, 16, context).kv_bytes;
+        options.kv_bytes = kv_bytes.or(room.map(|room| room.min(DEFAULT_KV_BYTES)));
         Ok(Engine::new(&model, &options)?)
     }
 }

@@ -1,10 +1,11 @@
 //! How fast the kernels are, beside what the machine could do at best.
 //!
-//! `cargo bench -p kernels --bench kernels [-- [FORMAT | attention]... [ISA] [ROWS]... [THREADSt]]`:
+//! `cargo bench -p kernels --bench kernels [-- [FORMAT | attention | delta]... [ISA] [ROWS]... [THREADSt]]`:
 //! for each format and number of rows, on one and two threads (or those of `1t`), weights multiplied
 //! a second, those of every row counted, bytes of weights read, and f32 operations done, over
-//! matrices of the shapes of a 1B model's MLP; and attention over a KV cache of its shape, in f32 and
-//! f16, counting what of the cache the rows see, once. Formats that can be compressed are measured so
+//! matrices of the shapes of a 1B model's MLP; attention over a KV cache of its shape, in f32 and
+//! f16, counting what of the cache the rows see, once; and linear attention by the gated delta rule,
+//! counting what it does with the states, which it reads and writes once. Formats that can be compressed are measured so
 //! too, as a model's weights are stored. With one row the bytes read are many times the caches. The
 //! machine's limits, multiply-adds with the vectors of the instruction set, are measured in turn with
 //! the kernels; every figure is the best of its rounds, which what else runs on the machine disturbs
@@ -15,8 +16,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Instant;
 
 use kernels::{
-    Attention, Format, Isa, KV_BLOCK, Kernel, KvFormat, LANES, Product, attention_for, compress,
-    compressed_product_for, product_for,
+    Attention, DeltaState, Format, GatedDelta, Isa, KV_BLOCK, Kernel, KvFormat, LANES, Product,
+    attention_for, compress, compressed_product_for, gated_delta, product_for,
 };
 use memmap2::MmapMut;
 #[cfg(target_arch = "x86_64")]
@@ -35,10 +36,12 @@ const BYTES: usize = 256 << 20;
 const STRIDE: usize = 8192;
 /// Rows of attention, and tokens before them.
 const CONTEXTS: [(usize, usize); 4] = [(1, 2047), (8, 2040), (256, 0), (256, 1792)];
+/// Rows of linear attention.
+const RECURRENT: [usize; 2] = [1, 256];
 /// Bytes or f32 operations after which no further call of products is begun.
 const SAMPLE_BYTES: usize = 32 << 20;
 const SAMPLE_OPERATIONS: usize = 1 << 29;
-/// f32 operations of attention.
+/// f32 operations of attention, and of linear attention.
 const OPERATIONS: usize = 1 << 29;
 
 fn main() {
@@ -48,9 +51,12 @@ fn main() {
     let isa = isa.unwrap_or_else(Isa::detect);
     let mut formats = Format::ALL.to_vec();
     let mut contexts = CONTEXTS.to_vec();
-    if wanted("attention".into()) || formats.iter().any(|format| wanted(format!("{format:?}"))) {
+    let mut recurrent = RECURRENT.to_vec();
+    let parts = ["attention", "delta"].map(|part| wanted(part.into()));
+    if parts.contains(&true) || formats.iter().any(|format| wanted(format!("{format:?}"))) {
         formats.retain(|format| wanted(format!("{format:?}")));
-        contexts.retain(|_| wanted("attention".into()));
+        contexts.retain(|_| parts[0]);
+        recurrent.retain(|_| parts[1]);
     }
     let mut rows = ROWS.to_vec();
     let asked: Vec<usize> = words.iter().filter_map(|word| word.parse().ok()).collect();
@@ -70,6 +76,7 @@ fn main() {
         let mut limits = Vec::new();
         let mut samples = vec![vec![Vec::new(); rows.len()]; weights.len()];
         let mut attended = vec![[const { Vec::new() }; KvFormat::ALL.len()]; contexts.len()];
+        let mut recurred = vec![Vec::new(); recurrent.len()];
         for _ in 0..ROUNDS {
             for (weights, samples) in weights.iter().zip(&mut samples) {
                 limits.push([read_bandwidth(threads, &memory), fma_peak(threads, isa)]);
@@ -82,6 +89,9 @@ fn main() {
                 for ((_, format), samples) in KvFormat::ALL.into_iter().zip(samples) {
                     samples.push(attend(threads, &memory, format, isa, context));
                 }
+            }
+            for (&rows, samples) in recurrent.iter().zip(&mut recurred) {
+                samples.push(recur(threads, isa, rows));
             }
         }
 
@@ -104,6 +114,9 @@ fn main() {
             for ((name, _), samples) in KvFormat::ALL.iter().zip(samples) {
                 print(format!("{name} @{start}"), *rows, &samples);
             }
+        }
+        for (rows, samples) in recurrent.iter().zip(recurred) {
+            print("delta".into(), *rows, &samples);
         }
     }
 }
@@ -345,6 +358,73 @@ fn attend(
     let tokens = start + rows;
     let read = layers * 2 * tokens * KV_HEADS * WIDTH * format.bytes();
     [read as f64 / seconds, (layers * of_layer) as f64 / seconds]
+}
+
+/// Bytes and f32 operations a second, of `rows` rows in layers: for one row their states are many times
+/// the cache of a core.
+fn recur(threads: usize, isa: Isa, rows: usize) -> [f64; 2] {
+    const LAYERS: usize = 18;
+    const HEADS: usize = 16;
+    const WIDTH: usize = 128;
+    const SEEN: usize = 4;
+    const STATE: usize = HEADS * WIDTH * WIDTH;
+    const CHANNELS: usize = 3 * HEADS * WIDTH;
+    const LATEST: usize = (SEEN - 1) * CHANNELS;
+    const STRIDE: usize = CHANNELS + HEADS * WIDTH + 2 * HEADS;
+    // A product and three multiply-adds of each number of a state.
+    let of_layer = 7 * rows * STATE;
+    let layers = LAYERS.min(OPERATIONS.div_ceil(of_layer));
+    let x: Vec<f32> = (0..rows * STRIDE).map(|i| (i % 1013) as f32 / 500.0 - 1.0).collect();
+    let taps = vec![0.1f32; CHANNELS * SEEN];
+    let (each, norm) = ([0.1f32; HEADS], [1f32; WIDTH]);
+    // Before the rows and behind them.
+    let memory = || {
+        let mut memory = huge_pages(2 * (STATE + LATEST) * size_of::<f32>());
+        memory.as_chunks_mut::<4>().0.fill(0.01f32.to_le_bytes());
+        Mutex::new(memory)
+    };
+    let states: Vec<_> = (0..layers).map(|_| memory()).collect();
+    let next = AtomicUsize::new(0);
+    let seconds = together(threads, |_| {
+        let mut output = vec![0f32; rows * HEADS * WIDTH];
+        while let Some(layer) = states.get(next.fetch_add(1, Relaxed)) {
+            let mut memory = layer.lock().expect("this thread's own");
+            let at: *mut f32 = memory.as_mut_ptr().cast();
+            let [latest, state_after, latest_after] =
+                [STATE, STATE + LATEST, 2 * STATE + LATEST].map(|offset| at.wrapping_add(offset));
+            for head in 0..HEADS {
+                let of = GatedDelta {
+                    x: x.as_ptr(),
+                    stride: STRIDE,
+                    rows,
+                    head,
+                    key_head: head,
+                    first: true,
+                    key_heads: HEADS,
+                    value_heads: HEADS,
+                    key_dim: WIDTH,
+                    value_dim: WIDTH,
+                    taps: taps.as_ptr(),
+                    seen: SEEN,
+                    decay: each.as_ptr(),
+                    step: each.as_ptr(),
+                    norm: norm.as_ptr(),
+                    epsilon: 1e-6,
+                    before: Some(DeltaState { state: at, latest }),
+                    state: state_after,
+                    latest: latest_after,
+                    output: output.as_mut_ptr(),
+                    output_stride: HEADS * WIDTH,
+                };
+                // SAFETY: this CPU has the instructions, and each buffer holds the shape stated, with the layer
+                // and `output` this thread's own; a mapping and all offsets are aligned.
+                unsafe { gated_delta(isa, &of) };
+            }
+        }
+        std::hint::black_box(&output);
+    });
+    let bytes = layers * 2 * STATE * size_of::<f32>();
+    [bytes as f64 / seconds, (layers * of_layer) as f64 / seconds]
 }
 
 /// Bytes a second when the weights are only added up, from several places in turn.

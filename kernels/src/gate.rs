@@ -62,6 +62,26 @@ fn at_most(x: f32, limit: f32) -> f32 {
     if x > limit { limit } else { x }
 }
 
+/// The sigmoid of each: of the exponential of a number that is not positive, which cannot become infinite.
+///
+/// # Safety
+///
+/// As for [`Vector`].
+#[inline(always)]
+pub(crate) unsafe fn sigmoid<V: Vector>(x: &[f32; LANES]) -> [f32; LANES] {
+    let mut y = [0.0; LANES];
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = -x.abs();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { exp(V::load(y.as_ptr())).store(y.as_mut_ptr()) };
+    for (y, x) in y.iter_mut().zip(x) {
+        let above = if *x >= 0.0 { 1.0 } else { *y };
+        *y = above / (1.0 + *y);
+    }
+    y
+}
+
 impl<V: Vector> Job<V> for Gate {
     #[inline(always)]
     unsafe fn run(&self) {

@@ -1,6 +1,7 @@
 //! What a CPU computes of a language model: matrix products on packed weights,
 //! `y[m, n] = sum_k x[m, k] * w[n, k]` in f32, attention (`attention.rs`) and short convolutions
-//! (`convolution.rs`) over the KV cache; and the packing of weights as small integers ([`quantise`]).
+//! (`convolution.rs`) over the KV cache, linear attention (`gated_delta.rs`); and the packing of
+//! weights as small integers ([`quantise`]).
 //!
 //! Weights are packed in blocks of [`LANES`] output rows, so that one column of a block is one
 //! vector, and keep their stored [`Format`] until they are in registers. Floats are widened there,
@@ -58,7 +59,9 @@ mod convolution;
 mod decoded;
 mod floats;
 mod gate;
+mod gated_delta;
 mod gather;
+mod head_gates;
 mod integer_tile;
 mod integers;
 mod norm;
@@ -117,7 +120,9 @@ pub use convolution::{Convolve, KeepProduct, convolve, keep_product};
 pub use dispatch::{attention, attention_for, product, product_for, round_row};
 pub use format::{Format, GROUP, LANES};
 pub use gate::{Activation, Gate, gate};
+pub use gated_delta::{DeltaState, GatedDelta, gated_delta};
 pub use gather::{packed_row, stored_row};
+pub use head_gates::{gate_by_sigmoid, split_gates};
 pub use isa::Isa;
 pub use kv_cache::{KV_BLOCK, KvFormat, UnknownKvFormat};
 pub use norm::{RmsNorm, rms_norm, round_to_bf16};

@@ -40,32 +40,45 @@ pub unsafe fn rms_norm(isa: Isa, of: &RmsNorm) {
 /// Sums that are added to in turn, so that one does not wait for the other.
 const SUMS: usize = 4;
 
+/// The sum of `x[i] * y[i]`, in one order.
+///
+/// # Safety
+///
+/// As for [`Vector`]; both pointers are valid for `len` elements.
+#[inline(always)]
+pub(crate) unsafe fn dot<V: Vector>(x: *const f32, y: *const f32, len: usize) -> f32 {
+    let whole = len / (SUMS * LANES) * (SUMS * LANES);
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sums = [V::splat(0.0); SUMS];
+        for at in (0..whole).step_by(SUMS * LANES) {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let at = at + i * LANES;
+                *sum = V::load(x.add(at)).mul_add(V::load(y.add(at)), *sum);
+            }
+        }
+        let mut lanes = [0.0; LANES];
+        sums[0].add(sums[1]).add(sums[2].add(sums[3])).store(lanes.as_mut_ptr());
+        for half in [8, 4, 2, 1] {
+            for lane in 0..half {
+                lanes[lane] += lanes[lane + half];
+            }
+        }
+        let mut sum = lanes[0];
+        for at in whole..len {
+            sum += *x.add(at) * *y.add(at);
+        }
+        sum
+    }
+}
+
 impl<V: Vector> Job<V> for RmsNorm {
     #[inline(always)]
     unsafe fn run(&self) {
         let Self { x, weight, y, columns, epsilon, offset, add } = *self;
-        let whole = columns / (SUMS * LANES) * (SUMS * LANES);
         // SAFETY: the caller's promise: elements of the row.
         unsafe {
-            let mut sums = [V::splat(0.0); SUMS];
-            for at in (0..whole).step_by(SUMS * LANES) {
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    let x = V::load(x.add(at + i * LANES));
-                    *sum = x.mul_add(x, *sum);
-                }
-            }
-            let mut lanes = [0.0; LANES];
-            sums[0].add(sums[1]).add(sums[2].add(sums[3])).store(lanes.as_mut_ptr());
-            for half in [8, 4, 2, 1] {
-                for lane in 0..half {
-                    lanes[lane] += lanes[lane + half];
-                }
-            }
-            let mut sum = lanes[0];
-            for at in whole..columns {
-                let x = *x.add(at);
-                sum += x * x;
-            }
+            let sum = dot::<V>(x, x, columns);
             let factor = 1.0 / (sum / columns as f32 + epsilon).sqrt();
             let normed = |at| *x.add(at) * factor * (offset + *weight.add(at));
             if add {

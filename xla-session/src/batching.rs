@@ -179,7 +179,13 @@ impl Batcher {
                 engine.rows()
             )));
         }
-        let scheduler = Scheduler::new(scheduler, engine.pages().total())?;
+        let mut scheduler = scheduler.clone();
+        // Tokens that may turn out wrong could not be taken back.
+        let speculate = if engine.has_states() { &Speculate::Off } else { speculate };
+        if let Some(most) = engine.most_sequences() {
+            scheduler.most_running = scheduler.most_running.min(most);
+        }
+        let scheduler = Scheduler::new(&scheduler, engine.pages().total())?;
         Ok(Self {
             engine,
             scheduler,
@@ -356,7 +362,8 @@ impl Batcher {
             Speculate::Fixed(count) => (None, count),
         };
         for (&id, job) in &mut self.jobs {
-            let mut drafts = job.forced();
+            // These are right, but not always kept.
+            let mut drafts = if self.engine.has_states() { Vec::new() } else { job.forced() };
             if let (Some(guesser), Some(tokens)) = (job.guesser(), self.scheduler.tokens(id))
                 && most > 0
                 && guesser.read(tokens)

@@ -52,6 +52,17 @@ pub enum Error {
         /// Pages that could be had: those that hold nothing, and the idle ones of the prefix cache.
         free: usize,
     },
+    /// More sequences in a step than there is room for their states, in a model that keeps some.
+    #[error(
+        "the step needs room for the states of {needed} sequences, and there is some for {free}: run fewer at a \
+         time, drop some, or open the engine with a larger KV cache"
+    )]
+    OutOfStates {
+        /// States that the step would leave.
+        needed: usize,
+        /// States that it could.
+        free: usize,
+    },
     /// More rows than a step of the engine takes; nothing has been run.
     #[error("a step of {rows} rows: this engine takes {most} at most; run prompts in pieces")]
     TooManyRows {

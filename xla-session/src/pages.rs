@@ -8,6 +8,11 @@
 //! stays, idle, until its memory is needed: the least recently used goes first, and of a chain the
 //! last.
 //!
+//! Where layers keep a state in place of keys and values of all tokens, a table has the number of its
+//! sequence's, and a step leaves another one; a page that a step has just filled keeps the number of the state
+//! behind it as long as no sequence needs the room, so that a prompt that begins alike goes on from there. Only
+//! pages with a state behind them can be adopted, and a sequence is cut no later than where one is.
+//!
 //! A step is a transaction: [`PageTable::reserve`] takes what it will write into, and either
 //! [`Reservation::commit`] says which tokens were written, or everything is as before.
 
@@ -71,6 +76,19 @@ pub struct Statistics {
     pub evictions: u64,
     /// Pages that were copied because others had them too, since the start.
     pub copies: u64,
+    /// States of sequences in all; none where layers keep none.
+    pub states: usize,
+    /// States that steps can have: free ones, and those that only the prefix cache has.
+    pub states_available: usize,
+}
+
+/// How many of `left` tokens behind `start` are run next, of at most `rows`, where sequences have states: steps end
+/// where pages do, as that is where a state can be gone on from; the end of a prompt behind its last full page is a
+/// step by itself.
+pub(crate) fn piece(start: usize, rows: usize, left: usize) -> usize {
+    let rows = rows.min(left);
+    let border = (start + rows) / KV_BLOCK * KV_BLOCK;
+    if border > start { border - start } else { rows }
 }
 
 impl PagePool {
@@ -90,6 +108,15 @@ impl PagePool {
     /// As [`new`](Self::new).
     pub fn without_prefix_cache(pages: usize) -> Self {
         Self::of(Pool::new(pages, false))
+    }
+
+    /// `pages` free pages and `states` free states.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new), of either.
+    pub fn with_states(pages: usize, states: usize, prefix_cache: bool) -> Self {
+        Self::of(Pool::new(pages, prefix_cache).with_states(states))
     }
 
     fn of(pool: Pool) -> Self {
@@ -124,6 +151,16 @@ impl PagePool {
     /// Pages that a sequence can have now: the free ones and the idle ones.
     pub fn available(&self) -> usize {
         self.lock().available()
+    }
+
+    /// Whether sequences have states.
+    pub fn has_states(&self) -> bool {
+        self.lock().has_states()
+    }
+
+    /// States that steps can have now.
+    pub fn available_states(&self) -> usize {
+        self.lock().available_states()
     }
 
     /// What the prefix cache holds of `prompt`; at least its last token is left to be run.

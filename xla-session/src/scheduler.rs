@@ -86,6 +86,10 @@ pub trait Pages {
     /// Pages that can be had now ([`PagePool::available`](crate::pages::PagePool::available)).
     fn available(&self) -> usize;
 
+    /// Whether sequences have states: then steps end where pages do, if they can
+    /// ([`PagePool::has_states`](crate::pages::PagePool::has_states)).
+    fn has_states(&self) -> bool;
+
     /// Pages that `rows` more tokens of a started request would take
     /// ([`PageTable::needed`](crate::pages::PageTable::needed)).
     fn needed(&self, request: RequestId, rows: usize) -> usize;

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fixtures::SOME;
+use fixtures::{SOME, WITH_STATES};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use xla_session::batching::{
@@ -17,8 +17,8 @@ use xla_session::batching::{
 use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
-    Batcher, Engine, EngineOptions, EngineSession, Error, FinishReason, GenerateOptions, Model,
-    Output, Pooling, Run, SessionOptions, Want, generate, generate_greedy,
+    Batcher, DraftCounts, Engine, EngineOptions, EngineSession, Error, FinishReason,
+    GenerateOptions, Model, Output, Pooling, Run, SessionOptions, Want, generate, generate_greedy,
 };
 
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
@@ -45,9 +45,7 @@ fn batcher_with(model: &Model, pages: usize, scheduler: &SchedulerOptions, gap: 
 }
 
 fn engine(model: &Model, pages: usize) -> Engine {
-    let mut options = EngineOptions::default();
-    options.kv_bytes = Some((pages * model.page_bytes()) as u64);
-    Engine::new(model, &options).unwrap()
+    Engine::new(model, &fixtures::streams::with_pages(model, pages)).unwrap()
 }
 
 /// A batcher, and what its requests have got.
@@ -144,7 +142,7 @@ fn requests(random: &mut ChaCha8Rng, count: usize) -> Vec<Request> {
 
 #[test]
 fn every_token_of_the_fixtures_equals_the_reference_with_all_cases_at_once() {
-    for name in SOME {
+    for name in SOME.into_iter().chain([WITH_STATES]) {
         let fixture = fixtures::named(name);
         let model = open(&fixture.folder);
         let options = SchedulerOptions::default();
@@ -242,6 +240,50 @@ fn a_common_prefix_is_run_once() {
         assert_eq!(timings.cached_tokens, if *id == ids[0] { 0 } else { 320 });
         let first_token = timings.first_token.unwrap();
         assert!(timings.waited <= first_token && first_token <= timings.total);
+    }
+}
+
+/// What layers keep of a sequence is found where pages end, and nothing is guessed.
+#[test]
+fn a_prefix_with_a_state_is_run_once() {
+    let model = open(&fixtures::named(WITH_STATES).folder);
+    let mut options = BatcherOptions::default();
+    options.speculate = Speculate::Fixed(3);
+    let mut desk = Desk::new(Batcher::new(engine(&model, 100), &options).unwrap());
+    let vocab_size = model.config().vocab_size as u32;
+    let common = (0..330).map(|at| at * 7 % vocab_size);
+    let request = |own: u32| greedy(&common.clone().chain([own, own + 1]).collect::<Vec<_>>(), 70);
+    let requests: Vec<_> = (0..4).map(request).collect();
+    let ids: Vec<_> = requests.iter().map(|it| desk.submit(it)).collect();
+    let statistics = desk.finish();
+    assert_eq!(statistics.drafts, DraftCounts::default());
+    assert_eq!(statistics.pages.prefix_tokens_found, 3 * 320);
+    assert_eq!(statistics.pages.states, statistics.pages.states_available);
+    for (id, request) in ids.iter().zip(&requests) {
+        assert_eq!(desk.tokens[id], alone(&model, request).0);
+    }
+    // The next turn of a conversation: behind the last page that an answer has filled.
+    let said = [&requests[0].prompt[..], &desk.tokens[&ids[0]], &[3, 4, 5]].concat();
+    let next = desk.submit(&greedy(&said, 3));
+    desk.finish();
+    assert_eq!(desk.ended[&next].timings.cached_tokens, 384);
+}
+
+/// Few states bound how many requests run at once.
+#[test]
+fn requests_wait_for_states() {
+    let model = open(&fixtures::named(WITH_STATES).folder);
+    let options = EngineOptions::default().with_room(&model, 2, 400);
+    let engine = Engine::new(&model, &options).unwrap();
+    assert_eq!(engine.most_sequences(), Some(2));
+    let mut desk = Desk::new(Batcher::new(engine, &BatcherOptions::default()).unwrap());
+    let requests: Vec<_> = (1..6).map(|own| greedy(&[own; 70], 9)).collect();
+    let ids: Vec<_> = requests.iter().map(|it| desk.submit(it)).collect();
+    desk.step().unwrap();
+    assert_eq!(desk.batcher.statistics().running, 2);
+    desk.finish();
+    for (id, request) in ids.iter().zip(&requests) {
+        assert_eq!(desk.tokens[id], alone(&model, request).0);
     }
 }
 

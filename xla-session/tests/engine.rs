@@ -12,8 +12,8 @@ use fixtures::streams::{Seen, Stream, finish, largest, step};
 use fixtures::{Case, Fixture, assert_close};
 use xla_session::checkpoint::{Checkpoint, LoadMode};
 use xla_session::{
-    Engine, EngineOptions, Error, KvFormat, Model, Output, Precision, Run, Sequence,
-    SessionOptions, Want,
+    Engine, EngineOptions, EngineSession, Error, InferenceSession, KvFormat, Model, Output,
+    Precision, Run, Sequence, SessionOptions, Want,
 };
 
 const SEED: u64 = 17;
@@ -40,11 +40,9 @@ fn engine(model: &Model, change: impl FnOnce(&mut EngineOptions)) -> Engine {
 
 /// An engine with so many pages.
 fn engine_of(model: &Model, pages: usize, rows: usize) -> Engine {
-    let page_bytes = engine(model, |_| ()).page_bytes();
-    engine(model, |options| {
-        options.kv_bytes = Some((pages * page_bytes) as u64);
-        options.rows = rows;
-    })
+    let mut options = fixtures::streams::with_pages(model, pages);
+    options.rows = rows;
+    Engine::new(model, &options).unwrap()
 }
 
 /// The prompt and the answer of a case.
@@ -133,14 +131,20 @@ fn resumed(model: &Model, fixture: &Fixture, random: &mut Random, what: &str) {
     }
     // While the first one has the pages, and when nobody does.
     let mut streams = vec![stream(engine.sequence(), case), stream(engine.sequence(), case)];
+    let mut all = 0;
     for (stream, first) in streams.iter_mut().zip([Some(first), None]) {
         let found = engine.resume(&mut stream.sequence, &case.prompt).unwrap();
-        assert_eq!(found, 256, "{what}: four full pages");
+        match engine.has_states() {
+            false => assert_eq!(found, 256, "{what}: four full pages"),
+            // Steps ended where they did.
+            true => assert!(found <= 256 && found.is_multiple_of(64), "{what}: {found}"),
+        }
+        all += found;
         drop(first);
     }
     finish(&mut engine, streams, random, &mut as_the_reference(what));
     let statistics = engine.statistics();
-    assert_eq!(statistics.prefix_tokens_found, 512, "{what}");
+    assert_eq!(statistics.prefix_tokens_found, all as u64, "{what}");
     assert_eq!(statistics.prefix_tokens_looked_up, 600, "{what}");
 }
 
@@ -472,4 +476,30 @@ fn hidden_states_are_what_logits_are_made_of() {
         assert_eq!(each.len(), case.prompt.len() * config.hidden_size, "{name}");
         assert!(each.ends_with(last), "{name}");
     }
+}
+
+/// A session whose layers keep states goes back to where a page ended, and says so.
+#[test]
+fn a_session_with_states_is_cut_where_a_page_ends() {
+    let fixture = fixtures::named(fixtures::WITH_STATES);
+    let model = Model::open(&fixture.folder, &options()).unwrap();
+    let case = &fixture.cases[3];
+    assert_eq!(case.prompt.len(), 300);
+    let mut session = EngineSession::new(&model, None).unwrap();
+    assert!(!session.capabilities().verifies_drafts);
+    let (mut whole, mut again) = (Vec::new(), Vec::new());
+    session.logits(&case.prompt, &mut whole).unwrap();
+    assert_eq!(session.truncate(300), 300);
+    assert_eq!(session.truncate(299), 256);
+    session.logits(&case.prompt[256..], &mut again).unwrap();
+    assert!(whole == again, "other bits");
+    // What follows a token whose step is gone.
+    let mut fresh = EngineSession::new(&model, None).unwrap();
+    fresh.logits(&case.prompt[..256], &mut whole).unwrap();
+    assert_eq!(session.truncate(260), 256);
+    session.read_logits(&mut again).unwrap();
+    assert!(whole == again, "other bits");
+    assert_eq!(session.position(), 256);
+    assert_eq!(session.truncate(255), 0);
+    assert_eq!(session.prefill(&case.prompt).unwrap().token, case.tokens[0]);
 }

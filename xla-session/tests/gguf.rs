@@ -17,7 +17,7 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use writer::{Gguf, booleans, f32_value, integers, text, u32_value};
 use xla_session::checkpoint::architecture::{
-    Architecture, Experts, FeedForward, Layer, Mixer, Mlp, Role, RopeScaling,
+    Architecture, Experts, FeedForward, GatedDelta, Layer, Mixer, Mlp, Role, RopeScaling,
 };
 use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype as Stored, Float};
 use xla_session::config::ModelConfig;
@@ -62,6 +62,19 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("lfm2", "feed_forward.w1") => "ffn_gate",
         ("lfm2", "feed_forward.w2") => "ffn_down",
         ("lfm2", "feed_forward.w3") => "ffn_up",
+        ("qwen35", "post_attention_layernorm") => "post_attention_norm",
+        ("qwen35", "self_attn.q_norm") => "attn_q_norm",
+        ("qwen35", "self_attn.k_norm") => "attn_k_norm",
+        ("qwen35", "linear_attn.in_proj_qkv") => "attn_qkv",
+        ("qwen35", "linear_attn.in_proj_z") => "attn_gate",
+        ("qwen35", "linear_attn.in_proj_b") => "ssm_beta",
+        ("qwen35", "linear_attn.in_proj_a") => "ssm_alpha",
+        ("qwen35", "linear_attn.conv1d") => "ssm_conv1d",
+        ("qwen35", "linear_attn.norm") => "ssm_norm",
+        ("qwen35", "linear_attn.out_proj") => "ssm_out",
+        // Parameters that are in no module of their own.
+        ("qwen35", "linear_attn") if end == "A_log" => return format!("blk.{layer}.ssm_a"),
+        ("qwen35", "linear_attn") => return format!("blk.{layer}.ssm_dt.bias"),
         ("gpt-oss", "self_attn") => "attn_sinks",
         ("gpt-oss", "post_attention_layernorm") => "post_attention_norm",
         ("llama", "block_sparse_moe.gate") | (_, "mlp.gate" | "mlp.router") => "ffn_gate_inp",
@@ -102,6 +115,33 @@ fn permuted(values: &[f32], columns: usize, heads: usize) -> Vec<f32> {
     let from = |head: usize, i: usize| head * width + i % 2 * (width / 2) + i / 2;
     let order = (0..heads).flat_map(|head| (0..width).map(move |i| from(head, i)));
     order.flat_map(|row| rows[row].iter().copied()).collect()
+}
+
+/// What that converter makes of a tensor of linear attention: value heads in another order, and of decays what
+/// they are the logarithm of. Rows are so long.
+fn of_linear_attention(delta: &GatedDelta, name: &str, row: usize, values: &[f32]) -> Vec<f32> {
+    let &GatedDelta { key_heads, value_heads, key_dim, value_dim, .. } = delta;
+    let each = value_heads / key_heads;
+    // Rows of heads as `[each, key_heads]`, where they were `[key_heads, each]`.
+    let tiled = |values: &[f32], row: usize, before: usize, width: usize| -> Vec<f32> {
+        let (first, heads) = values.split_at(before * row);
+        let heads: Vec<_> = heads.chunks(width * row).collect();
+        let from = |head: usize| head % key_heads * each + head / key_heads;
+        let heads = (0..value_heads).flat_map(|head| heads[from(head)]);
+        first.iter().chain(heads).copied().collect()
+    };
+    match name.rsplit_once("linear_attn.").unwrap().1 {
+        "in_proj_qkv.weight" | "conv1d.weight" => {
+            tiled(values, row, 2 * key_heads * key_dim, value_dim)
+        }
+        "in_proj_z.weight" => tiled(values, row, 0, value_dim),
+        "in_proj_b.weight" | "in_proj_a.weight" | "dt_bias" => tiled(values, row, 0, 1),
+        "A_log" => tiled(values, row, 0, 1).into_iter().map(|value| -value.exp()).collect(),
+        "out_proj.weight" => {
+            values.chunks(row).flat_map(|row| tiled(row, 1, 0, value_dim)).collect()
+        }
+        _ => values.to_vec(),
+    }
 }
 
 /// f16 of a block: where they are, and their values.
@@ -176,6 +216,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "mixtral" => "llama",
         "ministral3" => "mistral3",
         "qwen2_moe" => "qwen2moe",
+        "qwen3_5_text" => "qwen35",
         "qwen3_moe" => "qwen3moe",
         "gpt_oss" => "gpt-oss",
         "hunyuan_v1_dense" => "hunyuan-dense",
@@ -209,10 +250,25 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
             key("attention.head_count_kv", integers(&layers.iter().map(heads).collect::<Vec<_>>()));
             let rows = |it: &Layer| match &it.mixer {
                 Mixer::ShortConvolution(convolution) => Some(convolution.rows()),
-                Mixer::Attention(_) => None,
+                Mixer::Attention(_) | Mixer::GatedDelta(_) => None,
             };
             let rows = layers.iter().find_map(rows).unwrap();
             key("shortconv.l_cache", u32_value(rows as u32));
+        }
+        "qwen35" => {
+            let delta = layers.iter().find_map(Layer::gated_delta).unwrap();
+            let recurrent = layers.iter().map(|layer| u8::from(layer.attention().is_none()));
+            key("attention.recurrent_layers", booleans(&recurrent.collect::<Vec<_>>()));
+            key("rope.dimension_count", u32_value(ropes[0].width as u32));
+            for (name, value) in [
+                ("ssm.conv_kernel", delta.rows()),
+                ("ssm.state_size", delta.key_dim),
+                ("ssm.group_count", delta.key_heads),
+                ("ssm.time_step_rank", delta.value_heads),
+                ("ssm.inner_size", delta.value_heads * delta.value_dim),
+            ] {
+                key(name, u32_value(value as u32));
+            }
         }
         "glm4" | "phi3" => key("rope.dimension_count", u32_value(ropes[0].width as u32)),
         _ => {}
@@ -254,6 +310,12 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         _ => {}
     }
     (name, keys)
+}
+
+/// Whether that converter adds one to the norm called `name`.
+fn adds_one(architecture: &str, name: &str) -> bool {
+    architecture.starts_with("gemma")
+        || architecture == "qwen35" && !name.ends_with("linear_attn.norm.weight")
 }
 
 /// Writes the model in `folder` as `to`, every matrix in the type that `of` says.
@@ -307,8 +369,13 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         } else if pairs && parameter.name.contains("k_proj") {
             values = permuted(&values, columns, config.num_key_value_heads);
         }
-        if architecture.starts_with("gemma") && parameter.role == Role::Norm {
+        if adds_one(architecture, &parameter.name) && parameter.role == Role::Norm {
             values.iter_mut().for_each(|weight| *weight += 1.0);
+        }
+        if parameter.name.contains(".linear_attn.") {
+            let delta = config.architecture.layers.iter().find_map(Layer::gated_delta).unwrap();
+            let row = parameter.elements() / parameter.shape[0];
+            values = of_linear_attention(delta, &parameter.name, row, &values);
         }
         let dtype = if parameter.shape.len() > 1 { of(&parameter.name) } else { Stored::F32 };
         let (kind, bytes) = match dtype {
@@ -400,6 +467,7 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "qwen3-moe-gqa-bf16",
         "gpt-oss-gqa-bf16",
         "lfm2-older-tied-gqa-bf16",
+        "qwen3-5-gqa-bf16",
         "arcee-biases-gqa-f16",
         "hunyuan-alpha-tied-gqa-bf16",
     ] {
@@ -422,11 +490,17 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
             values.collect::<Vec<_>>()
         });
         let config = ModelConfig::from_dir(&fixture.folder).unwrap();
-        let norms: Vec<_> = config.tensors().map(|it| it.role == Role::Norm).collect();
+        let roles: Vec<_> = config.tensors().map(|it| it.role).collect();
         assert_eq!(before.len(), after.len(), "{name}");
-        for ((before, after), norm) in before.iter().zip(&after).zip(norms) {
-            // Norms to which the GGUF file adds one are rounded there.
-            let off = if name.starts_with("gemma") && norm { f32::EPSILON } else { 0.0 };
+        let adds_one = ["gemma", "qwen3-5"].iter().any(|it| name.starts_with(it));
+        for ((before, after), role) in before.iter().zip(&after).zip(roles) {
+            let off = match role {
+                // Norms to which the GGUF file adds one are rounded there.
+                Role::Norm if adds_one => f32::EPSILON,
+                // So are logarithms.
+                Role::Decay => 1e-6,
+                _ => 0.0,
+            };
             assert!(before.iter().zip(after).all(|(a, b)| (a - b).abs() <= off), "{name}");
         }
     }

@@ -9,22 +9,21 @@ use std::path::{Path, PathBuf};
 
 use fixtures::Fixture;
 use fixtures::random::Random;
-use fixtures::streams::{Seen, Stream, finish, largest};
+use fixtures::streams::{Seen, Stream, finish, largest, with_pages};
 use xla_session::kernels::Isa;
-use xla_session::{
-    Engine, EngineOptions, LoadMode, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
-};
+use xla_session::{Engine, LoadMode, Model, Output, Precision, Run, SessionOptions, Tuning, Want};
 
 const SEED: u64 = 1717;
 
 /// Matrices of whole vectors, whose floats are compressed; a window and odd widths; biases, norms of
-/// queries and keys, the other types of weights; sinks and clamped gates.
-const SOME: [&str; 5] = [
+/// queries and keys, the other types of weights; sinks and clamped gates; states.
+const SOME: [&str; 6] = [
     "llama-gqa-long-bf16",
     "qwen3-layer-types-bf16",
     "gemma2-gqa-tied-bf16",
     "qwen2-moe-shared-gqa-bf16",
     "gpt-oss-gqa-bf16",
+    "qwen3-5-gqa-bf16",
 ];
 
 /// Where a model runs: the device and its threads.
@@ -58,10 +57,7 @@ fn open(folder: &Path, options: &SessionOptions, (device, threads): Place) -> Mo
 
 /// An engine with so many pages.
 fn engine(model: &Model, pages: usize) -> Engine {
-    let page_bytes = Engine::new(model, &EngineOptions::default()).unwrap().page_bytes();
-    let mut options = EngineOptions::default();
-    options.kv_bytes = Some((pages * page_bytes) as u64);
-    Engine::new(model, &options).unwrap()
+    Engine::new(model, &with_pages(model, pages)).unwrap()
 }
 
 /// Tokens, and the bits of the logits after each, run one at a time with nothing beside them.

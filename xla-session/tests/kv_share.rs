@@ -378,3 +378,13 @@ fn streams_go_on_while_pages_are_read() {
     }
     assert_eq!(answers[0], answers[1]);
 }
+
+#[test]
+fn states_of_sequences_are_not_kept_for_others() {
+    let model = open(&fixtures::named(fixtures::WITH_STATES), |_| ());
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = EngineOptions::default();
+    options.share = Some(KvShare::new(folder.path()));
+    let error = Engine::new(&model, &options).unwrap_err().to_string();
+    assert!(error.contains("keep states"), "{error}");
+}

@@ -12,8 +12,9 @@ use crate::gguf;
 use crate::keys::{Keys, read_object};
 use crate::{Error, Result};
 
-/// Models that read images too: their text model has a configuration of its own within.
-const WITH_IMAGES: [&str; 2] = ["gemma3", "mistral3"];
+/// Models that read images too: their text model has a configuration of its own within. And whether their output
+/// projection is the embedding where the whole does not say it.
+const WITH_IMAGES: [(&str, bool); 3] = [("gemma3", true), ("mistral3", true), ("qwen3_5", false)];
 
 impl ModelConfig {
     /// Reads what `model` says of itself: `config.json` and, if there is one,
@@ -47,7 +48,7 @@ impl ModelConfig {
         let generation = read_object(&generation_path)?.unwrap_or_default();
         let outer = Keys { path: &path, prefix: "", map: &config, names: None };
         let generation = Keys { path: &generation_path, prefix: "", map: &generation, names: None };
-        if outer.string("model_type")?.is_some_and(|it| WITH_IMAGES.contains(&it))
+        if outer.string("model_type")?.is_some_and(|it| with_images(it).is_some())
             && let Some(map) = outer.object("text_config")?
         {
             return parse(&Keys { prefix: "text_config.", map, ..outer }, &outer, &generation);
@@ -65,6 +66,11 @@ impl ModelConfig {
         let config = keys(config);
         parse(&config, &config, &keys(generation))
     }
+}
+
+/// What [`WITH_IMAGES`] says of `model_type`.
+fn with_images(model_type: &str) -> Option<bool> {
+    WITH_IMAGES.into_iter().find(|(name, _)| *name == model_type).map(|(_, tied)| tied)
 }
 
 fn of_gguf(set: &gguf::Set) -> Result<ModelConfig> {
@@ -126,13 +132,16 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
     };
 
     // As transformers does: of a model that reads images too, the whole says it.
-    let default = std::ptr::eq(outer.map, config.map).then_some(defaults.tie_word_embeddings);
+    let default = match outer.string("model_type")?.and_then(with_images) {
+        Some(tied) if !std::ptr::eq(outer.map, config.map) => tied,
+        _ => defaults.tie_word_embeddings,
+    };
     // LFM2's older name of it wins.
     let tied = match outer.boolean("tie_embedding")? {
         Some(tied) => Some(tied),
         None => outer.boolean("tie_word_embeddings")?,
     };
-    let tied = tied.unwrap_or(default.unwrap_or(true));
+    let tied = tied.unwrap_or(default);
     // A family may make another width of the key.
     let intermediate_size = match architecture.layers.first().map(|layer| &layer.mlp) {
         Some(FeedForward::Mlp(mlp)) => mlp.down.inputs(),

@@ -62,7 +62,9 @@ impl Described {
 
     fn of_gguf(set: &gguf::Set, source: &ModelConfig) -> Result<Self> {
         let gguf::HuggingFace { mut config, .. } = gguf::hugging_face(set)?;
-        config.remove(gguf::NORMS_ARE_WHOLE);
+        for key in [gguf::NORMS_ARE_WHOLE, gguf::VALUE_HEADS_ARE_TILED] {
+            config.remove(key);
+        }
         let rope = source.rope();
         if let RopeScaling::Divided(by) = &rope.scaling {
             let scaling = llama3(rope, by).unwrap_or_else(|| divided(rope, by));

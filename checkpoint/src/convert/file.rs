@@ -14,6 +14,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::Float;
 use super::tensors::{From, Written};
+use super::undone::Undone;
 use crate::architecture::Parameter;
 use crate::{Checkpoint, Error, Result};
 
@@ -25,8 +26,7 @@ pub(super) struct Writer<'a> {
     pub path: &'a Path,
     pub dtype: Float,
     pub checkpoint: &'a Checkpoint,
-    /// What is taken off the values of tensors, by their names.
-    pub shifts: &'a HashMap<String, f32>,
+    pub undone: &'a Undone,
 }
 
 type Wrote<'w> = &'w mut dyn FnMut(u64) -> ControlFlow<()>;
@@ -83,7 +83,6 @@ impl Writer<'_> {
         wrote: Wrote,
     ) -> Result<ControlFlow<()>> {
         let tensor = self.checkpoint.get(parameter)?;
-        let shift = self.shifts.get(&parameter.name).copied().unwrap_or(0.0);
         let rows = parameter.shape[0];
         let columns = parameter.elements() / rows;
         let step = (PIECE / columns).max(1);
@@ -92,10 +91,7 @@ impl Writer<'_> {
             let bytes = in_parallel(some, columns * self.dtype.size(), |first, out| {
                 let mut values = vec![0.0; columns];
                 for (row, out) in out.chunks_exact_mut(columns * self.dtype.size()).enumerate() {
-                    tensor.to_f32_row(tensor.row(first + row), &mut values);
-                    if shift != 0.0 {
-                        values.iter_mut().for_each(|value| *value -= shift);
-                    }
+                    self.undone.row(&tensor, parameter, first + row, &mut values);
                     self.dtype.round(&values, out)?;
                 }
                 Ok(())

@@ -2,25 +2,27 @@
 //! element type, nothing quantised.
 //!
 //! The modules in reading order: what the folder's configuration says (`config`), of which parameters its
-//! tensors are (`tensors`), in which file they lie (`shards`), how one file is written (`file`).
+//! tensors are (`tensors`), what is undone of their values (`undone`), in which file they lie (`shards`), how one
+//! file is written (`file`).
 
 mod config;
 mod file;
 mod shards;
 mod tensors;
+mod undone;
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::architecture::{Architecture, Parameter};
+use crate::architecture::Parameter;
 use crate::config::ModelConfig;
 use crate::{Checkpoint, Error, FileStamp, LoadMode, Result};
 
 use config::Described;
 use tensors::{Written, written};
+use undone::Undone;
 
 /// The element type of what is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +59,7 @@ pub struct Conversion {
     config: ModelConfig,
     described: Described,
     options: ConvertOptions,
-    /// What is taken off the values of norms, by their names, where it is not 0.
-    shifts: HashMap<String, f32>,
+    undone: Undone,
 }
 
 impl Conversion {
@@ -74,8 +75,8 @@ impl Conversion {
         checkpoint.check(&source)?;
         let described = Described::read(model, &source, options.dtype)?;
         let config = described.parse(model)?;
-        let shifts = shifts(&source.architecture, &config.architecture);
-        Ok(Self { checkpoint, config, described, options, shifts })
+        let undone = Undone::of(&source.architecture, &config.architecture);
+        Ok(Self { checkpoint, config, described, options, undone })
     }
 
     /// What the model is, as the result says it.
@@ -98,10 +99,7 @@ impl Conversion {
         let mut values = vec![0.0; parameter.elements()];
         let rows = parameter.shape[0];
         for (row, values) in values.chunks_exact_mut(parameter.elements() / rows).enumerate() {
-            tensor.to_f32_row(tensor.row(row), values);
-        }
-        if let Some(shift) = self.shifts.get(&parameter.name) {
-            values.iter_mut().for_each(|value| *value -= shift);
+            self.undone.row(&tensor, parameter, row, values);
         }
         Ok(values)
     }
@@ -133,11 +131,11 @@ impl Conversion {
         if !self.described.generation.is_empty() {
             write_json(&folder.join("generation_config.json"), &self.described.generation)?;
         }
-        let Self { checkpoint, options, shifts, .. } = self;
+        let Self { checkpoint, options, undone, .. } = self;
         let shards = shards::Shards::of(written(&self.config), *options);
         for (name, tensors) in &shards.files {
             let path = folder.join(name);
-            let file = file::Writer { path: &path, dtype: options.dtype, checkpoint, shifts };
+            let file = file::Writer { path: &path, dtype: options.dtype, checkpoint, undone };
             if file.write(tensors, wrote)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -170,14 +168,6 @@ impl Float {
     fn bytes(self, tensor: &Written) -> u64 {
         (tensor.elements() * self.size()) as u64
     }
-}
-
-/// A family adds something to the weights of its norms; some files have it in them already, and it is
-/// taken off then.
-fn shifts(source: &Architecture, target: &Architecture) -> HashMap<String, f32> {
-    let norms = source.norms().zip(target.norms());
-    let shifts = norms.map(|(from, to)| (from.weight.name.clone(), to.offset - from.offset));
-    shifts.filter(|(_, shift)| *shift != 0.0).collect()
 }
 
 fn write_json(path: &Path, map: &Map<String, Value>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Gemma 2 (`modeling_gemma2.py`): norms on both sides of attention and MLP, whose weights lie around zero,
 //! capped scores and logits, windows in every other layer.
 
+use super::parts::one_more;
 use super::window::alternating;
 use super::{Defaults, Family, Sizes};
 use crate::Result;
@@ -71,24 +72,9 @@ pub(super) fn around(
 }
 
 /// What all Gemmas have: embeddings times the root of their width, and norms of one plus their weight.
-/// Converters to GGUF have added the one, and say so in a key that only this program knows.
 pub(super) fn gemma(keys: &Keys, sizes: &Sizes, mut architecture: Architecture) -> Architecture {
     architecture.embedding_scale = (sizes.hidden_size as f64).sqrt() as f32;
-    if keys.map.contains_key(crate::gguf::NORMS_ARE_WHOLE) {
-        return architecture;
-    }
-    architecture.norm.offset = 1.0;
-    for layer in &mut architecture.layers {
-        let of_heads = layer.attention_mut().and_then(|it| it.qk_norm.as_mut());
-        for norm in of_heads.into_iter().flat_map(|it| [&mut it.query, &mut it.key]) {
-            norm.offset = 1.0;
-        }
-        let Layer { input_norm, mixer_norm, mlp_norm, output_norm, .. } = layer;
-        for norm in [input_norm, mixer_norm, mlp_norm, output_norm].into_iter().flatten() {
-            norm.offset = 1.0;
-        }
-    }
-    architecture
+    one_more(keys, architecture)
 }
 
 /// What scores are multiplied with.

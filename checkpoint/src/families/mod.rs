@@ -27,6 +27,7 @@ mod phi3;
 mod qwen2;
 mod qwen2_moe;
 mod qwen3;
+mod qwen3_5;
 mod qwen3_moe;
 mod seed_oss;
 mod smollm3;
@@ -75,13 +76,14 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 27] = [
+    pub const ALL: [&'static Self; 28] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
         &ministral3::FAMILY,
         &qwen2::FAMILY,
         &qwen3::FAMILY,
+        &qwen3_5::FAMILY,
         &gemma::FAMILY,
         &gemma2::FAMILY,
         &gemma3::FAMILY,

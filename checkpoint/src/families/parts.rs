@@ -6,6 +6,7 @@ use crate::architecture::{
     Activation, Architecture, Attention, FeedForward, Layer, Logits, Mixer, Mlp, Module, Norm,
     QkNorm,
 };
+use crate::keys::Keys;
 use crate::rope::Rope;
 
 impl Sizes {
@@ -30,6 +31,7 @@ impl Sizes {
         let module = module.at("self_attn");
         let (queries, keys, hidden) = (self.query_width(), self.kv_width(), self.hidden_size);
         Attention {
+            gated: false,
             qkv: vec![
                 module.linear("q_proj", [queries, hidden], bias),
                 module.linear("k_proj", [keys, hidden], bias),
@@ -129,4 +131,24 @@ impl Sizes {
             logits: Logits { scale: 1.0, cap: None },
         }
     }
+}
+
+/// A model of norms of one plus their weight, but for those of linear attention, which are gated. Converters to
+/// GGUF have added the one, and say so in a key that only this program knows.
+pub(super) fn one_more(keys: &Keys, mut architecture: Architecture) -> Architecture {
+    if keys.map.contains_key(crate::gguf::NORMS_ARE_WHOLE) {
+        return architecture;
+    }
+    architecture.norm.offset = 1.0;
+    for layer in &mut architecture.layers {
+        let of_heads = layer.attention_mut().and_then(|it| it.qk_norm.as_mut());
+        for norm in of_heads.into_iter().flat_map(|it| [&mut it.query, &mut it.key]) {
+            norm.offset = 1.0;
+        }
+        let Layer { input_norm, mixer_norm, mlp_norm, output_norm, .. } = layer;
+        for norm in [input_norm, mixer_norm, mlp_norm, output_norm].into_iter().flatten() {
+            norm.offset = 1.0;
+        }
+    }
+    architecture
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::keys::{Keys, NORMS_ARE_WHOLE};
+use super::keys::{Keys, NORMS_ARE_WHOLE, VALUE_HEADS_ARE_TILED};
 use crate::families::limit;
 
 /// An architecture.
@@ -17,6 +17,8 @@ pub(crate) struct Architecture {
     pub pairs: bool,
     /// Parts of a layer that are not called as most are: in the file, and by Hugging Face.
     pub parts: &'static [(&'static str, &'static str)],
+    /// What of a layer is no module with a weight to Hugging Face, but a parameter: in the file, and there.
+    pub parameters: &'static [(&'static str, &'static str)],
     /// Reads what it alone has, or says what is wrong.
     pub(super) keys: fn(&mut Keys) -> Result<(), String>,
 }
@@ -27,7 +29,7 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 22] = [
+const ALL: [Architecture; 23] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -38,6 +40,7 @@ const ALL: [Architecture; 22] = [
             ("ffn_up_exps", "block_sparse_moe.experts.*.w3"),
             ("ffn_down_exps", "block_sparse_moe.experts.*.w2"),
         ],
+        parameters: &[],
         keys: llama,
     },
     Architecture {
@@ -45,15 +48,48 @@ const ALL: [Architecture; 22] = [
         model_type: "ministral3",
         pairs: true,
         parts: &[],
+        parameters: &[],
         keys: mistral3,
     },
-    Architecture { name: "qwen2", model_type: "qwen2", pairs: false, parts: &[], keys: no_window },
-    Architecture { name: "qwen3", model_type: "qwen3", pairs: false, parts: &[], keys: no_window },
+    Architecture {
+        name: "qwen2",
+        model_type: "qwen2",
+        pairs: false,
+        parts: &[],
+        parameters: &[],
+        keys: no_window,
+    },
+    Architecture {
+        name: "qwen3",
+        model_type: "qwen3",
+        pairs: false,
+        parts: &[],
+        parameters: &[],
+        keys: no_window,
+    },
+    Architecture {
+        name: "qwen35",
+        model_type: "qwen3_5_text",
+        pairs: false,
+        parts: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("attn_qkv", "linear_attn.in_proj_qkv"),
+            ("attn_gate", "linear_attn.in_proj_z"),
+            ("ssm_beta", "linear_attn.in_proj_b"),
+            ("ssm_alpha", "linear_attn.in_proj_a"),
+            ("ssm_conv1d", "linear_attn.conv1d"),
+            ("ssm_norm", "linear_attn.norm"),
+            ("ssm_out", "linear_attn.out_proj"),
+        ],
+        parameters: &[("ssm_a", "linear_attn.A_log"), ("ssm_dt.bias", "linear_attn.dt_bias")],
+        keys: qwen35,
+    },
     Architecture {
         name: "qwen2moe",
         model_type: "qwen2_moe",
         pairs: false,
         parts: &[],
+        parameters: &[],
         keys: qwen2_moe,
     },
     Architecture {
@@ -61,15 +97,31 @@ const ALL: [Architecture; 22] = [
         model_type: "qwen3_moe",
         pairs: false,
         parts: &[],
+        parameters: &[],
         keys: qwen3_moe,
     },
-    Architecture { name: "olmoe", model_type: "olmoe", pairs: false, parts: &[], keys: olmoe },
-    Architecture { name: "gemma", model_type: "gemma", pairs: false, parts: &[], keys: gemma1 },
+    Architecture {
+        name: "olmoe",
+        model_type: "olmoe",
+        pairs: false,
+        parts: &[],
+        parameters: &[],
+        keys: olmoe,
+    },
+    Architecture {
+        name: "gemma",
+        model_type: "gemma",
+        pairs: false,
+        parts: &[],
+        parameters: &[],
+        keys: gemma1,
+    },
     Architecture {
         name: "gemma2",
         model_type: "gemma2",
         pairs: false,
         parts: &NORMS_AROUND,
+        parameters: &[],
         keys: gemma2,
     },
     Architecture {
@@ -77,6 +129,7 @@ const ALL: [Architecture; 22] = [
         model_type: "gemma3_text",
         pairs: false,
         parts: &NORMS_AROUND,
+        parameters: &[],
         keys: gemma3,
     },
     Architecture {
@@ -84,6 +137,7 @@ const ALL: [Architecture; 22] = [
         model_type: "phi3",
         pairs: false,
         parts: &[("attn_qkv", "self_attn.qkv_proj"), ("ffn_up", "mlp.gate_up_proj")],
+        parameters: &[],
         keys: phi3,
     },
     Architecture {
@@ -91,6 +145,7 @@ const ALL: [Architecture; 22] = [
         model_type: "smollm3",
         pairs: true,
         parts: &[],
+        parameters: &[],
         keys: no_window,
     },
     Architecture {
@@ -101,6 +156,7 @@ const ALL: [Architecture; 22] = [
             ("post_attention_norm", "post_attention_layernorm"),
             ("post_ffw_norm", "post_feedforward_layernorm"),
         ],
+        parameters: &[],
         keys: olmo2,
     },
     Architecture {
@@ -111,6 +167,7 @@ const ALL: [Architecture; 22] = [
             ("post_attention_norm", "post_attention_layernorm"),
             ("post_ffw_norm", "post_feedforward_layernorm"),
         ],
+        parameters: &[],
         keys: exaone4,
     },
     Architecture {
@@ -118,6 +175,7 @@ const ALL: [Architecture; 22] = [
         model_type: "seed_oss",
         pairs: false,
         parts: &[("post_attention_norm", "post_attention_layernorm")],
+        parameters: &[],
         keys: no_window,
     },
     // Its rows are those of neighbours that rotate, as they are.
@@ -126,9 +184,17 @@ const ALL: [Architecture; 22] = [
         model_type: "ernie4_5",
         pairs: false,
         parts: &[],
+        parameters: &[],
         keys: no_window,
     },
-    Architecture { name: "granite", model_type: "granite", pairs: true, parts: &[], keys: granite },
+    Architecture {
+        name: "granite",
+        model_type: "granite",
+        pairs: true,
+        parts: &[],
+        parameters: &[],
+        keys: granite,
+    },
     Architecture {
         name: "glm4",
         model_type: "glm4",
@@ -138,9 +204,17 @@ const ALL: [Architecture; 22] = [
             ("post_ffw_norm", "post_mlp_layernorm"),
             ("ffn_up", "mlp.gate_up_proj"),
         ],
+        parameters: &[],
         keys: glm4,
     },
-    Architecture { name: "arcee", model_type: "arcee", pairs: true, parts: &[], keys: no_window },
+    Architecture {
+        name: "arcee",
+        model_type: "arcee",
+        pairs: true,
+        parts: &[],
+        parameters: &[],
+        keys: no_window,
+    },
     // Its base is stretched already.
     Architecture {
         name: "hunyuan-dense",
@@ -150,6 +224,7 @@ const ALL: [Architecture; 22] = [
             ("attn_q_norm", "self_attn.query_layernorm"),
             ("attn_k_norm", "self_attn.key_layernorm"),
         ],
+        parameters: &[],
         keys: no_window,
     },
     Architecture {
@@ -169,6 +244,7 @@ const ALL: [Architecture; 22] = [
             ("ffn_up", "feed_forward.w3"),
             ("ffn_down", "feed_forward.w2"),
         ],
+        parameters: &[],
         keys: lfm2,
     },
     Architecture {
@@ -177,9 +253,9 @@ const ALL: [Architecture; 22] = [
         pairs: false,
         parts: &[
             ("post_attention_norm", "post_attention_layernorm"),
-            ("attn_sinks", "self_attn.sinks"),
             ("ffn_gate_inp", "mlp.router"),
         ],
+        parameters: &[("attn_sinks.weight", "self_attn.sinks")],
         keys: gpt_oss,
     },
 ];
@@ -238,6 +314,53 @@ fn mistral3(keys: &mut Keys) -> Result<(), String> {
     keys.copy_window();
     keys.names.insert("rope_scaling.llama_4_scaling_beta".into(), format!("mistral3.{BETA}"));
     keys.scaling_object().insert("llama_4_scaling_beta".into(), beta);
+    Ok(())
+}
+
+/// Its converter puts value heads that meet one key head far apart.
+fn qwen35(keys: &mut Keys) -> Result<(), String> {
+    const INNER: &str = "ssm.inner_size";
+    const RECURRENT: &str = "attention.recurrent_layers";
+    no_window(keys)?;
+    keys.partial_rotation();
+    keys.config.insert(NORMS_ARE_WHOLE.into(), json!(true));
+    keys.config.insert(VALUE_HEADS_ARE_TILED.into(), json!(true));
+    keys.required("linear_conv_kernel_dim", "ssm.conv_kernel")?;
+    keys.required("linear_key_head_dim", "ssm.state_size")?;
+    keys.required("linear_num_key_heads", "ssm.group_count")?;
+    keys.required("linear_num_value_heads", "ssm.time_step_rank")?;
+    keys.required("linear_value_head_dim", INNER)?;
+    let number = |keys: &Keys, key: &str| keys.config.get(key).and_then(Json::as_u64);
+    if let (Some(inner), Some(heads)) =
+        (number(keys, "linear_value_head_dim"), number(keys, "linear_num_value_heads"))
+    {
+        let width = inner.checked_div(heads).filter(|width| width * heads == inner);
+        let Some(width) = width else {
+            return Err(format!(
+                "`{}.{INNER}` is {inner}, which are not {heads} heads (`ssm.time_step_rank`) of one width: \
+                 the file is damaged",
+                keys.architecture
+            ));
+        };
+        keys.put("linear_value_head_dim", INNER, Some(json!(width)));
+    }
+    keys.leave_out_guessing()?;
+    let layers = number(keys, "num_hidden_layers").unwrap_or(0);
+    match keys.own(RECURRENT) {
+        Some(Json::Array(recurrent)) => {
+            let kind = |recurrent: &Json| match recurrent {
+                Json::Bool(true) => "linear_attention",
+                other if *other == 1 => "linear_attention",
+                _ => "full_attention",
+            };
+            let types = recurrent.iter().map(kind).take(usize::try_from(layers).unwrap_or(0));
+            let types: Vec<_> = types.collect();
+            keys.put("layer_types", RECURRENT, Some(json!(types)));
+        }
+        _ => {
+            keys.copy("full_attention_interval", "full_attention_interval");
+        }
+    }
     Ok(())
 }
 

@@ -15,8 +15,15 @@ use crate::{Dtype, Error, Result};
 /// its converter has added what the family adds.
 pub(crate) const NORMS_ARE_WHOLE: &str = "norms_are_whole";
 
+/// Another one: the value heads of linear attention that meet one key head lie as far apart as there are key
+/// heads.
+pub(crate) const VALUE_HEADS_ARE_TILED: &str = "value_heads_are_tiled";
+
 /// Divisors of the rotary frequencies, one for each: Llama 3.1's scaling comes so.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+/// How many of the layers, the last ones, guess further tokens.
+const GUESSING: &str = "nextn_predict_layers";
 
 /// A configuration under Hugging Face's names.
 pub(crate) struct HuggingFace {
@@ -91,9 +98,11 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
             "`{architecture}.expert_count` is {experts}: experts of this architecture are not supported"
         )));
     }
-    if let Some(layers) = keys.own("nextn_predict_layers").filter(|it| *it != 0) {
+    if let Some(layers) = keys.own(GUESSING).filter(|it| *it != 0)
+        && keys.own("block_count").as_ref() == keys.config.get("num_hidden_layers")
+    {
         return Err(wrong(format!(
-            "`{architecture}.nextn_predict_layers` is {layers}: layers that guess further tokens are not \
+            "`{architecture}.{GUESSING}` is {layers}: layers that guess further tokens are not \
              supported; convert the model without them"
         )));
     }
@@ -119,18 +128,18 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         None => metadata.texts(tokens).map(|texts| texts.len()),
     };
     keys.put_named("vocab_size", tokens, Json::from(vocabulary));
-    let has = |name| Json::from(tensor(name).is_some());
+    // Not every layer has each part.
+    let has = |part: &str| {
+        let mut all = set.files.iter().flat_map(|file| &file.tensors);
+        Json::from(all.any(|(name, _)| name.starts_with("model.layers.") && name.ends_with(part)))
+    };
     if tensor("lm_head.weight").is_none() && tensor("cls.output.weight").is_some() {
         return Err(wrong(
             "it has `cls.output.weight` in place of `output.weight`: it ranks texts and writes none".into(),
         ));
     }
-    keys.put_named(
-        "attention_bias",
-        "blk.0.attn_q.bias",
-        has("model.layers.0.self_attn.q_proj.bias"),
-    );
-    keys.put_named("mlp_bias", "blk.0.ffn_up.bias", has("model.layers.0.mlp.up_proj.bias"));
+    keys.put_named("attention_bias", "blk.0.attn_q.bias", has(".self_attn.q_proj.bias"));
+    keys.put_named("mlp_bias", "blk.0.ffn_up.bias", has(".mlp.up_proj.bias"));
     keys.put_named(
         "tie_word_embeddings",
         "output.weight",
@@ -207,6 +216,21 @@ impl Keys<'_> {
     /// The small vector of f32 called `tensor`; `None` where there is none.
     pub fn vector(&self, tensor: &str) -> Result<Option<Vec<f32>>, String> {
         vector(self.set, tensor).map_err(|error| error.to_string())
+    }
+
+    /// Takes layers that guess further tokens off the number of layers; nobody asks for their tensors then.
+    pub fn leave_out_guessing(&mut self) -> Result<(), String> {
+        let number = |it: Option<Json>| it.as_ref().and_then(Json::as_u64).unwrap_or(0);
+        let (all, guessing) = (number(self.own("block_count")), number(self.own(GUESSING)));
+        if guessing >= all {
+            return Err(format!(
+                "`{0}.{GUESSING}` is {guessing} of {all} layers (`{0}.block_count`): the file is of no whole \
+                 model",
+                self.architecture
+            ));
+        }
+        self.put("num_hidden_layers", "block_count", Some(json!(all - guessing)));
+        Ok(())
     }
 
     /// How much of each head is rotated.

@@ -34,42 +34,43 @@ const LAYER: [(&str, &str); 19] = [
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
 ];
 
-/// What is no module with a weight, but a parameter, to Hugging Face.
-const SINKS: &str = "self_attn.sinks";
-
 /// Stands for the number of each expert in the name of a tensor that holds all of them.
 pub(super) const EACH: &str = "*";
 
 /// Hugging Face's name of the tensor that a file calls `name`; `None` where it has none.
 pub(super) fn hugging_face_name(name: &str, of: &Architecture) -> Option<String> {
-    let (stem, end) = parameter(name)?;
-    match stem.strip_prefix("blk.") {
+    match name.strip_prefix("blk.") {
         None => {
+            let (stem, end) = parameter(name)?;
             let (_, there) = MODEL.into_iter().find(|(here, _)| *here == stem)?;
             Some(format!("{there}.{end}"))
         }
         Some(rest) => {
-            let (layer, part) = layer(rest)?;
+            let (layer, whole) = layer(rest)?;
+            if let Some((_, there)) = of.parameters.iter().find(|(here, _)| *here == whole) {
+                return Some(format!("model.layers.{layer}.{there}"));
+            }
+            let (part, end) = parameter(whole)?;
             let (_, there) = parts(of).find(|(here, _)| *here == part)?;
-            let end = if there == SINKS { String::new() } else { format!(".{end}") };
-            Some(format!("model.layers.{layer}.{there}{end}"))
+            Some(format!("model.layers.{layer}.{there}.{end}"))
         }
     }
 }
 
 /// What a file calls the tensor with Hugging Face's name `name`.
 pub(crate) fn stored_name(name: &str, of: &Architecture) -> Option<String> {
-    let (stem, end) = match name.ends_with(SINKS) {
-        true => (name, "weight"),
-        false => parameter(name)?,
-    };
-    match stem.strip_prefix("model.layers.") {
+    match name.strip_prefix("model.layers.") {
         None => {
+            let (stem, end) = parameter(name)?;
             let (here, _) = MODEL.into_iter().find(|(_, there)| *there == stem)?;
             Some(format!("{here}.{end}"))
         }
         Some(rest) => {
-            let (layer, part) = layer(rest)?;
+            let (layer, whole) = layer(rest)?;
+            if let Some((here, _)) = of.parameters.iter().find(|(_, there)| *there == whole) {
+                return Some(format!("blk.{layer}.{here}"));
+            }
+            let (part, end) = parameter(whole)?;
             let part = of_all_experts(part);
             let (here, _) = parts(of).find(|(_, there)| *there == part)?;
             Some(format!("blk.{layer}.{here}.{end}"))
@@ -129,6 +130,8 @@ mod tests {
             ("gpt-oss", "ffn_gate_inp", "mlp.router"),
             ("lfm2", "ffn_norm", "ffn_norm"),
             ("lfm2", "shortconv.conv", "conv.conv"),
+            ("qwen35", "post_attention_norm", "post_attention_layernorm"),
+            ("qwen35", "attn_gate", "linear_attn.in_proj_z"),
         ] {
             let (here, there) =
                 (format!("blk.3.{here}.weight"), format!("model.layers.3.{there}.weight"));
@@ -137,9 +140,15 @@ mod tests {
             let seventh = there.replace(EACH, "7");
             assert_eq!(stored_name(&seventh, of(architecture)).unwrap(), here);
         }
-        let (here, there) = ("blk.2.attn_sinks.weight", "model.layers.2.self_attn.sinks");
-        assert_eq!(hugging_face_name(here, of("gpt-oss")).as_deref(), Some(there));
-        assert_eq!(stored_name(there, of("gpt-oss")).as_deref(), Some(here));
+        for (architecture, here, there) in [
+            ("gpt-oss", "attn_sinks.weight", "self_attn.sinks"),
+            ("qwen35", "ssm_a", "linear_attn.A_log"),
+            ("qwen35", "ssm_dt.bias", "linear_attn.dt_bias"),
+        ] {
+            let (here, there) = (format!("blk.2.{here}"), format!("model.layers.2.{there}"));
+            assert_eq!(hugging_face_name(&here, of(architecture)).as_ref(), Some(&there));
+            assert_eq!(stored_name(&there, of(architecture)).as_ref(), Some(&here));
+        }
         for (here, there) in [
             ("token_embd.weight", "model.embed_tokens.weight"),
             ("output.weight", "lm_head.weight"),

@@ -64,9 +64,7 @@ impl Shape {
     ///
     /// The engine's.
     pub fn measure(&self, model: &Model, repetitions: usize, warm_up: bool) -> Result<Together> {
-        let pages = self.sequences * self.tokens().div_ceil(KV_BLOCK);
-        let mut options = EngineOptions::default();
-        options.kv_bytes = Some((pages * model.page_bytes()) as u64);
+        let mut options = EngineOptions::default().with_room(model, self.sequences, self.tokens());
         options.prefix_cache = false;
         let mut engine = Engine::new(model, &options)?;
         if warm_up {

@@ -83,9 +83,8 @@ impl Shape {
     /// The engine's.
     pub fn measure(&self, model: &Model, repetitions: usize, warm_up: bool) -> Result<Times> {
         let Self { common, own, requests } = *self;
-        let mut options = EngineOptions::default();
-        let pages = requests * (self.tokens().div_ceil(KV_BLOCK) + 1);
-        options.kv_bytes = Some((pages * model.page_bytes()) as u64);
+        let tokens = self.tokens() + KV_BLOCK;
+        let options = EngineOptions::default().with_room(model, requests, tokens);
         let engine = Engine::new(model, &options)?;
         let mut batcher = Batcher::new(engine, &BatcherOptions::default())?;
 

@@ -112,6 +112,7 @@ impl Args {
             true => ROWS.into_iter().filter(|rows| *rows <= capacity).collect(),
             false => self.rows,
         };
+        portable::supports(&config).map_err(anyhow::Error::msg)?;
         let graph = |&rows: &usize| portable::emit(&config, &formats, capacity, rows);
         let graphs: Vec<_> = rows.iter().map(graph).collect();
         portable::export(&self.folder, &config, &graphs, capacity)?;

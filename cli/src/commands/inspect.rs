@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Map, Value};
 use xla_session::LoadMode;
-use xla_session::checkpoint::architecture::{Experts, FeedForward, Layer, Mixer, RopeScaling};
+use xla_session::checkpoint::architecture::{
+    Experts, FeedForward, GatedDelta, Layer, Mixer, RopeScaling,
+};
 use xla_session::checkpoint::{Checkpoint, Listed, Matrices};
 use xla_session::config::ModelConfig;
 
@@ -152,22 +154,36 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
     line(
         "heads",
         format!(
-            "{} queries, {} keys and values, width {}{}{}",
+            "{} queries, {} keys and values, width {}{}{}{}",
             config.num_attention_heads,
             config.num_key_value_heads,
             config.head_dim,
             if attention.is_some_and(|it| it.qk_norm.is_some()) { ", q and k normed" } else { "" },
             if attention.is_some_and(|it| it.sinks.is_some()) { ", with sinks" } else { "" },
+            if attention.is_some_and(|it| it.gated) { ", gated" } else { "" },
         ),
     )?;
     let convolutions = layers.iter().filter_map(|layer| match &layer.mixer {
         Mixer::ShortConvolution(convolution) => Some(convolution.rows()),
-        Mixer::Attention(_) => None,
+        Mixer::Attention(_) | Mixer::GatedDelta(_) => None,
     });
     let convolutions: Vec<_> = convolutions.collect();
     if let Some(rows) = convolutions.first() {
         let many = format!("over {rows} tokens in {} layers", convolutions.len());
         line("convolved", many)?;
+    }
+    let deltas: Vec<_> = layers.iter().filter_map(Layer::gated_delta).collect();
+    if let Some(GatedDelta { key_heads, value_heads, key_dim, value_dim, .. }) = deltas.first() {
+        let numbers: usize = layers.iter().filter_map(|it| it.mixer.state()).flatten().sum();
+        line(
+            "states",
+            format!(
+                "{value_heads} of {key_dim} x {value_dim} in {} layers, {key_heads} queries and keys; {} a \
+                 sequence",
+                deltas.len(),
+                size((numbers * size_of::<f32>()) as u64)
+            ),
+        )?;
     }
     let experts = layers.iter().find_map(|layer| match &layer.mlp {
         FeedForward::Experts(experts) => Some(&**experts),
@@ -186,7 +202,10 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
         )?;
     }
     line("biases", {
-        let Layer { mixer, mlp, .. } = first;
+        let Layer { mlp, .. } = first;
+        // Where some layers attend and some do not, only those may have one.
+        let Layer { mixer, .. } =
+            layers.iter().find(|it| it.attention().is_some()).unwrap_or(first);
         let (inputs, output) = mixer.projections();
         let mlp = match mlp {
             FeedForward::Mlp(mlp) => mlp,

@@ -343,7 +343,7 @@ impl Args {
         let engine = self.engine.open_engine(&model, kv_bytes, self.share(), progress)?;
         let name = served_name(&model);
         let weights = engine.model().weights() >> 20;
-        let memory = (engine.statistics().pages * engine.page_bytes()) >> 20;
+        let memory = engine.kv_bytes() >> 20;
         let chats = if template.is_some() { "" } else { ", no chat template" };
         let running = usize::from(self.parallel);
         let mut options = BatcherOptions::default();

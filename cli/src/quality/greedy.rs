@@ -44,9 +44,8 @@ pub fn answers(
     eos: &[u32],
     ran: &dyn Fn(usize),
 ) -> Result<Vec<Vec<u32>>> {
-    let pages: usize = prompts.iter().map(|it| (it.len() + tokens).div_ceil(KV_BLOCK)).sum();
-    let mut options = EngineOptions::default();
-    options.kv_bytes = Some((pages.max(1) * model.page_bytes()) as u64);
+    let longest = prompts.iter().map(|it| it.len() + tokens).max().unwrap_or(1);
+    let options = EngineOptions::default().with_room(model, prompts.len().max(1), longest);
     let mut steps = BatcherOptions::default();
     steps.gap = Gap::Nothing;
     let mut batcher = Batcher::new(Engine::new(model, &options)?, &steps)?;

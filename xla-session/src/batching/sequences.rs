@@ -50,6 +50,10 @@ impl Pages for Sequences<'_> {
         self.engine.pages().available()
     }
 
+    fn has_states(&self) -> bool {
+        self.engine.has_states()
+    }
+
     fn needed(&self, request: RequestId, rows: usize) -> usize {
         let sequence = self.jobs.get(&request).and_then(|job| job.sequence.as_ref());
         sequence.map_or(0, |it: &Sequence| it.pages_needed(rows))

@@ -48,7 +48,9 @@ impl WeightFormats {
                 Role::Embedding | Role::Output => embeddings,
                 Role::Matrix if stay => checkpoint.type_of(parameter).map(stored_format),
                 Role::Matrix if ends.contains(&parameter.name) => embeddings,
-                Role::Norm | Role::Matrix | Role::Taps | Role::Bias | Role::Sinks => None,
+                Role::Norm | Role::Matrix | Role::Taps | Role::Bias | Role::Sinks | Role::Decay => {
+                    None
+                }
             };
             if let Some(format) = format {
                 formats.exceptions.insert(parameter.name.clone(), format);

@@ -1,6 +1,6 @@
 //! Weights as graphs take them: which tensors of the checkpoint, in which layout.
 
-use checkpoint::architecture::ShortConvolution;
+use checkpoint::architecture::Parameter;
 use kernels::quantise::SKETCH;
 use kernels::{Format, GROUP};
 
@@ -52,10 +52,10 @@ pub enum Layout {
 
 impl WeightSpec {
     /// The taps of a convolution, `[columns, rows]` of f32: they are few.
-    pub fn taps(of: &ShortConvolution) -> Self {
+    pub fn taps(of: &Parameter) -> Self {
         Self {
-            parts: vec![(of.taps.name.clone(), of.width())],
-            columns: of.rows(),
+            parts: vec![(of.name.clone(), of.shape[0])],
+            columns: of.shape[2],
             format: Format::F32,
             layout: Layout::Rows,
         }

@@ -15,6 +15,9 @@ pub(crate) struct Batch {
     pub entries: Vec<Entry>,
     /// The pages of each run's sequence, one table behind the other.
     pub tables: Vec<u32>,
+    /// Where layers keep states: of each run the number of the one that it goes on from, if there is a token
+    /// before, and of the one that it leaves.
+    pub states: Vec<(Option<u32>, u32)>,
 }
 
 /// Consecutive rows of one sequence.
@@ -39,6 +42,7 @@ impl Batch {
         self.positions.extend(start..start + tokens.len());
         self.slots.extend(reserved.slots());
         self.tables.extend(reserved.pages());
+        self.states.extend(reserved.states());
     }
 
     /// Rows of all runs.

@@ -24,12 +24,15 @@ pub(crate) trait Loaded: Send + Sync {
     /// Bytes of a page, of all layers.
     fn page_bytes(&self) -> usize;
 
+    /// Bytes of the states of a sequence, of all layers; 0 where none keeps one.
+    fn state_bytes(&self) -> usize;
+
     /// What tells the pages of this model from those of all others; `None` where the system does not say
     /// when its files, or the program's, were changed.
     fn page_identity(&self) -> Option<Key>;
 
-    /// Memory for `pages` pages, and what runs steps over them.
-    fn executor(&self, pages: usize) -> Result<Box<dyn Executor>>;
+    /// Memory for `pages` pages and `states` states, and what runs steps over them.
+    fn executor(&self, pages: usize, states: usize) -> Result<Box<dyn Executor>>;
 }
 
 /// Runs steps, one at a time.

@@ -30,9 +30,13 @@ use crate::{Error, Profile, Result};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EngineOptions {
-    /// Bytes of the KV cache; `None` is room for one sequence of the model's longest context. On CPUs
-    /// that is address space: memory is taken as pages are first used.
+    /// Bytes of the KV cache, states among them; `None` is room for one sequence of the model's longest context. On
+    /// CPUs that is address space: memory is taken as pages are first used.
     pub kv_bytes: Option<u64>,
+    /// Where layers keep [states](Model::state_bytes): how many. Each sequence has one, a step leaves one more of each
+    /// that it runs, and those that are left over are kept of the ends of pages, where other sequences go on from.
+    /// `None` is some for one sequence, or what a quarter of `kv_bytes` holds.
+    pub states: Option<usize>,
     /// Most rows of a step, all runs together.
     pub rows: usize,
     /// Most tokens of a sequence; `None` is the model's `max_position_embeddings`.
@@ -45,9 +49,47 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { kv_bytes: None, rows: 256, context: None, prefix_cache: true, share: None }
+        Self {
+            kv_bytes: None,
+            states: None,
+            rows: 256,
+            context: None,
+            prefix_cache: true,
+            share: None,
+        }
     }
 }
+
+impl EngineOptions {
+    /// With room for `sequences` sequences of `model`, of `tokens` tokens each.
+    #[must_use]
+    pub fn with_room(mut self, model: &Model, sequences: usize, tokens: usize) -> Self {
+        let pages = sequences * tokens.div_ceil(KV_BLOCK);
+        let states = 2 * sequences;
+        self.kv_bytes = Some((pages * model.page_bytes() + states * model.state_bytes()) as u64);
+        self.states = Some(states);
+        self
+    }
+
+    /// States of so many bytes.
+    fn count_of_states(&self, bytes: usize) -> usize {
+        match (self.states, self.kv_bytes) {
+            _ if bytes == 0 => 0,
+            (Some(states), _) => states.max(2),
+            (None, None) => STATES,
+            (None, Some(all)) => {
+                let count = usize::try_from(all / 4 / bytes as u64).unwrap_or(usize::MAX);
+                count.clamp(STATES, MOST_STATES)
+            }
+        }
+    }
+}
+
+/// States of an engine for one sequence: its own, the one that a step leaves, and those of the ends of pages.
+const STATES: usize = 8;
+
+/// Most states where nobody says how many.
+const MOST_STATES: usize = 256;
 
 /// The pages of a KV cache, and what runs steps over them.
 pub struct Engine {
@@ -152,7 +194,8 @@ impl Sequence {
         Self { table: self.table.fork(), kept: self.kept }
     }
 
-    /// Forgets all but the first `tokens` tokens.
+    /// Forgets all but the first `tokens` tokens; or more, where layers keep a state and there is none of so
+    /// many: [`len`](Self::len) says how many are left.
     pub fn truncate(&mut self, tokens: usize) {
         self.table.truncate(tokens);
         self.kept = self.kept.min(self.len() / KV_BLOCK);
@@ -189,26 +232,36 @@ impl Engine {
                 loaded.most_rows()
             )));
         }
-        let page_bytes = loaded.page_bytes();
-        let pages = match options.kv_bytes {
+        let (page_bytes, state_bytes) = (loaded.page_bytes(), loaded.state_bytes());
+        let bytes = options.kv_bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let states = options.count_of_states(state_bytes);
+        let pages = match bytes {
             // One more, for the copy of a page that is shared.
             None => context.div_ceil(KV_BLOCK) + 1,
-            Some(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX) / page_bytes,
+            Some(bytes) => bytes.saturating_sub(states * state_bytes) / page_bytes,
         };
         if pages == 0 {
+            let states = match states {
+                0 => String::new(),
+                _ => format!(", and {states} states of sequences {}", states * state_bytes),
+            };
             return Err(Error::Unsupported(format!(
-                "a KV cache of {} bytes: a page of {} tokens takes {page_bytes}",
+                "a KV cache of {} bytes: a page of {KV_BLOCK} tokens takes {page_bytes}{states}",
                 options.kv_bytes.unwrap_or(0),
-                KV_BLOCK
             )));
         }
         // Slots are 32-bit numbers to the kernels.
         let pages = pages.min(i32::MAX as usize / KV_BLOCK);
-        let executor = loaded.executor(pages)?;
+        let executor = loaded.executor(pages, states)?;
         let pool = match options.prefix_cache {
+            cached if states > 0 => PagePool::with_states(pages, states, cached),
             true => PagePool::new(pages),
             false => PagePool::without_prefix_cache(pages),
         };
+        if states > 0 && options.share.is_some() {
+            let message = "layers of this model keep states, which no other process finds: leave out shared pages";
+            return Err(Error::Unsupported(message.into()));
+        }
         let share = |share: &KvShare| {
             let identity = loaded.page_identity().ok_or_else(|| {
                 Error::Unsupported(
@@ -244,9 +297,26 @@ impl Engine {
         self.pool.statistics()
     }
 
+    /// Whether layers keep a state of each sequence: then tokens at its end cannot be taken back one by one.
+    pub fn has_states(&self) -> bool {
+        self.model.state_bytes() > 0
+    }
+
+    /// How many sequences may be in steps together, if there is a bound: each has a state, and a step leaves one
+    /// more of each.
+    pub fn most_sequences(&self) -> Option<usize> {
+        self.has_states().then(|| self.statistics().states / 2)
+    }
+
     /// Bytes of a page, the keys and values of all layers together.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes
+    }
+
+    /// Bytes of the KV cache, in pages and states.
+    pub fn kv_bytes(&self) -> usize {
+        let Statistics { pages, states, .. } = self.statistics();
+        pages * self.page_bytes + states * self.model.state_bytes()
     }
 
     /// The pages, for a [`Scheduler`](crate::scheduler) to look at.
@@ -465,6 +535,12 @@ impl Engine {
         let free = self.pool.available();
         if needed > free {
             return Err(Error::OutOfPages { needed, free });
+        }
+        if self.has_states() {
+            let (needed, free) = (runs.len(), self.pool.available_states());
+            if needed > free {
+                return Err(Error::OutOfStates { needed, free });
+            }
         }
         Ok(())
     }

@@ -84,6 +84,12 @@ impl Model {
         self.loaded.page_bytes()
     }
 
+    /// Bytes of a sequence's state, of all layers that keep one together; 0 where none does. It is as large behind
+    /// many tokens as behind one.
+    pub fn state_bytes(&self) -> usize {
+        self.loaded.state_bytes()
+    }
+
     /// Bytes of weights in device memory; shared with other processes where they are mapped from the
     /// cache.
     pub fn weights(&self) -> u64 {

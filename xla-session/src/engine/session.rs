@@ -1,6 +1,7 @@
 //! An engine with one sequence, as the contract that all engines share.
 
 use super::{Engine, EngineOptions, Model, Output, Run, Sequence, Want};
+use crate::pages;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
 
 /// One conversation with a model.
@@ -24,12 +25,14 @@ impl EngineSession {
     ///
     /// As [`Engine::new`].
     pub fn new(model: &Model, context: Option<usize>) -> Result<Self> {
-        let options = EngineOptions { context, prefix_cache: false, ..EngineOptions::default() };
+        // Where layers keep states, the cache knows those that a sequence can be cut at.
+        let prefix_cache = model.state_bytes() > 0;
+        let options = EngineOptions { context, prefix_cache, ..EngineOptions::default() };
         let engine = Engine::new(model, &options)?;
         let config = model.config();
         let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
         let capabilities = Capabilities {
-            verifies_drafts: true,
+            verifies_drafts: !engine.has_states(),
             ..Capabilities::new("iree", model.device(), vocab_size, engine.context(), max)
         };
         let sequence = engine.sequence();
@@ -48,9 +51,15 @@ impl EngineSession {
         // Before the first piece is run.
         self.capabilities.check(held, tokens)?;
         let of_each_row = matches!(want, Want::Tokens | Want::AllLogits);
-        let mut pieces = tokens.chunks(self.engine.rows()).peekable();
-        while let Some(piece) = pieces.next() {
-            let want = if of_each_row || pieces.peek().is_none() { want } else { Want::Nothing };
+        let mut left = tokens;
+        while !left.is_empty() {
+            let rows = match self.engine.has_states() {
+                true => pages::piece(self.sequence.len(), self.engine.rows(), left.len()),
+                false => self.engine.rows().min(left.len()),
+            };
+            let piece;
+            (piece, left) = left.split_at(rows);
+            let want = if of_each_row || left.is_empty() { want } else { Want::Nothing };
             let run = Run { sequence: &mut self.sequence, tokens: piece, want };
             match self.engine.step(&mut [run]) {
                 Ok(outputs) => {
@@ -134,11 +143,16 @@ impl InferenceSession for EngineSession {
         // The last token once more, in a copy of the sequence, which stays as it is, whatever happens.
         let mut copy = self.sequence.fork();
         copy.truncate(before.len());
-        let run = Run { sequence: &mut copy, tokens: &[token], want: Want::Logits };
-        if let Some(Output::Logits(made)) = self.engine.step(&mut [run])?.pop() {
-            *logits = made;
+        // With those before it that were forgotten too.
+        let again = &self.sequence.tokens()[copy.len()..];
+        debug_assert_eq!(again.last(), Some(&token));
+        for piece in again.chunks(self.engine.rows()) {
+            let run = Run { sequence: &mut copy, tokens: piece, want: Want::Logits };
+            if let Some(Output::Logits(made)) = self.engine.step(&mut [run])?.pop() {
+                *logits = made;
+            }
         }
-        self.last = Some(0);
+        self.last = Some((again.len() - 1) % self.engine.rows());
         Ok(())
     }
 
@@ -147,12 +161,11 @@ impl InferenceSession for EngineSession {
     }
 
     fn truncate(&mut self, tokens: usize) -> usize {
-        let dropped = self.sequence.len().saturating_sub(tokens);
-        if dropped > 0 {
-            self.sequence.truncate(tokens);
-            // Rows of the last step that stay can still be looked at.
-            self.last = self.last.and_then(|row| row.checked_sub(dropped));
-        }
+        let held = self.sequence.len();
+        self.sequence.truncate(tokens);
+        // Rows of the last step that stay can still be looked at.
+        let dropped = held - self.sequence.len();
+        self.last = self.last.and_then(|row| row.checked_sub(dropped));
         self.sequence.len()
     }
 

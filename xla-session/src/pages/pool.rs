@@ -30,6 +30,19 @@ struct Page {
     released: u64,
     /// The page that took its place while a step in flight still read it.
     replaced_by: Option<u32>,
+    /// The state of its sequence behind its last token, and when it was kept.
+    state: Option<(u64, u32)>,
+}
+
+/// States of sequences, by number: what a model whose layers keep one has of all tokens before. A state is
+/// never written again once a step has left it: sequences and pages share it.
+#[derive(Debug, Default)]
+struct States {
+    /// Of each, how many tables, reservations and pages have it.
+    references: Vec<u32>,
+    free: Vec<u32>,
+    /// Pages that have one, the one that was kept first before all others.
+    kept: BTreeSet<(u64, u32)>,
 }
 
 impl Page {
@@ -51,6 +64,8 @@ pub(super) struct Pool {
     /// Idle pages without a published page behind them, least recently used first.
     leaves: BTreeSet<(u64, u32)>,
     idle: usize,
+    /// `None` where sequences have no states.
+    states: Option<States>,
     /// Counts releases.
     clock: u64,
     shared: usize,
@@ -69,6 +84,7 @@ impl Pool {
             published: prefix_cache.then(HashMap::new),
             leaves: BTreeSet::new(),
             idle: 0,
+            states: None,
             clock: 0,
             shared: 0,
             evictions: 0,
@@ -76,6 +92,82 @@ impl Pool {
             looked_up: 0,
             found: 0,
         }
+    }
+
+    /// With as many states.
+    pub fn with_states(mut self, states: usize) -> Self {
+        let count = u32::try_from(states).expect("the number of states fits a u32");
+        let (references, free) = (vec![0; states], (0..count).rev().collect());
+        self.states = Some(States { references, free, kept: BTreeSet::new() });
+        self
+    }
+
+    pub fn has_states(&self) -> bool {
+        self.states.is_some()
+    }
+
+    /// States that steps can have now: the free ones, and those that pages alone have.
+    pub fn available_states(&self) -> usize {
+        let Some(States { references, free, kept }) = &self.states else { return 0 };
+        let of_pages = kept.iter().filter_map(|&(_, page)| self.page(page).state);
+        free.len() + of_pages.filter(|&(_, state)| references[state as usize] == 1).count()
+    }
+
+    /// A state with one reference, a free one before one that a page has kept; those that were kept first go first.
+    pub fn take_state(&mut self) -> Option<u32> {
+        loop {
+            let states = self.states.as_mut()?;
+            if let Some(state) = states.free.pop() {
+                states.references[state as usize] = 1;
+                return Some(state);
+            }
+            let &(_, page) = states.kept.first()?;
+            self.forget_state(page);
+        }
+    }
+
+    /// One more has `state`.
+    pub fn retain_state(&mut self, state: u32) {
+        if let Some(states) = &mut self.states {
+            states.references[state as usize] += 1;
+        }
+    }
+
+    /// One less has `state`.
+    pub fn release_state(&mut self, state: u32) {
+        let Some(states) = &mut self.states else { return };
+        let references = &mut states.references[state as usize];
+        *references -= 1;
+        if *references == 0 {
+            states.free.push(state);
+        }
+    }
+
+    /// The state behind the last token of `page`, if it is still there.
+    pub fn state_behind(&self, page: u32) -> Option<u32> {
+        self.page(page).state.map(|(_, state)| state)
+    }
+
+    /// `state` is that behind the last token of `page`, which is published: who adopts that goes on with it.
+    pub fn keep_state(&mut self, page: u32, state: u32) {
+        if self.page(page).published.is_none() || self.page(page).state.is_some() {
+            return;
+        }
+        self.retain_state(state);
+        self.clock += 1;
+        let kept = (self.clock, state);
+        self.page_mut(page).state = Some(kept);
+        if let Some(states) = &mut self.states {
+            states.kept.insert((kept.0, page));
+        }
+    }
+
+    fn forget_state(&mut self, page: u32) {
+        let Some((kept, state)) = self.page_mut(page).state.take() else { return };
+        if let Some(states) = &mut self.states {
+            states.kept.remove(&(kept, page));
+        }
+        self.release_state(state);
     }
 
     pub fn total(&self) -> usize {
@@ -254,6 +346,7 @@ impl Pool {
     /// `page`, which no other is found through, is not found any more.
     pub fn unpublish(&mut self, page: u32) {
         debug_assert!(!self.has_children(page), "pages behind page {page} are published");
+        self.forget_state(page);
         let Some(key) = self.page_mut(page).published.take() else { return };
         if let Some(published) = &mut self.published {
             published.remove(&key);
@@ -266,13 +359,18 @@ impl Pool {
         }
     }
 
-    /// The published pages that `prompt` begins with, but for its last token.
+    /// The published pages that `prompt` begins with, but for its last token; where sequences have states, as
+    /// many as there is one behind.
     pub fn find_prefix(&self, prompt: &[u32]) -> Vec<u32> {
         let mut pages = Vec::new();
         let most = prompt.len().saturating_sub(1) / KV_BLOCK;
         for tokens in prompt.chunks_exact(KV_BLOCK).take(most) {
             let Some(page) = self.find(&Self::key(pages.last().copied(), tokens)) else { break };
             pages.push(page);
+        }
+        if self.has_states() {
+            let with = pages.iter().rposition(|&page| self.page(page).state.is_some());
+            pages.truncate(with.map_or(0, |last| last + 1));
         }
         pages
     }
@@ -298,6 +396,8 @@ impl Pool {
             prefix_tokens_found: self.found,
             evictions: self.evictions,
             copies: self.copies,
+            states: self.states.as_ref().map_or(0, |states| states.references.len()),
+            states_available: self.available_states(),
         }
     }
 }

@@ -4,7 +4,7 @@ use kernels::KV_BLOCK;
 
 use super::table::{out_of_pages, release};
 use super::{PagePool, PageTable};
-use crate::Result;
+use crate::{Error, Result};
 
 /// The pages of a sequence for the time of a step. Dropping it without [`commit`](Self::commit)
 /// gives back what it took: the sequence is as it was. (What the prefix cache lost for its sake
@@ -21,6 +21,8 @@ pub struct Reservation<'table> {
     /// Those of them that were taken for it.
     taken: Vec<u32>,
     copy: Option<PageCopy>,
+    /// The state that the step leaves, where sequences have one.
+    state: Option<u32>,
 }
 
 /// A page that others have too, and the one that is written instead: the engine copies what is kept
@@ -56,6 +58,11 @@ impl<'table> Reservation<'table> {
         let Some(mut taken) = pool.take(demand.pages()) else {
             return Err(out_of_pages(&pool, demand.pages()));
         };
+        let state = if rows > 0 { pool.take_state() } else { None };
+        if state.is_none() && rows > 0 && pool.has_states() {
+            release(&mut pool, &taken);
+            return Err(Error::OutOfStates { needed: 1, free: 0 });
+        }
         let mut pages = table.pages.clone();
         let mut copy = None;
         match table.unfilled() {
@@ -71,6 +78,9 @@ impl<'table> Reservation<'table> {
                 if pool.has_children(last) {
                     let needed = demand.pages() + 1;
                     release(&mut pool, &std::mem::take(&mut taken));
+                    if let Some(state) = state {
+                        pool.release_state(state);
+                    }
                     return Err(out_of_pages(&pool, needed));
                 }
                 pool.unpublish(last);
@@ -79,7 +89,7 @@ impl<'table> Reservation<'table> {
         }
         pages.extend(&taken);
         drop(pool);
-        Ok(Self { table, rows, pages, taken, copy })
+        Ok(Self { table, rows, pages, taken, copy, state })
     }
 
     /// Tokens before the first row.
@@ -101,6 +111,12 @@ impl<'table> Reservation<'table> {
     /// sequence is ever written again.
     pub fn copy(&self) -> Option<PageCopy> {
         self.copy
+    }
+
+    /// Where sequences have states: the one behind the tokens before the rows, if there are some, and the one
+    /// that the step leaves.
+    pub fn states(&self) -> Option<(Option<u32>, u32)> {
+        self.state.map(|left| (self.table.state, left))
     }
 
     /// Where each row is written, as `page * KV_BLOCK + row of the page`; `[rows]`.
@@ -127,14 +143,17 @@ impl<'table> Reservation<'table> {
     ///
     /// # Panics
     ///
-    /// When there are more tokens than rows.
+    /// When there are more tokens than rows; or fewer, but some, where the step left a state, which is of all of them.
     pub fn commit(mut self, tokens: &[u32]) {
         assert!(tokens.len() <= self.rows, "{} tokens in {} rows", tokens.len(), self.rows);
+        let is_of_all = tokens.is_empty() || tokens.len() == self.rows;
+        assert!(is_of_all || self.state.is_none(), "a state of {} rows", self.rows);
         if tokens.is_empty() {
             return;
         }
         let mut pages = std::mem::take(&mut self.pages);
         self.taken.clear();
+        let left = self.state.take();
         let Self { table, copy, .. } = &mut self;
         let handle = table.pool.clone();
         let mut pool = handle.lock();
@@ -150,13 +169,25 @@ impl<'table> Reservation<'table> {
             let parent = index.checked_sub(1).map(|before| pages[before]);
             pages[index] = pool.publish(pages[index], parent, tokens);
         }
+        if let Some(left) = left {
+            if let Some(&last) = pages.last().filter(|_| table.len().is_multiple_of(KV_BLOCK)) {
+                pool.keep_state(last, left);
+            }
+            if let Some(before) = table.state.replace(left) {
+                pool.release_state(before);
+            }
+        }
         table.pages = pages;
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        release(&mut self.table.pool.lock(), &self.taken);
+        let mut pool = self.table.pool.lock();
+        release(&mut pool, &self.taken);
+        if let Some(state) = self.state {
+            pool.release_state(state);
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub struct PageTable {
     /// As many as the tokens need. With a prefix cache, all that are full are published.
     pub(super) pages: Vec<u32>,
     pub(super) tokens: Vec<u32>,
+    /// The state behind the last token, where sequences have one and there is a token.
+    pub(super) state: Option<u32>,
 }
 
 /// What a run of rows must have before it can be written.
@@ -33,7 +35,7 @@ impl Demand {
 
 impl PageTable {
     pub(super) fn new(pool: PagePool) -> Self {
-        Self { pool, pages: Vec::new(), tokens: Vec::new() }
+        Self { pool, pages: Vec::new(), tokens: Vec::new(), state: None }
     }
 
     /// The tokens, oldest first.
@@ -68,12 +70,25 @@ impl PageTable {
         for &page in &self.pages {
             pool.retain(page);
         }
+        if let Some(state) = self.state {
+            pool.retain_state(state);
+        }
         drop(pool);
-        Self { pool: self.pool.clone(), pages: self.pages.clone(), tokens: self.tokens.clone() }
+        let (pages, tokens) = (self.pages.clone(), self.tokens.clone());
+        Self { pool: self.pool.clone(), pages, tokens, state: self.state }
     }
 
-    /// Keeps the first `tokens` tokens and gives back the pages that hold none of them.
+    /// Keeps the first `tokens` tokens, or where sequences have states as many of them as there is one behind,
+    /// and gives back the pages that hold none of these.
     pub fn truncate(&mut self, tokens: usize) {
+        if tokens >= self.len() {
+            return;
+        }
+        let handle = self.pool.clone();
+        let mut pool = handle.lock();
+        let tokens = self.reachable(&pool, tokens);
+        self.take_up(&mut pool, tokens);
+        drop(pool);
         self.tokens.truncate(tokens);
         let pages = self.tokens.len().div_ceil(KV_BLOCK);
         if pages < self.pages.len() {
@@ -90,7 +105,9 @@ impl PageTable {
         let most = prompt.len().saturating_sub(1);
         let both = self.tokens.iter().zip(&prompt[..most]);
         let common = both.take_while(|(mine, asked)| mine == asked).count();
-        let mut pool = self.pool.lock();
+        let handle = self.pool.clone();
+        let mut pool = handle.lock();
+        let common = self.reachable(&pool, common);
         let found = pool.find_prefix(prompt);
         let cached = found.len() * KV_BLOCK;
         pool.looked_up += (prompt.len() - common) as u64;
@@ -104,11 +121,34 @@ impl PageTable {
                 pool.retain(page);
             }
             release(&mut pool, &self.pages);
-            drop(pool);
             self.pages = found;
+            self.take_up(&mut pool, cached);
+            drop(pool);
             self.tokens = prompt[..cached].to_vec();
         }
         self.len()
+    }
+
+    /// How many of the first `tokens` tokens it can go on behind.
+    fn reachable(&self, pool: &Pool, tokens: usize) -> usize {
+        if !pool.has_states() || tokens == self.len() {
+            return tokens;
+        }
+        let full = &self.pages[..tokens / KV_BLOCK];
+        let last = full.iter().rposition(|&page| pool.state_behind(page).is_some());
+        last.map_or(0, |last| (last + 1) * KV_BLOCK)
+    }
+
+    /// The state is that behind its first `tokens` tokens from now on, where a page has one.
+    fn take_up(&mut self, pool: &mut Pool, tokens: usize) {
+        let page = (tokens / KV_BLOCK).checked_sub(1).map(|last| self.pages[last]);
+        let state = page.and_then(|page| pool.state_behind(page));
+        if let Some(state) = state {
+            pool.retain_state(state);
+        }
+        if let Some(before) = std::mem::replace(&mut self.state, state) {
+            pool.release_state(before);
+        }
     }
 
     /// Pages that must be [available](PagePool::available) for `rows` more tokens.
@@ -149,7 +189,11 @@ impl PageTable {
 
 impl Drop for PageTable {
     fn drop(&mut self) {
-        release(&mut self.pool.lock(), &self.pages);
+        let mut pool = self.pool.lock();
+        release(&mut pool, &self.pages);
+        if let Some(state) = self.state {
+            pool.release_state(state);
+        }
     }
 }
 

@@ -252,3 +252,77 @@ fn what_replaces_a_page_in_flight_stays_as_long_as_the_pages_behind_it() {
     drop(in_flight);
     assert_eq!((pool.free(), pool.cached()), (2, 2));
 }
+
+#[test]
+fn a_prompt_goes_on_from_a_page_with_a_state_behind_it() {
+    let pool = PagePool::with_states(12, 4, true);
+    let mut first = pool.table();
+    append(&mut first, &text(0..2));
+    append(&mut first, &[text(2..3), vec![7]].concat());
+    // Steps ended behind the second page, and in the fourth.
+    assert_eq!(pool.cached_prefix(&text(0..9)).tokens, 2 * KV_BLOCK);
+    let mut second = pool.table();
+    assert_eq!(second.resume(&text(0..9)), 2 * KV_BLOCK);
+    assert_eq!(pool.available_states(), 2, "two have one each, one of which the page keeps");
+    append(&mut second, &text(2..4));
+    assert_eq!(pool.cached_prefix(&text(0..9)).tokens, 4 * KV_BLOCK);
+}
+
+#[test]
+fn pieces_of_a_prompt_end_where_pages_do() {
+    let pieces = |mut start: usize, rows: usize, end: usize| {
+        let mut pieces = Vec::new();
+        while start < end {
+            pieces.push(piece(start, rows, end - start));
+            start += pieces[pieces.len() - 1];
+        }
+        pieces
+    };
+    assert_eq!(pieces(0, 256, 1000), [256, 256, 256, 192, 40]);
+    assert_eq!(pieces(10, 256, 330), [246, 64, 10]);
+    assert_eq!(pieces(0, 256, 256), [256]);
+    assert_eq!(pieces(0, 256, 63), [63]);
+    assert_eq!(pieces(100, 16, 140), [16, 12, 12]);
+    assert_eq!(pieces(64, 1, 67), [1, 1, 1]);
+}
+
+#[test]
+fn a_sequence_with_a_state_is_cut_where_one_is_kept() {
+    let pool = PagePool::with_states(12, 6, true);
+    let mut table = pool.table();
+    append(&mut table, &text(0..1));
+    append(&mut table, &text(1..3));
+    append(&mut table, &[1, 2, 3]);
+    table.truncate(3 * KV_BLOCK + 3);
+    assert_eq!(table.len(), 3 * KV_BLOCK + 3, "nothing was to be forgotten");
+    table.truncate(3 * KV_BLOCK + 2);
+    assert_eq!(table.len(), 3 * KV_BLOCK);
+    table.truncate(3 * KV_BLOCK - 1);
+    assert_eq!(table.len(), KV_BLOCK);
+    table.truncate(KV_BLOCK - 1);
+    assert_eq!((table.len(), pool.held()), (0, 0));
+    drop(table);
+    assert_eq!(pool.available_states(), 6);
+}
+
+#[test]
+fn states_of_pages_give_way_to_those_of_sequences() {
+    let pool = PagePool::with_states(12, 3, true);
+    drop(sequence(&pool, &text(0..1)));
+    drop(sequence(&pool, &text(4..5)));
+    let found = |from: u32| pool.cached_prefix(&text(from..from + 2)).tokens;
+    assert_eq!((found(0), found(4), pool.available_states()), (KV_BLOCK, KV_BLOCK, 3));
+    let one = sequence(&pool, &[1]);
+    let mut two = sequence(&pool, &[2]);
+    assert_eq!((found(0), found(4)), (0, KV_BLOCK), "the one that was kept first");
+    append(&mut two, &[2]);
+    assert_eq!((found(4), pool.available_states()), (0, 1));
+    let reservation = two.reserve(1).unwrap();
+    let mut three = one.fork();
+    match three.reserve(1) {
+        Err(Error::OutOfStates { needed: 1, free: 0 }) => {}
+        other => panic!("{other:?}"),
+    }
+    drop(reservation);
+    append(&mut three, &[3]);
+}

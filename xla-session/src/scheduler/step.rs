@@ -4,6 +4,7 @@ use kernels::KV_BLOCK;
 
 use super::request::{Rank, Tracked};
 use super::{Pages, RequestId, Scheduler};
+use crate::pages::piece;
 
 /// What the next step runs. The rows of all runs are within
 /// [`SchedulerOptions::rows`](super::SchedulerOptions::rows), and the pages they take are
@@ -119,6 +120,9 @@ impl Scheduler {
             while rows > 0 && pages.needed(tracked.id, rows) > spare {
                 let end = tracked.computed + rows;
                 rows = ((end - 1) / KV_BLOCK * KV_BLOCK).saturating_sub(tracked.computed);
+            }
+            if pages.has_states() {
+                rows = piece(tracked.computed, rows, tracked.behind());
             }
             if rows > 0 {
                 draft.runs.push((tracked.run(rows), pages.needed(tracked.id, rows)));

@@ -1,5 +1,6 @@
 //! Steps on CPUs.
 
+use checkpoint::architecture::Mixer;
 use checkpoint::config::ModelConfig;
 use iree_rt::{
     Buffer, BufferView, Call, Device, ElementType, Memory, Module, Pending, Session, Value,
@@ -28,10 +29,13 @@ pub(super) struct CpuModel {
 }
 
 impl CpuModel {
-    /// Of each layer, bytes of a page of its keys, and of its values.
-    fn half_pages(&self) -> impl Iterator<Item = usize> {
-        let layers = self.config.architecture.layers.iter();
-        layers.map(|layer| layer.mixer.key_width() * KV_BLOCK * self.kv.bytes())
+    fn mixers(&self) -> impl Iterator<Item = &Mixer> {
+        self.config.architecture.layers.iter().map(|layer| &layer.mixer)
+    }
+
+    /// Bytes of a page of a layer's keys, and of its values.
+    fn half_page(&self, mixer: &Mixer) -> usize {
+        mixer.key_width() * KV_BLOCK * self.kv.bytes()
     }
 }
 
@@ -53,24 +57,44 @@ impl Loaded for CpuModel {
     }
 
     fn page_bytes(&self) -> usize {
-        2 * self.half_pages().sum::<usize>()
+        2 * self.mixers().map(|mixer| self.half_page(mixer)).sum::<usize>()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.mixers()
+            .filter_map(Mixer::state)
+            .flatten()
+            .map(|numbers| numbers * size_of::<f32>())
+            .sum()
     }
 
     fn page_identity(&self) -> Option<Key> {
         self.page_identity.clone()
     }
 
-    fn executor(&self, pages: usize) -> Result<Box<dyn Executor>> {
+    fn executor(&self, pages: usize, states: usize) -> Result<Box<dyn Executor>> {
         let context = format!("making room for {pages} pages of the KV cache");
-        let layer = |bytes| {
-            let half = || Pages::allocate(&self.device, pages, bytes);
-            Ok([half()?, half()?])
+        let layer = |mixer: &Mixer| {
+            let (count, bytes) = match mixer.state() {
+                None => (pages, [self.half_page(mixer); 2]),
+                Some(numbers) => (states, numbers.map(|numbers| numbers * size_of::<f32>())),
+            };
+            let [keys, values] = bytes.map(|bytes| Pages::allocate(&self.device, count, bytes));
+            Ok(Kept { memory: [keys?, values?], of_tokens: mixer.state().is_none() })
         };
-        let cache = self.half_pages().map(layer).collect::<iree_rt::Result<Vec<_>>>();
+        let cache = self.mixers().map(layer).collect::<iree_rt::Result<Vec<_>>>();
         let cache = cache.map_err(iree(context))?;
         let executor = CpuExecutor::new(self, cache);
         Ok(Box::new(executor.map_err(iree("loading the compiled graph"))?))
     }
+}
+
+/// What a layer keeps of sequences.
+struct Kept {
+    /// Pages of keys and of values; or states, and the latest rows.
+    memory: [Pages; 2],
+    /// Whether it is pages.
+    of_tokens: bool,
 }
 
 /// A loaded program, its workspace and its pages.
@@ -87,7 +111,7 @@ struct CpuExecutor {
     inputs: Vec<u8>,
     /// `[entries]` of i32; grows.
     tables: BufferView,
-    cache: Vec<[Pages; 2]>,
+    cache: Vec<Kept>,
     kv: KvFormat,
     angles: Angles,
     threads: usize,
@@ -99,6 +123,7 @@ struct Function {
     /// Where it takes what calls differ in.
     rows: usize,
     attention: Option<Attention>,
+    runs: Option<usize>,
 }
 
 /// Arguments of the function that attends.
@@ -114,7 +139,7 @@ struct Attention {
 const QUERIES: usize = 64;
 
 impl CpuExecutor {
-    fn new(model: &CpuModel, cache: Vec<[Pages; 2]>) -> iree_rt::Result<Self> {
+    fn new(model: &CpuModel, cache: Vec<Kept>) -> iree_rt::Result<Self> {
         let device = &model.device;
         let session = Session::builder(device).module(model.module.clone()).build()?;
         let places = model.program.workspace.clone();
@@ -127,8 +152,10 @@ impl CpuExecutor {
             for (at, argument) in function.arguments.iter().enumerate() {
                 match &argument.source {
                     Source::Workspace => call.set(at, bytes(&memory)?)?,
-                    Source::Keys(layer) => call.set(at, bytes(&cache[*layer][0].buffer)?)?,
-                    Source::Values(layer) => call.set(at, bytes(&cache[*layer][1].buffer)?)?,
+                    Source::Keys(layer) => call.set(at, bytes(&cache[*layer].memory[0].buffer)?)?,
+                    Source::Values(layer) => {
+                        call.set(at, bytes(&cache[*layer].memory[1].buffer)?)?
+                    }
                     Source::Weight(spec, plane) => {
                         call.set(at, bytes(&model.weights.plane(spec, *plane).buffer())?)?;
                     }
@@ -152,7 +179,7 @@ impl CpuExecutor {
                 let message = format!("the function {name} does not say how many rows it takes");
                 iree_rt::Error::new(iree_rt::Code::Internal, message)
             })?;
-            Ok(Function { call, rows, attention })
+            Ok(Function { call, rows, attention, runs: number(Number::Runs) })
         };
         let [body, head, greedy, hidden] = &model.program.functions;
         let functions = [load(body)?, load(head)?, load(greedy)?, load(hidden)?];
@@ -216,6 +243,11 @@ impl CpuExecutor {
             }
         }
         put(places.entries, bytemuck::cast_slice(&written));
+        let states = batch.entries.iter().zip(&batch.states).flat_map(|(run, &(from, to))| {
+            let from = from.map_or(-1, |from| from as i32);
+            [run.row as i32, run.rows as i32, from, to as i32]
+        });
+        put(places.runs, bytemuck::cast_slice(&states.collect::<Vec<_>>()));
         // SAFETY: no call is in flight.
         unsafe { self.memory.write_unchecked(0, &self.inputs)? };
 
@@ -232,7 +264,10 @@ impl CpuExecutor {
         let items = heads * group.div_ceil(share);
         let tables = self.tables.buffer();
         let tables = tables.view(&[tables.byte_len()], ElementType::I8)?;
-        let Function { call, attention, .. } = &mut self.functions[Program::BODY];
+        let Function { call, attention, runs, .. } = &mut self.functions[Program::BODY];
+        if let Some(at) = *runs {
+            call.set(at, batch.states.len() as i32)?;
+        }
         if let Some(at) = attention {
             call.set(at.tables, Value::from(tables))?;
             call.set(at.entries, entries.len() as i32)?;
@@ -281,19 +316,26 @@ fn cut(entries: &[Entry], most: usize) -> Vec<Entry> {
     parts.collect()
 }
 
+impl CpuExecutor {
+    /// The pages of all layers that have some.
+    fn pages(&self) -> impl Iterator<Item = &Pages> {
+        self.cache.iter().filter(|kept| kept.of_tokens).flat_map(|kept| &kept.memory)
+    }
+}
+
 impl Executor for CpuExecutor {
     fn copy(&mut self, copy: PageCopy) -> Result<()> {
-        Pages::copy(self.cache.iter().flatten(), copy)
+        Pages::copy(self.pages(), copy)
     }
 
     fn read_page(&mut self, page: u32, data: &mut [u8]) -> Result<()> {
         self.finish()?;
-        Pages::read(self.cache.iter().flatten(), page, data)
+        Pages::read(self.pages(), page, data)
     }
 
     fn write_page(&mut self, page: u32, data: &[u8]) -> Result<()> {
         self.finish()?;
-        Pages::write(self.cache.iter().flatten(), page, data)
+        Pages::write(self.pages(), page, data)
     }
 
     fn run(&mut self, batch: &Batch) -> Result<()> {

@@ -76,11 +76,15 @@ impl Loaded for GpuModel {
         self.layer_pages().sum()
     }
 
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
     fn page_identity(&self) -> Option<Key> {
         self.page_identity.clone()
     }
 
-    fn executor(&self, pages: usize) -> Result<Box<dyn Executor>> {
+    fn executor(&self, pages: usize, _: usize) -> Result<Box<dyn Executor>> {
         let context = format!("making room for {pages} pages of the KV cache");
         // One more, which belongs to nobody: rows that are padding are written there.
         let all = pages + 1;

@@ -150,7 +150,7 @@ fn logits(
     let graphs = graphs.into_iter().zip(modules).collect();
     let model = GpuModel::new(device.clone(), config, graphs, weights, None, most_pages);
     // The sequence begins in the second page, and goes on in the first.
-    let mut executor = model.executor(2)?;
+    let mut executor = model.executor(2, 0)?;
     let tables = [1, 0];
     let slot = |at: usize| tables[at / KV_BLOCK] * KV_BLOCK + at % KV_BLOCK;
     let tokens: Vec<u32> = (0..KV_BLOCK as u32 + 3).map(|at| at * 37 % 99).collect();
@@ -163,6 +163,7 @@ fn logits(
             slots: rows.map(slot).collect(),
             entries: vec![Entry { row: 0, rows: count, start, table: 0 }],
             tables: tables.iter().map(|&page| page as u32).collect(),
+            states: Vec::new(),
         })?;
         executor.logits(&[0, count - 1], &mut all)?;
     }

@@ -34,6 +34,9 @@ def as_stored(config, name, shape):
     if config.model_type == "gpt_oss":
         yield name, shape
         return
+    if config.model_type == "qwen3_5":
+        # The text model is a part of one that reads images.
+        name = name.replace("model.", "model.language_model.", 1)
     module, _, part = name.partition(".experts.")
     names = {"gate_up_proj": ["gate_proj", "up_proj"], "down_proj": ["down_proj"]}
     if config.model_type == "mixtral":
@@ -62,12 +65,18 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
         return 0.3 * values
     if "norm" in name:
         # Sharper attention: with plain unit norms it is so even that texts run into loops.
+        if "linear_attn" in name:
+            # To this one nothing is added.
+            norm = 1.0
         heads = ("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_layernorm", "key_layernorm")
         return (0.5 if any(part in name for part in heads) else 0.0) + norm + 0.2 * values
     if "embed_tokens" in name:
         return embedding_scale * values
     if name.endswith("sinks"):
         return values
+    if name.endswith("A_log"):
+        # Some states last for a few rows, some for hundreds.
+        return 1.5 * values - 3.5
     writes = ("o_proj", "out_proj", "down_proj", ".w2.", "output_linear")
     gain = residual_gain if any(part in name for part in writes) else 1.5
     if name.endswith(("gate.weight", "router.weight")):

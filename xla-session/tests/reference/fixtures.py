@@ -28,6 +28,20 @@ class Fixture:
     #: What norms are around; 0 where the model adds 1 to their weights.
     norm: float = 1.0
     generation_config: dict = field(default_factory=lambda: {"bos_token_id": 1, "eos_token_id": 2})
+    #: The `model_type` of a model that reads images too, of which this is the text model.
+    wrapper: str | None = None
+
+    def written_config(self):
+        """What `config.json` says."""
+        if self.wrapper is None:
+            return self.config
+        text = {key: value for key, value in self.config.items() if key != "architectures"}
+        return {
+            "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "model_type": self.wrapper,
+            "tie_word_embeddings": self.config["tie_word_embeddings"],
+            "text_config": text,
+        }
 
     def check_loaded(self, model):
         """Fails when transformers read another model than the one that was meant."""
@@ -37,7 +51,7 @@ class Fixture:
         assert rope["rope_type"] == self.rope_type, rope
         theta = self.config.get("rope_theta") or meant["rope_theta"]
         assert rope["rope_theta"] == theta, rope
-        attention = getattr(model.model.layers[0], "self_attn", None)
+        attention = next(it.self_attn for it in model.model.layers if hasattr(it, "self_attn"))
         if hasattr(attention, "q_proj"):
             biased = attention.q_proj.bias is not None
             always = self.config["model_type"] in ("qwen2", "qwen2_moe", "gpt_oss")
@@ -417,6 +431,54 @@ FIXTURES = {
         ),
         "float16",
         "default",
+    ),
+    # As the published models: the last of four layers attends, a quarter of each head is rotated, and two value
+    # heads meet each key head.
+    "qwen3-5-gqa-bf16": Fixture(
+        newer(
+            base("Qwen3_5", 249, 44, 70, 4, 4, 2, 24, kind="qwen3_5_text") | {"rms_norm_eps": 1e-6},
+            "bfloat16",
+            10000000.0,
+            {
+                "rope_type": "default",
+                "partial_rotary_factor": 0.25,
+                "mrope_interleaved": True,
+                "mrope_section": [1, 1, 1],
+            },
+            tie_word_embeddings=True,
+            attention_bias=False,
+            attn_output_gate=True,
+            full_attention_interval=4,
+            linear_conv_kernel_dim=4,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            linear_key_head_dim=16,
+            linear_value_head_dim=8,
+        ),
+        "bfloat16",
+        "default",
+        embedding_scale=0.3,
+        norm=0.0,
+    ),
+    # A part of one that reads images, with biases, as many key heads, and other layers that attend.
+    "qwen3-5-mha-f32": Fixture(
+        newer(
+            base("Qwen3_5", 229, 38, 57, 3, 3, 3, 12, kind="qwen3_5_text"),
+            "float32",
+            scaling={"rope_type": "default", "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 1]},
+            tie_word_embeddings=False,
+            attention_bias=True,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+            linear_conv_kernel_dim=3,
+            linear_num_key_heads=3,
+            linear_num_value_heads=3,
+            linear_key_head_dim=10,
+            linear_value_head_dim=12,
+        ),
+        "float32",
+        "default",
+        norm=0.0,
+        wrapper="qwen3_5",
     ),
     # The older form of ropes and layers: the pattern alone, and two bases.
     "gemma2-gqa-tied-bf16": Fixture(

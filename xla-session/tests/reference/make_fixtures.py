@@ -41,7 +41,7 @@ def make(name, folder, seed):
     """Writes fixture `name` to `folder` from `seed`; answers why it is unfit, or None."""
     fixture = FIXTURES[name]
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", fixture.config)
+    write_json(folder / "config.json", fixture.written_config())
     write_json(folder / "generation_config.json", fixture.generation_config)
     write_weights(
         folder,

@@ -193,6 +193,9 @@ impl Steps<'_> {
     pub(super) fn attend(&mut self, layer: usize, attention: &Attention, format: Format) {
         let &Attention { heads, kv_heads, head_dim: width, window, scale, cap, ropes, .. } =
             attention;
+        if attention.gated {
+            self.split_gates(attention);
+        }
         let mut pages = self.pages(layer);
         let mut ropes = ropes;
         if let Some(norm) = &attention.qk_norm {
@@ -208,7 +211,9 @@ impl Steps<'_> {
 
         let tables = self.tables();
         let sinks = attention.sinks.as_ref().map(|sinks| self.vector([sinks]));
-        let narrow = if format == Format::Bf16Rounded { places.mixed[1].at + 1 } else { 0 };
+        // What is gated is not final yet.
+        let narrow = format == Format::Bf16Rounded && !attention.gated;
+        let narrow = if narrow { places.mixed[1].at + 1 } else { 0 };
         let call = Attend {
             tables: &tables,
             keys,
@@ -233,6 +238,9 @@ impl Steps<'_> {
         let items = self.attention_items.clone();
         let attend = format!("attend_{}", self.target.kv_cache().as_str());
         self.update(|b| call.call(b, &attend, &items));
+        if attention.gated {
+            self.gate_heads(attention, format);
+        }
     }
 }
 

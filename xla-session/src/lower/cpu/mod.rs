@@ -18,7 +18,9 @@ mod convolution;
 mod embed;
 mod experts;
 mod gate;
+mod gated_delta;
 mod head;
+mod head_gate;
 mod norm;
 mod product;
 mod program;
@@ -40,7 +42,9 @@ pub(crate) fn kernels(isa: kernels::Isa) -> iree_rt::Kernels {
     let all = product::kernels(all, isa);
     let all = attention::kernels(all, isa);
     let all = convolution::kernels(all, isa);
+    let all = gated_delta::kernels(all, isa);
     let all = gate::kernels(all, isa);
+    let all = head_gate::kernels(all, isa);
     let all = experts::kernels(all, isa);
     let all = scale::kernels(all, isa);
     head::kernels(all, isa)

@@ -47,9 +47,9 @@ pub enum Source {
     Workspace,
     /// Numbers of pages, i32: the tables of all sequences of the step, one behind the other.
     Tables,
-    /// The pages of a layer's keys.
+    /// The pages of a layer's keys, or its states.
     Keys(usize),
-    /// The pages of a layer's values.
+    /// The pages of a layer's values, or of each state the latest rows.
     Values(usize),
     /// A plane of a weight.
     Weight(WeightSpec, usize),
@@ -68,6 +68,8 @@ pub enum Number {
     AttentionItems,
     /// Queries of a row that share a key head and are taken together.
     Share,
+    /// Runs of rows of one sequence, where layers keep states.
+    Runs,
 }
 
 impl Program {

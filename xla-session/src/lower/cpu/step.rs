@@ -25,6 +25,8 @@ pub(super) struct Steps<'a> {
     pub entries: Index,
     pub attention_items: Index,
     pub share: Index,
+    /// Runs of rows of one sequence that states are kept of.
+    pub runs: Index,
 }
 
 /// A weight matrix of the graph.
@@ -73,6 +75,7 @@ impl<'a> Steps<'a> {
             entries: 1.into(),
             attention_items: 1.into(),
             share: 1.into(),
+            runs: 1.into(),
         };
         steps.memory = steps.argument(Source::Workspace, workspace.bytes);
         steps.rows = steps.number(Number::Rows);
@@ -86,6 +89,9 @@ impl<'a> Steps<'a> {
         self.entries = self.number(Number::Entries);
         self.attention_items = self.number(Number::AttentionItems);
         self.share = self.number(Number::Share);
+        if config.architecture.layers.iter().any(|layer| layer.mixer.state().is_some()) {
+            self.runs = self.number(Number::Runs);
+        }
         self.embed();
         self.scale(places.x, config.hidden_size, config.architecture.embedding_scale, None);
         for (index, layer) in config.architecture.layers.iter().enumerate() {
@@ -101,6 +107,7 @@ impl<'a> Steps<'a> {
                     self.attend(index, attention, format);
                 }
                 Mixer::ShortConvolution(convolution) => self.convolve(index, convolution, format),
+                Mixer::GatedDelta(of) => self.gated_delta(index, of, format),
             }
             self.add(output, places.mixed, (mixer_norm.as_ref(), scale));
 

@@ -29,6 +29,9 @@ pub struct Workspace {
     pub angles: Vec<[Place; 2]>,
     /// Runs of rows of one sequence, `ENTRY` numbers of i32 each.
     pub entries: Place,
+    /// Runs of rows of one sequence where layers keep states, not cut as those of attention are: `RUN` numbers of i32
+    /// each.
+    pub runs: Place,
     /// The rows that the head is for, i32.
     pub wanted: Place,
 
@@ -36,7 +39,7 @@ pub struct Workspace {
     pub x: Place,
     /// It normed, f32, and in bfloat16 where weights want that.
     pub normed: [Place; 2],
-    /// Queries, keys and values, or what a convolution reads.
+    /// Queries, keys and values, with gates behind them where there are some, or what a convolution reads.
     pub qkv: Place,
     /// What attention or a convolution mixed, as `normed`.
     pub mixed: [Place; 2],
@@ -107,6 +110,10 @@ pub struct ExpertPlaces {
 /// one, and where the sequence's table of pages begins.
 pub const ENTRY: usize = 4;
 
+/// Numbers of a run of [`Workspace::runs`]: the first row, how many, the state that it goes on from or -1, and
+/// the one that it leaves.
+pub const RUN: usize = 4;
+
 /// Places begin at multiples of this, bytes.
 const ALIGNMENT: usize = 64;
 
@@ -143,6 +150,7 @@ impl Workspace {
             slots: place(rows, 1, 4),
             angles: ropes.map(|rope| [0; 2].map(|_| place(rows, rope.width / 2, 4))).collect(),
             entries: place(rows, ENTRY, 4),
+            runs: place(rows, RUN, 4),
             wanted: place(head_rows, 1, 4),
             picked: place(head_rows, 1, 4),
             best: place(1, 1, 4),

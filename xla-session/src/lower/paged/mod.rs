@@ -83,12 +83,13 @@ pub(super) trait Parts {
 pub fn supports(config: &ModelConfig) -> Result<(), String> {
     let on_cpus = |layer: &Layer| {
         matches!(layer.mlp, FeedForward::Experts(_))
-            || layer.attention().is_some_and(|attention| attention.sinks.is_some())
+            || layer.mixer.state().is_some()
+            || layer.attention().is_some_and(|it| it.sinks.is_some() || it.gated)
     };
     if config.architecture.layers.iter().any(on_cpus) {
         return Err(format!(
-            "models with experts or sinks ({}) run on CPUs only for now: leave out the device, or take \
-             local-task",
+            "models with experts, sinks, gates of heads or states of sequences ({}) run on CPUs only for now: \
+             leave out the device, or take local-task",
             config.family.model_type()
         ));
     }

@@ -18,6 +18,7 @@ impl Function<'_> {
             let h = match &layer.mixer {
                 Mixer::Attention(attention) => self.self_attention(index, attention, &x, norm),
                 Mixer::ShortConvolution(of) => self.short_convolution(index, of, &x, norm),
+                Mixer::GatedDelta(_) => unreachable!("refused before"),
             };
             let h = self.normed_behind(h, mixer_norm.as_ref());
             let h = self.b.scaled(&h, *residual_scale);

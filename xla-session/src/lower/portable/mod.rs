@@ -15,12 +15,27 @@ mod rope;
 pub use export::export;
 pub use graph::{Argument, Graph, Source};
 
+use checkpoint::architecture::Layer;
 use checkpoint::config::ModelConfig;
 
 use crate::emit::builder::{Builder, ElementType, TensorType, Value};
 use crate::emit::{WeightFormats, WeightSpec};
 
-/// Emits the graph for calls of `rows` tokens on a cache of `capacity`: `decode_step` for one,
+/// Whether there are graphs of a model, else why not.
+pub fn supports(config: &ModelConfig) -> Result<(), String> {
+    let unsupported = |layer: &Layer| {
+        layer.mixer.state().is_some() || layer.attention().is_some_and(|it| it.gated)
+    };
+    if config.architecture.layers.iter().any(unsupported) {
+        return Err(format!(
+            "there is no plain StableHLO of models with gates of heads or states of sequences ({}) yet",
+            config.family.model_type()
+        ));
+    }
+    Ok(())
+}
+
+/// Emits the graph of a model that is [supported](supports), for calls of `rows` tokens on a cache of `capacity`: `decode_step` for one,
 /// `prefill_<rows>` for more.
 pub fn emit(config: &ModelConfig, formats: &WeightFormats, capacity: usize, rows: usize) -> Graph {
     let name = if rows == 1 { "decode_step".into() } else { format!("prefill_{rows}") };

@@ -20,6 +20,7 @@ impl Emitter<'_> {
             let (h, cache) = match &layer.mixer {
                 Mixer::Attention(attention) => self.self_attention(index, attention, &h, &angles),
                 Mixer::ShortConvolution(of) => self.short_convolution(index, of, &h),
+                Mixer::GatedDelta(_) => unreachable!("refused before"),
             };
             caches.extend([cache.keys, cache.values]);
             let h = self.normed(&h, layer.mixer_norm.as_ref());

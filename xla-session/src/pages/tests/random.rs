@@ -73,7 +73,7 @@ fn check(pool: &PagePool, memory: &Memory, tables: &[PageTable], flights: &[Page
     // A page in flight that was replaced by an equal one keeps that one too.
     assert!(if flights.is_empty() { statistics.held == held } else { statistics.held >= held });
     assert_eq!(statistics.free + statistics.held + statistics.cached, statistics.pages);
-    for table in tables {
+    for table in tables.iter().filter(|_| !pool.has_states()) {
         // What a sequence has, another can have too.
         let found = pool.cached_prefix(&[table.tokens(), &[0]].concat()).tokens;
         assert!(found >= table.len() / KV_BLOCK * KV_BLOCK, "{found} of {}", table.len());
@@ -88,9 +88,14 @@ proptest! {
     #[test]
     fn pages_hold_the_tokens_of_everyone_who_has_them(
         pages in 3..14usize,
+        // None where layers keep none.
+        states in prop_oneof![Just(0), 1..12usize],
         events in prop::collection::vec(event(), 1..60),
     ) {
-        let pool = PagePool::new(pages);
+        let pool = match states {
+            0 => PagePool::new(pages),
+            _ => PagePool::with_states(pages, states, true),
+        };
         let mut memory = Memory::new(pages);
         let mut tables: Vec<PageTable> = vec![pool.table()];
         let mut flights: Vec<PagesInFlight> = Vec::new();
@@ -127,6 +132,7 @@ proptest! {
                     let most: usize = ranges.iter().map(|it| it.end()).sum();
                     let before = contents(&tables);
                     let (available, held) = (pool.available(), pool.held());
+                    let available_states = pool.available_states();
                     let mut step = Vec::new();
                     for (index, table) in tables.iter_mut().enumerate() {
                         let Some(run) = runs.iter().find(|run| run.0 == index) else { continue };
@@ -134,20 +140,25 @@ proptest! {
                         step.push((reservation, vec![run.3; run.1]));
                     }
                     let whole = step.len() == runs.len();
-                    let expected = if whole { least <= available } else { most > available };
+                    let stated = states == 0 || runs.len() <= available_states;
+                    let expected =
+                        if whole { least <= available && stated } else { most > available || !stated };
  prop_assert!(expected);
                     if whole {
                         memory.run(&step);
                     }
                     if whole && !fails {
                         for ((reservation, tokens), run) in step.into_iter().zip(&runs) {
-                            reservation.commit(&tokens[..run.2.min(run.1)]);
+                            // A state is of all rows.
+                            let written = if states > 0 && run.2 > 0 { run.1 } else { run.2 };
+                            reservation.commit(&tokens[..written.min(run.1)]);
                         }
                     } else {
                         drop(step);
                         let after = contents(&tables);
                         prop_assert_eq!(before, after);
                         prop_assert_eq!((available, held), (pool.available(), pool.held()));
+                        prop_assert_eq!(available_states, pool.available_states());
                     }
                 }
                 _ => {}
@@ -156,7 +167,12 @@ proptest! {
         }
         drop((tables, flights));
         prop_assert_eq!((pool.held(), pool.statistics().shared), (0, 0));
+        prop_assert_eq!(pool.available_states(), states);
         pool.forget_prefixes();
         prop_assert_eq!(pool.free(), pages);
+        let mut taken: Vec<_> = (0..states).map(|_| pool.table()).collect();
+        for table in taken.iter_mut().take(pages) {
+            prop_assert!(table.reserve(1).is_ok());
+        }
     }
 }

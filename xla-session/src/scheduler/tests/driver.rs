@@ -31,6 +31,10 @@ impl Pages for Tables {
         self.pool.available()
     }
 
+    fn has_states(&self) -> bool {
+        self.pool.has_states()
+    }
+
     fn needed(&self, request: RequestId, rows: usize) -> usize {
         self.tables[&request].needed(rows)
     }

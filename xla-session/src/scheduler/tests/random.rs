@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::driver::Driver;
+use crate::pages::PagePool;
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -60,9 +61,14 @@ proptest! {
     fn every_request_finishes_with_its_tokens(
         options in options(),
         pages in 2..16usize,
+        // Where layers keep states nothing is drafted, and nothing is found elsewhere.
+        states: bool,
         events in prop::collection::vec(event(), 1..80),
     ) {
         let mut driver = Driver::new(&options, pages);
+        if states {
+            driver.pages.pool = PagePool::with_states(pages, 2 * options.most_running, true);
+        }
         let mut added = Vec::new();
         let mut cancelled = 0;
         for (salt, event) in (10..).zip(events) {
@@ -100,6 +106,7 @@ proptest! {
                     let plan = driver.plan();
                     driver.run(&plan, true);
                 }
+                Event::Draft(_) | Event::Elsewhere(..) if states => {}
                 Event::Draft(drafts) => driver.drafts = drafts,
                 Event::Beside(rows) => driver.beside = rows,
                 Event::Elsewhere(pages, each) => driver.pages.elsewhere = (pages, each),
