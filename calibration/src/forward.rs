@@ -57,6 +57,7 @@ pub(crate) fn layer(
     let Layer { input_norm, mixer, mixer_norm, mlp_norm, mlp, output_norm, .. } = layer;
     // No rows are kept for longer than somebody reads them: there is one for each token of all texts.
     let normed = norm(input_norm.as_ref(), weights, x.clone())?;
+    let mut of_both = layer.parallel.then(|| normed.clone());
     let mixed = match mixer {
         Mixer::Attention(attention) => attend(attention, ropes, contexts, weights, normed)?,
         Mixer::ShortConvolution(convolution) => convolve(convolution, contexts, weights, normed)?,
@@ -69,10 +70,14 @@ pub(crate) fn layer(
     drop(out);
 
     let FeedForward::Mlp(mlp) = mlp else { return Err(experts()) };
-    let normed = norm(mlp_norm.as_ref(), weights, x.clone())?;
+    let normed = match of_both.take() {
+        Some(normed) => normed,
+        None => norm(mlp_norm.as_ref(), weights, x.clone())?,
+    };
     let gate_up = linear(&mlp.gate_up.iter().collect::<Vec<_>>(), weights, &normed)?;
     drop(normed);
-    let gated = gated(mlp, gate_up);
+    let learned: Result<Vec<_>> = mlp.learned.iter().map(|it| weights.vector(it)).collect();
+    let gated = gated(mlp, &learned?.concat(), gate_up);
     let out = linear(&[&mlp.down], weights, &gated)?;
     drop(gated);
     let out = norm(output_norm.as_ref(), weights, out)?;
@@ -98,7 +103,7 @@ fn norm(norm: Option<&Norm>, weights: &mut impl Weights, mut x: Rows) -> Result<
     if let Some(norm) = norm {
         let weight = scales(norm, weights)?;
         let width = x.width;
-        x.values.par_chunks_mut(width).for_each(|row| normalise(row, &weight, norm.epsilon));
+        x.values.par_chunks_mut(width).for_each(|row| normalise(row, &weight, norm));
     }
     Ok(x)
 }
@@ -110,9 +115,14 @@ fn scales(norm: &Norm, weights: &mut impl Weights) -> Result<Vec<f32>> {
     Ok(weight)
 }
 
-fn normalise(row: &mut [f32], weight: &[f32], epsilon: f64) {
+fn normalise(row: &mut [f32], weight: &[f32], norm: &Norm) {
+    if norm.centred {
+        let sum: f64 = row.iter().map(|x| f64::from(*x)).sum();
+        let mean = (sum / row.len() as f64) as f32;
+        row.iter_mut().for_each(|x| *x -= mean);
+    }
     let squares: f64 = row.iter().map(|x| f64::from(*x).powi(2)).sum();
-    let factor = 1.0 / (squares / row.len() as f64 + epsilon).sqrt();
+    let factor = 1.0 / (squares / row.len() as f64 + norm.epsilon).sqrt();
     for (x, weight) in row.iter_mut().zip(weight) {
         *x = *x * factor as f32 * weight;
     }
@@ -134,11 +144,25 @@ fn linear(linears: &[&Linear], weights: &mut impl Weights, x: &Rows) -> Result<R
     Ok(out)
 }
 
-/// `activation(gate) * up` of gate and up side by side, or `activation(up)`.
-fn gated(mlp: &Mlp, mut gate_up: Rows) -> Rows {
-    if !mlp.activation.is_gated() {
-        gate_up.values.iter_mut().for_each(|x| *x *= x.max(0.0));
-        return gate_up;
+/// `activation(gate) * up` of gate and up side by side, or `activation(up)`, of an activation that has learned
+/// some numbers.
+fn gated(mlp: &Mlp, learned: &[f32], mut gate_up: Rows) -> Rows {
+    match mlp.activation {
+        Activation::ReluSquared => {
+            gate_up.values.iter_mut().for_each(|x| *x *= x.max(0.0));
+            return gate_up;
+        }
+        Activation::Xielu => {
+            let &[a, b, beta, epsilon] = learned else { unreachable!("it learns four numbers") };
+            let soft = |x: f32| x.max(0.0) + (-x.abs()).exp().ln_1p();
+            let (positive, negative) = (soft(a), beta + soft(b));
+            gate_up.values.par_iter_mut().for_each(|x| {
+                let below = negative * (x.min(epsilon).exp_m1() - *x);
+                *x = beta * *x + if *x > 0.0 { positive * *x * *x } else { below };
+            });
+            return gate_up;
+        }
+        Activation::Silu | Activation::GeluTanh | Activation::Clamped { .. } => {}
     }
     let wide = mlp.down.inputs();
     let gate = |x: f32, up: f32| match mlp.activation {
@@ -151,7 +175,7 @@ fn gated(mlp: &Mlp, mut gate_up: Rows) -> Rows {
             let x = x.min(limit);
             x / (1.0 + (-alpha * x).exp()) * (up.clamp(-limit, limit) + 1.0)
         }
-        Activation::ReluSquared => unreachable!("it has no gate"),
+        Activation::ReluSquared | Activation::Xielu => unreachable!("they have no gate"),
     };
     let mut out = Rows::zero(gate_up.len(), wide);
     let rows = gate_up.values.par_chunks(gate_up.width);
@@ -205,9 +229,7 @@ fn attend(
         for (norm, rows) in [(&norms.query, &mut queries), (&norms.key, &mut keys)] {
             let weight = scales(norm, weights)?;
             // Of each head by itself, or of all together.
-            rows.values
-                .par_chunks_mut(norm.width())
-                .for_each(|row| normalise(row, &weight, norm.epsilon));
+            rows.values.par_chunks_mut(norm.width()).for_each(|row| normalise(row, &weight, norm));
         }
     }
     if !rotated {
@@ -326,7 +348,7 @@ fn remember(
             };
             let mut out = recall(delta, *head, key_head, rows.clone().map(of));
             for (at, y) in rows.clone().zip(out.values.chunks_exact_mut(value_dim)) {
-                normalise(y, &scales, delta.norm.epsilon);
+                normalise(y, &scales, &delta.norm);
                 let (_, z, ..) = of(at);
                 y.iter_mut().zip(z).for_each(|(y, z)| *y *= z * sigmoid(*z));
             }

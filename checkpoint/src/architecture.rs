@@ -45,7 +45,8 @@ pub struct Logits {
 }
 
 /// `x += s * mixer_norm(mixer(input_norm(x))); x += s * output_norm(mlp(mlp_norm(x)))`, where
-/// `s` is `residual_scale`, and a norm that is not there changes nothing.
+/// `s` is `residual_scale`, and a norm that is not there changes nothing. In parallel the MLP reads the very
+/// `input_norm(x)` that the mixer does (Wang & Komatsuzaki, GPT-J).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     /// Before the mixer.
@@ -54,7 +55,7 @@ pub struct Layer {
     pub mixer: Mixer,
     /// Behind the mixer.
     pub mixer_norm: Option<Norm>,
-    /// Before the MLP.
+    /// Before the MLP; `None` in parallel.
     pub mlp_norm: Option<Norm>,
     /// Changes each row by itself.
     pub mlp: FeedForward,
@@ -62,6 +63,8 @@ pub struct Layer {
     pub output_norm: Option<Norm>,
     /// What both are multiplied with where they are added; 1 leaves them.
     pub residual_scale: f32,
+    /// Whether mixer and MLP are in parallel.
+    pub parallel: bool,
 }
 
 /// What mixes rows of a sequence; exhaustive, so that every lowering answers for each.
@@ -186,12 +189,14 @@ pub enum FeedForward {
     Experts(Box<Experts>),
 }
 
-/// A mixture of experts (Shazeer et al.): of the router's softmax the `top_k` largest shares say which
-/// experts a row goes through, and with which weights they are added up.
+/// A mixture of experts (Shazeer et al.): of the shares that are made of what the router gives the `top_k`
+/// largest say which experts a row goes through, and with which weights they are added up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experts {
     /// `[experts, hidden_size]`.
     pub router: Linear,
+    /// How shares are made of what it gives.
+    pub shares: Shares,
     /// All alike, gate and up two projections each, all of which have biases or none; hidden size and
     /// width are multiples of 16.
     pub experts: Vec<Mlp>,
@@ -199,17 +204,33 @@ pub struct Experts {
     pub top_k: usize,
     /// Whether the shares of a row's experts are divided by their sum.
     pub normalised: bool,
+    /// What shares are multiplied with then; 1 leaves them.
+    pub scale: f32,
     /// One that every row goes through.
     pub shared: Option<SharedExpert>,
 }
 
-/// An expert of all rows, times the sigmoid of a product.
+/// How shares are made of what a router gives; exhaustive, so that every lowering answers for each.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shares {
+    /// By a softmax of all experts.
+    Softmax,
+    /// By a sigmoid of each expert (DeepSeek-V3).
+    Sigmoid {
+        /// What is added to shares where experts are chosen, and only there, `[experts]`.
+        bias: Option<Parameter>,
+        /// What is added to the sum that shares are divided by.
+        floor: f32,
+    },
+}
+
+/// An expert of all rows, times the sigmoid of a product if there is a gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SharedExpert {
     /// The expert.
     pub mlp: Mlp,
     /// `[1, hidden_size]`.
-    pub gate: Linear,
+    pub gate: Option<Linear>,
 }
 
 /// `down(activation(gate(x)) * up(x))` (Shazeer, GLU variants), or `down(activation(up(x)))`: whether there is a
@@ -223,6 +244,8 @@ pub struct Mlp {
     pub down: Linear,
     /// Of the gate, or of up.
     pub activation: Activation,
+    /// The numbers that it has learned, in its order; most have none.
+    pub learned: Vec<Parameter>,
 }
 
 /// What an MLP's gate goes through, or up; exhaustive, so that every lowering answers for each.
@@ -242,16 +265,21 @@ pub enum Activation {
     },
     /// `max(x, 0)^2` (So et al., Primer), of an MLP without a gate.
     ReluSquared,
+    /// xIELU (Huang & Schlag), of an MLP without a gate: `p x^2 + beta x` above 0, else
+    /// `n (exp(min(x, epsilon)) - 1 - x) + beta x`. Of the numbers that the MLP has [learned](Mlp::learned), a, b,
+    /// beta and epsilon, `p` is `ln(1 + exp(a))` and `n` is `beta + ln(1 + exp(b))`.
+    Xielu,
 }
 
 impl Activation {
     /// Whether an MLP that has it has a gate.
     pub fn is_gated(self) -> bool {
-        self != Self::ReluSquared
+        !matches!(self, Self::ReluSquared | Self::Xielu)
     }
 }
 
-/// An RMS norm: `x / rms(x) * (offset + weight)`.
+/// An RMS norm: `x / rms(x) * (offset + weight)`; a layer norm (Ba et al.) where it is centred, which takes the
+/// mean off `x` first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Norm {
     /// `[width]`.
@@ -260,6 +288,8 @@ pub struct Norm {
     pub offset: f32,
     /// What keeps the root from zero.
     pub epsilon: f64,
+    /// Whether the mean is taken off first.
+    pub centred: bool,
 }
 
 /// A projection `y = W x + b`.
@@ -302,6 +332,8 @@ pub enum Role {
     Sinks,
     /// How fast a state becomes less, as a logarithm.
     Decay,
+    /// A number of an activation: it is never rounded.
+    Activation,
     /// The matrix that gives logits.
     Output,
 }
@@ -338,7 +370,7 @@ impl Module {
     /// The norm called `name`.
     pub fn norm(&self, name: &str, width: usize, epsilon: f64) -> Norm {
         let weight = self.at(name).parameter("weight", &[width], Role::Norm);
-        Norm { weight, offset: 0.0, epsilon }
+        Norm { weight, offset: 0.0, epsilon, centred: false }
     }
 
     /// The small projection called `name` that decides.
@@ -360,6 +392,16 @@ impl Module {
     /// A vector called `name` that is added.
     pub fn bias(&self, name: &str, width: usize) -> Parameter {
         self.parameter(name, &[width], Role::Bias)
+    }
+
+    /// The vector called `name`, which is added to the shares of so many experts.
+    pub fn share_bias(&self, name: &str, experts: usize) -> Parameter {
+        self.parameter(name, &[experts], Role::Bias)
+    }
+
+    /// The number called `name`, a vector of one or no vector.
+    pub fn number(&self, name: &str, shape: &[usize]) -> Parameter {
+        self.parameter(name, shape, Role::Activation)
     }
 
     /// The sinks called `name`, one for each head.
@@ -545,11 +587,13 @@ impl FeedForward {
         match self {
             Self::Mlp(mlp) => Box::new(mlp.parameters()),
             Self::Experts(experts) => {
-                let Experts { router, experts, shared, .. } = &**experts;
-                let shared =
-                    shared.iter().flat_map(|it| it.mlp.parameters().chain(it.gate.parameters()));
+                let Experts { router, shares, experts, shared, .. } = &**experts;
+                let router = router.parameters().chain(shares.bias());
+                let shared = shared.iter().flat_map(|it| {
+                    it.mlp.parameters().chain(it.gate.iter().flat_map(Linear::parameters))
+                });
                 let experts = experts.iter().flat_map(Mlp::parameters);
-                Box::new(router.parameters().chain(experts).chain(shared))
+                Box::new(router.chain(experts).chain(shared))
             }
         }
     }
@@ -567,9 +611,28 @@ impl FeedForward {
     }
 }
 
+impl Shares {
+    /// What is added to them where experts are chosen.
+    pub fn bias(&self) -> Option<&Parameter> {
+        match self {
+            Self::Softmax => None,
+            Self::Sigmoid { bias, .. } => bias.as_ref(),
+        }
+    }
+
+    /// What is added to the sum that they are divided by.
+    pub fn floor(&self) -> f32 {
+        match self {
+            Self::Softmax => 0.0,
+            Self::Sigmoid { floor, .. } => *floor,
+        }
+    }
+}
+
 impl Mlp {
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        self.gate_up.iter().chain([&self.down]).flat_map(Linear::parameters)
+        let up = self.gate_up.iter().flat_map(Linear::parameters);
+        up.chain(&self.learned).chain(self.down.parameters())
     }
 }
 
@@ -600,5 +663,10 @@ impl Parameter {
     /// Number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
+    }
+
+    /// Number of rows: of a vector its elements, of a number 1.
+    pub fn rows(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
     }
 }

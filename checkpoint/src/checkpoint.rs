@@ -474,12 +474,14 @@ impl Checkpoint {
 
 /// Whether a tensor of shape `stored` lies as one of `shape`: as many rows, and the same extents in each but
 /// for those of one. The taps of a convolution are `[columns, 1, taps]` to transformers, `[columns, taps, 1]` to
-/// MLX, and have two dimensions in GGUF files.
+/// MLX, and have two dimensions in GGUF files. A number lies as a vector of one.
 fn lies_as(stored: &[usize], shape: &[usize]) -> bool {
     let of_a_row = |shape: &[usize]| -> Vec<usize> {
         shape.iter().skip(1).copied().filter(|extent| *extent != 1).collect()
     };
+    let one = |shape: &[usize]| matches!(shape, [] | [1]);
     stored == shape
+        || one(stored) && one(shape)
         || stored.len().min(shape.len()) > 1
             && stored[0] == shape[0]
             && of_a_row(stored) == of_a_row(shape)
@@ -504,6 +506,7 @@ mod tests {
         {
             assert!(!lies_as(stored, shape), "{stored:?}");
         }
+        assert!(lies_as(&[], &[1]) && lies_as(&[1], &[]) && !lies_as(&[], &[2]));
         assert!(!lies_as(&[8, 1], &[8]) && !lies_as(&[24], &[8, 3]));
     }
 }

@@ -126,6 +126,13 @@ impl<'a> Keys<'a> {
         })
     }
 
+    /// An integer between 0 and `max`.
+    pub fn count(&self, key: &str, max: usize) -> Result<Option<usize>> {
+        self.typed(key, &format!("an integer between 0 and {max}"), |value| {
+            usize::try_from(value.as_u64()?).ok().filter(|n| *n <= max)
+        })
+    }
+
     /// One token id, a list of them, or `None` where the key is absent.
     pub fn token_ids(&self, key: &str) -> Result<Option<Vec<u32>>> {
         let id = |value: &Value| u32::try_from(value.as_u64()?).ok();

@@ -846,6 +846,124 @@ fn qwen3_5_attends_in_some_layers() {
     }
 }
 
+/// Whose rope is stretched where nothing is said of it.
+#[test]
+fn apertus_has_an_activation_that_learned() {
+    let apertus = |changes| of("apertus", "ApertusForCausalLM", changes);
+    let config = good(apertus(json!({"hidden_act": "xielu", "rope_theta": 1e4})));
+    let FeedForward::Mlp(mlp) = &config.architecture.layers[0].mlp else { panic!("experts") };
+    assert_eq!((mlp.gate_up.len(), mlp.learned.len(), qk_norm(&config)), (1, 4, true));
+    assert!(!mlp.activation.is_gated());
+    assert!(matches!(config.rope().scaling, RopeScaling::Llama3 { factor: 8.0, .. }));
+    assert_eq!(config.rope().theta, 12e6);
+    let plain = json!({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}});
+    let plain = good(apertus(with(plain, json!({"hidden_act": null, "rope_theta": null}))));
+    assert_eq!((&plain.rope().scaling, plain.rope().theta), (&RopeScaling::None, 1e4));
+    refused(apertus(json!({"hidden_act": "silu"})), &["`hidden_act`", "\"xielu\""]);
+}
+
+/// Shares of its experts are those of the ones that were chosen, and the one of all rows has no gate.
+#[test]
+fn granite_with_experts_has_its_multipliers() {
+    let experts = |model_type, class, changes| {
+        let base = json!({"num_local_experts": 4, "residual_multiplier": 0.5});
+        let config = good(of(model_type, class, with(base, changes)));
+        assert_eq!(config.architecture.layers[0].residual_scale, 0.5);
+        let FeedForward::Experts(experts) = &config.architecture.layers[0].mlp else { panic!() };
+        assert!(experts.normalised && experts.top_k == 2 && experts.experts.len() == 4);
+        let shared = experts.shared.as_ref().map(|it| (it.mlp.down.inputs(), it.gate.is_some()));
+        (experts.experts[0].down.inputs(), shared)
+    };
+    let alone = experts("granitemoe", "GraniteMoeForCausalLM", json!({}));
+    assert_eq!(alone, (48, None));
+    let shared = |changes| experts("granitemoeshared", "GraniteMoeSharedForCausalLM", changes);
+    assert_eq!(shared(json!({"shared_intermediate_size": 24})), (48, Some((24, false))));
+    assert_eq!(shared(json!({})), (48, None));
+    let narrow = json!({"intermediate_size": 40});
+    refused(of("granitemoe", "GraniteMoeForCausalLM", narrow), &["`intermediate_size` is 40"]);
+}
+
+#[test]
+fn glm_with_experts_has_them_behind_layers_without() {
+    let glm = |changes| of("glm4_moe", "Glm4MoeForCausalLM", changes);
+    let config = good(glm(json!({
+        "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+        "n_shared_experts": 3, "first_k_dense_replace": 2, "use_qk_norm": true,
+    })));
+    let of_all = |layer: &Layer| match &layer.mlp {
+        FeedForward::Experts(experts) => {
+            assert!(experts.shares.bias().is_some() && experts.experts.len() == 4);
+            experts.shared.as_ref().map(|it| (it.mlp.down.inputs(), it.gate.is_some()))
+        }
+        FeedForward::Mlp(_) => None,
+    };
+    let layers: Vec<_> = config.architecture.layers.iter().map(of_all).collect();
+    assert_eq!(layers, [None, None, Some((48, false))]);
+    assert_eq!(
+        (config.rope().width, config.rope().interleaved, qk_norm(&config)),
+        (4, false, true)
+    );
+    refused(glm(json!({"n_group": 2})), &["`n_group` is 2", "groups"]);
+    refused(glm(json!({"n_routed_experts": 4})), &["`num_experts_per_tok`", "`n_routed_experts`"]);
+}
+
+/// What has no window does not rotate, and layers without one are every fourth where nothing else is said.
+#[test]
+fn cohere_has_layer_norms_of_both_attention_and_mlp() {
+    let command_r = |changes| of("cohere", "CohereForCausalLM", changes);
+    let config = good(command_r(json!({"layer_norm_eps": 1e-4, "attention_bias": true})));
+    assert!(config.architecture.norms().all(|norm| norm.centred && norm.epsilon == 1e-4));
+    let parallel = |layer: &Layer| layer.parallel && layer.mlp_norm.is_none();
+    assert!(config.architecture.layers.iter().all(parallel) && config.rope().interleaved);
+    assert_eq!((config.architecture.logits.scale, biases(&config)), (0.0625, [true, true, false]));
+    refused(command_r(json!({"use_qk_norm": true})), &["`use_qk_norm` is true"]);
+    refused(command_r(json!({"layer_norm_eps": -1.0})), &["`layer_norm_eps` is -1.0"]);
+
+    let of_layers = |changes| -> Vec<_> {
+        let base = json!({"num_hidden_layers": 4, "sliding_window": 16});
+        let config = good(of("cohere2", "Cohere2ForCausalLM", with(base, changes)));
+        let attention = |layer: &Layer| {
+            let attention = layer.attention().unwrap();
+            (attention.window, attention.ropes.is_some())
+        };
+        config.architecture.layers.iter().map(attention).collect()
+    };
+    let (near, far) = ((Some(16), true), (None, false));
+    assert_eq!(of_layers(json!({})), [near, near, near, far]);
+    assert_eq!(of_layers(json!({"sliding_window_pattern": 2})), [near, far, near, far]);
+}
+
+/// Its experts begin behind some layers, are chosen with a bias and may weigh more than one.
+#[test]
+fn lfm2_with_experts_chooses_them_by_sigmoids() {
+    let moe = |changes| {
+        let sizes = json!({"moe_intermediate_size": 16, "num_experts": 8});
+        of("lfm2_moe", "Lfm2MoeForCausalLM", with(sizes, changes))
+    };
+    let of_layers = |config: &ModelConfig| -> Vec<_> {
+        let experts = |layer: &Layer| match &layer.mlp {
+            FeedForward::Experts(experts) => {
+                let bias = experts.shares.bias().is_some();
+                Some((experts.top_k, experts.normalised, experts.scale, bias))
+            }
+            FeedForward::Mlp(mlp) => {
+                assert_eq!(mlp.down.inputs(), 48);
+                None
+            }
+        };
+        config.architecture.layers.iter().map(experts).collect()
+    };
+    assert_eq!(of_layers(&good(moe(json!({})))), [None, None, Some((4, true, 1.0, true))]);
+    let changed = good(moe(json!({
+        "num_dense_layers": 0, "num_experts_per_tok": 2, "norm_topk_prob": false,
+        "routed_scaling_factor": 2.5, "use_expert_bias": false,
+    })));
+    assert_eq!(of_layers(&changed), [Some((2, false, 2.5, false)); 3]);
+    refused(moe(json!({"num_experts_per_tok": 9})), &["`num_experts_per_tok` is 9", "8 experts"]);
+    refused(moe(json!({"num_dense_layers": -1})), &["`num_dense_layers` is -1", "between 0 and"]);
+    refused(moe(json!({"conv_bias": true})), &["`conv_bias` is true"]);
+}
+
 #[test]
 fn arcee_has_no_gate() {
     let arcee = |changes| of("arcee", "ArceeForCausalLM", changes);

@@ -46,7 +46,9 @@ fn roles_are_what_names_say() {
             let (expected, dimensions) = match tensor.as_str() {
                 "model.embed_tokens.weight" => (Role::Embedding, 2),
                 "lm_head.weight" => (Role::Output, 2),
-                it if it.ends_with(".bias") => (Role::Bias, 1),
+                it if it.ends_with(".bias") || it.ends_with("_bias") => (Role::Bias, 1),
+                it if it.contains(".act_fn.alpha_") => (Role::Activation, 1),
+                it if it.contains(".act_fn.") => (Role::Activation, 0),
                 it if it.ends_with("norm.weight") => (Role::Norm, 1),
                 it if it.ends_with("self_attn.sinks") => (Role::Sinks, 1),
                 it if it.ends_with("gate.weight") || it.ends_with("router.weight") => {
@@ -60,7 +62,9 @@ fn roles_are_what_names_say() {
                 }
                 it if it.ends_with("linear_attn.A_log") => (Role::Decay, 1),
                 it if it.ends_with("linear_attn.dt_bias") => (Role::Bias, 1),
+                it if it.ends_with(".router.layer.weight") => (Role::Router, 2),
                 it if it.contains(".block_sparse_moe.experts.") => (Role::Matrix, 2),
+                it if it.contains(".feed_forward.experts.") => (Role::Matrix, 2),
                 it if it.contains(".feed_forward.w") => (Role::Matrix, 2),
                 it if it.ends_with(".conv.conv.weight") || it.ends_with(".conv1d.weight") => {
                     (Role::Taps, 3)
@@ -105,6 +109,7 @@ fn parameters_come_in_the_order_of_the_model() {
                     });
                 let order = [
                     "input_layernorm",
+                    "attention_layernorm",
                     "operator_norm",
                     "conv.in_proj",
                     "conv.conv",
@@ -136,18 +141,24 @@ fn parameters_come_in_the_order_of_the_model() {
                     "mlp.gate_proj",
                     "mlp.up_proj",
                     "mlp.gate_up_proj",
+                    "mlp.act_fn.",
                     "mlp.down_proj",
                     "feed_forward.w1",
                     "feed_forward.w3",
                     "feed_forward.w2",
-                    "shared_mlp.input_linear",
-                    "shared_mlp.output_linear",
+                    "feed_forward.gate.",
+                    "feed_forward.expert_bias",
+                    "feed_forward.experts",
                     "mlp.gate.",
                     "mlp.router.",
                     "block_sparse_moe.gate.",
+                    "block_sparse_moe.router.",
                     "mlp.experts",
                     "block_sparse_moe.experts",
+                    "shared_mlp.input_linear",
+                    "shared_mlp.output_linear",
                     "mlp.shared_expert.",
+                    "mlp.shared_experts.",
                     "mlp.shared_expert_gate.",
                     "post_feedforward_layernorm",
                     "post_mlp_layernorm",

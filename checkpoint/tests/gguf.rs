@@ -399,8 +399,6 @@ fn a_factor_without_a_type_is_linear() {
 
 #[test]
 fn parts_that_are_not_run_are_said() {
-    let error = of("qwen3", [2, 4096], vec![("nextn_predict_layers", u32_value(1))]).unwrap_err();
-    says(&error, &["`qwen3.nextn_predict_layers` is 1"]);
     let sections = |last| ("rope.dimension_sections", integers(&[8, 12, 12, last]));
     let error = of("glm4", [2, 4096], vec![sections(0)]).unwrap_err();
     says(&error, &["`glm4.rope.dimension_sections`", "images"]);
@@ -613,6 +611,16 @@ fn changed_bytes_do_no_harm() {
     }
 }
 
+/// They are the last ones.
+#[test]
+fn layers_that_guess_further_tokens_are_left_out() {
+    let read = |guess| of("qwen3", [3, 512], vec![("nextn_predict_layers", u32_value(guess))]);
+    for (guess, layers) in [(0, 3), (1, 2)] {
+        assert_eq!(read(guess).unwrap().num_hidden_layers, layers);
+    }
+    says(&read(3).unwrap_err(), &["`qwen3.block_count` is 0"]);
+}
+
 /// Layers of LFM2 without heads of keys convolve.
 #[test]
 fn heads_of_keys_say_which_layers_of_lfm2_attend() {
@@ -627,6 +635,15 @@ fn heads_of_keys_say_which_layers_of_lfm2_attend() {
     assert_eq!(attends, [false, true, false]);
     says(&read(&[2, 1, 0]).unwrap_err(), &["`lfm2.attention.head_count_kv` is 2", "1 in another"]);
     says(&read(&[0, 1]).unwrap_err(), &["2 entries for 3 layers"]);
+    let softmax = [
+        ("shortconv.l_cache", u32_value(3)),
+        ("expert_count", u32_value(4)),
+        ("expert_used_count", u32_value(2)),
+        ("expert_feed_forward_length", u32_value(16)),
+        ("expert_gating_func", u32_value(1)),
+    ];
+    let error = of("lfm2moe", [3, 512], softmax.into()).unwrap_err();
+    says(&error, &["`lfm2moe.expert_gating_func` is 1", "sigmoid"]);
     let window = vec![(WINDOW, u32_value(64)), ("shortconv.l_cache", u32_value(3))];
     says(&of("lfm2", [3, 512], window).unwrap_err(), &["`lfm2.attention.sliding_window` is set"]);
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use xla_session::cache::Cache;
-use xla_session::kernels::KV_BLOCK;
 use xla_session::{
     Engine, EngineOptions, KvFormat, KvShare, LoadMode, Observer, Opened, Precision,
     SessionOptions, Tuning,

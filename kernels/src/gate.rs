@@ -24,6 +24,25 @@ pub enum Activation {
     },
     /// `max(x, 0)^2` (So et al., Primer), times nothing.
     ReluSquared,
+    /// xIELU (Huang & Schlag), times nothing: `positive x^2 + beta x` above 0, else
+    /// `negative (exp(min(x, epsilon)) - 1 - x) + beta x`.
+    Xielu {
+        /// How steep it is above 0.
+        positive: f32,
+        /// How steep it is below.
+        negative: f32,
+        /// The line beside both.
+        beta: f32,
+        /// Below 0.
+        epsilon: f32,
+    },
+}
+
+impl Activation {
+    /// Whether there is something that it is multiplied with.
+    pub fn is_gated(self) -> bool {
+        !matches!(self, Self::ReluSquared | Self::Xielu { .. })
+    }
 }
 
 /// Some elements of a row.
@@ -33,7 +52,7 @@ pub struct Gate {
     pub activation: Activation,
     /// `[len]`
     pub gate: *const f32,
-    /// `[len]`; any that is valid, of [`Activation::ReluSquared`].
+    /// `[len]`; any that is valid, where nothing is [gated](Activation::is_gated).
     pub up: *const f32,
     /// `[len]`
     pub y: *mut f32,
@@ -116,6 +135,11 @@ impl<V: Vector> Job<V> for Gate {
                     }
                     return;
                 }
+                Activation::Xielu { epsilon, .. } => {
+                    for (y, x) in y.iter_mut().zip(gate) {
+                        *y = at_most(*x, epsilon);
+                    }
+                }
             }
             let (vectors, rest) = y.as_chunks_mut::<LANES>();
             for powers in vectors {
@@ -140,6 +164,20 @@ impl<V: Vector> Job<V> for Gate {
                     for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
                         let up = -at_most(-at_most(*up, limit), limit);
                         *y = gated(at_most(*gate, limit), *y) * (up + 1.0);
+                    }
+                }
+                Activation::Xielu { positive, negative, beta, epsilon } => {
+                    for (y, x) in y.iter_mut().zip(gate) {
+                        let least = at_most(*x, epsilon);
+                        // `exp(least) - 1 - least`, near 0 by its series, whose first terms cancel there.
+                        let series = 1.0 / 720.0 + least * (1.0 / 5040.0);
+                        let series = 1.0 / 24.0 + least * (1.0 / 120.0 + least * series);
+                        let series = 0.5 + least * (1.0 / 6.0 + least * series);
+                        let far = *y - 1.0 - least;
+                        let curved = if least > -0.5 { least * least * series } else { far };
+                        let below = negative * (curved + (least - x));
+                        let above = positive * (x * x);
+                        *y = beta * x + if *x > 0.0 { above } else { below };
                     }
                 }
                 Activation::ReluSquared => {}

@@ -11,7 +11,7 @@ use crate::gate::sigmoid;
 use crate::norm::dot;
 use crate::scratch::with_scratch;
 use crate::vector::{Job, Vector};
-use crate::{Activation, Gate, Isa, LANES, RmsNorm};
+use crate::{Activation, Gate, Isa, LANES, Norm};
 
 /// One value head of some consecutive rows of one sequence.
 ///
@@ -398,13 +398,14 @@ impl Head<'_> {
         // SAFETY: rows that there are, and those of the scratch.
         unsafe {
             let y = self.row(row).add(value.to);
-            let norm = RmsNorm {
+            let norm = Norm {
                 x: y,
                 weight: of.norm,
                 y,
                 columns: value_dim,
                 epsilon: of.epsilon,
                 offset: 0.0,
+                centred: false,
                 add: false,
             };
             Job::<V>::run(&norm);

@@ -125,7 +125,7 @@ pub use gather::{packed_row, stored_row};
 pub use head_gates::{gate_by_sigmoid, split_gates};
 pub use isa::Isa;
 pub use kv_cache::{KV_BLOCK, KvFormat, UnknownKvFormat};
-pub use norm::{RmsNorm, rms_norm, round_to_bf16};
+pub use norm::{Norm, norm, round_to_bf16};
 pub use product::{Kernel, Product};
 pub use rope::{RotateAppend, rotate_append};
 pub use rounded::rounded_bytes;

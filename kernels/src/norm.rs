@@ -1,15 +1,16 @@
-//! RMS norm (Zhang & Sennrich), and the rounding of what meets weights in bfloat16.
+//! RMS norm (Zhang & Sennrich), layer norm (Ba et al.), and the rounding of what meets weights in bfloat16.
 
 use crate::dispatch::enter;
 
 use crate::vector::{Job, Vector};
 use crate::{Isa, LANES};
 
-/// One row that is normed: `y[i] = x[i] / sqrt(mean(x²) + epsilon) * (offset + weight[i])`.
+/// One row that is normed: `y[i] = x[i] / sqrt(mean(x²) + epsilon) * (offset + weight[i])`, where the mean is
+/// taken off `x` first if it is centred.
 ///
-/// The squares are added up in one order, whatever the other rows are.
+/// All sums are added up in one order, whatever the other rows are.
 #[derive(Clone, Copy, Debug)]
-pub struct RmsNorm {
+pub struct Norm {
     /// `[columns]`
     pub x: *const f32,
     /// `[columns]`
@@ -22,6 +23,8 @@ pub struct RmsNorm {
     pub epsilon: f32,
     /// What is added to each weight.
     pub offset: f32,
+    /// Whether the mean is taken off first.
+    pub centred: bool,
     /// Whether it is added to what `y` holds, and does not take its place.
     pub add: bool,
 }
@@ -32,13 +35,49 @@ pub struct RmsNorm {
 ///
 /// The CPU has `isa`, every pointer is valid for what its field states, and nothing else accesses `y`
 /// during the call.
-pub unsafe fn rms_norm(isa: Isa, of: &RmsNorm) {
+pub unsafe fn norm(isa: Isa, of: &Norm) {
     // SAFETY: the caller's promise.
     unsafe { enter(isa, of) }
 }
 
 /// Sums that are added to in turn, so that one does not wait for the other.
 const SUMS: usize = 4;
+
+impl<V: Vector> Job<V> for Norm {
+    #[inline(always)]
+    unsafe fn run(&self) {
+        let Self { x, weight, y, columns, epsilon, offset, centred, add } = *self;
+        // SAFETY: the caller's promise: elements of the row.
+        unsafe {
+            // Nothing, where it is not centred: adding it changes no bit.
+            let mut less = -0.0;
+            if centred {
+                let all = sum::<V>(columns, |at, sum| V::load(x.add(at)).add(sum), |at| *x.add(at));
+                less = -all / columns as f32;
+            }
+            let vector = |at, sum| {
+                let x = V::load(x.add(at)).add(V::splat(less));
+                x.mul_add(x, sum)
+            };
+            let one = |at| {
+                let x = *x.add(at) + less;
+                x * x
+            };
+            let sum = sum::<V>(columns, vector, one);
+            let factor = 1.0 / (sum / columns as f32 + epsilon).sqrt();
+            let normed = |at| (*x.add(at) + less) * factor * (offset + *weight.add(at));
+            if add {
+                for at in 0..columns {
+                    *y.add(at) += normed(at);
+                }
+            } else {
+                for at in 0..columns {
+                    *y.add(at) = normed(at);
+                }
+            }
+        }
+    }
+}
 
 /// The sum of `x[i] * y[i]`, in one order.
 ///
@@ -47,14 +86,31 @@ const SUMS: usize = 4;
 /// As for [`Vector`]; both pointers are valid for `len` elements.
 #[inline(always)]
 pub(crate) unsafe fn dot<V: Vector>(x: *const f32, y: *const f32, len: usize) -> f32 {
+    // SAFETY: the caller's promise: `len` elements.
+    unsafe {
+        let vector = |at, sum| V::load(x.add(at)).mul_add(V::load(y.add(at)), sum);
+        sum::<V>(len, vector, |at| *x.add(at) * *y.add(at))
+    }
+}
+
+/// The sum of so many terms, in one order: `vector` adds those of a vector to a sum, `one` is a single one.
+///
+/// # Safety
+///
+/// As for [`Vector`].
+#[inline(always)]
+unsafe fn sum<V: Vector>(
+    len: usize,
+    vector: impl Fn(usize, V) -> V,
+    one: impl Fn(usize) -> f32,
+) -> f32 {
     let whole = len / (SUMS * LANES) * (SUMS * LANES);
     // SAFETY: the caller's promise.
     unsafe {
         let mut sums = [V::splat(0.0); SUMS];
         for at in (0..whole).step_by(SUMS * LANES) {
             for (i, sum) in sums.iter_mut().enumerate() {
-                let at = at + i * LANES;
-                *sum = V::load(x.add(at)).mul_add(V::load(y.add(at)), *sum);
+                *sum = vector(at + i * LANES, *sum);
             }
         }
         let mut lanes = [0.0; LANES];
@@ -66,31 +122,9 @@ pub(crate) unsafe fn dot<V: Vector>(x: *const f32, y: *const f32, len: usize) ->
         }
         let mut sum = lanes[0];
         for at in whole..len {
-            sum += *x.add(at) * *y.add(at);
+            sum += one(at);
         }
         sum
-    }
-}
-
-impl<V: Vector> Job<V> for RmsNorm {
-    #[inline(always)]
-    unsafe fn run(&self) {
-        let Self { x, weight, y, columns, epsilon, offset, add } = *self;
-        // SAFETY: the caller's promise: elements of the row.
-        unsafe {
-            let sum = dot::<V>(x, x, columns);
-            let factor = 1.0 / (sum / columns as f32 + epsilon).sqrt();
-            let normed = |at| *x.add(at) * factor * (offset + *weight.add(at));
-            if add {
-                for at in 0..columns {
-                    *y.add(at) += normed(at);
-                }
-            } else {
-                for at in 0..columns {
-                    *y.add(at) = normed(at);
-                }
-            }
-        }
     }
 }
 

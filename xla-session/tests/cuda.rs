@@ -49,7 +49,8 @@ fn every_token_equals_the_reference_as_stored() {
 }
 
 /// Biases and one head of keys, capped scores and norms on both sides, pairs of neighbours of half a head,
-/// convolutions, norms behind rotations; by graphs of one number of rows.
+/// convolutions, norms behind rotations, attention and MLP in parallel behind a layer norm, an activation with
+/// learned numbers; by graphs of one number of rows.
 #[test]
 fn every_token_of_more_models_equals_the_reference_as_stored() {
     let mut options = options(Precision::Stored);
@@ -60,6 +61,8 @@ fn every_token_of_more_models_equals_the_reference_as_stored() {
         "glm4-gqa-biases-bf16",
         "lfm2-layer-types-untied-f16",
         "hunyuan-alpha-tied-gqa-bf16",
+        "cohere2-windows-tied-gqa-bf16",
+        "apertus-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
         assert_same_tokens(&fixture, open(&fixture, &options).as_mut());

@@ -15,9 +15,9 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use writer::{Gguf, booleans, f32_value, integers, text, u32_value};
+use writer::{Gguf, booleans, f32_value, floats, integers, text, u32_value};
 use xla_session::checkpoint::architecture::{
-    Architecture, Experts, FeedForward, GatedDelta, Layer, Mixer, Mlp, Role, RopeScaling,
+    Architecture, Experts, FeedForward, GatedDelta, Layer, Mixer, Mlp, Role, RopeScaling, Shares,
 };
 use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype as Stored, Float};
 use xla_session::config::ModelConfig;
@@ -39,10 +39,21 @@ fn name_of(architecture: &str, name: &str) -> String {
     };
     let (layer, part) = rest.split_once('.').unwrap();
     let (part, end) = part.rsplit_once('.').unwrap();
+    // LFM2's with experts are called as those without.
+    let architecture = if architecture == "lfm2moe" { "lfm2" } else { architecture };
+    if matches!(end, "expert_bias" | "e_score_correction_bias") {
+        return format!("blk.{layer}.exp_probs_b.bias");
+    }
     let part = match (architecture, part) {
         ("gemma2" | "gemma3", "pre_feedforward_layernorm") => "ffn_norm",
         ("gemma2" | "gemma3" | "olmo2", "post_attention_layernorm") => "post_attention_norm",
         ("gemma2" | "gemma3" | "olmo2", "post_feedforward_layernorm") => "post_ffw_norm",
+        ("glm4moe", "post_attention_layernorm") => "post_attention_norm",
+        ("glm4moe", "self_attn.q_norm") => "attn_q_norm",
+        ("glm4moe", "self_attn.k_norm") => "attn_k_norm",
+        ("glm4moe", "mlp.shared_experts.gate_proj") => "ffn_gate_shexp",
+        ("glm4moe", "mlp.shared_experts.up_proj") => "ffn_up_shexp",
+        ("glm4moe", "mlp.shared_experts.down_proj") => "ffn_down_shexp",
         ("glm4", "post_self_attn_layernorm") => "post_attention_norm",
         ("glm4", "post_mlp_layernorm") => "post_ffw_norm",
         ("glm4" | "phi3", "mlp.gate_up_proj") => "ffn_up",
@@ -51,6 +62,14 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("olmo2" | "gemma3", "self_attn.k_norm") => "attn_k_norm",
         ("hunyuan-dense", "self_attn.query_layernorm") => "attn_q_norm",
         ("hunyuan-dense", "self_attn.key_layernorm") => "attn_k_norm",
+        ("apertus", "attention_layernorm") => "attn_norm",
+        ("apertus", "feedforward_layernorm") => "ffn_norm",
+        ("apertus", "self_attn.q_norm") => "attn_q_norm",
+        ("apertus", "self_attn.k_norm") => "attn_k_norm",
+        ("granitemoe", "block_sparse_moe.router.layer") => "ffn_gate_inp",
+        ("granitemoe", "block_sparse_moe.experts.*.gate_proj") => "ffn_gate_exps",
+        ("granitemoe", "block_sparse_moe.experts.*.up_proj") => "ffn_up_exps",
+        ("granitemoe", "block_sparse_moe.experts.*.down_proj") => "ffn_down_exps",
         ("lfm2", "operator_norm") => "attn_norm",
         ("lfm2", "self_attn.q_layernorm") => "attn_q_norm",
         ("lfm2", "self_attn.k_layernorm") => "attn_k_norm",
@@ -75,6 +94,10 @@ fn name_of(architecture: &str, name: &str) -> String {
         // Parameters that are in no module of their own.
         ("qwen35", "linear_attn") if end == "A_log" => return format!("blk.{layer}.ssm_a"),
         ("qwen35", "linear_attn") => return format!("blk.{layer}.ssm_dt.bias"),
+        ("lfm2", "feed_forward.gate") => "ffn_gate_inp",
+        ("lfm2", "feed_forward.experts.*.w1") => "ffn_gate_exps",
+        ("lfm2", "feed_forward.experts.*.w2") => "ffn_down_exps",
+        ("lfm2", "feed_forward.experts.*.w3") => "ffn_up_exps",
         ("gpt-oss", "self_attn") => "attn_sinks",
         ("gpt-oss", "post_attention_layernorm") => "post_attention_norm",
         ("llama", "block_sparse_moe.gate") | (_, "mlp.gate" | "mlp.router") => "ffn_gate_inp",
@@ -218,8 +241,11 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "qwen2_moe" => "qwen2moe",
         "qwen3_5_text" => "qwen35",
         "qwen3_moe" => "qwen3moe",
+        "lfm2_moe" => "lfm2moe",
+        "glm4_moe" => "glm4moe",
         "gpt_oss" => "gpt-oss",
         "hunyuan_v1_dense" => "hunyuan-dense",
+        "cohere" => "command-r",
         other => other,
     };
     match name {
@@ -234,18 +260,19 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
                 key("rope.freq_base_swa", f32_value(rope.theta as f32));
             }
         }
-        "granite" => {
+        "granite" | "granitemoe" => {
             key("attention.scale", f32_value(first.scale));
             key("embedding_scale", f32_value(*embedding_scale));
             key("residual_scale", f32_value(layers[0].residual_scale));
             key("logit_scale", f32_value(1.0 / logits.scale));
         }
+        "cohere2" | "command-r" => key("logit_scale", f32_value(logits.scale)),
         "mistral3" => {
             let temperature = ropes.last().unwrap().temperature.unwrap();
             key("attention.temperature_scale", f32_value(temperature.beta as f32));
             key("rope.scaling.yarn_log_multiplier", f32_value(1.0));
         }
-        "lfm2" => {
+        "lfm2" | "lfm2moe" => {
             let heads = |it: &Layer| it.attention().map_or(0, |it| it.kv_heads as i32);
             key("attention.head_count_kv", integers(&layers.iter().map(heads).collect::<Vec<_>>()));
             let rows = |it: &Layer| match &it.mixer {
@@ -270,22 +297,34 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
                 key(name, u32_value(value as u32));
             }
         }
-        "glm4" | "phi3" => key("rope.dimension_count", u32_value(ropes[0].width as u32)),
+        "glm4" | "glm4moe" | "phi3" => {
+            key("rope.dimension_count", u32_value(ropes[0].width as u32))
+        }
         _ => {}
     }
-    if let FeedForward::Experts(experts) = &layers[0].mlp {
-        let Experts { experts, top_k, shared, .. } = &**experts;
+    let experts = layers.iter().enumerate().find_map(|(index, layer)| match &layer.mlp {
+        FeedForward::Experts(experts) => Some((index, &**experts)),
+        FeedForward::Mlp(_) => None,
+    });
+    if let Some((dense, Experts { experts, shares, top_k, scale, shared, .. })) = experts {
+        if let Shares::Sigmoid { .. } = shares {
+            key("expert_gating_func", u32_value(2));
+            key("leading_dense_block_count", u32_value(dense as u32));
+            key("expert_weights_scale", f32_value(*scale));
+        }
         let width = |mlp: &Mlp| u32_value(mlp.down.inputs() as u32);
         key("expert_count", u32_value(experts.len() as u32));
         key("expert_used_count", u32_value(*top_k as u32));
         key("expert_feed_forward_length", width(&experts[0]));
         if let Some(shared) = shared {
+            let times = shared.mlp.down.inputs() / experts[0].down.inputs();
+            key("expert_shared_count", u32_value(times as u32));
             key("expert_shared_feed_forward_length", width(&shared.mlp));
         }
     }
     if let Some(window) = layers.iter().find_map(|layer| layer.attention()?.window) {
         key("attention.sliding_window", u32_value(window as u32));
-        if matches!(name, "olmo2" | "gemma3" | "exaone4") {
+        if matches!(name, "olmo2" | "gemma3" | "exaone4" | "cohere2") {
             let sliding =
                 layers.iter().map(|layer| u8::from(layer.attention().unwrap().window.is_some()));
             key("attention.sliding_window_pattern", booleans(&sliding.collect::<Vec<_>>()));
@@ -347,10 +386,24 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         }
     }
     let epsilon = f32_value(config.rms_norm_eps as f32);
-    file.key(&format!("{architecture}.attention.layer_norm_rms_epsilon"), epsilon);
+    let kind = if config.architecture.norm.centred { "norm" } else { "norm_rms" };
+    file.key(&format!("{architecture}.attention.layer_{kind}_epsilon"), epsilon);
     let theta = f32_value(config.rope().theta as f32);
     file.key(&format!("{architecture}.rope.freq_base"), theta);
-    let pairs = matches!(architecture, "llama" | "mistral3" | "smollm3" | "granite" | "arcee");
+    let pairs = matches!(
+        architecture,
+        "llama" | "mistral3" | "smollm3" | "granite" | "granitemoe" | "arcee"
+    );
+    for (at, key) in ["alpha_p", "alpha_n", "beta", "eps"].into_iter().enumerate() {
+        let of = |layer: &Layer| match &layer.mlp {
+            FeedForward::Mlp(mlp) => Some(checkpoint.get(mlp.learned.get(at)?).unwrap().to_f32()),
+            FeedForward::Experts(_) => None,
+        };
+        let values: Vec<f32> = config.architecture.layers.iter().filter_map(of).flatten().collect();
+        if !values.is_empty() {
+            file.key(&format!("{architecture}.xielu.{key}"), floats(&values));
+        }
+    }
     let mut at = 0;
     if let RopeScaling::LongRope { short_factor, long_factor, .. } = &config.rope().scaling {
         for (name, factors) in [("short", short_factor), ("long", long_factor)] {
@@ -361,7 +414,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         }
     }
     let mut stacks: BTreeMap<String, (Vec<u64>, u32, Vec<u8>)> = BTreeMap::new();
-    for parameter in config.tensors() {
+    for parameter in config.tensors().filter(|it| it.role != Role::Activation) {
         let mut values = checkpoint.get(parameter).unwrap().to_f32();
         let columns = parameter.shape.get(1).copied().unwrap_or(1);
         if pairs && parameter.name.contains("q_proj") {
@@ -468,6 +521,12 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "gpt-oss-gqa-bf16",
         "lfm2-older-tied-gqa-bf16",
         "qwen3-5-gqa-bf16",
+        "lfm2-moe-gqa-f16",
+        "glm4-moe-gqa-bf16",
+        "granite-moe-tied-gqa-bf16",
+        "apertus-gqa-bf16",
+        "cohere-biases-mha-f16",
+        "cohere2-windows-tied-gqa-bf16",
         "arcee-biases-gqa-f16",
         "hunyuan-alpha-tied-gqa-bf16",
     ] {

@@ -63,6 +63,8 @@ fn models_of_every_part_equal_the_reference_as_stored() {
         "lfm2-older-tied-gqa-bf16",
         "hunyuan-alpha-tied-gqa-bf16",
         "arcee-biases-gqa-f16",
+        "cohere2-windows-tied-gqa-bf16",
+        "apertus-gqa-bf16",
     ] {
         check_decoding(&fixtures::named(name), options.clone());
     }

@@ -39,7 +39,13 @@ impl Writer<'_> {
         file.write_all(&self.header(tensors)?).map_err(failed())?;
         for tensor in tensors {
             let end = match &tensor.from {
-                From::One(parameter) => self.rows(parameter, &mut file, wrote)?,
+                From::Rows(parameters) => {
+                    let mut all = parameters.iter();
+                    all.try_fold(ControlFlow::Continue(()), |end, parameter| match end {
+                        ControlFlow::Continue(()) => self.rows(parameter, &mut file, wrote),
+                        end => Ok(end),
+                    })?
+                }
                 From::Experts(experts) => self.experts(experts, &mut file, wrote)?,
             };
             if end.is_break() {
@@ -83,7 +89,7 @@ impl Writer<'_> {
         wrote: Wrote,
     ) -> Result<ControlFlow<()>> {
         let tensor = self.checkpoint.get(parameter)?;
-        let rows = parameter.shape[0];
+        let rows = parameter.rows();
         let columns = parameter.elements() / rows;
         let step = (PIECE / columns).max(1);
         for first in (0..rows).step_by(step) {

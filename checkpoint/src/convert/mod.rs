@@ -97,7 +97,7 @@ impl Conversion {
     pub fn values(&self, parameter: &Parameter) -> Result<Vec<f32>> {
         let tensor = self.checkpoint.get(parameter)?;
         let mut values = vec![0.0; parameter.elements()];
-        let rows = parameter.shape[0];
+        let rows = parameter.rows();
         for (row, values) in values.chunks_exact_mut(parameter.elements() / rows).enumerate() {
             self.undone.row(&tensor, parameter, row, values);
         }

@@ -13,8 +13,8 @@ pub(super) struct Written<'a> {
 }
 
 pub(super) enum From<'a> {
-    /// As it is.
-    One(&'a Parameter),
+    /// The rows of one, or of several after each other.
+    Rows(Vec<&'a Parameter>),
     /// One expert after the other, whose rows become columns: of each, what takes turns there.
     Experts(Vec<Vec<&'a Parameter>>),
 }
@@ -31,20 +31,35 @@ pub(super) fn written(config: &ModelConfig) -> Vec<Written<'_>> {
     // Of tensors of all experts the place in the list.
     let mut stacks = BTreeMap::new();
     for parameter in config.tensors() {
-        let stacked = match config.family.model_type() {
+        let family = config.family.model_type();
+        let stacked = match family {
             "gpt_oss" => stacked(&parameter.name),
+            "granitemoe" | "granitemoeshared" => stacked_rows(&parameter.name),
             _ => None,
         };
         let Some((name, expert)) = stacked else {
             let (name, shape) = (parameter.name.clone(), parameter.shape.clone());
-            all.push(Written { name, shape, from: From::One(parameter) });
+            all.push(Written { name, shape, from: From::Rows(vec![parameter]) });
             continue;
         };
         let at = *stacks.entry(name.clone()).or_insert_with(|| {
-            all.push(Written { name, shape: Vec::new(), from: From::Experts(Vec::new()) });
+            let from = match family {
+                "gpt_oss" => From::Experts(Vec::new()),
+                _ => From::Rows(Vec::new()),
+            };
+            all.push(Written { name, shape: Vec::new(), from });
             all.len() - 1
         });
-        let Written { shape, from: From::Experts(experts), .. } = &mut all[at] else { continue };
+        let Written { shape, from, .. } = &mut all[at];
+        let experts = match from {
+            From::Rows(parts) => {
+                parts.push(parameter);
+                let rows: usize = parts.iter().map(|it| it.rows()).sum();
+                *shape = vec![expert + 1, rows / (expert + 1), parameter.shape[1]];
+                continue;
+            }
+            From::Experts(experts) => experts,
+        };
         experts.resize_with(experts.len().max(expert + 1), Vec::new);
         experts[expert].push(parameter);
         // Columns, if it has any, then rows, as many as all that take turns have.
@@ -66,4 +81,12 @@ fn stacked(name: &str) -> Option<(String, usize)> {
     };
     let end = if kind == "bias" { "_bias" } else { "" };
     Some((format!("{module}.experts.{projection}{end}"), expert.parse().ok()?))
+}
+
+/// The same, of Granite's.
+fn stacked_rows(name: &str) -> Option<(String, usize)> {
+    let (module, of_expert) = name.split_once(".experts.")?;
+    let (expert, part) = of_expert.split_once('.')?;
+    let linear = if part.starts_with("down_proj") { "output_linear" } else { "input_linear" };
+    Some((format!("{module}.{linear}.weight"), expert.parse().ok()?))
 }

@@ -1,9 +1,10 @@
-//! Experts that lie in one tensor, as gpt-oss has them: cut up, so that each has tensors of its own, under
-//! the names that families give them.
+//! Experts that lie in one tensor, as gpt-oss and Granite have them: cut up, so that each has tensors of its own,
+//! under the names that families give them.
 //!
 //! `experts.gate_up_proj_blocks`, `_scales` and `_bias` have an expert after the other, in each a row of
 //! gate and a row of up in turn; `experts.gate_up_proj`, where they are not quantised, has columns in
-//! their place. `experts.down_proj` is the same with no turns.
+//! their place. `experts.down_proj` is the same with no turns. Granite's `block_sparse_moe.input_linear` has all
+//! rows of an expert's gate before those of its up.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +36,34 @@ pub(crate) fn cut_up(tensors: Tensors) -> Tensors {
 
 /// The tensors of each expert that `entry` has.
 fn experts(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
+    behind_each_other(name, entry).or_else(|| in_turn(name, entry))
+}
+
+/// Of a tensor of Granite's.
+fn behind_each_other(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
+    let (layer, tensor) = name.split_once(".block_sparse_moe.")?;
+    let names: &[&str] = match tensor {
+        "input_linear.weight" => &["gate_proj", "up_proj"],
+        "output_linear.weight" => &["down_proj"],
+        _ => return None,
+    };
+    let &[count, rows, columns] = &entry.shape[..] else { return None };
+    if !(1..=limit::EXPERTS).contains(&count) || !rows.is_multiple_of(names.len()) {
+        return None;
+    }
+    let shape = vec![rows / names.len(), columns];
+    let bytes = (entry.end - entry.start) / (count * names.len()) as u64;
+    let parts = (0..count).flat_map(|expert| names.iter().map(move |name| (expert, name)));
+    let own = parts.enumerate().map(|(at, (expert, name))| {
+        let start = entry.start + at as u64 * bytes;
+        let name = format!("{layer}.block_sparse_moe.experts.{expert}.{name}.weight");
+        (name, Entry { shape: shape.clone(), start, end: start + bytes, ..entry.clone() })
+    });
+    Some(own.collect())
+}
+
+/// Of a tensor of gpt-oss.
+fn in_turn(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
     let (module, tensor) = name.rsplit_once(".experts.")?;
     let (names, part): (&[&str], _) = match tensor.strip_prefix("gate_up_proj") {
         Some(part) => (&["gate_proj", "up_proj"], part),

@@ -40,6 +40,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
             gate_up: vec![module.linear("up_proj", [wide, hidden], mlp_bias)],
             down: module.linear("down_proj", [hidden, wide], mlp_bias),
             activation: Activation::ReluSquared,
+            learned: Vec::new(),
         });
         sizes.layer(layer, sizes.attention(layer, [attention_bias; 2]), mlp)
     }))

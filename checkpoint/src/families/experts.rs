@@ -2,7 +2,7 @@
 
 use super::{Sizes, limit};
 use crate::Result;
-use crate::architecture::{Activation, Experts, FeedForward, Mlp, Module, SharedExpert};
+use crate::architecture::{Activation, Experts, FeedForward, Mlp, Module, SharedExpert, Shares};
 use crate::keys::Keys;
 
 /// Hidden sizes and widths of experts are multiples of it: experts are cut out of one matrix of them all,
@@ -59,9 +59,11 @@ impl Routing {
             |number| sizes.mlp_of(&all.at(number), names, self.width, self.bias, activation);
         Experts {
             router: module.router(router, [self.experts, sizes.hidden_size], self.bias),
+            shares: Shares::Softmax,
             experts: (0..self.experts).map(expert).collect::<Vec<Mlp>>(),
             top_k: self.top_k,
             normalised: self.normalised,
+            scale: 1.0,
             shared: None,
         }
     }
@@ -127,7 +129,7 @@ impl QwenExperts {
         let module = module.at("mlp");
         let shared = shared.map(|width| SharedExpert {
             mlp: sizes.mlp_of(&module.at("shared_expert"), NAMES, width, false, *activation),
-            gate: module.router("shared_expert_gate", [1, sizes.hidden_size], false),
+            gate: Some(module.router("shared_expert_gate", [1, sizes.hidden_size], false)),
         });
         let experts = routing.experts(sizes, &module, "gate", NAMES, *activation);
         FeedForward::Experts(Box::new(Experts { shared, ..experts }))

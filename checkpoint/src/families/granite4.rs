@@ -42,6 +42,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
             gate_up: vec![module.linear("input_linear", [2 * wide, hidden], false)],
             down: module.linear("output_linear", [hidden, wide], false),
             activation,
+            learned: Vec::new(),
         });
         sizes.layer(layer, attention, mlp)
     })))

@@ -4,7 +4,7 @@
 use super::{Defaults, Family, Sizes, limit};
 use crate::Result;
 use crate::architecture::{
-    Activation, Architecture, Attention, FeedForward, Layer, Mixer, Module, QkNorm,
+    Activation, Architecture, Attention, FeedForward, Layer, Mixer, Mlp, Module, QkNorm,
     ShortConvolution,
 };
 use crate::keys::Keys;
@@ -32,6 +32,17 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
+    let sizes = &Sizes { intermediate_size: intermediate_size(keys, sizes)?, ..*sizes };
+    decoder(keys, sizes, |layer, _| FeedForward::Mlp(mlp(sizes, layer)))
+}
+
+/// A model whose layers mix rows by convolutions or attention, and then do what `mlp` makes of their modules
+/// and numbers.
+pub(super) fn decoder(
+    keys: &Keys,
+    sizes: &Sizes,
+    mlp: impl Fn(&Module, usize) -> FeedForward,
+) -> Result<Architecture> {
     if keys.boolean("conv_bias")? == Some(true) {
         return Err(keys.refuse("conv_bias", "supported is false"));
     }
@@ -40,7 +51,6 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     }
     let sizes = &Sizes {
         rms_norm_eps: keys.positive("norm_eps")?.unwrap_or(FAMILY.defaults.rms_norm_eps),
-        intermediate_size: intermediate_size(keys, sizes)?,
         ..*sizes
     };
     let rows = keys.size("conv_L_cache", MOST_ROWS)?.unwrap_or(3);
@@ -50,19 +60,27 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
             true => Mixer::Attention(attention(sizes, layer)),
             false => Mixer::ShortConvolution(convolution(sizes, layer, rows)),
         };
-        let names = ["w1", "w3", "w2"];
-        let (module, wide) = (layer.at("feed_forward"), sizes.intermediate_size);
         Layer {
             input_norm: Some(sizes.norm(layer, "operator_norm")),
             mixer,
             mixer_norm: None,
             mlp_norm: Some(sizes.norm(layer, "ffn_norm")),
-            mlp: FeedForward::Mlp(sizes.mlp_of(&module, names, wide, false, Activation::Silu)),
+            mlp: mlp(layer, index),
             output_norm: None,
             residual_scale: 1.0,
+            parallel: false,
         }
     });
     Ok(Architecture { norm: sizes.norm(&Module::new("model"), "embedding_norm"), ..model })
+}
+
+/// What the projections of an MLP are called.
+pub(super) const NAMES: [&str; 3] = ["w1", "w3", "w2"];
+
+/// The MLP of a layer.
+pub(super) fn mlp(sizes: &Sizes, layer: &Module) -> Mlp {
+    let (module, wide) = (layer.at("feed_forward"), sizes.intermediate_size);
+    sizes.mlp_of(&module, NAMES, wide, false, Activation::Silu)
 }
 
 /// Rows that a convolution may see: each is a loop of its own in graphs.

@@ -3,18 +3,25 @@
 //!
 //! To add one, write its file and put it into [`Family::ALL`].
 
+mod apertus;
 mod arcee;
+mod cohere;
+mod cohere2;
 mod ernie4_5;
 mod exaone4;
 mod gemma;
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod glm4_moe;
 mod gpt_oss;
 mod granite;
 mod granite4;
+mod granitemoe;
+mod granitemoeshared;
 mod hunyuan_v1_dense;
 mod lfm2;
+mod lfm2_moe;
 mod llama;
 mod ministral;
 mod ministral3;
@@ -76,7 +83,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 28] = [
+    pub const ALL: [&'static Self; 35] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -97,13 +104,20 @@ impl Family {
         &granite::FAMILY,
         &granite4::FAMILY,
         &glm4::FAMILY,
+        &cohere::FAMILY,
+        &cohere2::FAMILY,
         &lfm2::FAMILY,
         &arcee::FAMILY,
+        &apertus::FAMILY,
         &hunyuan_v1_dense::FAMILY,
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,
         &olmoe::FAMILY,
+        &lfm2_moe::FAMILY,
+        &glm4_moe::FAMILY,
+        &granitemoe::FAMILY,
+        &granitemoeshared::FAMILY,
         &gpt_oss::FAMILY,
     ];
 

@@ -86,6 +86,7 @@ impl Sizes {
             gate_up: [gate, up].map(|name| module.linear(name, [wide, hidden], bias)).into(),
             down: module.linear(down, [hidden, wide], bias),
             activation,
+            learned: Vec::new(),
         }
     }
 
@@ -97,6 +98,7 @@ impl Sizes {
             gate_up: vec![module.linear("gate_up_proj", [2 * wide, hidden], false)],
             down: module.linear("down_proj", [hidden, wide], false),
             activation,
+            learned: Vec::new(),
         })
     }
 
@@ -110,6 +112,7 @@ impl Sizes {
             mlp,
             output_norm: None,
             residual_scale: 1.0,
+            parallel: false,
         }
     }
 

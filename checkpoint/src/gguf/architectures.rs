@@ -29,7 +29,25 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 23] = [
+const LFM2: [(&str, &str); 15] = [
+    ("attn_norm", "operator_norm"),
+    ("attn_output", "self_attn.out_proj"),
+    ("attn_q_norm", "self_attn.q_layernorm"),
+    ("attn_k_norm", "self_attn.k_layernorm"),
+    ("shortconv.in_proj", "conv.in_proj"),
+    ("shortconv.conv", "conv.conv"),
+    ("shortconv.out_proj", "conv.out_proj"),
+    ("ffn_norm", "ffn_norm"),
+    ("ffn_gate", "feed_forward.w1"),
+    ("ffn_up", "feed_forward.w3"),
+    ("ffn_down", "feed_forward.w2"),
+    ("ffn_gate_inp", "feed_forward.gate"),
+    ("ffn_gate_exps", "feed_forward.experts.*.w1"),
+    ("ffn_up_exps", "feed_forward.experts.*.w3"),
+    ("ffn_down_exps", "feed_forward.experts.*.w2"),
+];
+
+const ALL: [Architecture; 29] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -196,6 +214,19 @@ const ALL: [Architecture; 23] = [
         keys: granite,
     },
     Architecture {
+        name: "granitemoe",
+        model_type: "granitemoe",
+        pairs: true,
+        parts: &[
+            ("ffn_gate_inp", "block_sparse_moe.router.layer"),
+            ("ffn_gate_exps", "block_sparse_moe.experts.*.gate_proj"),
+            ("ffn_up_exps", "block_sparse_moe.experts.*.up_proj"),
+            ("ffn_down_exps", "block_sparse_moe.experts.*.down_proj"),
+        ],
+        parameters: &[],
+        keys: granite_moe,
+    },
+    Architecture {
         name: "glm4",
         model_type: "glm4",
         pairs: false,
@@ -208,12 +239,33 @@ const ALL: [Architecture; 23] = [
         keys: glm4,
     },
     Architecture {
+        name: "glm4moe",
+        model_type: "glm4_moe",
+        pairs: false,
+        parts: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("ffn_gate_shexp", "mlp.shared_experts.gate_proj"),
+            ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
+            ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
+        ],
+        parameters: &[("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")],
+        keys: glm4_moe,
+    },
+    Architecture {
         name: "arcee",
         model_type: "arcee",
         pairs: true,
         parts: &[],
         parameters: &[],
         keys: no_window,
+    },
+    Architecture {
+        name: "apertus",
+        model_type: "apertus",
+        pairs: false,
+        parts: &[("attn_norm", "attention_layernorm"), ("ffn_norm", "feedforward_layernorm")],
+        parameters: &[],
+        keys: apertus,
     },
     // Its base is stretched already.
     Architecture {
@@ -227,25 +279,38 @@ const ALL: [Architecture; 23] = [
         parameters: &[],
         keys: no_window,
     },
+    // Rows of neighbours, as they are.
+    Architecture {
+        name: "command-r",
+        model_type: "cohere",
+        pairs: false,
+        parts: &[],
+        parameters: &[],
+        keys: command_r,
+    },
+    Architecture {
+        name: "cohere2",
+        model_type: "cohere2",
+        pairs: false,
+        parts: &[],
+        parameters: &[],
+        keys: cohere2,
+    },
     Architecture {
         name: "lfm2",
         model_type: "lfm2",
         pairs: false,
-        parts: &[
-            ("attn_norm", "operator_norm"),
-            ("attn_output", "self_attn.out_proj"),
-            ("attn_q_norm", "self_attn.q_layernorm"),
-            ("attn_k_norm", "self_attn.k_layernorm"),
-            ("shortconv.in_proj", "conv.in_proj"),
-            ("shortconv.conv", "conv.conv"),
-            ("shortconv.out_proj", "conv.out_proj"),
-            ("ffn_norm", "ffn_norm"),
-            ("ffn_gate", "feed_forward.w1"),
-            ("ffn_up", "feed_forward.w3"),
-            ("ffn_down", "feed_forward.w2"),
-        ],
+        parts: &LFM2,
         parameters: &[],
         keys: lfm2,
+    },
+    Architecture {
+        name: "lfm2moe",
+        model_type: "lfm2_moe",
+        pairs: false,
+        parts: &LFM2,
+        parameters: &[("exp_probs_b.bias", "feed_forward.expert_bias")],
+        keys: lfm2_moe,
     },
     Architecture {
         name: "gpt-oss",
@@ -344,7 +409,6 @@ fn qwen35(keys: &mut Keys) -> Result<(), String> {
         };
         keys.put("linear_value_head_dim", INNER, Some(json!(width)));
     }
-    keys.leave_out_guessing()?;
     let layers = number(keys, "num_hidden_layers").unwrap_or(0);
     match keys.own(RECURRENT) {
         Some(Json::Array(recurrent)) => {
@@ -518,17 +582,81 @@ fn granite(keys: &mut Keys) -> Result<(), String> {
     Ok(())
 }
 
+fn granite_moe(keys: &mut Keys) -> Result<(), String> {
+    const SHARED: &str = "expert_shared_feed_forward_length";
+    granite(keys)?;
+    if let Some(wide) = keys.own(SHARED).filter(|wide| *wide != 0) {
+        return Err(format!(
+            "`granitemoe.{SHARED}` is {wide}: an expert of all rows is not supported in these files; take the \
+             model in Hugging Face layout"
+        ));
+    }
+    keys.required("num_local_experts", "expert_count")?;
+    keys.required("num_experts_per_tok", "expert_used_count")
+}
+
 fn glm4(keys: &mut Keys) -> Result<(), String> {
     // Those that see images have other rows of queries and keys (`conversion/glm.py`).
     let sections = keys.own("rope.dimension_sections");
     if sections.is_some_and(|it| it.as_array().is_some_and(|it| it.iter().any(|it| *it != 0))) {
-        return Err(
-            "`glm4.rope.dimension_sections` is set: models that see images are not supported"
-                .into(),
-        );
+        return Err(format!(
+            "`{}.rope.dimension_sections` is set: models that see images are not supported",
+            keys.architecture
+        ));
     }
     keys.partial_rotation();
     Ok(())
+}
+
+fn command_r(keys: &mut Keys) -> Result<(), String> {
+    no_window(keys)?;
+    let scale = keys.own("logit_scale").unwrap_or(json!(1.0));
+    keys.put("logit_scale", "logit_scale", Some(scale));
+    // Command R+ alone has them.
+    let normed = keys.has_tensor("model.layers.0.self_attn.q_norm.weight");
+    keys.put("use_qk_norm", "attention.qk_norm", Some(json!(normed)));
+    Ok(())
+}
+
+fn cohere2(keys: &mut Keys) -> Result<(), String> {
+    keys.required("logit_scale", "logit_scale")?;
+    keys.copy_window();
+    window_pattern(keys);
+    Ok(())
+}
+
+/// Its rope is plain where no key says how it is stretched: divisors say so.
+fn apertus(keys: &mut Keys) -> Result<(), String> {
+    keys.scaling_object().entry("rope_type").or_insert(json!("default"));
+    no_window(keys)
+}
+
+fn glm4_moe(keys: &mut Keys) -> Result<(), String> {
+    glm4(keys)?;
+    keys.required("n_routed_experts", "expert_count")?;
+    keys.required("n_shared_experts", "expert_shared_count")?;
+    sigmoid_experts(keys, "first_k_dense_replace")?;
+    keys.copy("norm_topk_prob", "expert_weights_norm");
+    let normed = keys.has_tensor("model.layers.0.self_attn.q_norm.weight");
+    keys.put("use_qk_norm", "attention.qk_norm", Some(json!(normed)));
+    Ok(())
+}
+
+/// Experts that are chosen by sigmoids, behind as many layers without as `dense` says.
+fn sigmoid_experts(keys: &mut Keys, dense: &str) -> Result<(), String> {
+    keys.required("num_experts_per_tok", "expert_used_count")?;
+    keys.required("moe_intermediate_size", "expert_feed_forward_length")?;
+    let layers = keys.own("leading_dense_block_count").unwrap_or(json!(0));
+    keys.put(dense, "leading_dense_block_count", Some(layers));
+    let scale = keys.own("expert_weights_scale").filter(|scale| scale.as_f64() != Some(0.0));
+    keys.put("routed_scaling_factor", "expert_weights_scale", scale);
+    match keys.own("expert_gating_func") {
+        Some(function) if function != 2 => Err(format!(
+            "`{}.expert_gating_func` is {function}: supported is 2, a sigmoid",
+            keys.architecture
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Layers without heads of keys are those that convolve.
@@ -555,6 +683,12 @@ fn lfm2(keys: &mut Keys) -> Result<(), String> {
     }
     keys.put("num_key_value_heads", HEADS, Some(first));
     Ok(())
+}
+
+fn lfm2_moe(keys: &mut Keys) -> Result<(), String> {
+    lfm2(keys)?;
+    keys.required("num_experts", "expert_count")?;
+    sigmoid_experts(keys, "num_dense_layers")
 }
 
 fn gpt_oss(keys: &mut Keys) -> Result<(), String> {

@@ -57,9 +57,12 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         ("num_hidden_layers", "block_count"),
         ("num_attention_heads", "attention.head_count"),
         ("max_position_embeddings", "context_length"),
-        ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     ] {
         keys.required(ours, theirs).map_err(wrong)?;
+    }
+    // Of norms that take the mean off, or of those that do not.
+    if !keys.copy("layer_norm_eps", "attention.layer_norm_epsilon") {
+        keys.required("rms_norm_eps", "attention.layer_norm_rms_epsilon").map_err(wrong)?;
     }
     let heads = keys.config["num_attention_heads"].clone();
     if !keys.copy("num_key_value_heads", "attention.head_count_kv") {
@@ -87,6 +90,7 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     if !keys.copy("rope_theta", "rope.freq_base") {
         keys.put("rope_theta", "rope.freq_base", Some(json!(10_000.0)));
     }
+    keys.leave_out_guessing().map_err(wrong)?;
     keys.scaling().map_err(wrong)?;
     keys.copy("is_causal", "attention.causal");
     (own.keys)(&mut keys).map_err(wrong)?;
@@ -96,14 +100,6 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     {
         return Err(wrong(format!(
             "`{architecture}.expert_count` is {experts}: experts of this architecture are not supported"
-        )));
-    }
-    if let Some(layers) = keys.own(GUESSING).filter(|it| *it != 0)
-        && keys.own("block_count").as_ref() == keys.config.get("num_hidden_layers")
-    {
-        return Err(wrong(format!(
-            "`{architecture}.{GUESSING}` is {layers}: layers that guess further tokens are not \
-             supported; convert the model without them"
         )));
     }
     if let (Some(rotated), Some(head_dim), false) = (
@@ -179,6 +175,11 @@ impl Keys<'_> {
         there
     }
 
+    /// Whether the file has the tensor that Hugging Face calls `name`.
+    pub fn has_tensor(&self, name: &str) -> bool {
+        self.set.files.iter().flat_map(|part| &part.tensors).any(|(it, _)| it == name)
+    }
+
     /// Copies the window of attention; whether there is one. 0 is none, as the converter writes it of Phi-4.
     pub fn copy_window(&mut self) -> bool {
         const KEY: &str = "attention.sliding_window";
@@ -219,9 +220,12 @@ impl Keys<'_> {
     }
 
     /// Takes layers that guess further tokens off the number of layers; nobody asks for their tensors then.
-    pub fn leave_out_guessing(&mut self) -> Result<(), String> {
+    fn leave_out_guessing(&mut self) -> Result<(), String> {
         let number = |it: Option<Json>| it.as_ref().and_then(Json::as_u64).unwrap_or(0);
         let (all, guessing) = (number(self.own("block_count")), number(self.own(GUESSING)));
+        if guessing == 0 {
+            return Ok(());
+        }
         if guessing >= all {
             return Err(format!(
                 "`{0}.{GUESSING}` is {guessing} of {all} layers (`{0}.block_count`): the file is of no whole \

@@ -15,6 +15,8 @@ const MAX_ELEMENTS: u64 = 1 << 25;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Metadata {
     values: BTreeMap<String, Value>,
+    /// Where arrays of numbers in single precision begin in the file, bytes.
+    singles: BTreeMap<String, u64>,
 }
 
 /// The value of a key.
@@ -91,24 +93,35 @@ impl Metadata {
         }
     }
 
+    /// Where the numbers under `key` lie in the file, and how many there are; `None` where they are no array in
+    /// single precision.
+    pub(super) fn singles(&self, key: &str) -> Option<(u64, usize)> {
+        let Value::Floats(values) = self.get(key)? else { return None };
+        Some((*self.singles.get(key)?, values.len()))
+    }
+
     /// Reads `count` keys.
     pub(super) fn read(from: &mut Reader<impl Read>, count: u64) -> Result<Self> {
         // A key has a length, a type and at least a byte of each, name and value.
         from.expect(count, 14, &format!("a list of {count} keys"))?;
-        let mut values = BTreeMap::new();
+        let (mut values, mut singles) = (BTreeMap::new(), BTreeMap::new());
         for number in 0..count {
             let key = from.name(&format!("the name of key {number}"))?;
             let what = format!("`{key}`");
             let kind = from.u32(&what)?;
             let value = match kind {
-                ARRAY => array(from, &what)?,
+                ARRAY => {
+                    let (value, start) = array(from, &what)?;
+                    singles.extend(start.map(|start| (key.clone(), start)));
+                    value
+                }
                 kind => scalar(from, kind, &what)?,
             };
             if values.insert(key, value).is_some() {
                 return Err(from.wrong(format!("{what} is there twice: the file is damaged")));
             }
         }
-        Ok(Self { values })
+        Ok(Self { values, singles })
     }
 }
 
@@ -139,6 +152,7 @@ impl Strings {
 /// The numbers of types.
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;
+const SINGLE: u32 = 6;
 
 /// Bytes of a value of type `kind`, at least.
 fn size(kind: u32) -> Option<u64> {
@@ -185,7 +199,8 @@ fn one(kind: u32, bytes: &[u8]) -> Option<Value> {
     })
 }
 
-fn array(from: &mut Reader<impl Read>, what: &str) -> Result<Value> {
+/// An array, and where its numbers begin if they are in single precision.
+fn array(from: &mut Reader<impl Read>, what: &str) -> Result<(Value, Option<u64>)> {
     let kind = from.u32(what)?;
     if kind == ARRAY {
         return Err(from.wrong(format!("{what} is an array of arrays, which is not supported")));
@@ -204,8 +219,9 @@ fn array(from: &mut Reader<impl Read>, what: &str) -> Result<Value> {
             strings.text += &from.string(what)?;
             strings.ends.push(strings.text.len());
         }
-        return Ok(Value::Texts(strings));
+        return Ok((Value::Texts(strings), None));
     }
+    let start = (kind == SINGLE).then_some(from.at);
     let bytes = from.bytes(count * size, what)?;
     let values = bytes.chunks_exact(size as usize).map(|bytes| one(kind, bytes));
     let wrong = || from.wrong(format!("{what} has an element out of range: the file is damaged"));
@@ -227,5 +243,5 @@ fn array(from: &mut Reader<impl Read>, what: &str) -> Result<Value> {
             .collect::<Option<_>>()
             .map(Value::Integers),
     };
-    all.ok_or_else(wrong)
+    Ok((all.ok_or_else(wrong)?, start))
 }

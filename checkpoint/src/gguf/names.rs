@@ -34,6 +34,15 @@ const LAYER: [(&str, &str); 19] = [
     ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
 ];
 
+/// Parameters of layers that a file has among its keys, as an array with a number for each layer; and their
+/// shapes to Hugging Face.
+pub(super) const AMONG_KEYS: [(&str, &str, &[usize]); 4] = [
+    ("xielu.alpha_p", "mlp.act_fn.alpha_p", &[1]),
+    ("xielu.alpha_n", "mlp.act_fn.alpha_n", &[1]),
+    ("xielu.beta", "mlp.act_fn.beta", &[]),
+    ("xielu.eps", "mlp.act_fn.eps", &[]),
+];
+
 /// Stands for the number of each expert in the name of a tensor that holds all of them.
 pub(super) const EACH: &str = "*";
 
@@ -59,6 +68,9 @@ pub(super) fn hugging_face_name(name: &str, of: &Architecture) -> Option<String>
 
 /// What a file calls the tensor with Hugging Face's name `name`.
 pub(crate) fn stored_name(name: &str, of: &Architecture) -> Option<String> {
+    if let Some((key, ..)) = AMONG_KEYS.into_iter().find(|(_, there, _)| name.ends_with(there)) {
+        return Some(format!("{}.{key}", of.name));
+    }
     match name.strip_prefix("model.layers.") {
         None => {
             let (stem, end) = parameter(name)?;
@@ -132,6 +144,7 @@ mod tests {
             ("lfm2", "shortconv.conv", "conv.conv"),
             ("qwen35", "post_attention_norm", "post_attention_layernorm"),
             ("qwen35", "attn_gate", "linear_attn.in_proj_z"),
+            ("lfm2moe", "ffn_up_exps", "feed_forward.experts.*.w3"),
         ] {
             let (here, there) =
                 (format!("blk.3.{here}.weight"), format!("model.layers.3.{there}.weight"));
@@ -142,6 +155,7 @@ mod tests {
         }
         for (architecture, here, there) in [
             ("gpt-oss", "attn_sinks.weight", "self_attn.sinks"),
+            ("lfm2moe", "exp_probs_b.bias", "feed_forward.expert_bias"),
             ("qwen35", "ssm_a", "linear_attn.A_log"),
             ("qwen35", "ssm_dt.bias", "linear_attn.dt_bias"),
         ] {

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use super::architectures::Architecture;
 use super::header::Header;
 use super::metadata::Metadata;
-use super::names::{EACH, hugging_face_name};
+use super::names::{AMONG_KEYS, EACH, hugging_face_name};
 use crate::families::limit;
 use crate::header::Entry;
 use crate::tensor::RowOrder;
-use crate::{Error, Result, layout};
+use crate::{Dtype, Error, Result, layout};
 
 /// A model's files, each with its tensors under Hugging Face's names where it has one for them.
 pub(crate) struct Set {
@@ -105,6 +105,9 @@ impl Set {
                     }
                 }
             }
+            if number == 0 {
+                own.extend(among_keys(first).map_err(wrong)?);
+            }
             let (path, digest) = (path.clone(), header.digest);
             files.push(Part { path, file, digest, tensors: own });
         }
@@ -129,6 +132,40 @@ const ARCHITECTURE: &str = "general.architecture";
 /// The one that a file says, where it is known.
 fn architecture(metadata: &Metadata) -> Option<&'static Architecture> {
     metadata.text(ARCHITECTURE).and_then(Architecture::find)
+}
+
+/// The parameters that a file has among its keys: there they lie as tensors do.
+fn among_keys(metadata: &Metadata) -> Result<Vec<(String, Entry)>, String> {
+    let Some(of) = architecture(metadata) else { return Ok(Vec::new()) };
+    let layers = metadata.unsigned(&format!("{}.block_count", of.name));
+    let mut own = Vec::new();
+    for (key, there, shape) in AMONG_KEYS {
+        let key = format!("{}.{key}", of.name);
+        if metadata.get(&key).is_none() {
+            continue;
+        }
+        let found = metadata.singles(&key).filter(|(_, count)| Some(*count as u64) == layers);
+        let Some((first, count)) = found else {
+            return Err(format!(
+                "`{key}` is no array of as many numbers in single precision as there are layers \
+                 (`{}.block_count`): the file is damaged",
+                of.name
+            ));
+        };
+        own.extend((0..count).map(|layer| {
+            let start = first + layer as u64 * 4;
+            let entry = Entry {
+                dtype: Some(Dtype::F32),
+                dtype_name: "F32".into(),
+                shape: shape.to_vec(),
+                start,
+                end: start + 4,
+                rows: RowOrder::Stored,
+            };
+            (format!("model.layers.{layer}.{there}"), entry)
+        }));
+    }
+    Ok(own)
 }
 
 /// The tensors of which `entry` holds one for each expert: its first dimension.

@@ -50,6 +50,12 @@ pub fn integers(values: &[i32]) -> (u32, Vec<u8>) {
     (9, [&5_u32.to_le_bytes()[..], &(values.len() as u64).to_le_bytes(), &bytes].concat())
 }
 
+/// An array of numbers in single precision.
+pub fn floats(values: &[f32]) -> (u32, Vec<u8>) {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    (9, [&6_u32.to_le_bytes()[..], &(values.len() as u64).to_le_bytes(), &bytes].concat())
+}
+
 /// An array of one value.
 pub fn array((kind, bytes): (u32, Vec<u8>)) -> (u32, Vec<u8>) {
     (9, [kind.to_le_bytes().to_vec(), 1_u64.to_le_bytes().to_vec(), bytes].concat())

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use xla_session::kernels::KV_BLOCK;
 use xla_session::{Engine, EngineOptions, Model, Output, Result, Run, Sequence, Want};
 
 use super::pass;

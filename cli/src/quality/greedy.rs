@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 use xla_session::batching::{BatcherOptions, Gap, Request};
-use xla_session::kernels::KV_BLOCK;
 use xla_session::{Batcher, Engine, EngineOptions, Model, Result};
 
 /// How well the answers of a precision agree with float32's.

@@ -2,11 +2,12 @@
 
 use kernels::{Activation, Gate, Isa, Scale, gate as run, scale};
 
-const ALL: [Activation; 4] = [
+const ALL: [Activation; 5] = [
     Activation::Silu,
     Activation::GeluTanh,
     Activation::Clamped { alpha: 1.702, limit: 7.0 },
     Activation::ReluSquared,
+    Activation::Xielu { positive: 0.7, negative: 1.2, beta: 0.5, epsilon: -1e-6 },
 ];
 
 #[test]
@@ -46,6 +47,13 @@ fn gates_of_any_size_match_f64() {
                         up = 1.0;
                         (x.max(0.0).powi(2), 3e-7)
                     }
+                    Activation::Xielu { positive, negative, beta, epsilon } => {
+                        up = 1.0;
+                        let [positive, negative] = [positive, negative].map(f64::from);
+                        let below = negative * (x.min(f64::from(epsilon)).exp_m1() - x);
+                        let curved = if x > 0.0 { positive * x * x } else { below };
+                        (curved + f64::from(beta) * x, 1e-6)
+                    }
                 };
                 let expected = activated * up;
                 if expected > f64::from(f32::MAX) {
@@ -70,9 +78,9 @@ fn what_is_not_a_number_is_not_hidden() {
             for activation in ALL {
                 // What is infinite is above a limit.
                 let clamped = matches!(activation, Activation::Clamped { .. });
-                // And nothing is beside what is squared.
-                let squared = activation == Activation::ReluSquared;
-                if clamped && gate.is_infinite() || squared && up.is_nan() {
+                // And where there is no gate nothing is beside it.
+                let alone = !activation.is_gated();
+                if clamped && gate.is_infinite() || alone && up.is_nan() {
                     continue;
                 }
                 let mut y = 0.0;

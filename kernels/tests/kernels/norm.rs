@@ -1,7 +1,7 @@
 //! Norms, and rounding to bfloat16.
 
 use half::bf16;
-use kernels::{Isa, RmsNorm, rms_norm, round_to_bf16};
+use kernels::{Isa, Norm, norm, round_to_bf16};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -17,28 +17,33 @@ fn rows_of_any_length_match_f64() {
     for columns in [1, 5, 16, 50, 64, 96, 200, 2048] {
         let (x, weight) = (numbers(&mut rng, columns), numbers(&mut rng, columns));
         let epsilon = 1e-5;
-        let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / columns as f64;
-        let root = (mean + f64::from(epsilon)).sqrt();
-        let ways = [(0.0, false), (1.0, false), (1.0, true)];
-        for (isa, (offset, add)) in
+        let mean = |of: &dyn Fn(f64) -> f64| {
+            x.iter().map(|&x| of(f64::from(x))).sum::<f64>() / columns as f64
+        };
+        let ways =
+            [(0.0, false, false), (1.0, false, false), (1.0, true, false), (0.0, false, true)];
+        for (isa, (offset, add, centred)) in
             Isa::all_here().into_iter().flat_map(|isa| ways.map(|way| (isa, way)))
         {
+            let middle = if centred { mean(&|x| x) } else { 0.0 };
+            let root = (mean(&|x| (x - middle).powi(2)) + f64::from(epsilon)).sqrt();
             let mut y = vec![if add { 2.0 } else { f32::NAN }; columns];
-            let of = RmsNorm {
+            let of = Norm {
                 x: x.as_ptr(),
                 weight: weight.as_ptr(),
                 y: y.as_mut_ptr(),
                 columns,
                 epsilon,
                 offset,
+                centred,
                 add,
             };
             // SAFETY: this CPU has the instructions, and all are as long as stated.
-            unsafe { rms_norm(isa, &of) };
+            unsafe { norm(isa, &of) };
             for ((&y, &x), &weight) in y.iter().zip(&x).zip(&weight) {
                 let before = if add { 2.0 } else { 0.0 };
                 let weight = f64::from(offset) + f64::from(weight);
-                let expected = before + f64::from(x) / root * weight;
+                let expected = before + (f64::from(x) - middle) / root * weight;
                 let error = (f64::from(y) - expected).abs();
                 assert!(error <= 1e-6, "{isa:?} {columns}: {y}, not {expected}");
             }

@@ -48,9 +48,8 @@ impl WeightFormats {
                 Role::Embedding | Role::Output => embeddings,
                 Role::Matrix if stay => checkpoint.type_of(parameter).map(stored_format),
                 Role::Matrix if ends.contains(&parameter.name) => embeddings,
-                Role::Norm | Role::Matrix | Role::Taps | Role::Bias | Role::Sinks | Role::Decay => {
-                    None
-                }
+                Role::Norm | Role::Matrix | Role::Taps => None,
+                Role::Bias | Role::Sinks | Role::Decay | Role::Activation => None,
             };
             if let Some(format) = format {
                 formats.exceptions.insert(parameter.name.clone(), format);

@@ -5,21 +5,26 @@ use checkpoint::architecture::{Activation, Norm};
 use super::builder::{Builder, Combine, Value};
 
 impl Builder {
-    /// `x / sqrt(mean(x²) + eps) * (offset + weight)` over the last dimension of `x`; `weight` is a vector
-    /// of its length, and `norm` says the numbers.
-    pub fn rms_norm(&mut self, x: &Value, weight: &Value, norm: &Norm) -> Value {
+    /// `x / sqrt(mean(x²) + eps) * (offset + weight)` over the last dimension of `x`, of which the mean is
+    /// taken off first where the norm is centred; `weight` is a vector of its length, and `norm` says the
+    /// numbers.
+    pub fn norm(&mut self, x: &Value, weight: &Value, norm: &Norm) -> Value {
         let dims = x.dims().to_vec();
         let last = dims.len() - 1;
         let outer: Vec<_> = (0..last).collect();
-        let square = self.mul(x, x);
-        let sum = self.reduce(&square, &[last], Combine::Add);
-        let width = self.splat_f32(dims[last] as f32, &dims[..last]);
-        let mean = self.div(&sum, &width);
+        let mut x = x.clone();
+        if norm.centred {
+            let mean = self.mean_of_last(&x);
+            let mean = self.broadcast(&mean, &dims, &outer);
+            x = self.sub(&x, &mean);
+        }
+        let square = self.mul(&x, &x);
+        let mean = self.mean_of_last(&square);
         let eps = self.splat_f32(norm.epsilon as f32, &dims[..last]);
         let mean = self.add(&mean, &eps);
         let factor = self.unary("rsqrt", &mean);
         let factor = self.broadcast(&factor, &dims, &outer);
-        let x = self.mul(x, &factor);
+        let x = self.mul(&x, &factor);
         let weight = match norm.offset {
             0.0 => weight.clone(),
             offset => {
@@ -31,10 +36,19 @@ impl Builder {
         self.mul(&x, &weight)
     }
 
+    /// The mean of `x` over its last dimension.
+    fn mean_of_last(&mut self, x: &Value) -> Value {
+        let (width, outer) = x.dims().split_last().expect("norms are of vectors");
+        let (width, outer) = (*width as f32, outer.to_vec());
+        let sum = self.reduce(x, &[outer.len()], Combine::Add);
+        let width = self.splat_f32(width, &outer);
+        self.div(&sum, &width)
+    }
+
     /// What a gate lets through of `up`.
     pub fn gated(&mut self, gate: &Value, up: &Value, activation: Activation) -> Value {
         let Activation::Clamped { limit, .. } = activation else {
-            let gate = self.activated(gate, activation);
+            let gate = self.activated(gate, activation, None);
             return self.mul(&gate, up);
         };
         let dims = gate.dims().to_vec();
@@ -43,12 +57,17 @@ impl Builder {
         let up = self.min(up, &most);
         let up = self.max(&up, &least);
         let up = self.add(&up, &one);
-        let gate = self.activated(&gate, activation);
+        let gate = self.activated(&gate, activation, None);
         self.mul(&gate, &up)
     }
 
-    /// `x`, through an activation; it is within the limit, if that has one.
-    pub fn activated(&mut self, x: &Value, activation: Activation) -> Value {
+    /// `x`, through an activation, which may have learned numbers; it is within the limit, if that has one.
+    pub fn activated(
+        &mut self,
+        x: &Value,
+        activation: Activation,
+        learned: Option<&Value>,
+    ) -> Value {
         match activation {
             Activation::Silu => self.silu(x),
             Activation::GeluTanh => {
@@ -81,7 +100,42 @@ impl Builder {
                 let above = self.max(x, &zero);
                 self.mul(&above, &above)
             }
+            Activation::Xielu => {
+                self.xielu(x, learned.expect("an MLP that has it has its numbers"))
+            }
         }
+    }
+
+    /// [`Activation::Xielu`] of `x`; `learned` are its four numbers.
+    fn xielu(&mut self, x: &Value, learned: &Value) -> Value {
+        let dims = x.dims().to_vec();
+        // ln(1 + exp(a)), also where exp(a) is infinite.
+        let zero = self.splat_f32(0.0, learned.dims());
+        let above = self.max(learned, &zero);
+        let size = self.unary("abs", learned);
+        let less = self.unary("negate", &size);
+        let power = self.unary("exponential", &less);
+        let beyond = self.unary("log_plus_one", &power);
+        let soft = self.add(&above, &beyond);
+        let mut number = |of: &Value, at: usize| {
+            let number = self.slice(of, 0, at, at + 1);
+            let number = self.reshape(&number, &[]);
+            self.broadcast(&number, &dims, &[])
+        };
+        let [positive, negative] = [0, 1].map(|at| number(&soft, at));
+        let [beta, epsilon] = [2, 3].map(|at| number(learned, at));
+        let negative = self.add(&beta, &negative);
+        let square = self.mul(x, x);
+        let above = self.mul(&positive, &square);
+        let least = self.min(x, &epsilon);
+        let power = self.unary("exponential_minus_one", &least);
+        let below = self.sub(&power, x);
+        let below = self.mul(&negative, &below);
+        let zero = self.splat_f32(0.0, &dims);
+        let is_above = self.compare("GT", x, &zero);
+        let curved = self.select(&is_above, &above, &below);
+        let straight = self.mul(&beta, x);
+        self.add(&curved, &straight)
     }
 
     /// `factor * x`.

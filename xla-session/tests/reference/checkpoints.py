@@ -30,18 +30,25 @@ def tensor_shapes(folder):
 
 
 def as_stored(config, name, shape):
-    """Experts are one tensor in the model, and in checkpoints one for each, but for gpt-oss."""
+    """Experts are one tensor in the model, and in checkpoints one for each, but for gpt-oss and Granite."""
     if config.model_type == "gpt_oss":
         yield name, shape
         return
     if config.model_type == "qwen3_5":
         # The text model is a part of one that reads images.
         name = name.replace("model.", "model.language_model.", 1)
+    if config.model_type in ("granitemoe", "granitemoeshared"):
+        # All experts are one, under names of their own.
+        name = name.replace("experts.gate_up_proj", "input_linear.weight")
+        name = name.replace("experts.down_proj", "output_linear.weight")
+        yield name.replace("router.weight", "router.layer.weight"), shape
+        return
     module, _, part = name.partition(".experts.")
     names = {"gate_up_proj": ["gate_proj", "up_proj"], "down_proj": ["down_proj"]}
     if config.model_type == "mixtral":
         module = module.replace(".mlp", ".block_sparse_moe")
         name = name.replace(".mlp.", ".block_sparse_moe.")
+    if config.model_type in ("mixtral", "lfm2_moe"):
         names = {"gate_up_proj": ["w1", "w3"], "down_proj": ["w2"]}
     if not part:
         yield name, shape
@@ -61,6 +68,10 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
     norms are around `norm`.
     """
     values = rng.standard_normal(shape, dtype=np.float32)
+    if ".act_fn." in name:
+        # Of xIELU: two that are learned, a line beside them, and where it ends.
+        fixed = {"beta": np.float32(0.5), "eps": np.float32(-1e-6)}
+        return fixed.get(name.rsplit(".")[-1], values)
     if name.endswith("bias"):
         return 0.3 * values
     if "norm" in name:
@@ -79,11 +90,12 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
         return 1.5 * values - 3.5
     writes = ("o_proj", "out_proj", "down_proj", ".w2.", "output_linear")
     gain = residual_gain if any(part in name for part in writes) else 1.5
-    if name.endswith(("gate.weight", "router.weight")):
+    if name.endswith(("gate.weight", "router.weight", "router.layer.weight")):
         # Routers: experts that are chosen clearly.
         gain = 3.0
-    # Experts that are one tensor have columns first.
-    values *= gain / math.sqrt(shape[-2] if len(shape) == 3 else shape[-1])
+    # Experts that are one tensor have columns first, but for Granite's.
+    columns_first = len(shape) == 3 and "_linear" not in name
+    values *= gain / math.sqrt(shape[-2] if columns_first else shape[-1])
     return values
 
 
@@ -95,7 +107,7 @@ def write_weights(
     tensors = {}
     for name, shape in tensor_shapes(folder):
         values = random_tensor(rng, name, shape, residual_gain, embedding_scale, norm)
-        tensors[name] = torch.from_numpy(values).to(DTYPES[dtype])
+        tensors[name] = torch.as_tensor(values).to(DTYPES[dtype])
     if shards == 1:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         return

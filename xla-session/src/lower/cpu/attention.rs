@@ -126,6 +126,7 @@ impl Steps<'_> {
         let QkNorm { query, key, .. } = norm;
         debug_assert_eq!(query.epsilon, key.epsilon, "the kernel takes one");
         debug_assert_eq!(query.offset, key.offset, "the kernel takes one");
+        debug_assert!(!query.centred && !key.centred, "no family has any");
         let [queries, keys] = [query, key].map(|norm| self.vector([&norm.weight]));
         let qkv = self.workspace.qkv;
         let memory = self.memory.clone();
@@ -253,19 +254,20 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         for (first, all, columns, weight) in [queries, keys] {
             for at in (0..all).step_by(columns) {
                 let x = first.wrapping_add(at);
-                let norm = kernels::RmsNorm {
+                let norm = kernels::Norm {
                     x,
                     weight: weight.cast(),
                     y: x,
                     columns,
                     epsilon: number(of.epsilon),
                     offset: number(of.offset),
+                    centred: false,
                     add: false,
                 };
                 // SAFETY: the graph has a place for the queries and keys of all rows of a step, and a
                 // weight for each column of a norm, which divides them; an item has its row to itself;
                 // `isa` is here.
-                unsafe { kernels::rms_norm(isa, &norm) };
+                unsafe { kernels::norm(isa, &norm) };
             }
         }
     };

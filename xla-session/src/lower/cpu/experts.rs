@@ -4,7 +4,7 @@
 //! the rows of one lie together and are multiplied as those of any matrix are. What came of them is added up
 //! in the order of the experts, whatever else is in the step.
 
-use checkpoint::architecture::{Experts, Linear, Mlp};
+use checkpoint::architecture::{Experts, Linear, Mlp, Shares};
 use kernels::LANES;
 
 use super::abi::kernel_abi;
@@ -19,7 +19,10 @@ use crate::emit::{Format, Layout};
 kernel_abi! {
     /// A work item chooses the experts of a row, and sorts them.
     Choose {
-        reads {}
+        reads {
+            /// `[experts]` of f32, if it is `biased`; else any weight.
+            bias,
+        }
         updates {
             memory,
         }
@@ -29,8 +32,16 @@ kernel_abi! {
             stride,
             experts,
             top_k,
-            /// Whether shares add up to one.
+            /// Whether shares are sigmoids, not a softmax.
+            sigmoid,
+            /// Whether `bias` is added where experts are chosen.
+            biased,
+            /// Whether shares are divided by their sum.
             normalised,
+            /// What is added to that: the bits of an f32.
+            floor,
+            /// What shares are multiplied with then: the bits of an f32.
+            scale,
             /// `[rows, top_k]` of i32.
             chosen,
             /// `[rows, top_k]` of f32.
@@ -170,7 +181,7 @@ kernel_abi! {
             /// What the shared expert made, `[rows, shared_stride]` of f32, plus 1; or 0.
             shared,
             shared_stride,
-            /// What is put through a sigmoid and multiplied with it, `[rows, gate_stride]` of f32.
+            /// What is put through a sigmoid and multiplied with it, `[rows, gate_stride]` of f32, plus 1; or 0.
             gate,
             gate_stride,
             /// `[rows, to_stride]` of f32.
@@ -189,7 +200,8 @@ const TOGETHER: usize = 4;
 impl Steps<'_> {
     /// Adds to the residual stream what experts make of it, times `scale`; it is normed.
     pub(super) fn experts(&mut self, experts: &Experts, scale: f32) {
-        let Experts { router, experts, top_k, normalised, shared } = experts;
+        let Experts { router, shares, experts, top_k, normalised, scale: of_shares, shared } =
+            experts;
         let workspace = self.workspace.clone();
         let Some(at) = &workspace.experts else { unreachable!("there are places for experts") };
         let normed = workspace.normed;
@@ -197,18 +209,29 @@ impl Steps<'_> {
 
         if let Some(shared) = shared {
             self.mlp_of_all(&shared.mlp, at.shared, None);
-            self.linears(&[&shared.gate], normed, at.shared_gate, None);
+            if let Some(gate) = &shared.gate {
+                self.linears(&[gate], normed, at.shared_gate, None);
+            }
         }
 
         self.linears(&[router], normed, at.logits, None);
+        let bias = match shares.bias() {
+            Some(bias) => self.vector([bias]),
+            None => self.matrix([&router.weight], Layout::Packed { lanes: LANES }).weights,
+        };
         let memory = self.memory.clone();
         let call = Choose {
+            bias: &bias,
             memory: &memory,
             logits: at.logits.at.into(),
             stride: at.logits.stride.into(),
             experts: experts.len().into(),
             top_k: (*top_k).into(),
+            sigmoid: usize::from(matches!(shares, Shares::Sigmoid { .. })).into(),
+            biased: usize::from(shares.bias().is_some()).into(),
             normalised: usize::from(*normalised).into(),
+            floor: bits(shares.floor()).into(),
+            scale: bits(*of_shares).into(),
             chosen: at.chosen.at.into(),
             shares: at.shares.at.into(),
         };
@@ -259,10 +282,11 @@ impl Steps<'_> {
             self.expert_bias(experts.iter().map(|mlp| &mlp.gate_up[which]), &places, to);
         }
         let activation = experts[0].activation;
-        self.gate(activation, &places, at.gate_up, at.gated, wide, down.format);
+        self.gate((activation, &[]), &places, at.gate_up, at.gated, wide, down.format);
         self.expert_product(&down, experts.len(), *top_k, at.gated, at.out);
         self.expert_bias(experts.iter().map(|mlp| &mlp.down), &places, at.out);
 
+        let gate = shared.as_ref().and_then(|shared| shared.gate.as_ref());
         let memory = self.memory.clone();
         let call = Combine {
             memory: &memory,
@@ -273,7 +297,7 @@ impl Steps<'_> {
             shares: at.shares.at.into(),
             shared: shared.as_ref().map_or(0, |_| at.shared.at + 1).into(),
             shared_stride: at.shared.stride.into(),
-            gate: at.shared_gate.at.into(),
+            gate: gate.map_or(0, |_| at.shared_gate.at + 1).into(),
             gate_stride: at.shared_gate.stride.into(),
             to: workspace.x.at.into(),
             to_stride: workspace.x.stride.into(),
@@ -447,41 +471,53 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
 #[cfg(feature = "iree")]
 fn choose(row: usize, of: Choose<*mut u8, usize>) {
     let at = |place: usize| of.memory.wrapping_add(place);
-    // SAFETY: the graph has these places for all rows of a step; a work item has its row to itself.
-    let (shares_of_all, chosen, shares) = unsafe {
+    // SAFETY: the graph has these places for all rows of a step, and a bias for each expert where it says so; a
+    // work item has its row to itself.
+    let (bias, shares_of_all, chosen, shares) = unsafe {
         let logits = at(of.logits).cast::<f32>().add(row * of.stride);
         let first = row * of.top_k;
         (
+            (of.biased > 0).then(|| std::slice::from_raw_parts(of.bias.cast::<f32>(), of.experts)),
             std::slice::from_raw_parts_mut(logits, of.experts),
             std::slice::from_raw_parts_mut(at(of.chosen).cast::<i32>().add(first), of.top_k),
             std::slice::from_raw_parts_mut(at(of.shares).cast::<f32>().add(first), of.top_k),
         )
     };
-    let largest = shares_of_all.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for share in shares_of_all.iter_mut() {
-        *share = (*share - largest).exp();
-        sum += *share;
+    let mut sum = 1.0;
+    if of.sigmoid > 0 {
+        shares_of_all.iter_mut().for_each(|share| *share = 1.0 / (1.0 + (-*share).exp()));
+    } else {
+        let largest = shares_of_all.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        sum = 0.0;
+        for share in shares_of_all.iter_mut() {
+            *share = (*share - largest).exp();
+            sum += *share;
+        }
     }
     let mut total = 0.0;
     for (chosen, share) in chosen.iter_mut().zip(shares.iter_mut()) {
         // Of equal ones the first. Where the first is not a number nothing is larger, and it is chosen again
         // and again: its shares are not numbers, which then nothing hides.
-        let mut best = 0;
-        for (expert, share) in shares_of_all.iter().enumerate() {
-            if *share > shares_of_all[best] {
-                best = expert;
+        let compared =
+            |expert: usize| shares_of_all[expert] + bias.map_or(0.0, |bias| bias[expert]);
+        let (mut best, mut largest) = (0, compared(0));
+        for expert in 1..of.experts {
+            let this = compared(expert);
+            if this > largest {
+                (best, largest) = (expert, this);
             }
         }
         *chosen = best as i32;
         *share = shares_of_all[best] / sum;
         total += *share;
-        // Below every share.
-        shares_of_all[best] = -1.0;
+        // Below every share, whatever its bias.
+        shares_of_all[best] = f32::NEG_INFINITY;
     }
     if of.normalised > 0 {
+        total += number(of.floor);
         shares.iter_mut().for_each(|share| *share /= total);
     }
+    shares.iter_mut().for_each(|share| *share *= number(of.scale));
     // In the order of the experts: a few elements.
     for end in 1..chosen.len() {
         for i in (0..end).rev() {
@@ -548,8 +584,13 @@ fn combine(row: usize, of: Combine<*mut u8, usize>) {
         let slots = std::slice::from_raw_parts(at(of.slots).cast::<i32>().add(first), of.top_k);
         let shares = std::slice::from_raw_parts(at(of.shares).cast::<f32>().add(first), of.top_k);
         let shared = (of.shared > 0).then(|| {
-            let gate = *at(of.gate).cast::<f32>().add(row * of.gate_stride);
-            (1.0 / (1.0 + (-gate).exp()), rows(of.shared - 1, of.shared_stride, row))
+            let share = match of.gate {
+                0 => 1.0,
+                gate => {
+                    1.0 / (1.0 + (-*at(gate - 1).cast::<f32>().add(row * of.gate_stride)).exp())
+                }
+            };
+            (share, rows(of.shared - 1, of.shared_stride, row))
         });
         let scale = number(of.scale);
         const PART: usize = 256;

@@ -1,6 +1,6 @@
 //! The gate of an MLP, or what goes up where there is none.
 
-use checkpoint::architecture::Activation;
+use checkpoint::architecture::{Activation, Parameter};
 
 use super::abi::kernel_abi;
 use super::norm::bits;
@@ -34,25 +34,47 @@ kernel_abi! {
     }
 }
 
+kernel_abi! {
+    /// As [`Gate`], of [`Activation::Xielu`].
+    Xielu {
+        reads {
+            /// `[4]` of f32: what it has learned.
+            learned,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            from,
+            stride,
+            to,
+            narrow,
+            columns,
+        }
+    }
+}
+
 /// Elements of a work item.
 const PART: usize = 2048;
 
 impl Steps<'_> {
     /// Gates `rows` rows of `columns` columns at `from`, up behind them if there is a gate, as products with
-    /// weights of `format` take them.
+    /// weights of `format` take them; the activation with what it has learned.
     pub(super) fn gate(
         &mut self,
-        activation: Activation,
+        (activation, learned): (Activation, &[Parameter]),
         rows: &Index,
         from: Place,
         to: [Place; 2],
         columns: usize,
         format: Format,
     ) {
-        let symbol = symbol(activation);
-        let [alpha, limit] = match activation {
-            Activation::Silu | Activation::GeluTanh | Activation::ReluSquared => [0.0; 2],
-            Activation::Clamped { alpha, limit } => [alpha, limit],
+        let (symbol, [alpha, limit]) = match activation {
+            Activation::Silu => ("gate_silu", [0.0; 2]),
+            Activation::GeluTanh => ("gate_gelu_tanh", [0.0; 2]),
+            Activation::Clamped { alpha, limit } => ("gate_clamped", [alpha, limit]),
+            Activation::ReluSquared => ("relu_squared", [0.0; 2]),
+            Activation::Xielu => ("xielu", [0.0; 2]),
         };
         let memory = self.memory.clone();
         let narrow = if format == Format::Bf16Rounded { to[1].at + 1 } else { 0 };
@@ -67,16 +89,13 @@ impl Steps<'_> {
             limit: bits(limit).into(),
         };
         let items = self.b.index_mul(rows, columns.div_ceil(PART));
+        if activation != Activation::Xielu {
+            return self.update(|b| call.call(b, symbol, &items));
+        }
+        let learned = self.vector(learned);
+        let Gate { memory, from, stride, to, narrow, columns, .. } = call;
+        let call = Xielu { learned: &learned, memory, from, stride, to, narrow, columns };
         self.update(|b| call.call(b, symbol, &items));
-    }
-}
-
-fn symbol(activation: Activation) -> &'static str {
-    match activation {
-        Activation::Silu => "gate_silu",
-        Activation::GeluTanh => "gate_gelu_tanh",
-        Activation::Clamped { .. } => "gate_clamped",
-        Activation::ReluSquared => "relu_squared",
     }
 }
 
@@ -87,10 +106,21 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
         let [alpha, limit] = [of.alpha, of.limit].map(number);
         run(isa, kernels::Activation::Clamped { alpha, limit }, item, of);
     };
+    let xielu = move |item: usize, of: Xielu<*mut u8, usize>| {
+        // SAFETY: the graph passes four numbers.
+        let [a, b, beta, epsilon] = unsafe { *of.learned.cast::<[f32; 4]>() };
+        let soft = |x: f32| x.max(0.0) + (-x.abs()).exp().ln_1p();
+        let (positive, negative) = (soft(a), beta + soft(b));
+        let activation = kernels::Activation::Xielu { positive, negative, beta, epsilon };
+        let Xielu { memory, from, stride, to, narrow, columns, .. } = of;
+        let of = Gate { memory, from, stride, to, narrow, columns, alpha: 0, limit: 0 };
+        run(isa, activation, item, of);
+    };
     all.with("gate_silu", kernel(kernels::Activation::Silu))
         .with("gate_gelu_tanh", kernel(kernels::Activation::GeluTanh))
         .with("gate_clamped", Gate::kernel(clamped))
         .with("relu_squared", kernel(kernels::Activation::ReluSquared))
+        .with("xielu", Xielu::kernel(xielu))
 }
 
 #[cfg(feature = "iree")]
@@ -105,7 +135,7 @@ fn run(isa: kernels::Isa, activation: kernels::Activation, item: usize, of: Gate
         let gate = at(of.from).cast::<f32>().add(row * of.stride + first);
         let to = row * of.columns + first;
         let y = at(of.to).cast::<f32>().add(to);
-        let behind = if activation == kernels::Activation::ReluSquared { 0 } else { of.columns };
+        let behind = if activation.is_gated() { of.columns } else { 0 };
         let up = gate.add(behind);
         kernels::gate(isa, &kernels::Gate { activation, gate, up, y, len });
         if of.narrow > 0 {

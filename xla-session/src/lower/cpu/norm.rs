@@ -1,4 +1,4 @@
-//! RMS norms of rows, and rows where there is none.
+//! Norms of rows, and rows where there is none.
 
 use checkpoint::architecture;
 
@@ -35,6 +35,8 @@ kernel_abi! {
             epsilon,
             /// What is added to the weight: the bits of an f32.
             offset,
+            /// Whether the mean is taken off first.
+            centred,
             /// Whether it is added to what is there.
             add,
         }
@@ -131,6 +133,7 @@ impl Steps<'_> {
             columns: norm.width().into(),
             epsilon: bits(norm.epsilon as f32).into(),
             offset: bits(norm.offset).into(),
+            centred: usize::from(norm.centred).into(),
             add: usize::from(add).into(),
         };
         let items = self.b.index_ceil_div(rows, TOGETHER);
@@ -172,15 +175,16 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
                     which => *at(which - 1).cast::<i32>().add(row) as usize,
                 };
                 let to = at(of.to).cast::<f32>().add(row * of.to_stride);
-                kernels::rms_norm(
+                kernels::norm(
                     isa,
-                    &kernels::RmsNorm {
+                    &kernels::Norm {
                         x: at(of.from).cast::<f32>().add(from * of.stride),
                         weight: of.weight.cast(),
                         y: to,
                         columns: of.columns,
                         epsilon: number(of.epsilon),
                         offset: number(of.offset),
+                        centred: of.centred > 0,
                         add: of.add > 0,
                     },
                 );

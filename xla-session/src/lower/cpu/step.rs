@@ -96,10 +96,15 @@ impl<'a> Steps<'a> {
         self.scale(places.x, config.hidden_size, config.architecture.embedding_scale, None);
         for (index, layer) in config.architecture.layers.iter().enumerate() {
             let Layer { input_norm, mixer, mixer_norm, mlp_norm, mlp, output_norm, .. } = layer;
-            let scale = layer.residual_scale;
+            let &Layer { residual_scale: scale, parallel, .. } = layer;
 
             let (inputs, output) = mixer.projections();
-            self.normed(input_norm.as_ref(), self.format_of(weights(inputs)));
+            let mut format = self.format_for(inputs);
+            let of_mlp = self.mlp_format(mlp);
+            if parallel && of_mlp == Format::Bf16Rounded {
+                format = of_mlp;
+            }
+            self.normed(input_norm.as_ref(), format);
             self.linears(&inputs.iter().collect::<Vec<_>>(), places.normed, places.qkv, None);
             let format = self.format_of([&output.weight]);
             match mixer {
@@ -111,18 +116,28 @@ impl<'a> Steps<'a> {
             }
             self.add(output, places.mixed, (mixer_norm.as_ref(), scale));
 
+            // In parallel the rows that the mixer has read are still there.
+            if !parallel {
+                self.normed(mlp_norm.as_ref(), of_mlp);
+            }
             match mlp {
                 FeedForward::Mlp(mlp) => {
-                    self.normed(mlp_norm.as_ref(), self.format_of(weights(&mlp.gate_up)));
                     let residual = (output_norm.as_ref(), scale);
                     self.mlp_of_all(mlp, places.sum, Some(residual));
                 }
                 FeedForward::Experts(experts) => {
                     debug_assert!(output_norm.is_none(), "no family has both");
-                    self.normed(mlp_norm.as_ref(), self.experts_format(experts));
                     self.experts(experts, scale);
                 }
             }
+        }
+    }
+
+    /// The format of what rows meet first of an MLP.
+    fn mlp_format(&self, mlp: &FeedForward) -> Format {
+        match mlp {
+            FeedForward::Mlp(mlp) => self.format_for(&mlp.gate_up),
+            FeedForward::Experts(experts) => self.experts_format(experts),
         }
     }
 
@@ -134,12 +149,13 @@ impl<'a> Steps<'a> {
         to: Place,
         residual: Option<(Option<&Norm>, f32)>,
     ) {
-        let Mlp { gate_up, down, activation } = mlp;
+        let Mlp { gate_up, down, activation, learned } = mlp;
         let places = self.workspace.clone();
         let (rows, gated) = (self.rows.clone(), places.gated);
         self.linears(&gate_up.iter().collect::<Vec<_>>(), places.normed, places.gate_up, None);
         let format = self.format_of([&down.weight]);
-        self.gate(*activation, &rows, places.gate_up, gated, down.inputs(), format);
+        let from = places.gate_up;
+        self.gate((*activation, learned), &rows, from, gated, down.inputs(), format);
         match residual {
             Some(residual) => self.add(down, gated, residual),
             None => self.linears(&[down], gated, to, None),
@@ -158,6 +174,12 @@ impl<'a> Steps<'a> {
                 self.add_normed(norm, sum, stream);
             }
         }
+    }
+
+    /// The format as which `linears`, side by side, take rows: rounded ones too, if one of them does.
+    fn format_for(&self, linears: &[Linear]) -> Format {
+        let rounded = weights(linears).any(|it| self.format_of([it]) == Format::Bf16Rounded);
+        if rounded { Format::Bf16Rounded } else { self.format_of(weights(linears)) }
     }
 
     /// The format of a matrix that joins `parts`.
@@ -237,7 +259,7 @@ fn joined<'p>(parts: impl IntoIterator<Item = &'p Parameter>) -> (Vec<(String, u
     let mut columns = 0;
     let part = |part: &Parameter| {
         columns = part.shape.get(1).copied().unwrap_or(0);
-        (part.name.clone(), part.shape[0])
+        (part.name.clone(), part.rows())
     };
     (parts.into_iter().map(part).collect(), columns)
 }

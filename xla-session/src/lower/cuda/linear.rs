@@ -15,7 +15,7 @@ use crate::lower::paged::{Function, Matrix};
 const ROUNDED: usize = 256;
 
 impl CudaTiles {
-    /// `x` `[rows, columns]`, RMS-normed with `norm` if there is one, times each of `matrices`, which
+    /// `x` `[rows, columns]`, normed with `norm` if there is one, times each of `matrices`, which
     /// have as many rows as each other; `[rows, matrix rows]` each.
     pub(super) fn products_of(
         &self,
@@ -24,16 +24,18 @@ impl CudaTiles {
         norm: Option<&Norm>,
         matrices: &[Matrix],
     ) -> Vec<Value> {
-        if f.rows == 1 {
-            return self.one_row(f, x, norm, matrices);
-        }
-        let x = match norm {
-            Some(norm) => {
+        // The mean would have to be known before the products.
+        let inside = |norm: &&Norm| f.rows == 1 && !norm.centred;
+        let (x, norm) = match norm {
+            Some(norm) if !inside(&norm) => {
                 let x = f.norm(x, norm);
-                f.kept(x)
+                (f.kept(x), None)
             }
-            None => x.clone(),
+            norm => (x.clone(), norm),
         };
+        if f.rows == 1 {
+            return self.one_row(f, &x, norm, matrices);
+        }
         matrices.iter().map(|matrix| self.several_rows(f, &x, matrix)).collect()
     }
 

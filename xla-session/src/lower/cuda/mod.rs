@@ -81,7 +81,7 @@ impl Parts for CudaTiles {
 
     fn norm(&self, f: &mut Function<'_>, x: &Value, norm: &Norm) -> Value {
         let weight = f.vector(&norm.weight);
-        f.b.rms_norm(x, &weight, norm)
+        f.b.norm(x, &weight, norm)
     }
 
     fn normed_heads(&self, f: &mut Function<'_>, x: &Value, heads: usize, norms: &QkNorm) -> Value {

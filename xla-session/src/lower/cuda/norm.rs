@@ -7,7 +7,7 @@ use crate::emit::builder::{Combine, Generic, Value, literal};
 use crate::lower::paged::Function;
 
 impl CudaTiles {
-    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the `heads` queries RMS-normed with
+    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the `heads` queries normed with
     /// their norm, and the others with that of keys: nobody reads values here, and to leave them out
     /// would be a copy.
     pub(super) fn heads_normed(

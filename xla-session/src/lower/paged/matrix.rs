@@ -26,7 +26,7 @@ impl Function<'_> {
         self.biased(y, &[linear])
     }
 
-    /// Projections of `x`, RMS-normed with `norm` if there is one, by weights that are joined to one matrix; their
+    /// Projections of `x`, normed with `norm` if there is one, by weights that are joined to one matrix; their
     /// outputs side by side, without biases.
     pub fn normed_product(
         &mut self,
@@ -38,7 +38,7 @@ impl Function<'_> {
         self.parts.products(self, x, norm, &[matrix]).remove(0)
     }
 
-    /// Two projections of as many outputs of `x`, RMS-normed with `norm` if there is one, each by itself; of one row
+    /// Two projections of as many outputs of `x`, normed with `norm` if there is one, each by itself; of one row
     /// in one dispatch, where both matrices have one format.
     pub fn normed_pair(
         &mut self,
@@ -99,7 +99,12 @@ impl Function<'_> {
 
     /// A weight vector, widened to f32 on upload: norms and biases are small.
     pub fn vector(&mut self, parameter: &Parameter) -> Value {
-        let parts = vec![(parameter.name.clone(), parameter.shape[0])];
+        self.vectors(std::slice::from_ref(parameter))
+    }
+
+    /// Such vectors, one behind the other.
+    pub fn vectors(&mut self, parts: &[Parameter]) -> Value {
+        let parts = parts.iter().map(|part| (part.name.clone(), part.rows())).collect();
         let spec = WeightSpec { parts, columns: 0, format: Format::F32, layout: Layout::Rows };
         self.weight(&spec, 0)
     }

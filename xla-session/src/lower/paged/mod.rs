@@ -42,7 +42,7 @@ pub(super) trait Parts {
     /// Pages that a dispatch counts with at most, each of so many bytes; no cache has more.
     fn most_pages(&self, page_bytes: usize) -> usize;
 
-    /// `x` `[rows, columns]`, RMS-normed with `norm` if there is one, times each of `matrices`, which
+    /// `x` `[rows, columns]`, normed with `norm` if there is one, times each of `matrices`, which
     /// have as many rows as each other; `[rows, matrix rows]` each.
     fn products(
         &self,
@@ -56,10 +56,10 @@ pub(super) trait Parts {
     /// within the table.
     fn gather(&self, f: &mut Function<'_>, table: &Matrix, indices: &Value) -> Value;
 
-    /// `x`, RMS-normed over its last dimension.
+    /// `x`, normed over its last dimension.
     fn norm(&self, f: &mut Function<'_>, x: &Value, norm: &Norm) -> Value;
 
-    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the `heads` queries RMS-normed with
+    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the `heads` queries normed with
     /// their norm, and the others with that of keys: nobody reads values of the result.
     fn normed_heads(&self, f: &mut Function<'_>, x: &Value, heads: usize, norms: &QkNorm) -> Value;
 

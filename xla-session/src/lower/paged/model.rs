@@ -12,9 +12,16 @@ impl Function<'_> {
         let mut x = self.embed();
         for (index, layer) in self.config.architecture.layers.iter().enumerate() {
             let Layer {
-                input_norm, mixer_norm, mlp_norm, mlp, output_norm, residual_scale, ..
+                input_norm,
+                mixer_norm,
+                mlp_norm,
+                mlp,
+                output_norm,
+                residual_scale,
+                parallel,
+                ..
             } = layer;
-            let norm = input_norm.as_ref();
+            let (before, norm) = (x.clone(), input_norm.as_ref());
             let h = match &layer.mixer {
                 Mixer::Attention(attention) => self.self_attention(index, attention, &x, norm),
                 Mixer::ShortConvolution(of) => self.short_convolution(index, of, &x, norm),
@@ -25,7 +32,10 @@ impl Function<'_> {
             x = self.b.add(&x, &h);
             x = self.kept(x);
             let FeedForward::Mlp(mlp) = mlp else { unreachable!("`supports` was asked") };
-            let h = self.mlp(mlp, &x, mlp_norm.as_ref());
+            let h = match parallel {
+                true => self.mlp(mlp, &before, norm),
+                false => self.mlp(mlp, &x, mlp_norm.as_ref()),
+            };
             let h = self.normed_behind(h, output_norm.as_ref());
             let h = self.b.scaled(&h, *residual_scale);
             x = self.b.add(&x, &h);
@@ -56,7 +66,7 @@ impl Function<'_> {
         self.answered(&picked, Source::Picked);
     }
 
-    /// Of `x`, RMS-normed with `norm` if there is one.
+    /// Of `x`, normed with `norm` if there is one.
     fn self_attention(
         &mut self,
         layer: usize,
@@ -108,9 +118,9 @@ impl Function<'_> {
         self.joined(&parts, 1)
     }
 
-    /// The MLP of `x`, RMS-normed with `norm` if there is one.
+    /// The MLP of `x`, normed with `norm` if there is one.
     fn mlp(&mut self, mlp: &Mlp, x: &Value, norm: Option<&Norm>) -> Value {
-        let Mlp { gate_up, down, activation } = mlp;
+        let Mlp { gate_up, down, activation, learned } = mlp;
         let wide = down.inputs();
         let h = match &gate_up[..] {
             [gate, up] => {
@@ -127,7 +137,8 @@ impl Function<'_> {
                     let [gate, up] = [0, wide].map(|at| self.b.slice(&both, 1, at, at + wide));
                     self.b.gated(&gate, &up, *activation)
                 } else {
-                    self.b.activated(&both, *activation)
+                    let learned = (!learned.is_empty()).then(|| self.vectors(learned));
+                    self.b.activated(&both, *activation, learned.as_ref())
                 }
             }
         };
@@ -135,7 +146,7 @@ impl Function<'_> {
         self.linear(&h, down)
     }
 
-    /// What the mixer or the MLP gave, RMS-normed with `norm` if there is one.
+    /// What the mixer or the MLP gave, normed with `norm` if there is one.
     fn normed_behind(&mut self, h: Value, norm: Option<&Norm>) -> Value {
         let Some(norm) = norm else { return h };
         let h = self.kept(h);
@@ -143,7 +154,7 @@ impl Function<'_> {
         self.kept(h)
     }
 
-    /// `x`, RMS-normed over its last dimension.
+    /// `x`, normed over its last dimension.
     pub fn norm(&mut self, x: &Value, norm: &Norm) -> Value {
         self.parts.norm(self, x, norm)
     }

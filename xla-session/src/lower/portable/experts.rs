@@ -1,6 +1,6 @@
 //! Mixtures of experts, as every expert of every row: plain StableHLO has fixed shapes.
 
-use checkpoint::architecture::{Experts, Linear, Mlp, Parameter};
+use checkpoint::architecture::{Experts, Linear, Mlp, Parameter, Shares};
 
 use super::Emitter;
 use crate::emit::builder::{Combine, ElementType, Value};
@@ -50,7 +50,8 @@ impl Emitter<'_> {
 
         let Some(shared) = shared else { return out };
         let of_all = self.mlp(&shared.mlp, x);
-        let gate = self.linear(x, &shared.gate);
+        let Some(gate) = &shared.gate else { return self.b.add(&out, &of_all) };
+        let gate = self.linear(x, gate);
         let gate = self.b.unary("logistic", &gate);
         let gate = self.b.reshape(&gate, &[rows]);
         let gate = self.b.broadcast(&gate, of_all.dims(), &[0]);
@@ -58,19 +59,32 @@ impl Emitter<'_> {
         self.b.add(&out, &of_all)
     }
 
-    /// How much each expert weighs in each row, `[rows, experts]`: the largest shares of a softmax, of
-    /// equal ones the first.
+    /// How much each expert weighs in each row, `[rows, experts]`: the largest shares, of equal ones the
+    /// first.
     fn shares(&mut self, logits: &Value, mixture: &Experts) -> Value {
         let dims = logits.dims().to_vec();
-        let max = self.b.reduce(logits, &[1], Combine::Max);
-        let max = self.b.broadcast(&max, &dims, &[0]);
-        let less = self.b.sub(logits, &max);
-        let powers = self.b.unary("exponential", &less);
-        let shares = self.share_out(&powers);
+        let shares = match mixture.shares {
+            Shares::Softmax => {
+                let max = self.b.reduce(logits, &[1], Combine::Max);
+                let max = self.b.broadcast(&max, &dims, &[0]);
+                let less = self.b.sub(logits, &max);
+                let powers = self.b.unary("exponential", &less);
+                self.share_out(&powers, 0.0)
+            }
+            Shares::Sigmoid { .. } => self.b.unary("logistic", logits),
+        };
+        let compared = match mixture.shares.bias() {
+            Some(bias) => {
+                let bias = self.vector(bias);
+                let bias = self.b.broadcast(&bias, &dims, &[1]);
+                self.b.add(&shares, &bias)
+            }
+            None => shares.clone(),
+        };
 
         let pairs = [dims[0], dims[1], dims[1]];
-        let this = self.b.broadcast(&shares, &pairs, &[0, 1]);
-        let other = self.b.broadcast(&shares, &pairs, &[0, 2]);
+        let this = self.b.broadcast(&compared, &pairs, &[0, 1]);
+        let other = self.b.broadcast(&compared, &pairs, &[0, 2]);
         let larger = self.b.compare("GT", &other, &this);
         let equal = self.b.compare("EQ", &other, &this);
         let (this, other) = (self.b.iota(&pairs, 1), self.b.iota(&pairs, 2));
@@ -83,12 +97,20 @@ impl Emitter<'_> {
         let chosen = self.b.compare("LT", &rank, &top_k);
         let zero = self.b.splat_f32(0.0, &dims);
         let shares = self.b.select(&chosen, &shares, &zero);
-        if mixture.normalised { self.share_out(&shares) } else { shares }
+        let shares = match mixture.normalised {
+            true => self.share_out(&shares, mixture.shares.floor()),
+            false => shares,
+        };
+        self.b.scaled(&shares, mixture.scale)
     }
 
-    /// Each row of `x` divided by its sum.
-    fn share_out(&mut self, x: &Value) -> Value {
-        let sum = self.b.reduce(x, &[1], Combine::Add);
+    /// Each row of `x` divided by its sum, to which `floor` is added.
+    fn share_out(&mut self, x: &Value, floor: f32) -> Value {
+        let mut sum = self.b.reduce(x, &[1], Combine::Add);
+        if floor > 0.0 {
+            let floor = self.b.splat_f32(floor, sum.dims());
+            sum = self.b.add(&sum, &floor);
+        }
         let sum = self.b.broadcast(&sum, x.dims(), &[0]);
         self.b.div(x, &sum)
     }

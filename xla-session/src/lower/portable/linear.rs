@@ -70,7 +70,7 @@ impl Emitter<'_> {
     /// Such vectors, one behind the other.
     pub(super) fn vectors(&mut self, parts: &[&Parameter]) -> Value {
         self.weight(WeightSpec {
-            parts: parts.iter().map(|part| (part.name.clone(), part.shape[0])).collect(),
+            parts: parts.iter().map(|part| (part.name.clone(), part.rows())).collect(),
             columns: 0,
             format: Format::F32,
             layout: Layout::Rows,

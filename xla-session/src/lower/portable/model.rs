@@ -1,6 +1,6 @@
 //! The decoder.
 
-use checkpoint::architecture::{self, Attention, FeedForward, Mixer, Mlp, Norm};
+use checkpoint::architecture::{self, Attention, FeedForward, Mixer, Mlp, Norm, Parameter};
 
 use super::kv_cache::Cache;
 use super::rope::Angles;
@@ -16,20 +16,22 @@ impl Emitter<'_> {
         let mut caches = Vec::new();
         let mut x = self.embed();
         for (index, layer) in config.architecture.layers.iter().enumerate() {
-            let h = self.normed(&x, layer.input_norm.as_ref());
+            let read = self.normed(&x, layer.input_norm.as_ref());
             let (h, cache) = match &layer.mixer {
-                Mixer::Attention(attention) => self.self_attention(index, attention, &h, &angles),
-                Mixer::ShortConvolution(of) => self.short_convolution(index, of, &h),
+                Mixer::Attention(attention) => {
+                    self.self_attention(index, attention, &read, &angles)
+                }
+                Mixer::ShortConvolution(of) => self.short_convolution(index, of, &read),
                 Mixer::GatedDelta(_) => unreachable!("refused before"),
             };
             caches.extend([cache.keys, cache.values]);
             let h = self.normed(&h, layer.mixer_norm.as_ref());
             let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
-            let h = self.normed(&x, layer.mlp_norm.as_ref());
+            let read = if layer.parallel { read } else { self.normed(&x, layer.mlp_norm.as_ref()) };
             let h = match &layer.mlp {
-                FeedForward::Mlp(mlp) => self.mlp(mlp, &h),
-                FeedForward::Experts(experts) => self.experts(experts, &h),
+                FeedForward::Mlp(mlp) => self.mlp(mlp, &read),
+                FeedForward::Experts(experts) => self.experts(experts, &read),
             };
             let h = self.normed(&h, layer.output_norm.as_ref());
             let h = self.b.scaled(&h, layer.residual_scale);
@@ -81,7 +83,7 @@ impl Emitter<'_> {
     }
 
     pub(super) fn mlp(&mut self, mlp: &Mlp, x: &Value) -> Value {
-        let Mlp { gate_up, down, activation } = mlp;
+        let Mlp { gate_up, down, activation, learned } = mlp;
         let wide = down.inputs();
         let both = self.linears(x, gate_up);
         let h = if activation.is_gated() {
@@ -89,9 +91,16 @@ impl Emitter<'_> {
             let up = self.b.slice(&both, 1, wide, 2 * wide);
             self.b.gated(&gate, &up, *activation)
         } else {
-            self.b.activated(&both, *activation)
+            let learned = self.numbers(learned);
+            self.b.activated(&both, *activation, learned.as_ref())
         };
         self.linear(&h, down)
+    }
+
+    /// What an activation has learned, one number behind the other, if anything.
+    fn numbers(&mut self, learned: &[Parameter]) -> Option<Value> {
+        let some = !learned.is_empty();
+        some.then(|| self.vectors(&learned.iter().collect::<Vec<_>>()))
     }
 
     fn normed(&mut self, x: &Value, norm: Option<&Norm>) -> Value {
@@ -100,7 +109,7 @@ impl Emitter<'_> {
 
     fn norm(&mut self, x: &Value, norm: &Norm) -> Value {
         let weight = self.vector(&norm.weight);
-        self.b.rms_norm(x, &weight, norm)
+        self.b.norm(x, &weight, norm)
     }
 
     /// The embeddings of this call's tokens, `[rows, hidden_size]`.

@@ -1,4 +1,5 @@
-//! RMS norms: the squares of a row are added up by some threads, and what they have by all.
+//! Norms: the squares of a row are added up by some threads, and what they have by all; so is what is added up for
+//! the mean of a row, where that is taken off first.
 
 use checkpoint::architecture::{Norm, QkNorm};
 
@@ -25,29 +26,40 @@ fn factor(columns: usize, epsilon: f64) -> String {
     )
 }
 
+/// What each of some threads adds up of a row of `x`, `[rows, SHARES]`: of `%x` the `%term` that `term` writes.
+fn shares(f: &mut Function<'_>, x: &Value, term: &str) -> Value {
+    let &[rows, columns] = x.dims() else { unreachable!("rows of columns") };
+    let body = format!(
+        "%none = arith.constant 0.0 : f32
+         %end = arith.constant {columns} : index
+         %by = arith.constant {SHARES} : index
+         %sum = scf.for %k = %p to %end step %by iter_args(%so_far = %none) -> (f32) {{
+         %x = tensor.extract {}[%m, %k] : {}
+         {term}
+         %next = arith.addf %so_far, %term : f32
+         scf.yield %next : f32
+         }}
+         linalg.yield %sum : f32",
+        x.name, x.ty
+    );
+    let into = f.b.empty(&[rows, SHARES], None);
+    let shares = threads(f, &["m", "p"], &into, &body);
+    f.kept(shares)
+}
+
+/// `%total` of row `%m`: the sum of what all threads have.
+fn total(shares: &Value) -> String {
+    let Value { name, ty } = shares;
+    sum(SHARES, &|i| format!("%term{i} = tensor.extract {name}[%m, %k{i}] : {ty}"))
+}
+
 impl VulkanTarget {
     pub(super) fn normed(&self, f: &mut Function<'_>, x: &Value, norm: &Norm) -> Value {
         let &[rows, columns] = x.dims() else { unreachable!("rows of columns") };
         let weight = f.vector(&norm.weight);
-        let body = format!(
-            "%none = arith.constant 0.0 : f32
-             %end = arith.constant {columns} : index
-             %by = arith.constant {SHARES} : index
-             %sum = scf.for %k = %p to %end step %by iter_args(%so_far = %none) -> (f32) {{
-             %x = tensor.extract {}[%m, %k] : {}
-             %square = arith.mulf %x, %x : f32
-             %next = arith.addf %so_far, %square : f32
-             scf.yield %next : f32
-             }}
-             linalg.yield %sum : f32",
-            x.name, x.ty
-        );
-        let into = f.b.empty(&[rows, SHARES], None);
-        let shares = threads(f, &["m", "p"], &into, &body);
-        let shares = f.kept(shares);
-        let share = |i: usize| {
-            format!("%term{i} = tensor.extract {}[%m, %k{i}] : {}", shares.name, shares.ty)
-        };
+        let centred = norm.centred.then(|| self.centred(f, x));
+        let x = centred.as_ref().unwrap_or(x);
+        let shares = shares(f, x, "%term = arith.mulf %x, %x : f32");
         let body = format!(
             "{}
              {}
@@ -58,7 +70,7 @@ impl VulkanTarget {
              %scaled = arith.mulf %x, %factor : f32
              %normed = arith.mulf %scaled, %weight : f32
              linalg.yield %normed : f32",
-            sum(SHARES, &share),
+            total(&shares),
             factor(columns, norm.epsilon),
             x.name,
             x.ty,
@@ -68,6 +80,27 @@ impl VulkanTarget {
         );
         let into = f.b.empty(&[rows, columns], None);
         threads(f, &["m", "c"], &into, &body)
+    }
+
+    /// `x` less the mean of each row.
+    fn centred(&self, f: &mut Function<'_>, x: &Value) -> Value {
+        let &[rows, columns] = x.dims() else { unreachable!("rows of columns") };
+        let shares = shares(f, x, "%term = arith.addf %x, %none : f32");
+        let body = format!(
+            "{}
+             %columns = arith.constant {} : f32
+             %mean = arith.divf %total, %columns : f32
+             %x = tensor.extract {}[%m, %c] : {}
+             %less = arith.subf %x, %mean : f32
+             linalg.yield %less : f32",
+            total(&shares),
+            literal(columns as f32),
+            x.name,
+            x.ty,
+        );
+        let into = f.b.empty(&[rows, columns], None);
+        let less = threads(f, &["m", "c"], &into, &body);
+        f.kept(less)
     }
 
     pub(super) fn heads_normed(

@@ -1,0 +1,68 @@
+//! Command R and Aya 23 (`modeling_cohere.py`): attention and MLP in parallel behind one layer norm, pairs of
+//! neighbours rotate, and logits are scaled.
+
+use super::{Defaults, Family, Sizes};
+use crate::Result;
+use crate::architecture::{Activation, Architecture, Attention, Layer, Logits, Module, Norm};
+use crate::keys::Keys;
+use crate::rope::Rope;
+
+pub(super) static FAMILY: Family = Family {
+    model_type: "cohere",
+    class: "CohereForCausalLM",
+    // `configuration_cohere.py` in transformers 5.
+    defaults: Defaults {
+        vocab_size: 256_000,
+        hidden_size: 8192,
+        intermediate_size: 22_528,
+        num_hidden_layers: 40,
+        num_attention_heads: 64,
+        num_key_value_heads: None,
+        head_dim: None,
+        max_position_embeddings: 8192,
+        rms_norm_eps: 1e-5,
+        rope_theta: 500_000.0,
+        tie_word_embeddings: true,
+        bos_token_id: Some(5),
+        eos_token_ids: &[255_001],
+    },
+    architecture,
+};
+
+fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
+    if keys.boolean("use_qk_norm")? == Some(true) {
+        return Err(keys.refuse(
+            "use_qk_norm",
+            "supported is false, models whose queries and keys have no norms of their own",
+        ));
+    }
+    decoder(keys, sizes, |attention, _| attention)
+}
+
+/// A model whose layers attend as `attention` makes of what all have in common and of their numbers.
+pub(super) fn decoder(
+    keys: &Keys,
+    sizes: &Sizes,
+    attention: impl Fn(Attention, usize) -> Attention,
+) -> Result<Architecture> {
+    let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
+    let bias = keys.boolean("attention_bias")?.unwrap_or(false);
+    let scale = keys.positive("logit_scale")?.unwrap_or(0.0625) as f32;
+    let epsilon = keys.positive("layer_norm_eps")?.unwrap_or(FAMILY.defaults.rms_norm_eps);
+    let norm = |module: &Module, name| {
+        let norm = module.norm(name, sizes.hidden_size, epsilon);
+        Norm { centred: true, ..norm }
+    };
+    let rope = Rope { interleaved: true, ..sizes.rope(keys)? };
+    let model = sizes.decoder(vec![rope], |layer, index| {
+        let attention = attention(sizes.attention(layer, [bias; 2]), index);
+        Layer {
+            input_norm: Some(norm(layer, "input_layernorm")),
+            mlp_norm: None,
+            parallel: true,
+            ..sizes.layer(layer, attention, sizes.mlp(layer, false, activation))
+        }
+    });
+    let logits = Logits { scale, cap: None };
+    Ok(Architecture { norm: norm(&Module::new("model"), "norm"), logits, ..model })
+}
