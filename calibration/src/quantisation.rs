@@ -51,14 +51,11 @@ impl Quantisation {
     ///
     /// # Errors
     ///
-    /// As [`Conversion::open`]; [`Error::Unsupported`] for mixtures of experts.
+    /// As [`Conversion::open`]; [`Error::Unsupported`] for mixtures of experts, and for layers as Gemma 4 has them.
     pub fn open(model: &Path) -> Result<Self> {
         let model = Conversion::open(model, ConvertOptions::new(Float::BF16))?;
         let config = model.config().clone().with_context(None);
-        let layers = &config.architecture.layers;
-        if layers.iter().any(|layer| matches!(layer.mlp, FeedForward::Experts(_))) {
-            return Err(forward::experts());
-        }
+        forward::supports(&config.architecture.layers)?;
         Ok(Self { model, config })
     }
 

@@ -20,6 +20,8 @@ pub struct Architecture {
     pub embedding: Parameter,
     /// What its rows are multiplied with; 1 leaves them.
     pub embedding_scale: f32,
+    /// What layers are given of each token beside the residual stream, if they are given something.
+    pub layer_inputs: Option<LayerInputs>,
     /// The ways in which layers rotate queries and keys; at least one.
     pub ropes: Vec<Rope>,
     /// At least one.
@@ -34,6 +36,21 @@ pub struct Architecture {
     pub logits: Logits,
 }
 
+/// What every layer is given of a token, `[layers, width]`: `scale * embedding[token] + norm(projection(x))`, where
+/// `x` is the row of the residual stream before the first layer, and the norm is of each layer's part by itself
+/// (`modeling_gemma4.py`, per-layer embeddings).
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerInputs {
+    /// A row for each token, `[vocab_size or more, layers * width]`.
+    pub embedding: Parameter,
+    /// What its rows are multiplied with.
+    pub scale: f32,
+    /// `[layers * width, hidden_size]`.
+    pub projection: Linear,
+    /// `[width]`, a multiple of 16.
+    pub norm: Norm,
+}
+
 /// What logits are: `cap * tanh(scale * product / cap)`, or `scale * product` without a cap. Neither
 /// changes which one is the largest.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,8 +62,8 @@ pub struct Logits {
 }
 
 /// `x += s * mixer_norm(mixer(input_norm(x))); x += s * output_norm(mlp(mlp_norm(x)))`, where
-/// `s` is `residual_scale`, and a norm that is not there changes nothing. In parallel the MLP reads the very
-/// `input_norm(x)` that the mixer does (Wang & Komatsuzaki, GPT-J).
+/// `s` is `residual_scale`, and a norm that is not there changes nothing; then what `given` adds, and all of it times
+/// `scalar`. In parallel the MLP reads the very `input_norm(x)` that the mixer does (Wang & Komatsuzaki, GPT-J).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     /// Before the mixer.
@@ -65,6 +82,23 @@ pub struct Layer {
     pub residual_scale: f32,
     /// Whether mixer and MLP are in parallel.
     pub parallel: bool,
+    /// What becomes of the layer's part of [`Architecture::layer_inputs`].
+    pub given: Option<Given>,
+    /// What the residual stream is multiplied with behind all that, `[1]`.
+    pub scalar: Option<Parameter>,
+}
+
+/// What a layer makes of its part of [`LayerInputs`]: `x += norm(projection(activation(gate(x)) * part))`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Given {
+    /// `[width, hidden_size]`.
+    pub gate: Linear,
+    /// Of the gate; one of an MLP that [is gated](Activation::is_gated).
+    pub activation: Activation,
+    /// `[hidden_size, width]`.
+    pub projection: Linear,
+    /// `[hidden_size]`.
+    pub norm: Norm,
 }
 
 /// What mixes rows of a sequence; exhaustive, so that every lowering answers for each.
@@ -82,13 +116,19 @@ pub enum Mixer {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
     /// To queries, keys and values, whose outputs lie side by side, `(heads + 2 * kv_heads) * head_dim`
-    /// in all: three projections, or one.
+    /// in all: three projections, or one. Where keys are values too, their projection is there twice. To queries
+    /// alone where [keys are shared](Self::shared).
     pub qkv: Vec<Linear>,
     /// Whether behind each head's query there is a gate as wide, with whose sigmoid the head's output is
     /// multiplied: `[heads, 2, head_dim]` in the place of queries, `2 * (heads + kv_heads) * head_dim` in all.
     pub gated: bool,
+    /// The layer before this one whose keys and values it sees, where it makes none of its own: one of as many
+    /// heads, as wide, with the same window.
+    pub shared: Option<usize>,
     /// Of queries and keys.
     pub qk_norm: Option<QkNorm>,
+    /// The epsilon of an RMS norm of each head's values, which has no weight.
+    pub value_norm: Option<f64>,
     /// Which of [`Architecture::ropes`] rotate queries, and keys; they differ in what they multiply with at most.
     /// `None` leaves both.
     pub ropes: Option<[usize; 2]>,
@@ -174,8 +214,8 @@ pub struct GatedDelta {
 pub struct QkNorm {
     /// Of queries.
     pub query: Norm,
-    /// Of keys.
-    pub key: Norm,
+    /// Of keys, where the layer makes some; it differs in the weight, and the width, at most.
+    pub key: Option<Norm>,
     /// Whether they are of what is rotated; else what they give is rotated.
     pub rotated: bool,
 }
@@ -317,7 +357,7 @@ pub struct Parameter {
 pub enum Role {
     /// A row for each token.
     Embedding,
-    /// Multiplies what a norm has scaled: ones before training.
+    /// Multiplies what a norm has scaled, or the residual stream: ones before training.
     Norm,
     /// A matrix between embedding and output.
     Matrix,
@@ -379,6 +419,11 @@ impl Module {
         Linear { weight, ..self.linear(name, [outputs, inputs], bias) }
     }
 
+    /// The number called `name` that the residual stream is multiplied with.
+    pub fn scalar(&self, name: &str) -> Parameter {
+        self.parameter(name, &[1], Role::Norm)
+    }
+
     /// The taps called `name` of a convolution over so many rows.
     pub fn taps(&self, name: &str, width: usize, rows: usize) -> Parameter {
         self.at(name).parameter("weight", &[width, 1, rows], Role::Taps)
@@ -423,6 +468,7 @@ impl Architecture {
     /// Every parameter, [`output`](Self::output) too, in the order in which a token meets them.
     pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         once(&self.embedding)
+            .chain(self.layer_inputs.iter().flat_map(LayerInputs::parameters))
             .chain(self.layers.iter().flat_map(Layer::parameters))
             .chain([&self.norm.weight, &self.output])
     }
@@ -443,7 +489,19 @@ impl Architecture {
 
     /// Every norm, in that order.
     pub fn norms(&self) -> impl Iterator<Item = &Norm> {
-        self.layers.iter().flat_map(Layer::norms).chain([&self.norm])
+        let inputs = self.layer_inputs.iter().map(|it| &it.norm);
+        inputs.chain(self.layers.iter().flat_map(Layer::norms)).chain([&self.norm])
+    }
+}
+
+impl LayerInputs {
+    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+        once(&self.embedding).chain(self.projection.parameters()).chain([&self.norm.weight])
+    }
+
+    /// Numbers of a layer's part.
+    pub fn width(&self) -> usize {
+        self.norm.width()
     }
 }
 
@@ -479,15 +537,25 @@ impl Layer {
             .chain(norm(mlp_norm))
             .chain(mlp.parameters())
             .chain(norm(output_norm))
+            .chain(self.given.iter().flat_map(Given::parameters))
+            .chain(&self.scalar)
     }
 
     fn norms(&self) -> impl Iterator<Item = &Norm> {
         let Self { input_norm, mixer_norm, mlp_norm, output_norm, .. } = self;
         let heads = self.attention().and_then(|it| it.qk_norm.as_ref());
-        let heads = heads.into_iter().flat_map(|it| [&it.query, &it.key]);
+        let heads = heads.into_iter().flat_map(|it| once(&it.query).chain(&it.key));
         let heads = heads.chain(self.gated_delta().map(|it| &it.norm));
         let behind = mixer_norm.iter().chain(mlp_norm).chain(output_norm);
-        input_norm.iter().chain(heads).chain(behind)
+        let given = self.given.iter().map(|it| &it.norm);
+        input_norm.iter().chain(heads).chain(behind).chain(given)
+    }
+}
+
+impl Given {
+    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+        let Self { gate, projection, norm, .. } = self;
+        gate.parameters().chain(projection.parameters()).chain([&norm.weight])
     }
 }
 
@@ -500,7 +568,7 @@ impl Mixer {
     /// Numbers that the KV cache has of each row in the place of its keys, and as many in that of its values.
     pub fn key_width(&self) -> usize {
         match self {
-            Self::Attention(attention) => attention.kv_heads * attention.head_dim,
+            Self::Attention(attention) => attention.own_kv_heads() * attention.head_dim,
             Self::ShortConvolution(convolution) => convolution.width() / 2,
             Self::GatedDelta(_) => 0,
         }
@@ -575,9 +643,18 @@ impl GatedDelta {
 }
 
 impl Attention {
+    /// Key and value heads that it makes of its rows: none where it sees those of another layer.
+    pub fn own_kv_heads(&self) -> usize {
+        if self.shared.is_some() { 0 } else { self.kv_heads }
+    }
+
     fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let norms = self.qk_norm.iter().flat_map(|it| [&it.query.weight, &it.key.weight]);
-        let qkv = self.qkv.iter().flat_map(Linear::parameters);
+        let norms = self.qk_norm.iter().flat_map(|it| once(&it.query).chain(&it.key));
+        let norms = norms.map(|norm| &norm.weight);
+        let before = once(None).chain(self.qkv.iter().map(Some));
+        // Keys that are values too are named once.
+        let qkv = self.qkv.iter().zip(before).filter(|(it, before)| Some(*it) != *before);
+        let qkv = qkv.flat_map(|(it, _)| it.parameters());
         qkv.chain(norms).chain(&self.sinks).chain(self.output.parameters())
     }
 }

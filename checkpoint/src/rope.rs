@@ -88,8 +88,19 @@ pub enum RopeScaling {
         /// `original_max_position_embeddings`, in tokens.
         original_max_position_embeddings: usize,
     },
-    /// Each frequency divided by a number of its own, `[width / 2]`: how GGUF files have Llama 3.1's.
+    /// Each frequency divided by a number of its own, `[width / 2]`: how GGUF files have Llama 3.1's. What is
+    /// divided by infinity does not turn.
     Divided(Vec<f32>),
+}
+
+impl RopeScaling {
+    /// The frequencies of whole heads of `width`, of which that part turns, divided by `factor` (`rope_type`
+    /// "proportional").
+    pub(crate) fn proportional(part: f64, width: usize, factor: f64) -> Self {
+        let turning = (part * width as f64 / 2.0) as usize;
+        let by = |at: usize| if at < turning { factor as f32 } else { f32::INFINITY };
+        Self::Divided((0..width / 2).map(by).collect())
+    }
 }
 
 /// Cosines and sines of the rotary angles of consecutive positions.

@@ -3,8 +3,9 @@
 use std::fs;
 
 use checkpoint::Error;
-use checkpoint::architecture::RopeScaling;
-use checkpoint::architecture::{Attention, FeedForward, Layer, Linear, Mixer, Parameter};
+use checkpoint::architecture::{
+    Architecture, Attention, FeedForward, Layer, Linear, Mixer, Parameter, Rope, RopeScaling,
+};
 use checkpoint::config::ModelConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -989,4 +990,70 @@ fn hunyuan_stretches_the_base_of_its_rope() {
     let plain = rope(json!({"type": "dynamic", "factor": 1.0})).unwrap();
     assert_eq!((plain.rope().theta, &plain.rope().scaling), (1e4, &RopeScaling::None));
     assert!(rope(json!({"type": "dynamic", "alpha": 1e300})).is_err());
+}
+
+/// Gemma 4's layers differ, by what is said of all of them.
+#[test]
+fn gemma_4_has_layers_of_two_kinds() {
+    let gemma4 = |changes| of("gemma4_text", "Gemma4ForCausalLM", changes);
+    let dense = |changes| gemma4(with(json!({"hidden_size_per_layer_input": 0}), changes));
+    let attention = |config: &ModelConfig, layer: usize| {
+        config.architecture.layers[layer].attention().unwrap().clone()
+    };
+    // As the configuration class has it: but for the last layer all slide.
+    let config = good(gemma4(json!({"head_dim": 8, "max_position_embeddings": 1024})));
+    assert_eq!(windows(&config), [Some(512), Some(512), None]);
+    let inputs = config.architecture.layer_inputs.as_ref().unwrap();
+    assert_eq!(inputs.embedding.shape, [262_144, 3 * 256]);
+    let [first, last] = [0, 2].map(|layer| attention(&config, layer));
+    assert_eq!((first.head_dim, first.ropes), (8, Some([1; 2])));
+    assert_eq!((last.head_dim, last.kv_heads, last.ropes), (512, 2, Some([0; 2])));
+    let Architecture { ropes, .. } = &config.architecture;
+    let turning = |rope: &Rope| rope.inv_freq().iter().filter(|it| **it > 0.0).count();
+    assert_eq!((ropes[0].width, turning(&ropes[0]), turning(&ropes[1])), (512, 64, 4));
+    assert_eq!((ropes[0].theta, ropes[1].theta), (500_000.0, 10_000.0));
+
+    // Keys that are values, and heads of them; of each layer as transformers saves it.
+    let keys =
+        json!({"attention_k_eq_v": true, "global_head_dim": 6, "num_global_key_value_heads": 1});
+    let layers = json!({"attention_k_eq_v": true,
+                        "per_layer_config": {"2": {"head_dim": 6, "num_key_value_heads": 1}}});
+    for changes in [keys, layers] {
+        let config = good(dense(changes));
+        let last = attention(&config, 2);
+        assert_eq!((last.head_dim, last.kv_heads, attention(&config, 0).kv_heads), (6, 1, 2));
+        assert_eq!((&last.qkv[1], last.qkv.len()), (&last.qkv[2], 3));
+        let of_keys = |it: &&Parameter| it.name.contains("layers.2.self_attn.k_proj");
+        assert_eq!(config.tensors().filter(of_keys).count(), 1);
+        assert!(config.architecture.layer_inputs.is_none());
+    }
+
+    // Layers without keys of their own, and what is twice as wide there.
+    let types = ["sliding_attention", "full_attention", "full_attention"];
+    let shared =
+        json!({"num_kv_shared_layers": 1, "use_double_wide_mlp": true, "layer_types": types});
+    let config = good(dense(shared));
+    let last = &config.architecture.layers[2];
+    assert_eq!((attention(&config, 2).shared, attention(&config, 1).shared), (Some(1), None));
+    assert_eq!(
+        (last.mixer.key_width(), last.mlp.widths()[0], config.intermediate_size),
+        (0, 96, 48)
+    );
+
+    refused(dense(json!({"num_kv_shared_layers": 1})), &["`num_kv_shared_layers` is 1", "layer 2"]);
+    refused(dense(json!({"enable_moe_block": true})), &["`enable_moe_block` is true", "experts"]);
+    refused(
+        dense(json!({"use_bidirectional_attention": "all"})),
+        &["`use_bidirectional_attention`"],
+    );
+    refused(dense(json!({"global_head_dim": 7})), &["`global_head_dim` is 7", "even"]);
+    let heads = json!({"attention_k_eq_v": true, "num_global_key_value_heads": 3});
+    refused(dense(heads), &["`num_global_key_value_heads` is 3", "must divide"]);
+    let differ = json!({"per_layer_config": {"0": {"head_dim": 6}}});
+    refused(dense(differ), &["`per_layer_config`", "without a window"]);
+    let odd = json!({"per_layer_config": {"2": {"head_dim": 7}}});
+    refused(dense(odd), &["`per_layer_config.head_dim` is 7"]);
+    refused(gemma4(json!({"hidden_size_per_layer_input": 24})), &["multiples of 16"]);
+    let few = json!({"vocab_size_per_layer_input": 99});
+    refused(gemma4(few), &["`vocab_size_per_layer_input` is 99", "`vocab_size` is more, 100"]);
 }

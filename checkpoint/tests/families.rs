@@ -44,12 +44,16 @@ fn roles_are_what_names_say() {
     for (name, config, _) in fixtures() {
         for Parameter { name: tensor, shape, role } in config.architecture.parameters() {
             let (expected, dimensions) = match tensor.as_str() {
-                "model.embed_tokens.weight" => (Role::Embedding, 2),
+                "model.embed_tokens.weight" | "model.embed_tokens_per_layer.weight" => {
+                    (Role::Embedding, 2)
+                }
                 "lm_head.weight" => (Role::Output, 2),
                 it if it.ends_with(".bias") || it.ends_with("_bias") => (Role::Bias, 1),
                 it if it.contains(".act_fn.alpha_") => (Role::Activation, 1),
                 it if it.contains(".act_fn.") => (Role::Activation, 0),
                 it if it.ends_with("norm.weight") => (Role::Norm, 1),
+                it if it.ends_with(".layer_scalar") => (Role::Norm, 1),
+                it if it.contains(".per_layer_") => (Role::Matrix, 2),
                 it if it.ends_with("self_attn.sinks") => (Role::Sinks, 1),
                 it if it.ends_with("gate.weight") || it.ends_with("router.weight") => {
                     (Role::Router, 2)
@@ -94,6 +98,9 @@ fn parameters_come_in_the_order_of_the_model() {
                     let after = config.num_hidden_layers;
                     return match name {
                         "model.embed_tokens.weight" => (0, 0),
+                        "model.embed_tokens_per_layer.weight" => (0, 1),
+                        "model.per_layer_model_projection.weight" => (0, 2),
+                        "model.per_layer_projection_norm.weight" => (0, 3),
                         "model.norm.weight" | "model.embedding_norm.weight" => (after + 1, 0),
                         "lm_head.weight" => (after + 1, 1),
                         _ => panic!("{name}"),
@@ -162,6 +169,10 @@ fn parameters_come_in_the_order_of_the_model() {
                     "mlp.shared_expert_gate.",
                     "post_feedforward_layernorm",
                     "post_mlp_layernorm",
+                    "per_layer_input_gate",
+                    "per_layer_projection",
+                    "post_per_layer_input_norm",
+                    "layer_scalar",
                 ];
                 let part = order.iter().position(|it| part.starts_with(it));
                 (layer.parse::<usize>().unwrap() + 1, part.expect(name))
@@ -171,11 +182,13 @@ fn parameters_come_in_the_order_of_the_model() {
     }
 }
 
-/// Gemma 3 from 4B on, Mistral Small 3, Ministral 3 and Qwen3.5 read images: their text model is a part of them.
+/// Gemma 3 from 4B on, Gemma 4, Mistral Small 3, Ministral 3 and Qwen3.5 read images: their text model is a part of them.
 #[test]
 fn the_text_model_of_one_that_reads_images_is_found() {
     for (fixture, outer) in [
         ("gemma3-older-gqa-bf16", "gemma3"),
+        ("gemma4-shared-inputs-gqa-bf16", "gemma4"),
+        ("gemma4-unified-keys-as-values-f16", "gemma4_unified"),
         ("mistral-full-mqa-f16", "mistral3"),
         ("ministral3-yarn-gqa-bf16", "mistral3"),
         ("qwen3-5-gqa-bf16", "qwen3_5"),

@@ -306,7 +306,9 @@ fn of(
         ("attention.head_count", 2),
         ("context_length", context),
     ] {
-        file.key(&format!("{architecture}.{key}"), u32_value(value));
+        if !more.iter().any(|(own, _)| *own == key) {
+            file.key(&format!("{architecture}.{key}"), u32_value(value));
+        }
     }
     file.key(&format!("{architecture}.attention.layer_norm_rms_epsilon"), f32_value(1e-5));
     for (key, value) in more {
@@ -713,4 +715,33 @@ fn decays_are_read_as_logarithms() {
     file.drop_tensor("blk.0.ssm_a");
     file.f32("blk.0.ssm_a", &[3], &[-1.0, 0.5, -1.0]);
     says(&read(&file).unwrap_err(), &["`blk.0.ssm_a`", "0.5"]);
+}
+
+/// What layers of Gemma 4 have of their own comes in lists of all, which have to fit together.
+#[test]
+fn lists_of_gemma_4_that_do_not_fit_are_refused() {
+    const WIDTHS: &str = "feed_forward_length";
+    let error = |pattern: &[u8], heads: &[i32], more: Vec<(&'static str, (u32, Vec<u8>))>| {
+        let mut keys = vec![
+            ("attention.sliding_window_pattern", booleans(pattern)),
+            ("attention.head_count_kv", integers(heads)),
+            (WINDOW, u32_value(64)),
+            ("attention.key_length", u32_value(8)),
+            ("attention.key_length_swa", u32_value(4)),
+            ("embedding_length_per_layer_input", u32_value(0)),
+        ];
+        keys.extend(more);
+        of("gemma4", [3, 512], keys).unwrap_err()
+    };
+    let fits = ([1, 1, 0], [2, 2, 1]);
+    says(&error(&fits.0, &fits.1, vec![]), &["`rope_freqs.weight` is missing"]);
+    let heads = &["`gemma4.attention.head_count_kv` differs"];
+    says(&error(&fits.0, &[2, 1, 1], vec![]), heads);
+    says(&error(&fits.0, &[2], vec![]), heads);
+    for widths in [[12, 12, 24], [12, 24, 12], [12, 12, 36]] {
+        let shared = ("attention.shared_kv_layers", u32_value(2));
+        let error = error(&fits.0, &fits.1, vec![(WIDTHS, integers(&widths)), shared]);
+        says(&error, &["`gemma4.feed_forward_length` differs"]);
+    }
+    says(&of("gemma4", [3, 512], vec![]).unwrap_err(), &["sliding_window_pattern"]);
 }

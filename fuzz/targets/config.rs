@@ -13,7 +13,7 @@ fuzz_target!(|text: &str| {
     }
     let Ok(config) = ModelConfig::from_dir(folder.path()) else { return };
     std::hint::black_box((config.parameter_count(), config.rope().inv_freq()));
-    if config.head_dim <= 1 << 8 {
+    if config.rope().width <= 1 << 8 {
         std::hint::black_box(config.rope().tables(0..2));
     }
 });

@@ -50,7 +50,7 @@ fn every_token_equals_the_reference_as_stored() {
 
 /// Biases and one head of keys, capped scores and norms on both sides, pairs of neighbours of half a head,
 /// convolutions, norms behind rotations, attention and MLP in parallel behind a layer norm, an activation with
-/// learned numbers; by graphs of one number of rows.
+/// learned numbers, keys of other layers and inputs of each; by graphs of one number of rows.
 #[test]
 fn every_token_of_more_models_equals_the_reference_as_stored() {
     let mut options = options(Precision::Stored);
@@ -63,6 +63,7 @@ fn every_token_of_more_models_equals_the_reference_as_stored() {
         "hunyuan-alpha-tied-gqa-bf16",
         "cohere2-windows-tied-gqa-bf16",
         "apertus-gqa-bf16",
+        "gemma4-shared-inputs-gqa-bf16",
     ] {
         let fixture = fixtures::named(name);
         assert_same_tokens(&fixture, open(&fixture, &options).as_mut());

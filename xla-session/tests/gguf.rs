@@ -17,7 +17,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use writer::{Gguf, booleans, f32_value, floats, integers, text, u32_value};
 use xla_session::checkpoint::architecture::{
-    Architecture, Experts, FeedForward, GatedDelta, Layer, Mixer, Mlp, Role, RopeScaling, Shares,
+    Architecture, Experts, FeedForward, GatedDelta, Layer, LayerInputs, Mixer, Mlp, Role,
+    RopeScaling, Shares,
 };
 use xla_session::checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype as Stored, Float};
 use xla_session::config::ModelConfig;
@@ -33,21 +34,31 @@ fn name_of(architecture: &str, name: &str) -> String {
             "model.norm.weight" => "output_norm.weight",
             "model.embedding_norm.weight" => "token_embd_norm.weight",
             "lm_head.weight" => "output.weight",
+            "model.embed_tokens_per_layer.weight" => "per_layer_token_embd.weight",
+            "model.per_layer_model_projection.weight" => "per_layer_model_proj.weight",
+            "model.per_layer_projection_norm.weight" => "per_layer_proj_norm.weight",
             other => panic!("{other}"),
         }
         .into();
     };
     let (layer, part) = rest.split_once('.').unwrap();
-    let (part, end) = part.rsplit_once('.').unwrap();
+    // A parameter of the layer itself is no module's weight.
+    let (part, end) = part.rsplit_once('.').unwrap_or((part, "weight"));
     // LFM2's with experts are called as those without.
     let architecture = if architecture == "lfm2moe" { "lfm2" } else { architecture };
     if matches!(end, "expert_bias" | "e_score_correction_bias") {
         return format!("blk.{layer}.exp_probs_b.bias");
     }
     let part = match (architecture, part) {
-        ("gemma2" | "gemma3", "pre_feedforward_layernorm") => "ffn_norm",
-        ("gemma2" | "gemma3" | "olmo2", "post_attention_layernorm") => "post_attention_norm",
-        ("gemma2" | "gemma3" | "olmo2", "post_feedforward_layernorm") => "post_ffw_norm",
+        ("gemma2" | "gemma3" | "gemma4", "pre_feedforward_layernorm") => "ffn_norm",
+        ("gemma2" | "gemma3" | "gemma4" | "olmo2", "post_attention_layernorm") => {
+            "post_attention_norm"
+        }
+        ("gemma2" | "gemma3" | "gemma4" | "olmo2", "post_feedforward_layernorm") => "post_ffw_norm",
+        ("gemma4", "per_layer_input_gate") => "inp_gate",
+        ("gemma4", "per_layer_projection") => "proj",
+        ("gemma4", "post_per_layer_input_norm") => "post_norm",
+        ("gemma4", "layer_scalar") => "layer_output_scale",
         ("glm4moe", "post_attention_layernorm") => "post_attention_norm",
         ("glm4moe", "self_attn.q_norm") => "attn_q_norm",
         ("glm4moe", "self_attn.k_norm") => "attn_k_norm",
@@ -58,8 +69,8 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("glm4", "post_mlp_layernorm") => "post_ffw_norm",
         ("glm4" | "phi3", "mlp.gate_up_proj") => "ffn_up",
         ("phi3", "self_attn.qkv_proj") => "attn_qkv",
-        ("olmo2" | "gemma3", "self_attn.q_norm") => "attn_q_norm",
-        ("olmo2" | "gemma3", "self_attn.k_norm") => "attn_k_norm",
+        ("olmo2" | "gemma3" | "gemma4", "self_attn.q_norm") => "attn_q_norm",
+        ("olmo2" | "gemma3" | "gemma4", "self_attn.k_norm") => "attn_k_norm",
         ("hunyuan-dense", "self_attn.query_layernorm") => "attn_q_norm",
         ("hunyuan-dense", "self_attn.key_layernorm") => "attn_k_norm",
         ("apertus", "attention_layernorm") => "attn_norm",
@@ -228,13 +239,15 @@ type OwnKey = (&'static str, (u32, Vec<u8>));
 
 /// What that converter calls the family, and the keys that only it has.
 fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
-    let Architecture { ropes, layers, logits, embedding_scale, .. } = &config.architecture;
+    let Architecture { ropes, layers, logits, embedding_scale, layer_inputs, .. } =
+        &config.architecture;
     let first = layers.iter().find_map(Layer::attention).unwrap();
     let scaling = &ropes[0].scaling;
     let mut keys = Vec::new();
     let mut key = |key, value| keys.push((key, value));
     let name = match config.family.model_type() {
         "gemma3_text" => "gemma3",
+        "gemma4_text" | "gemma4_unified_text" => "gemma4",
         "olmo3" => "olmo2",
         "mixtral" => "llama",
         "ministral3" => "mistral3",
@@ -258,6 +271,26 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
             }
             if let Some(rope) = ropes.get(1) {
                 key("rope.freq_base_swa", f32_value(rope.theta as f32));
+            }
+        }
+        "gemma4" => {
+            let of_all = |of: &dyn Fn(&Layer) -> usize| {
+                integers(&layers.iter().map(|layer| of(layer) as i32).collect::<Vec<_>>())
+            };
+            let width = |rope: usize| u32_value(ropes[rope].width as u32);
+            let attention = |layer: &Layer| layer.attention().unwrap().clone();
+            key("attention.key_length", width(0));
+            key("attention.value_length", width(0));
+            key("attention.key_length_swa", width(1));
+            key("attention.head_count_kv", of_all(&|it| attention(it).kv_heads));
+            key("feed_forward_length", of_all(&|it| it.mlp.widths()[0]));
+            let shared = layers.iter().filter(|it| attention(it).shared.is_some()).count();
+            key("attention.shared_kv_layers", u32_value(shared as u32));
+            let inputs = layer_inputs.as_ref().map_or(0, LayerInputs::width);
+            key("embedding_length_per_layer_input", u32_value(inputs as u32));
+            key("rope.freq_base_swa", f32_value(ropes[1].theta as f32));
+            if let Some(cap) = logits.cap {
+                key("final_logit_softcapping", f32_value(cap));
             }
         }
         "granite" | "granitemoe" => {
@@ -324,7 +357,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
     }
     if let Some(window) = layers.iter().find_map(|layer| layer.attention()?.window) {
         key("attention.sliding_window", u32_value(window as u32));
-        if matches!(name, "olmo2" | "gemma3" | "exaone4" | "cohere2") {
+        if matches!(name, "olmo2" | "gemma3" | "gemma4" | "exaone4" | "cohere2") {
             let sliding =
                 layers.iter().map(|layer| u8::from(layer.attention().unwrap().window.is_some()));
             key("attention.sliding_window_pattern", booleans(&sliding.collect::<Vec<_>>()));
@@ -367,7 +400,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
     let mut file = Gguf::new(3);
     let (architecture, own) = architecture(&config);
     file.key("general.architecture", text(architecture));
-    let of_layers = own.iter().any(|(key, _)| *key == "attention.head_count_kv");
+    let said: Vec<_> = own.iter().map(|(key, _)| *key).collect();
     for (key, value) in own {
         file.key(&format!("{architecture}.{key}"), value);
     }
@@ -381,7 +414,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         ("attention.value_length", config.head_dim),
         ("context_length", config.max_position_embeddings),
     ] {
-        if key != "attention.head_count_kv" || !of_layers {
+        if !said.contains(&key) {
             file.key(&format!("{architecture}.{key}"), u32_value(value as u32));
         }
     }
@@ -412,6 +445,11 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             file.described(&name, &[factors.len() as u64], 0, at, &bytes);
             at = (at + bytes.len() as u64).next_multiple_of(32);
         }
+    }
+    if let RopeScaling::Divided(by) = &config.rope().scaling {
+        let bytes: Vec<u8> = by.iter().flat_map(|by| by.min(1e30).to_le_bytes()).collect();
+        file.described("rope_freqs.weight", &[by.len() as u64], 0, at, &bytes);
+        at = (at + bytes.len() as u64).next_multiple_of(32);
     }
     let mut stacks: BTreeMap<String, (Vec<u64>, u32, Vec<u8>)> = BTreeMap::new();
     for parameter in config.tensors().filter(|it| it.role != Role::Activation) {
@@ -509,6 +547,8 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
     for name in [
         "gemma2-mha-f32",
         "gemma3-newer-mqa-f16",
+        "gemma4-shared-inputs-gqa-bf16",
+        "gemma4-unified-keys-as-values-f16",
         "phi3-longrope-partial-gqa-f16",
         "smollm3-gqa-tied-bf16",
         "olmo2-mha-tied-f16",
@@ -551,7 +591,8 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         let config = ModelConfig::from_dir(&fixture.folder).unwrap();
         let roles: Vec<_> = config.tensors().map(|it| it.role).collect();
         assert_eq!(before.len(), after.len(), "{name}");
-        let adds_one = ["gemma", "qwen3-5"].iter().any(|it| name.starts_with(it));
+        let adds_one =
+            ["gemma-", "gemma2", "gemma3", "qwen3-5"].iter().any(|it| name.starts_with(it));
         for ((before, after), role) in before.iter().zip(&after).zip(roles) {
             let off = match role {
                 // Norms to which the GGUF file adds one are rounded there.

@@ -66,7 +66,9 @@ impl Described {
             config.remove(key);
         }
         let rope = source.rope();
-        if let RopeScaling::Divided(by) = &rope.scaling {
+        if let RopeScaling::Divided(by) = &rope.scaling
+            && !config.contains_key("rope_parameters")
+        {
             let scaling = llama3(rope, by).unwrap_or_else(|| divided(rope, by));
             config.insert("rope_scaling".into(), scaling);
         }

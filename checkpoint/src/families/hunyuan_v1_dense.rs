@@ -34,7 +34,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     Ok(sizes.decoder(vec![sizes.stretched_rope(keys)?], |layer, _| {
         let module = layer.at("self_attn");
         let norm = |name| module.norm(name, sizes.head_dim, sizes.rms_norm_eps);
-        let (query, key) = (norm("query_layernorm"), norm("key_layernorm"));
+        let (query, key) = (norm("query_layernorm"), Some(norm("key_layernorm")));
         let attention = Attention {
             qk_norm: Some(QkNorm { query, key, rotated: true }),
             ..sizes.attention(layer, [bias; 2])

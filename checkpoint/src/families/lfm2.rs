@@ -69,6 +69,8 @@ pub(super) fn decoder(
             output_norm: None,
             residual_scale: 1.0,
             parallel: false,
+            given: None,
+            scalar: None,
         }
     });
     Ok(Architecture { norm: sizes.norm(&Module::new("model"), "embedding_norm"), ..model })
@@ -92,7 +94,7 @@ fn attention(sizes: &Sizes, layer: &Module) -> Attention {
     Attention {
         qk_norm: Some(QkNorm {
             query: norm("q_layernorm"),
-            key: norm("k_layernorm"),
+            key: Some(norm("k_layernorm")),
             rotated: false,
         }),
         output: module.linear("out_proj", [sizes.hidden_size, sizes.query_width()], false),

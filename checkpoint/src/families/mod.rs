@@ -12,6 +12,8 @@ mod exaone4;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod gemma4;
+mod gemma4_unified;
 mod glm4;
 mod glm4_moe;
 mod gpt_oss;
@@ -83,7 +85,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 35] = [
+    pub const ALL: [&'static Self; 37] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -94,6 +96,8 @@ impl Family {
         &gemma::FAMILY,
         &gemma2::FAMILY,
         &gemma3::FAMILY,
+        &gemma4::FAMILY,
+        &gemma4_unified::FAMILY,
         &phi3::FAMILY,
         &smollm3::FAMILY,
         &olmo2::FAMILY,

@@ -1,6 +1,8 @@
 //! Parts as most families have them, under the names that most give them; a family changes what is its
 //! own.
 
+use std::iter::once;
+
 use super::Sizes;
 use crate::architecture::{
     Activation, Architecture, Attention, FeedForward, Layer, Logits, Mixer, Mlp, Module, Norm,
@@ -37,7 +39,9 @@ impl Sizes {
                 module.linear("k_proj", [keys, hidden], bias),
                 module.linear("v_proj", [keys, hidden], bias),
             ],
+            shared: None,
             qk_norm: None,
+            value_norm: None,
             ropes: Some([0; 2]),
             output: module.linear("o_proj", [hidden, queries], output_bias),
             heads: self.heads,
@@ -54,15 +58,15 @@ impl Sizes {
     pub fn qk_norm(&self, module: &Module) -> QkNorm {
         let module = module.at("self_attn");
         let norm = |name| module.norm(name, self.head_dim, self.rms_norm_eps);
-        QkNorm { query: norm("q_norm"), key: norm("k_norm"), rotated: false }
+        QkNorm { query: norm("q_norm"), key: Some(norm("k_norm")), rotated: false }
     }
 
     /// Norms of all queries and of all keys of a row: `module.self_attn.{q,k}_norm`.
     pub fn joint_qk_norm(&self, module: &Module) -> QkNorm {
         let module = module.at("self_attn");
         let norm = |name, width| module.norm(name, width, self.rms_norm_eps);
-        let (query, key) = (norm("q_norm", self.query_width()), norm("k_norm", self.kv_width()));
-        QkNorm { query, key, rotated: false }
+        let query = norm("q_norm", self.query_width());
+        QkNorm { query, key: Some(norm("k_norm", self.kv_width())), rotated: false }
     }
 
     /// `module.mlp`: three projections, with biases or without.
@@ -113,6 +117,8 @@ impl Sizes {
             output_norm: None,
             residual_scale: 1.0,
             parallel: false,
+            given: None,
+            scalar: None,
         }
     }
 
@@ -127,6 +133,7 @@ impl Sizes {
         Architecture {
             embedding: model.at("embed_tokens").embedding(self.vocab_size, self.hidden_size),
             embedding_scale: 1.0,
+            layer_inputs: None,
             ropes,
             layers: (0..self.layers).map(|index| layer(&layers.at(index), index)).collect(),
             norm: self.norm(&model, "norm"),
@@ -145,7 +152,7 @@ pub(super) fn one_more(keys: &Keys, mut architecture: Architecture) -> Architect
     architecture.norm.offset = 1.0;
     for layer in &mut architecture.layers {
         let of_heads = layer.attention_mut().and_then(|it| it.qk_norm.as_mut());
-        for norm in of_heads.into_iter().flat_map(|it| [&mut it.query, &mut it.key]) {
+        for norm in of_heads.into_iter().flat_map(|it| once(&mut it.query).chain(&mut it.key)) {
             norm.offset = 1.0;
         }
         let Layer { input_norm, mixer_norm, mlp_norm, output_norm, .. } = layer;

@@ -180,6 +180,11 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
                 original_max_position_embeddings: original()?,
             }
         }
+        Some("proportional") => {
+            let part = keys.positive("partial_rotary_factor")?.unwrap_or(1.0).min(1.0);
+            let factor = keys.positive("factor")?.unwrap_or(1.0);
+            RopeScaling::proportional(part, sizes.head_dim, factor)
+        }
         Some("yarn") => {
             let original = original()?;
             let factor = keys.positive("factor")?.unwrap_or_else(|| stretched(original));
@@ -240,7 +245,8 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
         Some(_) => {
             return Err(keys.refuse(
                 type_key,
-                "supported are \"default\", \"linear\", \"llama3\", \"yarn\" and \"longrope\"",
+                "supported are \"default\", \"linear\", \"llama3\", \"yarn\", \"longrope\" and \
+                 \"proportional\"",
             ));
         }
     })

@@ -47,7 +47,7 @@ const LFM2: [(&str, &str); 15] = [
     ("ffn_down_exps", "feed_forward.experts.*.w2"),
 ];
 
-const ALL: [Architecture; 29] = [
+const ALL: [Architecture; 30] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -149,6 +149,21 @@ const ALL: [Architecture; 29] = [
         parts: &NORMS_AROUND,
         parameters: &[],
         keys: gemma3,
+    },
+    Architecture {
+        name: "gemma4",
+        model_type: "gemma4_text",
+        pairs: false,
+        parts: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("ffn_norm", "pre_feedforward_layernorm"),
+            ("post_ffw_norm", "post_feedforward_layernorm"),
+            ("inp_gate", "per_layer_input_gate"),
+            ("proj", "per_layer_projection"),
+            ("post_norm", "post_per_layer_input_norm"),
+        ],
+        parameters: &[("layer_output_scale.weight", "layer_scalar")],
+        keys: gemma4,
     },
     Architecture {
         name: "phi3",
@@ -496,6 +511,93 @@ fn gemma3(keys: &mut Keys) -> Result<(), String> {
     if keys.own("rope.freq_base").is_none() {
         keys.put("rope_theta", "rope.freq_base", Some(json!(1_000_000.0)));
     }
+    Ok(())
+}
+
+/// What differs between layers is a list of all of them, or has two keys.
+fn gemma4(keys: &mut Keys) -> Result<(), String> {
+    const PATTERN: &str = "attention.sliding_window_pattern";
+    window_pattern(keys);
+    let Some(Json::Array(sliding)) = keys.own(PATTERN) else {
+        return Err("`gemma4.attention.sliding_window_pattern` is no list of layers".into());
+    };
+    let full = |layer: &usize| sliding[*layer] != Json::Bool(true);
+    let layers = 0..sliding.len();
+    let mut of_kinds = |ours: [&str; 2], theirs: &str| {
+        let Some(Json::Array(own)) = keys.own(theirs) else { return Ok(()) };
+        for (ours, kind) in ours.into_iter().zip([false, true]) {
+            let mut of = layers.clone().filter(|it| full(it) == kind).map(|it| own.get(it));
+            let first = of.next().flatten();
+            if of.any(|it| it != first) {
+                return Err(format!("`gemma4.{theirs}` differs between layers of one kind"));
+            }
+            keys.put(ours, theirs, first.cloned());
+        }
+        Ok(())
+    };
+    let heads = ["num_key_value_heads", "num_global_key_value_heads"];
+    of_kinds(heads, "attention.head_count_kv")?;
+
+    keys.required("sliding_window", "attention.sliding_window")?;
+    keys.required("global_head_dim", "attention.key_length")?;
+    keys.required("head_dim", "attention.key_length_swa")?;
+    keys.required("hidden_size_per_layer_input", "embedding_length_per_layer_input")?;
+    keys.copy("num_kv_shared_layers", "attention.shared_kv_layers");
+    keys.copy("final_logit_softcapping", "final_logit_softcapping");
+
+    // Layers that share keys may have MLPs that are twice as wide.
+    const WIDTH: &str = "feed_forward_length";
+    if let Some(Json::Array(widths)) = keys.own(WIDTH) {
+        let width = widths.first().and_then(Json::as_u64).unwrap_or(0);
+        let shared = keys.config.get("num_kv_shared_layers").and_then(Json::as_u64).unwrap_or(0);
+        let wide = widths.last().is_some_and(|last| *last != width);
+        let first = widths.len().saturating_sub(shared as usize);
+        let expected = |layer: usize| if wide && layer >= first { width * 2 } else { width };
+        if widths.iter().enumerate().any(|(layer, own)| *own != expected(layer)) {
+            return Err(format!(
+                "`gemma4.{WIDTH}` differs otherwise than by layers that share keys, twice as wide"
+            ));
+        }
+        keys.put("intermediate_size", WIDTH, Some(json!(width)));
+        keys.put("use_double_wide_mlp", WIDTH, Some(json!(wide)));
+    }
+
+    let has = |keys: &Keys, layer: usize, part: &str| {
+        keys.has(&format!("model.layers.{layer}.self_attn.{part}.weight"))
+    };
+    let first = layers.clone().find(|it| full(it));
+    let as_values = first.is_some_and(|it| has(keys, it, "k_proj") && !has(keys, it, "v_proj"));
+    keys.config.insert("attention_k_eq_v".into(), json!(as_values));
+    let rows = keys.rows("model.embed_tokens_per_layer.weight");
+    keys.put(
+        "vocab_size_per_layer_input",
+        "embedding_length_per_layer_input",
+        rows.map(Json::from),
+    );
+
+    // Divisors of the frequencies of layers without a window: those that do not turn have one without end.
+    const FACTORS: &str = "rope_freqs.weight";
+    let factors = keys
+        .vector(FACTORS)?
+        .ok_or("tensor `rope_freqs.weight` is missing: the file is damaged")?;
+    let turning = factors.iter().take_while(|it| **it == 1.0).count();
+    if factors[turning..].iter().any(|it| *it < 1e20) {
+        return Err(format!(
+            "tensor `{FACTORS}` has other divisors than 1 and, behind these, 1e30"
+        ));
+    }
+    let theta = keys.own("rope.freq_base").unwrap_or(json!(1_000_000.0));
+    let of_windows = keys.own("rope.freq_base_swa").unwrap_or(json!(10_000.0));
+    let ropes = json!({
+        "full_attention": {
+            "rope_type": "proportional",
+            "rope_theta": theta,
+            "partial_rotary_factor": turning as f64 / factors.len() as f64,
+        },
+        "sliding_attention": {"rope_type": "default", "rope_theta": of_windows},
+    });
+    keys.config.remove("rope_theta");
+    keys.config.insert("rope_parameters".into(), ropes);
     Ok(())
 }
 

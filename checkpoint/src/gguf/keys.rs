@@ -9,6 +9,7 @@ use super::architectures::Architecture;
 use super::ends::end_ids;
 use super::metadata::{Metadata, Value};
 use super::set::Set;
+use crate::header::Entry;
 use crate::{Dtype, Error, Result};
 
 /// A key of a configuration that only this program makes: norms are the file's weights alone, to which
@@ -104,7 +105,7 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     }
     if let (Some(rotated), Some(head_dim), false) = (
         keys.own("rope.dimension_count").and_then(|it| it.as_u64()),
-        keys.config.get("head_dim").and_then(Json::as_u64),
+        ["global_head_dim", "head_dim"].iter().find_map(|key| keys.config.get(*key)?.as_u64()),
         keys.config.contains_key("partial_rotary_factor"),
     ) && rotated != head_dim
     {
@@ -114,10 +115,7 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
         )));
     }
 
-    let tensor = |name: &str| {
-        let mut all = set.files.iter().flat_map(|part| &part.tensors);
-        all.find(|(it, _)| it == name).map(|(_, entry)| entry)
-    };
+    let tensor = |name| tensor(set, name);
     let tokens = "tokenizer.ggml.tokens";
     let vocabulary = match tensor("model.embed_tokens.weight") {
         Some(entry) => Some(entry.shape[0]),
@@ -148,7 +146,9 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     keys.put_named("eos_token_id", "tokenizer.ggml.eos_token_id", ends);
 
     let Keys { config, names, .. } = keys;
-    let rope_factors = vector(set, ROPE_FACTORS)?;
+    // What has ropes of its own has taken them.
+    let taken = config.contains_key("rope_parameters");
+    let rope_factors = if taken { None } else { vector(set, ROPE_FACTORS)? };
     Ok(HuggingFace { config, names, rope_factors })
 }
 
@@ -212,6 +212,16 @@ impl Keys<'_> {
     fn put_named(&mut self, ours: &str, theirs: &str, value: Json) {
         self.names.insert(ours.to_owned(), theirs.to_owned());
         self.config.insert(ours.to_owned(), value);
+    }
+
+    /// Whether there is a tensor that Hugging Face calls `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.rows(name).is_some()
+    }
+
+    /// Rows of the tensor that Hugging Face calls `name`, if there is one.
+    pub fn rows(&self, name: &str) -> Option<usize> {
+        tensor(self.set, name)?.shape.first().copied()
     }
 
     /// The small vector of f32 called `tensor`; `None` where there is none.
@@ -294,6 +304,12 @@ impl Keys<'_> {
         }
         Ok(())
     }
+}
+
+/// The tensor that Hugging Face calls `name`.
+fn tensor<'a>(set: &'a Set, name: &str) -> Option<&'a Entry> {
+    let mut all = set.files.iter().flat_map(|part| &part.tensors);
+    all.find(|(it, _)| it == name).map(|(_, entry)| entry)
 }
 
 pub(super) fn json_of(value: &Value) -> Json {

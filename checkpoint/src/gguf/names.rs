@@ -3,12 +3,15 @@
 use super::architectures::Architecture;
 
 /// Outside of layers.
-const MODEL: [(&str, &str); 4] = [
+const MODEL: [(&str, &str); 7] = [
     ("token_embd", "model.embed_tokens"),
     ("output_norm", "model.norm"),
     // LFM2's norm behind the last layer, by a mistake that became its name.
     ("token_embd_norm", "model.embedding_norm"),
     ("output", "lm_head"),
+    ("per_layer_token_embd", "model.embed_tokens_per_layer"),
+    ("per_layer_model_proj", "model.per_layer_model_projection"),
+    ("per_layer_proj_norm", "model.per_layer_projection_norm"),
 ];
 
 /// Within a layer, `blk.0` here and `model.layers.0` there, where an architecture has no name of its own.
@@ -145,6 +148,8 @@ mod tests {
             ("qwen35", "post_attention_norm", "post_attention_layernorm"),
             ("qwen35", "attn_gate", "linear_attn.in_proj_z"),
             ("lfm2moe", "ffn_up_exps", "feed_forward.experts.*.w3"),
+            ("gemma4", "inp_gate", "per_layer_input_gate"),
+            ("gemma4", "post_norm", "post_per_layer_input_norm"),
         ] {
             let (here, there) =
                 (format!("blk.3.{here}.weight"), format!("model.layers.3.{there}.weight"));
@@ -155,6 +160,7 @@ mod tests {
         }
         for (architecture, here, there) in [
             ("gpt-oss", "attn_sinks.weight", "self_attn.sinks"),
+            ("gemma4", "layer_output_scale.weight", "layer_scalar"),
             ("lfm2moe", "exp_probs_b.bias", "feed_forward.expert_bias"),
             ("qwen35", "ssm_a", "linear_attn.A_log"),
             ("qwen35", "ssm_dt.bias", "linear_attn.dt_bias"),

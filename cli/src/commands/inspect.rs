@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Map, Value};
 use xla_session::LoadMode;
 use xla_session::checkpoint::architecture::{
-    Experts, FeedForward, GatedDelta, Layer, Mixer, RopeScaling,
+    Attention, Experts, FeedForward, GatedDelta, Layer, Mixer, RopeScaling,
 };
 use xla_session::checkpoint::{Checkpoint, Listed, Matrices};
 use xla_session::config::ModelConfig;
@@ -163,6 +163,19 @@ fn shape(out: &mut Vec<u8>, config: &ModelConfig) -> Result<()> {
             if attention.is_some_and(|it| it.gated) { ", gated" } else { "" },
         ),
     )?;
+    let attending = || layers.iter().filter_map(Layer::attention);
+    let others: Vec<_> = attending().filter(|it| it.head_dim != config.head_dim).collect();
+    if let Some(Attention { kv_heads, head_dim, .. }) = others.first() {
+        let many = others.len();
+        line("", format!("{kv_heads} keys and values, width {head_dim} in {many} layers"))?;
+    }
+    let shared = attending().filter(|it| it.shared.is_some()).count();
+    if shared > 0 {
+        line("shared", format!("{shared} layers see keys and values of others"))?;
+    }
+    if let Some(inputs) = &config.architecture.layer_inputs {
+        line("inputs", format!("{} numbers of each token for each layer", inputs.width()))?;
+    }
     let convolutions = layers.iter().filter_map(|layer| match &layer.mixer {
         Mixer::ShortConvolution(convolution) => Some(convolution.rows()),
         Mixer::Attention(_) | Mixer::GatedDelta(_) => None,
@@ -291,7 +304,10 @@ fn types(checkpoint: &Checkpoint) -> BTreeMap<&str, (usize, u64)> {
 fn scaling(scaling: &RopeScaling) -> String {
     match scaling {
         RopeScaling::None => "not scaled".to_owned(),
-        RopeScaling::Divided(_) => "divided by the file's factors".to_owned(),
+        RopeScaling::Divided(by) => match by.iter().filter(|by| by.is_finite()).count() {
+            all if all == by.len() => "divided by the file's factors".to_owned(),
+            some => format!("{some} of {} frequencies", by.len()),
+        },
         RopeScaling::Linear { factor } => format!("linear, factor {factor}"),
         RopeScaling::Llama3 { factor, original_max_position_embeddings: original, .. } => {
             format!("llama3, factor {factor} over {original} tokens")

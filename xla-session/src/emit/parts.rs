@@ -10,21 +10,14 @@ impl Builder {
     /// numbers.
     pub fn norm(&mut self, x: &Value, weight: &Value, norm: &Norm) -> Value {
         let dims = x.dims().to_vec();
-        let last = dims.len() - 1;
-        let outer: Vec<_> = (0..last).collect();
+        let outer: Vec<_> = (0..dims.len() - 1).collect();
         let mut x = x.clone();
         if norm.centred {
             let mean = self.mean_of_last(&x);
             let mean = self.broadcast(&mean, &dims, &outer);
             x = self.sub(&x, &mean);
         }
-        let square = self.mul(&x, &x);
-        let mean = self.mean_of_last(&square);
-        let eps = self.splat_f32(norm.epsilon as f32, &dims[..last]);
-        let mean = self.add(&mean, &eps);
-        let factor = self.unary("rsqrt", &mean);
-        let factor = self.broadcast(&factor, &dims, &outer);
-        let x = self.mul(&x, &factor);
+        let x = self.rms_normed(&x, norm.epsilon);
         let weight = match norm.offset {
             0.0 => weight.clone(),
             offset => {
@@ -32,7 +25,7 @@ impl Builder {
                 self.add(&offset, weight)
             }
         };
-        let weight = self.broadcast(&weight, &dims, &[last]);
+        let weight = self.broadcast(&weight, x.dims(), &[x.dims().len() - 1]);
         self.mul(&x, &weight)
     }
 
@@ -43,6 +36,20 @@ impl Builder {
         let sum = self.reduce(x, &[outer.len()], Combine::Add);
         let width = self.splat_f32(width, &outer);
         self.div(&sum, &width)
+    }
+
+    /// `x / sqrt(mean(x²) + eps)` over the last dimension of `x`.
+    pub fn rms_normed(&mut self, x: &Value, epsilon: f64) -> Value {
+        let dims = x.dims().to_vec();
+        let last = dims.len() - 1;
+        let outer: Vec<_> = (0..last).collect();
+        let square = self.mul(x, x);
+        let mean = self.mean_of_last(&square);
+        let eps = self.splat_f32(epsilon as f32, &dims[..last]);
+        let mean = self.add(&mean, &eps);
+        let factor = self.unary("rsqrt", &mean);
+        let factor = self.broadcast(&factor, &dims, &outer);
+        self.mul(x, &factor)
     }
 
     /// What a gate lets through of `up`.

@@ -1,6 +1,6 @@
 //! Steps on CPUs.
 
-use checkpoint::architecture::Mixer;
+use checkpoint::architecture::{Layer, Mixer};
 use checkpoint::config::ModelConfig;
 use iree_rt::{
     Buffer, BufferView, Call, Device, ElementType, Memory, Module, Pending, Session, Value,
@@ -130,8 +130,8 @@ struct Function {
 struct Attention {
     tables: usize,
     entries: usize,
-    items: usize,
-    share: usize,
+    /// Numbers of key heads that layers have, and where work items and shares of these are.
+    heads: Vec<[usize; 3]>,
 }
 
 /// Queries of one work item of attention, about: the keys and values of a block meet them all before the
@@ -164,14 +164,17 @@ impl CpuExecutor {
             }
             let place = |source| function.arguments.iter().position(|it| it.source == source);
             let number = |number| place(Source::Number(number));
-            let attention = match (
-                place(Source::Tables),
-                number(Number::Entries),
-                number(Number::AttentionItems),
-                number(Number::Share),
-            ) {
-                (Some(tables), Some(entries), Some(items), Some(share)) => {
-                    Some(Attention { tables, entries, items, share })
+            let heads = function.arguments.iter().filter_map(|argument| match argument.source {
+                Source::Number(Number::Share(heads)) => Some([
+                    heads,
+                    number(Number::AttentionItems(heads))?,
+                    number(Number::Share(heads))?,
+                ]),
+                _ => None,
+            });
+            let attention = match (place(Source::Tables), number(Number::Entries)) {
+                (Some(tables), Some(entries)) => {
+                    Some(Attention { tables, entries, heads: heads.collect() })
                 }
                 _ => None,
             };
@@ -223,7 +226,9 @@ impl CpuExecutor {
         let tokens: Vec<_> = batch.tokens.iter().map(|&token| token as i32).collect();
         let slots: Vec<_> = batch.slots.iter().map(|&slot| slot as i32).collect();
 
-        let group = self.config.num_attention_heads / self.config.num_key_value_heads;
+        let heads = self.config.num_attention_heads;
+        let layers = self.config.architecture.layers.iter().filter_map(Layer::attention);
+        let group = layers.map(|attention| heads / attention.kv_heads).max().unwrap_or(1);
         let entries = cut(&batch.entries, (QUERIES / group).max(1));
         let numbers = |it: &Entry| [it.row, it.rows, it.start, it.table].map(|n| n as i32);
         let written: Vec<_> = entries.iter().flat_map(numbers).collect();
@@ -258,10 +263,6 @@ impl CpuExecutor {
         // SAFETY: as above.
         unsafe { self.tables.buffer().write_unchecked(0, &pages)? };
 
-        // Where there are fewer work items than threads, queries that share a key head are shared out.
-        let heads = entries.len() * self.config.num_key_value_heads;
-        let share = group.div_ceil(self.threads.div_ceil(heads));
-        let items = heads * group.div_ceil(share);
         let tables = self.tables.buffer();
         let tables = tables.view(&[tables.byte_len()], ElementType::I8)?;
         let Function { call, attention, runs, .. } = &mut self.functions[Program::BODY];
@@ -271,8 +272,14 @@ impl CpuExecutor {
         if let Some(at) = attention {
             call.set(at.tables, Value::from(tables))?;
             call.set(at.entries, entries.len() as i32)?;
-            call.set(at.items, items as i32)?;
-            call.set(at.share, share as i32)?;
+            for &[kv_heads, items_at, share_at] in &at.heads {
+                // Where there are fewer work items than threads, queries that share a key head are shared
+                // out.
+                let (group, all) = (heads / kv_heads, entries.len() * kv_heads);
+                let share = group.div_ceil(self.threads.div_ceil(all));
+                call.set(items_at, (all * group.div_ceil(share)) as i32)?;
+                call.set(share_at, share as i32)?;
+            }
         }
         Ok(())
     }

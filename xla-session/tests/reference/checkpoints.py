@@ -81,6 +81,11 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
             norm = 1.0
         heads = ("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_layernorm", "key_layernorm")
         return (0.5 if any(part in name for part in heads) else 0.0) + norm + 0.2 * values
+    if name.endswith("layer_scalar"):
+        return 0.7 + 0.2 * values
+    if "embed_tokens_per_layer" in name:
+        # As large as what it is added to.
+        return values / math.sqrt(16)
     if "embed_tokens" in name:
         return embedding_scale * values
     if name.endswith("sinks"):
@@ -90,7 +95,7 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
         return 1.5 * values - 3.5
     writes = ("o_proj", "out_proj", "down_proj", ".w2.", "output_linear")
     gain = residual_gain if any(part in name for part in writes) else 1.5
-    if name.endswith(("gate.weight", "router.weight", "router.layer.weight")):
+    if name.endswith((".gate.weight", "_expert_gate.weight", "router.weight", "router.layer.weight")):
         # Routers: experts that are chosen clearly.
         gain = 3.0
     # Experts that are one tensor have columns first, but for Granite's.

@@ -644,6 +644,65 @@ FIXTURES = {
         embedding_scale=0.03,
         norm=0.0,
     ),
+    # As E2B: the last layers see keys and values of earlier ones, of their type, and have wider MLPs.
+    "gemma4-shared-inputs-gqa-bf16": Fixture(
+        base("Gemma4", 211, 44, 33, 5, 4, 2, 12, "gemma4_text")
+        | {
+            "dtype": "bfloat16",
+            "tie_word_embeddings": True,
+            "global_head_dim": 20,
+            "sliding_window": 40,
+            "layer_types": [
+                "sliding_attention",
+                "sliding_attention",
+                "full_attention",
+                "sliding_attention",
+                "full_attention",
+            ],
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "rope_theta": 50000.0,
+                    "partial_rotary_factor": 0.3,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+            },
+            "num_kv_shared_layers": 2,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 16,
+            "vocab_size_per_layer_input": 215,
+            "final_logit_softcapping": 20.0,
+        },
+        "bfloat16",
+        "proportional",
+        embedding_scale=0.1,
+    ),
+    # As 12B: keys of fewer heads that are values too, in the form that transformers saves.
+    "gemma4-unified-keys-as-values-f16": Fixture(
+        base("Gemma4Unified", 209, 36, 51, 3, 4, 2, 14, "gemma4_unified_text")
+        | {
+            "dtype": "float16",
+            "tie_word_embeddings": False,
+            "attention_bias": True,
+            "attention_k_eq_v": True,
+            "per_layer_config": {
+                "0": {"head_dim": 24, "num_key_value_heads": 1},
+                "2": {"head_dim": 24, "num_key_value_heads": 1},
+            },
+            "sliding_window": 33,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "rope_theta": 1000000.0,
+                    "partial_rotary_factor": 0.25,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        },
+        "float16",
+        "proportional",
+    ),
     "phi3-mha-window-bf16": Fixture(
         older(
             base("Phi3", 229, 48, 70, 2, 4, 4) | {"original_max_position_embeddings": 512},

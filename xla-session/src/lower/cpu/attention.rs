@@ -9,6 +9,7 @@ use super::abi::kernel_abi;
 use super::norm::bits;
 #[cfg(feature = "iree")]
 use super::norm::number;
+use super::program::Number;
 use super::step::Steps;
 #[cfg(feature = "iree")]
 use super::workspace::ENTRY;
@@ -16,12 +17,12 @@ use crate::emit::Format;
 use crate::emit::builder::Value;
 
 kernel_abi! {
-    /// A work item norms the queries and keys of one row, in runs of as many as their norms are wide.
+    /// A work item norms the queries, keys and values of one row, in runs of as many as their norms are wide.
     HeadNorm {
         reads {
             /// `[query_width]` of f32.
             queries,
-            /// `[key_width]` of f32.
+            /// `[key_width]` of f32; anything where there are no keys.
             keys,
         }
         updates {
@@ -31,15 +32,18 @@ kernel_abi! {
             /// `[rows, stride]` of f32: queries, keys, values.
             qkv,
             stride,
-            /// Of all queries of a row, and of all keys.
+            /// Of all queries of a row, of all keys, and of values that are normed.
             query_columns,
             key_columns,
+            value_columns,
             query_width,
             key_width,
+            value_width,
             /// The bits of an f32.
             epsilon,
-            /// The bits of an f32.
+            /// Of queries and keys; values have no weight: the bits of an f32.
             offset,
+            value_epsilon,
         }
     }
 }
@@ -121,13 +125,16 @@ kernel_abi! {
 const TOGETHER: usize = 16;
 
 impl Steps<'_> {
-    /// Norms queries and keys.
-    fn qk_norm(&mut self, norm: &QkNorm, attention: &Attention) {
+    /// Norms queries and keys, and values where they are.
+    fn head_norms(&mut self, norm: &QkNorm, attention: &Attention) {
         let QkNorm { query, key, .. } = norm;
+        let key = key.as_ref().unwrap_or(query);
         debug_assert_eq!(query.epsilon, key.epsilon, "the kernel takes one");
         debug_assert_eq!(query.offset, key.offset, "the kernel takes one");
         debug_assert!(!query.centred && !key.centred, "no family has any");
         let [queries, keys] = [query, key].map(|norm| self.vector([&norm.weight]));
+        let own = attention.own_kv_heads() * attention.head_dim;
+        let values = attention.value_norm.map_or(0, |_| own);
         let qkv = self.workspace.qkv;
         let memory = self.memory.clone();
         let call = HeadNorm {
@@ -137,11 +144,14 @@ impl Steps<'_> {
             qkv: qkv.at.into(),
             stride: qkv.stride.into(),
             query_columns: (attention.heads * attention.head_dim).into(),
-            key_columns: (attention.kv_heads * attention.head_dim).into(),
+            key_columns: own.into(),
+            value_columns: values.into(),
             query_width: query.width().into(),
             key_width: key.width().into(),
+            value_width: attention.head_dim.into(),
             epsilon: bits(query.epsilon as f32).into(),
             offset: bits(query.offset).into(),
+            value_epsilon: bits(attention.value_norm.unwrap_or(0.0) as f32).into(),
         };
         let rows = self.rows.clone();
         self.update(|b| call.call(b, "head_norm", &rows));
@@ -155,7 +165,8 @@ impl Steps<'_> {
         attention: &Attention,
         ropes: Option<[usize; 2]>,
     ) -> [Value; 2] {
-        let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
+        let &Attention { heads, head_dim: width, .. } = attention;
+        let kv_heads = attention.own_kv_heads();
         let ropes = ropes.map(|at| (at, &self.config.architecture.ropes[at[1]]));
         let (at, rotated, interleaved) =
             ropes.map_or(([0; 2], 0, false), |(at, rope)| (at, rope.width, rope.interleaved));
@@ -197,6 +208,9 @@ impl Steps<'_> {
         if attention.gated {
             self.split_gates(attention);
         }
+        debug_assert!(attention.qk_norm.is_some() || attention.value_norm.is_none());
+        // Nothing is added to those of another layer.
+        let layer = attention.shared.unwrap_or(layer);
         let mut pages = self.pages(layer);
         let mut ropes = ropes;
         if let Some(norm) = &attention.qk_norm {
@@ -204,9 +218,10 @@ impl Steps<'_> {
                 // One kernel rotates and adds: keys are added once more when they are normed.
                 pages = self.append(&pages, attention, ropes.take());
             }
-            self.qk_norm(norm, attention);
+            self.head_norms(norm, attention);
         }
-        let [keys, values] = &self.append(&pages, attention, ropes);
+        pages = self.append(&pages, attention, ropes);
+        let [keys, values] = &pages;
         let places = self.workspace.clone();
         let (qkv, memory) = (places.qkv, self.memory.clone());
 
@@ -234,14 +249,15 @@ impl Steps<'_> {
             sunk: usize::from(sinks.is_some()).into(),
             entries: self.entries.clone(),
             entries_at: places.entries.at.into(),
-            share: self.share.clone(),
+            share: self.number(Number::Share(kv_heads)),
         };
-        let items = self.attention_items.clone();
+        let items = self.number(Number::AttentionItems(kv_heads));
         let attend = format!("attend_{}", self.target.kv_cache().as_str());
         self.update(|b| call.call(b, &attend, &items));
         if attention.gated {
             self.gate_heads(attention, format);
         }
+        self.updated.insert(layer, pages);
     }
 }
 
@@ -249,9 +265,13 @@ impl Steps<'_> {
 pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kernels {
     let norm = move |item: usize, of: HeadNorm<*mut u8, usize>| {
         let row = of.memory.wrapping_add(of.qkv).cast::<f32>().wrapping_add(item * of.stride);
-        let queries = (row, of.query_columns, of.query_width, of.queries);
-        let keys = (row.wrapping_add(of.query_columns), of.key_columns, of.key_width, of.keys);
-        for (first, all, columns, weight) in [queries, keys] {
+        let [epsilon, offset] = [of.epsilon, of.offset].map(number);
+        let behind = row.wrapping_add(of.query_columns);
+        let queries = (row, of.query_columns, of.query_width, of.queries, epsilon);
+        let keys = (behind, of.key_columns, of.key_width, of.keys, epsilon);
+        let (values, none) = (behind.wrapping_add(of.key_columns), std::ptr::null_mut());
+        let values = (values, of.value_columns, of.value_width, none, number(of.value_epsilon));
+        for (first, all, columns, weight, epsilon) in [queries, keys, values] {
             for at in (0..all).step_by(columns) {
                 let x = first.wrapping_add(at);
                 let norm = kernels::Norm {
@@ -259,14 +279,14 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
                     weight: weight.cast(),
                     y: x,
                     columns,
-                    epsilon: number(of.epsilon),
-                    offset: number(of.offset),
+                    epsilon,
+                    offset,
                     centred: false,
                     add: false,
                 };
-                // SAFETY: the graph has a place for the queries and keys of all rows of a step, and a
-                // weight for each column of a norm, which divides them; an item has its row to itself;
-                // `isa` is here.
+                // SAFETY: the graph has a place for queries, keys and values of all rows of a step, and a
+                // weight for each column of a norm that has some, which divides them; an item has its row to
+                // itself; `isa` is here.
                 unsafe { kernels::norm(isa, &norm) };
             }
         }

@@ -1,9 +1,11 @@
 //! Rows of the embedding table.
 
+use checkpoint::architecture::Parameter;
 use kernels::LANES;
 
 use super::abi::kernel_abi;
 use super::step::Steps;
+use super::workspace::Place;
 #[cfg(feature = "iree")]
 use crate::emit::Format;
 use crate::emit::Layout;
@@ -33,15 +35,14 @@ kernel_abi! {
 }
 
 impl Steps<'_> {
-    /// Looks up the embeddings of all rows.
-    pub(super) fn embed(&mut self) {
-        let embedding = &self.config.architecture.embedding;
+    /// Looks up the rows of all tokens in `embedding`, and multiplies them with `scale`.
+    pub(super) fn embed(&mut self, embedding: &Parameter, scale: f32, to: Place) {
         // A tied table is packed for the output projection; its rows are taken from there.
         let format = self.format_of([embedding]);
-        let packed = self.config.tie_word_embeddings || format.is_quantised();
+        let packed = self.config.output() == embedding || format.is_quantised();
         let layout = if packed { Layout::Packed { lanes: LANES } } else { Layout::Rows };
         let table = self.matrix([embedding], layout);
-        let (tokens, to) = (self.workspace.tokens, self.workspace.x);
+        let tokens = self.workspace.tokens;
         let items = self.rows.clone();
         let memory = self.memory.clone();
         let call = Rows {
@@ -56,6 +57,7 @@ impl Steps<'_> {
         };
         let symbol = table.symbol(if packed { "rows" } else { "stored_rows" });
         self.update(|b| call.call(b, &symbol, &items));
+        self.scale(to, table.columns, scale, None);
     }
 }
 

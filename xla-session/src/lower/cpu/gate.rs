@@ -19,9 +19,12 @@ kernel_abi! {
             memory,
         }
         numbers {
-            /// `[rows, stride]` of f32: gate, and up behind it; or up alone.
+            /// `[rows, stride]` of f32: the gate, or up where there is none.
             from,
             stride,
+            /// `[rows, up_stride]` of f32: up, where there is a gate.
+            up,
+            up_stride,
             /// `[rows, columns]` of f32.
             to,
             /// The same in bfloat16, plus 1; or 0.
@@ -58,13 +61,13 @@ kernel_abi! {
 const PART: usize = 2048;
 
 impl Steps<'_> {
-    /// Gates `rows` rows of `columns` columns at `from`, up behind them if there is a gate, as products with
-    /// weights of `format` take them; the activation with what it has learned.
+    /// Gates `rows` rows of `columns` columns, those of up by those of the gate, or up alone where there is none, as
+    /// products with weights of `format` take them; the activation with what it has learned.
     pub(super) fn gate(
         &mut self,
         (activation, learned): (Activation, &[Parameter]),
         rows: &Index,
-        from: Place,
+        [from, up]: [Place; 2],
         to: [Place; 2],
         columns: usize,
         format: Format,
@@ -82,6 +85,8 @@ impl Steps<'_> {
             memory: &memory,
             from: from.at.into(),
             stride: from.stride.into(),
+            up: up.at.into(),
+            up_stride: up.stride.into(),
             to: to[0].at.into(),
             narrow: narrow.into(),
             columns: columns.into(),
@@ -113,7 +118,9 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
         let (positive, negative) = (soft(a), beta + soft(b));
         let activation = kernels::Activation::Xielu { positive, negative, beta, epsilon };
         let Xielu { memory, from, stride, to, narrow, columns, .. } = of;
-        let of = Gate { memory, from, stride, to, narrow, columns, alpha: 0, limit: 0 };
+        let (up, up_stride) = (from, stride);
+        let of =
+            Gate { memory, from, stride, up, up_stride, to, narrow, columns, alpha: 0, limit: 0 };
         run(isa, activation, item, of);
     };
     all.with("gate_silu", kernel(kernels::Activation::Silu))
@@ -135,8 +142,7 @@ fn run(isa: kernels::Isa, activation: kernels::Activation, item: usize, of: Gate
         let gate = at(of.from).cast::<f32>().add(row * of.stride + first);
         let to = row * of.columns + first;
         let y = at(of.to).cast::<f32>().add(to);
-        let behind = if activation.is_gated() { of.columns } else { 0 };
-        let up = gate.add(behind);
+        let up = at(of.up).cast::<f32>().add(row * of.up_stride + first);
         kernels::gate(isa, &kernels::Gate { activation, gate, up, y, len });
         if of.narrow > 0 {
             let narrow = at(of.narrow - 1).cast::<u16>().add(to);

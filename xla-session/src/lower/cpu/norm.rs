@@ -82,10 +82,15 @@ impl Steps<'_> {
         self.norm_to(norm, rows, from, (to[0], narrow), false);
     }
 
-    /// Norms all rows of `from` and adds them to those at `to`.
-    pub(super) fn add_normed(&mut self, norm: &architecture::Norm, from: Place, to: Place) {
-        let rows = self.rows.clone();
-        self.norm_to(norm, &rows, (from, None), (to, 0), true);
+    /// Norms `rows` rows of `from` and adds them to those at `to`.
+    pub(super) fn add_normed(
+        &mut self,
+        norm: &architecture::Norm,
+        rows: &Index,
+        from: Place,
+        to: Place,
+    ) {
+        self.norm_to(norm, rows, (from, None), (to, 0), true);
     }
 
     /// All rows of the residual stream, normed if there is a norm, as products with weights of `format`

@@ -64,10 +64,10 @@ pub enum Number {
     Rows,
     /// Runs of rows of one sequence that the step is cut into.
     Entries,
-    /// Work items of attention.
-    AttentionItems,
-    /// Queries of a row that share a key head and are taken together.
-    Share,
+    /// Work items of attention with so many key heads.
+    AttentionItems(usize),
+    /// Queries of a row that share one of so many key heads and are taken together.
+    Share(usize),
     /// Runs of rows of one sequence, where layers keep states.
     Runs,
 }

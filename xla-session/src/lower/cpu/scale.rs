@@ -1,5 +1,7 @@
 //! Rows that are multiplied with a number, and kept below another one.
 
+use checkpoint::architecture::Parameter;
+
 use super::abi::kernel_abi;
 use super::norm::bits;
 #[cfg(feature = "iree")]
@@ -27,6 +29,25 @@ kernel_abi! {
     }
 }
 
+kernel_abi! {
+    /// A work item takes [`PART`] elements of a row.
+    ScaleBy {
+        reads {
+            /// `[1]` of f32.
+            factor,
+        }
+        updates {
+            memory,
+        }
+        numbers {
+            /// `[rows, stride]` of f32.
+            x,
+            stride,
+            columns,
+        }
+    }
+}
+
 /// Elements of a work item.
 const PART: usize = 4096;
 
@@ -49,6 +70,22 @@ impl Steps<'_> {
         let items = self.b.index_mul(&rows, columns.div_ceil(PART));
         self.update(|b| call.call(b, "scale", &items));
     }
+
+    /// Multiplies all rows of `columns` columns with a number that the model has.
+    pub(super) fn scale_by(&mut self, factor: &Parameter, x: Place, columns: usize) {
+        let factor = self.vector([factor]);
+        let memory = self.memory.clone();
+        let call = ScaleBy {
+            factor: &factor,
+            memory: &memory,
+            x: x.at.into(),
+            stride: x.stride.into(),
+            columns: columns.into(),
+        };
+        let rows = self.rows.clone();
+        let items = self.b.index_mul(&rows, columns.div_ceil(PART));
+        self.update(|b| call.call(b, "scale_by", &items));
+    }
 }
 
 #[cfg(feature = "iree")]
@@ -63,5 +100,11 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
         // of a row; `isa` is here.
         unsafe { kernels::scale(isa, &of) };
     };
-    all.with("scale", Scale::kernel(run))
+    let run_by = move |item: usize, of: ScaleBy<*mut u8, usize>| {
+        let ScaleBy { factor, memory, x, stride, columns } = of;
+        // SAFETY: the graph passes a vector of one number.
+        let factor = unsafe { factor.cast::<f32>().read() };
+        run(item, Scale { memory, x, stride, columns, factor: bits(factor), cap: 0 });
+    };
+    all.with("scale", Scale::kernel(run)).with("scale_by", ScaleBy::kernel(run_by))
 }

@@ -1,6 +1,10 @@
 //! The functions of a model while they are written: the decoder over the rows of a step, and the head.
 
-use checkpoint::architecture::{FeedForward, Layer, Linear, Mixer, Mlp, Norm, Parameter};
+use std::collections::BTreeMap;
+
+use checkpoint::architecture::{
+    Architecture, FeedForward, Given, Layer, LayerInputs, Linear, Mixer, Mlp, Norm, Parameter,
+};
 use checkpoint::config::ModelConfig;
 
 use super::program::{Argument, Number, Source};
@@ -21,12 +25,12 @@ pub(super) struct Steps<'a> {
     pub memory: Value,
     /// Rows of the step, or rows that are wanted.
     pub rows: Index,
-    /// Runs of rows of one sequence, work items of attention, and queries of a row that it takes together.
+    /// Runs of rows of one sequence.
     pub entries: Index,
-    pub attention_items: Index,
-    pub share: Index,
     /// Runs of rows of one sequence that states are kept of.
     pub runs: Index,
+    /// The pages of layers that some call has updated, as they are now.
+    pub updated: BTreeMap<usize, [Value; 2]>,
 }
 
 /// A weight matrix of the graph.
@@ -73,9 +77,8 @@ impl<'a> Steps<'a> {
             memory,
             rows: 1.into(),
             entries: 1.into(),
-            attention_items: 1.into(),
-            share: 1.into(),
             runs: 1.into(),
+            updated: BTreeMap::new(),
         };
         steps.memory = steps.argument(Source::Workspace, workspace.bytes);
         steps.rows = steps.number(Number::Rows);
@@ -87,13 +90,14 @@ impl<'a> Steps<'a> {
         let config = self.config;
         let places = self.workspace.clone();
         self.entries = self.number(Number::Entries);
-        self.attention_items = self.number(Number::AttentionItems);
-        self.share = self.number(Number::Share);
         if config.architecture.layers.iter().any(|layer| layer.mixer.state().is_some()) {
             self.runs = self.number(Number::Runs);
         }
-        self.embed();
-        self.scale(places.x, config.hidden_size, config.architecture.embedding_scale, None);
+        let Architecture { embedding, embedding_scale, layer_inputs, .. } = &config.architecture;
+        self.embed(embedding, *embedding_scale, places.x);
+        if let Some(inputs) = layer_inputs {
+            self.layer_inputs(inputs);
+        }
         for (index, layer) in config.architecture.layers.iter().enumerate() {
             let Layer { input_norm, mixer, mixer_norm, mlp_norm, mlp, output_norm, .. } = layer;
             let &Layer { residual_scale: scale, parallel, .. } = layer;
@@ -130,6 +134,12 @@ impl<'a> Steps<'a> {
                     self.experts(experts, scale);
                 }
             }
+            if let Some(given) = &layer.given {
+                self.given(index, given);
+            }
+            if let Some(scalar) = &layer.scalar {
+                self.scale_by(scalar, places.x, config.hidden_size);
+            }
         }
     }
 
@@ -139,6 +149,35 @@ impl<'a> Steps<'a> {
             FeedForward::Mlp(mlp) => self.format_for(&mlp.gate_up),
             FeedForward::Experts(experts) => self.experts_format(experts),
         }
+    }
+
+    /// What all layers are given of all rows.
+    fn layer_inputs(&mut self, of: &LayerInputs) {
+        let LayerInputs { embedding, scale, projection, norm } = of;
+        let places = self.workspace.clone();
+        let (all, width) = (projection.outputs(), of.width());
+        self.embed(embedding, *scale, places.inputs);
+        self.normed(None, self.format_of([&projection.weight]));
+        let projected = Place { stride: all, ..places.gate_up };
+        self.linears(&[projection], places.normed, projected, None);
+        // The parts of all layers are rows: both places are as wide as these are.
+        let parts = self.b.index_mul(&self.rows.clone(), all / width);
+        let [from, to] = [projected, places.inputs].map(|it| Place { stride: width, ..it });
+        self.add_normed(norm, &parts, from, to);
+    }
+
+    /// What layer `index` makes of its part of these, added to the residual stream.
+    fn given(&mut self, index: usize, given: &Given) {
+        let Given { gate, activation, projection, norm } = given;
+        let places = self.workspace.clone();
+        let (rows, width) = (self.rows.clone(), gate.outputs());
+        self.normed(None, self.format_of([&gate.weight]));
+        self.linears(&[gate], places.normed, places.gate_up, None);
+        let at = places.inputs.at + index * width * size_of::<f32>();
+        let part = Place { at, ..places.inputs };
+        let format = self.format_of([&projection.weight]);
+        self.gate((*activation, &[]), &rows, [places.gate_up, part], places.gated, width, format);
+        self.add(projection, places.gated, (Some(norm), 1.0));
     }
 
     /// What an MLP makes of all rows, which are normed: added to the residual stream as `residual` says,
@@ -154,8 +193,11 @@ impl<'a> Steps<'a> {
         let (rows, gated) = (self.rows.clone(), places.gated);
         self.linears(&gate_up.iter().collect::<Vec<_>>(), places.normed, places.gate_up, None);
         let format = self.format_of([&down.weight]);
-        let from = places.gate_up;
-        self.gate((*activation, learned), &rows, from, gated, down.inputs(), format);
+        let (gate, columns) = (places.gate_up, down.inputs());
+        // Behind the gate, if there is one.
+        let before = if activation.is_gated() { columns * size_of::<f32>() } else { 0 };
+        let up = Place { at: gate.at + before, ..gate };
+        self.gate((*activation, learned), &rows, [gate, up], gated, columns, format);
         match residual {
             Some(residual) => self.add(down, gated, residual),
             None => self.linears(&[down], gated, to, None),
@@ -171,7 +213,8 @@ impl<'a> Steps<'a> {
             Some(norm) => {
                 debug_assert_eq!(scale, 1.0, "no family has both");
                 self.linears(&[linear], x, sum, None);
-                self.add_normed(norm, sum, stream);
+                let rows = self.rows.clone();
+                self.add_normed(norm, &rows, sum, stream);
             }
         }
     }
@@ -224,9 +267,11 @@ impl<'a> Steps<'a> {
         self.argument(Source::Weight(spec.clone(), plane), bytes)
     }
 
-    /// The pages of a layer's keys and values.
+    /// The pages of a layer's keys and values, as the calls before have left them.
     pub fn pages(&mut self, layer: usize) -> [Value; 2] {
-        [Source::Keys(layer), Source::Values(layer)].map(|source| self.argument(source, DYNAMIC))
+        let of = [Source::Keys(layer), Source::Values(layer)];
+        let found = self.updated.get(&layer).cloned();
+        found.unwrap_or_else(|| of.map(|source| self.argument(source, DYNAMIC)))
     }
 
     /// The tables of pages.
@@ -240,7 +285,8 @@ impl<'a> Steps<'a> {
         Value { name: format!("%memory{at}"), ty: TensorType::new(&[bytes], ElementType::I8) }
     }
 
-    fn number(&mut self, number: Number) -> Index {
+    /// What calls are told.
+    pub fn number(&mut self, number: Number) -> Index {
         let at = self.place(Argument { source: Source::Number(number), bytes: 4 });
         self.b.index_cast(&format!("%number{at}"))
     }

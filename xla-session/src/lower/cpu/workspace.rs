@@ -49,6 +49,8 @@ pub struct Workspace {
     pub gate_up: Place,
     /// What the gate left, as `normed`.
     pub gated: [Place; 2],
+    /// What all layers are given of a row, side by side.
+    pub inputs: Place,
 
     /// What meets weights that are integers, bytes.
     pub rounded: Place,
@@ -141,6 +143,10 @@ impl Workspace {
             FeedForward::Experts(experts) => Some(&**experts),
             FeedForward::Mlp(_) => None,
         });
+        let inputs = config.architecture.layer_inputs.as_ref();
+        let inputs = inputs.map_or(0, |inputs| inputs.projection.outputs());
+        let given = layers.iter().filter_map(|layer| layer.given.as_ref());
+        let wide = given.map(|given| given.gate.outputs()).max().unwrap_or(0).max(wide);
         let ropes = config.architecture.ropes.iter();
         let widest = hidden.max(mixed).max(wide);
         Self {
@@ -159,8 +165,9 @@ impl Workspace {
             qkv: place(rows, blocks(into), 4),
             mixed: [place(rows, mixed, 4), place(rows, mixed, 2)],
             sum: place(rows, blocks(hidden), 4),
-            gate_up: place(rows, blocks(2 * wide), 4),
+            gate_up: place(rows, blocks(2 * wide).max(inputs), 4),
             gated: [place(rows, wide, 4), place(rows, wide, 2)],
+            inputs: place(rows, inputs, 4),
             rounded: place(rows, kernels::rounded_bytes(widest), 1),
             experts: experts.map(|of| {
                 let (all, places) = (of.experts.len(), rows * of.top_k);

@@ -23,10 +23,9 @@ impl CudaTiles {
         f: &mut Function<'_>,
         queries: &Value,
         cache: &Memory,
-        &architecture::Attention { window, scale, cap, .. }: &architecture::Attention,
+        &architecture::Attention { window, scale, cap, kv_heads, .. }: &architecture::Attention,
     ) -> Value {
         let &[rows, heads, width] = queries.dims() else { unreachable!("heads have 3 dims") };
-        let kv_heads = f.config.num_key_value_heads;
         let group = heads / kv_heads;
         // Loops of one step are left out: nothing folds them inside a dispatch.
         let some = |loops: &[(&'static str, usize)]| -> (String, Vec<usize>) {

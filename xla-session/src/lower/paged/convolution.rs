@@ -25,7 +25,7 @@ impl Function<'_> {
         // Two halves, as on CPUs; with one of a whole row the compiler would not cut the dispatch that fills it.
         let cache = self.cache(layer, [2, convolution.width() / 2]);
         let cache = self.keep_products(&cache, &bcx);
-        self.updated(&cache);
+        self.updated(layer, &cache);
         let mixed = self.convolved(&cache, &bcx, convolution);
         let mixed = self.kept(mixed);
         self.linear(&mixed, output)

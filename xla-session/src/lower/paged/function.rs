@@ -21,6 +21,8 @@ pub struct Function<'a> {
     /// Bytes of a page, of arguments that are pages.
     page_bytes: BTreeMap<usize, usize>,
     inputs: Inputs,
+    /// The pages of layers that some dispatch has updated, as they are now.
+    caches: BTreeMap<usize, Memory>,
     /// What the function leaves: the name and type of each.
     results: Vec<(String, String)>,
     /// Bytes of [`Source::Kept`] in use; `None` where the compiler places what lies between.
@@ -58,6 +60,7 @@ impl<'a> Function<'a> {
             arguments: Vec::new(),
             page_bytes: BTreeMap::new(),
             inputs: Inputs::new(config, rows),
+            caches: BTreeMap::new(),
             results: Vec::new(),
             kept: (rows <= PLACED).then_some(0),
         }
@@ -75,9 +78,12 @@ impl<'a> Function<'a> {
         self.argument(Source::Weight(spec.clone(), plane), ty)
     }
 
-    /// The pages of a layer, `[pages, 64, heads, width]`. Inside a dispatch there are as many as there can be;
-    /// how many there are only the caller knows.
+    /// The pages of a layer, `[pages, 64, heads, width]`, as the dispatches before have left them. Inside a dispatch
+    /// there are as many as there can be; how many there are only the caller knows.
     pub fn cache(&mut self, layer: usize, [heads, width]: [usize; 2]) -> Memory {
+        if let Some(updated) = self.caches.get(&layer) {
+            return updated.clone();
+        }
         let at = self.place(Source::Cache(layer), TensorType::new(&[DYNAMIC], ElementType::I8));
         let ty = TensorType::new(&[1, KV_BLOCK, heads, width], ElementType::F32);
         let pages = self.parts.most_pages(ty.bytes());
@@ -130,8 +136,9 @@ impl<'a> Function<'a> {
         value
     }
 
-    /// A cache, as the function leaves it.
-    pub fn updated(&mut self, cache: &Memory) {
+    /// The cache of a layer, as the function leaves it.
+    pub fn updated(&mut self, layer: usize, cache: &Memory) {
+        self.caches.insert(layer, cache.clone());
         self.results.push((cache.name.clone(), "tensor<?xi8>".into()));
     }
 

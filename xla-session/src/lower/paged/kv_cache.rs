@@ -10,16 +10,16 @@ use crate::emit::builder::{ElementType, Generic, Memory, Scatter, Value, Workgro
 impl Function<'_> {
     /// Writes to the slot of each row the keys behind the queries of `both`,
     /// `[rows, heads + kv_heads or more, head_dim]`, rotated, and the values behind both in `qkv`,
-    /// `[rows, heads + 2 * kv_heads, head_dim]`, in one dispatch.
+    /// `[rows, heads + 2 * kv_heads, head_dim]`, which may be `both`, in one dispatch.
     pub fn append(
         &mut self,
         cache: &Memory,
         both: &Value,
         qkv: &Value,
+        kv_heads: usize,
         rope: Option<usize>,
     ) -> Memory {
         let &[rows, heads, width] = qkv.dims() else { unreachable!("heads have 3 dims") };
-        let kv_heads = self.config.num_key_value_heads;
         // A layer that does not rotate reads the angles of one that does, and nothing of them.
         let at = rope.unwrap_or(0);
         let [slots, cos, sin] =

@@ -59,9 +59,15 @@ pub(super) trait Parts {
     /// `x`, normed over its last dimension.
     fn norm(&self, f: &mut Function<'_>, x: &Value, norm: &Norm) -> Value;
 
-    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the `heads` queries normed with
-    /// their norm, and the others with that of keys: nobody reads values of the result.
-    fn normed_heads(&self, f: &mut Function<'_>, x: &Value, heads: usize, norms: &QkNorm) -> Value;
+    /// `x`, `[rows, queries, keys and values, head_dim]`, each of the queries normed with their norm, and keys
+    /// with theirs. Nobody reads values of the result, unless they [are normed](Attention::value_norm) too.
+    fn normed_heads(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        attention: &Attention,
+        norms: &QkNorm,
+    ) -> Value;
 
     /// Attends from `queries`, `[rows, heads, head_dim]`, to every token of the pages of the row's
     /// sequence that is not later and, with a window, among the latest; `[rows, heads * head_dim]`.
@@ -77,6 +83,23 @@ pub(super) trait Parts {
     /// The index of the largest logit of each row of `logits`, `[rows, n]`: the lowest on ties,
     /// `i32::MAX` where one of them is NaN; `[rows]`.
     fn argmax(&self, f: &mut Function<'_>, logits: &Value) -> Value;
+}
+
+/// `%weight` of a head whose number is `head`: `%offset` and `%own`, its norm's weight; but one of values that are
+/// normed.
+pub(super) fn weight_of_head(head: &str, attention: &Attention) -> String {
+    let sum = "arith.addf %offset, %own : f32";
+    if attention.value_norm.is_none() {
+        return format!("%weight = {sum}");
+    }
+    let values = attention.heads + attention.own_kv_heads();
+    format!(
+        "%sum = {sum}
+         %values = arith.constant {values} : index
+         %is_value = arith.cmpi uge, {head}, %values : index
+         %plain = arith.constant 1.0 : f32
+         %weight = arith.select %is_value, %plain, %sum : f32"
+    )
 }
 
 /// Whether there are graphs of a model, else why not.

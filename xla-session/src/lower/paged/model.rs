@@ -1,6 +1,8 @@
 //! The decoder over the rows of a step, and the head over rows that are wanted.
 
-use checkpoint::architecture::{self, Attention, FeedForward, Layer, Mixer, Mlp, Norm, QkNorm};
+use checkpoint::architecture::{
+    self, Attention, FeedForward, Given, Layer, LayerInputs, Mixer, Mlp, Norm, Parameter, QkNorm,
+};
 
 use super::function::Function;
 use super::{HIDDEN_ROWS, Source};
@@ -9,7 +11,10 @@ use crate::emit::builder::{ElementType, TensorType, Value};
 impl Function<'_> {
     /// From the tokens of a step to the residual stream behind the last layer.
     pub fn body(&mut self) {
-        let mut x = self.embed();
+        let architecture = &self.config.architecture;
+        let mut x = self.embed(&architecture.embedding, architecture.embedding_scale);
+        let inputs = architecture.layer_inputs.as_ref();
+        let inputs = inputs.map(|of| (self.layer_inputs(of, &x), of.width()));
         for (index, layer) in self.config.architecture.layers.iter().enumerate() {
             let Layer {
                 input_norm,
@@ -39,6 +44,17 @@ impl Function<'_> {
             let h = self.normed_behind(h, output_norm.as_ref());
             let h = self.b.scaled(&h, *residual_scale);
             x = self.b.add(&x, &h);
+            if let (Some(given), Some((inputs, width))) = (&layer.given, &inputs) {
+                x = self.kept(x);
+                let input = self.b.slice(inputs, 1, index * width, (index + 1) * width);
+                x = self.given(given, &x, &input);
+            }
+            if let Some(scalar) = &layer.scalar {
+                let scalar = self.vector(scalar);
+                let scalar = self.b.reshape(&scalar, &[]);
+                let scalar = self.b.broadcast(&scalar, x.dims(), &[]);
+                x = self.b.mul(&x, &scalar);
+            }
             if index + 1 < self.config.architecture.layers.len() {
                 x = self.kept(x);
             }
@@ -74,15 +90,16 @@ impl Function<'_> {
         x: &Value,
         norm: Option<&Norm>,
     ) -> Value {
-        let Attention { qk_norm, output, ropes, .. } = attention;
+        let Attention { qk_norm, output, ropes, shared, value_norm, .. } = attention;
         let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
-        let (rows, both) = (self.rows, heads + kv_heads);
+        let own = attention.own_kv_heads();
+        let (rows, both) = (self.rows, heads + own);
         let group: Vec<_> = attention.qkv.iter().collect();
         let weights: Vec<_> = group.iter().map(|linear| &linear.weight).collect();
         let qkv = self.normed_product(x, norm, &weights);
         let qkv = self.biased(qkv, &group);
         let qkv = self.kept(qkv);
-        let qkv = self.b.reshape(&qkv, &[rows, both + kv_heads, width]);
+        let qkv = self.b.reshape(&qkv, &[rows, both + own, width]);
         let mut ropes = *ropes;
         let mut of_heads = qkv.clone();
         if let Some(norms) = qk_norm {
@@ -91,13 +108,17 @@ impl Function<'_> {
                 let rotated = self.rotated(&qkv, both, ropes.take().map(|[rope, _]| rope));
                 of_heads = self.kept(rotated);
             }
-            of_heads = self.parts.normed_heads(self, &of_heads, heads, norms);
+            of_heads = self.parts.normed_heads(self, &of_heads, attention, norms);
         }
         let queries = self.rotated(&of_heads, heads, ropes.map(|[queries, _]| queries));
         let queries = self.kept(queries);
-        let cache = self.cache(layer, [2 * kv_heads, width]);
-        let cache = self.append(&cache, &of_heads, &qkv, ropes.map(|[_, keys]| keys));
-        self.updated(&cache);
+        let mut cache = self.cache(shared.unwrap_or(layer), [2 * kv_heads, width]);
+        if shared.is_none() {
+            let of_values = if value_norm.is_some() { &of_heads } else { &qkv };
+            let rope = ropes.map(|[_, keys]| keys);
+            cache = self.append(&cache, &of_heads, of_values, kv_heads, rope);
+            self.updated(layer, &cache);
+        }
         let mixed = self.parts.attention(self, &queries, &cache, attention);
         let mixed = self.kept(mixed);
         self.linear(&mixed, output)
@@ -106,7 +127,8 @@ impl Function<'_> {
     /// The queries of `x` normed all together, and its keys: `[rows, queries and keys, head_dim]`.
     pub fn jointly_normed_heads(&mut self, x: &Value, heads: usize, norms: &QkNorm) -> Value {
         let &[rows, _, width] = x.dims() else { unreachable!("heads have 3 dims") };
-        let parts = [(&norms.query, 0), (&norms.key, heads)].map(|(norm, before)| {
+        let of_keys = norms.key.as_ref().map(|key| (key, heads));
+        let parts = [(&norms.query, 0)].into_iter().chain(of_keys).map(|(norm, before)| {
             let heads = norm.width() / width;
             let part = self.b.slice(x, 1, before, before + heads);
             let part = self.b.reshape(&part, &[rows, heads * width]);
@@ -115,6 +137,7 @@ impl Function<'_> {
             let part = self.kept(part);
             self.b.reshape(&part, &[rows, heads, width])
         });
+        let parts: Vec<_> = parts.collect();
         self.joined(&parts, 1)
     }
 
@@ -159,13 +182,37 @@ impl Function<'_> {
         self.parts.norm(self, x, norm)
     }
 
-    /// The embeddings of the tokens, `[rows, hidden_size]`.
-    fn embed(&mut self) -> Value {
+    /// The rows of the tokens in an embedding, times `scale`; `[rows, columns]`.
+    fn embed(&mut self, embedding: &Parameter, scale: f32) -> Value {
         let tokens = self.input(Source::Tokens);
-        let architecture = &self.config.architecture;
-        let table = self.matrix(&[&architecture.embedding]);
+        let table = self.matrix(&[embedding]);
         let x = self.parts.gather(self, &table, &tokens);
-        let x = self.b.scaled(&x, architecture.embedding_scale);
+        let x = self.b.scaled(&x, scale);
         self.kept(x)
+    }
+
+    /// What layers are given of the tokens, side by side, where `x` is what the first one reads.
+    fn layer_inputs(&mut self, of: &LayerInputs, x: &Value) -> Value {
+        let LayerInputs { embedding, scale, projection, norm } = of;
+        let (rows, all, width) = (self.rows, projection.outputs(), of.width());
+        let projected = self.linear(x, projection);
+        let projected = self.kept(projected);
+        let projected = self.b.reshape(&projected, &[rows * all / width, width]);
+        let projected = self.norm(&projected, norm);
+        let projected = self.kept(projected);
+        let projected = self.b.reshape(&projected, &[rows, all]);
+        let embedded = self.embed(embedding, *scale);
+        let inputs = self.b.add(&projected, &embedded);
+        self.kept(inputs)
+    }
+
+    /// `x`, with what a layer makes of its part of these.
+    fn given(&mut self, given: &Given, x: &Value, input: &Value) -> Value {
+        let gate = self.linear(x, &given.gate);
+        let h = self.b.gated(&gate, input, given.activation);
+        let h = self.kept(h);
+        let h = self.linear(&h, &given.projection);
+        let h = self.normed_behind(h, Some(&given.norm));
+        self.b.add(x, &h)
     }
 }

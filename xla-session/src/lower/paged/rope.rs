@@ -19,7 +19,7 @@ impl Function<'_> {
         let Some(at) = rope else {
             return self.b.slice(x, 1, 0, heads);
         };
-        let into = self.b.empty(&[self.rows, heads, self.config.head_dim], None);
+        let into = self.b.empty(&[self.rows, heads, x.dims()[2]], None);
         let [cos, sin] = [Source::Cos(at), Source::Sin(at)].map(|source| self.input(source));
         let rope = &self.config.architecture.ropes[at];
         let body = format!(
@@ -62,7 +62,7 @@ impl Function<'_> {
              %angle = arith.select %second, %down, %within : index
              %partner = arith.select %second, %down, %up : index"
         };
-        let result = if rope.width == self.config.head_dim {
+        let result = if rope.width == x.dims()[2] {
             "%rotated = arith.addf %straight, %across : f32"
         } else {
             "%turned = arith.addf %straight, %across : f32

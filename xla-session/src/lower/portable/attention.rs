@@ -20,10 +20,9 @@ impl Emitter<'_> {
         cache: &Cache,
         attention: &architecture::Attention,
     ) -> Value {
-        let heads = self.config.num_attention_heads;
+        let &architecture::Attention { heads, kv_heads, .. } = attention;
         let queries = self.b.slice(rotated, 1, 0, heads);
         let &[rows, _, width] = rotated.dims() else { unreachable!("heads have 3 dims") };
-        let kv_heads = self.config.num_key_value_heads;
         let group = heads / kv_heads;
         // The queries that share a key head, one under the other: [kv_heads, rows * group, width].
         let queries = self.b.reshape(&queries, &[rows, kv_heads, group, width]);

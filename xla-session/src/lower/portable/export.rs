@@ -66,7 +66,7 @@ pub fn export(
             file,
             rows: graph.rows,
             arguments: arguments(graph),
-            results: results(graph),
+            results: results(config, graph),
         });
     }
     let description = Description { capacity, graphs: described };
@@ -114,17 +114,12 @@ fn rope_name(table: &str, at: usize) -> String {
     if at == 0 { table.into() } else { format!("{table}.{at}") }
 }
 
-fn results(graph: &Graph) -> Vec<ValueDescription> {
-    graph.results.iter().enumerate().map(|(i, ty)| value(result_name(i), ty)).collect()
-}
-
-fn result_name(i: usize) -> String {
-    match i {
-        0 => "token".to_string(),
-        1 => "logits".to_string(),
-        i if i % 2 == 0 => format!("keys.{}", i / 2 - 1),
-        i => format!("values.{}", i / 2 - 1),
-    }
+fn results(config: &ModelConfig, graph: &Graph) -> Vec<ValueDescription> {
+    let layers = config.architecture.layers.iter().enumerate();
+    let own = layers.filter(|(_, layer)| layer.mixer.key_width() > 0);
+    let caches = own.flat_map(|(at, _)| [format!("keys.{at}"), format!("values.{at}")]);
+    let names = ["token".to_owned(), "logits".to_owned()].into_iter().chain(caches);
+    names.zip(&graph.results).map(|(name, ty)| value(name, ty)).collect()
 }
 
 fn value(name: String, ty: &TensorType) -> ValueDescription {

@@ -15,7 +15,7 @@ pub struct Graph {
     /// The function's arguments, in order.
     pub arguments: Vec<Argument>,
     /// The function's results, in order: the most likely next token `[1]`, the logits of the last
-    /// row `[vocab_size]`, then for each layer the keys and the values.
+    /// row `[vocab_size]`, then for each layer that has some the keys and the values.
     pub results: Vec<TensorType>,
 }
 

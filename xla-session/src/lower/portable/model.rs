@@ -1,6 +1,8 @@
 //! The decoder.
 
-use checkpoint::architecture::{self, Attention, FeedForward, Mixer, Mlp, Norm, Parameter};
+use checkpoint::architecture::{
+    self, Attention, FeedForward, Given, LayerInputs, Mixer, Mlp, Norm, Parameter,
+};
 
 use super::kv_cache::Cache;
 use super::rope::Angles;
@@ -13,18 +15,22 @@ impl Emitter<'_> {
     pub(super) fn model(&mut self) -> Vec<Value> {
         let config = self.config;
         let angles = self.angles();
-        let mut caches = Vec::new();
-        let mut x = self.embed();
+        let mut caches: Vec<Cache> = Vec::new();
+        let config_of = &config.architecture;
+        let mut x = self.embed(&config_of.embedding, config_of.embedding_scale);
+        let inputs =
+            config_of.layer_inputs.as_ref().map(|of| (self.layer_inputs(of, &x), of.width()));
         for (index, layer) in config.architecture.layers.iter().enumerate() {
             let read = self.normed(&x, layer.input_norm.as_ref());
             let (h, cache) = match &layer.mixer {
                 Mixer::Attention(attention) => {
-                    self.self_attention(index, attention, &read, &angles)
+                    let shared = attention.shared.map(|layer| &caches[layer]);
+                    self.self_attention(index, attention, &read, &angles, shared)
                 }
                 Mixer::ShortConvolution(of) => self.short_convolution(index, of, &read),
                 Mixer::GatedDelta(_) => unreachable!("refused before"),
             };
-            caches.extend([cache.keys, cache.values]);
+            caches.push(cache);
             let h = self.normed(&h, layer.mixer_norm.as_ref());
             let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
@@ -36,11 +42,23 @@ impl Emitter<'_> {
             let h = self.normed(&h, layer.output_norm.as_ref());
             let h = self.b.scaled(&h, layer.residual_scale);
             x = self.b.add(&x, &h);
+            if let (Some(given), Some((inputs, width))) = (&layer.given, &inputs) {
+                let input = self.b.slice(inputs, 1, index * width, (index + 1) * width);
+                x = self.given(given, &x, &input);
+            }
+            if let Some(scalar) = &layer.scalar {
+                let scalar = self.vector(scalar);
+                let scalar = self.b.reshape(&scalar, &[]);
+                let scalar = self.b.broadcast(&scalar, x.dims(), &[]);
+                x = self.b.mul(&x, &scalar);
+            }
         }
         let logits = self.last_logits(&x);
         let token = self.argmax(&logits);
         let mut results = vec![token, logits];
-        results.extend(caches);
+        let own = config.architecture.layers.iter().zip(caches);
+        let own = own.filter(|(layer, _)| layer.mixer.key_width() > 0);
+        results.extend(own.flat_map(|(_, cache)| [cache.keys, cache.values]));
         results
     }
 
@@ -50,9 +68,11 @@ impl Emitter<'_> {
         attention: &Attention,
         x: &Value,
         angles: &[Angles],
+        shared: Option<&Cache>,
     ) -> (Value, Cache) {
         let Attention { qkv, qk_norm, output, .. } = attention;
-        let &Attention { heads, kv_heads, head_dim: width, .. } = attention;
+        let &Attention { heads, head_dim: width, .. } = attention;
+        let kv_heads = attention.own_kv_heads();
         let rows = self.rows;
         let qkv = self.linears(x, qkv);
         let mut ropes = attention.ropes.map(|at| at.map(|at| &angles[at]));
@@ -66,18 +86,38 @@ impl Emitter<'_> {
             _ => qkv.clone(),
         };
         let normed = qk_norm.as_ref().map(|norm| {
-            let parts = [(&norm.query, 0, heads), (&norm.key, heads, kv_heads)].map(
-                |(norm, before, heads)| {
+            let of_keys = norm.key.as_ref().map(|key| (key, heads, kv_heads));
+            let parts = [(&norm.query, 0, heads)].into_iter().chain(of_keys);
+            let parts: Vec<_> = parts
+                .map(|(norm, before, heads)| {
                     let part = self.b.slice(&rotated, 1, before * width, (before + heads) * width);
                     let norms = heads * width / norm.width();
                     let part = self.b.reshape(&part, &[rows, norms, norm.width()]);
                     let part = self.norm(&part, norm);
                     self.b.reshape(&part, &[rows, heads, width])
-                },
-            );
-            self.b.concat(&parts, 1)
+                })
+                .collect();
+            match &parts[..] {
+                [queries] => queries.clone(),
+                parts => self.b.concat(parts, 1),
+            }
         });
-        let (queries, cache) = self.rotate_and_append(layer, &qkv, normed.as_ref(), ropes);
+        let both = normed.unwrap_or_else(|| {
+            let both = self.b.slice(&qkv, 1, 0, (heads + kv_heads) * width);
+            self.b.reshape(&both, &[rows, heads + kv_heads, width])
+        });
+        let queries = self.rotated(&both, heads, ropes);
+        let cache = shared.cloned().unwrap_or_else(|| {
+            let all = heads + kv_heads;
+            let keys = self.b.slice(&queries, 1, heads, all);
+            let values = self.b.slice(&qkv, 1, all * width, (all + kv_heads) * width);
+            let values = self.b.reshape(&values, &[rows, kv_heads, width]);
+            let values = match attention.value_norm {
+                Some(epsilon) => self.b.rms_normed(&values, epsilon),
+                None => values,
+            };
+            self.append(layer, &keys, &values)
+        });
         let mixed = self.attention(&queries, &cache, attention);
         (self.linear(&mixed, output), cache)
     }
@@ -112,13 +152,34 @@ impl Emitter<'_> {
         self.b.norm(x, &weight, norm)
     }
 
-    /// The embeddings of this call's tokens, `[rows, hidden_size]`.
-    fn embed(&mut self) -> Value {
+    /// The rows of this call's tokens in an embedding, times `scale`; `[rows, columns]`.
+    fn embed(&mut self, embedding: &Parameter, scale: f32) -> Value {
         let tokens = self.argument(Source::Tokens, &[self.rows], ElementType::I32);
-        let table = self.matrix(&[&self.config.architecture.embedding]);
+        let table = self.matrix(&[embedding]);
         let rows = self.b.gather_rows(&table.weights, &tokens);
         let rows = self.b.convert(&rows, ElementType::F32);
-        self.b.scaled(&rows, self.config.architecture.embedding_scale)
+        self.b.scaled(&rows, scale)
+    }
+
+    /// What layers are given of this call's tokens, side by side, where `x` is what the first one reads.
+    fn layer_inputs(&mut self, of: &LayerInputs, x: &Value) -> Value {
+        let LayerInputs { embedding, scale, projection, norm } = of;
+        let (all, width) = (projection.outputs(), of.width());
+        let projected = self.linear(x, projection);
+        let projected = self.b.reshape(&projected, &[self.rows, all / width, width]);
+        let projected = self.norm(&projected, norm);
+        let projected = self.b.reshape(&projected, &[self.rows, all]);
+        let rows = self.embed(embedding, *scale);
+        self.b.add(&projected, &rows)
+    }
+
+    /// `x`, with what a layer makes of its part of these.
+    fn given(&mut self, given: &Given, x: &Value, input: &Value) -> Value {
+        let gate = self.linear(x, &given.gate);
+        let h = self.b.gated(&gate, input, given.activation);
+        let h = self.linear(&h, &given.projection);
+        let h = self.norm(&h, &given.norm);
+        self.b.add(x, &h)
     }
 
     /// The logits of the wanted row, `[vocab_size]`.

@@ -81,8 +81,14 @@ impl Parts for VulkanTarget {
         self.normed(f, x, norm)
     }
 
-    fn normed_heads(&self, f: &mut Function<'_>, x: &Value, heads: usize, norms: &QkNorm) -> Value {
-        self.heads_normed(f, x, heads, norms)
+    fn normed_heads(
+        &self,
+        f: &mut Function<'_>,
+        x: &Value,
+        attention: &Attention,
+        norms: &QkNorm,
+    ) -> Value {
+        self.heads_normed(f, x, attention, norms)
     }
 
     fn attention(

@@ -1,12 +1,12 @@
 //! Norms: the squares of a row are added up by some threads, and what they have by all; so is what is added up for
 //! the mean of a row, where that is taken off first.
 
-use checkpoint::architecture::{Norm, QkNorm};
+use checkpoint::architecture::{Attention, Norm, QkNorm};
 
 use super::sum::sum;
 use super::{VulkanTarget, threads};
 use crate::emit::builder::{Value, literal};
-use crate::lower::paged::Function;
+use crate::lower::paged::{Function, weight_of_head};
 
 /// Threads that share the squares of a row.
 const SHARES: usize = 32;
@@ -107,14 +107,16 @@ impl VulkanTarget {
         &self,
         f: &mut Function<'_>,
         x: &Value,
-        heads: usize,
+        attention: &Attention,
         norms: &QkNorm,
     ) -> Value {
+        let heads = attention.heads;
         let &[rows, all, width] = x.dims() else { unreachable!("heads have 3 dims") };
         if norms.query.width() != width {
             return f.jointly_normed_heads(x, heads, norms);
         }
-        let [query, key] = [&norms.query, &norms.key].map(|norm| f.vector(&norm.weight));
+        let key = norms.key.as_ref().unwrap_or(&norms.query);
+        let [query, key] = [&norms.query, key].map(|norm| f.vector(&norm.weight));
         let square = |i: usize| {
             format!(
                 "%x{i} = tensor.extract {}[%m, %h, %k{i}] : {}
@@ -133,9 +135,9 @@ impl VulkanTarget {
              %is_query = arith.cmpi ult, %h, %heads : index
              %of_query = tensor.extract {}[%d] : {}
              %of_key = tensor.extract {}[%d] : {}
-             %stored = arith.select %is_query, %of_query, %of_key : f32
+             %own = arith.select %is_query, %of_query, %of_key : f32
              %offset = arith.constant {} : f32
-             %weight = arith.addf %offset, %stored : f32
+             {}
              %x = tensor.extract {}[%m, %h, %d] : {}
              %scaled = arith.mulf %x, %factor : f32
              %normed = arith.mulf %scaled, %weight : f32
@@ -148,6 +150,7 @@ impl VulkanTarget {
             key.name,
             key.ty,
             literal(norms.query.offset),
+            weight_of_head("%h", attention),
             x.name,
             x.ty,
         );
