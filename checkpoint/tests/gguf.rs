@@ -620,7 +620,7 @@ fn layers_that_guess_further_tokens_are_left_out() {
     for (guess, layers) in [(0, 3), (1, 2)] {
         assert_eq!(read(guess).unwrap().num_hidden_layers, layers);
     }
-    says(&read(3).unwrap_err(), &["`qwen3.block_count` is 0"]);
+    says(&read(3).unwrap_err(), &["`qwen3.nextn_predict_layers` is 3 of 3 layers"]);
 }
 
 /// Layers of LFM2 without heads of keys convolve.

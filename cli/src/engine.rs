@@ -198,8 +198,12 @@ impl EngineArgs {
         options.context = self.place.context;
         options.share = share;
         let context = options.context.unwrap_or(model.config().max_position_embeddings);
-        let room = EngineOptions::default().with_room(&model, 16, context).kv_bytes;
-        options.kv_bytes = kv_bytes.or(room.map(|room| room.min(DEFAULT_KV_BYTES)));
+        let room = options.clone().with_room(&model, 16, context);
+        match kv_bytes {
+            None if room.kv_bytes <= Some(DEFAULT_KV_BYTES) => options = room,
+            None => options.kv_bytes = Some(DEFAULT_KV_BYTES),
+            asked => options.kv_bytes = asked,
+        }
         Ok(Engine::new(&model, &options)?)
     }
 }

@@ -79,7 +79,9 @@ impl SpeculationArgs {
         if !capabilities.verifies_drafts {
             if self.draft_model.is_some() || self.speculate != Drafts::Auto {
                 let (engine, device) = (capabilities.engine, &capabilities.device);
-                progress.say(&format!("no drafts: {engine} on {device} runs one row at a time"));
+                progress.say(&format!(
+                    "no drafts: {engine} on {device} cannot take those back that are wrong"
+                ));
             }
             return Ok(None);
         }

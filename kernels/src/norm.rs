@@ -13,7 +13,7 @@ use crate::{Isa, LANES};
 pub struct Norm {
     /// `[columns]`
     pub x: *const f32,
-    /// `[columns]`; null for ones, to which nothing is added.
+    /// `[columns]`; null for zeros.
     pub weight: *const f32,
     /// `[columns]`; may be `x`.
     pub y: *mut f32,
@@ -65,13 +65,9 @@ impl<V: Vector> Job<V> for Norm {
             };
             let sum = sum::<V>(columns, vector, one);
             let factor = 1.0 / (sum / columns as f32 + epsilon).sqrt();
-            let normed = |at| (*x.add(at) + less) * factor * (offset + *weight.add(at));
-            if weight.is_null() {
-                for at in 0..columns {
-                    let scaled = (*x.add(at) + less) * factor;
-                    *y.add(at) = if add { *y.add(at) + scaled } else { scaled };
-                }
-            } else if add {
+            let weight = |at| if weight.is_null() { 0.0 } else { *weight.add(at) };
+            let normed = |at| (*x.add(at) + less) * factor * (offset + weight(at));
+            if add {
                 for at in 0..columns {
                     *y.add(at) += normed(at);
                 }

@@ -55,7 +55,7 @@ pub enum Error {
     /// More sequences in a step than there is room for their states, in a model that keeps some.
     #[error(
         "the step needs room for the states of {needed} sequences, and there is some for {free}: run fewer at a \
-         time, drop some, or open the engine with a larger KV cache"
+         time, drop some, or open the engine with a larger KV cache or more states"
     )]
     OutOfStates {
         /// States that the step would leave.

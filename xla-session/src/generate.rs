@@ -119,7 +119,9 @@ pub fn generate(
     let start = Instant::now();
     let mut rest = prompt;
     let mut token = loop {
-        let (now, later) = rest.split_at(PIECE.min(rest.len()));
+        // Pieces end at its multiples.
+        let piece = PIECE - session.position() % PIECE;
+        let (now, later) = rest.split_at(piece.min(rest.len()));
         if later.is_empty() {
             break choose(session, now, &answer)?;
         }

@@ -37,7 +37,8 @@ pub struct Capabilities {
     pub logits: bool,
     /// Whether drafts gain time: [`tokens`](InferenceSession::tokens) and
     /// [`all_logits`](InferenceSession::all_logits) run all rows as one step, and
-    /// [`truncate`](InferenceSession::truncate) keeps what it is told to. Without, they are loops.
+    /// [`truncate`](InferenceSession::truncate) keeps what it is told to. Without, they may be loops, and drafts that
+    /// are wrong cannot be taken back.
     pub verifies_drafts: bool,
 }
 
@@ -183,7 +184,7 @@ pub trait InferenceSession: Send {
     /// Number of tokens in the context.
     fn position(&self) -> usize;
 
-    /// Forgets all but the first `tokens` tokens of the context, if the engine can; else everything.
+    /// Forgets all but the first `tokens` tokens of the context, if the engine can; else more, or everything.
     /// Returns how many it has then.
     fn truncate(&mut self, tokens: usize) -> usize {
         if tokens < self.position() {

@@ -273,7 +273,8 @@ fn a_prefix_with_a_state_is_run_once() {
 #[test]
 fn requests_wait_for_states() {
     let model = open(&fixtures::named(WITH_STATES).folder);
-    let options = EngineOptions::default().with_room(&model, 2, 400);
+    let mut options = EngineOptions::default().with_room(&model, 2, 400);
+    options.states = Some(4);
     let engine = Engine::new(&model, &options).unwrap();
     assert_eq!(engine.most_sequences(), Some(2));
     let mut desk = Desk::new(Batcher::new(engine, &BatcherOptions::default()).unwrap());

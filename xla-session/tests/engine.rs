@@ -500,6 +500,8 @@ fn a_session_with_states_is_cut_where_a_page_ends() {
     session.read_logits(&mut again).unwrap();
     assert!(whole == again, "other bits");
     assert_eq!(session.position(), 256);
-    assert_eq!(session.truncate(255), 0);
+    // Which was run a page at a time.
+    assert_eq!(session.truncate(255), 192);
+    session.reset();
     assert_eq!(session.prefill(&case.prompt).unwrap().token, case.tokens[0]);
 }

@@ -386,7 +386,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
 
 /// Whether that converter adds one to the norm called `name`.
 fn adds_one(architecture: &str, name: &str) -> bool {
-    architecture.starts_with("gemma")
+    matches!(architecture, "gemma" | "gemma2" | "gemma3")
         || architecture == "qwen35" && !name.ends_with("linear_attn.norm.weight")
 }
 

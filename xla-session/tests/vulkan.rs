@@ -49,7 +49,8 @@ fn check_decoding(fixture: &Fixture, mut options: SessionOptions) {
 
 /// Capped scores and norms on both sides, half of a head turned by one of two tables, pairs of neighbours, norms
 /// behind the parts, layers without positions, queries that grow with their position, short convolutions, norms behind
-/// the rotation, MLPs without a gate, keys of other layers and inputs of each.
+/// the rotation, MLPs without a gate, those beside attention behind a layer norm, activations that have learned, keys
+/// of other layers and inputs of each.
 #[test]
 fn models_of_every_part_equal_the_reference_as_stored() {
     let Some(options) = on_the_device(Precision::Stored) else { return };

@@ -55,7 +55,7 @@ fn every_token_equals_the_reference_as_stored_on_local_sync() {
 
 #[test]
 fn every_token_equals_the_reference_in_f32_on_local_sync() {
-    every_token(&fixtures::all(), "local-sync", Precision::F32, None);
+    every_token(&fixtures::of_each_family(fixtures::all()), "local-sync", Precision::F32, None);
 }
 
 #[test]
@@ -74,8 +74,10 @@ mod long {
 
     #[test]
     #[ignore = "long: cargo xtask test --all"]
-    fn every_token_of_every_fixture_equals_the_reference_in_f32_on_local_task() {
-        every_token(&fixtures::all(), "local-task", Precision::F32, None);
+    fn every_token_of_every_fixture_equals_the_reference_in_f32() {
+        for device in ["local-task", "local-sync"] {
+            every_token(&fixtures::all(), device, Precision::F32, None);
+        }
     }
 
     #[test]

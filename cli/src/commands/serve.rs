@@ -107,7 +107,8 @@ pub struct Args {
     #[arg(long, env = "IREE_LLM_SPECULATE", value_name = "auto|off", default_value = "auto")]
     speculate: Guesses,
 
-    /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]
+    /// Memory for keys and values of each model, in MiB [default: 16 contexts, at most 2048]; where layers keep
+    /// states of sequences (Qwen3.5), a quarter of it is for these, and half of them bound how many requests run
     #[arg(long, env = "IREE_LLM_KV_MEMORY", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..))]
     kv_memory: Option<u64>,
@@ -346,6 +347,9 @@ impl Args {
         let memory = engine.kv_bytes() >> 20;
         let chats = if template.is_some() { "" } else { ", no chat template" };
         let running = usize::from(self.parallel);
+        let most = engine.most_sequences().filter(|most| *most < running);
+        let running = most.unwrap_or(running);
+        let states = most.map_or(String::new(), |most| format!(", states for {most} requests"));
         let mut options = BatcherOptions::default();
         options.scheduler.most_running = running;
         options.gap = Gap::Time(Duration::from_millis(self.token_gap.into()));
@@ -371,7 +375,7 @@ impl Args {
         options.most_requests = running + self.queue as usize;
         let model = Model::start(batcher, tokenizer, template, options)?;
         progress.say(&format!(
-            "{}: {weights} MiB of weights, {memory} MiB for keys and values, {} tokens of context{chats}",
+            "{}: {weights} MiB of weights, {memory} MiB for keys and values{states}, {} tokens of context{chats}",
             model.name(),
             model.context(),
         ));

@@ -20,9 +20,16 @@ fn rows_of_any_length_match_f64() {
         let mean = |of: &dyn Fn(f64) -> f64| {
             x.iter().map(|&x| of(f64::from(x))).sum::<f64>() / columns as f64
         };
-        let ways =
-            [(0.0, false, false), (1.0, false, false), (1.0, true, false), (0.0, false, true)];
-        for (isa, (offset, add, centred)) in
+        let zeros = vec![0.0; columns];
+        // What is added, whether to what is there, whether the mean is taken off, whether there are weights.
+        let ways = [
+            (0.0, false, false, true),
+            (1.0, false, false, true),
+            (1.0, true, false, true),
+            (0.0, false, true, true),
+            (1.0, false, false, false),
+        ];
+        for (isa, (offset, add, centred, weighted)) in
             Isa::all_here().into_iter().flat_map(|isa| ways.map(|way| (isa, way)))
         {
             let middle = if centred { mean(&|x| x) } else { 0.0 };
@@ -30,7 +37,7 @@ fn rows_of_any_length_match_f64() {
             let mut y = vec![if add { 2.0 } else { f32::NAN }; columns];
             let of = Norm {
                 x: x.as_ptr(),
-                weight: weight.as_ptr(),
+                weight: if weighted { weight.as_ptr() } else { std::ptr::null() },
                 y: y.as_mut_ptr(),
                 columns,
                 epsilon,
@@ -40,7 +47,8 @@ fn rows_of_any_length_match_f64() {
             };
             // SAFETY: this CPU has the instructions, and all are as long as stated.
             unsafe { norm(isa, &of) };
-            for ((&y, &x), &weight) in y.iter().zip(&x).zip(&weight) {
+            let weight = if weighted { &weight } else { &zeros };
+            for ((&y, &x), &weight) in y.iter().zip(&x).zip(weight) {
                 let before = if add { 2.0 } else { 0.0 };
                 let weight = f64::from(offset) + f64::from(weight);
                 let expected = before + (f64::from(x) - middle) / root * weight;

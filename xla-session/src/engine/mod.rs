@@ -61,11 +61,11 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// With room for `sequences` sequences of `model`, of `tokens` tokens each.
+    /// With room for `sequences` sequences of `model`, of `tokens` tokens each, and for some states of others.
     #[must_use]
     pub fn with_room(mut self, model: &Model, sequences: usize, tokens: usize) -> Self {
         let pages = sequences * tokens.div_ceil(KV_BLOCK);
-        let states = 2 * sequences;
+        let states = 3 * sequences;
         self.kv_bytes = Some((pages * model.page_bytes() + states * model.state_bytes()) as u64);
         self.states = Some(states);
         self
@@ -75,11 +75,11 @@ impl EngineOptions {
     fn count_of_states(&self, bytes: usize) -> usize {
         match (self.states, self.kv_bytes) {
             _ if bytes == 0 => 0,
-            (Some(states), _) => states.max(2),
+            (Some(states), _) => states.max(LEAST_STATES),
             (None, None) => STATES,
             (None, Some(all)) => {
                 let count = usize::try_from(all / 4 / bytes as u64).unwrap_or(usize::MAX);
-                count.clamp(STATES, MOST_STATES)
+                count.clamp(LEAST_STATES, MOST_STATES)
             }
         }
     }
@@ -87,6 +87,9 @@ impl EngineOptions {
 
 /// States of an engine for one sequence: its own, the one that a step leaves, and those of the ends of pages.
 const STATES: usize = 8;
+
+/// With fewer nothing runs.
+const LEAST_STATES: usize = 2;
 
 /// Most states where nobody says how many.
 const MOST_STATES: usize = 256;
@@ -412,7 +415,7 @@ impl Engine {
     ///
     /// A run without tokens, a token out of range, a sequence of another engine, more rows than
     /// [`rows`](Self::rows), a sequence that would be longer than its [`context`](Self::context), or fewer
-    /// free pages than needed: before anything is run. Or the device's own failure. Every sequence is as it
+    /// free pages or states than needed: before anything is run. Or the device's own failure. Every sequence is as it
     /// was.
     pub fn step(&mut self, runs: &mut [Run<'_>]) -> Result<Vec<Output>> {
         let outputs = self.step_unkept(runs)?;

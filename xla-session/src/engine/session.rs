@@ -1,5 +1,7 @@
 //! An engine with one sequence, as the contract that all engines share.
 
+use kernels::KV_BLOCK;
+
 use super::{Engine, EngineOptions, Model, Output, Run, Sequence, Want};
 use crate::pages;
 use crate::{Capabilities, Error, InferenceSession, Profile, Result, Step};
@@ -50,6 +52,7 @@ impl EngineSession {
         let held = self.sequence.len();
         // Before the first piece is run.
         self.capabilities.check(held, tokens)?;
+        let before = self.before(tokens.len(), self.engine.rows());
         let of_each_row = matches!(want, Want::Tokens | Want::AllLogits);
         let mut left = tokens;
         while !left.is_empty() {
@@ -67,13 +70,30 @@ impl EngineSession {
                     outputs.into_iter().for_each(&mut on_output);
                 }
                 Err(error) => {
-                    self.sequence.truncate(held);
-                    self.last = None;
+                    self.go_back(before, held);
                     return Err(error);
                 }
             }
         }
         Ok(())
+    }
+}
+
+impl EngineSession {
+    /// What can be gone back to when one of several steps fails, of `rows` rows at most for `tokens` tokens, where
+    /// tokens at the end cannot be forgotten one by one.
+    fn before(&self, tokens: usize, rows: usize) -> Option<Sequence> {
+        let several = pages::piece(self.sequence.len(), rows, tokens) < tokens;
+        (several && self.engine.has_states()).then(|| self.sequence.fork())
+    }
+
+    /// The session is as it was, of `held` tokens, but for the rows of its last step.
+    fn go_back(&mut self, before: Option<Sequence>, held: usize) {
+        match before {
+            Some(before) => self.sequence = before,
+            None => self.sequence.truncate(held),
+        }
+        self.last = None;
     }
 }
 
@@ -118,6 +138,7 @@ impl InferenceSession for EngineSession {
         let held = self.sequence.len();
         self.capabilities.check(held, tokens)?;
         let vocab_size = self.capabilities.vocab_size;
+        let before = self.before(tokens.len(), LOGITS_PIECE);
         for piece in tokens.chunks(LOGITS_PIECE.min(self.engine.rows())) {
             let appended = self.append(piece, Want::AllLogits, |output| {
                 if let Output::AllLogits(logits) = output {
@@ -125,7 +146,7 @@ impl InferenceSession for EngineSession {
                 }
             });
             if let Err(error) = appended {
-                self.truncate(held);
+                self.go_back(before, held);
                 return Err(error);
             }
         }
@@ -146,13 +167,15 @@ impl InferenceSession for EngineSession {
         // With those before it that were forgotten too.
         let again = &self.sequence.tokens()[copy.len()..];
         debug_assert_eq!(again.last(), Some(&token));
-        for piece in again.chunks(self.engine.rows()) {
+        // A page at a time, whose place its equal takes: there may be no more.
+        let rows = KV_BLOCK.min(self.engine.rows());
+        for piece in again.chunks(rows) {
             let run = Run { sequence: &mut copy, tokens: piece, want: Want::Logits };
             if let Some(Output::Logits(made)) = self.engine.step(&mut [run])?.pop() {
                 *logits = made;
             }
         }
-        self.last = Some((again.len() - 1) % self.engine.rows());
+        self.last = Some((again.len() - 1) % rows);
         Ok(())
     }
 

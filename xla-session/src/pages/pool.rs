@@ -30,8 +30,16 @@ struct Page {
     released: u64,
     /// The page that took its place while a step in flight still read it.
     replaced_by: Option<u32>,
-    /// The state of its sequence behind its last token, and when it was kept.
-    state: Option<(u64, u32)>,
+    /// The state of its sequence behind its last token, and when that goes.
+    state: Option<(Rank, u32)>,
+}
+
+/// When the state of a page goes: those of answers first, of which the newest is enough to go on behind them; then by
+/// when they were kept, or last gone on from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    of_prompt: bool,
+    used: u64,
 }
 
 /// States of sequences, by number: what a model whose layers keep one has of all tokens before. A state is
@@ -41,8 +49,8 @@ struct States {
     /// Of each, how many tables, reservations and pages have it.
     references: Vec<u32>,
     free: Vec<u32>,
-    /// Pages that have one, the one that was kept first before all others.
-    kept: BTreeSet<(u64, u32)>,
+    /// Pages that have one, in the order in which they go.
+    kept: BTreeSet<(Rank, u32)>,
 }
 
 impl Page {
@@ -113,17 +121,21 @@ impl Pool {
         free.len() + of_pages.filter(|&(_, state)| references[state as usize] == 1).count()
     }
 
-    /// A state with one reference, a free one before one that a page has kept; those that were kept first go first.
+    /// A state with one reference, a free one before one that only a page has.
     pub fn take_state(&mut self) -> Option<u32> {
-        loop {
-            let states = self.states.as_mut()?;
-            if let Some(state) = states.free.pop() {
-                states.references[state as usize] = 1;
-                return Some(state);
-            }
-            let &(_, page) = states.kept.first()?;
+        if self.states.as_ref()?.free.is_empty() {
+            let States { references, kept, .. } = self.states.as_ref()?;
+            let is_of_page = |page| {
+                let state = self.state_behind(page);
+                state.is_some_and(|state| references[state as usize] == 1)
+            };
+            let page = kept.iter().map(|&(_, page)| page).find(|&page| is_of_page(page))?;
             self.forget_state(page);
         }
+        let states = self.states.as_mut()?;
+        let state = states.free.pop()?;
+        states.references[state as usize] = 1;
+        Some(state)
     }
 
     /// One more has `state`.
@@ -149,23 +161,37 @@ impl Pool {
     }
 
     /// `state` is that behind the last token of `page`, which is published: who adopts that goes on with it.
-    pub fn keep_state(&mut self, page: u32, state: u32) {
-        if self.page(page).published.is_none() || self.page(page).state.is_some() {
-            return;
+    pub fn keep_state(&mut self, page: u32, state: u32, of_prompt: bool) {
+        if self.page(page).published.is_some() && self.page(page).state.is_none() {
+            self.retain_state(state);
+            self.rank_state(page, state, of_prompt);
         }
+    }
+
+    /// The state behind `page`, from which a sequence goes on now.
+    pub fn use_state(&mut self, page: u32) -> Option<u32> {
+        let state = self.state_behind(page)?;
+        if let (Some((rank, _)), Some(states)) = (self.page(page).state, &mut self.states) {
+            states.kept.remove(&(rank, page));
+        }
+        self.rank_state(page, state, true);
         self.retain_state(state);
+        Some(state)
+    }
+
+    fn rank_state(&mut self, page: u32, state: u32, of_prompt: bool) {
         self.clock += 1;
-        let kept = (self.clock, state);
-        self.page_mut(page).state = Some(kept);
+        let rank = Rank { of_prompt, used: self.clock };
+        self.page_mut(page).state = Some((rank, state));
         if let Some(states) = &mut self.states {
-            states.kept.insert((kept.0, page));
+            states.kept.insert((rank, page));
         }
     }
 
     fn forget_state(&mut self, page: u32) {
-        let Some((kept, state)) = self.page_mut(page).state.take() else { return };
+        let Some((rank, state)) = self.page_mut(page).state.take() else { return };
         if let Some(states) = &mut self.states {
-            states.kept.remove(&(kept, page));
+            states.kept.remove(&(rank, page));
         }
         self.release_state(state);
     }

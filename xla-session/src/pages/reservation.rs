@@ -48,6 +48,8 @@ pub struct PageCopy {
 pub struct PagesInFlight {
     pool: PagePool,
     pub(super) pages: Vec<u32>,
+    /// States that it reads and writes.
+    states: Vec<u32>,
 }
 
 impl<'table> Reservation<'table> {
@@ -133,8 +135,12 @@ impl<'table> Reservation<'table> {
         for &page in &pages {
             pool.begin(page);
         }
+        let states: Vec<u32> = self.state.into_iter().chain(self.table.state).collect();
+        for &state in &states {
+            pool.retain_state(state);
+        }
         drop(pool);
-        PagesInFlight { pool: self.table.pool.clone(), pages }
+        PagesInFlight { pool: self.table.pool.clone(), pages, states }
     }
 
     /// The step has written `tokens`, which may be fewer than the rows reserved: they belong to the
@@ -171,7 +177,8 @@ impl<'table> Reservation<'table> {
         }
         if let Some(left) = left {
             if let Some(&last) = pages.last().filter(|_| table.len().is_multiple_of(KV_BLOCK)) {
-                pool.keep_state(last, left);
+                // A row alone is a token of an answer.
+                pool.keep_state(last, left, tokens.len() > 1);
             }
             if let Some(before) = table.state.replace(left) {
                 pool.release_state(before);
@@ -196,6 +203,9 @@ impl Drop for PagesInFlight {
         let mut pool = self.pool.lock();
         for &page in self.pages.iter().rev() {
             pool.end(page);
+        }
+        for &state in &self.states {
+            pool.release_state(state);
         }
     }
 }

@@ -142,10 +142,7 @@ impl PageTable {
     /// The state is that behind its first `tokens` tokens from now on, where a page has one.
     fn take_up(&mut self, pool: &mut Pool, tokens: usize) {
         let page = (tokens / KV_BLOCK).checked_sub(1).map(|last| self.pages[last]);
-        let state = page.and_then(|page| pool.state_behind(page));
-        if let Some(state) = state {
-            pool.retain_state(state);
-        }
+        let state = page.and_then(|page| pool.use_state(page));
         if let Some(before) = std::mem::replace(&mut self.state, state) {
             pool.release_state(before);
         }
@@ -181,7 +178,7 @@ impl PageTable {
     ///
     /// # Errors
     ///
-    /// [`OutOfPages`](Error::OutOfPages), and nothing has changed.
+    /// [`OutOfPages`](Error::OutOfPages) or [`OutOfStates`](Error::OutOfStates), and no sequence has changed.
     pub fn reserve(&mut self, rows: usize) -> Result<Reservation<'_>> {
         Reservation::new(self, rows)
     }

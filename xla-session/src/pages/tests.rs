@@ -268,6 +268,22 @@ fn a_prompt_goes_on_from_a_page_with_a_state_behind_it() {
     assert_eq!(pool.cached_prefix(&text(0..9)).tokens, 4 * KV_BLOCK);
 }
 
+/// However long an answer is, the prompt before it can be gone on from.
+#[test]
+fn states_of_an_answer_go_before_those_of_its_prompt() {
+    let pool = PagePool::with_states(20, 4, true);
+    let mut table = sequence(&pool, &text(0..2));
+    for token in 0..10 * KV_BLOCK as u32 {
+        append(&mut table, &[token % 3]);
+    }
+    let answered = table.tokens().to_vec();
+    assert_eq!(pool.cached_prefix(&[&answered[..], &[1]].concat()).tokens, 12 * KV_BLOCK);
+    table.truncate(12 * KV_BLOCK - 1);
+    assert!(table.len() > 2 * KV_BLOCK, "some of the answer's are there");
+    table.truncate(2 * KV_BLOCK + 1);
+    assert_eq!(table.len(), 2 * KV_BLOCK);
+}
+
 #[test]
 fn pieces_of_a_prompt_end_where_pages_do() {
     let pieces = |mut start: usize, rows: usize, end: usize| {
@@ -312,11 +328,13 @@ fn states_of_pages_give_way_to_those_of_sequences() {
     drop(sequence(&pool, &text(4..5)));
     let found = |from: u32| pool.cached_prefix(&text(from..from + 2)).tokens;
     assert_eq!((found(0), found(4), pool.available_states()), (KV_BLOCK, KV_BLOCK, 3));
+    // The older one is gone on from, so that the other has become the older.
+    assert_eq!(pool.table().resume(&text(0..2)), KV_BLOCK);
     let one = sequence(&pool, &[1]);
     let mut two = sequence(&pool, &[2]);
-    assert_eq!((found(0), found(4)), (0, KV_BLOCK), "the one that was kept first");
+    assert_eq!((found(0), found(4)), (KV_BLOCK, 0));
     append(&mut two, &[2]);
-    assert_eq!((found(4), pool.available_states()), (0, 1));
+    assert_eq!((found(0), pool.available_states()), (0, 1));
     let reservation = two.reserve(1).unwrap();
     let mut three = one.fork();
     match three.reserve(1) {

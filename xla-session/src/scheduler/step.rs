@@ -150,7 +150,7 @@ impl Scheduler {
         while rows > 0 && self.running.len() < self.options.most_running {
             let Some((&rank, tracked)) = self.waiting.first_key_value() else { return };
             let cached = pages.cached_prefix(tracked.id, &tracked.tokens);
-            if self.computes_next_page(&tracked.tokens, cached.tokens) {
+            if self.computes_next_page(&tracked.tokens, cached.tokens, pages.has_states()) {
                 return;
             }
             let needed = tracked.pages_to_start() - cached.tokens / KV_BLOCK + cached.idle;
@@ -176,15 +176,21 @@ impl Scheduler {
     }
 
     /// Whether a running request is going to publish the page of `tokens` behind the first `cached`,
-    /// which a request that starts with them could adopt.
-    fn computes_next_page(&self, tokens: &[u32], cached: usize) -> bool {
+    /// which a request that starts with them could adopt; where sequences have states, with one behind it or a later
+    /// page.
+    fn computes_next_page(&self, tokens: &[u32], cached: usize, has_states: bool) -> bool {
         let end = cached + KV_BLOCK;
         // The last token is always left to be run.
         if end >= tokens.len() {
             return false;
         }
         let mut running = self.running.values();
-        running.any(|it| it.computed < end && it.tokens.starts_with(&tokens[..end]))
+        running.any(|it| {
+            let ends = it.computed + piece(it.computed, self.options.rows, it.behind());
+            it.computed < end
+                && it.tokens.starts_with(&tokens[..end])
+                && (!has_states || tokens.starts_with(&it.tokens[..ends]))
+        })
     }
 
     /// Pages that the running requests take until all their tokens are in their sequences.

@@ -267,11 +267,12 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         let row = of.memory.wrapping_add(of.qkv).cast::<f32>().wrapping_add(item * of.stride);
         let [epsilon, offset] = [of.epsilon, of.offset].map(number);
         let behind = row.wrapping_add(of.query_columns);
-        let queries = (row, of.query_columns, of.query_width, of.queries, epsilon);
-        let keys = (behind, of.key_columns, of.key_width, of.keys, epsilon);
-        let (values, none) = (behind.wrapping_add(of.key_columns), std::ptr::null_mut());
-        let values = (values, of.value_columns, of.value_width, none, number(of.value_epsilon));
-        for (first, all, columns, weight, epsilon) in [queries, keys, values] {
+        let queries = (row, of.query_columns, of.query_width, of.queries, [epsilon, offset]);
+        let keys = (behind, of.key_columns, of.key_width, of.keys, [epsilon, offset]);
+        let values = behind.wrapping_add(of.key_columns);
+        let plain = [number(of.value_epsilon), 1.0];
+        let values = (values, of.value_columns, of.value_width, std::ptr::null_mut(), plain);
+        for (first, all, columns, weight, [epsilon, offset]) in [queries, keys, values] {
             for at in (0..all).step_by(columns) {
                 let x = first.wrapping_add(at);
                 let norm = kernels::Norm {
