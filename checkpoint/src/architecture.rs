@@ -439,11 +439,6 @@ impl Module {
         self.parameter(name, &[width], Role::Bias)
     }
 
-    /// The vector called `name`, which is added to the shares of so many experts.
-    pub fn share_bias(&self, name: &str, experts: usize) -> Parameter {
-        self.parameter(name, &[experts], Role::Bias)
-    }
-
     /// The number called `name`, a vector of one or no vector.
     pub fn number(&self, name: &str, shape: &[usize]) -> Parameter {
         self.parameter(name, shape, Role::Activation)
@@ -473,7 +468,7 @@ impl Architecture {
             .chain([&self.norm.weight, &self.output])
     }
 
-    /// The matrices of layers whose rounding is felt the most: the first layer's mixer, as all others
+    /// The matrices whose rounding is felt the most: what all layers are given is made by, the first layer's mixer, as all others
     /// carry its errors on, and what the first and the last MLP add, the latter right before the logits. Of
     /// tiny-tales in four bits they have an eighth of the layers' weights and make two thirds of the
     /// divergence (docs/quality.md).
@@ -484,7 +479,8 @@ impl Architecture {
             FeedForward::Mlp(mlp) => Some(&mlp.down),
             FeedForward::Experts(_) => None,
         });
-        mixer.chain(down)
+        let given = self.layer_inputs.iter().map(|it| &it.projection);
+        given.chain(mixer).chain(down)
     }
 
     /// Every norm, in that order.

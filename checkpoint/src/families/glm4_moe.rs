@@ -62,7 +62,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
         let module = layer.at("mlp");
         let of_all = module.at("shared_experts");
         let mlp = sizes.mlp_of(&of_all, NAMES, shared, false, activation);
-        let bias = module.at("gate").share_bias("e_score_correction_bias", routing.experts);
+        let bias = module.at("gate").bias("e_score_correction_bias", routing.experts);
         let experts = Experts {
             shares: Shares::Sigmoid { bias: Some(bias), floor: 1e-20 },
             scale,

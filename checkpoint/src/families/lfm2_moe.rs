@@ -47,7 +47,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
             return FeedForward::Mlp(mlp(sizes, layer));
         }
         let module = layer.at("feed_forward");
-        let bias = biased.then(|| module.share_bias("expert_bias", routing.experts));
+        let bias = biased.then(|| module.bias("expert_bias", routing.experts));
         FeedForward::Experts(Box::new(Experts {
             shares: Shares::Sigmoid { bias, floor: 1e-6 },
             scale,

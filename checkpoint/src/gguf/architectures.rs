@@ -552,7 +552,8 @@ fn gemma4(keys: &mut Keys) -> Result<(), String> {
         let shared = keys.config.get("num_kv_shared_layers").and_then(Json::as_u64).unwrap_or(0);
         let wide = widths.last().is_some_and(|last| *last != width);
         let first = widths.len().saturating_sub(shared as usize);
-        let expected = |layer: usize| if wide && layer >= first { width * 2 } else { width };
+        let expected =
+            |layer: usize| if wide && layer >= first { width.saturating_mul(2) } else { width };
         if widths.iter().enumerate().any(|(layer, own)| *own != expected(layer)) {
             return Err(format!(
                 "`gemma4.{WIDTH}` differs otherwise than by layers that share keys, twice as wide"
@@ -715,7 +716,7 @@ fn command_r(keys: &mut Keys) -> Result<(), String> {
     let scale = keys.own("logit_scale").unwrap_or(json!(1.0));
     keys.put("logit_scale", "logit_scale", Some(scale));
     // Command R+ alone has them.
-    let normed = keys.has_tensor("model.layers.0.self_attn.q_norm.weight");
+    let normed = keys.has("model.layers.0.self_attn.q_norm.weight");
     keys.put("use_qk_norm", "attention.qk_norm", Some(json!(normed)));
     Ok(())
 }
@@ -739,7 +740,9 @@ fn glm4_moe(keys: &mut Keys) -> Result<(), String> {
     keys.required("n_shared_experts", "expert_shared_count")?;
     sigmoid_experts(keys, "first_k_dense_replace")?;
     keys.copy("norm_topk_prob", "expert_weights_norm");
-    let normed = keys.has_tensor("model.layers.0.self_attn.q_norm.weight");
+    keys.copy("n_group", "expert_group_count");
+    keys.copy("topk_group", "expert_group_used_count");
+    let normed = keys.has("model.layers.0.self_attn.q_norm.weight");
     keys.put("use_qk_norm", "attention.qk_norm", Some(json!(normed)));
     Ok(())
 }

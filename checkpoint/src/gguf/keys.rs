@@ -61,10 +61,11 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     ] {
         keys.required(ours, theirs).map_err(wrong)?;
     }
-    // Of norms that take the mean off, or of those that do not.
-    if !keys.copy("layer_norm_eps", "attention.layer_norm_epsilon") {
-        keys.required("rms_norm_eps", "attention.layer_norm_rms_epsilon").map_err(wrong)?;
-    }
+    let (ours, theirs) = match own.model_type {
+        "cohere" | "cohere2" => ("layer_norm_eps", "attention.layer_norm_epsilon"),
+        _ => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
+    };
+    keys.required(ours, theirs).map_err(wrong)?;
     let heads = keys.config["num_attention_heads"].clone();
     if !keys.copy("num_key_value_heads", "attention.head_count_kv") {
         keys.put("num_key_value_heads", "attention.head_count", Some(heads.clone()));
@@ -173,11 +174,6 @@ impl Keys<'_> {
         let there = value.is_some();
         self.put(ours, theirs, value);
         there
-    }
-
-    /// Whether the file has the tensor that Hugging Face calls `name`.
-    pub fn has_tensor(&self, name: &str) -> bool {
-        self.set.files.iter().flat_map(|part| &part.tensors).any(|(it, _)| it == name)
     }
 
     /// Copies the window of attention; whether there is one. 0 is none, as the converter writes it of Phi-4.

@@ -144,7 +144,9 @@ fn among_keys(metadata: &Metadata) -> Result<Vec<(String, Entry)>, String> {
         if metadata.get(&key).is_none() {
             continue;
         }
-        let found = metadata.singles(&key).filter(|(_, count)| Some(*count as u64) == layers);
+        let found = metadata
+            .singles(&key)
+            .filter(|(_, count)| *count <= limit::LAYERS && Some(*count as u64) == layers);
         let Some((first, count)) = found else {
             return Err(format!(
                 "`{key}` is no array of as many numbers in single precision as there are layers \
