@@ -119,8 +119,10 @@ pub fn generate(
     let start = Instant::now();
     let mut rest = prompt;
     let mut token = loop {
-        // Pieces end at its multiples.
-        let piece = PIECE - session.position() % PIECE;
+        // Where tokens cannot be taken back one by one, steps end where pages do, and so do pieces: elsewhere that
+        // would be a step more.
+        let aligned = !session.capabilities().verifies_drafts;
+        let piece = if aligned { PIECE - session.position() % PIECE } else { PIECE };
         let (now, later) = rest.split_at(piece.min(rest.len()));
         if later.is_empty() {
             break choose(session, now, &answer)?;

@@ -169,8 +169,10 @@ impl InferenceSession for EngineSession {
         debug_assert_eq!(again.last(), Some(&token));
         // A page at a time, whose place its equal takes: there may be no more.
         let rows = KV_BLOCK.min(self.engine.rows());
-        for piece in again.chunks(rows) {
-            let run = Run { sequence: &mut copy, tokens: piece, want: Want::Logits };
+        let mut pieces = again.chunks(rows).peekable();
+        while let Some(piece) = pieces.next() {
+            let want = if pieces.peek().is_none() { Want::Logits } else { Want::Nothing };
+            let run = Run { sequence: &mut copy, tokens: piece, want };
             if let Some(Output::Logits(made)) = self.engine.step(&mut [run])?.pop() {
                 *logits = made;
             }
