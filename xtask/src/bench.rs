@@ -6,7 +6,7 @@
 //! and beside an older one of ours (`baseline`); how cost grows (`scaling`, `plot`); many sequences at
 //! once (`batched`), with a common beginning (`prefix`), with drafts (`speculate`), from many clients
 //! (`serve`). They go to their
-//! places in `docs/performance.md` (`document`). Where our time goes (`bench --profile` of `iree-llm`)
+//! places in `docs/performance.md` and `docs/measurements.md` (`document`). Where our time goes (`bench --profile` of `iree-llm`)
 //! is only printed.
 
 #[cfg(feature = "bench")]
@@ -109,13 +109,13 @@ mod optimised {
                 "--gguf is for the servers: add `serve` to --part"
             );
         }
-        let document = match &flags.out {
+        let document = |part| match &flags.out {
             Some(path) => Some(path.clone()),
             None if flags.quick => None,
-            None => Some(workspace::root().join("docs").join("performance.md")),
+            None => Some(document::of(part)),
         };
-        if let Some(document) = &document {
-            document::check(document, parts)?;
+        for &part in parts {
+            document(part).map_or(Ok(()), |path| document::check(&path, part))?;
         }
 
         let folder = workspace::target_dir()?.join("bench");
@@ -145,6 +145,7 @@ mod optimised {
                 }
                 BenchPart::Profile => profiles(&contest, &formats, &folder)?,
                 BenchPart::Plot => {
+                    let document = document(part);
                     let beside = document.as_deref().and_then(Path::parent);
                     plots(&contest, plotted, beside.unwrap_or(&folder))?
                 }
@@ -178,8 +179,8 @@ mod optimised {
                 }
             };
             println!("{section}");
-            if let Some(document) = &document
-                && document::replace(document, part, &section)?
+            if let Some(document) = document(part)
+                && document::replace(&document, part, &section)?
             {
                 eprintln!("==> written to {}", document.display());
             }

@@ -263,7 +263,7 @@ pub struct Bench {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
     /// The document whose parts are replaced; the plot is written beside it
-    /// [default: docs/performance.md; none with --quick].
+    /// [default: docs/performance.md and docs/measurements.md; none with --quick].
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
@@ -327,7 +327,7 @@ compiles llama.cpp and writes 26 GB of models and packed weights below cargo's t
 (--baseline packs weights once more: 9 GB); a full run then takes about an hour on two cores. Close other programs: they share what is measured.
 
 Examples:
-  cargo xtask bench                                  the tables of docs/performance.md
+  cargo xtask bench                                  the tables of docs/performance.md and docs/measurements.md
   cargo xtask bench --quick                          does everything work?
   cargo xtask bench --precision bf16 --threads 2,1   one precision, on two cores and on one
   cargo xtask bench --part profile --precision int4  where the time of our int4 goes

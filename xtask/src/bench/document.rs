@@ -1,11 +1,23 @@
-//! The parts of `docs/performance.md` that are made here, each between two marks.
+//! The parts of `docs/performance.md` and `docs/measurements.md` that are made here, each between two marks.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::flags::BenchPart;
+use crate::workspace;
+
+/// The document with `part`: what most people ask for, or the rest.
+pub fn of(part: BenchPart) -> PathBuf {
+    let name = match part {
+        BenchPart::Table | BenchPart::Batched | BenchPart::Serve => "performance.md",
+        BenchPart::Plot | BenchPart::Prefix | BenchPart::Speculate | BenchPart::Profile => {
+            "measurements.md"
+        }
+    };
+    workspace::root().join("docs").join(name)
+}
 
 /// The marks around `part`; `None` of what is only printed.
 fn marks(part: BenchPart) -> Option<[String; 2]> {
@@ -21,13 +33,13 @@ fn marks(part: BenchPart) -> Option<[String; 2]> {
     Some(["begin", "end"].map(|mark| format!("<!-- made by `{command}`: {mark} -->")))
 }
 
-/// Checks that [`replace`] will find its places, before anything is measured.
+/// Checks that [`replace`] will find its place, before anything is measured.
 ///
 /// # Errors
 ///
 /// As [`replace`].
-pub fn check(path: &Path, parts: &[BenchPart]) -> Result<()> {
-    parts.iter().try_for_each(|&part| document(path, part, "").map(drop))
+pub fn check(path: &Path, part: BenchPart) -> Result<()> {
+    document(path, part, "").map(drop)
 }
 
 /// Puts `section` between the marks of `part` in the document at `path`, and says whether it has any.
@@ -76,7 +88,6 @@ mod tests {
     use clap::ValueEnum;
 
     use super::*;
-    use crate::workspace;
 
     #[test]
     fn only_what_lies_between_the_marks_changes() {
@@ -101,12 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_the_marks_of_every_part() {
-        let parts = BenchPart::value_variants();
-        check(&workspace::root().join("docs").join("performance.md"), parts).unwrap();
+    fn the_documents_have_the_marks_of_every_part() {
+        for &part in BenchPart::value_variants() {
+            check(&of(part), part).unwrap();
+        }
         let without = workspace::root().join("Cargo.toml");
         assert!(!replace(&without, BenchPart::Profile, "a profile").unwrap());
-        let error = check(&without, parts).unwrap_err().to_string();
+        let error = check(&without, BenchPart::Table).unwrap_err().to_string();
         assert!(error.contains("Cargo.toml") && error.contains("begin"), "{error}");
     }
 }
