@@ -9,14 +9,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use fixtures::streams::{check_mixed_steps, check_what_is_not_a_number};
+use fixtures::streams::{
+    self, check_by_eight_rows, check_mixed_steps, check_what_is_not_a_number,
+};
 use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{Format, WeightFormats};
 use xla_session::{
-    Engine, EngineOptions, Event, InferenceSession, LoadMode, Model, Output, Precision, Run,
-    SessionOptions, Tuning, Want, compile_ahead,
+    Engine, Event, InferenceSession, LoadMode, Output, Precision, Run, SessionOptions, Tuning, Want,
+    compile_ahead,
 };
 
 /// Architectures that graphs are compiled for, the older one of GPUs since 2020.
@@ -53,8 +55,6 @@ fn every_token_equals_the_reference_as_stored() {
 /// inputs of each; by graphs of one number of rows.
 #[test]
 fn every_token_of_more_models_equals_the_reference_as_stored() {
-    let mut options = options(Precision::Stored);
-    options.tuning.gpu_rows = Some(32);
     for name in [
         "llama-llama3-biases-mqa-f16",
         "gemma2-gqa-tied-bf16",
@@ -64,8 +64,7 @@ fn every_token_of_more_models_equals_the_reference_as_stored() {
         "cohere2-windows-tied-gqa-bf16",
         "gemma4-shared-inputs-gqa-bf16",
     ] {
-        let fixture = fixtures::named(name);
-        assert_same_tokens(&fixture, open(&fixture, &options).as_mut());
+        check_by_eight_rows(&fixtures::named(name), options(Precision::Stored));
     }
 }
 
@@ -116,10 +115,7 @@ fn the_contract_holds() {
 }
 
 fn engine(fixture: &Fixture, pages: usize) -> Engine {
-    let model = Model::open(&fixture.folder, &options(Precision::Stored)).unwrap();
-    let mut options = EngineOptions::default();
-    options.kv_bytes = Some((pages * model.page_bytes()) as u64);
-    Engine::new(&model, &options).unwrap()
+    streams::engine(fixture, pages, &options(Precision::Stored))
 }
 
 #[test]
@@ -133,7 +129,7 @@ fn mixed_steps_equal_the_reference() {
 /// Eight sequences, a token of each in a step, and 32.
 #[test]
 fn sequences_decode_together() {
-    let fixture = fixtures::named("llama-gqa-long-bf16");
+    let fixture = fixtures::named("qwen3-gqa-tied-bf16");
     let mut engine = engine(&fixture, 80);
     for together in [8, 32] {
         let cases: Vec<_> = (0..together).map(|i| &fixture.cases[i % 3]).collect();

@@ -7,8 +7,10 @@ mod fixtures;
 
 use std::path::PathBuf;
 
-use fixtures::streams::{check_mixed_steps, check_together, check_what_is_not_a_number};
-use fixtures::{Fixture, assert_contract, assert_same_tokens};
+use fixtures::streams::{
+    check_by_eight_rows, check_mixed_steps, check_what_is_not_a_number, engine,
+};
+use fixtures::{assert_contract, assert_same_tokens};
 use xla_session::{
     Engine, EngineOptions, Model, Output, Precision, Run, SessionOptions, Tuning, Want,
 };
@@ -40,13 +42,6 @@ fn on_the_device(precision: Precision) -> Option<SessionOptions> {
     Some(SessionOptions { device, tuning: Tuning::default(), ..on_the_cpu(precision) })
 }
 
-/// Graphs of one number of rows: half of what a fixture takes is compiling its graphs.
-fn check_decoding(fixture: &Fixture, mut options: SessionOptions) {
-    options.tuning.gpu_rows = Some(8);
-    options.weights_cache = false;
-    check_together(fixture, &mut engine(fixture, 16, &options));
-}
-
 /// Capped scores and norms on both sides, half of a head turned by one of two tables, pairs of neighbours, norms
 /// behind the parts, layers without positions, queries that grow with their position, short convolutions, norms behind
 /// the rotation, MLPs without a gate, those beside attention behind a layer norm, activations that have learned, keys
@@ -68,7 +63,7 @@ fn models_of_every_part_equal_the_reference_as_stored() {
         "apertus-gqa-bf16",
         "gemma4-shared-inputs-gqa-bf16",
     ] {
-        check_decoding(&fixtures::named(name), options.clone());
+        check_by_eight_rows(&fixtures::named(name), options.clone());
     }
 }
 
@@ -77,7 +72,7 @@ fn models_of_every_part_equal_the_reference_as_stored() {
 fn fixtures_of_fewer_bits_equal_the_reference_in_f32() {
     let Some(options) = on_the_device(Precision::F32) else { return };
     for name in ["mistral-window-gqa-bf16", "qwen2-window-untied-f16"] {
-        check_decoding(&fixtures::named(name), options.clone());
+        check_by_eight_rows(&fixtures::named(name), options.clone());
     }
 }
 
@@ -120,7 +115,7 @@ mod long {
     fn every_fixture_of_fewer_bits_equals_the_reference_in_f32() {
         let Some(options) = on_the_device(Precision::F32) else { return };
         for fixture in fixtures::of_gpus().iter().filter(|it| !it.name.ends_with("-f32")) {
-            check_decoding(fixture, options.clone());
+            check_by_eight_rows(fixture, options.clone());
         }
     }
 
@@ -186,13 +181,6 @@ fn experts_are_refused_and_it_is_said_what_runs_them() {
     let error = xla_session::open(&fixture.folder, &on_the_cpu(Precision::Stored)).unwrap_err();
     let message = error.to_string();
     assert!(message.contains("qwen3_moe") && message.contains("local-task"), "{message}");
-}
-
-fn engine(fixture: &Fixture, pages: usize, options: &SessionOptions) -> Engine {
-    let model = Model::open(&fixture.folder, options).unwrap();
-    let mut some = EngineOptions::default();
-    some.kv_bytes = Some((pages * model.page_bytes()) as u64);
-    Engine::new(&model, &some).unwrap()
 }
 
 #[test]
