@@ -9,16 +9,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use fixtures::streams::{
-    self, check_by_eight_rows, check_mixed_steps, check_what_is_not_a_number,
-};
+use fixtures::streams::{self, check_by_eight_rows, check_mixed_steps, check_what_is_not_a_number};
 use fixtures::{Fixture, assert_close, assert_contract, assert_same_tokens};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
 use xla_session::emit::{Format, WeightFormats};
 use xla_session::{
-    Engine, Event, InferenceSession, LoadMode, Output, Precision, Run, SessionOptions, Tuning, Want,
-    compile_ahead,
+    Engine, Event, InferenceSession, LoadMode, Output, Precision, Run, SessionOptions, Tuning,
+    Want, compile_ahead,
 };
 
 /// Architectures that graphs are compiled for, the older one of GPUs since 2020.
