@@ -538,7 +538,7 @@ mod tests {
         for entry in fixtures.read_dir().unwrap() {
             let folder = entry.unwrap().path();
             let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-            let others = ["mixtral", "moe", "gpt-oss", "gemma4"];
+            let others = ["mixtral", "moe", "gpt-oss", "qwen3-next", "gemma4"];
             if folder.is_dir() && !others.iter().any(|it| name.contains(it)) {
                 check(&folder);
                 seen += 1;

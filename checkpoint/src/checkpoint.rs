@@ -12,6 +12,7 @@ use crate::converted::{Converted, is_of_mlx};
 use crate::encodings::{self, Encoded, Encoding, Parts, Quantisation};
 use crate::file::WeightFile;
 use crate::header::Entry;
+use crate::key_heads::KeyHeads;
 use crate::keys::{Keys, read_object};
 use crate::names::of_text_model;
 use crate::random::Random;
@@ -30,6 +31,8 @@ pub struct Checkpoint {
     architecture: Option<&'static gguf::Architecture>,
     /// What the folder's configuration says of quantised matrices.
     quantisation: Option<Quantisation>,
+    /// Where some of them lie key head by key head.
+    key_heads: Option<KeyHeads>,
     /// Whether it was saved without an output projection, whatever its configuration says.
     bare: bool,
     /// What was done to the values of the tensor called so.
@@ -107,6 +110,7 @@ impl Checkpoint {
                 gguf: false,
                 architecture: None,
                 quantisation: None,
+                key_heads: None,
                 bare: false,
                 converted: |_| None,
                 files: vec![file],
@@ -139,6 +143,7 @@ impl Checkpoint {
             gguf: true,
             architecture,
             quantisation: None,
+            key_heads: None,
             bare: false,
             converted: Converted::by_gguf,
             files,
@@ -191,19 +196,31 @@ impl Checkpoint {
         }
         let of_mlx = is_of_mlx(tensors.iter().map(|(name, (_, it))| (&**name, &*it.shape)));
         let converted = if of_mlx { Converted::by_mlx } else { |_: &str| None };
-        let tensors = encodings::cut_up(tensors);
+        let mut tensors = encodings::cut_up(tensors);
+        let (mut quantisation, mut key_heads) = (None, None);
         let config = folder.join("config.json");
-        let quantisation = match read_object(&config)? {
-            Some(map) => {
-                Quantisation::read(&Keys { path: &config, prefix: "", map: &map, names: None })?
+        if let Some(map) = read_object(&config)? {
+            let keys = Keys { path: &config, prefix: "", map: &map, names: None };
+            quantisation = Quantisation::read(&keys)?;
+            if KeyHeads::are_in(tensors.keys().map(String::as_str)) {
+                key_heads = Some(KeyHeads::read(&keys)?);
             }
-            None => None,
-        };
+        }
+        if let Some(key_heads) = key_heads {
+            let apart = tensors.into_iter().flat_map(|(name, (file, entry))| {
+                // Quantised ones are when they are asked for.
+                let own = entry.dtype.and_then(|_| key_heads.apart(&name, &entry));
+                let own = own.map_or_else(|| vec![(name, entry)], Vec::from);
+                own.into_iter().map(move |(name, entry)| (name, (file, entry)))
+            });
+            tensors = apart.collect();
+        }
         Ok(Self {
             source: layout.source,
             gguf: false,
             architecture: None,
             quantisation,
+            key_heads,
             bare,
             converted,
             files,
@@ -224,7 +241,7 @@ impl Checkpoint {
     /// file cannot be read any more; of a quantised matrix, any of its tensors.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor<'_>> {
         if let Some(encoded) = self.encoded(name, shape)? {
-            return self.decoded(encoded);
+            return self.decoded(encoded, shape);
         }
         let (file, entry, dtype) = self.locate(name, shape)?;
         let tensor = file.tensor(entry, dtype)?;
@@ -357,7 +374,12 @@ impl Checkpoint {
         };
         let Some(module) = name.strip_suffix(".weight") else { return Ok(None) };
         let parts = Parts { tensors: &self.tensors, files: &self.files, source: &self.source };
-        quantisation.find(&parts, module, [rows, columns])
+        let whole = self.key_heads.and_then(|it| it.whole(module, rows));
+        let Some((whole, all, order)) = whole else {
+            return quantisation.find(&parts, module, [rows, columns]);
+        };
+        let found = quantisation.find(&parts, &whole, [all, columns])?;
+        Ok(found.map(|found| Encoded { rows: order, ..found }))
     }
 
     /// The element type of `parameter`; `None` where its tensors are missing or do not fit, as
@@ -379,8 +401,8 @@ impl Checkpoint {
         Some(values.block_type(&slices, shape, in_order))
     }
 
-    /// That matrix, with the bytes of its tensors.
-    fn decoded(&self, encoded: Encoded) -> Result<Tensor<'_>> {
+    /// That matrix, of shape `own`, with the bytes of its tensors.
+    fn decoded(&self, encoded: Encoded, own: &[usize]) -> Result<Tensor<'_>> {
         let Encoded { shape, rows, parts, values, .. } = encoded;
         let first = &self.files[parts[0].file];
         let mut bytes = Vec::with_capacity(parts.len());
@@ -397,7 +419,7 @@ impl Checkpoint {
         };
         let slices: Vec<&[u8]> = bytes.iter().map(|stored| &*stored.bytes).collect();
         let dtype = values.block_type(&slices, shape, order.is_none());
-        Ok(Tensor::decoded(&first.path, dtype, (shape, rows), bytes, values, order))
+        Ok(Tensor::decoded(&first.path, dtype, (own, rows), bytes, values, order))
     }
 
     fn locate(&self, name: &str, shape: &[usize]) -> Result<(&WeightFile, &Entry, Dtype)> {

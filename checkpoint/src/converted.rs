@@ -6,7 +6,7 @@
 pub(crate) enum Converted {
     /// `-exp(x)`: GGUF's of the decays of linear attention.
     NegativeExponential,
-    /// `1 + x`: MLX's of the norms of Qwen3.5.
+    /// `1 + x`: MLX's of the norms of Qwen3.5 and Qwen3-Next.
     OneMore,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// Bytes of its own, where it shares them.
     pub fn bytes(&self) -> u64 {
-        (self.end - self.start) / self.rows.step() as u64
+        self.rows.share(self.end - self.start)
     }
 }
 

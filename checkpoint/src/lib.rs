@@ -26,6 +26,7 @@ mod checkpoint;
 mod converted;
 mod file;
 mod header;
+mod key_heads;
 mod layout;
 mod random;
 mod tensor;

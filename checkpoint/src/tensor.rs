@@ -59,7 +59,7 @@ impl<'a> Tensor<'a> {
     pub(crate) fn decoded(
         path: &'a Path,
         dtype: Dtype,
-        (shape, rows): ([usize; 2], RowOrder),
+        (shape, rows): (&[usize], RowOrder),
         mut parts: Vec<Stored<'a>>,
         values: Values,
         order: Option<Vec<u32>>,
@@ -326,6 +326,15 @@ pub(crate) enum RowOrder {
         /// Which one this is.
         first: usize,
     },
+    /// Rows of some kinds, where groups have rows of four kinds each: all of the first kind first, group by group.
+    Grouped {
+        /// How many groups.
+        groups: usize,
+        /// Rows of each kind in a group, in their order there.
+        kinds: [usize; 4],
+        /// The first kind of this tensor, and the one behind its last.
+        own: [usize; 2],
+    },
 }
 
 impl RowOrder {
@@ -340,14 +349,29 @@ impl RowOrder {
             Self::InTurn { step, first } => row * step + first,
             // Put together when it is asked for.
             Self::Columns { .. } => row,
+            Self::Grouped { groups, kinds, own: [first, end] } => {
+                let (mut row, mut before) = (row, kinds[..first].iter().sum::<usize>());
+                for kind in &kinds[first..end] {
+                    if row < groups * kind {
+                        return row / kind * kinds.iter().sum::<usize>() + before + row % kind;
+                    }
+                    row -= groups * kind;
+                    before += kind;
+                }
+                panic!("row {row} behind the last one of its tensor");
+            }
         }
     }
 
-    /// How many tensors share the bytes.
-    pub fn step(self) -> usize {
+    /// How many of `bytes` are this tensor's, where several share them.
+    pub fn share(self, bytes: u64) -> u64 {
         match self {
-            Self::Stored | Self::Pairs { .. } => 1,
-            Self::InTurn { step, .. } | Self::Columns { step, .. } => step,
+            Self::Stored | Self::Pairs { .. } => bytes,
+            Self::InTurn { step, .. } | Self::Columns { step, .. } => bytes / step as u64,
+            Self::Grouped { kinds, own: [first, end], .. } => {
+                let rows = |kinds: &[usize]| kinds.iter().sum::<usize>() as u64;
+                bytes / rows(&kinds) * rows(&kinds[first..end])
+            }
         }
     }
 }

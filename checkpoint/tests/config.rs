@@ -847,6 +847,42 @@ fn qwen3_5_attends_in_some_layers() {
     }
 }
 
+/// Qwen3-Next and Qwen3.5's mixtures are Qwen3.5 with experts, one of which is for all rows.
+#[test]
+fn mixtures_with_linear_attention_have_a_gated_expert_for_all_rows() {
+    let sizes = json!({
+        "hidden_size": 32, "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 3,
+        "moe_intermediate_size": 16, "shared_expert_intermediate_size": 20,
+    });
+    let [next, moe] =
+        [("qwen3_next", "Qwen3NextForCausalLM"), ("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM")]
+            .map(|(model_type, class)| {
+                let sizes = sizes.clone();
+                move |changes: Value| with(of(model_type, class, sizes.clone()), changes)
+            });
+    let plain = good(of("qwen3_5_text", "Qwen3_5ForCausalLM", json!({"num_hidden_layers": 4})));
+    for config in [good(next(json!({}))), good(moe(json!({})))] {
+        for (layer, plain) in config.architecture.layers.iter().zip(&plain.architecture.layers) {
+            assert_eq!(layer.mixer, plain.mixer);
+            let FeedForward::Experts(experts) = &layer.mlp else { panic!("no experts") };
+            assert_eq!((experts.experts.len(), experts.top_k, experts.normalised), (8, 3, true));
+            let shared = experts.shared.as_ref().unwrap();
+            assert_eq!((shared.mlp.down.inputs(), shared.gate.is_some()), (20, true));
+        }
+    }
+    let dense = good(next(json!({"mlp_only_layers": [1], "norm_topk_prob": false})));
+    let of_layers = |config: &ModelConfig| -> Vec<Option<bool>> {
+        let normalised = |layer: &Layer| match &layer.mlp {
+            FeedForward::Experts(experts) => Some(experts.normalised),
+            FeedForward::Mlp(_) => None,
+        };
+        config.architecture.layers.iter().map(normalised).collect()
+    };
+    assert_eq!(of_layers(&dense), [Some(false), None, Some(false), Some(false)]);
+    refused(moe(json!({"norm_topk_prob": false})), &["`norm_topk_prob` is false", "true"]);
+    refused(next(json!({"hidden_act": "gelu_new"})), &["`hidden_act` is \"gelu_new\"", "silu"]);
+}
+
 /// Whose rope is stretched where nothing is said of it.
 #[test]
 fn apertus_has_an_activation_that_learned() {

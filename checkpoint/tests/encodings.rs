@@ -171,6 +171,32 @@ fn one_scale_and_scales_of_rows_are_applied() {
     }
 }
 
+/// Qwen3-Next's matrices that lie in one, key head by key head, have scales there too.
+#[test]
+fn rows_of_key_heads_are_found_among_quantised_ones() {
+    const MODULE: &str = "model.layers.0.linear_attn.in_proj_qkvz";
+    let [weight, scale] =
+        ["weight", "weight_scale"].map(|part| &*format!("{MODULE}.{part}").leak());
+    // Two key heads, three wide, with one value each, two wide; what they are is their scale.
+    let scales = (0..20).flat_map(|row| f16::from_f32(row as f32).to_le_bytes()).collect();
+    let parts = [
+        (weight, (Dtype::F8_E4M3, vec![20, 2], vec![0x38; 40])),
+        (scale, (Dtype::F16, vec![20, 1], scales)),
+    ];
+    let config = json!({"linear_num_key_heads": 2, "linear_key_head_dim": 3,
+        "quantization_config": {"quant_method": "fp8"}});
+    let folder = folder(&config, &parts.into());
+    let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+    let first = |part: &str, rows: usize| -> Vec<f32> {
+        let name = format!("model.layers.0.linear_attn.in_proj_{part}.weight");
+        let values = checkpoint.tensor(&name, &[rows, 2]).unwrap().to_f32();
+        values.chunks(2).map(|row| row[0]).collect()
+    };
+    assert_eq!(first("z", 4), [8.0, 9.0, 18.0, 19.0]);
+    let qkv = [0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15, 6, 7, 16, 17];
+    assert_eq!(first("qkv", 16), qkv.map(|row| row as f32));
+}
+
 /// Zeros of the first version are stored less one; a zero of -1, all bits set, is 0.
 #[test]
 fn zeros_of_gptq_are_of_its_version() {

@@ -699,6 +699,39 @@ fn layers_of_qwen3_5_are_those_that_do_not_guess() {
     says(of("qwen35", [4, 512], vec![]), &["`qwen35.ssm.conv_kernel` is missing"]);
 }
 
+/// Qwen3-Next's files have numbers of value heads key head by key head, older ones all that linear attention reads.
+#[test]
+fn rows_of_qwen3_next_are_taken_apart() {
+    let mut file = llama();
+    file.set("general.architecture", text("qwen3next"));
+    file.key("qwen3next.ssm.group_count", u32_value(2));
+    file.key("qwen3next.ssm.state_size", u32_value(3));
+    let rows = |count: usize| (0..count).map(|row| row as f32).collect::<Vec<_>>();
+    // Of each key head two values: a query, a key, two values and two gates, three and two rows wide.
+    file.f32("blk.0.ssm_in.weight", &[28, 1], &rows(28));
+    file.f32("blk.0.ssm_ba.weight", &[8, 1], &rows(8));
+    let checkpoint = Checkpoint::open(folder(&file.bytes()).path(), LoadMode::Mmap).unwrap();
+    for (part, expected) in [
+        ("qkv", &[0, 1, 2, 14, 15, 16, 3, 4, 5, 17, 18, 19, 6, 7, 8, 9, 20, 21, 22, 23][..]),
+        ("z", &[10, 11, 12, 13, 24, 25, 26, 27]),
+        ("b", &[0, 1, 4, 5]),
+        ("a", &[2, 3, 6, 7]),
+    ] {
+        let name = format!("model.layers.0.linear_attn.in_proj_{part}.weight");
+        let values = checkpoint.tensor(&name, &[expected.len(), 1]).unwrap().to_f32();
+        let expected: Vec<_> = expected.iter().map(|row| *row as f32).collect();
+        assert_eq!(values, expected, "{part}");
+    }
+    let bytes: u64 =
+        checkpoint.tensors().filter(|it| it.name.contains("in_proj")).map(|it| it.bytes).sum();
+    assert_eq!(bytes, 4 * 36);
+    // What has other rows stays as it is, and is named.
+    file.set("qwen3next.ssm.state_size", u32_value(7));
+    let checkpoint = Checkpoint::open(folder(&file.bytes()).path(), LoadMode::Mmap).unwrap();
+    let error = checkpoint.tensor("model.layers.0.linear_attn.in_proj_z.weight", &[8, 1]);
+    says(&error.unwrap_err(), &["`blk.0.attn_gate.weight` is missing", "`blk.0.ssm_in.weight`"]);
+}
+
 /// A file has what decays are the logarithm of.
 #[test]
 fn decays_are_read_as_logarithms() {

@@ -45,7 +45,11 @@ fn name_of(architecture: &str, name: &str) -> String {
     // A parameter of the layer itself is no module's weight.
     let (part, end) = part.rsplit_once('.').unwrap_or((part, "weight"));
     // LFM2's with experts are called as those without.
-    let architecture = if architecture == "lfm2moe" { "lfm2" } else { architecture };
+    let architecture = match architecture {
+        "lfm2moe" => "lfm2",
+        "qwen35moe" | "qwen3next" => "qwen35",
+        other => other,
+    };
     if matches!(end, "expert_bias" | "e_score_correction_bias") {
         return format!("blk.{layer}.exp_probs_b.bias");
     }
@@ -253,6 +257,8 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "ministral3" => "mistral3",
         "qwen2_moe" => "qwen2moe",
         "qwen3_5_text" => "qwen35",
+        "qwen3_5_moe_text" => "qwen35moe",
+        "qwen3_next" => "qwen3next",
         "qwen3_moe" => "qwen3moe",
         "lfm2_moe" => "lfm2moe",
         "glm4_moe" => "glm4moe",
@@ -315,7 +321,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
             let rows = layers.iter().find_map(rows).unwrap();
             key("shortconv.l_cache", u32_value(rows as u32));
         }
-        "qwen35" => {
+        "qwen35" | "qwen35moe" | "qwen3next" => {
             let delta = layers.iter().find_map(Layer::gated_delta).unwrap();
             let recurrent = layers.iter().map(|layer| u8::from(layer.attention().is_none()));
             key("attention.recurrent_layers", booleans(&recurrent.collect::<Vec<_>>()));
@@ -387,7 +393,8 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
 /// Whether that converter adds one to the norm called `name`.
 fn adds_one(architecture: &str, name: &str) -> bool {
     matches!(architecture, "gemma" | "gemma2" | "gemma3")
-        || architecture == "qwen35" && !name.ends_with("linear_attn.norm.weight")
+        || matches!(architecture, "qwen35" | "qwen35moe" | "qwen3next")
+            && !name.ends_with("linear_attn.norm.weight")
 }
 
 /// Writes the model in `folder` as `to`, every matrix in the type that `of` says.
@@ -414,7 +421,9 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         ("attention.value_length", config.head_dim),
         ("context_length", config.max_position_embeddings),
     ] {
-        if !said.contains(&key) {
+        // Where all layers have experts there is none.
+        let has = key != "feed_forward_length" || architecture != "qwen35moe";
+        if has && !said.contains(&key) {
             file.key(&format!("{architecture}.{key}"), u32_value(value as u32));
         }
     }
@@ -451,6 +460,7 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         file.described("rope_freqs.weight", &[by.len() as u64], 0, at, &bytes);
         at = (at + bytes.len() as u64).next_multiple_of(32);
     }
+    let mut first = Vec::new();
     let mut stacks: BTreeMap<String, (Vec<u64>, u32, Vec<u8>)> = BTreeMap::new();
     for parameter in config.tensors().filter(|it| it.role != Role::Activation) {
         let mut values = checkpoint.get(parameter).unwrap().to_f32();
@@ -466,7 +476,19 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
         if parameter.name.contains(".linear_attn.") {
             let delta = config.architecture.layers.iter().find_map(Layer::gated_delta).unwrap();
             let row = parameter.elements() / parameter.shape[0];
-            values = of_linear_attention(delta, &parameter.name, row, &values);
+            if architecture != "qwen3next" {
+                values = of_linear_attention(delta, &parameter.name, row, &values);
+            } else if parameter.name.ends_with("A_log") {
+                values.iter_mut().for_each(|value| *value = -value.exp());
+            } else if parameter.name.ends_with("in_proj_b.weight") {
+                // Written with the next one.
+                first = values;
+                continue;
+            } else if parameter.name.ends_with("in_proj_a.weight") {
+                let of_head = delta.value_heads / delta.key_heads * row;
+                let heads = first.chunks(of_head).zip(values.chunks(of_head));
+                values = heads.flat_map(|(b, a)| b.iter().chain(a)).copied().collect();
+            }
         }
         let dtype = if parameter.shape.len() > 1 { of(&parameter.name) } else { Stored::F32 };
         let (kind, bytes) = match dtype {
@@ -488,7 +510,12 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             all.extend(bytes);
             continue;
         }
-        file.described(&name_of(architecture, &parameter.name), &dimensions, kind, at, &bytes);
+        let mut name = name_of(architecture, &parameter.name);
+        if architecture == "qwen3next" && name.contains("ssm_alpha") {
+            dimensions[1] *= 2;
+            name = name.replace("ssm_alpha", "ssm_ba");
+        }
+        file.described(&name, &dimensions, kind, at, &bytes);
         at = (at + bytes.len() as u64).next_multiple_of(32);
     }
     for (name, (dimensions, kind, bytes)) in stacks {
@@ -561,6 +588,8 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "gpt-oss-gqa-bf16",
         "lfm2-older-tied-gqa-bf16",
         "qwen3-5-gqa-bf16",
+        "qwen3-5-moe-gqa-bf16",
+        "qwen3-next-mqa-f16",
         "lfm2-moe-gqa-f16",
         "glm4-moe-gqa-bf16",
         "granite-moe-tied-gqa-bf16",
@@ -591,8 +620,9 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         let config = ModelConfig::from_dir(&fixture.folder).unwrap();
         let roles: Vec<_> = config.tensors().map(|it| it.role).collect();
         assert_eq!(before.len(), after.len(), "{name}");
-        let adds_one =
-            ["gemma-", "gemma2", "gemma3", "qwen3-5"].iter().any(|it| name.starts_with(it));
+        let adds_one = ["gemma-", "gemma2", "gemma3", "qwen3-5", "qwen3-next"]
+            .iter()
+            .any(|it| name.starts_with(it));
         for ((before, after), role) in before.iter().zip(&after).zip(roles) {
             let off = match role {
                 // Norms to which the GGUF file adds one are rounded there.

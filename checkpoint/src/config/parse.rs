@@ -14,12 +14,13 @@ use crate::{Error, Result};
 
 /// Models that read images too: their text model has a configuration of its own within. And whether their output
 /// projection is the embedding where the whole does not say it.
-const WITH_IMAGES: [(&str, bool); 5] = [
+const WITH_IMAGES: [(&str, bool); 6] = [
     ("gemma3", true),
     ("gemma4", true),
     ("gemma4_unified", true),
     ("mistral3", true),
     ("qwen3_5", false),
+    ("qwen3_5_moe", false),
 ];
 
 impl ModelConfig {

@@ -39,10 +39,12 @@ impl Writer<'_> {
         file.write_all(&self.header(tensors)?).map_err(failed())?;
         for tensor in tensors {
             let end = match &tensor.from {
-                From::Rows(parameters) => {
-                    let mut all = parameters.iter();
-                    all.try_fold(ControlFlow::Continue(()), |end, parameter| match end {
-                        ControlFlow::Continue(()) => self.rows(parameter, &mut file, wrote),
+                From::Rows(parts) => {
+                    let mut all = parts.iter();
+                    all.try_fold(ControlFlow::Continue(()), |end, (parameter, rows)| match end {
+                        ControlFlow::Continue(()) => {
+                            self.rows(parameter, rows.clone(), &mut file, wrote)
+                        }
                         end => Ok(end),
                     })?
                 }
@@ -85,15 +87,15 @@ impl Writer<'_> {
     fn rows(
         &self,
         parameter: &Parameter,
+        rows: Range<usize>,
         file: &mut File,
         wrote: Wrote,
     ) -> Result<ControlFlow<()>> {
         let tensor = self.checkpoint.get(parameter)?;
-        let rows = parameter.rows();
-        let columns = parameter.elements() / rows;
+        let columns = parameter.elements() / parameter.rows();
         let step = (PIECE / columns).max(1);
-        for first in (0..rows).step_by(step) {
-            let some = first..rows.min(first + step);
+        for first in rows.clone().step_by(step) {
+            let some = first..rows.end.min(first + step);
             let bytes = in_parallel(some, columns * self.dtype.size(), |first, out| {
                 let mut values = vec![0.0; columns];
                 for (row, out) in out.chunks_exact_mut(columns * self.dtype.size()).enumerate() {

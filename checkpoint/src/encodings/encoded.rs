@@ -32,7 +32,7 @@ impl fmt::Display for Encoding {
 #[derive(Debug, Clone)]
 pub(crate) struct Encoded {
     pub encoding: Encoding,
-    /// Rows and columns.
+    /// Rows and columns; of one whose tensors have rows of others too, all rows of these.
     pub shape: [usize; 2],
     /// In which order its tensors have its rows.
     pub rows: RowOrder,
@@ -117,7 +117,12 @@ const E2M1: [f32; 16] =
 impl Encoded {
     /// Size of all its tensors.
     pub fn bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.entry.bytes()).sum()
+        let all = self.parts.iter().map(|part| part.entry.bytes()).sum();
+        match self.rows {
+            RowOrder::Grouped { .. } => self.rows.share(all),
+            // Their entries know it.
+            _ => all,
+        }
     }
 }
 

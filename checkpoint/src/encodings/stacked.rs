@@ -1,10 +1,10 @@
-//! Experts that lie in one tensor, as gpt-oss and Granite have them: cut up, so that each has tensors of its own,
-//! under the names that families give them.
+//! Experts that lie in one tensor, as gpt-oss, Qwen3.5 and Granite have them: cut up, so that each has tensors of its
+//! own, under the names that families give them.
 //!
-//! `experts.gate_up_proj_blocks`, `_scales` and `_bias` have an expert after the other, in each a row of
+//! gpt-oss's `experts.gate_up_proj_blocks`, `_scales` and `_bias` have an expert after the other, in each a row of
 //! gate and a row of up in turn; `experts.gate_up_proj`, where they are not quantised, has columns in
-//! their place. `experts.down_proj` is the same with no turns. Granite's `block_sparse_moe.input_linear` has all
-//! rows of an expert's gate before those of its up.
+//! their place. `experts.down_proj` is the same with no turns. Qwen3.5's `experts.gate_up_proj`, which has no biases
+//! beside it, and Granite's `block_sparse_moe.input_linear` have all rows of an expert's gate before those of its up.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ const PARTS: [(&str, &str, usize); 4] =
 /// missed later.
 pub(crate) fn cut_up(tensors: Tensors) -> Tensors {
     let mut out = Tensors::new();
+    let with_biases = tensors.keys().any(|name| name.ends_with(".experts.gate_up_proj_bias"));
+    let experts = if with_biases { in_turn } else { behind_each_other };
     for (name, (file, entry)) in tensors {
         match experts(&name, &entry).filter(|own| out.len() + own.len() <= limit::TENSORS) {
             Some(own) => out.extend(own.into_iter().map(|(name, own)| (name, (file, own)))),
@@ -34,19 +36,18 @@ pub(crate) fn cut_up(tensors: Tensors) -> Tensors {
     out
 }
 
-/// The tensors of each expert that `entry` has.
-fn experts(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
-    behind_each_other(name, entry).or_else(|| in_turn(name, entry))
-}
+/// What tensors of whole experts are called, and what is in each, one behind the other.
+const WHOLE: [(&str, &[&str]); 4] = [
+    (".mlp.experts.gate_up_proj", &["gate_proj", "up_proj"]),
+    (".mlp.experts.down_proj", &["down_proj"]),
+    (".block_sparse_moe.input_linear.weight", &["gate_proj", "up_proj"]),
+    (".block_sparse_moe.output_linear.weight", &["down_proj"]),
+];
 
-/// Of a tensor of Granite's.
+/// The tensors of each expert that `entry` has, of Granite and of Qwen3.5.
 fn behind_each_other(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
-    let (layer, tensor) = name.split_once(".block_sparse_moe.")?;
-    let names: &[&str] = match tensor {
-        "input_linear.weight" => &["gate_proj", "up_proj"],
-        "output_linear.weight" => &["down_proj"],
-        _ => return None,
-    };
+    let (end, names) = WHOLE.into_iter().find(|(end, _)| name.ends_with(end))?;
+    let (layer, module) = (name.strip_suffix(end)?, end.split('.').nth(1)?);
     let &[count, rows, columns] = &entry.shape[..] else { return None };
     if !(1..=limit::EXPERTS).contains(&count) || !rows.is_multiple_of(names.len()) {
         return None;
@@ -56,13 +57,13 @@ fn behind_each_other(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> 
     let parts = (0..count).flat_map(|expert| names.iter().map(move |name| (expert, name)));
     let own = parts.enumerate().map(|(at, (expert, name))| {
         let start = entry.start + at as u64 * bytes;
-        let name = format!("{layer}.block_sparse_moe.experts.{expert}.{name}.weight");
+        let name = format!("{layer}.{module}.experts.{expert}.{name}.weight");
         (name, Entry { shape: shape.clone(), start, end: start + bytes, ..entry.clone() })
     });
     Some(own.collect())
 }
 
-/// Of a tensor of gpt-oss.
+/// The same, of gpt-oss.
 fn in_turn(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
     let (module, tensor) = name.rsplit_once(".experts.")?;
     let (names, part): (&[&str], _) = match tensor.strip_prefix("gate_up_proj") {

@@ -37,7 +37,9 @@ mod qwen2;
 mod qwen2_moe;
 mod qwen3;
 mod qwen3_5;
+mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
 mod seed_oss;
 mod smollm3;
 
@@ -85,7 +87,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 37] = [
+    pub const ALL: [&'static Self; 39] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -117,6 +119,8 @@ impl Family {
         &mixtral::FAMILY,
         &qwen2_moe::FAMILY,
         &qwen3_moe::FAMILY,
+        &qwen3_next::FAMILY,
+        &qwen3_5_moe::FAMILY,
         &olmoe::FAMILY,
         &lfm2_moe::FAMILY,
         &glm4_moe::FAMILY,

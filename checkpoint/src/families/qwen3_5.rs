@@ -1,6 +1,7 @@
 //! Qwen3.5's text model where it is dense (`modeling_qwen3_5.py`): three of four layers are linear attention by
 //! the gated delta rule, the others attend as Qwen3's, with a gate for each head's output and a quarter of each
-//! head rotated. Norms are of one plus their weight, but for the one that `z` gates.
+//! head rotated. Norms are of one plus their weight, but for the one that `z` gates. Those with experts, and
+//! Qwen3-Next, are the same but for their MLPs.
 //!
 //! Positions of images have three coordinates (`mrope_section`), which are the same for text: nothing is left of
 //! them here.
@@ -9,8 +10,9 @@ use super::parts::one_more;
 use super::{Defaults, Family, Sizes, limit};
 use crate::Result;
 use crate::architecture::{
-    Activation, Architecture, Attention, GatedDelta, Layer, Linear, Mixer, Module,
+    Activation, Architecture, Attention, FeedForward, GatedDelta, Layer, Linear, Mixer, Module,
 };
+use crate::key_heads::KeyHeads;
 use crate::keys::Keys;
 
 pub(super) static FAMILY: Family = Family {
@@ -36,6 +38,15 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
+    with_mlps(keys, sizes, |layer, _| sizes.mlp(layer, false, Activation::Silu))
+}
+
+/// A model whose layers have the MLPs that `mlp` makes of their modules and numbers.
+pub(super) fn with_mlps(
+    keys: &Keys,
+    sizes: &Sizes,
+    mlp: impl Fn(&Module, usize) -> FeedForward,
+) -> Result<Architecture> {
     let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
     if activation != Activation::Silu {
         return Err(keys.refuse("hidden_act", "supported is \"silu\": convolutions have it too"));
@@ -48,7 +59,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let attends = attends(keys, sizes.layers)?;
     let ropes = vec![sizes.partial_rope(keys, 0.25)?];
     let architecture = sizes.decoder(ropes, |layer, index| {
-        let mlp = sizes.mlp(layer, false, activation);
+        let mlp = mlp(layer, index);
         let with_attention = sizes.layer(layer, attention(sizes, layer, bias), mlp);
         match attends[index] {
             true => with_attention,
@@ -89,7 +100,7 @@ impl Delta {
     fn read(keys: &Keys) -> Result<Self> {
         let size =
             |key, max, default| Ok::<_, crate::Error>(keys.size(key, max)?.unwrap_or(default));
-        let key_heads = size("linear_num_key_heads", limit::HEADS, 16)?;
+        let KeyHeads { heads: key_heads, width: key_dim } = KeyHeads::read(keys)?;
         let value_heads = size("linear_num_value_heads", limit::HEADS, 32)?;
         if !value_heads.is_multiple_of(key_heads) {
             return Err(keys.error(format!(
@@ -105,7 +116,7 @@ impl Delta {
         Ok(Self {
             key_heads,
             value_heads,
-            key_dim: size("linear_key_head_dim", limit::HEAD_DIM, 128)?,
+            key_dim,
             value_dim: size("linear_value_head_dim", limit::HEAD_DIM, 128)?,
             rows,
             // One value head for each of keys lies in either order.

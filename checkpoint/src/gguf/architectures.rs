@@ -47,7 +47,34 @@ const LFM2: [(&str, &str); 15] = [
     ("ffn_down_exps", "feed_forward.experts.*.w2"),
 ];
 
-const ALL: [Architecture; 30] = [
+/// Of layers with linear attention, and of those that attend between them.
+const QWEN35: [(&str, &str); 8] = [
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("attn_qkv", "linear_attn.in_proj_qkv"),
+    ("attn_gate", "linear_attn.in_proj_z"),
+    ("ssm_beta", "linear_attn.in_proj_b"),
+    ("ssm_alpha", "linear_attn.in_proj_a"),
+    ("ssm_conv1d", "linear_attn.conv1d"),
+    ("ssm_norm", "linear_attn.norm"),
+    ("ssm_out", "linear_attn.out_proj"),
+];
+
+/// The same, two for four as in Hugging Face's files; of these the first one is in files of older converters alone.
+const QWEN3_NEXT: [(&str, &str); 8] = [
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("attn_qkv", "linear_attn.in_proj_qkv"),
+    ("attn_gate", "linear_attn.in_proj_z"),
+    ("ssm_in", "linear_attn.in_proj_qkvz"),
+    ("ssm_ba", "linear_attn.in_proj_ba"),
+    ("ssm_conv1d", "linear_attn.conv1d"),
+    ("ssm_norm", "linear_attn.norm"),
+    ("ssm_out", "linear_attn.out_proj"),
+];
+
+const DELTA: [(&str, &str); 2] =
+    [("ssm_a", "linear_attn.A_log"), ("ssm_dt.bias", "linear_attn.dt_bias")];
+
+const ALL: [Architecture; 32] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -89,18 +116,25 @@ const ALL: [Architecture; 30] = [
         name: "qwen35",
         model_type: "qwen3_5_text",
         pairs: false,
-        parts: &[
-            ("post_attention_norm", "post_attention_layernorm"),
-            ("attn_qkv", "linear_attn.in_proj_qkv"),
-            ("attn_gate", "linear_attn.in_proj_z"),
-            ("ssm_beta", "linear_attn.in_proj_b"),
-            ("ssm_alpha", "linear_attn.in_proj_a"),
-            ("ssm_conv1d", "linear_attn.conv1d"),
-            ("ssm_norm", "linear_attn.norm"),
-            ("ssm_out", "linear_attn.out_proj"),
-        ],
-        parameters: &[("ssm_a", "linear_attn.A_log"), ("ssm_dt.bias", "linear_attn.dt_bias")],
+        parts: &QWEN35,
+        parameters: &DELTA,
         keys: qwen35,
+    },
+    Architecture {
+        name: "qwen35moe",
+        model_type: "qwen3_5_moe_text",
+        pairs: false,
+        parts: &QWEN35,
+        parameters: &DELTA,
+        keys: qwen35_moe,
+    },
+    Architecture {
+        name: "qwen3next",
+        model_type: "qwen3_next",
+        pairs: false,
+        parts: &QWEN3_NEXT,
+        parameters: &DELTA,
+        keys: qwen3_next,
     },
     Architecture {
         name: "qwen2moe",
@@ -399,12 +433,33 @@ fn mistral3(keys: &mut Keys) -> Result<(), String> {
 
 /// Its converter puts value heads that meet one key head far apart.
 fn qwen35(keys: &mut Keys) -> Result<(), String> {
+    keys.config.insert(VALUE_HEADS_ARE_TILED.into(), json!(true));
+    gated_delta(keys)
+}
+
+fn qwen35_moe(keys: &mut Keys) -> Result<(), String> {
+    qwen35(keys)?;
+    shared_experts(keys)
+}
+
+fn qwen3_next(keys: &mut Keys) -> Result<(), String> {
+    gated_delta(keys)?;
+    shared_experts(keys)
+}
+
+/// Experts as llama.cpp has them of both: their shares are divided by their sum.
+fn shared_experts(keys: &mut Keys) -> Result<(), String> {
+    qwen3_moe(keys)?;
+    keys.required("shared_expert_intermediate_size", "expert_shared_feed_forward_length")
+}
+
+/// Layers with linear attention, and some that attend.
+fn gated_delta(keys: &mut Keys) -> Result<(), String> {
     const INNER: &str = "ssm.inner_size";
     const RECURRENT: &str = "attention.recurrent_layers";
     no_window(keys)?;
     keys.partial_rotation();
     keys.config.insert(NORMS_ARE_WHOLE.into(), json!(true));
-    keys.config.insert(VALUE_HEADS_ARE_TILED.into(), json!(true));
     keys.required("linear_conv_kernel_dim", "ssm.conv_kernel")?;
     keys.required("linear_key_head_dim", "ssm.state_size")?;
     keys.required("linear_num_key_heads", "ssm.group_count")?;

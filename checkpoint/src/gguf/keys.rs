@@ -54,13 +54,16 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
 
     for (ours, theirs) in [
         ("hidden_size", "embedding_length"),
-        ("intermediate_size", "feed_forward_length"),
         ("num_hidden_layers", "block_count"),
         ("num_attention_heads", "attention.head_count"),
         ("max_position_embeddings", "context_length"),
     ] {
         keys.required(ours, theirs).map_err(wrong)?;
     }
+    // Files of models that have experts alone need not have it.
+    let wide = ["feed_forward_length", "expert_feed_forward_length"];
+    let wide = wide.into_iter().find(|key| keys.own(key).is_some()).unwrap_or(wide[0]);
+    keys.required("intermediate_size", wide).map_err(wrong)?;
     let (ours, theirs) = match own.model_type {
         "cohere" | "cohere2" => ("layer_norm_eps", "attention.layer_norm_epsilon"),
         _ => ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),

@@ -147,6 +147,8 @@ mod tests {
             ("lfm2", "shortconv.conv", "conv.conv"),
             ("qwen35", "post_attention_norm", "post_attention_layernorm"),
             ("qwen35", "attn_gate", "linear_attn.in_proj_z"),
+            ("qwen35moe", "ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
+            ("qwen3next", "ssm_ba", "linear_attn.in_proj_ba"),
             ("lfm2moe", "ffn_up_exps", "feed_forward.experts.*.w3"),
             ("gemma4", "inp_gate", "per_layer_input_gate"),
             ("gemma4", "post_norm", "post_per_layer_input_norm"),

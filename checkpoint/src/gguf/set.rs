@@ -9,6 +9,7 @@ use super::metadata::Metadata;
 use super::names::{AMONG_KEYS, EACH, hugging_face_name};
 use crate::families::limit;
 use crate::header::Entry;
+use crate::key_heads::KeyHeads;
 use crate::tensor::RowOrder;
 use crate::{Dtype, Error, Result, layout};
 
@@ -101,7 +102,8 @@ impl Set {
                         if known.ends_with("shared_expert_gate.weight") && entry.shape.len() == 1 {
                             entry.shape.insert(0, 1);
                         }
-                        own.push((known, entry));
+                        let apart = key_heads(first).and_then(|it| it.apart(&known, &entry));
+                        own.extend(apart.map_or_else(|| vec![(known, entry)], Vec::from));
                     }
                 }
             }
@@ -132,6 +134,14 @@ const ARCHITECTURE: &str = "general.architecture";
 /// The one that a file says, where it is known.
 fn architecture(metadata: &Metadata) -> Option<&'static Architecture> {
     metadata.text(ARCHITECTURE).and_then(Architecture::find)
+}
+
+/// The key heads of linear attention, where there are some.
+fn key_heads(metadata: &Metadata) -> Option<KeyHeads> {
+    let name = architecture(metadata)?.name;
+    let size = |key: &str| usize::try_from(metadata.unsigned(&format!("{name}.ssm.{key}"))?).ok();
+    let (heads, width) = (size("group_count")?, size("state_size")?);
+    (heads <= limit::HEADS && width <= limit::HEAD_DIM).then_some(KeyHeads { heads, width })
 }
 
 /// The parameters that a file has among its keys: there they lie as tensors do.

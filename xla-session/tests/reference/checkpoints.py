@@ -30,13 +30,14 @@ def tensor_shapes(folder):
 
 
 def as_stored(config, name, shape):
-    """Experts are one tensor in the model, and in checkpoints one for each, but for gpt-oss and Granite."""
+    """Experts are one tensor in the model, and in checkpoints one for each, but for gpt-oss, Qwen3.5 and Granite."""
     if config.model_type == "gpt_oss":
         yield name, shape
         return
-    if config.model_type == "qwen3_5":
+    if config.model_type in ("qwen3_5", "qwen3_5_moe"):
         # The text model is a part of one that reads images.
-        name = name.replace("model.", "model.language_model.", 1)
+        yield name.replace("model.", "model.language_model.", 1), shape
+        return
     if config.model_type in ("granitemoe", "granitemoeshared"):
         # All experts are one, under names of their own.
         name = name.replace("experts.gate_up_proj", "input_linear.weight")
@@ -98,7 +99,7 @@ def random_tensor(rng, name, shape, residual_gain, embedding_scale, norm):
     if name.endswith((".gate.weight", "_expert_gate.weight", "router.weight", "router.layer.weight")):
         # Routers: experts that are chosen clearly.
         gain = 3.0
-    # Experts that are one tensor have columns first, but for Granite's.
+    # Experts that are one tensor have columns first, but for Granite's, and Qwen3.5's, of which both are alike.
     columns_first = len(shape) == 3 and "_linear" not in name
     values *= gain / math.sqrt(shape[-2] if columns_first else shape[-1])
     return values

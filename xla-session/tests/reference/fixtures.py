@@ -37,7 +37,9 @@ class Fixture:
             return self.config
         text = {key: value for key, value in self.config.items() if key != "architectures"}
         return {
-            "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "architectures": [
+                self.config["architectures"][0].replace("ForCausalLM", "ForConditionalGeneration")
+            ],
             "model_type": self.wrapper,
             "tie_word_embeddings": self.config["tie_word_embeddings"],
             "text_config": text,
@@ -61,7 +63,7 @@ class Fixture:
 def base(
     architecture, vocab, hidden, intermediate, layers, heads, kv_heads, head_dim=None, kind=None
 ):
-    """The keys that all families share; `head_dim` is left out when it is hidden / heads."""
+    """The keys that all families share; `head_dim` is left out when it is hidden / heads, and a width of `None`."""
     config = {
         "architectures": [f"{architecture}ForCausalLM"],
         "model_type": kind or architecture.lower(),
@@ -79,6 +81,8 @@ def base(
     }
     if head_dim is not None:
         config["head_dim"] = head_dim
+    if intermediate is None:
+        del config["intermediate_size"]
     return config
 
 
@@ -540,6 +544,61 @@ FIXTURES = {
         "default",
         norm=0.0,
         wrapper="qwen3_5",
+    ),
+    # As published: a part of one that reads images, whose experts are two tensors. No layer has the other width.
+    "qwen3-5-moe-gqa-bf16": Fixture(
+        newer(
+            base("Qwen3_5Moe", 245, 48, None, 2, 4, 2, 16, kind="qwen3_5_moe_text"),
+            "bfloat16",
+            scaling={
+                "rope_type": "default",
+                "partial_rotary_factor": 0.25,
+                "mrope_interleaved": True,
+                "mrope_section": [1, 1, 0],
+            },
+            tie_word_embeddings=False,
+            attention_bias=False,
+            full_attention_interval=2,
+            linear_conv_kernel_dim=4,
+            linear_num_key_heads=2,
+            linear_num_value_heads=6,
+            linear_key_head_dim=12,
+            linear_value_head_dim=8,
+            moe_intermediate_size=32,
+            shared_expert_intermediate_size=26,
+            num_experts=7,
+            num_experts_per_tok=3,
+        ),
+        "bfloat16",
+        "default",
+        norm=0.0,
+        wrapper="qwen3_5_moe",
+    ),
+    # What linear attention reads lies key head by key head.
+    "qwen3-next-mqa-f16": Fixture(
+        older(
+            base("Qwen3Next", 239, 32, 50, 2, 4, 1, 12, kind="qwen3_next"),
+            "float16",
+            partial_rotary_factor=0.5,
+            tie_word_embeddings=False,
+            attention_bias=False,
+            layer_types=["linear_attention", "full_attention"],
+            linear_conv_kernel_dim=4,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            linear_key_head_dim=10,
+            linear_value_head_dim=8,
+            decoder_sparse_step=1,
+            mlp_only_layers=[],
+            moe_intermediate_size=16,
+            shared_expert_intermediate_size=22,
+            num_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+        ),
+        "float16",
+        "default",
+        norm=0.0,
     ),
     # The older form of ropes and layers: the pattern alone, and two bases.
     "gemma2-gqa-tied-bf16": Fixture(
