@@ -39,6 +39,9 @@ pub struct ModelConfig {
     pub eos_token_ids: Vec<u32>,
     /// BOS id, from the same places.
     pub bos_token_id: Option<u32>,
+    /// Ids that the model must not generate, `suppress_tokens` of `generation_config.json`, whatever their
+    /// logits are: they stand for pieces of images and the like. Mostly none.
+    pub suppress_tokens: Vec<u32>,
 }
 
 impl ModelConfig {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use checkpoint::architecture::RopeScaling;
 use checkpoint::config::ModelConfig;
 use checkpoint::gguf::{Metadata, Value};
-use checkpoint::{Checkpoint, Dtype, Error, LoadMode};
+use checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype, Error, Float, LoadMode};
 use tempfile::TempDir;
 
 mod writer;
@@ -279,6 +279,22 @@ fn errors_name_what_the_file_has() {
     file.drop_tensor("blk.0.ffn_up.weight");
     let error = Checkpoint::open(folder(&file.bytes()).path(), LoadMode::Mmap).unwrap();
     says(&error.check(&config).unwrap_err(), &["tensor `blk.0.ffn_up.weight` is missing"]);
+}
+
+#[test]
+fn tokens_that_must_not_come_are_named() {
+    let mut file = llama();
+    file.key("tokenizer.ggml.suppress_tokens", integers(&[3, 1, 7]));
+    let folder = folder(&file.bytes());
+    assert_eq!(ModelConfig::from_dir(folder.path()).unwrap().suppress_tokens, [3, 1]);
+    // In Hugging Face layout where transformers looks for them.
+    let conversion = Conversion::open(folder.path(), ConvertOptions::new(Float::F32)).unwrap();
+    let [config, generation] = conversion.described();
+    assert_eq!(generation["suppress_tokens"], serde_json::json!([3, 1, 7]));
+    assert!(!config.contains_key("suppress_tokens"));
+    file.set("tokenizer.ggml.suppress_tokens", text("none"));
+    let error = ModelConfig::from_dir(self::folder(&file.bytes()).path()).unwrap_err();
+    says(&error, &["`tokenizer.ggml.suppress_tokens` is \"none\"", "token ids"]);
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub use self::request::{Constraint, Ended, Request, Timings};
 use self::sequences::{Allowance, Sequences};
 use self::step_cost::StepCost;
 use crate::engine::{Engine, Output, Run};
+use crate::sample::suppress;
 pub use crate::scheduler::RequestId;
 use crate::scheduler::{self, Plan, Scheduler, SchedulerOptions, State};
 use crate::{DraftCounts, Error, FinishReason, Result};
@@ -410,7 +411,8 @@ impl Batcher {
         };
         let token = match output {
             Output::Token(id) => Some(Token { id, likelihood: None }),
-            Output::Logits(logits) => {
+            Output::Logits(mut logits) => {
+                suppress(&mut logits, &config.suppress_tokens);
                 let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
                 // Answers are long, and mostly nothing is added.
                 let answer = match &taken[..] {
@@ -441,7 +443,8 @@ impl Batcher {
         output: &Output,
         on_token: &mut dyn FnMut(RequestId, Token) -> ControlFlow<()>,
     ) -> Option<FinishReason> {
-        let vocab_size = self.engine.model().config().vocab_size;
+        let config = self.engine.model().config();
+        let vocab_size = config.vocab_size;
         let job = self.jobs.get_mut(&run.request)?;
         let (prompt, answer) = self.scheduler.tokens(run.request)?.split_at(job.prompt);
         let mut answer = answer.to_vec();
@@ -450,7 +453,8 @@ impl Batcher {
             let token = match output {
                 Output::Tokens(ids) => Some(Token { id: ids[row], likelihood: None }),
                 Output::AllLogits(all) => {
-                    let logits = all[row * vocab_size..][..vocab_size].to_vec();
+                    let mut logits = all[row * vocab_size..][..vocab_size].to_vec();
+                    suppress(&mut logits, &config.suppress_tokens);
                     job.choose(logits, prompt, &answer)
                 }
                 _ => None,

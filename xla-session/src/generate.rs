@@ -111,6 +111,7 @@ pub fn generate(
     let mut choose = |session: &mut dyn InferenceSession, new: &[u32], answer: &Answer| {
         let Some(sampler) = sampler else { return Ok(session.prefill(new)?.token) };
         session.logits(new, &mut logits)?;
+        session.capabilities().suppress(&mut logits);
         let (prompt, generated) = answer.split();
         Ok::<_, Error>(sampler.sample(&mut logits, prompt, generated))
     };

@@ -270,6 +270,15 @@ fn weight(logit: f32, max: f32, temperature: f64) -> f64 {
     }
 }
 
+/// Makes the logits of `tokens` minus infinity: they are never chosen.
+pub(crate) fn suppress(logits: &mut [f32], tokens: &[u32]) {
+    for &token in tokens {
+        if let Some(logit) = logits.get_mut(token as usize) {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
+}
+
 /// The id of the largest logit, the lowest on ties.
 pub(crate) fn argmax(logits: &[f32]) -> u32 {
     let mut best = 0;

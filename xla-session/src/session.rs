@@ -1,14 +1,17 @@
 //! The contract between an engine and whoever drives it: token ids in, token ids out.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use crate::sample::suppress;
 use crate::{Error, Profile, Result};
 
 /// The answer to one forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
-    /// The most likely next token: argmax of the logits, the lowest id on ties.
+    /// The most likely next token: argmax of the logits, the lowest id on ties, but none that is
+    /// [suppressed](Capabilities::suppressed).
     pub token: u32,
 }
 
@@ -40,6 +43,8 @@ pub struct Capabilities {
     /// [`truncate`](InferenceSession::truncate) keeps what it is told to. Without, they may be loops, and drafts that
     /// are wrong cannot be taken back.
     pub verifies_drafts: bool,
+    /// Tokens that the model must not generate: whoever chooses of logits leaves them out.
+    pub suppressed: Arc<[u32]>,
 }
 
 impl Capabilities {
@@ -53,7 +58,22 @@ impl Capabilities {
     ) -> Self {
         let device = device.into();
         let (logits, verifies_drafts) = (true, false);
-        Self { engine, device, vocab_size, context, max_context, logits, verifies_drafts }
+        let suppressed = Arc::default();
+        Self {
+            engine,
+            device,
+            vocab_size,
+            context,
+            max_context,
+            logits,
+            verifies_drafts,
+            suppressed,
+        }
+    }
+
+    /// Makes the logits of tokens that must not come minus infinity.
+    pub(crate) fn suppress(&self, logits: &mut [f32]) {
+        suppress(logits, &self.suppressed);
     }
 
     /// Whether `tokens` can follow `held` others.

@@ -158,6 +158,7 @@ impl Speculation {
                 None => likely[row],
                 Some(sampler) => {
                     let logits = &mut logits[row * vocab_size..][..vocab_size];
+                    kept.session.capabilities().suppress(logits);
                     let (prompt, generated) = answer.split();
                     sampler.sample(logits, prompt, generated)
                 }

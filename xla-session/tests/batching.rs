@@ -18,7 +18,8 @@ use xla_session::sample::{Sampler, SamplerOptions};
 use xla_session::scheduler::{RequestId, SchedulerOptions};
 use xla_session::{
     Batcher, DraftCounts, Engine, EngineOptions, EngineSession, Error, FinishReason,
-    GenerateOptions, Model, Output, Pooling, Run, SessionOptions, Want, generate, generate_greedy,
+    GenerateOptions, InferenceSession, Model, NgramDrafter, Output, Pooling, Run, SessionOptions,
+    Speculation, Want, generate, generate_greedy,
 };
 
 const TALES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny-tales");
@@ -785,4 +786,82 @@ fn what_ended_an_answer_is_told_with_how_likely_it_was() {
     let id = desk.submit(&over);
     desk.finish();
     assert_eq!((desk.tokens[&id].len(), desk.ended[&id].reason), (before + 1, FinishReason::Eos));
+}
+
+/// Not alone, not together, neither as the likeliest nor drawn, guessed or not; they take no share of what is likely.
+#[test]
+fn tokens_that_a_model_must_not_generate_never_come() {
+    let fixture = fixtures::named("llama-mha-f32");
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(fixture.folder.join(name), folder.path().join(name)).unwrap();
+    }
+    let suppressed: Vec<u32> = (3..299).step_by(4).collect();
+    let said = format!("{{\"suppress_tokens\": {suppressed:?}}}");
+    std::fs::write(folder.path().join("generation_config.json"), said).unwrap();
+    let model = open(folder.path());
+    let case = &fixture.cases[2];
+    let count = case.tokens.len();
+
+    // What may come by the model's own logits, which have all tokens.
+    let (mut session, mut logits) = (EngineSession::new(&model, None).unwrap(), Vec::new());
+    let (mut new, mut expected) = (case.prompt.clone(), Vec::new());
+    for _ in 0..count {
+        session.logits(&new, &mut logits).unwrap();
+        assert!(logits.iter().all(|logit| logit.is_finite()));
+        let allowed = (0..logits.len() as u32).filter(|id| !suppressed.contains(id));
+        let best = allowed.max_by(|a, b| logits[*a as usize].total_cmp(&logits[*b as usize]));
+        expected.push(best.unwrap());
+        new = vec![best.unwrap()];
+    }
+    assert_ne!(expected, case.tokens, "the likeliest token may always come");
+
+    let sampler = |temperature: f32| {
+        let options = SamplerOptions { temperature, seed: 3, ..SamplerOptions::default() };
+        Some(Sampler::new(options).unwrap())
+    };
+    let plain = greedy(&case.prompt, count);
+    let of_logits = Request { sampler: sampler(0.0), ..plain.clone() };
+    let likely = Request { likelihood: Some(3), ..plain.clone() };
+    let drawn = Request { sampler: sampler(3.0), ..plain.clone() };
+    let as_drawn = alone(&model, &drawn).0;
+    assert!(!as_drawn.iter().any(|token| suppressed.contains(token)));
+    for request in [&plain, &of_logits] {
+        assert_eq!(alone(&model, request).0, expected);
+    }
+    for sampler in [None, sampler(0.0)] {
+        let speculation = Some(Speculation::fixed(NgramDrafter::default(), 3));
+        let mut options =
+            GenerateOptions { max_tokens: count, sampler, speculation, ..Default::default() };
+        let mut session = EngineSession::new(&model, None).unwrap();
+        let go_on = |_| ControlFlow::Continue(());
+        let found = generate(&mut session, &case.prompt, &mut options, go_on).unwrap();
+        assert_eq!(found.tokens, expected);
+        assert!(found.drafts.drafted > 0);
+    }
+    for speculate in [Speculate::Off, Speculate::Fixed(3)] {
+        let mut options = BatcherOptions::default();
+        options.speculate = speculate;
+        let mut desk = Desk::new(Batcher::new(engine(&model, 20), &options).unwrap());
+        let ids = [&plain, &of_logits, &likely, &drawn].map(|request| desk.submit(request));
+        let drafts = desk.finish().drafts;
+        assert_eq!(drafts.drafted > 0, speculate != Speculate::Off);
+        for (id, tokens) in ids.iter().zip([&expected, &expected, &expected, &as_drawn]) {
+            assert_eq!(&desk.tokens[id], tokens, "{speculate:?}");
+        }
+    }
+
+    let mut batcher = batcher(&model, 20, &SchedulerOptions::default());
+    let all = Request { max_tokens: 1, likelihood: Some(logits.len()), ..plain };
+    batcher.submit(all).unwrap();
+    let mut likely = 0.0;
+    let mut on_token = |_, token: xla_session::batching::Token| {
+        for (id, it) in token.likelihood.unwrap().top {
+            assert_eq!(it == f32::NEG_INFINITY, suppressed.contains(&id), "{id}: {it}");
+            likely += f64::from(it).exp();
+        }
+        ControlFlow::Continue(())
+    };
+    batcher.advance(&mut on_token).unwrap();
+    assert!((likely - 1.0).abs() < 1e-5, "{likely}");
 }

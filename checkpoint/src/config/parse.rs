@@ -170,6 +170,7 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         architecture,
         eos_token_ids: ids("eos_token_id", defaults.eos_token_ids)?,
         bos_token_id: ids("bos_token_id", defaults.bos_token_id.as_slice())?.first().copied(),
+        suppress_tokens: ids("suppress_tokens", &[])?,
     })
 }
 

@@ -78,7 +78,9 @@ impl Described {
             let value = config.get(key).filter(|value| !value.is_null())?;
             Some((key.to_owned(), value.clone()))
         });
-        let generation = generation.collect();
+        let mut generation: Object = generation.collect();
+        // Of no model's configuration.
+        generation.extend(config.remove_entry("suppress_tokens"));
         Ok(Self { config, generation })
     }
 }

@@ -149,6 +149,11 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     let ends = Json::from(end_ids(metadata));
     keys.put_named("eos_token_id", "tokenizer.ggml.eos_token_id", ends);
 
+    let suppressed = "tokenizer.ggml.suppress_tokens";
+    if let Some(value) = metadata.get(suppressed) {
+        keys.put_named("suppress_tokens", suppressed, json_of(value));
+    }
+
     let Keys { config, names, .. } = keys;
     // What has ropes of its own has taken them.
     let taken = config.contains_key("rope_parameters");

@@ -3,7 +3,7 @@
 use crate::sample::sort_first;
 
 /// Natural logarithms of the model's own probabilities: at temperature 1, before biases, penalties and
-/// cut-offs.
+/// cut-offs; in answers, of the tokens that the model may generate.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Likelihood {

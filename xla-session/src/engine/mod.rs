@@ -24,6 +24,7 @@ use kernels::KV_BLOCK;
 
 use crate::kv_share::{self, KvShare, SharedPages, SharedPrefix};
 use crate::pages::{PagePool, PageTable, Reservation, Statistics};
+use crate::sample::{argmax, suppress};
 use crate::{Error, Profile, Result};
 
 /// How an engine is made.
@@ -141,9 +142,9 @@ pub struct Run<'a> {
 pub enum Want {
     /// Nothing: more of the prompt follows.
     Nothing,
-    /// The most likely token after the last one.
+    /// The most likely token after the last one, of those that the model may generate.
     Token,
-    /// The most likely token after each one.
+    /// The most likely token after each one, of the same.
     Tokens,
     /// The logits after the last one.
     Logits,
@@ -161,7 +162,8 @@ pub enum Want {
 pub enum Output {
     /// Of [`Want::Nothing`].
     Nothing,
-    /// Of [`Want::Token`]: the argmax of the logits, the lowest id on ties.
+    /// Of [`Want::Token`]: the argmax of the logits, the lowest id on ties, but no
+    /// [suppressed](checkpoint::config::ModelConfig::suppress_tokens) one.
     Token(u32),
     /// Of [`Want::Tokens`]: `[tokens of the run]`.
     Tokens(Vec<u32>),
@@ -548,6 +550,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes the next most likely token where the one after a row of the last step must not come.
+    fn replace_suppressed(&mut self, rows: &[usize], tokens: &mut [u32]) -> Result<()> {
+        let suppressed = &self.model.config().suppress_tokens;
+        let mut logits = Vec::new();
+        for (row, token) in rows.iter().zip(tokens) {
+            if suppressed.contains(token) {
+                logits.clear();
+                self.executor.logits(&[*row], &mut logits)?;
+                suppress(&mut logits, suppressed);
+                *token = argmax(&logits);
+            }
+        }
+        Ok(())
+    }
+
     /// What is wanted of the rows that were run last.
     fn outputs(&mut self, wants: &[(Want, usize)]) -> Result<Vec<Output>> {
         let (mut first, mut picked, mut read, mut seen) = (0, Vec::new(), Vec::new(), Vec::new());
@@ -568,6 +585,7 @@ impl Engine {
         let (mut tokens, mut logits, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
         if !picked.is_empty() {
             self.executor.tokens(&picked, &mut tokens)?;
+            self.replace_suppressed(&picked, &mut tokens)?;
         }
         if !read.is_empty() {
             self.executor.logits(&read, &mut logits)?;

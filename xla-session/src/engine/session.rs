@@ -35,6 +35,7 @@ impl EngineSession {
         let (vocab_size, max) = (config.vocab_size, config.max_position_embeddings);
         let capabilities = Capabilities {
             verifies_drafts: !engine.has_states(),
+            suppressed: config.suppress_tokens.as_slice().into(),
             ..Capabilities::new("iree", model.device(), vocab_size, engine.context(), max)
         };
         let sequence = engine.sequence();

@@ -91,6 +91,7 @@ impl Drafter for ModelDrafter {
                 None => session.prefill(&new)?.token,
                 Some(sampler) => {
                     session.logits(&new, logits)?;
+                    session.capabilities().suppress(logits);
                     sampler.sample(logits, tokens, &drafts[first..])
                 }
             };
