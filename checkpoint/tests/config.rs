@@ -473,7 +473,7 @@ fn refuses_unsupported_quantisation() {
         json!({"quantization": {"bits": 7}}),
         &["`quantization.bits` is 7", "2, 3, 4, 5, 6 and 8"],
     );
-    case(json!({"quantization": {"bits": 4, "mode": "mxfp4"}}), &["`quantization.mode`", "affine"]);
+    case(json!({"quantization": {"bits": 4, "mode": "nvfp4"}}), &["`quantization.mode`", "affine"]);
     case(
         json!({"quantization": {"bits": 4, "lm_head": {"group_size": 48}}}),
         &["`quantization.lm_head.group_size` is 48"],

@@ -273,3 +273,111 @@ fn integers_of_bitsandbytes_in_another_order_are_refused() {
     parts.insert("m.SCB", part(Dtype::F32, &[15]));
     refused(&config, &parts, &["m.SCB", "[16]"]);
 }
+
+/// MLX has one tensor of all experts for each projection, whose bits it says under that one's name.
+#[test]
+fn experts_of_mlx_are_cut_up() {
+    const LAYER: &str = "model.layers.0";
+    let leak = |name: String| -> &'static str { name.leak() };
+    for (stack, router, expert, projections) in [
+        ("mlp.switch_mlp", "mlp.gate", "mlp.experts", ["gate_proj", "down_proj"]),
+        ("mlp.experts", "mlp.router", "mlp.experts", ["gate_proj", "down_proj"]),
+        (
+            "block_sparse_moe.switch_mlp",
+            "block_sparse_moe.router.layer",
+            "block_sparse_moe.experts",
+            ["gate_proj", "down_proj"],
+        ),
+        (
+            "block_sparse_moe.switch_mlp",
+            "block_sparse_moe.gate",
+            "block_sparse_moe.experts",
+            ["w1", "w2"],
+        ),
+        ("feed_forward.switch_mlp", "feed_forward.gate", "feed_forward.experts", ["w1", "w2"]),
+    ] {
+        let ones = |count: usize, of: f32| {
+            (0..count).flat_map(|_| f16::from_f32(of).to_le_bytes()).collect::<Vec<_>>()
+        };
+        let name = |module: &str, part: &str| leak(format!("{LAYER}.{module}.{part}"));
+        let gate = format!("{stack}.gate_proj");
+        let down = format!("{stack}.down_proj");
+        // Three experts of 2 x 32 in four bits, the second one's numbers 1, their minima their own; plain ones of 1 x 2.
+        let numbers = [vec![0; 32], vec![0x11; 32], vec![0; 32]].concat();
+        let minima: Vec<_> = [0.0, 10.0, 20.0].into_iter().flat_map(|of| ones(2, of)).collect();
+        let parts: Parts = [
+            (name(&gate, "weight"), (Dtype::U32, vec![3, 2, 4], numbers)),
+            (name(&gate, "scales"), (Dtype::F16, vec![3, 2, 1], ones(6, 2.0))),
+            (name(&gate, "biases"), (Dtype::F16, vec![3, 2, 1], minima)),
+            (
+                name(&down, "weight"),
+                (Dtype::F16, vec![3, 1, 2], [1.0, 2.0, 3.0].map(|it| ones(2, it)).concat()),
+            ),
+            (
+                name(&down, "bias"),
+                (Dtype::F16, vec![3, 1], [4.0, 5.0, 6.0].map(|it| ones(1, it)).concat()),
+            ),
+            (name(router, "weight"), part(Dtype::F16, &[3, 2])),
+        ]
+        .into();
+        let own = format!("{LAYER}.{gate}");
+        let config = json!({"quantization": {"bits": 8, "group_size": 64,
+            own: {"bits": 4, "group_size": 32}}});
+        let folder = folder(&config, &parts);
+        let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+        let read = |number: usize, projection: &str, part: &str, shape: &[usize]| {
+            let name = format!("{LAYER}.{expert}.{number}.{projection}.{part}");
+            checkpoint.tensor(&name, shape).unwrap().to_f32()
+        };
+        let [gate, down] = projections;
+        for (number, value) in [0.0, 12.0, 20.0].into_iter().enumerate() {
+            assert_eq!(read(number, gate, "weight", &[2, 32]), vec![value; 64], "{stack} {router}");
+            assert_eq!(read(number, down, "weight", &[1, 2]), [number as f32 + 1.0; 2]);
+            assert_eq!(read(number, down, "bias", &[1]), [number as f32 + 4.0]);
+        }
+    }
+}
+
+/// Floats with powers of two, as gpt-oss has its experts; a module that says nothing of it has integers.
+#[test]
+fn mlx_has_floats_of_four_bits_too() {
+    let floats = |bits: usize, group: usize| {
+        json!({"quantization": {"bits": bits, "group_size": group, "mode": "mxfp4",
+            "n": {"bits": 4, "group_size": 32}}})
+    };
+    let (mut weight, mut scales) = (part(Dtype::U32, &[16, 8]), part(Dtype::U8, &[16, 2]));
+    weight.2.fill(0x92);
+    scales.2.fill(128);
+    let parts: Parts = [
+        ("m.weight", weight),
+        ("m.scales", scales),
+        ("n.weight", part(Dtype::U32, &[16, 8])),
+        ("n.scales", part(Dtype::F16, &[16, 2])),
+        ("n.biases", part(Dtype::F16, &[16, 2])),
+    ]
+    .into();
+    let made = folder(&floats(4, 32), &parts);
+    let checkpoint = Checkpoint::open(made.path(), LoadMode::Mmap).unwrap();
+    let values = checkpoint.tensor("m.weight", &SHAPE).unwrap();
+    assert_eq!(values.dtype(), checkpoint::Dtype::Mxfp4);
+    assert_eq!(values.to_f32()[..4], [2.0, -1.0, 2.0, -1.0]);
+    assert_eq!(checkpoint.tensor("n.weight", &SHAPE).unwrap().to_f32(), vec![0.0; 16 * 64]);
+    refused(
+        &floats(4, 32),
+        &[("m.weight", part(Dtype::U32, &[16, 8])), ("m.scales", part(Dtype::F16, &[16, 2]))]
+            .into(),
+        &["m.scales", "U8"],
+    );
+    for (config, expected) in [
+        (floats(8, 32), ["`quantization.mode` is \"mxfp4\"", "4 `bits`"]),
+        (floats(4, 64), ["`quantization.mode` is \"mxfp4\"", "`group_size` of 32"]),
+        (
+            json!({"quantization": {"bits": 4, "group_size": 16, "mode": "nvfp4"}}),
+            ["`quantization.mode` is \"nvfp4\"", "\"affine\" and \"mxfp4\""],
+        ),
+    ] {
+        let made = folder(&config, &parts);
+        let text = Checkpoint::open(made.path(), LoadMode::Mmap).unwrap_err().to_string();
+        assert!(expected.iter().all(|part| text.contains(part)), "{text}");
+    }
+}

@@ -1,10 +1,11 @@
-//! Experts that lie in one tensor, as gpt-oss, Qwen3.5 and Granite have them: cut up, so that each has tensors of its
-//! own, under the names that families give them.
+//! Experts that lie in one tensor, as gpt-oss, Qwen3.5 and Granite have them, and MLX of all families: cut up, so that
+//! each has tensors of its own, under the names that families give them.
 //!
 //! gpt-oss's `experts.gate_up_proj_blocks`, `_scales` and `_bias` have an expert after the other, in each a row of
 //! gate and a row of up in turn; `experts.gate_up_proj`, where they are not quantised, has columns in
 //! their place. `experts.down_proj` is the same with no turns. Qwen3.5's `experts.gate_up_proj`, which has no biases
 //! beside it, and Granite's `block_sparse_moe.input_linear` have all rows of an expert's gate before those of its up.
+//! MLX's `switch_mlp.gate_proj` has the gates of all experts, and so on; of gpt-oss it is `experts.gate_proj`.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,11 @@ const PARTS: [(&str, &str, usize); 4] =
 pub(crate) fn cut_up(tensors: Tensors) -> Tensors {
     let mut out = Tensors::new();
     let with_biases = tensors.keys().any(|name| name.ends_with(".experts.gate_up_proj_bias"));
-    let experts = if with_biases { in_turn } else { behind_each_other };
+    let of_granite = tensors.keys().any(|name| name.contains(".block_sparse_moe.router."));
+    let experts = |name: &str, entry: &Entry| {
+        let own = if with_biases { in_turn } else { behind_each_other };
+        own(name, entry).or_else(|| of_mlx(name, entry, of_granite))
+    };
     for (name, (file, entry)) in tensors {
         match experts(&name, &entry).filter(|own| out.len() + own.len() <= limit::TENSORS) {
             Some(own) => out.extend(own.into_iter().map(|(name, own)| (name, (file, own)))),
@@ -63,7 +68,56 @@ fn behind_each_other(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> 
     Some(own.collect())
 }
 
-/// The same, of gpt-oss.
+/// What MLX calls the projections of an expert, and Mixtral and LFM2.
+const NUMBERED: [(&str, &str); 3] = [("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")];
+
+/// The same, of MLX.
+fn of_mlx(name: &str, entry: &Entry, of_granite: bool) -> Option<Vec<(String, Entry)>> {
+    let (rest, part) = name.rsplit_once('.')?;
+    let (module, projection) = rest.rsplit_once('.')?;
+    let (plain, numbered) = NUMBERED.into_iter().find(|(plain, _)| *plain == projection)?;
+    let of_lfm2 = |module: &str| module.ends_with(".feed_forward");
+    if of_lfm2(module) {
+        // No expert, but called as those are.
+        return Some(vec![(format!("{module}.{numbered}.{part}"), entry.clone())]);
+    }
+    let all = module.strip_suffix(".switch_mlp").or_else(|| module.strip_suffix(".experts"))?;
+    let of_mixtral = all.ends_with(".block_sparse_moe") && !of_granite;
+    let projection = if of_lfm2(all) || of_mixtral { numbered } else { plain };
+    let dimensions = match part {
+        "weight" | "scales" | "biases" => 3,
+        "bias" => 2,
+        _ => return None,
+    };
+    let [count, of_one @ ..] = &entry.shape[..] else { return None };
+    if entry.shape.len() != dimensions || !(1..=limit::EXPERTS).contains(count) {
+        return None;
+    }
+    let bytes = (entry.end - entry.start) / *count as u64;
+    let own = (0..*count).map(|expert| {
+        let start = entry.start + expert as u64 * bytes;
+        let name = format!("{all}.experts.{expert}.{projection}.{part}");
+        (name, Entry { shape: of_one.to_vec(), start, end: start + bytes, ..entry.clone() })
+    });
+    Some(own.collect())
+}
+
+/// The name of `module` without the number of an expert, as MLX calls it or as its family: both become one.
+pub(super) fn of_all_experts(module: &str) -> String {
+    let Some((around, projection)) = module.rsplit_once('.') else { return module.into() };
+    let numbered = NUMBERED.into_iter().find(|(_, numbered)| *numbered == projection);
+    let projection = numbered.map_or(projection, |(plain, _)| plain);
+    let around = match around.strip_suffix(".switch_mlp") {
+        Some(all) => format!("{all}.experts"),
+        None => match around.split_once(".experts.") {
+            Some((all, _)) => format!("{all}.experts"),
+            None => around.into(),
+        },
+    };
+    format!("{around}.{projection}")
+}
+
+/// The same as [`behind_each_other`], of gpt-oss.
 fn in_turn(name: &str, entry: &Entry) -> Option<Vec<(String, Entry)>> {
     let (module, tensor) = name.rsplit_once(".experts.")?;
     let (names, part): (&[&str], _) = match tensor.strip_prefix("gate_up_proj") {
