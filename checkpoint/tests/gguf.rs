@@ -748,6 +748,32 @@ fn rows_of_qwen3_next_are_taken_apart() {
     says(&error.unwrap_err(), &["`blk.0.attn_gate.weight` is missing", "`blk.0.ssm_in.weight`"]);
 }
 
+/// Converters may put the gates and the ups of all experts into one tensor, one expert after the other.
+#[test]
+fn gates_and_ups_of_experts_may_lie_together() {
+    let mut file = llama();
+    let rows: Vec<f32> = (0..8).map(|row| row as f32).collect();
+    file.f32("blk.0.ffn_gate_up_exps.weight", &[2, 4, 1], &rows);
+    for (architecture, part, [gate, up]) in
+        [("qwen3moe", "mlp", ["gate_proj", "up_proj"]), ("llama", "block_sparse_moe", ["w1", "w3"])]
+    {
+        file.set("general.architecture", text(architecture));
+        let checkpoint = Checkpoint::open(folder(&file.bytes()).path(), LoadMode::Mmap).unwrap();
+        for (name, expected) in [
+            (format!("0.{gate}"), [0.0, 1.0]),
+            (format!("0.{up}"), [2.0, 3.0]),
+            (format!("1.{gate}"), [4.0, 5.0]),
+            (format!("1.{up}"), [6.0, 7.0]),
+        ] {
+            let name = format!("model.layers.0.{part}.experts.{name}.weight");
+            assert_eq!(checkpoint.tensor(&name, &[2, 1]).unwrap().to_f32(), expected, "{name}");
+        }
+    }
+    let mut file = llama();
+    file.f32("blk.0.ffn_gate_up_exps.weight", &[2, 3, 1], &[0.0; 6]);
+    refused(&file.bytes(), &["blk.0.ffn_gate_up_exps.weight", "3 rows"]);
+}
+
 /// A file has what decays are the logarithm of.
 #[test]
 fn decays_are_read_as_logarithms() {

@@ -84,11 +84,17 @@ impl Set {
             let mut own = Vec::with_capacity(header.tensors.len());
             for (name, mut entry) in header.tensors {
                 entry.rows = orders.order(&name, &entry).map_err(wrong)?;
-                let known = architecture(first).and_then(|it| hugging_face_name(&name, it));
-                match known {
+                let known =
+                    |name: &str| architecture(first).and_then(|it| hugging_face_name(name, it));
+                // Converters may be told to put gates and ups together.
+                let [gate, up] = ["gate", "up"]
+                    .map(|part| name.replace("ffn_gate_up_exps", &format!("ffn_{part}_exps")));
+                match known(&gate) {
                     None => own.push((name, entry)),
-                    Some(known) if known.contains(EACH) => {
-                        own.extend(experts(&name, &known, &entry).map_err(wrong)?);
+                    Some(of_gate) if of_gate.contains(EACH) => {
+                        let of_up = known(&up).filter(|_| up != gate);
+                        let all: Vec<_> = [of_gate].into_iter().chain(of_up).collect();
+                        own.extend(experts(&name, &all, &entry).map_err(wrong)?);
                         if own.len() > limit::TENSORS {
                             let message = format!(
                                 "with those of all experts it has over {} tensors",
@@ -180,8 +186,9 @@ fn among_keys(metadata: &Metadata) -> Result<Vec<(String, Entry)>, String> {
     Ok(own)
 }
 
-/// The tensors of which `entry` holds one for each expert: its first dimension.
-fn experts(name: &str, known: &str, entry: &Entry) -> Result<Vec<(String, Entry)>, String> {
+/// The tensors of which `entry` holds one for each expert, its first dimension: or several, each expert's behind each
+/// other, whose names are in `known`.
+fn experts(name: &str, known: &[String], entry: &Entry) -> Result<Vec<(String, Entry)>, String> {
     // Of matrices, or of their biases.
     let dimensions = if name.ends_with(".bias") { 2 } else { 3 };
     let [count, of_one @ ..] = &entry.shape[..] else { return Ok(Vec::new()) };
@@ -199,14 +206,24 @@ fn experts(name: &str, known: &str, entry: &Entry) -> Result<Vec<(String, Entry)
             limit::EXPERTS
         ));
     }
+    if !of_one[0].is_multiple_of(known.len()) {
+        return Err(format!(
+            "tensor `{name}` has {} rows of each expert, which are not as many of its gate and its up: the \
+             file is damaged",
+            of_one[0]
+        ));
+    }
+    let mut shape = of_one.to_vec();
+    shape[0] /= known.len();
     // Rows are whole blocks, so that experts are too.
-    let bytes = entry.bytes() / count as u64;
-    let of = |expert: usize| {
-        let start = entry.start + expert as u64 * bytes;
-        let entry = Entry { shape: of_one.to_vec(), start, end: start + bytes, ..entry.clone() };
+    let bytes = entry.bytes() / (count * known.len()) as u64;
+    let parts = (0..count).flat_map(|expert| known.iter().map(move |known| (expert, known)));
+    let of = |(at, (expert, known)): (usize, (usize, &String))| {
+        let start = entry.start + at as u64 * bytes;
+        let entry = Entry { shape: shape.clone(), start, end: start + bytes, ..entry.clone() };
         (known.replace(EACH, &expert.to_string()), entry)
     };
-    Ok((0..count).map(of).collect())
+    Ok(parts.enumerate().map(of).collect())
 }
 
 /// Whose rows lie in [pairs](RowOrder::Pairs): the converter of Llama's checkpoints reorders queries and
