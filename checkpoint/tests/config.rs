@@ -956,6 +956,8 @@ fn cohere_has_layer_norms_of_both_attention_and_mlp() {
     let parallel = |layer: &Layer| layer.parallel && layer.mlp_norm.is_none();
     assert!(config.architecture.layers.iter().all(parallel) && config.rope().interleaved);
     assert_eq!((config.architecture.logits.scale, biases(&config)), (0.0625, [true, true, false]));
+    let first = good(command_r(json!({"model_max_length": 131_072})));
+    assert_eq!((first.max_position_embeddings, first.rope().positions), (131_072, 131_072));
     refused(command_r(json!({"use_qk_norm": true})), &["`use_qk_norm` is true"]);
     refused(command_r(json!({"layer_norm_eps": -1.0})), &["`layer_norm_eps` is -1.0"]);
 

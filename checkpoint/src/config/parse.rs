@@ -164,7 +164,8 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         num_attention_heads: sizes.heads,
         num_key_value_heads: sizes.kv_heads,
         head_dim: sizes.head_dim,
-        max_position_embeddings: sizes.max_position_embeddings,
+        // A family may take another key.
+        max_position_embeddings: architecture.ropes[0].positions,
         rms_norm_eps: architecture.norm.epsilon,
         tie_word_embeddings: tied,
         architecture,

@@ -1,7 +1,7 @@
 //! Command R and Aya 23 (`modeling_cohere.py`): attention and MLP in parallel behind one layer norm, pairs of
 //! neighbours rotate, and logits are scaled.
 
-use super::{Defaults, Family, Sizes};
+use super::{Defaults, Family, Sizes, limit};
 use crate::Result;
 use crate::architecture::{Activation, Architecture, Attention, Layer, Logits, Module, Norm};
 use crate::keys::Keys;
@@ -36,7 +36,11 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
             "supported is false, models whose queries and keys have no norms of their own",
         ));
     }
-    decoder(keys, sizes, |attention, _| attention)
+    // Command R of March 2024 says there what it was trained for, and has a sixteenth of it under the usual key.
+    let trained = keys.size("model_max_length", limit::POSITIONS)?;
+    let max_position_embeddings = trained.unwrap_or(sizes.max_position_embeddings);
+    let sizes = Sizes { max_position_embeddings, ..sizes.clone() };
+    decoder(keys, &sizes, |attention, _| attention)
 }
 
 /// A model whose layers attend as `attention` makes of what all have in common and of their numbers.

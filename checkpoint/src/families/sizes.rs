@@ -21,6 +21,7 @@ pub(crate) mod limit {
 }
 
 /// What a model's parts are made with.
+#[derive(Clone)]
 pub(crate) struct Sizes {
     pub vocab_size: usize,
     pub hidden_size: usize,
