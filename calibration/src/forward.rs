@@ -246,7 +246,11 @@ fn attend(
         for (norm, rows) in [(&norms.query, &mut queries)].into_iter().chain(of_keys) {
             let weight = scales(norm, weights)?;
             // Of each head by itself, or of all together.
-            rows.values.par_chunks_mut(norm.width()).for_each(|row| normalise(row, &weight, norm));
+            let heads = weight.len() / norm.width();
+            let all = rows.values.par_chunks_mut(norm.width()).enumerate();
+            all.for_each(|(at, row)| {
+                normalise(row, &weight[at % heads * norm.width()..], norm);
+            });
         }
     }
     if !rotated {

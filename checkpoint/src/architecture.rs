@@ -208,8 +208,9 @@ pub struct GatedDelta {
     pub tiled: bool,
 }
 
-/// Norms of queries and keys: of each head by itself, `[head_dim]`, or of all heads of a row together,
-/// `[heads * head_dim]` and `[kv_heads * head_dim]`.
+/// Norms of queries and keys: of each head by itself, `[head_dim]` for all of them, or `[heads, head_dim]` and
+/// `[kv_heads, head_dim]` where each has weights of its own; or of all heads of a row together, `[heads * head_dim]` and
+/// `[kv_heads * head_dim]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QkNorm {
     /// Of queries.
@@ -322,7 +323,7 @@ impl Activation {
 /// mean off `x` first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Norm {
-    /// `[width]`.
+    /// `[width]`, or `[heads, width]` of one of several heads, each of which has weights of its own.
     pub weight: Parameter,
     /// What is added to the weight: 0, or 1.
     pub offset: f32,
@@ -411,6 +412,12 @@ impl Module {
     pub fn norm(&self, name: &str, width: usize, epsilon: f64) -> Norm {
         let weight = self.at(name).parameter("weight", &[width], Role::Norm);
         Norm { weight, offset: 0.0, epsilon, centred: false }
+    }
+
+    /// The norm called `name` of so many heads, each of which has weights of its own.
+    pub fn head_norm(&self, name: &str, heads: usize, width: usize, epsilon: f64) -> Norm {
+        let weight = self.at(name).parameter("weight", &[heads, width], Role::Norm);
+        Norm { weight, ..self.norm(name, width, epsilon) }
     }
 
     /// The small projection called `name` that decides.
@@ -639,6 +646,11 @@ impl GatedDelta {
 }
 
 impl Attention {
+    /// Whether norms of queries and keys have weights of each head.
+    pub fn has_norms_of_each_head(&self) -> bool {
+        self.qk_norm.as_ref().is_some_and(|it| it.query.is_of_each_head())
+    }
+
     /// Key and value heads that it makes of its rows: none where it sees those of another layer.
     pub fn own_kv_heads(&self) -> usize {
         if self.shared.is_some() { 0 } else { self.kv_heads }
@@ -728,7 +740,12 @@ impl Linear {
 impl Norm {
     /// Width of what it scales.
     pub fn width(&self) -> usize {
-        self.weight.shape[0]
+        self.weight.shape.last().copied().unwrap_or(1)
+    }
+
+    /// Whether each head has weights of its own.
+    pub fn is_of_each_head(&self) -> bool {
+        self.weight.shape.len() > 1
     }
 }
 

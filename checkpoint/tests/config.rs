@@ -958,7 +958,12 @@ fn cohere_has_layer_norms_of_both_attention_and_mlp() {
     assert_eq!((config.architecture.logits.scale, biases(&config)), (0.0625, [true, true, false]));
     let first = good(command_r(json!({"model_max_length": 131_072})));
     assert_eq!((first.max_position_embeddings, first.rope().positions), (131_072, 131_072));
-    refused(command_r(json!({"use_qk_norm": true})), &["`use_qk_norm` is true"]);
+    assert!(!qk_norm(&config));
+    // Command R+.
+    let plus = good(command_r(json!({"use_qk_norm": true, "num_key_value_heads": 2})));
+    let norms = plus.architecture.layers[0].attention().unwrap().qk_norm.as_ref().unwrap();
+    assert_eq!((&norms.query.weight.shape[..], norms.query.width()), (&[4, 8][..], 8));
+    assert!(norms.key.as_ref().is_some_and(|it| it.centred && it.weight.shape == [2, 8]));
     refused(command_r(json!({"layer_norm_eps": -1.0})), &["`layer_norm_eps` is -1.0"]);
 
     let of_layers = |changes| -> Vec<_> {

@@ -79,8 +79,8 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("hunyuan-dense", "self_attn.key_layernorm") => "attn_k_norm",
         ("apertus", "attention_layernorm") => "attn_norm",
         ("apertus", "feedforward_layernorm") => "ffn_norm",
-        ("apertus", "self_attn.q_norm") => "attn_q_norm",
-        ("apertus", "self_attn.k_norm") => "attn_k_norm",
+        ("apertus" | "command-r", "self_attn.q_norm") => "attn_q_norm",
+        ("apertus" | "command-r", "self_attn.k_norm") => "attn_k_norm",
         ("granitemoe", "block_sparse_moe.router.layer") => "ffn_gate_inp",
         ("granitemoe", "block_sparse_moe.experts.*.gate_proj") => "ffn_gate_exps",
         ("granitemoe", "block_sparse_moe.experts.*.up_proj") => "ffn_up_exps",
@@ -490,7 +490,9 @@ fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
                 values = heads.flat_map(|(b, a)| b.iter().chain(a)).copied().collect();
             }
         }
-        let dtype = if parameter.shape.len() > 1 { of(&parameter.name) } else { Stored::F32 };
+        let is_norm = parameter.role == Role::Norm;
+        let of_rows = parameter.shape.len() > 1 && !is_norm;
+        let dtype = if of_rows { of(&parameter.name) } else { Stored::F32 };
         let (kind, bytes) = match dtype {
             Stored::F32 => (0, values.iter().flat_map(|value| value.to_le_bytes()).collect()),
             Stored::Q8_0 | Stored::Q4_0 => blocks(dtype, &values),
@@ -595,6 +597,7 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "granite-moe-tied-gqa-bf16",
         "apertus-gqa-bf16",
         "cohere-biases-mha-f16",
+        "cohere-head-norms-gqa-bf16",
         "cohere2-windows-tied-gqa-bf16",
         "arcee-biases-gqa-f16",
         "hunyuan-alpha-tied-gqa-bf16",

@@ -1,9 +1,11 @@
 //! Command R and Aya 23 (`modeling_cohere.py`): attention and MLP in parallel behind one layer norm, pairs of
-//! neighbours rotate, and logits are scaled.
+//! neighbours rotate, and logits are scaled. Command R+ norms each head of queries and keys.
 
 use super::{Defaults, Family, Sizes, limit};
 use crate::Result;
-use crate::architecture::{Activation, Architecture, Attention, Layer, Logits, Module, Norm};
+use crate::architecture::{
+    Activation, Architecture, Attention, Layer, Logits, Module, Norm, QkNorm,
+};
 use crate::keys::Keys;
 use crate::rope::Rope;
 
@@ -30,36 +32,47 @@ pub(super) static FAMILY: Family = Family {
 };
 
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
-    if keys.boolean("use_qk_norm")? == Some(true) {
-        return Err(keys.refuse(
-            "use_qk_norm",
-            "supported is false, models whose queries and keys have no norms of their own",
-        ));
-    }
+    let normed = keys.boolean("use_qk_norm")?.unwrap_or(false);
     // Command R of March 2024 says there what it was trained for, and has a sixteenth of it under the usual key.
     let trained = keys.size("model_max_length", limit::POSITIONS)?;
     let max_position_embeddings = trained.unwrap_or(sizes.max_position_embeddings);
     let sizes = Sizes { max_position_embeddings, ..sizes.clone() };
-    decoder(keys, &sizes, |attention, _| attention)
+    let epsilon = epsilon(keys)?;
+    decoder(keys, &sizes, |layer, attention, _| {
+        let module = layer.at("self_attn");
+        let norm = |name, heads| {
+            let norm = module.head_norm(name, heads, sizes.head_dim, epsilon);
+            Norm { centred: true, ..norm }
+        };
+        let (query, key) = (norm("q_norm", sizes.heads), Some(norm("k_norm", sizes.kv_heads)));
+        let qk_norm = normed.then_some(QkNorm { query, key, rotated: false });
+        Attention { qk_norm, ..attention }
+    })
 }
 
-/// A model whose layers attend as `attention` makes of what all have in common and of their numbers.
+/// Of all norms.
+fn epsilon(keys: &Keys) -> Result<f64> {
+    Ok(keys.positive("layer_norm_eps")?.unwrap_or(FAMILY.defaults.rms_norm_eps))
+}
+
+/// A model whose layers attend as `attention` makes of their modules, of what all have in common and of their
+/// numbers.
 pub(super) fn decoder(
     keys: &Keys,
     sizes: &Sizes,
-    attention: impl Fn(Attention, usize) -> Attention,
+    attention: impl Fn(&Module, Attention, usize) -> Attention,
 ) -> Result<Architecture> {
     let activation = Activation::read(keys, "hidden_act", Activation::Silu)?;
     let bias = keys.boolean("attention_bias")?.unwrap_or(false);
     let scale = keys.positive("logit_scale")?.unwrap_or(0.0625) as f32;
-    let epsilon = keys.positive("layer_norm_eps")?.unwrap_or(FAMILY.defaults.rms_norm_eps);
+    let epsilon = epsilon(keys)?;
     let norm = |module: &Module, name| {
         let norm = module.norm(name, sizes.hidden_size, epsilon);
         Norm { centred: true, ..norm }
     };
     let rope = Rope { interleaved: true, ..sizes.rope(keys)? };
     let model = sizes.decoder(vec![rope], |layer, index| {
-        let attention = attention(sizes.attention(layer, [bias; 2]), index);
+        let attention = attention(layer, sizes.attention(layer, [bias; 2]), index);
         Layer {
             input_norm: Some(norm(layer, "input_layernorm")),
             mlp_norm: None,

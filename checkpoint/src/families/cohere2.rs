@@ -20,7 +20,7 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let pattern = keys.size("sliding_window_pattern", limit::LAYERS)?.unwrap_or(4);
     let (sliding, window) =
         alternating(keys, sizes, 4096, |layer| !(layer + 1).is_multiple_of(pattern))?;
-    decoder(keys, sizes, |attention, index| Attention {
+    decoder(keys, sizes, |_, attention, index| Attention {
         ropes: attention.ropes.filter(|_| sliding[index]),
         window: window.filter(|_| sliding[index]),
         ..attention

@@ -51,11 +51,11 @@ pub enum Layout {
 }
 
 impl WeightSpec {
-    /// The taps of a convolution, `[columns, rows]` of f32: they are few.
-    pub fn taps(of: &Parameter) -> Self {
+    /// Few rows that stay in f32: the taps of a convolution, `[columns, rows]`, or norms, `[heads, width]`.
+    pub fn floats(of: &Parameter) -> Self {
         Self {
             parts: vec![(of.name.clone(), of.shape[0])],
-            columns: of.shape[2],
+            columns: of.shape.last().copied().unwrap_or(0),
             format: Format::F32,
             layout: Layout::Rows,
         }

@@ -347,6 +347,20 @@ FIXTURES = {
         "float16",
         "default",
     ),
+    # As Command R+: each head of queries and keys has a norm of its own.
+    "cohere-head-norms-gqa-bf16": Fixture(
+        older(
+            base("Cohere", 223, 40, 62, 2, 4, 2, 12),
+            "bfloat16",
+            layer_norm_eps=1e-5,
+            logit_scale=0.5,
+            use_qk_norm=True,
+            attention_bias=False,
+            tie_word_embeddings=False,
+        ),
+        "bfloat16",
+        "default",
+    ),
     "cohere2-windows-tied-gqa-bf16": Fixture(
         newer(
             base("Cohere2", 229, 48, 75, 3, 4, 2),

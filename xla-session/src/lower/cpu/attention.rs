@@ -13,16 +13,16 @@ use super::program::Number;
 use super::step::Steps;
 #[cfg(feature = "iree")]
 use super::workspace::ENTRY;
-use crate::emit::Format;
 use crate::emit::builder::Value;
+use crate::emit::{Format, WeightSpec};
 
 kernel_abi! {
     /// A work item norms the queries, keys and values of one row, in runs of as many as their norms are wide.
     HeadNorm {
         reads {
-            /// `[query_width]` of f32.
+            /// `[query_width]` of f32, or as many for each head.
             queries,
-            /// `[key_width]` of f32; anything where there are no keys.
+            /// `[key_width]` of f32, or as many for each head; anything where there are no keys.
             keys,
         }
         updates {
@@ -44,6 +44,9 @@ kernel_abi! {
             /// Of queries and keys; values have no weight: the bits of an f32.
             offset,
             value_epsilon,
+            /// Whether the mean is taken off queries and keys first, and whether each head has weights of its own.
+            centred,
+            of_each,
         }
     }
 }
@@ -131,8 +134,12 @@ impl Steps<'_> {
         let key = key.as_ref().unwrap_or(query);
         debug_assert_eq!(query.epsilon, key.epsilon, "the kernel takes one");
         debug_assert_eq!(query.offset, key.offset, "the kernel takes one");
-        debug_assert!(!query.centred && !key.centred, "no family has any");
-        let [queries, keys] = [query, key].map(|norm| self.vector([&norm.weight]));
+        debug_assert_eq!(query.centred, key.centred, "the kernel takes one");
+        let of_each = query.is_of_each_head();
+        let [queries, keys] = [query, key].map(|norm| match of_each {
+            true => self.weight(&WeightSpec::floats(&norm.weight), 0),
+            false => self.vector([&norm.weight]),
+        });
         let own = attention.own_kv_heads() * attention.head_dim;
         let values = attention.value_norm.map_or(0, |_| own);
         let qkv = self.workspace.qkv;
@@ -152,6 +159,8 @@ impl Steps<'_> {
             epsilon: bits(query.epsilon as f32).into(),
             offset: bits(query.offset).into(),
             value_epsilon: bits(attention.value_norm.unwrap_or(0.0) as f32).into(),
+            centred: usize::from(query.centred).into(),
+            of_each: usize::from(of_each).into(),
         };
         let rows = self.rows.clone();
         self.update(|b| call.call(b, "head_norm", &rows));
@@ -267,27 +276,34 @@ pub(super) fn kernels(mut all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::
         let row = of.memory.wrapping_add(of.qkv).cast::<f32>().wrapping_add(item * of.stride);
         let [epsilon, offset] = [of.epsilon, of.offset].map(number);
         let behind = row.wrapping_add(of.query_columns);
-        let queries = (row, of.query_columns, of.query_width, of.queries, [epsilon, offset]);
-        let keys = (behind, of.key_columns, of.key_width, of.keys, [epsilon, offset]);
+        let own = ([epsilon, offset], of.centred > 0);
+        let queries = (row, of.query_columns, of.query_width, of.queries, own);
+        let keys = (behind, of.key_columns, of.key_width, of.keys, own);
         let values = behind.wrapping_add(of.key_columns);
-        let plain = [number(of.value_epsilon), 1.0];
+        let plain = ([number(of.value_epsilon), 1.0], false);
         let values = (values, of.value_columns, of.value_width, std::ptr::null_mut(), plain);
-        for (first, all, columns, weight, [epsilon, offset]) in [queries, keys, values] {
+        for (first, all, columns, weight, ([epsilon, offset], centred)) in [queries, keys, values] {
             for at in (0..all).step_by(columns) {
                 let x = first.wrapping_add(at);
+                let weight = weight.cast::<f32>();
+                let weight = if of.of_each > 0 && !weight.is_null() {
+                    weight.wrapping_add(at)
+                } else {
+                    weight
+                };
                 let norm = kernels::Norm {
                     x,
-                    weight: weight.cast(),
+                    weight,
                     y: x,
                     columns,
                     epsilon,
                     offset,
-                    centred: false,
+                    centred,
                     add: false,
                 };
                 // SAFETY: the graph has a place for queries, keys and values of all rows of a step, and a
-                // weight for each column of a norm that has some, which divides them; an item has its row to
-                // itself; `isa` is here.
+                // weight for each column of a norm that has some, which divides them, or for each of all heads'; an
+                // item has its row to itself; `isa` is here.
                 unsafe { kernels::norm(isa, &norm) };
             }
         }

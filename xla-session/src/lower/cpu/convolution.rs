@@ -93,7 +93,7 @@ impl Steps<'_> {
         let [memory, keys, values] = &updated[..] else { unreachable!("three are updated") };
 
         let tables = self.tables();
-        let taps = self.weight(&WeightSpec::taps(&of.taps), 0);
+        let taps = self.weight(&WeightSpec::floats(&of.taps), 0);
         let narrow = if format == Format::Bf16Rounded { places.mixed[1].at + 1 } else { 0 };
         let call = Convolve {
             tables: &tables,

@@ -59,7 +59,7 @@ impl Steps<'_> {
     /// Takes the states of all runs on, and mixes what products with weights of `format` take.
     pub(super) fn gated_delta(&mut self, layer: usize, of: &GatedDelta, format: Format) {
         let [states, latest] = self.pages(layer);
-        let taps = self.weight(&WeightSpec::taps(&of.taps), 0);
+        let taps = self.weight(&WeightSpec::floats(&of.taps), 0);
         let [decay, step, norm] =
             [&of.decay, &of.step, &of.norm.weight].map(|vector| self.vector([vector]));
         debug_assert_eq!(of.norm.offset, 0.0, "the kernel adds nothing");

@@ -67,7 +67,7 @@ impl Function<'_> {
     /// tap, `[rows, width]`.
     fn convolved(&mut self, cache: &Memory, bcx: &Value, of: &ShortConvolution) -> Value {
         let (rows, width, seen) = (self.rows, of.width(), of.rows());
-        let taps = self.weight(&WeightSpec::taps(&of.taps), 0);
+        let taps = self.weight(&WeightSpec::floats(&of.taps), 0);
         let [positions, tables, pages] =
             [Source::Positions, Source::Tables, Source::Pages].map(|source| self.input(source));
         let ty = TensorType::new(&[rows, width], ElementType::F32);

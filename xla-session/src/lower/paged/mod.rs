@@ -108,10 +108,11 @@ pub fn supports(config: &ModelConfig) -> Result<(), String> {
         matches!(layer.mlp, FeedForward::Experts(_))
             || layer.mixer.state().is_some()
             || layer.attention().is_some_and(|it| it.sinks.is_some() || it.gated)
+            || layer.attention().is_some_and(Attention::has_norms_of_each_head)
     };
     if config.architecture.layers.iter().any(on_cpus) {
         return Err(format!(
-            "models with experts, sinks, gates of heads or states of sequences ({}) run on CPUs only for now: \
+            "models with experts, sinks, gates or norms of each head or states of sequences ({}) run on CPUs only for now: \
              leave out the device, or take local-task",
             config.family.model_type()
         ));

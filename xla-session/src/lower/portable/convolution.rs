@@ -37,7 +37,7 @@ impl Emitter<'_> {
             let zeros = self.b.splat_f32(0.0, &[seen - 1, width]);
             kept = self.b.concat(&[zeros, kept], 0);
         }
-        let taps = self.weight(WeightSpec::taps(&convolution.taps));
+        let taps = self.weight(WeightSpec::floats(&convolution.taps));
         let zero = self.b.splat(0, &[], ElementType::I32);
         let mut sum = self.b.splat_f32(0.0, &[rows, width]);
         for tap in 0..seen {

@@ -24,11 +24,12 @@ use crate::emit::{WeightFormats, WeightSpec};
 /// Whether there are graphs of a model, else why not.
 pub fn supports(config: &ModelConfig) -> Result<(), String> {
     let unsupported = |layer: &Layer| {
-        layer.mixer.state().is_some() || layer.attention().is_some_and(|it| it.gated)
+        layer.mixer.state().is_some()
+            || layer.attention().is_some_and(|it| it.gated || it.has_norms_of_each_head())
     };
     if config.architecture.layers.iter().any(unsupported) {
         return Err(format!(
-            "there is no plain StableHLO of models with gates of heads or states of sequences ({}) yet",
+            "there is no plain StableHLO of models with gates or norms of each head or states of sequences ({}) yet",
             config.family.model_type()
         ));
     }
