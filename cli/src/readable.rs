@@ -21,7 +21,7 @@ impl Writing {
     pub fn special_ids(self, tokenizer: &Tokenizer) -> Vec<u32> {
         let of_style = self.style.map(|it| it.special_ids(tokenizer)).unwrap_or_default();
         let thoughts = self.thoughts.into_iter().flatten();
-        let thoughts = thoughts.filter_map(|mark| tokenizer.special_token(mark));
+        let thoughts = thoughts.flat_map(|mark| tokenizer.special_tokens_in(mark));
         of_style.into_iter().chain(thoughts).collect()
     }
 }

@@ -32,9 +32,15 @@ pub(crate) const PART: &str = "@text";
 /// The special token that is written so, if there is one.
 pub(crate) type Special<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
-/// `text` as a grammar has it, as a token if it is a special one.
+/// `text` as a grammar has it, with tokens where it has special ones.
 pub(crate) fn mark(special: Special<'_>, text: &str) -> String {
-    special(text).map_or_else(|| quoted(text), |id| format!("<[{id}]>"))
+    let found = text::tokens_in(text).find_map(|token| Some((token, special(token)?)));
+    let Some((token, id)) = found else {
+        return if text.is_empty() { String::new() } else { quoted(text) };
+    };
+    let (before, behind) = text.split_once(token).unwrap_or_default();
+    let all = [mark(special, before), format!("<[{id}]>"), mark(special, behind)];
+    all.join(" ").trim().to_owned()
 }
 
 /// `text` as a part of an expression of a grammar.

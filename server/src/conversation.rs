@@ -43,8 +43,8 @@ pub(crate) struct Manner {
     pub style: Option<AnswerStyle>,
     /// What thoughts stand between, if there may be some first.
     thoughts: Option<Thoughts>,
-    /// Whether what is said behind them may be in marks of its own.
-    response: bool,
+    /// What may stand around what is said.
+    response: Option<Thoughts>,
     /// Whether they have begun already.
     thinking: bool,
     /// Names of the tools that may be called.
@@ -107,7 +107,7 @@ impl Asked {
         {
             tools.call_one();
         }
-        let (thoughts, response) = (template.thoughts(), template.asks_for_response());
+        let (thoughts, response) = (template.thoughts(), template.response());
         let begun = conversation.begun();
         if !begun.is_empty() && tools.is_some() {
             let message = "and `tools` together are not supported: give one of them";

@@ -16,9 +16,9 @@ fn knows_none(template: &ChatTemplate) -> bool {
 }
 
 /// Changes `messages` and `tools` to what `template` takes: where it leaves out calls they are among the words, as the
-/// model has written them, where thoughts are parts of what is said they are such, where it knows no tools they are
-/// words, too, and where it refuses what the system says the user says it. The answer `goes_on` with the last of the
-/// messages, or does not.
+/// model has written them, where thoughts are parts of what is said or have another name they are such, where it knows
+/// no tools or shows none they are words, too, and what it does not take of the system the user says. The answer
+/// `goes_on` with the last of the messages, or does not.
 pub(crate) fn take_back(
     template: &ChatTemplate,
     messages: &mut Vec<Map<String, Value>>,
@@ -26,13 +26,15 @@ pub(crate) fn take_back(
     tools: &mut Vec<Value>,
 ) {
     if template.answer_style() == Some(AnswerStyle::Harmony) {
-        return harmony::take_back(messages, tools);
+        harmony::take_back(messages, tools);
+        return say_as_user(messages, template.takes_system());
     }
-    let style = style(template).filter(|_| knows_none(template) || template.leaves_out_calls());
+    let style = style(template);
+    let writes = knows_none(template) || template.leaves_out_calls();
     // What an answer goes on with are words.
     let parted = messages.len() - usize::from(goes_on);
     for (at, message) in messages.iter_mut().enumerate() {
-        if let (Some(style), Some(calls)) = (style, message.get("tool_calls"))
+        if let (Some(style), Some(calls)) = (style.filter(|_| writes), message.get("tool_calls"))
             && let Some(written) = written(style, calls)
         {
             let words = message["content"].as_str().filter(|it| !it.is_empty());
@@ -48,25 +50,29 @@ pub(crate) fn take_back(
                 *arguments = dumps(arguments).into();
             }
         }
-        let thoughts = message.get("reasoning_content").and_then(Value::as_str);
-        if let Some(thoughts) = thoughts.filter(|it| !it.is_empty())
-            && template.takes_thought_parts()
-            && at < parted
-        {
+        let Some(thoughts) = message.remove("reasoning_content") else { continue };
+        if template.takes_thought_parts() && at < parted && thoughts != "" {
             let mut parts = vec![json!({"type": "thinking", "thinking": thoughts})];
             if let Some(words) = message["content"].as_str().filter(|it| !it.is_empty()) {
                 parts.push(json!({"type": "text", "text": words}));
             }
             message.insert("content".into(), parts.into());
-            message.remove("reasoning_content");
+        } else {
+            let name = template.thoughts_name(message.contains_key("tool_calls"));
+            message.insert(name.into(), thoughts);
         }
     }
     if knows_none(template) {
-        describe(messages, &std::mem::take(tools));
+        say_results(messages);
     }
-    if template.refuses_system() {
-        say_as_user(messages);
+    if template.takes_tools_of_system() {
+        give_to_system(messages, tools);
+    } else if !template.shows_tools()
+        && let Some(style) = style
+    {
+        describe(messages, &std::mem::take(tools), style);
     }
+    say_as_user(messages, template.takes_system());
 }
 
 /// What a message says in words.
@@ -74,9 +80,17 @@ fn text(message: &Map<String, Value>) -> &str {
     message["content"].as_str().unwrap_or_default()
 }
 
-/// Puts what the system says before what the user says next.
-fn say_as_user(messages: &mut Vec<Map<String, Value>>) {
-    while let Some(at) = messages.iter().rposition(|it| it["role"] == "system") {
+/// Puts what the system says before what the user says next, where a template does not take it: `first`, or `later`.
+fn say_as_user(messages: &mut Vec<Map<String, Value>>, [first, later]: [bool; 2]) {
+    let is_system = |it: &Map<String, Value>| it["role"] == "system";
+    // One behind another becomes the first where that is not taken.
+    let is_taken = |before: &[Map<String, Value>]| match before.iter().all(is_system) {
+        true => first && (later || before.is_empty()),
+        false => later,
+    };
+    while let Some(at) =
+        (0..messages.len()).rfind(|&at| is_system(&messages[at]) && !is_taken(&messages[..at]))
+    {
         match messages[at..].iter().position(|it| it["role"] == "user") {
             Some(next) => {
                 let system = messages.remove(at);
@@ -91,9 +105,22 @@ fn say_as_user(messages: &mut Vec<Map<String, Value>>) {
     }
 }
 
-/// Says in `messages` what `tools` there are and how they are called, and what has come of calls in the words of the
-/// user, for a template that knows nothing of them. Many want users and assistants by turns.
-fn describe(messages: &mut Vec<Map<String, Value>>, tools: &[Value]) {
+/// Gives the message of the system `tools`, in the text of JSON.
+fn give_to_system(messages: &mut Vec<Map<String, Value>>, tools: &mut Vec<Value>) {
+    if tools.is_empty() {
+        return;
+    }
+    let functions = std::mem::take(tools).into_iter().map(|mut it| it["function"].take()).collect();
+    if messages.first().is_none_or(|it| it["role"] != "system") {
+        // As Phi-4-mini's makers have it.
+        messages.insert(0, said("system", "You are a helpful assistant with some tools.".into()));
+    }
+    messages[0].insert("tools".into(), dumps(&functions).into());
+}
+
+/// Says what has come of calls in the words of the user, for a template that knows nothing of them. Many want users and
+/// assistants by turns.
+fn say_results(messages: &mut Vec<Map<String, Value>>) {
     let mut all: Vec<Map<String, Value>> = Vec::new();
     let mut is_result = false;
     for mut message in std::mem::take(messages) {
@@ -112,26 +139,35 @@ fn describe(messages: &mut Vec<Map<String, Value>>, tools: &[Value]) {
         }
     }
     *messages = all;
-    if !tools.is_empty() {
-        let tools: Vec<_> = tools.iter().map(|it| it["function"].to_string()).collect();
-        let about = format!(
-            "You can call these functions, each of them given as JSON:\n<tools>\n{}\n</tools>\n\
-             To call one, answer with its name and arguments, one call after another if there are several:\n\
-             <tool_call>\n{{\"name\": \"…\", \"arguments\": {{…}}}}\n</tool_call>\n\
-             What comes of it is told in <tool_response></tool_response>. Where no function helps, answer in words.",
-            tools.join("\n")
-        );
-        let mut first = messages.iter_mut();
-        let Some(first) = first.find(|it| it["role"] == "system" || it["role"] == "user") else {
-            return messages.insert(0, said("system", about));
-        };
-        let words = text(first);
-        let words = match first["role"] == "system" {
-            true => format!("{words}\n\n{about}"),
-            false => format!("{about}\n\n{words}"),
-        };
-        first.insert("content".into(), words.into());
+}
+
+/// Says in `messages` what `tools` there are and how they are called, in `style`, for a template that shows none.
+fn describe(messages: &mut Vec<Map<String, Value>>, tools: &[Value], style: AnswerStyle) {
+    let Some(call) = style.written(&[("…", &json!({"…": "…"}))]) else { return };
+    if tools.is_empty() {
+        return;
     }
+    let tools: Vec<_> = tools.iter().map(|it| it["function"].to_string()).collect();
+    let results = match style == AnswerStyle::HERMES {
+        true => "What comes of it is told in <tool_response></tool_response>. ",
+        false => "",
+    };
+    let about = format!(
+        "You can call these functions, each of them given as JSON:\n<tools>\n{}\n</tools>\n\
+         To call one, answer with its name and arguments, one call after another if there are several:\n\
+         {call}\n{results}Where no function helps, answer in words.",
+        tools.join("\n")
+    );
+    let mut first = messages.iter_mut();
+    let Some(first) = first.find(|it| it["role"] == "system" || it["role"] == "user") else {
+        return messages.insert(0, said("system", about));
+    };
+    let words = text(first);
+    let words = match first["role"] == "system" {
+        true => format!("{words}\n\n{about}"),
+        false => format!("{about}\n\n{words}"),
+    };
+    first.insert("content".into(), words.into());
 }
 
 /// The `calls` of a message, in the form that templates know, as `style` has them.
@@ -181,6 +217,8 @@ mod tests {
                      {% for p in m.content %}{{ '[THINK]' + p.thinking + '[/THINK]' if p.thinking else p.text }}\
                      {% endfor %}{% endif %}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}{% endfor %}";
         assert_eq!(rendered(parts), "[THINK]c[/THINK]bf");
+        let plan = "{% for m in messages %}{{ m.tool_plan }}{{ m.content }}{{ m.tool_calls and '!' }}{% endfor %}";
+        assert_eq!(rendered(&format!("{plan}{{# tools #}}")), "cb!");
     }
 
     fn said_by(role: &str, text: &str) -> Value {
@@ -209,6 +247,7 @@ mod tests {
             "{{% if messages[0].role == 'system' %}}{{{{ raise_exception('no') }}}}{{% endif %}}{takes}"
         );
         let [s, a, b] = [["system", "S"], ["assistant", "a"], ["user", "b"]];
+        let silent = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}";
         for (given, expected) in [
             (&[s, b][..], &[["user", "S\n\nb"]][..]),
             (&[s, a, b], &[a, ["user", "S\n\nb"]]),
@@ -217,8 +256,14 @@ mod tests {
             (&[b, a], &[b, a]),
         ] {
             assert_eq!(taken(&refuses, given, false), expected);
+            assert_eq!(taken(silent, given, false), expected);
             assert_eq!(taken(takes, given, false), given);
         }
+        // Where it takes what is said first.
+        let first = "{{ messages[0].content if messages[0].role == 'system' }}".to_owned() + silent;
+        assert_eq!(taken(&first, &[s, ["system", "T"], b], false), [s, ["user", "T\n\nb"]]);
+        let harmony = first.replace("{{ messages", "<|channel|>{{ messages");
+        assert_eq!(taken(&harmony, &[s, b, s, b], false), [s, b, ["user", "S\n\nb"]]);
         // And what is said of tools.
         for (source, role) in [(takes, "system"), (&refuses, "user")] {
             let all = taken(source, &[a], true);
@@ -227,6 +272,36 @@ mod tests {
         }
         let results = "b\n<tool_response>\n1\n</tool_response>\nc";
         assert_eq!(taken(takes, &[b, ["tool", "1"], ["user", "c"]], false), [["user", results]]);
+    }
+
+    #[test]
+    fn tools_are_told_where_a_template_has_them() {
+        let phi = "{% for m in messages %}{{ m.content }}{% if m.tools %}<|tool|>{{ m.tools }}<|/tool|>{% endif %}\
+                   {% endfor %}";
+        let (source, user) = (Some(phi.into()), said_by("user", "a"));
+        let of_file = Vocabulary { chat_template: source, ..Vocabulary::default() };
+        let template = ChatTemplate::from_vocabulary(&of_file, "here".as_ref()).unwrap().unwrap();
+        let tool = json!({"type": "function", "function": {"name": "f"}});
+        for (system, expected) in [
+            (None, "You are a helpful assistant with some tools."),
+            (Some(said_by("system", "S")), "S"),
+        ] {
+            let all = system.into_iter().chain([user.clone()]).collect();
+            let mut messages: Vec<Map<String, Value>> = serde_json::from_value(all).unwrap();
+            let mut tools = vec![tool.clone()];
+            take_back(&template, &mut messages, false, &mut tools);
+            let text = template.render(&messages, &RenderOptions::default()).unwrap();
+            assert_eq!(text, format!("{expected}<|tool|>[{{\"name\": \"f\"}}]<|/tool|>a"));
+            assert!(tools.is_empty());
+        }
+        // One that writes calls, and does not say to what.
+        let silent = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}<｜tool▁calls▁begin｜>\
+                      <｜tool▁call▁begin｜>{{ c.function.name }}<｜tool▁sep｜>{{ c.function.arguments | tojson }}\
+                      <｜tool▁call▁end｜><｜tool▁calls▁end｜>{% endfor %}{% endfor %}";
+        let all = taken(silent, &[["user", "a"], ["tool", "1"]], true);
+        assert!(all[0][1].contains("\n{\"name\":\"f\"}\n"), "{all:?}");
+        assert!(all[0][1].contains("begin｜>…<｜tool▁sep｜>{"), "{all:?}");
+        assert_eq!(all[1..], [["tool", "1"]]);
     }
 
     #[test]
@@ -246,7 +321,8 @@ mod tests {
             let said = Value::from_iter(said.into_iter().skip(usize::from(!system)));
             let mut messages: Vec<Map<String, Value>> = serde_json::from_value(said).unwrap();
             let tools = [json!({"type": "function", "function": {"name": "f"}})];
-            describe(&mut messages, &tools);
+            say_results(&mut messages);
+            describe(&mut messages, &tools, AnswerStyle::HERMES);
             let said = |it: &Map<String, Value>| {
                 [&it["role"], &it["content"]].map(|it| it.as_str().unwrap().to_owned())
             };

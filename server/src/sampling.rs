@@ -9,7 +9,7 @@ use std::time::Duration;
 use llguidance::Matcher;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
-use text::{AnswerStyle, StopStrings};
+use text::{AnswerStyle, ChatTemplate, StopStrings};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
@@ -210,7 +210,9 @@ impl Settings {
     ) -> Result<(Self, Option<Matcher>), Problem> {
         self.shown = style.map(|it| it.special_ids(&model.tokenizer)).unwrap_or_default();
         let marks = thinks.marks().into_iter().flatten();
-        self.shown.extend(marks.filter_map(|mark| model.tokenizer.special_token(mark)));
+        let response = model.template.as_ref().and_then(ChatTemplate::response);
+        let marks = marks.chain(response.into_iter().flatten());
+        self.shown.extend(marks.flat_map(|mark| model.tokenizer.special_tokens_in(mark)));
         if self.form.is_none() && tools.is_none() {
             return Ok((self, None));
         }
@@ -224,7 +226,7 @@ impl Settings {
                     Some(AnswerStyle::Harmony) if thinks != Thinks::Never => {
                         harmony::with_form(&special, text)
                     }
-                    _ => thinks.before(&special, text),
+                    _ => thinks.before(&special, response, text),
                 });
                 return Ok((self, form.as_ref().map(start).transpose()?));
             };

@@ -2,7 +2,14 @@
 
 use text::Thoughts;
 
-use crate::constraint::{Form, PART, Special, pattern};
+use crate::constraint::{Form, PART, Special, mark, pattern};
+
+/// `text` of a grammar, which may be between the marks of a `response`, if there is such.
+pub(crate) fn said(special: Special<'_>, response: Option<Thoughts>, text: &str) -> String {
+    let Some(marks) = response else { return text.to_owned() };
+    let [open, close] = marks.map(|it| mark(special, it));
+    format!("({open} \"\\n\"? {text} \"\\n\"? {close} | {text})")
+}
 
 /// Whether an answer begins with thoughts, and what these stand between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,17 +30,21 @@ impl Thinks {
         }
     }
 
-    /// The form of an answer whose text has the form `text`: behind thoughts, if those have begun.
-    pub fn before(self, special: Special<'_>, text: Form) -> Form {
-        match self {
+    /// The form of an answer whose text has the form `text`, and may be in a `response`: behind thoughts, if those have
+    /// begun.
+    pub fn before(self, special: Special<'_>, response: Option<Thoughts>, text: Form) -> Form {
+        let said = said(special, response, PART);
+        let grammar = match self {
             Self::Already(_) => {
                 let (first, rules) = (self.first(" SPACE"), self.rules(special, ""));
-                let field = text.field();
-                text.within(field, format!("start: {first} {PART}\nSPACE: /\\n*/\n{rules}"))
+                format!("start: {first} {said}\nSPACE: /\\n*/\n{rules}")
             }
             // A model that may think or not is asked for the form alone.
-            Self::Never | Self::Perhaps(_) => text,
-        }
+            Self::Never | Self::Perhaps(_) if response.is_none() => return text,
+            Self::Never | Self::Perhaps(_) => format!("start: {said}\n"),
+        };
+        let field = text.field();
+        text.within(field, grammar)
     }
 
     /// What an answer begins with, `behind` it what follows thoughts.
@@ -49,13 +60,12 @@ impl Thinks {
     pub fn rules(self, special: Special<'_>, spaces: &str) -> String {
         let Some([open, close]) = self.marks() else { return String::new() };
         let is_begun = matches!(self, Self::Already(_));
-        match (special(open), special(close)) {
+        let has_special = |text: &str| text::tokens_in(text).any(|it| special(it).is_some());
+        match special(close) {
             // No text has a special token in it.
-            (_, Some(close)) if is_begun => {
-                format!("thoughts: THOUGHTS <[{close}]>\nTHOUGHTS: /(.|\\n)*/\n")
-            }
-            (Some(open), Some(close)) => {
-                format!("thoughts: <[{open}]> THOUGHTS <[{close}]>\nTHOUGHTS: /(.|\\n)*/\n")
+            Some(close) if is_begun || has_special(open) => {
+                let open = if is_begun { String::new() } else { mark(special, open) };
+                format!("thoughts: {open} THOUGHTS <[{close}]>\nTHOUGHTS: /(.|\\n)*/\n")
             }
             _ => {
                 let [open, close] = [open, close].map(pattern);

@@ -3,8 +3,8 @@
 mod argument;
 mod calls;
 mod grammar;
+mod literals;
 mod one_by_one;
-mod python;
 
 use std::sync::Arc;
 

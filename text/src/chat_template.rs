@@ -16,7 +16,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 use serde::Serialize;
 
-use crate::reply::{RESPONSE, thoughts_of};
+use crate::reply::{response_of, thoughts_of};
 use crate::{AnswerStyle, Error, Result, THINK, Thoughts, Vocabulary, panics};
 
 pub use json::dumps;
@@ -88,13 +88,20 @@ struct Skills {
     several_calls: bool,
     leaves_out_calls: bool,
     takes_thought_parts: bool,
+    thoughts_names: [&'static str; 2],
     wants_arguments_as_text: bool,
-    refuses_system: bool,
+    shows_tools: bool,
+    takes_tools_of_system: bool,
+    takes_system: [bool; 2],
 }
 
-/// What is given to it: a tool's name, what the user says, and what is thought.
+/// What templates call what was thought before an answer: those that know one of these.
+const THOUGHTS_NAMES: [&str; 4] = ["reasoning_content", "thinking", "reasoning", "tool_plan"];
+
+/// What is given to it: a tool's name, what the user and the system say, and what is thought.
 const CALLED: &str = "called_by_the_model";
 const ASKED: &str = "asked_by_the_user";
+const SYSTEM: &str = "said_by_the_system";
 const THOUGHT: &str = "thought_by_the_model";
 
 /// The variables a template expects for special tokens.
@@ -265,11 +272,36 @@ impl ChatTemplate {
         // As Mistral's templates want ids.
         let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
         let answer = serde_json::json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls]});
-        let parameters = serde_json::json!({"type": "object", "properties": {}});
-        let function =
-            serde_json::json!({"name": "f", "description": "", "parameters": parameters});
-        let tools = vec![serde_json::json!({"type": "function", "function": function})];
-        self.rendered_answer(answer, tools)
+        self.rendered_answer(answer, vec![tool("f")])
+    }
+
+    /// What it calls the thoughts of an answer with so many `calls`.
+    fn shown_thoughts(&self, calls: usize) -> &'static str {
+        let function = serde_json::json!({"name": CALLED, "arguments": {}});
+        let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
+        let shows = |name: &&str| {
+            let mut answer = serde_json::json!({"role": "assistant", "content": "a"});
+            answer[*name] = THOUGHT.into();
+            if calls > 0 {
+                answer["tool_calls"] = vec![call.clone(); calls].into();
+            }
+            let answer = self.rendered_answer(answer, vec![tool("f")]);
+            answer.is_some_and(|it| it.contains(THOUGHT))
+        };
+        THOUGHTS_NAMES.into_iter().find(shows).unwrap_or(THOUGHTS_NAMES[0])
+    }
+
+    /// Whether what the user says may stand behind `messages`, and these have `said` something then.
+    fn shows(
+        &self,
+        messages: &[serde_json::Value],
+        tools: Vec<serde_json::Value>,
+        said: &str,
+    ) -> bool {
+        let asked = serde_json::json!({"role": "user", "content": ASKED});
+        let messages: Vec<_> = messages.iter().chain([&asked]).collect();
+        let options = RenderOptions { tools, ..RenderOptions::prompt() };
+        self.render(&messages, &options).is_ok_and(|it| it.contains(said))
     }
 
     fn rendered_answer(
@@ -324,12 +356,23 @@ impl ChatTemplate {
                     let thought_of = it.rendered_answer(thought, Vec::new());
                     thought_of.is_some_and(|it| it.contains(&format!("{open}{THOUGHT}{close}")))
                 }),
+                thoughts_names: [0, 1].map(|calls| it.shown_thoughts(calls)),
                 wants_arguments_as_text: as_text,
-                refuses_system: {
-                    let talk = ["system", "user"].map(|role| Message::new(role, ASKED));
-                    let fails =
-                        |talk: &[Message]| it.render(talk, &RenderOptions::prompt()).is_err();
-                    fails(&talk) && !fails(&talk[1..])
+                shows_tools: it.shows(&[], vec![tool(CALLED)], CALLED),
+                takes_tools_of_system: {
+                    let system =
+                        serde_json::json!({"role": "system", "content": "", "tools": CALLED});
+                    it.shows(&[system], Vec::new(), CALLED)
+                },
+                takes_system: {
+                    let [system, user, assistant] =
+                        [("system", SYSTEM), ("user", "a"), ("assistant", "b")]
+                            .map(|(role, text)| serde_json::json!({"role": role, "content": text}));
+                    let talks = [(Vec::new(), system.clone()), (vec![user, assistant], system)];
+                    talks.map(|(before, system)| {
+                        it.shows(&[&before[..], &[system]].concat(), Vec::new(), SYSTEM)
+                            || !it.shows(&before, Vec::new(), "")
+                    })
                 },
             }
         })
@@ -377,9 +420,27 @@ impl ChatTemplate {
         self.skills().wants_arguments_as_text
     }
 
-    /// Whether it fails where the system says something, as those of Gemma 2 and Mistral's first models.
-    pub fn refuses_system(&self) -> bool {
-        self.skills().refuses_system
+    /// What the thoughts of an answer are called in messages of it, without calls or with some: `reasoning_content`
+    /// mostly, and where it shows none.
+    pub fn thoughts_name(&self, calls: bool) -> &'static str {
+        self.skills().thoughts_names[usize::from(calls)]
+    }
+
+    /// Whether it tells the model of tools that there are; those of DeepSeek know calls alone.
+    pub fn shows_tools(&self) -> bool {
+        self.skills().shows_tools
+    }
+
+    /// Whether it tells the model of tools that the message of the system has, as `tools`: the text of JSON, as
+    /// Phi-4-mini's.
+    pub fn takes_tools_of_system(&self) -> bool {
+        self.skills().takes_tools_of_system
+    }
+
+    /// Whether it shows what the system says first, and what it says later. Those of Gemma 2 and Mistral's first models
+    /// fail, others leave it out.
+    pub fn takes_system(&self) -> [bool; 2] {
+        self.skills().takes_system
     }
 
     /// What thoughts stand between, if answers may begin with some (`<think>`, or a channel for them).
@@ -387,10 +448,11 @@ impl ChatTemplate {
         self.thoughts.or(self.with_tools().thoughts)
     }
 
-    /// Whether it asks for words behind thoughts to be in `<response></response>`, as Granite 3.3's.
-    pub fn asks_for_response(&self) -> bool {
+    /// What words of an answer may begin and end with, as those of Granite 3.3 behind thoughts
+    /// (`<response></response>`), and Cohere's.
+    pub fn response(&self) -> Option<Thoughts> {
         let source = self.environment.get_template("chat");
-        source.is_ok_and(|it| it.source().contains(&RESPONSE.concat()))
+        source.ok().and_then(|it| response_of(it.source()))
     }
 
     /// The variables that it reads, beside those that every template is given: `enable_thinking`. One that it
@@ -486,6 +548,13 @@ impl ChatTemplate {
             }
         }
     }
+}
+
+/// A tool called `name`, as templates take it.
+fn tool(name: &str) -> serde_json::Value {
+    let parameters = serde_json::json!({"type": "object", "properties": {}});
+    let function = serde_json::json!({"name": name, "description": "", "parameters": parameters});
+    serde_json::json!({"type": "function", "function": function})
 }
 
 /// `source` with scopes in place of transformers' own marks for training, which are scopes of variables, and put

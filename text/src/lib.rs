@@ -26,10 +26,11 @@ pub use chat_template::{ChatTemplate, Message, RenderOptions, dumps};
 pub use detokenizer::Detokenizer;
 pub use error::{Error, Result};
 pub use reply::{
-    AnswerStyle, CallMarks, Calls, MISTRAL_THINK, Part, Reply, THINK, Thoughts, takes_text,
+    AnswerStyle, ArgumentMarks, COHERE_THINK, CallMarks, Calls, GEMMA_TEXT, GEMMA_THINK, Keys,
+    MISTRAL_THINK, NameMarks, Part, Reply, THINK, Thoughts, takes_text,
 };
 pub use stop_strings::StopStrings;
 pub use stream::TextStream;
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Tokenizer, tokens_in};
 pub use transcript::Transcript;
 pub use vocabulary::{TokenType, Vocabulary};

@@ -152,6 +152,11 @@ impl Tokenizer {
         self.tokenizer.token_to_id(text).filter(|&id| self.is_special(id))
     }
 
+    /// The special tokens that a text has which [`tokens_in`] it are.
+    pub fn special_tokens_in(&self, text: &str) -> impl Iterator<Item = u32> {
+        tokens_in(text).filter_map(|token| self.special_token(token))
+    }
+
     /// How `id` is written, if [`decode`](Self::decode) leaves it out.
     pub fn special_text(&self, id: u32) -> Option<String> {
         self.written(id).filter(|_| self.is_special(id))
@@ -175,4 +180,17 @@ impl Tokenizer {
     fn error(&self, message: String) -> Error {
         Error::Tokenizer { path: self.path.clone(), message }
     }
+}
+
+/// What of `text` may be special tokens, which stand in brackets of some kind.
+pub fn tokens_in(text: &str) -> impl Iterator<Item = &str> {
+    text.char_indices().filter_map(|(at, first)| {
+        let last = match first {
+            '<' => '>',
+            '[' => ']',
+            _ => return None,
+        };
+        let rest = &text[at..];
+        Some(&rest[..=rest.find(last)?])
+    })
 }

@@ -14,7 +14,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use text::{AnswerStyle, ChatTemplate, Error, Tokenizer};
+use text::{AnswerStyle, ChatTemplate, Error, Part, RenderOptions, Reply, Tokenizer};
 
 /// What the script ends with where pip cannot bring the archive (`EX_UNAVAILABLE`).
 const UNAVAILABLE: i32 = 69;
@@ -200,39 +200,119 @@ mod long {
 }
 
 /// How the models write calls whose templates llama.cpp has, but for those that do it in none of the known ways; with
-/// what opens thoughts, and `out` where the template leaves out the calls of an answer.
-const STYLES: &str = "
-Apriel-1.6-15b-Thinker-fixed: JSON <tool_calls> List
-Bielik-11B-v3.0-Instruct: JSON <tool_call> One <think>
+/// what arguments stand between that are written one by one, what opens thoughts, `out` where the template leaves out
+/// the calls of an answer, `untold` where it shows no tools, what it calls thoughts without calls and with some, if not
+/// `reasoning_content`, and `system-first` where it takes the system's messages but for later ones.
+const STYLES: &str = r#"
+Apriel-1.6-15b-Thinker-fixed: Json <tool_calls> List
+Bielik-11B-v3.0-Instruct: Json <tool_call> One <think> system-first
+ByteDance-Seed-OSS: OneByOne <seed:tool_call> One "<parameter=>" <seed:think>
+Cohere2MoE: Json <|START_ACTION|> Column <|START_THINKING|>
+CohereForAI-c4ai-command-r7b-12-2024-tool_use: Json <|START_ACTION|> Column <|START_THINKING|>
+GLM-4.6: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
+GLM-4.7-Flash: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
 LFM2-8B-A1B: Python <|tool_call_start|> List out
-LFM2.5-8B-A1B: Python <|tool_call_start|> List <think>
+LFM2.5-8B-A1B: Python <|tool_call_start|> List <think> thinking thinking
 LFM2.5-Instruct: Python <|tool_call_start|> List <think> out
-MiMo-VL: JSON <tool_call> One
-MiniMax-M1: JSON <tool_calls> Lines
-Mistral-Small-3.2-24B-Instruct-2506: MistralArgs
-NVIDIA-Nemotron-3-Nano-30B-A3B-BF16: QwenCoder <think>
-NVIDIA-Nemotron-Nano-v2: JSON <TOOLCALL> List <think>
-NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use: JSON <tool_call> One
-NousResearch-Hermes-3-Llama-3.1-8B-tool_use: JSON <tool_call> One
-Qwen-QwQ-32B: JSON <tool_call> One <think>
-Qwen-Qwen2.5-7B-Instruct: JSON <tool_call> One
-Qwen-Qwen3-0.6B: JSON <tool_call> One <think>
-Qwen3-Coder: QwenCoder
-Qwen3.5-4B: QwenCoder <think>
-Reka-Edge: JSON <tool_call> One <think>
-StepFun3.5-Flash: QwenCoder <think>
-ibm-granite-granite-3.3-2B-Instruct: JSON <|tool_call|> List <think> out
-ibm-granite-granite-4.0: JSON <tool_call> One
-ibm-granite-granite-4.1: JSON <tool_call> One
+MiMo-VL: Json <tool_call> One
+MiniMax-M1: Json <tool_calls> Lines system-first
+MiniMax-M2: OneByOne <minimax:tool_call> Lines "<parameter name=\"\">" <think> system-first
+Mistral-Small-3.2-24B-Instruct-2506: MistralArgs system-first
+NVIDIA-Nemotron-3-Nano-30B-A3B-BF16: OneByOne <tool_call> One "<parameter=>\n" <think>
+NVIDIA-Nemotron-Nano-v2: Json <TOOLCALL> List <think> system-first
+NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use: Json <tool_call> One
+NousResearch-Hermes-3-Llama-3.1-8B-tool_use: Json <tool_call> One
+Qwen-QwQ-32B: Json <tool_call> One <think>
+Qwen-Qwen2.5-7B-Instruct: Json <tool_call> One
+Qwen-Qwen3-0.6B: Json <tool_call> One <think>
+Qwen3-Coder: OneByOne <tool_call> One "<parameter=>\n"
+Qwen3.5-4B: OneByOne <tool_call> One "<parameter=>\n" <think> system-first
+Reka-Edge: Json <tool_call> One <think> system-first
+Spark2.5: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
+StepFun3.5-Flash: OneByOne <tool_call> One "<parameter=>\n" <think>
+deepseek-ai-DeepSeek-R1-Distill-Llama-8B: Named <｜tool▁calls▁begin｜> Lines <think> out untold
+deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: Named <｜tool▁calls▁begin｜> Lines <think> untold
+deepseek-ai-DeepSeek-V3.1: Named <｜tool▁calls▁begin｜> Row <think> untold
+google-gemma-4-31B-it-interleaved: Gemma <|tool_call> Bare <|channel>thought
+google-gemma-4-31B-it: Gemma <|tool_call> Bare <|channel>thought
+ibm-granite-granite-3.3-2B-Instruct: Json <|tool_call|> List <think> out
+ibm-granite-granite-4.0: Json <tool_call> One
+ibm-granite-granite-4.1: Json <tool_call> One
+inclusionai-ling-3.0-flash: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
+llama-cpp-deepseek-r1: Named <｜tool▁calls▁begin｜> Lines <think>
 meta-llama-Llama-3.1-8B-Instruct: Llama3
 meta-llama-Llama-3.2-3B-Instruct: Llama3
 meta-llama-Llama-3.3-70B-Instruct: Llama3
-mistralai-Ministral-3-14B-Reasoning-2512: MistralArgs [THINK]
-mistralai-Mistral-Nemo-Instruct-2407: JSON [TOOL_CALLS] List
-openai-gpt-oss-120b: Harmony <think>
-unsloth-Apriel-1.5: JSON <tool_calls> List
+mistralai-Ministral-3-14B-Reasoning-2512: MistralArgs [THINK] system-first
+mistralai-Mistral-Nemo-Instruct-2407: Json [TOOL_CALLS] List system-first
+moonshotai-Kimi-K2: Named <|tool_calls_section_begin|> Row
+openai-gpt-oss-120b: Harmony <think> thinking system-first
+poolside-Laguna-S-2.1: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
+poolside-Laguna-XS-2.1: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
+poolside-Laguna-XS.2: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
+unsloth-Apriel-1.5: Json <tool_calls> List
 unsloth-mistral-Devstral-Small-2507: MistralArgs
-";
+"#;
+
+/// That calls and thoughts which `template` has written are read as they were.
+fn check_that_calls_are_read_back(template: &ChatTemplate, path: &Path) {
+    let said = |role: &str, text: &str| serde_json::json!({"role": role, "content": text});
+    let arguments = [
+        serde_json::json!({"n": 2.5, "s": "\u{fc} \"<b>\" {c: 1},\n2", "t": true, "u": ["a", 1]}),
+        serde_json::json!({}),
+    ];
+    let schema = serde_json::json!({"type": "object", "properties": {"n": {"type": "number"},
+        "s": {"type": "string"}, "t": {"type": "boolean"}, "u": {"type": "array"}}});
+    let tools = ["f", "g"].map(|name| {
+        let function = serde_json::json!({"name": name, "description": "", "parameters": schema});
+        serde_json::json!({"type": "function", "function": function})
+    });
+    let several = template.takes_several_calls();
+    let calls = ["f", "g"].into_iter().zip(&arguments).take(if several { 2 } else { 1 });
+    let calls = calls.map(|(name, arguments)| {
+        let arguments = match template.wants_arguments_as_text() {
+            true => text::dumps(arguments).into(),
+            false => arguments.clone(),
+        };
+        let function = serde_json::json!({"name": name, "arguments": arguments});
+        serde_json::json!({"type": "function", "id": "abcdefghi", "function": function})
+    });
+    let calls: Vec<_> = calls.collect();
+    let mut answer = said("assistant", "");
+    answer["tool_calls"] = calls.clone().into();
+    answer[template.thoughts_name(true)] = "Hm.".into();
+    let prompt = RenderOptions { tools: tools.into(), ..RenderOptions::prompt() };
+    let whole = RenderOptions { add_generation_prompt: false, ..prompt.clone() };
+    let whole = template.render(&[said("user", "Asked."), answer], &whole).unwrap();
+    let prompt = template.render(&[said("user", "Asked.")], &prompt).unwrap();
+    let behind = || whole.rsplit_once("Asked.").unwrap().1;
+    let written = whole.strip_prefix(&prompt).unwrap_or_else(behind);
+    let behind = template.thoughts().and_then(|[open, _]| written.find(open)).unwrap_or(0);
+    let schemas = ["f", "g"].map(|name| (name.to_owned(), schema.clone())).into();
+    let mut reply = Reply::new(template.tool_style(), template.thoughts()).of_schemas(schemas);
+    let mut parts = reply.push(&written[behind..]);
+    parts.extend(reply.finish());
+    let (mut read, mut thoughts) = (Vec::<(String, String)>::new(), String::new());
+    for part in parts {
+        match part {
+            Part::Call(name) => read.push((name, String::new())),
+            Part::Arguments(text) => read.last_mut().unwrap().1 += &text,
+            Part::Reasoning(text) => thoughts += &text,
+            Part::Content(_) => {}
+        }
+    }
+    let read: Vec<_> = read
+        .into_iter()
+        .map(|(name, text)| {
+            (name, serde_json::from_str(&text).unwrap_or(serde_json::Value::from(text)))
+        })
+        .collect();
+    let name = path.file_stem().unwrap().display();
+    let expected = ["f", "g"].map(str::to_owned).into_iter().zip(arguments);
+    let expected: Vec<_> = expected.take(calls.len()).collect();
+    assert_eq!(read, expected, "{name}: {written}");
+    assert!(["", "Hm."].contains(&thoughts.as_str()), "{name}: {written}: {thoughts}");
+}
 
 #[test]
 fn every_template_says_how_its_model_writes_calls() {
@@ -253,16 +333,35 @@ fn every_template_says_how_its_model_writes_calls() {
         let template = ChatTemplate::require(folder.path()).unwrap();
         let style = match template.tool_style() {
             None => continue,
-            Some(AnswerStyle::Json(marks)) => format!("JSON {} {:?}", marks.opening, marks.calls),
-            Some(AnswerStyle::Python(marks)) => {
-                format!("Python {} {:?}", marks.opening, marks.calls)
+            Some(style) => {
+                let name = format!("{style:?}");
+                let name = name.split('(').next().unwrap().to_owned();
+                let marks = style.marks().map(|it| format!(" {} {:?}", it.opening, it.calls));
+                let own = match style {
+                    AnswerStyle::OneByOne(_, it) => format!(" {:?}", it.key.concat() + it.value[0]),
+                    _ => String::new(),
+                };
+                name + &marks.unwrap_or_default() + &own
             }
-            Some(other) => format!("{other:?}"),
         };
         let thoughts = template.thoughts().map_or("", |it| it[0]);
         let out = if template.leaves_out_calls() { "out" } else { "" };
+        let untold = if template.shows_tools() { "" } else { "untold" };
+        let [named, with] = [false, true].map(|calls| match template.thoughts_name(calls) {
+            "reasoning_content" => "",
+            other => other,
+        });
+        let system = match template.takes_system() {
+            [true, true] => "",
+            [true, false] => "system-first",
+            [false, _] => "no-system",
+        };
+        if !template.leaves_out_calls() {
+            check_that_calls_are_read_back(&template, &path);
+        }
         let name = path.file_stem().unwrap().display().to_string() + ":";
-        let words = [name.as_str(), style.as_str(), thoughts, out].into_iter();
+        let words =
+            [name.as_str(), style.as_str(), thoughts, out, untold, named, with, system].into_iter();
         found += &words.filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
         found += "\n";
     }

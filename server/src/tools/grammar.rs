@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use llguidance::api::TopLevelGrammar;
-use text::AnswerStyle;
+use text::{AnswerStyle, ChatTemplate, Thoughts};
 
 use super::calls::Written;
 use super::{FIELD, Tool, Tools};
 use crate::constraint::{Form, PART, Special, pattern};
-use crate::thinks::Thinks;
+use crate::thinks::{Thinks, said};
 use crate::{Model, harmony};
 
 /// White space, as a grammar has it.
@@ -17,7 +17,7 @@ const SPACES: &str = "[ \\n\\r\\t]*";
 /// The arguments of `tool` as `style` has them: all of a call where it has no JSON of all of them.
 pub(super) fn of_arguments(tool: &Tool, style: AnswerStyle) -> TopLevelGrammar {
     match style {
-        AnswerStyle::QwenCoder | AnswerStyle::Python(_) => {
+        AnswerStyle::OneByOne(..) | AnswerStyle::Python(_) | AnswerStyle::Gemma(_) => {
             let written = Written::new(style, &|_| None, std::slice::from_ref(tool));
             TopLevelGrammar::from_lark(format!("start: call\n{}", written.rules))
         }
@@ -37,20 +37,21 @@ impl Tools {
     ) -> Option<Form> {
         let special = |text: &str| model.tokenizer.special_token(text);
         let text = text.filter(|_| !self.must);
-        let lark = self.grammar(&special, style, thinks, text.is_some())?;
+        let response = model.template.as_ref().and_then(ChatTemplate::response);
+        let lark = self.grammar(&special, style, (thinks, response), text.is_some())?;
         Some(match text {
             Some(text) => text.within(FIELD, lark),
             None => Form::new(FIELD, TopLevelGrammar::from_lark(lark)),
         })
     }
 
-    /// As [`form`](Self::form), in Lark's language, for a tokenizer with `special` tokens; the text has a form
-    /// of its `own` or none.
+    /// As [`form`](Self::form), in Lark's language, for a tokenizer with `special` tokens; the text may be in a
+    /// `response`, and has a form of its `own` or none.
     pub(super) fn grammar(
         &self,
         special: Special<'_>,
         style: AnswerStyle,
-        thinks: Thinks,
+        (thinks, response): (Thinks, Option<Thoughts>),
         own: bool,
     ) -> Option<String> {
         if !self.must && !own && style == AnswerStyle::Llama3 {
@@ -80,13 +81,18 @@ impl Tools {
             }
             (true, _) => {
                 let (first, opening) = (thinks.first(" SPACE"), written.opening);
-                let text = if own { format!("| {PART}") } else { String::new() };
+                let text = if own { said(special, response, PART) } else { String::new() };
+                let text = if own { format!("| {text}") } else { text };
                 let _ = writeln!(lark, "start: {first} ({opening} {calls} {text})\nSPACE: /\\n*/");
             }
             (false, true) => {
                 // No words have a special token in them.
                 let (first, opening) = (thinks.first(""), written.opening);
-                let _ = writeln!(lark, "start: {first} WORDS ({opening} {calls})?\nWORDS: {words}");
+                // Marks that are text are words, too.
+                let response = response.filter(|[open, _]| special(open).is_some());
+                let text = said(special, response, "WORDS");
+                let _ =
+                    writeln!(lark, "start: {first} {text} ({opening} {calls})?\nWORDS: {words}");
             }
             (false, false) => {
                 let first = thinks.first("");

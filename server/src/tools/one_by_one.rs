@@ -1,38 +1,58 @@
-//! Calls as Qwen3-Coder writes them: each argument in lines of its own.
+//! Calls whose arguments stand between marks, each by itself.
 
 use std::fmt::Write;
 
-use text::takes_text;
+use text::{ArgumentMarks, takes_text};
 
 use super::Tool;
 use super::argument::{Room, arguments, json_of, listed};
-use crate::constraint::quoted;
+use crate::constraint::{Special, mark, pattern, quoted};
 
-/// An argument that is any text.
-pub(super) const RULES: &str = "argument[lazy]: /(.|\\n)*<\\/parameter>/\n";
+/// What stands behind a value: white space, the mark, and white space.
+fn behind(marks: ArgumentMarks) -> [&'static str; 3] {
+    let mark = marks.value[1].trim();
+    let (before, after) = marks.value[1].split_once(mark).unwrap_or_default();
+    [before, mark, after]
+}
+
+/// An argument that is any text, up to the mark behind it.
+pub(super) fn rules(marks: ArgumentMarks, special: Special<'_>) -> String {
+    let [_, close, _] = behind(marks);
+    match special(close) {
+        // No text has a special token in it.
+        Some(id) => format!("argument: ARGUMENT <[{id}]>\nARGUMENT: /(.|\\n)*/\n"),
+        None => format!("argument[lazy]: /(.|\\n)*{}/\n", pattern(close)),
+    }
+}
 
 /// The rule of call number `at`, of `tool`, and of its arguments, in the order of the schema. What is text is held to
 /// a list of values at most.
-pub(super) fn rule(tool: &Tool, at: usize) -> String {
+pub(super) fn rule(marks: ArgumentMarks, special: Special<'_>, tool: &Tool, at: usize) -> String {
     let Tool { name, parameters, .. } = tool;
-    let (mut call, mut rules) = (quoted(&format!("<function={name}>\n")), String::new());
+    let is = |text: &str| mark(special, text);
+    let [before, close, after] = behind(marks);
+    let (end, after) = (is(&[before, close, after].concat()), is(after));
+    let (open, begin) = (marks.key[0], &*[marks.key[1], marks.value[0]].concat());
+    let mut call = is(&[marks.name[0], name, marks.name[1]].concat());
+    let mut rules = String::new();
     let arguments = arguments(parameters);
     let mut room = Room::new(arguments.len());
     if arguments.is_empty() && parameters["additionalProperties"] != false {
-        call += " (\"<parameter=\" /[^<>\\n]+/ \">\\n\" argument \"\\n\")*";
+        let [open, begin] = [open, begin].map(is);
+        let _ = write!(call, " ({open} /[^<>\"\\n]+/ {begin} argument {after})*");
     }
     for (number, (key, property, needed)) in arguments.into_iter().enumerate() {
         let _ = write!(call, " argument{at}_{number}{}", if needed { "" } else { "?" });
-        let begin = quoted(&format!("<parameter={key}>\n"));
         let value = match listed(property, parameters) {
             Some(values) => {
                 let values: Vec<_> = values.iter().map(|it| quoted(it)).collect();
-                format!("({}) \"\\n</parameter>\"", values.join(" | "))
+                format!("({}) {end}", values.join(" | "))
             }
-            _ if takes_text(parameters, key) => "argument".into(),
-            _ => json_of(property, parameters, &mut room) + " \"\\n</parameter>\"",
+            _ if takes_text(parameters, key) => format!("argument {after}"),
+            _ => format!("{} {end}", json_of(property, parameters, &mut room)),
         };
-        let _ = writeln!(rules, "argument{at}_{number}: {begin} {value} \"\\n\"");
+        let begin = is(&[open, key, begin].concat());
+        let _ = writeln!(rules, "argument{at}_{number}: {begin} {value}");
     }
-    room.rules(at, format!("call{at}: {call} \"</function>\"\n{rules}"))
+    room.rules(at, format!("call{at}: {call} {}\n{rules}", is(marks.end)))
 }

@@ -33,7 +33,7 @@ fn check_beside(
     let Value::Object(fields) = fields else { unreachable!() };
     let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
     let special = |text: &str| special(marks, text);
-    let lark = tools.grammar(&special, style, thinks, own.is_some()).unwrap();
+    let lark = tools.grammar(&special, style, (thinks, None), own.is_some()).unwrap();
     let grammar = match own {
         Some(own) => own.within(FIELD, lark).grammar().clone(),
         None => TopLevelGrammar::from_lark(lark),
@@ -71,7 +71,7 @@ fn calls_that_are_wanted_come_and_nothing_else() {
     let list = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": 1}}, \
                 {\"name\": \"g\", \"arguments\": {}}]";
     assert_eq!(must(AnswerStyle::MISTRAL, json!({}), list), Ok(()));
-    let coder = |text: &str| must(AnswerStyle::QwenCoder, json!({}), text);
+    let coder = |text: &str| must(AnswerStyle::QWEN_CODER, json!({}), text);
     let f = "<tool_call>\n<function=f>\n<parameter=x>\n2\n</parameter>\n</function>\n</tool_call>";
     let g = "<tool_call>\n<function=g>\n</function>\n</tool_call>";
     assert_eq!(coder(&format!("{f}\n{g}")), Ok(()));
@@ -98,7 +98,9 @@ fn arguments_one_by_one_are_text_or_json() {
             unreachable!()
         };
         let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
-        let lark = tools.grammar(&|_| None, AnswerStyle::QwenCoder, Thinks::Never, false).unwrap();
+        let lark = tools
+            .grammar(&|_| None, AnswerStyle::QWEN_CODER, (Thinks::Never, None), false)
+            .unwrap();
         accepts(&TopLevelGrammar::from_lark(lark), &[], &text).is_ok()
     };
     let [path, way] = [("path", "x <y>\n</param>\n\n{\"z\""), ("way", "b \"c\"")];
@@ -184,7 +186,7 @@ fn thoughts_may_lie_between_special_tokens() {
     assert_eq!(must(ALREADY, &thought["<think>".len()..]), Ok(()));
     for (form, text) in forms() {
         let thoughts = format!("Hm.\n</think>\n\n{text}");
-        let form = ALREADY.before(&|text| special(&THINK, text), form);
+        let form = ALREADY.before(&|text| special(&THINK, text), None, form);
         assert_eq!(accepts(form.grammar(), &THINK, &thoughts), Ok(()));
     }
 }
@@ -242,12 +244,12 @@ fn an_answer_is_calls_or_text_of_its_form() {
 fn a_form_begins_behind_thoughts_that_have_begun() {
     for (form, text) in forms() {
         let thoughts = format!("Hm.\n</think>\n\n{text}");
-        let grammar = ALREADY.before(&|_| None, form).grammar().clone();
+        let grammar = ALREADY.before(&|_| None, None, form).grammar().clone();
         assert_eq!(accepts(&grammar, &[], &thoughts), Ok(()));
         assert!(accepts(&grammar, &[], &thoughts[..thoughts.len() - 1]).is_err());
     }
     for (form, text) in forms() {
-        assert_eq!(accepts(PERHAPS.before(&|_| None, form).grammar(), &[], text), Ok(()));
+        assert_eq!(accepts(PERHAPS.before(&|_| None, None, form).grammar(), &[], text), Ok(()));
     }
 }
 
@@ -326,37 +328,90 @@ fn must(style: AnswerStyle, parameters: &Value) -> TopLevelGrammar {
         unreachable!()
     };
     let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
-    TopLevelGrammar::from_lark(tools.grammar(&|_| None, style, Thinks::Never, false).unwrap())
+    TopLevelGrammar::from_lark(
+        tools.grammar(&|_| None, style, (Thinks::Never, None), false).unwrap(),
+    )
 }
 
 #[test]
 fn calls_between_marks_are_as_they_are_written() {
     let (x, none) = (json!({"x": 2}), json!({}));
-    for style in AnswerStyle::JSON.into_iter().chain(AnswerStyle::PYTHON) {
+    for style in AnswerStyle::marked() {
         let [one, two] = [&[("f", &x)][..], &[("f", &x), ("g", &none)]]
             .map(|calls| format!("Look:\n{}", style.written(calls).unwrap()));
-        for (number, marks) in [style.special_tokens().as_slice(), &[]].into_iter().enumerate() {
-            let answer =
-                |more: Value, text| check_beside(None, marks, style, more, Thinks::Never, text);
-            assert_eq!(answer(json!({}), &two), Ok(()), "{style:?}");
-            if number > 0 {
-                continue;
-            }
-            let wrong = two.replace('2', "3");
-            let before = wrong[..wrong.find('3').unwrap()].to_owned();
-            assert_eq!(answer(json!({}), &wrong), Err(before), "{style:?}");
-            let one_call = json!({"parallel_tool_calls": false});
-            assert_eq!(answer(one_call.clone(), &one), Ok(()), "{style:?}");
-            assert!(answer(one_call, &two).is_err(), "{style:?}");
-            let must = json!({"tool_choice": "required"});
-            assert_eq!(
-                answer(must.clone(), two.strip_prefix("Look:\n").unwrap()),
-                Ok(()),
-                "{style:?}"
-            );
-            assert!(answer(must, &two).is_err(), "{style:?}");
+        let tokens = style.special_tokens();
+        let answer = |marks: &[&str], more: Value, text: &str| {
+            check_beside(None, marks, style, more, Thinks::Never, text)
+        };
+        assert_eq!(answer(&[], json!({}), &two), Ok(()), "{style:?}");
+        let wrong = two.replace("2", "3");
+        let before = wrong[..wrong.find('3').unwrap()].to_owned();
+        assert_eq!(answer(&tokens, json!({}), &wrong), Err(before), "{style:?}");
+        // What stands around calls is made for all in one place.
+        if ![AnswerStyle::HERMES, AnswerStyle::GEMMA, AnswerStyle::COHERE].contains(&style) {
+            continue;
         }
+        let one_call = json!({"parallel_tool_calls": false});
+        assert_eq!(answer(&tokens, one_call.clone(), &one), Ok(()), "{style:?}");
+        assert!(answer(&tokens, one_call, &two).is_err(), "{style:?}");
+        let must = json!({"tool_choice": "required"});
+        let calls = two.strip_prefix("Look:\n").unwrap();
+        assert_eq!(answer(&tokens, must.clone(), calls), Ok(()), "{style:?}");
+        assert!(answer(&tokens, must, &two).is_err(), "{style:?}");
     }
+}
+
+#[test]
+fn arguments_of_gemma_are_as_it_writes_them() {
+    let parameters = json!({"type": "object", "required": ["way"], "properties": {
+        "way": {"enum": ["a", "b \"c\""]}, "path": {"type": "string"}, "few": {"type": "integer", "maximum": 9},
+        "deep": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "boolean"}}}},
+        "any": {},
+    }});
+    let grammar = must(AnswerStyle::GEMMA, &parameters);
+    let of = |arguments: &str| {
+        let arguments = arguments.replace('\'', text::GEMMA_TEXT);
+        accepts(&grammar, &[], &format!("<|tool_call>call:f{{{arguments}}}<tool_call|>")).is_ok()
+    };
+    for good in [
+        "way:'a'",
+        "any:{b c:['x',1,null]},deep:[{x:true},{}],few:7,path:'x \"y\" <|\n',way:'b \"c\"'",
+    ] {
+        assert!(of(good), "{good}");
+    }
+    for wrong in
+        ["", "path:'x'", "way:'c'", "few:12,way:'a'", "deep:[{y:1}],way:'a'", "way:'a',path:'x'"]
+    {
+        assert!(!of(wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn words_of_cohere_may_be_in_a_response() {
+    let response = ["<|START_RESPONSE|>", "<|END_RESPONSE|>"];
+    let tool = json!({"type": "function", "function": {"name": "g"}});
+    let Value::Object(fields) = json!({"tools": [tool]}) else { unreachable!() };
+    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let style = AnswerStyle::COHERE;
+    let marks = [style.special_tokens().as_slice(), &response, &text::COHERE_THINK].concat();
+    let (thinks, special) =
+        (Thinks::Perhaps(text::COHERE_THINK), |text: &str| special(&marks, text));
+    let lark = tools.grammar(&special, style, (thinks, Some(response)), false).unwrap();
+    let grammar = TopLevelGrammar::from_lark(lark);
+    let call = style.written(&[("g", &json!({}))]).unwrap();
+    let thought = "<|START_THINKING|>Hm.<|END_THINKING|>";
+    for good in [
+        format!("{thought}<|START_RESPONSE|>Yes.<|END_RESPONSE|>"),
+        format!("{thought}{call}"),
+        "Yes.".into(),
+    ] {
+        assert_eq!(accepts(&grammar, &marks, &good), Ok(()), "{good}");
+    }
+    assert!(accepts(&grammar, &marks, "<|END_RESPONSE|>").is_err());
+    let (form, said) = forms().into_iter().next().unwrap();
+    let form = ALREADY.before(&special, Some(response), form);
+    let text = format!("Hm.</think><|START_RESPONSE|>{said}<|END_RESPONSE|>");
+    assert_eq!(accepts(form.grammar(), &marks, &text), Ok(()));
 }
 
 #[test]
@@ -461,7 +516,7 @@ fn tools_are_loosened_that_are_at_fault_in_their_style() {
     // Nothing is in the list: as one of all arguments it is left out.
     let odd = json!({"type": "object", "properties": {"x": {"enum": []}}});
     let good = json!({"type": "object", "properties": {"x": {"enum": ["a"]}}});
-    for style in [AnswerStyle::LFM2, AnswerStyle::QwenCoder] {
+    for style in [AnswerStyle::LFM2, AnswerStyle::QWEN_CODER] {
         let tools = json!({"tools": [
             {"type": "function", "function": {"name": "f", "parameters": odd}},
             {"type": "function", "function": {"name": "g", "parameters": good}},
@@ -508,9 +563,9 @@ fn a_schema_that_says_too_much_cannot_be_kept_to() {
     let long = object(several(200, node).collect(), json!({"description": "a".repeat(100_000)}));
     let plain = object(several(500, json!({"type": "string"})).collect(), json!({}));
     let many = object(several(501, json!({"type": "string"})).collect(), json!({}));
-    for style in [AnswerStyle::LFM2, AnswerStyle::QwenCoder] {
+    for style in [AnswerStyle::LFM2, AnswerStyle::QWEN_CODER] {
         for (parameters, text, is_kept) in [
-            (&wide, "", style == AnswerStyle::QwenCoder),
+            (&wide, "", style == AnswerStyle::QWEN_CODER),
             (&long, "", false),
             (&many, "", false),
             (&plain, "x1='a', x498=\"b\"", true),
@@ -521,7 +576,7 @@ fn a_schema_that_says_too_much_cannot_be_kept_to() {
                 unreachable!()
             };
             let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
-            let lark = tools.grammar(&|_| None, style, Thinks::Never, false).unwrap();
+            let lark = tools.grammar(&|_| None, style, (Thinks::Never, None), false).unwrap();
             assert_eq!(lark.contains("say_too_much"), !is_kept, "{style:?}");
             let grammar = TopLevelGrammar::from_lark(lark);
             let can_be = std::panic::catch_unwind(|| accepts(&grammar, &[], "")).is_ok();

@@ -286,7 +286,7 @@ fn templates_say_how_calls_are_written() {
     for (name, style) in [
         ("qwen2.5", Some(AnswerStyle::HERMES)),
         ("qwen3", Some(AnswerStyle::HERMES)),
-        ("qwen3-coder", Some(AnswerStyle::QwenCoder)),
+        ("qwen3-coder", Some(AnswerStyle::QWEN_CODER)),
         ("smollm3", Some(AnswerStyle::HERMES)),
         ("llama3.2", Some(AnswerStyle::Llama3)),
         ("mistral-v0.3", Some(AnswerStyle::MISTRAL)),
@@ -327,6 +327,8 @@ fn templates_say_how_calls_are_written() {
         ("respond with <|tool_call|> and a list", Some(AnswerStyle::GRANITE)),
         ("respond with <tool_call> and a list", Some(AnswerStyle::GRANITE_31)),
         ("List of tools: ", Some(AnswerStyle::LFM2)),
+        ("<|tool|>{{ messages[0].tools }}<|/tool|>", Some(AnswerStyle::PHI4)),
+        ("<｜tool▁calls▁begin｜>", Some(AnswerStyle::DEEPSEEK)),
         ("[TOOL_CALLS] [ARGS]", Some(AnswerStyle::MistralArgs)),
         ("within <tool_call></tool_call>", Some(AnswerStyle::HERMES)),
         ("within <tool_call><arg_key></tool_call>", None),
@@ -369,13 +371,49 @@ fn templates_say_whether_arguments_are_to_be_text() {
 }
 
 #[test]
-fn templates_say_whether_they_refuse_what_the_system_says() {
+fn templates_say_whether_they_take_what_the_system_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chat_templates");
-    for (name, refuses) in [("mistral-v0.1", true), ("mistral-v0.3", false), ("chatml", false)] {
+    for (name, takes) in [
+        ("mistral-v0.1", [false, false]),
+        ("mistral-v0.3", [true, false]),
+        ("llama3.2", [true, true]),
+        ("chatml", [true, true]),
+    ] {
         let source = std::fs::read_to_string(folder.join(format!("{name}.jinja"))).unwrap();
-        assert_eq!(of(&source).refuses_system(), refuses, "{name}");
+        let tokens = vec![("eos_token".to_owned(), "</s>".to_owned())];
+        let template = ChatTemplate::new(source, tokens, name.into(), Zoned::now).unwrap();
+        assert_eq!(template.takes_system(), takes, "{name}");
     }
-    assert!(!of("{{ raise_exception('never') }}").refuses_system());
+    let silent = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}";
+    assert_eq!(of(silent).takes_system(), [false; 2]);
+    assert_eq!(of("{{ raise_exception('never') }}").takes_system(), [true; 2]);
+}
+
+#[test]
+fn templates_say_what_thoughts_are_called() {
+    let named = |name: &str| {
+        let source = format!(
+            "{{% for m in messages %}}{{{{ m.content }}}}{{% if m.tool_calls %}}{{{{ m.tool_plan }}}}{{% else %}}\
+             {{{{ m.{name} }}}}{{% endif %}}{{% endfor %}}"
+        );
+        [false, true].map(|calls| of(&source).thoughts_name(calls))
+    };
+    assert_eq!(named("thinking"), ["thinking", "tool_plan"]);
+    assert_eq!(named("other"), ["reasoning_content", "tool_plan"]);
+}
+
+#[test]
+fn templates_say_how_they_are_told_of_tools() {
+    let said = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    for (source, shows, of_system) in [
+        (said.to_owned(), false, false),
+        (format!("{said}{{{{ tools }}}}"), true, false),
+        (format!("{{{{ messages[0].tools }}}}{said}"), false, true),
+    ] {
+        let template = of(&source);
+        assert_eq!(template.shows_tools(), shows, "{source}");
+        assert_eq!(template.takes_tools_of_system(), of_system, "{source}");
+    }
 }
 
 #[test]

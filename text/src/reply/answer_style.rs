@@ -2,19 +2,25 @@
 
 use serde_json::Value;
 
+use super::call_marks::{ArgumentMarks, CallMarks, Calls, Keys, NameMarks};
 use super::harmony::MARKS;
+use super::literal_call::GEMMA_TEXT;
 use super::{Part, Reply};
-use crate::Tokenizer;
+use crate::{Tokenizer, tokens_in};
 
 /// How a model writes what is more than text: calls of tools, and all of an answer in [`Harmony`](Self::Harmony).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerStyle {
     /// `{"name": …, "arguments": …}` between marks: one of the [`JSON`](Self::JSON) styles.
-    Json(CallMarks),
+    Json(CallMarks, Keys),
     /// `name(key="value", …)` as in Python between marks: one of the [`PYTHON`](Self::PYTHON) styles.
     Python(CallMarks),
-    /// `<tool_call>`, `<function=NAME>`, and each argument in lines of its own behind `<parameter=KEY>`: Qwen3-Coder.
-    QwenCoder,
+    /// `call:name{key:<|"|>value<|"|>,…}` between marks: [`GEMMA`](Self::GEMMA).
+    Gemma(CallMarks),
+    /// A name between marks of its own, and arguments that are JSON: one of the [`NAMED`](Self::NAMED) styles.
+    Named(CallMarks, NameMarks),
+    /// A name, and each argument by itself between marks: one of the [`ONE_BY_ONE`](Self::ONE_BY_ONE) styles.
+    OneByOne(CallMarks, ArgumentMarks),
     /// `{"name": …, "parameters": …}` from the first character on, or behind `<|python_tag|>`: Llama 3.
     Llama3,
     /// `[TOOL_CALLS]`, a name, `[ARGS]` and the arguments: Mistral's newer models.
@@ -24,91 +30,42 @@ pub enum AnswerStyle {
     Harmony,
 }
 
-/// What calls stand between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallMarks {
-    /// What stands before each call, or before all of them.
-    pub opening: &'static str,
-    /// What stands behind it; nothing where the answer ends there.
-    pub closing: &'static str,
-    /// How calls stand there.
-    pub calls: Calls,
-}
-
-/// How calls stand between marks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Calls {
-    /// One in a line of its own; each has marks.
-    One,
-    /// Each in a line of its own, all between the same marks.
-    Lines,
-    /// All in brackets, commas between them.
-    List,
-}
-
-const fn marks(opening: &'static str, closing: &'static str, calls: Calls) -> CallMarks {
-    CallMarks { opening, closing, calls }
-}
-
 impl AnswerStyle {
-    /// Hermes, Qwen, SmolLM, Granite 4.
-    pub const HERMES: Self = Self::Json(marks("<tool_call>", "</tool_call>", Calls::One));
-    /// Mistral's older models.
-    pub const MISTRAL: Self = Self::Json(marks("[TOOL_CALLS]", "", Calls::List));
-    /// Granite 3.0, 3.2 and 3.3.
-    pub const GRANITE: Self = Self::Json(marks("<|tool_call|>", "", Calls::List));
-    /// Granite 3.1.
-    pub const GRANITE_31: Self = Self::Json(marks("<tool_call>", "", Calls::List));
-    /// Nemotron Nano, Llama-Nemotron.
-    pub const NEMOTRON: Self = Self::Json(marks("<TOOLCALL>", "</TOOLCALL>", Calls::List));
-    /// Apriel.
-    pub const APRIEL: Self = Self::Json(marks("<tool_calls>", "</tool_calls>", Calls::List));
-    /// MiniMax-M1.
-    pub const MINIMAX: Self = Self::Json(marks("<tool_calls>", "</tool_calls>", Calls::Lines));
-    /// LFM2.
-    pub const LFM2: Self =
-        Self::Python(marks("<|tool_call_start|>", "<|tool_call_end|>", Calls::List));
-    /// OLMo 3.
-    pub const OLMO3: Self =
-        Self::Python(marks("<function_calls>", "</function_calls>", Calls::Lines));
-
-    /// The styles of calls that are JSON: those that a template may be taken for first.
-    pub const JSON: [Self; 7] = [
-        Self::APRIEL,
-        Self::HERMES,
-        Self::MISTRAL,
-        Self::GRANITE,
-        Self::GRANITE_31,
-        Self::NEMOTRON,
-        Self::MINIMAX,
-    ];
-
-    /// The styles of calls that are Python.
-    pub const PYTHON: [Self; 2] = [Self::LFM2, Self::OLMO3];
-
     fn all() -> impl Iterator<Item = Self> {
-        let others = [Self::QwenCoder, Self::MistralArgs, Self::Llama3];
-        others.into_iter().chain(Self::JSON).chain(Self::PYTHON)
+        [Self::MistralArgs, Self::Llama3].into_iter().chain(Self::marked())
+    }
+
+    /// The styles of calls between marks: those that a template may be taken for first.
+    pub fn marked() -> impl Iterator<Item = Self> {
+        let json = Self::JSON.into_iter().chain(Self::PYTHON).chain([Self::GEMMA]);
+        Self::ONE_BY_ONE.into_iter().chain(Self::NAMED).chain(json)
+    }
+
+    /// What calls stand between, if there are such marks.
+    pub fn marks(self) -> Option<CallMarks> {
+        match self {
+            Self::Json(marks, _)
+            | Self::Python(marks)
+            | Self::Gemma(marks)
+            | Self::Named(marks, _)
+            | Self::OneByOne(marks, _) => Some(marks),
+            Self::Llama3 | Self::MistralArgs | Self::Harmony => None,
+        }
     }
 
     /// What stands before a call.
     pub fn opening(self) -> &'static str {
         match self {
-            Self::Json(marks) | Self::Python(marks) => marks.opening,
-            Self::QwenCoder => "<tool_call>",
             Self::Llama3 => "<|python_tag|>",
             Self::MistralArgs => "[TOOL_CALLS]",
             Self::Harmony => "<|channel|>",
+            _ => self.marks().map_or("", |it| it.opening),
         }
     }
 
     /// What stands behind the call or calls that an opening has; nothing where that is the end of the answer.
     pub fn closing(self) -> &'static str {
-        match self {
-            Self::Json(marks) | Self::Python(marks) => marks.closing,
-            Self::QwenCoder => "</tool_call>",
-            Self::Llama3 | Self::MistralArgs | Self::Harmony => "",
-        }
+        self.marks().map_or("", |it| it.closing)
     }
 
     /// Whether it is one of Mistral's, whose models write either of them.
@@ -121,7 +78,21 @@ impl AnswerStyle {
         match self {
             Self::Harmony => MARKS.to_vec(),
             _ if self.is_mistral() => vec![self.opening(), "[ARGS]", "[CALL_ID]"],
-            _ => [self.opening(), self.closing()].into_iter().filter(|it| !it.is_empty()).collect(),
+            _ => {
+                let within = match self {
+                    Self::Gemma(_) => vec![GEMMA_TEXT],
+                    Self::Named(_, marks) => [&marks.name[..], &[marks.end]].concat(),
+                    Self::OneByOne(_, marks) => {
+                        [marks.name, marks.key, marks.value, [marks.end; 2]].concat()
+                    }
+                    _ => Vec::new(),
+                };
+                let all = [self.opening(), self.closing()].into_iter().chain(within);
+                let mut tokens: Vec<_> = all.flat_map(tokens_in).collect();
+                tokens.sort_unstable();
+                tokens.dedup();
+                tokens
+            }
         }
     }
 
@@ -141,9 +112,9 @@ impl AnswerStyle {
             if !style.signs().iter().all(|sign| answer.contains(sign)) {
                 return false;
             }
-            if let Self::Json(CallMarks { opening, calls, .. }) = style {
+            if let Self::Json(CallMarks { opening, calls, .. }, _) = style {
                 let behind = answer.split_once(opening).map_or("", |it| it.1.trim_start());
-                if behind.starts_with('[') != (*calls == Calls::List) {
+                if behind.starts_with('[') != matches!(calls, Calls::List | Calls::Column) {
                     return false;
                 }
             }
@@ -164,27 +135,40 @@ impl AnswerStyle {
     }
 
     /// What a text has that a template has written in it, and no answer in a style that is read in the same way.
-    fn signs(self) -> Vec<&'static str> {
-        match self {
-            Self::Json(marks) => vec![marks.opening, marks.closing, "\"name\""],
-            Self::Python(marks) => vec![marks.opening, marks.closing],
-            Self::Llama3 => vec!["\"parameters\": "],
-            Self::MistralArgs => vec!["[TOOL_CALLS]", "[ARGS]"],
-            Self::QwenCoder => vec!["<tool_call>", "<function=", "<parameter="],
-            Self::Harmony => MARKS.to_vec(),
-        }
+    fn signs(self) -> Vec<String> {
+        let own = match self {
+            Self::Json(_, keys) => vec![format!("\"{}\"", keys.name)],
+            Self::Python(_) => Vec::new(),
+            Self::Gemma(_) => vec![GEMMA_TEXT.to_owned()],
+            Self::Named(_, marks) => {
+                [marks.name[0], marks.name[1], marks.end].map(Into::into).into()
+            }
+            Self::OneByOne(_, marks) => {
+                let value = [marks.key[1], marks.value[0]].concat();
+                vec![marks.name[0].into(), marks.key[0].into(), value]
+            }
+            Self::Llama3 => vec!["\"parameters\": ".into()],
+            Self::MistralArgs => vec!["[TOOL_CALLS]".into(), "[ARGS]".into()],
+            Self::Harmony => MARKS.map(Into::into).into(),
+        };
+        let marks = self.marks().into_iter().flat_map(|it| [it.opening, it.closing]);
+        own.into_iter().chain(marks.map(Into::into)).collect()
     }
 
     /// That of which the template `source` tells the model, which writes no calls itself; `None` where it knows no
     /// tools, or another style.
     pub(crate) fn of_words(source: &str) -> Option<Self> {
         let has = |part: &str| source.contains(part);
+        let has_all = |parts: &[&str]| parts.iter().all(|part| has(part));
         match () {
+            // DeepSeek's leave it to whoever asks to tell of tools.
+            () if has(Self::DEEPSEEK.opening()) => Some(Self::DEEPSEEK),
             () if !has("tools") => None,
-            // LFM2's templates leave it to the model.
+            // LFM2's and Phi-4-mini's templates leave it to the model.
             () if has("List of tools: ") => Some(Self::LFM2),
-            () if Self::QwenCoder.signs().into_iter().all(has) => Some(Self::QwenCoder),
-            () if Self::MistralArgs.signs().into_iter().all(has) => Some(Self::MistralArgs),
+            () if has("<|/tool|>") => Some(Self::PHI4),
+            () if has_all(&["<tool_call>", "<function=", "<parameter="]) => Some(Self::QWEN_CODER),
+            () if has_all(&["[TOOL_CALLS]", "[ARGS]"]) => Some(Self::MistralArgs),
             () => {
                 // Others put XML between the same marks.
                 let is_xml = ["<function=", "<arg_key>"].into_iter().any(has);
@@ -194,38 +178,4 @@ impl AnswerStyle {
             }
         }
     }
-
-    /// A `call` of each tool by its name and arguments, as the model would write them: for templates that leave
-    /// calls out. `None` where no template does.
-    pub fn written(self, calls: &[(&str, &Value)]) -> Option<String> {
-        let (marks, calls): (_, Vec<_>) = match self {
-            Self::Json(marks) => (marks, calls.iter().map(json).collect()),
-            Self::Python(marks) => (marks, calls.iter().map(python).collect()),
-            _ => return None,
-        };
-        let CallMarks { opening, closing, .. } = marks;
-        let one = |call: String| format!("{opening}\n{call}\n{closing}");
-        Some(match marks.calls {
-            Calls::One => calls.into_iter().map(one).collect::<Vec<_>>().join("\n"),
-            Calls::Lines => format!("{opening}\n{}\n{closing}", calls.join("\n")),
-            Calls::List => format!("{opening}[{}]{closing}", calls.join(", ")),
-        })
-    }
-}
-
-fn json((name, arguments): &(&str, &Value)) -> String {
-    let [name, arguments] = [&Value::from(*name), *arguments].map(crate::chat_template::dumps);
-    format!("{{\"name\": {name}, \"arguments\": {arguments}}}")
-}
-
-fn python((name, arguments): &(&str, &Value)) -> String {
-    let literal = |value: &Value| match value {
-        Value::Null => "None".to_owned(),
-        Value::Bool(true) => "True".into(),
-        Value::Bool(false) => "False".into(),
-        other => crate::chat_template::dumps(other),
-    };
-    let one = |(key, value)| format!("{key}={}", literal(value));
-    let arguments = arguments.as_object().into_iter().flatten().map(one).collect::<Vec<_>>();
-    format!("{name}({})", arguments.join(", "))
 }

@@ -1,8 +1,8 @@
 //! What stands where calls have been opened: between marks, before a call and behind one.
 
 use super::call::Call;
-use super::parameters::{FUNCTION, Parameters};
-use super::python_call::PythonCall;
+use super::literal_call::LiteralCall;
+use super::parameters::Parameters;
 use super::{AnswerStyle, Part, Reply, State, words};
 
 impl Reply {
@@ -22,15 +22,39 @@ impl Reply {
             return false;
         }
         match (first, style) {
-            ('<', AnswerStyle::QwenCoder) if text.starts_with(FUNCTION[0]) => {
-                let Some(end) = text.find('>') else { return false };
-                let name = text[FUNCTION[0].len()..end].trim().to_owned();
-                self.state = State::Parameters(Parameters::new(&name, self.schemas.as_ref()));
-                self.held.drain(..=skipped + end);
-                parts.push(Part::Call(name));
+            (_, AnswerStyle::OneByOne(around, marks)) => match named(text, marks.name) {
+                Name::Is(name, rest) => {
+                    self.state = State::Parameters(Parameters::new(
+                        (around, marks),
+                        name,
+                        self.schemas.as_ref(),
+                    ));
+                    parts.push(Part::Call(name.to_owned()));
+                    self.held = rest.to_owned();
+                }
+                Name::Perhaps => return false,
+                Name::No => self.no_call(parts),
+            },
+            (_, AnswerStyle::Named(_, marks)) => {
+                let end = marks.end.trim_start();
+                if let Some(behind) = text.strip_prefix(end) {
+                    self.held = behind.to_owned();
+                    return true;
+                }
+                match named(text, marks.name) {
+                    _ if end.starts_with(text) => return false,
+                    Name::Perhaps => return false,
+                    Name::Is(_, rest) if rest.trim_start().is_empty() => return false,
+                    Name::Is(name, rest) if rest.trim_start().starts_with('{') => {
+                        let number = name.rsplit_once(':').filter(|_| marks.numbered);
+                        let name = number.map_or(name, |it| it.0).to_owned();
+                        self.held = rest.trim_start().to_owned();
+                        self.state = State::Call(Call::named(name));
+                    }
+                    _ => self.no_call(parts),
+                }
             }
-            ('<', AnswerStyle::QwenCoder) if FUNCTION[0].starts_with(text) => return false,
-            ('{', AnswerStyle::Json(_) | AnswerStyle::MistralArgs | AnswerStyle::Llama3) => {
+            ('{', AnswerStyle::Json(..) | AnswerStyle::MistralArgs | AnswerStyle::Llama3) => {
                 self.held.drain(..skipped);
                 let bare = style == AnswerStyle::Llama3 && self.opened.is_empty();
                 let names = self.names.clone().filter(|_| bare);
@@ -50,24 +74,29 @@ impl Reply {
             // Lists of calls, and what stands between those.
             (
                 '[' | ',' | ']',
-                AnswerStyle::Json(_) | AnswerStyle::Python(_) | AnswerStyle::MistralArgs,
+                AnswerStyle::Json(..) | AnswerStyle::Python(_) | AnswerStyle::MistralArgs,
             )
             | (',' | ';', AnswerStyle::Llama3) => {
                 self.held.drain(..=skipped);
             }
-            (_, AnswerStyle::Python(_)) if is_name(first) => {
-                let Some(end) = text.find(|c| !is_name(c)) else { return false };
-                let behind = text[end..].trim_start();
-                if let Some(arguments) = behind.strip_prefix('(') {
-                    parts.push(Part::Call(text[..end].to_owned()));
-                    self.held = arguments.to_owned();
-                    self.state = State::Python(PythonCall::default());
-                } else if behind.is_empty() {
-                    return false;
-                } else {
-                    self.no_call(parts);
+            (_, AnswerStyle::Python(_)) => match named(text, ["", "("]) {
+                Name::Is(name, rest) => {
+                    parts.push(Part::Call(name.to_owned()));
+                    self.held = rest.to_owned();
+                    self.state = State::Literals(LiteralCall::python());
                 }
-            }
+                Name::Perhaps => return false,
+                Name::No => self.no_call(parts),
+            },
+            (_, AnswerStyle::Gemma(_)) => match named(text, ["call:", "{"]) {
+                Name::Is(name, rest) => {
+                    parts.push(Part::Call(name.to_owned()));
+                    self.held = rest.to_owned();
+                    self.state = State::Literals(LiteralCall::gemma());
+                }
+                Name::Perhaps => return false,
+                Name::No => self.no_call(parts),
+            },
             _ if style.is_mistral() && is_name(first) => {
                 let end = text.find(|c| !is_name(c));
                 let Some(end) = end else { return false };
@@ -104,6 +133,35 @@ impl Reply {
     fn no_call(&mut self, parts: &mut Vec<Part>) {
         words(Part::Content, std::mem::take(&mut self.opened), parts);
         self.state = State::Words { after: false };
+    }
+}
+
+/// What may stand where a call is expected.
+enum Name<'a> {
+    /// A tool's name, and what stands behind it and its marks.
+    Is(&'a str, &'a str),
+    /// The beginning of one.
+    Perhaps,
+    /// Something else.
+    No,
+}
+
+/// The name that `text` begins with, between `open` and `close`; one that nothing closes is a word.
+fn named<'a>(text: &'a str, [open, close]: [&str; 2]) -> Name<'a> {
+    let Some(behind) = text.strip_prefix(open) else {
+        return if open.starts_with(text) { Name::Perhaps } else { Name::No };
+    };
+    let close = close.trim();
+    let Some(end) = behind.find(|c: char| !is_name(c) && c != ':') else { return Name::Perhaps };
+    let (name, rest) = (&behind[..end], behind[end..].trim_start());
+    match rest.strip_prefix(close) {
+        _ if name.is_empty() => Name::No,
+        Some(rest) if !close.is_empty() => Name::Is(name, rest),
+        Some(_) if behind[end..].starts_with(|c: char| c.is_whitespace() || c == '<') => {
+            Name::Is(name, &behind[end..])
+        }
+        None if close.starts_with(rest) => Name::Perhaps,
+        _ => Name::No,
     }
 }
 

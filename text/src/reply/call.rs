@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::Part;
 
-/// What calls have beside their names: arguments by two names, what they are, and what they are known by.
-const KEYS: [&str; 6] = ["name", "arguments", "parameters", "type", "function", "id"];
+/// What calls have: names and arguments, each by two names, what they are, and what they are known by.
+const KEYS: [&str; 8] =
+    ["name", "arguments", "tool_name", "parameters", "type", "function", "id", "tool_call_id"];
 
 /// `{"name": …, "arguments": …}`, or arguments alone where the name is known.
 #[derive(Debug, Default)]
@@ -152,7 +153,7 @@ impl Call {
             if !matches!(self.arguments, Some((_, true))) {
                 self.arguments = Some((range, true));
             }
-        } else if self.key.as_deref() == Some("name") && self.name.is_none() {
+        } else if matches!(self.key.as_deref(), Some("name" | "tool_name")) && self.name.is_none() {
             self.name = serde_json::from_str(text).ok();
             if let Some(names) = &self.names {
                 self.name = self.name.take().filter(|name| names.contains(name));

@@ -3,18 +3,22 @@
 mod answer_style;
 mod between_calls;
 mod call;
+mod call_marks;
 mod harmony;
+mod literal_call;
 mod parameters;
-mod python_call;
+mod written;
 
 use std::sync::Arc;
 
-pub use answer_style::{AnswerStyle, CallMarks, Calls};
+pub use answer_style::AnswerStyle;
 use call::Call;
+pub use call_marks::{ArgumentMarks, CallMarks, Calls, Keys, NameMarks};
 use harmony::Harmony;
+pub use literal_call::GEMMA_TEXT;
+use literal_call::LiteralCall;
 pub use parameters::takes_text;
 use parameters::{Parameters, Schemas};
-use python_call::PythonCall;
 use serde_json::Value;
 
 use crate::stop_strings::overlap;
@@ -39,14 +43,34 @@ pub type Thoughts = [&'static str; 2];
 pub const THINK: Thoughts = ["<think>", "</think>"];
 /// As Mistral's do: Magistral, Ministral.
 pub const MISTRAL_THINK: Thoughts = ["[THINK]", "[/THINK]"];
+/// As Gemma 4 does.
+pub const GEMMA_THINK: Thoughts = ["<|channel>thought", "<channel|>"];
+/// As Cohere's do.
+pub const COHERE_THINK: Thoughts = ["<|START_THINKING|>", "<|END_THINKING|>"];
+/// As Seed-OSS does.
+const SEED_THINK: Thoughts = ["<seed:think>", "</seed:think>"];
 
-/// What Granite 3.3 puts what it says in, behind thoughts.
-pub(crate) const RESPONSE: [&str; 2] = ["<response>", "</response>"];
+/// What models put what they say in: Granite 3.3 behind thoughts, Command R7B and A, and Command A+.
+const RESPONSES: [Thoughts; 3] = [
+    ["<response>", "</response>"],
+    ["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
+    ["<|START_TEXT|>", "<|END_TEXT|>"],
+];
 
 /// What thoughts lie between in answers of which the template `source` knows; `None` where there are none.
 pub(crate) fn thoughts_of(source: &str) -> Option<Thoughts> {
-    let marks = [THINK, MISTRAL_THINK].into_iter();
+    let marks = [THINK, MISTRAL_THINK, GEMMA_THINK, COHERE_THINK, SEED_THINK].into_iter();
     marks.into_iter().find(|[open, close]| source.contains(open) || source.contains(close))
+}
+
+/// What words may lie between in answers of which the template `source` knows, if there is something.
+pub(crate) fn response_of(source: &str) -> Option<Thoughts> {
+    // Words between tags are named by prose, too.
+    let is_asked = |[open, close]: &Thoughts| match open.contains('|') {
+        true => source.contains(open) && source.contains(close),
+        false => source.contains(&[*open, close].concat()),
+    };
+    RESPONSES.into_iter().find(is_asked)
 }
 
 /// Tells the parts of an answer apart. A part appears as soon as it is certain.
@@ -55,8 +79,10 @@ pub struct Reply {
     style: Option<AnswerStyle>,
     thoughts: Thoughts,
     state: State,
-    /// Whether words behind thoughts may be in a response, and whether they are.
-    response: [bool; 2],
+    /// What words may be in that have not begun.
+    response: Option<Thoughts>,
+    /// What ends the words that have begun so.
+    response_end: Option<&'static str>,
     /// What is not certain yet.
     held: String,
     /// What has opened the calls that come, where it would be shown if they were none.
@@ -86,8 +112,8 @@ enum State {
     Call(Call),
     /// The same, of arguments one by one.
     Parameters(Parameters),
-    /// The same, of Python's.
-    Python(PythonCall),
+    /// The same, of literals.
+    Literals(LiteralCall),
     /// In messages of a format that has thoughts, words and calls in it.
     Messages(Harmony),
     /// Nothing that comes counts.
@@ -103,8 +129,20 @@ impl Reply {
             _ => State::Start { thoughts: thoughts.is_some() },
         };
         let (held, opened, thoughts) = (String::new(), "", thoughts.unwrap_or(THINK));
-        let (response, names, schemas, single) = ([false; 2], None, None, false);
-        Self { style, thoughts, state, response, held, opened, names, schemas, single }
+        let (response, response_end) = (None, None);
+        let (names, schemas, single) = (None, None, false);
+        Self {
+            style,
+            thoughts,
+            state,
+            response,
+            response_end,
+            held,
+            opened,
+            names,
+            schemas,
+            single,
+        }
     }
 
     /// The same, where the prompt has ended in what opens thoughts.
@@ -120,16 +158,16 @@ impl Reply {
     }
 
     /// The same, where the arguments of tools have these `schemas`, by the tools' names: of
-    /// [`AnswerStyle::QwenCoder`] an argument is text unless its schema says another type.
+    /// [`AnswerStyle::OneByOne`] an argument is text unless its schema says another type.
     #[must_use]
     pub fn of_schemas(self, schemas: Arc<[(String, Value)]>) -> Self {
         Self { schemas: Some(schemas), ..self }
     }
 
-    /// The same, where words behind thoughts `may_be` between `<response>` and `</response>`, which are left out.
+    /// The same, where words may begin and end with the marks `response`, which are left out.
     #[must_use]
-    pub fn in_response(self, may_be: bool) -> Self {
-        Self { response: [may_be, false], ..self }
+    pub fn in_response(self, response: Option<Thoughts>) -> Self {
+        Self { response, ..self }
     }
 
     /// The same, for whoever makes one text of all words, and another of all thoughts: what were messages of their own
@@ -161,7 +199,7 @@ impl Reply {
     pub fn is_in_call(&self) -> bool {
         match &self.state {
             State::Call(call) => call.is_call(),
-            State::Parameters(_) | State::Python(_) => true,
+            State::Parameters(_) | State::Literals(_) => true,
             State::Messages(harmony) => harmony.is_in_call(),
             _ => false,
         }
@@ -191,7 +229,7 @@ impl Reply {
             // Behind a call, what closes it has been cut off.
             State::Calls if self.opened.is_empty() => {}
             // Its arguments have been told as far as they go.
-            State::Over | State::Parameters(_) | State::Python(_) => {}
+            State::Over | State::Parameters(_) | State::Literals(_) => {}
             State::Calls => {
                 words(Part::Content, &(self.opened.to_owned() + &self.held), &mut parts)
             }
@@ -243,17 +281,18 @@ impl Reply {
                 if parameters.is_whole() {
                     self.opened = "";
                     self.state = if self.single { State::Over } else { State::Calls };
+                    return true;
                 }
                 used > 0
             }
-            State::Python(call) => {
+            State::Literals(call) => {
                 let used = call.push(&self.held, parts);
                 self.held.drain(..used);
                 if call.is_whole() {
                     self.opened = "";
                     self.state = if self.single { State::Over } else { State::Calls };
                 }
-                true
+                used > 0
             }
             State::Messages(harmony) => {
                 let more = harmony.advance(&mut self.held, self.names.as_deref(), parts);
@@ -286,10 +325,13 @@ impl Reply {
                 return true;
             }
         }
+        marks.extend(self.response.map(|it| it[0]));
         if marks.iter().any(|mark| mark.len() > text.len() && mark.starts_with(text)) {
             return false;
         }
-        if thoughts && let Some(rest) = text.strip_prefix(self.thoughts[0]) {
+        if self.response.is_some_and(|[open, _]| text.starts_with(open)) {
+            self.state = State::Words { after: true };
+        } else if thoughts && let Some(rest) = text.strip_prefix(self.thoughts[0]) {
             self.held = rest.to_owned();
             self.state = State::Thoughts { begun: false };
         } else {
@@ -343,19 +385,19 @@ impl Reply {
                 return false;
             }
         }
-        let [may_be, is] = &mut self.response;
-        if after && *may_be {
-            if self.held.len() < RESPONSE[0].len() && RESPONSE[0].starts_with(&self.held) {
+        if after && let Some([open, close]) = self.response {
+            if self.held.len() < open.len() && open.starts_with(&self.held) {
                 return false;
             }
-            (*may_be, *is) = (false, self.held.starts_with(RESPONSE[0]));
-            if *is {
-                self.held.drain(..RESPONSE[0].len());
+            self.response = None;
+            if self.held.starts_with(open) {
+                self.response_end = Some(close);
+                self.held.drain(..open.len());
                 return true;
             }
         }
         let opening = self.style.map(AnswerStyle::opening);
-        let marks = [opening, is.then_some(RESPONSE[1])];
+        let marks = [opening, self.response_end];
         let marks: Vec<_> = marks.into_iter().flatten().collect();
         if marks.is_empty() {
             words(Part::Content, &std::mem::take(&mut self.held), parts);
@@ -370,7 +412,7 @@ impl Reply {
                 self.opened = mark;
                 self.state = State::Calls;
             } else {
-                *is = false;
+                self.response_end = None;
                 self.state = State::Words { after: true };
             }
             return true;

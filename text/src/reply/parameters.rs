@@ -1,4 +1,4 @@
-//! A call, while it comes, whose arguments are written one by one between marks; Qwen3-Coder's.
+//! A call, while it comes, whose arguments are written one by one between marks.
 
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -6,17 +6,19 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Part;
+use super::call_marks::{ArgumentMarks, CallMarks};
+use super::literal_call::literal;
 use crate::stop_strings::overlap;
-
-pub(super) const FUNCTION: [&str; 2] = ["<function=", "</function>"];
-const PARAMETER: [&str; 2] = ["<parameter=", "</parameter>"];
 
 /// The schemas of the arguments of tools, by their names.
 pub(super) type Schemas = Arc<[(String, Value)]>;
 
-/// `<parameter=KEY>`, a value in lines of its own, `</parameter>`, so often; and `</function>`.
+/// `<parameter=KEY>`, a value, `</parameter>`, so often; and `</function>`, or what else its marks are.
 #[derive(Debug)]
 pub(super) struct Parameters {
+    marks: ArgumentMarks,
+    /// What stands behind the last argument, and whether that is part of the call.
+    end: (&'static str, bool),
     schema: Value,
     place: Place,
     /// Arguments that have begun.
@@ -37,11 +39,20 @@ enum Place {
 }
 
 impl Parameters {
-    /// Those of a call of the tool `name`.
-    pub fn new(name: &str, schemas: Option<&Schemas>) -> Self {
+    /// Those of a call of the tool `name`, between `marks`.
+    pub fn new(
+        (around, marks): (CallMarks, ArgumentMarks),
+        name: &str,
+        schemas: Option<&Schemas>,
+    ) -> Self {
         let found = schemas.and_then(|all| all.iter().find(|it| it.0 == name));
         let schema = found.map_or(Value::Null, |it| it.1.clone());
-        Self { schema, place: Place::Between, begun: 0, argument: String::new(), whole: false }
+        let end = match marks.end {
+            "" => (around.closing, false),
+            end => (end, true),
+        };
+        let (place, argument) = (Place::Between, String::new());
+        Self { marks, end, schema, place, begun: 0, argument, whole: false }
     }
 
     /// Whether all of it is there.
@@ -70,10 +81,11 @@ impl Parameters {
             Place::Between => self.between(rest, arguments),
             Place::Text { some } => self.text(some, rest, arguments),
             Place::Json => {
-                let end = rest.find(PARAMETER[1])?;
+                let close = self.marks.value[1].trim();
+                let end = rest.find(close)?;
                 *arguments += &self.json(rest[..end].trim());
                 self.place = Place::Between;
-                Some(end + PARAMETER[1].len())
+                Some(end + close.len())
             }
         }
     }
@@ -81,9 +93,13 @@ impl Parameters {
     fn between(&mut self, rest: &str, arguments: &mut String) -> Option<usize> {
         let text = rest.trim_start();
         let skipped = rest.len() - text.len();
-        if let Some(behind) = text.strip_prefix(PARAMETER[0]) {
-            let end = behind.find('>')?;
+        let ArgumentMarks { key: [open, close], value: [begin, _], .. } = self.marks;
+        if let Some(behind) = text.strip_prefix(open) {
+            let end = behind.find(close.trim_end())?;
             let key = behind[..end].trim();
+            let value = end + close.trim_end().len();
+            // Nothing but white space stands between.
+            let value = value + behind[value..].find(begin)? + begin.len();
             *arguments += if self.begun == 0 { "{" } else { ", " };
             *arguments += &format!("{}: ", Value::from(key));
             self.begun += 1;
@@ -95,22 +111,23 @@ impl Parameters {
                 arguments.push('"');
                 self.place = Place::Text { some: false };
             }
-            return Some(skipped + PARAMETER[0].len() + end + 1);
+            return Some(skipped + open.len() + value);
         }
-        if text.starts_with(FUNCTION[1]) {
+        let (end, is_own) = self.end;
+        if text.starts_with(end) {
             *arguments += if self.begun == 0 { "{}" } else { "}" };
             self.whole = true;
-            return Some(skipped + FUNCTION[1].len());
+            return Some(skipped + if is_own { end.len() } else { 0 });
         }
         // What else stands there means nothing.
-        match [PARAMETER[0], FUNCTION[1]].into_iter().any(|mark| mark.starts_with(text)) {
+        match [open, end].into_iter().any(|mark| mark.starts_with(text)) {
             true => None,
             false => Some(skipped + text.chars().next()?.len_utf8()),
         }
     }
 
     /// `text` as it is if it is JSON, of a type that the argument may have if it may be text; as a string else. Some
-    /// write Python's words.
+    /// write Python's words and lists.
     fn json(&self, text: &str) -> String {
         let allows = |value: &Value| allows(&self.schema, &self.argument, value);
         let text = match text {
@@ -122,24 +139,27 @@ impl Parameters {
         let may_be_text = allows(&json!(""));
         match serde_json::from_str::<Value>(text) {
             Ok(value) if !may_be_text || !value.is_string() && allows(&value) => text.to_owned(),
+            Err(_) if !may_be_text && text.starts_with(['[', '{']) => {
+                literal(text).unwrap_or_else(|| Value::from(text).to_string())
+            }
             _ => Value::from(text).to_string(),
         }
     }
 
     fn text(&mut self, some: bool, rest: &str, arguments: &mut String) -> Option<usize> {
-        // The value has lines of its own.
-        let first = usize::from(!some && rest.starts_with('\n'));
+        let close = self.marks.value[1].trim();
+        let line = if self.marks.value[1].starts_with('\n') { "\n" } else { "" };
+        let first = if !some && rest.starts_with(line) { line.len() } else { 0 };
         let value = &rest[first..];
-        if let Some(end) = value.find(PARAMETER[1]) {
-            let last = value[..end].strip_suffix('\n').unwrap_or(&value[..end]);
+        if let Some(end) = value.find(close) {
+            let last = value[..end].strip_suffix(line).unwrap_or(&value[..end]);
             *arguments += escaped(last).as_str();
             arguments.push('"');
             self.place = Place::Between;
-            return Some(first + end + PARAMETER[1].len());
+            return Some(first + end + close.len());
         }
-        let held = overlap(value, PARAMETER[1]);
-        let sure =
-            value[..value.len() - held].strip_suffix('\n').unwrap_or(&value[..value.len() - held]);
+        let sure = &value[..value.len() - overlap(value, close)];
+        let sure = sure.strip_suffix(line).unwrap_or(sure);
         *arguments += escaped(sure).as_str();
         let used = first + sure.len();
         self.place = Place::Text { some: some || used > 0 };
@@ -148,7 +168,7 @@ impl Parameters {
 }
 
 /// Whether `argument`, of a tool whose arguments have the schema `parameters`, may be text where it is written
-/// by itself, as of [`AnswerStyle::QwenCoder`](super::AnswerStyle): JSON of another type alone otherwise.
+/// by itself, as of [`AnswerStyle::OneByOne`](super::AnswerStyle): JSON of another type alone otherwise.
 pub fn takes_text(parameters: &Value, argument: &str) -> bool {
     allows(parameters, argument, &json!(""))
 }

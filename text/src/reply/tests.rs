@@ -271,7 +271,7 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
         "way": {"enum": ["a", "b"]},
     }, "$defs": {"n": {"type": "integer"}}});
     let schemas: std::sync::Arc<[_]> = [("edit".to_owned(), schema)].into();
-    let new = || Reply::new(Some(AnswerStyle::QwenCoder), Some(THINK)).of_schemas(schemas.clone());
+    let new = || Reply::new(Some(AnswerStyle::QWEN_CODER), Some(THINK)).of_schemas(schemas.clone());
     let of = |arguments: &[(&str, &str)]| {
         let one =
             |(key, value): &(&str, &str)| format!("<parameter={key}>\n{value}\n</parameter>\n");
@@ -295,6 +295,10 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
     let maybe = of(&[("maybe", "nullify"), ("deep", "seven"), ("path", "")]);
     let arguments = "{\"maybe\": \"nullify\", \"deep\": \"seven\", \"path\": \"\"}";
     check(new, &maybe, &call("edit", arguments));
+    // Lists of Python's are lists, and what is none is text.
+    for (value, said) in [("['a', None]", "[\"a\",null]"), ("[a", "\"[a\"")] {
+        check(new, &of(&[("lines", value)]), &call("edit", &format!("{{\"lines\": {said}}}")));
+    }
     // Text that is JSON stays text where the schema has no such JSON.
     for (value, said) in [("5", "\"5\""), ("{}", "\"{}\""), ("True", "\"True\""), ("null", "null")]
     {
@@ -317,7 +321,7 @@ fn arguments_one_by_one_are_what_their_schemas_say() {
     check(new, "<tool_call>{}</tool_call>", &[content("<tool_call>{}</tool_call>")]);
     // Without schemas all are text.
     let text = of(&[("deep", "7")]);
-    check(style(AnswerStyle::QwenCoder), &text, &call("edit", "{\"deep\": \"7\"}"));
+    check(style(AnswerStyle::QWEN_CODER), &text, &call("edit", "{\"deep\": \"7\"}"));
 }
 
 #[test]
@@ -389,11 +393,15 @@ fn texts_and_keys_of_python() {
 #[test]
 fn calls_between_marks_are_read_as_they_are_written() {
     let arguments = serde_json::json!({"x": "\u{fc} ['\"\n", "y": [1, {"z": null}], "a": true});
+    let schema = serde_json::json!({"properties": {"x": {"type": "string"}, "y": {"type": "array"},
+        "a": {"type": "boolean"}}});
+    let schemas: std::sync::Arc<[_]> = [("f".to_owned(), schema)].into();
     let none = serde_json::json!({});
-    for style in AnswerStyle::JSON.into_iter().chain(AnswerStyle::PYTHON) {
+    for style in AnswerStyle::marked() {
         let text = style.written(&[("f", &arguments), ("g", &none)]).unwrap();
-        let parts =
-            run(Reply::new(Some(style), None), [format!("Look:\n{text}").as_str()].into_iter());
+        let text = format!("Look:\n{text}");
+        let new = || Reply::new(Some(style), Some(THINK)).of_schemas(schemas.clone());
+        let parts = run(new(), std::iter::once(text.as_str()));
         assert_eq!(parts.len(), 5, "{style:?}: {text}: {parts:?}");
         assert_eq!(parts[0], content("Look:"), "{style:?}");
         assert_eq!(parts[1], Part::Call("f".into()), "{style:?}");
@@ -401,6 +409,19 @@ fn calls_between_marks_are_read_as_they_are_written() {
         assert_eq!(serde_json::from_str::<serde_json::Value>(json).unwrap(), arguments);
         assert_eq!(parts[3..], call("g", "{}"), "{style:?}");
         assert!(text.ends_with(style.closing()), "{style:?}");
+        check(new, &text, &parts);
+        check(|| new().with_one_call(), &text, &parts[..3]);
+        // It is told as it comes.
+        let mut reply = new();
+        let at = text.find("['").unwrap();
+        let told = joined(reply.push(&text[..at]));
+        assert!(told.len() == 3 && reply.is_in_call(), "{style:?}: {told:?}");
+        // What is none is said.
+        if !style.closing().is_empty() {
+            let words = format!("{}?{}b", style.opening(), style.closing());
+            check(new, &words, &[content(&words)]);
+            check(new, &format!("{}{}b", style.opening(), style.closing()), &[content("b")]);
+        }
     }
     let text = AnswerStyle::GRANITE.written(&[("f", &none)]);
     assert_eq!(text.as_deref(), Some("<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]"));
@@ -412,18 +433,24 @@ fn calls_between_marks_are_read_as_they_are_written() {
 
 #[test]
 fn words_in_a_response_are_said() {
-    let thought = "<think>Hm.</think>\n";
-    for style in [None, Some(AnswerStyle::GRANITE)] {
-        let new = || Reply::new(style, Some(THINK)).in_response(true);
+    for ([open, close], [think, thought], style) in [
+        (RESPONSES[0], THINK, None),
+        (RESPONSES[0], THINK, Some(AnswerStyle::GRANITE)),
+        (RESPONSES[1], COHERE_THINK, Some(AnswerStyle::COHERE)),
+    ] {
+        let new = || Reply::new(style, Some([think, thought])).in_response(Some([open, close]));
+        let thoughts = format!("{think}Hm.{thought}\n");
         let said = [reasoning("Hm."), content("a <b> </re>\nc")];
-        check(new, &format!("{thought}<response>\na <b> </re>\nc\n</response>\n"), &said);
-        check(new, &format!("{thought}<response>a <b> </re>\nc"), &said);
-        check(new, &format!("{thought}a <b> </re>\nc"), &said);
-        check(new, &format!("{thought}<resp"), &[reasoning("Hm."), content("<resp")]);
-        check(new, "a<response>b</response>", &[content("a<response>b</response>")]);
-        let without = || Reply::new(style, Some(THINK));
-        let written = "<response>a</response>";
-        check(without, &format!("{thought}{written}"), &[reasoning("Hm."), content(written)]);
+        check(new, &format!("{thoughts}{open}\na <b> </re>\nc\n{close}\n"), &said);
+        check(new, &format!("{thoughts}{open}a <b> </re>\nc"), &said);
+        check(new, &format!("{thoughts}a <b> </re>\nc"), &said);
+        check(new, &format!("{thoughts}{}", &open[..5]), &[reasoning("Hm."), content(&open[..5])]);
+        check(new, &format!("{open}a <b> </re>\nc{close}"), &said[1..]);
+        let within = format!("a{open}b{close}");
+        check(new, &within, &[content(&within)]);
+        let without = || Reply::new(style, Some([think, thought]));
+        let written = format!("{open}a{close}");
+        check(without, &format!("{thoughts}{written}"), &[reasoning("Hm."), content(&written)]);
     }
 }
 
@@ -434,4 +461,90 @@ fn thoughts_of_mistral() {
     let [name, arguments] = call("f", "{}");
     check(new, text, &[reasoning("Hm [T]."), content("Yes."), name, arguments]);
     check(new, "<think>a</think>", &[content("<think>a</think>")]);
+}
+
+#[test]
+fn calls_of_gemma() {
+    let new = || Reply::new(Some(AnswerStyle::GEMMA), Some(GEMMA_THINK));
+    let text = "<|channel>thought\nHm <b>.\n<channel|>Look:<|tool_call>call:f{city:<|\"|>Z\u{fc}\\n \"<b>\", {'<|\"|>,\
+                days:[1,-2.5,{deep key:true, x:[]}],none:null}<tool_call|><|tool_call>call:g.h{}<tool_call|>";
+    let json = "{\"city\": \"Z\u{fc}\\\\n \\\"<b>\\\", {'\", \"days\": [1, -2.5, {\"deep key\": true, \"x\": []}], \
+                \"none\": null}";
+    let [a, b] = call("f", json);
+    let [c, d] = call("g.h", "{}");
+    check(new, text, &[reasoning("Hm <b>."), content("Look:"), a, b, c, d]);
+    check(new, "<|channel>thought\n<channel|>Yes.", &[content("Yes.")]);
+    check(
+        || Reply::thinking(None, GEMMA_THINK),
+        "Hm.<channel|>Yes.",
+        &[reasoning("Hm."), content("Yes.")],
+    );
+    // As in JSON, and as Jinja writes nothing.
+    let odd = "<|tool_call>call:f{<|\"|>a<|\"|>:\"b\\n\", \"c\": None}<tool_call|>";
+    check(new, odd, &call("f", "{\"a\": \"b\\n\", \"c\": null}"));
+    // It is told as it comes, and as far as it goes.
+    let mut reply = new();
+    assert_eq!(reply.push("<|tool_call>call:f{"), [Part::Call("f".into())]);
+    assert_eq!(reply.push("x:<|\"|>a<|\""), [Part::Arguments("{\"x\": \"a".into())]);
+    assert!(reply.is_in_call());
+    assert_eq!(reply.finish(), []);
+    for words in ["<|tool_call>call:f", "<|tool_call>f{x:1}<tool_call|>"] {
+        check(new, words, &[content(words)]);
+    }
+}
+
+#[test]
+fn calls_of_glm() {
+    let schema = serde_json::json!({"properties": {"n": {"type": "integer"}}});
+    let schemas: std::sync::Arc<[_]> = [("f".to_owned(), schema)].into();
+    let json = "{\"city\": \" Z\u{fc}\\n</arg_\", \"n\": 7}";
+    for (style, line) in [(AnswerStyle::GLM, "\n"), (AnswerStyle::GLM_47, "")] {
+        let new = || Reply::thinking(Some(style), THINK).of_schemas(schemas.clone());
+        let text = format!(
+            "Hm.</think>{line}Look:{line}<tool_call>f{line}<arg_key>city</arg_key>{line}<arg_value> Z\u{fc}\n</arg_\
+             </arg_value>{line}<arg_key>n</arg_key>{line}<arg_value>7</arg_value>{line}</tool_call>{line}\
+             <tool_call>g{line}</tool_call>"
+        );
+        let [a, b] = call("f", json);
+        let [c, d] = call("g", "{}");
+        check(new, &text, &[reasoning("Hm."), content("Look:"), a, b, c, d]);
+    }
+    let new = style(AnswerStyle::GLM);
+    check(&new, "<think></think>\nYes.", &[content("Yes.")]);
+    check(
+        &new,
+        "<tool_call>{\"x\": 1}</tool_call>",
+        &[content("<tool_call>{\"x\": 1}</tool_call>")],
+    );
+}
+
+#[test]
+fn calls_of_cohere() {
+    let new = || {
+        let reply = Reply::new(Some(AnswerStyle::COHERE), Some(COHERE_THINK));
+        reply.in_response(Some(RESPONSES[1]))
+    };
+    let text = "<|START_THINKING|>I will look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \
+                \"tool_name\": \"f\", \"parameters\": {\"x\": 1}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \
+                \"g\", \"parameters\": {}}\n]<|END_ACTION|>";
+    let [a, b] = call("f", "{\"x\": 1}");
+    let [c, d] = call("g", "{}");
+    check(new, text, &[reasoning("I will look."), a, b, c, d]);
+    let text = "<|START_RESPONSE|>It is <b>.<|END_RESPONSE|>";
+    check(new, text, &[content("It is <b>.")]);
+}
+
+#[test]
+fn calls_with_a_name_before_json() {
+    let [a, b] = call("f", "{\"x\": 1}");
+    let [c, d] = call("g", "{}");
+    let text = "Look:<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"x\": 1}\n```\
+                <｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>\
+                <｜tool▁calls▁end｜>";
+    let all = [content("Look:"), a, b, c, d];
+    check(style(AnswerStyle::DEEPSEEK), text, &all);
+    let text = "Look:<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"x\": 1}\
+                <|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|>\
+                <|tool_calls_section_end|>";
+    check(style(AnswerStyle::KIMI), text, &all);
 }

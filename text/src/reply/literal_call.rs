@@ -1,13 +1,18 @@
-//! A call, while it comes, that is one of Python: arguments by their names, literals all of them.
+//! A call, while it comes, whose arguments stand by their names and are literals: Python's, or Gemma's.
 
 use serde_json::Value;
 
 use super::Part;
 use super::parameters::escaped;
 
-/// `KEY=VALUE, …)`: what stands behind a name and `(`, as an object of JSON.
+/// What stands around texts of Gemma's.
+pub const GEMMA_TEXT: &str = "<|\"|>";
+
+/// `KEY=VALUE, …)`, or `KEY:VALUE,…}`: what stands behind a name and `(` or `{`, as an object of JSON.
 #[derive(Debug)]
-pub(super) struct PythonCall {
+pub(super) struct LiteralCall {
+    /// Whether it is Gemma's.
+    gemma: bool,
     /// What is open: the call itself, and brackets in it.
     open: Vec<Bracket>,
     /// The string that has begun.
@@ -32,21 +37,27 @@ enum Bracket {
 /// In a string.
 #[derive(Debug)]
 struct Text {
-    quote: char,
+    /// What ends it; [`GEMMA_TEXT`] if nothing else does, and then nothing in it is escaped.
+    quote: Option<char>,
     /// What has come of an escape.
     escape: Option<String>,
     /// The first half of a character that two escapes are.
     half: Option<u32>,
 }
 
-impl Default for PythonCall {
-    fn default() -> Self {
+impl LiteralCall {
+    /// One of Python's.
+    pub fn python() -> Self {
         let (string, word) = (None, String::new());
-        Self { open: vec![Bracket::Call], string, word, before: "{", key: true, begun: 0 }
+        let open = vec![Bracket::Call];
+        Self { gemma: false, open, string, word, before: "{", key: true, begun: 0 }
     }
-}
 
-impl PythonCall {
+    /// One of Gemma's.
+    pub fn gemma() -> Self {
+        Self { gemma: true, ..Self::python() }
+    }
+
     /// Whether all of it is there.
     pub fn is_whole(&self) -> bool {
         self.open.is_empty()
@@ -54,32 +65,52 @@ impl PythonCall {
 
     /// Takes what belongs to it from the front of `text`: so many bytes.
     pub fn push(&mut self, text: &str, parts: &mut Vec<Part>) -> usize {
-        let (mut used, mut json) = (0, String::new());
-        for c in text.chars() {
-            used += c.len_utf8();
+        let (mut rest, mut json) = (text, String::new());
+        while let Some(c) = rest.chars().next()
+            && !self.is_whole()
+        {
+            if self.gemma && c == '<' {
+                if let Some(behind) = rest.strip_prefix(GEMMA_TEXT) {
+                    self.mark(&mut json);
+                    rest = behind;
+                    continue;
+                }
+                if GEMMA_TEXT.starts_with(rest) {
+                    break;
+                }
+            }
             match self.string.take() {
                 Some(string) => self.string = string.take(c, &mut json),
                 None => self.take(c, &mut json),
             }
-            if self.is_whole() {
-                break;
-            }
+            rest = &rest[c.len_utf8()..];
         }
         if !json.is_empty() {
             parts.push(Part::Arguments(json));
         }
-        used
+        text.len() - rest.len()
+    }
+
+    /// A text begins or ends.
+    fn mark(&mut self, json: &mut String) {
+        if self.string.take().is_none() {
+            self.begin_value(json);
+            self.string = Some(Text { quote: None, escape: None, half: None });
+        }
+        json.push('"');
     }
 
     fn take(&mut self, c: char, json: &mut String) {
-        let in_key = self.key && self.open == [Bracket::Call] && !self.word.is_empty();
+        let has_names = self.gemma || self.open == [Bracket::Call];
+        let in_key = self.key && has_names && !self.word.is_empty();
+        let ends = if self.gemma { [':', ',', '}'] } else { ['=', ',', ')'] };
         match c {
             // A key may be no name of Python's.
-            c if in_key && !matches!(c, '=' | ',' | ')') => self.word.push(c),
+            c if in_key && !ends.contains(&c) => self.word.push(c),
             '"' | '\'' => {
                 self.begin_value(json);
                 json.push('"');
-                self.string = Some(Text { quote: c, escape: None, half: None });
+                self.string = Some(Text { quote: Some(c), escape: None, half: None });
             }
             '[' | '(' | '{' => {
                 self.begin_value(json);
@@ -120,7 +151,7 @@ impl PythonCall {
     }
 
     fn begin_value(&mut self, json: &mut String) {
-        let keyless = self.key && self.open.last() == Some(&Bracket::Call);
+        let keyless = self.key && self.open.last() == Some(&Bracket::Call) && !self.gemma;
         self.begin_item(json);
         if keyless {
             // One that has none has its place.
@@ -133,13 +164,23 @@ impl PythonCall {
     fn end_value(&mut self, json: &mut String) {
         if !self.word.is_empty() {
             self.begin_value(json);
-            *json += &literal(std::mem::take(&mut self.word).trim());
+            *json += &of_word(std::mem::take(&mut self.word).trim());
         }
     }
 }
 
+/// What the literal `text` of Python's is in JSON, if it is one.
+pub(super) fn literal(text: &str) -> Option<String> {
+    let mut call = LiteralCall::python();
+    let mut parts = Vec::new();
+    call.push(&format!("it={text})"), &mut parts);
+    let [Part::Arguments(json)] = &parts[..] else { return None };
+    let object = serde_json::from_str::<Value>(json).ok().filter(|_| call.is_whole())?;
+    Some(object["it"].to_string())
+}
+
 /// What `word` is in JSON, which some write in the first place; what is none of Python's literals is text.
-fn literal(word: &str) -> String {
+fn of_word(word: &str) -> String {
     match word {
         "True" | "true" => "true".into(),
         "False" | "false" => "false".into(),
@@ -159,8 +200,8 @@ impl Text {
     fn take(mut self, c: char, json: &mut String) -> Option<Self> {
         let Some(escape) = self.escape.take() else {
             match c {
-                '\\' => self.escape = Some(String::new()),
-                c if c == self.quote => {
+                '\\' if self.quote.is_some() => self.escape = Some(String::new()),
+                c if Some(c) == self.quote => {
                     self.say("", json);
                     json.push('"');
                     return None;
