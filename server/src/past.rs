@@ -16,9 +16,9 @@ fn knows_none(template: &ChatTemplate) -> bool {
 }
 
 /// Changes `messages` and `tools` to what `template` takes: where it leaves out calls they are among the words, as the
-/// model has written them, where thoughts are parts of what is said or have another name they are such, where it knows
-/// no tools or shows none they are words, too, and what it does not take of the system the user says. The answer
-/// `goes_on` with the last of the messages, or does not.
+/// model has written them, where thoughts are parts of what is said or have another name they are such, as words are that
+/// it has no place for before calls, where it knows no tools or shows none they are words, too, and what it does not
+/// take of the system the user says. The answer `goes_on` with the last of the messages, or does not.
 pub(crate) fn take_back(
     template: &ChatTemplate,
     messages: &mut Vec<Map<String, Value>>,
@@ -50,6 +50,15 @@ pub(crate) fn take_back(
                 *arguments = dumps(arguments).into();
             }
         }
+        let calls = message.contains_key("tool_calls");
+        let name = template.thoughts_name(calls);
+        if calls && name.is_some() && !template.takes_words_before_calls() && text(message) != "" {
+            let words = message.insert("content".into(), "".into());
+            let thoughts = message.remove("reasoning_content");
+            let all = [thoughts, words].into_iter().flatten();
+            let all: Vec<_> = all.filter_map(|it| Some(it.as_str()?.to_owned())).collect();
+            message.insert("reasoning_content".into(), all.join("\n\n").into());
+        }
         let Some(thoughts) = message.remove("reasoning_content") else { continue };
         if template.takes_thought_parts() && at < parted && thoughts != "" {
             let mut parts = vec![json!({"type": "thinking", "thinking": thoughts})];
@@ -58,8 +67,7 @@ pub(crate) fn take_back(
             }
             message.insert("content".into(), parts.into());
         } else {
-            let name = template.thoughts_name(message.contains_key("tool_calls"));
-            message.insert(name.into(), thoughts);
+            message.insert(name.unwrap_or("reasoning_content").into(), thoughts);
         }
     }
     if knows_none(template) {
@@ -219,6 +227,9 @@ mod tests {
         assert_eq!(rendered(parts), "[THINK]c[/THINK]bf");
         let plan = "{% for m in messages %}{{ m.tool_plan }}{{ m.content }}{{ m.tool_calls and '!' }}{% endfor %}";
         assert_eq!(rendered(&format!("{plan}{{# tools #}}")), "cb!");
+        let behind = "{% for m in messages %}{{ m.thinking }}{% for c in m.tool_calls %}{{ c.function.name }}\
+                      {% endfor %}{{ m.content }}{% endfor %}";
+        assert_eq!(rendered(behind), "c\n\nbf");
     }
 
     fn said_by(role: &str, text: &str) -> Value {

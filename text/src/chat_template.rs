@@ -88,7 +88,8 @@ struct Skills {
     several_calls: bool,
     leaves_out_calls: bool,
     takes_thought_parts: bool,
-    thoughts_names: [&'static str; 2],
+    thoughts_names: [Option<&'static str>; 2],
+    takes_words_before_calls: bool,
     wants_arguments_as_text: bool,
     shows_tools: bool,
     takes_tools_of_system: bool,
@@ -266,17 +267,29 @@ impl ChatTemplate {
     /// An answer with so many `calls` to what the user asks, as it writes it; `None` if it refuses that. What stands
     /// before answers stands before it where that is not certain. The arguments of calls may be given `as_text`.
     fn answer(&self, calls: usize, as_text: bool) -> Option<String> {
+        self.answer_with("", calls, as_text)
+    }
+
+    /// The same, that says `words`, too.
+    fn answer_with(&self, words: &str, calls: usize, as_text: bool) -> Option<String> {
         let arguments = serde_json::json!({"x": "y"});
         let arguments = if as_text { dumps(&arguments).into() } else { arguments };
         let function = serde_json::json!({"name": CALLED, "arguments": arguments});
         // As Mistral's templates want ids.
         let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
-        let answer = serde_json::json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls]});
+        let answer = serde_json::json!({"role": "assistant", "content": words, "tool_calls": vec![call; calls]});
         self.rendered_answer(answer, vec![tool("f")])
     }
 
-    /// What it calls the thoughts of an answer with so many `calls`.
-    fn shown_thoughts(&self, calls: usize) -> &'static str {
+    /// Whether words of an answer stand before a call of it, or it has none.
+    fn takes_words(&self, as_text: bool) -> bool {
+        let Some(answer) = self.answer_with(THOUGHT, 1, as_text) else { return true };
+        let [words, call] = [THOUGHT, CALLED].map(|it| answer.find(it));
+        call.is_none_or(|call| words.is_some_and(|words| words < call))
+    }
+
+    /// What it calls the thoughts of an answer with so many `calls`, if it shows some.
+    fn shown_thoughts(&self, calls: usize) -> Option<&'static str> {
         let function = serde_json::json!({"name": CALLED, "arguments": {}});
         let call = serde_json::json!({"type": "function", "id": "abcdefghi", "function": function});
         let shows = |name: &&str| {
@@ -288,7 +301,7 @@ impl ChatTemplate {
             let answer = self.rendered_answer(answer, vec![tool("f")]);
             answer.is_some_and(|it| it.contains(THOUGHT))
         };
-        THOUGHTS_NAMES.into_iter().find(shows).unwrap_or(THOUGHTS_NAMES[0])
+        THOUGHTS_NAMES.into_iter().find(shows)
     }
 
     /// Whether what the user says may stand behind `messages`, and these have `said` something then.
@@ -357,6 +370,7 @@ impl ChatTemplate {
                     thought_of.is_some_and(|it| it.contains(&format!("{open}{THOUGHT}{close}")))
                 }),
                 thoughts_names: [0, 1].map(|calls| it.shown_thoughts(calls)),
+                takes_words_before_calls: it.takes_words(as_text),
                 wants_arguments_as_text: as_text,
                 shows_tools: it.shows(&[], vec![tool(CALLED)], CALLED),
                 takes_tools_of_system: {
@@ -421,9 +435,15 @@ impl ChatTemplate {
     }
 
     /// What the thoughts of an answer are called in messages of it, without calls or with some: `reasoning_content`
-    /// mostly, and where it shows none.
-    pub fn thoughts_name(&self, calls: bool) -> &'static str {
+    /// mostly; `None` where it shows none.
+    pub fn thoughts_name(&self, calls: bool) -> Option<&'static str> {
         self.skills().thoughts_names[usize::from(calls)]
+    }
+
+    /// Whether it shows words of an answer that has calls, and before these. Cohere's leave them out, and Gemma 4's puts
+    /// them behind what has come of the calls.
+    pub fn takes_words_before_calls(&self) -> bool {
+        self.skills().takes_words_before_calls
     }
 
     /// Whether it tells the model of tools that there are; those of DeepSeek know calls alone.

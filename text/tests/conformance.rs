@@ -202,26 +202,27 @@ mod long {
 /// How the models write calls whose templates llama.cpp has, but for those that do it in none of the known ways; with
 /// what arguments stand between that are written one by one, what opens thoughts, `out` where the template leaves out
 /// the calls of an answer, `untold` where it shows no tools, what it calls thoughts without calls and with some, if not
-/// `reasoning_content`, and `system-first` where it takes the system's messages but for later ones.
+/// `reasoning_content`, `wordless` where it takes no words before calls, and `system-first` where it takes what the
+/// system says but what it says later on.
 const STYLES: &str = r#"
 Apriel-1.6-15b-Thinker-fixed: Json <tool_calls> List
 Bielik-11B-v3.0-Instruct: Json <tool_call> One <think> system-first
 ByteDance-Seed-OSS: OneByOne <seed:tool_call> One "<parameter=>" <seed:think>
-Cohere2MoE: Json <|START_ACTION|> Column <|START_THINKING|>
-CohereForAI-c4ai-command-r7b-12-2024-tool_use: Json <|START_ACTION|> Column <|START_THINKING|>
+Cohere2MoE: Json <|START_ACTION|> Column <|START_THINKING|> wordless
+CohereForAI-c4ai-command-r7b-12-2024-tool_use: Json <|START_ACTION|> Column <|START_THINKING|> wordless
 GLM-4.6: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
 GLM-4.7-Flash: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
 LFM2-8B-A1B: Python <|tool_call_start|> List out
 LFM2.5-8B-A1B: Python <|tool_call_start|> List <think> thinking thinking
 LFM2.5-Instruct: Python <|tool_call_start|> List <think> out
 MiMo-VL: Json <tool_call> One
-MiniMax-M1: Json <tool_calls> Lines system-first
+MiniMax-M1: Json <tool_calls> Lines wordless system-first
 MiniMax-M2: OneByOne <minimax:tool_call> Lines "<parameter name=\"\">" <think> system-first
-Mistral-Small-3.2-24B-Instruct-2506: MistralArgs system-first
+Mistral-Small-3.2-24B-Instruct-2506: MistralArgs wordless system-first
 NVIDIA-Nemotron-3-Nano-30B-A3B-BF16: OneByOne <tool_call> One "<parameter=>\n" <think>
 NVIDIA-Nemotron-Nano-v2: Json <TOOLCALL> List <think> system-first
-NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use: Json <tool_call> One
-NousResearch-Hermes-3-Llama-3.1-8B-tool_use: Json <tool_call> One
+NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use: Json <tool_call> One wordless
+NousResearch-Hermes-3-Llama-3.1-8B-tool_use: Json <tool_call> One wordless
 Qwen-QwQ-32B: Json <tool_call> One <think>
 Qwen-Qwen2.5-7B-Instruct: Json <tool_call> One
 Qwen-Qwen3-0.6B: Json <tool_call> One <think>
@@ -231,20 +232,20 @@ Reka-Edge: Json <tool_call> One <think> system-first
 Spark2.5: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
 StepFun3.5-Flash: OneByOne <tool_call> One "<parameter=>\n" <think>
 deepseek-ai-DeepSeek-R1-Distill-Llama-8B: Named <｜tool▁calls▁begin｜> Lines <think> out untold
-deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: Named <｜tool▁calls▁begin｜> Lines <think> untold
+deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: Named <｜tool▁calls▁begin｜> Lines <think> untold wordless
 deepseek-ai-DeepSeek-V3.1: Named <｜tool▁calls▁begin｜> Row <think> untold
-google-gemma-4-31B-it-interleaved: Gemma <|tool_call> Bare <|channel>thought
-google-gemma-4-31B-it: Gemma <|tool_call> Bare <|channel>thought
+google-gemma-4-31B-it-interleaved: Gemma <|tool_call> Bare <|channel>thought wordless
+google-gemma-4-31B-it: Gemma <|tool_call> Bare <|channel>thought wordless
 ibm-granite-granite-3.3-2B-Instruct: Json <|tool_call|> List <think> out
 ibm-granite-granite-4.0: Json <tool_call> One
 ibm-granite-granite-4.1: Json <tool_call> One
 inclusionai-ling-3.0-flash: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
 llama-cpp-deepseek-r1: Named <｜tool▁calls▁begin｜> Lines <think>
-meta-llama-Llama-3.1-8B-Instruct: Llama3
-meta-llama-Llama-3.2-3B-Instruct: Llama3
-meta-llama-Llama-3.3-70B-Instruct: Llama3
+meta-llama-Llama-3.1-8B-Instruct: Llama3 wordless
+meta-llama-Llama-3.2-3B-Instruct: Llama3 wordless
+meta-llama-Llama-3.3-70B-Instruct: Llama3 wordless
 mistralai-Ministral-3-14B-Reasoning-2512: MistralArgs [THINK] system-first
-mistralai-Mistral-Nemo-Instruct-2407: Json [TOOL_CALLS] List system-first
+mistralai-Mistral-Nemo-Instruct-2407: Json [TOOL_CALLS] List wordless system-first
 moonshotai-Kimi-K2: Named <|tool_calls_section_begin|> Row
 openai-gpt-oss-120b: Harmony <think> thinking system-first
 poolside-Laguna-S-2.1: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
@@ -280,7 +281,7 @@ fn check_that_calls_are_read_back(template: &ChatTemplate, path: &Path) {
     let calls: Vec<_> = calls.collect();
     let mut answer = said("assistant", "");
     answer["tool_calls"] = calls.clone().into();
-    answer[template.thoughts_name(true)] = "Hm.".into();
+    answer[template.thoughts_name(true).unwrap_or("reasoning_content")] = "Hm.".into();
     let prompt = RenderOptions { tools: tools.into(), ..RenderOptions::prompt() };
     let whole = RenderOptions { add_generation_prompt: false, ..prompt.clone() };
     let whole = template.render(&[said("user", "Asked."), answer], &whole).unwrap();
@@ -348,9 +349,10 @@ fn every_template_says_how_its_model_writes_calls() {
         let out = if template.leaves_out_calls() { "out" } else { "" };
         let untold = if template.shows_tools() { "" } else { "untold" };
         let [named, with] = [false, true].map(|calls| match template.thoughts_name(calls) {
-            "reasoning_content" => "",
-            other => other,
+            Some("reasoning_content") => "",
+            other => other.unwrap_or_default(),
         });
+        let words = if template.takes_words_before_calls() { "" } else { "wordless" };
         let system = match template.takes_system() {
             [true, true] => "",
             [true, false] => "system-first",
@@ -360,9 +362,9 @@ fn every_template_says_how_its_model_writes_calls() {
             check_that_calls_are_read_back(&template, &path);
         }
         let name = path.file_stem().unwrap().display().to_string() + ":";
-        let words =
-            [name.as_str(), style.as_str(), thoughts, out, untold, named, with, system].into_iter();
-        found += &words.filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+        let all = [&name, style.as_str(), thoughts, out, untold, named, with, words, system];
+        let all = all.into_iter().filter(|it| !it.is_empty());
+        found += &all.collect::<Vec<_>>().join(" ");
         found += "\n";
     }
     assert_eq!(found, STYLES, "{found}");

@@ -398,8 +398,22 @@ fn templates_say_what_thoughts_are_called() {
         );
         [false, true].map(|calls| of(&source).thoughts_name(calls))
     };
-    assert_eq!(named("thinking"), ["thinking", "tool_plan"]);
-    assert_eq!(named("other"), ["reasoning_content", "tool_plan"]);
+    assert_eq!(named("thinking"), [Some("thinking"), Some("tool_plan")]);
+    assert_eq!(named("other"), [None, Some("tool_plan")]);
+}
+
+#[test]
+fn templates_say_whether_words_stand_before_calls() {
+    let call = "{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}";
+    for (source, before) in [
+        (format!("{{{{ m.content }}}}{call}"), true),
+        (format!("{call}{{{{ m.content }}}}"), false),
+        (format!("{call}{{{{ m.content if not m.tool_calls }}}}"), false),
+        ("{{ m.content }}".into(), true),
+    ] {
+        let template = of(&format!("{{% for m in messages %}}{source}{{% endfor %}}"));
+        assert_eq!(template.takes_words_before_calls(), before, "{source}");
+    }
 }
 
 #[test]
