@@ -81,18 +81,20 @@ impl Reply {
             }
             (_, AnswerStyle::Python(_)) => match named(text, ["", "("]) {
                 Name::Is(name, rest) => {
+                    let call = LiteralCall::python().of_tool(name, self.schemas.as_ref());
                     parts.push(Part::Call(name.to_owned()));
                     self.held = rest.to_owned();
-                    self.state = State::Literals(LiteralCall::python());
+                    self.state = State::Literals(call);
                 }
                 Name::Perhaps => return false,
                 Name::No => self.no_call(parts),
             },
             (_, AnswerStyle::Gemma(_)) => match named(text, ["call:", "{"]) {
                 Name::Is(name, rest) => {
+                    let call = LiteralCall::gemma().of_tool(name, self.schemas.as_ref());
                     parts.push(Part::Call(name.to_owned()));
                     self.held = rest.to_owned();
-                    self.state = State::Literals(LiteralCall::gemma());
+                    self.state = State::Literals(call);
                 }
                 Name::Perhaps => return false,
                 Name::No => self.no_call(parts),

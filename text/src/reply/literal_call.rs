@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Part;
-use super::parameters::escaped;
+use super::parameters::{Schemas, escaped};
 
 /// What stands around texts of Gemma's.
 pub const GEMMA_TEXT: &str = "<|\"|>";
@@ -13,6 +13,8 @@ pub const GEMMA_TEXT: &str = "<|\"|>";
 pub(super) struct LiteralCall {
     /// Whether it is Gemma's.
     gemma: bool,
+    /// Names of arguments that cannot be told from what stands behind them.
+    odd: Vec<String>,
     /// What is open: the call itself, and brackets in it.
     open: Vec<Bracket>,
     /// The string that has begun.
@@ -50,12 +52,28 @@ impl LiteralCall {
     pub fn python() -> Self {
         let (string, word) = (None, String::new());
         let open = vec![Bracket::Call];
-        Self { gemma: false, open, string, word, before: "{", key: true, begun: 0 }
+        Self { gemma: false, odd: Vec::new(), open, string, word, before: "{", key: true, begun: 0 }
     }
 
     /// One of Gemma's.
     pub fn gemma() -> Self {
         Self { gemma: true, ..Self::python() }
+    }
+
+    /// The same of the tool `name`, of which `schemas` may know the arguments.
+    pub fn of_tool(mut self, name: &str, schemas: Option<&Schemas>) -> Self {
+        let found = schemas.and_then(|all| all.iter().find(|it| it.0 == name));
+        let names = found.and_then(|it| it.1["properties"].as_object());
+        let names = names.into_iter().flatten().map(|it| it.0);
+        self.odd = names.filter(|it| it.contains(self.ends())).cloned().collect();
+        // One may begin with another.
+        self.odd.sort_by_key(|it| std::cmp::Reverse(it.len()));
+        self
+    }
+
+    /// What ends an argument's name.
+    fn ends(&self) -> [char; 3] {
+        if self.gemma { [':', ',', '}'] } else { ['=', ',', ')'] }
     }
 
     /// Whether all of it is there.
@@ -79,6 +97,20 @@ impl LiteralCall {
                     break;
                 }
             }
+            if self.key && self.open == [Bracket::Call] && self.string.is_none() {
+                match self.odd_name(rest) {
+                    Some(Some(used)) => {
+                        self.begin_item(&mut json);
+                        let name = &rest[..used - 1];
+                        json += &format!("{}: ", Value::from(name));
+                        self.key = false;
+                        rest = &rest[used..];
+                        continue;
+                    }
+                    Some(None) => break,
+                    None => {}
+                }
+            }
             match self.string.take() {
                 Some(string) => self.string = string.take(c, &mut json),
                 None => self.take(c, &mut json),
@@ -89,6 +121,15 @@ impl LiteralCall {
             parts.push(Part::Arguments(json));
         }
         text.len() - rest.len()
+    }
+
+    /// How much of `text` an odd name is, with the sign behind it, where an argument begins; nothing while that is not
+    /// certain.
+    fn odd_name(&self, text: &str) -> Option<Option<usize>> {
+        let signed = |name: &String| format!("{name}{}", self.ends()[0]);
+        let mut names = self.odd.iter().map(signed).filter(|_| self.word.is_empty());
+        let found = names.find(|it| text.starts_with(it.as_str()) || it.starts_with(text))?;
+        Some(text.starts_with(&found).then_some(found.len()))
     }
 
     /// A text begins or ends.
@@ -103,7 +144,7 @@ impl LiteralCall {
     fn take(&mut self, c: char, json: &mut String) {
         let has_names = self.gemma || self.open == [Bracket::Call];
         let in_key = self.key && has_names && !self.word.is_empty();
-        let ends = if self.gemma { [':', ',', '}'] } else { ['=', ',', ')'] };
+        let ends = self.ends();
         match c {
             // A key may be no name of Python's.
             c if in_key && !ends.contains(&c) => self.word.push(c),

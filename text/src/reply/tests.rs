@@ -391,6 +391,19 @@ fn texts_and_keys_of_python() {
 }
 
 #[test]
+fn names_of_arguments_are_those_of_the_schema() {
+    let schema = serde_json::json!({"properties": {"a=b": {}, "a:b,": {}, "a": {}, "x)": {}}});
+    let schemas: std::sync::Arc<[_]> = [("f".to_owned(), schema)].into();
+    let json = "{\"a=b\": 1, \"a\": \"x)\", \"x)\": [2], \"a:b,\": null}";
+    let python = "<|tool_call_start|>[f(a=b=1, a='x)', x)=[2], a:b,=None)]<|tool_call_end|>";
+    let gemma = "<|tool_call>call:f{a=b:1, a:<|\"|>x)<|\"|>, x):[2], a:b,:null}<tool_call|>";
+    for (style, text) in [(AnswerStyle::LFM2, python), (AnswerStyle::GEMMA, gemma)] {
+        let new = || Reply::new(Some(style), None).of_schemas(schemas.clone());
+        check(new, text, &call("f", json));
+    }
+}
+
+#[test]
 fn calls_between_marks_are_read_as_they_are_written() {
     let arguments = serde_json::json!({"x": "\u{fc} ['\"\n", "y": [1, {"z": null}], "a": true});
     let schema = serde_json::json!({"properties": {"x": {"type": "string"}, "y": {"type": "array"},
