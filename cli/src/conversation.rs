@@ -7,7 +7,7 @@ use text::{ChatTemplate, Message, RenderOptions, Tokenizer, Transcript};
 use xla_session::{GenerateOptions, InferenceSession};
 
 use crate::answer::{self, Answer, Reading};
-use crate::readable::{self, Writing};
+use crate::readable::Writing;
 
 /// Turns so far, and what the session holds of them.
 ///
@@ -60,7 +60,7 @@ impl<'a> Conversation<'a> {
         match &result {
             Ok(answer) => {
                 self.past.text.push_str(&answer.written);
-                let said = readable::said(self.template.answer_style(), &answer.written);
+                let said = Writing::of(self.template).said(&answer.written);
                 self.messages.push(Message::new("assistant", said));
             }
             Err(_) => {
@@ -75,7 +75,8 @@ impl<'a> Conversation<'a> {
         options: &mut GenerateOptions,
         show: impl FnMut(&str) -> io::Result<()>,
     ) -> Result<Answer> {
-        let rendered = self.template.render(&self.messages, &RenderOptions::prompt())?;
+        let messages = self.template.say_as_user(&self.messages);
+        let rendered = self.template.render(&messages, &RenderOptions::prompt())?;
         let held = self.session.position();
         let tokens = match self.past.continued(self.tokenizer, held, &rendered)? {
             Some(tokens) => tokens,
@@ -196,6 +197,29 @@ mod tests {
         let all = encode("BE KIND.|WHO?|THE FOX|AND WHY?|");
         assert_eq!(parrot.prefills[1], all[before..]);
         assert_eq!(parrot.held, [all, encode("the fox")].concat());
+    }
+
+    #[test]
+    fn what_a_template_does_not_take_of_the_system_is_said_by_the_user() {
+        let template = "{% for m in messages if m.role != 'system' %}{{ m.content }}|{% endfor %}";
+        let desk = desk(Some(template));
+        let mut parrot = Parrot::new(&desk.tokenizer.encode("the fox", false).unwrap(), 512);
+        turns(&desk, &mut parrot, 100);
+        let all = "Be kind.\n\nWho?|the fox|And why?|the fox";
+        assert_eq!(parrot.held, desk.tokenizer.encode(all, false).unwrap());
+    }
+
+    #[test]
+    fn what_was_said_between_marks_is_said_again() {
+        let template = "{% for m in messages %}{{ m.content }}</s>{% endfor %}\
+                        {# <|START_THINKING|><|END_THINKING|><|START_RESPONSE|><|END_RESPONSE|> #}";
+        let template = desk(Some(template)).template;
+        let said = |text: &str| Writing::of(&template).said(text);
+        let response = "<|START_RESPONSE|>Yes.<|END_RESPONSE|>";
+        for thoughts in ["<|START_THINKING|>Hm.<|END_THINKING|>", "Hm.<|END_THINKING|>", ""] {
+            assert_eq!(said(&format!("{thoughts}{response}")), "Yes.");
+            assert_eq!(said(&format!("{thoughts}Yes.")), "Yes.");
+        }
     }
 
     /// One whose tokenizer has `marks` as special tokens.

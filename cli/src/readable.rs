@@ -10,11 +10,35 @@ pub struct Writing {
     pub style: Option<AnswerStyle>,
     /// What thoughts stand between.
     pub thoughts: Option<Thoughts>,
+    /// What words may stand between.
+    response: Option<Thoughts>,
 }
 
 impl Writing {
     pub fn of(template: &ChatTemplate) -> Self {
-        Self { style: template.answer_style(), thoughts: template.thoughts() }
+        let [thoughts, response] = [template.thoughts(), template.response()];
+        Self { style: template.answer_style(), thoughts, response }
+    }
+
+    /// What of an answer `text` belongs to the conversation: templates leave out thoughts that are marked in the text
+    /// by themselves, and know nothing of others, nor of marks around words.
+    pub fn said(self, text: &str) -> String {
+        let reply = match (self.style, self.response) {
+            (Some(style), _) => reply(style).joined(),
+            (None, None) => return text.to_owned(),
+            (None, Some(_)) => {
+                // The prompt may have begun them.
+                let thoughts = self.thoughts.filter(|[open, close]| {
+                    text.contains(close) && !text.trim_start().starts_with(open)
+                });
+                let reply = match thoughts {
+                    Some(thoughts) => Reply::thinking(None, thoughts),
+                    None => Reply::new(None, self.thoughts),
+                };
+                reply.in_response(self.response)
+            }
+        };
+        words(reply, text)
     }
 
     /// The special tokens that its text must have.
@@ -84,11 +108,8 @@ impl Readable {
     }
 }
 
-/// What of an answer in `style` belongs to the conversation: templates leave out thoughts that are marked in the text
-/// by themselves, and know nothing of others.
-pub fn said(style: Option<AnswerStyle>, text: &str) -> String {
-    let Some(style) = style else { return text.to_owned() };
-    let mut reply = reply(style).joined();
+/// The words of `text`, as `reply` tells them apart.
+fn words(mut reply: Reply, text: &str) -> String {
     let mut parts = reply.push(text);
     parts.extend(reply.finish());
     let words = parts.into_iter().map(|part| match part {
@@ -115,7 +136,7 @@ mod tests {
                 text.chars().map(|c| readable.push(c.encode_utf8(&mut [0; 4]))).collect();
             shown += &readable.finish();
             assert_eq!(Readable::whole(style, text), shown);
-            (shown, said(style, text))
+            (shown, Writing { style, ..Writing::default() }.said(text))
         };
         let (next, thoughts) = ("<|end|><|start|>assistant", "<|channel|>analysis<|message|>Hm.");
         let yes = "<|channel|>final<|message|>Yes – <b>.";
@@ -130,6 +151,6 @@ mod tests {
         assert_eq!(shown(&words).0, "So:\n\n<think>\nHm.\n</think>\n\nYes – <b>.");
         assert_eq!(shown(&words).1, "So:\n\nYes – <b>.");
         assert_eq!(Readable::whole(None, &text), text);
-        assert_eq!(said(None, "<think>a</think>b"), "<think>a</think>b");
+        assert_eq!(Writing::default().said("<think>a</think>b"), "<think>a</think>b");
     }
 }

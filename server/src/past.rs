@@ -27,7 +27,8 @@ pub(crate) fn take_back(
 ) {
     if template.answer_style() == Some(AnswerStyle::Harmony) {
         harmony::take_back(messages, tools);
-        return say_as_user(messages, template.takes_system());
+        *messages = template.say_as_user(messages);
+        return;
     }
     let style = style(template);
     let writes = knows_none(template) || template.leaves_out_calls();
@@ -52,7 +53,11 @@ pub(crate) fn take_back(
         }
         let calls = message.contains_key("tool_calls");
         let name = template.thoughts_name(calls);
-        if calls && name.is_some() && !template.takes_words_before_calls() && text(message) != "" {
+        if calls
+            && name.is_some()
+            && !template.takes_words_before_calls()
+            && !text(message).is_empty()
+        {
             let words = message.insert("content".into(), "".into());
             let thoughts = message.remove("reasoning_content");
             let all = [thoughts, words].into_iter().flatten();
@@ -80,37 +85,12 @@ pub(crate) fn take_back(
     {
         describe(messages, &std::mem::take(tools), style);
     }
-    say_as_user(messages, template.takes_system());
+    *messages = template.say_as_user(messages);
 }
 
 /// What a message says in words.
 fn text(message: &Map<String, Value>) -> &str {
     message["content"].as_str().unwrap_or_default()
-}
-
-/// Puts what the system says before what the user says next, where a template does not take it: `first`, or `later`.
-fn say_as_user(messages: &mut Vec<Map<String, Value>>, [first, later]: [bool; 2]) {
-    let is_system = |it: &Map<String, Value>| it["role"] == "system";
-    // One behind another becomes the first where that is not taken.
-    let is_taken = |before: &[Map<String, Value>]| match before.iter().all(is_system) {
-        true => first && (later || before.is_empty()),
-        false => later,
-    };
-    while let Some(at) =
-        (0..messages.len()).rfind(|&at| is_system(&messages[at]) && !is_taken(&messages[..at]))
-    {
-        match messages[at..].iter().position(|it| it["role"] == "user") {
-            Some(next) => {
-                let system = messages.remove(at);
-                let user = &mut messages[at + next - 1];
-                let both = format!("{}\n\n{}", text(&system), text(user));
-                user.insert("content".into(), both.into());
-            }
-            None => {
-                messages[at].insert("role".into(), "user".into());
-            }
-        }
-    }
 }
 
 /// Gives the message of the system `tools`, in the text of JSON.

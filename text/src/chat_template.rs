@@ -6,6 +6,7 @@
 mod json;
 mod methods;
 mod python;
+mod system;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
