@@ -22,6 +22,8 @@ const EFFORT: &str = "reasoning_effort";
 pub(crate) const THINKING: &str = "enable_thinking";
 /// What others are told, as Granite's and DeepSeek's.
 const THINKS: &str = "thinking";
+/// What Seed-OSS' is told: the most tokens of thoughts.
+const BUDGET: &str = "thinking_budget";
 /// What a template is given by us.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "documents", "add_generation_prompt", "bos_token"];
@@ -296,7 +298,12 @@ impl Conversation {
         if by_name {
             say(THINKS, false.into());
         }
-        if by_effort || by_thinking || by_name || none && template.thoughts().is_none() {
+        let by_budget = none && !by_thinking && knows(BUDGET);
+        if by_budget {
+            say(BUDGET, 0.into());
+        }
+        if by_effort || by_thinking || by_name || by_budget || none && template.thoughts().is_none()
+        {
             return Ok(options);
         }
         // Anthropic's says it in another way, and has no other variables.
@@ -527,7 +534,12 @@ mod tests {
 
     #[test]
     fn thoughts_are_left_out_by_the_variable_that_a_template_has() {
-        for (variable, known) in [("enable_thinking", true), ("thinking", true), ("other", false)] {
+        for (variable, expected) in [
+            ("enable_thinking", Some(false.into())),
+            ("thinking", Some(false.into())),
+            ("thinking_budget", Some(0.into())),
+            ("other", None),
+        ] {
             let source = format!(
                 "{{% if {variable} %}}Write your thinking in <think></think>.{{% endif %}}"
             );
@@ -537,7 +549,7 @@ mod tests {
             conversation.think(EFFORT, Some(Effort::None));
             let options = conversation.options(&template.unwrap().unwrap());
             let said = options.ok().and_then(|it| it.variables.get(variable).cloned());
-            assert_eq!(said, known.then_some(Value::Bool(false)), "{variable}");
+            assert_eq!(said, expected, "{variable}");
         }
     }
 }
