@@ -205,6 +205,7 @@ mod long {
 /// `reasoning_content`, `wordless` where it takes no words before calls, and `system-first` where it takes what the
 /// system says but what it says later on.
 const STYLES: &str = r#"
+Apertus-8B-Instruct: Named <|tools_prefix|> List <|inner_prefix|> system-first
 Apriel-1.6-15b-Thinker-fixed: Json <tool_calls> List
 Bielik-11B-v3.0-Instruct: Json <tool_call> One <think> system-first
 ByteDance-Seed-OSS: OneByOne <seed:tool_call> One "<parameter=>" <seed:think>

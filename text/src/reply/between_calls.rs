@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::literal_call::LiteralCall;
 use super::parameters::Parameters;
-use super::{AnswerStyle, Part, Reply, State, words};
+use super::{AnswerStyle, CallMarks, Calls, Part, Reply, State, words};
 
 impl Reply {
     /// Whether there is more to do with what is held, which begins there.
@@ -35,25 +35,6 @@ impl Reply {
                 Name::Perhaps => return false,
                 Name::No => self.no_call(parts),
             },
-            (_, AnswerStyle::Named(_, marks)) => {
-                let end = marks.end.trim_start();
-                if let Some(behind) = text.strip_prefix(end) {
-                    self.held = behind.to_owned();
-                    return true;
-                }
-                match named(text, marks.name) {
-                    _ if end.starts_with(text) => return false,
-                    Name::Perhaps => return false,
-                    Name::Is(_, rest) if rest.trim_start().is_empty() => return false,
-                    Name::Is(name, rest) if rest.trim_start().starts_with('{') => {
-                        let number = name.rsplit_once(':').filter(|_| marks.numbered);
-                        let name = number.map_or(name, |it| it.0).to_owned();
-                        self.held = rest.trim_start().to_owned();
-                        self.state = State::Call(Call::named(name));
-                    }
-                    _ => self.no_call(parts),
-                }
-            }
             ('{', AnswerStyle::Json(..) | AnswerStyle::MistralArgs | AnswerStyle::Llama3) => {
                 self.held.drain(..skipped);
                 let bare = style == AnswerStyle::Llama3 && self.opened.is_empty();
@@ -74,10 +55,32 @@ impl Reply {
             // Lists of calls, and what stands between those.
             (
                 '[' | ',' | ']',
-                AnswerStyle::Json(..) | AnswerStyle::Python(_) | AnswerStyle::MistralArgs,
+                AnswerStyle::Json(..)
+                | AnswerStyle::Python(_)
+                | AnswerStyle::Named(CallMarks { calls: Calls::List, .. }, _)
+                | AnswerStyle::MistralArgs,
             )
             | (',' | ';', AnswerStyle::Llama3) => {
                 self.held.drain(..=skipped);
+            }
+            (_, AnswerStyle::Named(_, marks)) => {
+                let end = marks.end.trim_start();
+                if let Some(behind) = text.strip_prefix(end) {
+                    self.held = behind.to_owned();
+                    return true;
+                }
+                match named(text, marks.name) {
+                    _ if end.starts_with(text) => return false,
+                    Name::Perhaps => return false,
+                    Name::Is(_, rest) if rest.trim_start().is_empty() => return false,
+                    Name::Is(name, rest) if rest.trim_start().starts_with('{') => {
+                        let number = name.rsplit_once(':').filter(|_| marks.numbered);
+                        let name = number.map_or(name, |it| it.0).to_owned();
+                        self.held = rest.trim_start().to_owned();
+                        self.state = State::Call(Call::named(name));
+                    }
+                    _ => self.no_call(parts),
+                }
             }
             (_, AnswerStyle::Python(_)) => match named(text, ["", "("]) {
                 Name::Is(name, rest) => {

@@ -144,6 +144,11 @@ impl AnswerStyle {
             end: "<|tool_call_end|>",
         },
     );
+    /// Apertus.
+    pub const APERTUS: Self = Self::Named(
+        marks("<|tools_prefix|>", "<|tools_suffix|>", Calls::List),
+        NameMarks { name: ["{\"", "\": "], numbered: false, end: "}" },
+    );
     /// Qwen3-Coder, Qwen3.5.
     pub const QWEN_CODER: Self = Self::OneByOne(
         marks("<tool_call>", "</tool_call>", Calls::One),
@@ -196,7 +201,7 @@ impl AnswerStyle {
     pub const PYTHON: [Self; 2] = [Self::LFM2, Self::OLMO3];
 
     /// The styles of calls with a name and JSON.
-    pub const NAMED: [Self; 3] = [Self::DEEPSEEK, Self::DEEPSEEK_31, Self::KIMI];
+    pub const NAMED: [Self; 4] = [Self::DEEPSEEK, Self::DEEPSEEK_31, Self::KIMI, Self::APERTUS];
 
     /// The styles of calls whose arguments stand one by one.
     pub const ONE_BY_ONE: [Self; 5] =

@@ -47,6 +47,8 @@ pub const MISTRAL_THINK: Thoughts = ["[THINK]", "[/THINK]"];
 pub const GEMMA_THINK: Thoughts = ["<|channel>thought", "<channel|>"];
 /// As Cohere's do.
 pub const COHERE_THINK: Thoughts = ["<|START_THINKING|>", "<|END_THINKING|>"];
+/// As Apertus does.
+const APERTUS_THINK: Thoughts = ["<|inner_prefix|>", "<|inner_suffix|>"];
 /// As Seed-OSS does.
 const SEED_THINK: Thoughts = ["<seed:think>", "</seed:think>"];
 
@@ -59,7 +61,7 @@ const RESPONSES: [Thoughts; 3] = [
 
 /// What thoughts lie between in answers of which the template `source` knows; `None` where there are none.
 pub(crate) fn thoughts_of(source: &str) -> Option<Thoughts> {
-    let marks = [THINK, MISTRAL_THINK, GEMMA_THINK, COHERE_THINK, SEED_THINK].into_iter();
+    let marks = [THINK, MISTRAL_THINK, GEMMA_THINK, COHERE_THINK, SEED_THINK, APERTUS_THINK];
     marks.into_iter().find(|[open, close]| source.contains(open) || source.contains(close))
 }
 
