@@ -83,7 +83,7 @@ pub(crate) fn take_back(
     } else if !template.shows_tools()
         && let Some(style) = style
     {
-        describe(messages, &std::mem::take(tools), style);
+        describe(messages, tools, style);
     }
     *messages = template.say_as_user(messages);
 }
@@ -130,12 +130,10 @@ fn say_results(messages: &mut Vec<Map<String, Value>>) {
 }
 
 /// Says in `messages` what `tools` there are and how they are called, in `style`, for a template that shows none.
-fn describe(messages: &mut Vec<Map<String, Value>>, tools: &[Value], style: AnswerStyle) {
-    let Some(call) = style.written(&[("…", &json!({"…": "…"}))]) else { return };
-    if tools.is_empty() {
-        return;
-    }
-    let tools: Vec<_> = tools.iter().map(|it| it["function"].to_string()).collect();
+fn describe(messages: &mut Vec<Map<String, Value>>, tools: &mut Vec<Value>, style: AnswerStyle) {
+    let call = style.written(&[("…", &json!({"…": "…"}))]);
+    let Some(call) = call.filter(|_| !tools.is_empty()) else { return };
+    let tools: Vec<_> = tools.drain(..).map(|it| it["function"].to_string()).collect();
     let results = match style == AnswerStyle::HERMES {
         true => "What comes of it is told in <tool_response></tool_response>. ",
         false => "",
@@ -311,9 +309,10 @@ mod tests {
             ];
             let said = Value::from_iter(said.into_iter().skip(usize::from(!system)));
             let mut messages: Vec<Map<String, Value>> = serde_json::from_value(said).unwrap();
-            let tools = [json!({"type": "function", "function": {"name": "f"}})];
+            let mut tools = vec![json!({"type": "function", "function": {"name": "f"}})];
             say_results(&mut messages);
-            describe(&mut messages, &tools, AnswerStyle::HERMES);
+            describe(&mut messages, &mut tools, AnswerStyle::HERMES);
+            assert!(tools.is_empty());
             let said = |it: &Map<String, Value>| {
                 [&it["role"], &it["content"]].map(|it| it.as_str().unwrap().to_owned())
             };
