@@ -370,3 +370,32 @@ fn thoughts_may_lie_between_special_tokens() {
         }
     }
 }
+
+#[test]
+fn calls_may_be_written_with_special_tokens() {
+    let folder = with_tools("chatml");
+    let path = folder.path().join("tokenizer.json");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    let marks = ["<|tool_call>", "<tool_call|>", "<|\\\"|>"];
+    for (old, new) in ["<|system|>", "<|user|>", "<|assistant|>"].into_iter().zip(marks) {
+        text = text.replace(old, new);
+    }
+    std::fs::write(&path, text).unwrap();
+    // As Gemma 4's, as far as this goes.
+    let template = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}\
+                    {% for c in m.tool_calls %}<|tool_call>call:{{ c.function.name }}{% raw %}{{% endraw %}\
+                    {% for k, v in c.function.arguments.items() %}{{ k }}:<|\"|>{{ v }}<|\"|>{% endfor %}}<tool_call|>\
+                    {% endfor %}{% endfor %}";
+    std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
+    let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
+    let mut ask = json!({"messages": [{"role": "user", "content": "Is it warm?"}], "tools": tools(),
+                         "tool_choice": "required", "parallel_tool_calls": false, "max_tokens": 300});
+    for seed in 0..4 {
+        (ask["seed"], ask["temperature"]) = (seed.into(), 20.into());
+        let reply = server.post("/v1/chat/completions", &ask);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let message = &reply.json()["choices"][0]["message"];
+        assert_eq!(message["content"], Value::Null, "{message}");
+        called(&message["tool_calls"][0]);
+    }
+}
