@@ -7,8 +7,10 @@
 //! Parts have what some family of today needs. What a next one brings goes into the part that it
 //! changes.
 
-use std::fmt::Display;
-use std::iter::once;
+mod module;
+mod walk;
+
+pub(crate) use module::Module;
 
 pub use crate::rope::{Rope, RopeScaling, RopeTables, Temperature};
 
@@ -379,129 +381,7 @@ pub enum Role {
     Output,
 }
 
-/// A module of the checkpoint, by its path: "model.layers.0". Makes the parameters in it.
-#[derive(Debug, Clone)]
-pub(crate) struct Module(String);
-
-impl Module {
-    /// The outermost module called `name`.
-    pub fn new(name: &str) -> Self {
-        Self(name.into())
-    }
-
-    /// The module `name` in this one.
-    pub fn at(&self, name: impl Display) -> Self {
-        Self(format!("{}.{name}", self.0))
-    }
-
-    fn parameter(&self, name: &str, shape: &[usize], role: Role) -> Parameter {
-        Parameter { name: format!("{}.{name}", self.0), shape: shape.into(), role }
-    }
-
-    /// The weight of the embedding that this module is.
-    pub fn embedding(&self, tokens: usize, width: usize) -> Parameter {
-        self.parameter("weight", &[tokens, width], Role::Embedding)
-    }
-
-    /// The weight of the output projection that this module is.
-    pub fn output(&self, tokens: usize, width: usize) -> Parameter {
-        self.parameter("weight", &[tokens, width], Role::Output)
-    }
-
-    /// The norm called `name`.
-    pub fn norm(&self, name: &str, width: usize, epsilon: f64) -> Norm {
-        let weight = self.at(name).parameter("weight", &[width], Role::Norm);
-        Norm { weight, offset: 0.0, epsilon, centred: false }
-    }
-
-    /// The norm called `name` of so many heads, each of which has weights of its own.
-    pub fn head_norm(&self, name: &str, heads: usize, width: usize, epsilon: f64) -> Norm {
-        let weight = self.at(name).parameter("weight", &[heads, width], Role::Norm);
-        Norm { weight, ..self.norm(name, width, epsilon) }
-    }
-
-    /// The small projection called `name` that decides.
-    pub fn router(&self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Linear {
-        let weight = self.at(name).parameter("weight", &[outputs, inputs], Role::Router);
-        Linear { weight, ..self.linear(name, [outputs, inputs], bias) }
-    }
-
-    /// The number called `name` that the residual stream is multiplied with.
-    pub fn scalar(&self, name: &str) -> Parameter {
-        self.parameter(name, &[1], Role::Norm)
-    }
-
-    /// The taps called `name` of a convolution over so many rows.
-    pub fn taps(&self, name: &str, width: usize, rows: usize) -> Parameter {
-        self.at(name).parameter("weight", &[width, 1, rows], Role::Taps)
-    }
-
-    /// The decays called `name`, one for each head.
-    pub fn decay(&self, name: &str, heads: usize) -> Parameter {
-        self.parameter(name, &[heads], Role::Decay)
-    }
-
-    /// A vector called `name` that is added.
-    pub fn bias(&self, name: &str, width: usize) -> Parameter {
-        self.parameter(name, &[width], Role::Bias)
-    }
-
-    /// The number called `name`, a vector of one or no vector.
-    pub fn number(&self, name: &str, shape: &[usize]) -> Parameter {
-        self.parameter(name, shape, Role::Activation)
-    }
-
-    /// The sinks called `name`, one for each head.
-    pub fn sinks(&self, name: &str, heads: usize) -> Parameter {
-        self.parameter(name, &[heads], Role::Sinks)
-    }
-
-    /// The projection called `name` from `inputs` to `outputs`.
-    pub fn linear(&self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Linear {
-        let module = self.at(name);
-        Linear {
-            weight: module.parameter("weight", &[outputs, inputs], Role::Matrix),
-            bias: bias.then(|| module.parameter("bias", &[outputs], Role::Bias)),
-        }
-    }
-}
-
-impl Architecture {
-    /// Every parameter, [`output`](Self::output) too, in the order in which a token meets them.
-    pub fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        once(&self.embedding)
-            .chain(self.layer_inputs.iter().flat_map(LayerInputs::parameters))
-            .chain(self.layers.iter().flat_map(Layer::parameters))
-            .chain([&self.norm.weight, &self.output])
-    }
-
-    /// The matrices whose rounding is felt the most: what all layers are given is made by, the first layer's mixer, as all others
-    /// carry its errors on, and what the first and the last MLP add, the latter right before the logits. Of
-    /// tiny-tales in four bits they have an eighth of the layers' weights and make two thirds of the
-    /// divergence (docs/quality.md).
-    pub fn ends(&self) -> impl Iterator<Item = &Linear> {
-        let mixer = self.layers.first().into_iter().flat_map(|layer| layer.mixer.matrices());
-        let down = self.layers.first().into_iter().chain(self.layers.iter().skip(1).last());
-        let down = down.filter_map(|layer| match &layer.mlp {
-            FeedForward::Mlp(mlp) => Some(&mlp.down),
-            FeedForward::Experts(_) => None,
-        });
-        let given = self.layer_inputs.iter().map(|it| &it.projection);
-        given.chain(mixer).chain(down)
-    }
-
-    /// Every norm, in that order.
-    pub fn norms(&self) -> impl Iterator<Item = &Norm> {
-        let inputs = self.layer_inputs.iter().map(|it| &it.norm);
-        inputs.chain(self.layers.iter().flat_map(Layer::norms)).chain([&self.norm])
-    }
-}
-
 impl LayerInputs {
-    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        once(&self.embedding).chain(self.projection.parameters()).chain([&self.norm.weight])
-    }
-
     /// Numbers of a layer's part.
     pub fn width(&self) -> usize {
         self.norm.width()
@@ -531,40 +411,6 @@ impl Layer {
             Mixer::Attention(_) | Mixer::ShortConvolution(_) => None,
         }
     }
-
-    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let Self { input_norm, mixer, mixer_norm, mlp_norm, mlp, output_norm, .. } = self;
-        norm(input_norm)
-            .chain(mixer.parameters())
-            .chain(norm(mixer_norm))
-            .chain(norm(mlp_norm))
-            .chain(mlp.parameters())
-            .chain(norm(output_norm))
-            .chain(self.given.iter().flat_map(Given::parameters))
-            .chain(&self.scalar)
-    }
-
-    fn norms(&self) -> impl Iterator<Item = &Norm> {
-        let Self { input_norm, mixer_norm, mlp_norm, output_norm, .. } = self;
-        let heads = self.attention().and_then(|it| it.qk_norm.as_ref());
-        let heads = heads.into_iter().flat_map(|it| once(&it.query).chain(&it.key));
-        let heads = heads.chain(self.gated_delta().map(|it| &it.norm));
-        let behind = mixer_norm.iter().chain(mlp_norm).chain(output_norm);
-        let given = self.given.iter().map(|it| &it.norm);
-        input_norm.iter().chain(heads).chain(behind).chain(given)
-    }
-}
-
-impl Given {
-    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let Self { gate, projection, norm, .. } = self;
-        gate.parameters().chain(projection.parameters()).chain([&norm.weight])
-    }
-}
-
-/// The parameter of a norm that may not be there.
-fn norm(norm: &Option<Norm>) -> impl Iterator<Item = &Parameter> {
-    norm.iter().map(|norm| &norm.weight)
 }
 
 impl Mixer {
@@ -604,21 +450,6 @@ impl Mixer {
         let (inputs, output) = self.projections();
         inputs.iter().chain([output])
     }
-
-    fn parameters(&self) -> Box<dyn Iterator<Item = &Parameter> + '_> {
-        match self {
-            Self::Attention(attention) => Box::new(attention.parameters()),
-            Self::ShortConvolution(ShortConvolution { input, taps, output }) => {
-                Box::new(input.parameters().chain([taps]).chain(output.parameters()))
-            }
-            Self::GatedDelta(of) => {
-                let GatedDelta { inputs, taps, decay, step, norm, output, .. } = &**of;
-                let own = [taps, decay, step, &norm.weight];
-                let inputs = inputs.iter().flat_map(Linear::parameters);
-                Box::new(inputs.chain(own).chain(output.parameters()))
-            }
-        }
-    }
 }
 
 impl ShortConvolution {
@@ -655,34 +486,9 @@ impl Attention {
     pub fn own_kv_heads(&self) -> usize {
         if self.shared.is_some() { 0 } else { self.kv_heads }
     }
-
-    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let norms = self.qk_norm.iter().flat_map(|it| once(&it.query).chain(&it.key));
-        let norms = norms.map(|norm| &norm.weight);
-        let before = once(None).chain(self.qkv.iter().map(Some));
-        // Keys that are values too are named once.
-        let qkv = self.qkv.iter().zip(before).filter(|(it, before)| Some(*it) != *before);
-        let qkv = qkv.flat_map(|(it, _)| it.parameters());
-        qkv.chain(norms).chain(&self.sinks).chain(self.output.parameters())
-    }
 }
 
 impl FeedForward {
-    fn parameters(&self) -> Box<dyn Iterator<Item = &Parameter> + '_> {
-        match self {
-            Self::Mlp(mlp) => Box::new(mlp.parameters()),
-            Self::Experts(experts) => {
-                let Experts { router, shares, experts, shared, .. } = &**experts;
-                let router = router.parameters().chain(shares.bias());
-                let shared = shared.iter().flat_map(|it| {
-                    it.mlp.parameters().chain(it.gate.iter().flat_map(Linear::parameters))
-                });
-                let experts = experts.iter().flat_map(Mlp::parameters);
-                Box::new(router.chain(experts).chain(shared))
-            }
-        }
-    }
-
     /// Widths of the MLPs that every row goes through, and of those that some do.
     pub fn widths(&self) -> [usize; 2] {
         match self {
@@ -714,18 +520,7 @@ impl Shares {
     }
 }
 
-impl Mlp {
-    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        let up = self.gate_up.iter().flat_map(Linear::parameters);
-        up.chain(&self.learned).chain(self.down.parameters())
-    }
-}
-
 impl Linear {
-    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
-        once(&self.weight).chain(&self.bias)
-    }
-
     /// Width of the result.
     pub fn outputs(&self) -> usize {
         self.weight.shape[0]
