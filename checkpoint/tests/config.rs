@@ -425,6 +425,14 @@ fn experts_are_counted_under_either_key() {
     }
 }
 
+/// Qwen3.5's own files of GPTQ name what is plain, and what is as all is.
+#[test]
+fn gptq_may_name_modules_that_are_plain() {
+    let own = json!({"lm_head": {}, "-:.*attn.*": {}, "-:.*mtp.*": {"bits": 8}, "+:.*mlp.*": {}});
+    let config = json!({"quant_method": "gptq", "bits": 4, "dynamic": own});
+    good(with(llama(), json!({"quantization_config": config})));
+}
+
 #[test]
 fn refuses_unsupported_quantisation() {
     let case = |changes: Value, parts: &[&str]| refused(with(llama(), changes), parts);
@@ -441,10 +449,10 @@ fn refuses_unsupported_quantisation() {
         json!({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 0}}),
         &["`quantization_config.group_size` is 0"],
     );
-    case(
-        json!({"quantization_config": {"quant_method": "gptq", "bits": 4, "dynamic": {"-:a": {}}}}),
-        &["`quantization_config.dynamic`"],
-    );
+    for own in [json!({"-:a": {}, "b": {"bits": 8}}), json!({"+:a": {"group_size": 32}})] {
+        let config = json!({"quant_method": "gptq", "bits": 4, "dynamic": own});
+        case(json!({"quantization_config": config}), &["`quantization_config.dynamic`"]);
+    }
     case(
         json!({"quantization_config": {"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}}),
         &["`quantization_config.checkpoint_format`", "\"marlin\"", "gptq_v2"],

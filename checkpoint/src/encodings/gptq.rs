@@ -6,6 +6,8 @@
 //! (`desc_act`) mixes. A value is `scale * (q - zero)`; the first version of the format
 //! (`checkpoint_format` "gptq") stores zeros less one.
 
+use serde_json::Value;
+
 use super::codes::{Codes, Order};
 use super::encoded::{Encoded, Encoding, Offset, Scales, Values};
 use super::parts::Parts;
@@ -29,7 +31,11 @@ impl Gptq {
             Some(bits @ (2 | 4 | 8)) => bits as u32,
             _ => return Err(keys.refuse("bits", "supported are 2, 4 and 8")),
         };
-        if keys.object("dynamic")?.is_some_and(|map| !map.is_empty()) {
+        // Modules that "-:" names are plain, which is seen by their tensors; what is empty changes nothing.
+        let own = |(module, value): (&String, &Value)| {
+            !module.starts_with("-:") && value.as_object().is_none_or(|own| !own.is_empty())
+        };
+        if keys.object("dynamic")?.is_some_and(|map| map.iter().any(own)) {
             return Err(keys
                 .refuse("dynamic", "modules with bits and groups of their own are not supported"));
         }
