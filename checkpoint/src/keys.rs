@@ -133,9 +133,13 @@ impl<'a> Keys<'a> {
         })
     }
 
-    /// One token id, a list of them, or `None` where the key is absent.
+    /// One token id, a list of them, or `None` where the key is absent. What is below 0, which no token is, becomes
+    /// the largest number.
     pub fn token_ids(&self, key: &str) -> Result<Option<Vec<u32>>> {
-        let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+        let id = |value: &Value| match value.as_i64()? {
+            ..0 => Some(u32::MAX),
+            id => u32::try_from(id).ok(),
+        };
         self.typed(key, "a token id or a list of token ids", |value| match value {
             Value::Array(ids) => ids.iter().map(id).collect(),
             one => Some(vec![id(one)?]),

@@ -296,13 +296,15 @@ fn generation_config_comes_first_for_special_tokens() {
     assert_eq!(read("{}").bos_token_id, Some(8));
     // Outside the vocabulary of 100: never generated.
     assert_eq!(read(r#"{"eos_token_id": [9, 128001]}"#).eos_token_ids, [9]);
+    assert_eq!(read(r#"{"eos_token_id": [9, -2]}"#).eos_token_ids, [9]);
     assert_eq!(read(r#"{"suppress_tokens": [3, 99, 128001]}"#).suppress_tokens, [3, 99]);
+    assert!(read(r#"{"suppress_tokens": [-1]}"#).suppress_tokens.is_empty());
     assert!(read(r#"{"suppress_tokens": null}"#).suppress_tokens.is_empty());
 
     for (text, part) in [
         (r#"{"eos_token_id": "</s>"}"#, "`eos_token_id` is \"</s>\""),
-        (r#"{"eos_token_id": [1, -2]}"#, "`eos_token_id` is [1,-2]"),
-        (r#"{"suppress_tokens": [-1]}"#, "`suppress_tokens` is [-1]"),
+        (r#"{"eos_token_id": [1, 2.5]}"#, "`eos_token_id` is [1,2.5]"),
+        (r#"{"suppress_tokens": [4294967296]}"#, "`suppress_tokens` is [4294967296]"),
         (r#"{"eos_token_id": "#, "not valid JSON"),
     ] {
         let error = read_text(&config, Some(text)).unwrap_err();
