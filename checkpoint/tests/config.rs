@@ -968,6 +968,8 @@ fn cohere_has_layer_norms_of_both_attention_and_mlp() {
     assert_eq!((config.architecture.logits.scale, biases(&config)), (0.0625, [true, true, false]));
     let first = good(command_r(json!({"model_max_length": 131_072})));
     assert_eq!((first.max_position_embeddings, first.rope().positions), (131_072, 131_072));
+    let none = good(command_r(json!({"model_max_length": 1e30})));
+    assert_eq!(none.max_position_embeddings, config.max_position_embeddings);
     assert!(!qk_norm(&config));
     // Command R+.
     let plus = good(command_r(json!({"use_qk_norm": true, "num_key_value_heads": 2})));

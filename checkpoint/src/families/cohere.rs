@@ -34,7 +34,8 @@ pub(super) static FAMILY: Family = Family {
 fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
     let normed = keys.boolean("use_qk_norm")?.unwrap_or(false);
     // Command R of March 2024 says there what it was trained for, and has a sixteenth of it under the usual key.
-    let trained = keys.size("model_max_length", limit::POSITIONS)?;
+    // A number that no model has, as tokenizers write for none, says nothing.
+    let trained = keys.size("model_max_length", limit::POSITIONS).ok().flatten();
     let max_position_embeddings = trained.unwrap_or(sizes.max_position_embeddings);
     let sizes = Sizes { max_position_embeddings, ..sizes.clone() };
     let epsilon = epsilon(keys)?;
