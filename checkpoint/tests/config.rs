@@ -892,6 +892,8 @@ fn mixtures_with_linear_attention_have_a_gated_expert_for_all_rows() {
         config.architecture.layers.iter().map(normalised).collect()
     };
     assert_eq!(of_layers(&dense), [Some(false), None, Some(false), Some(false)]);
+    let all = good(moe(json!({"mlp_only_layers": [1], "decoder_sparse_step": 2})));
+    assert_eq!(of_layers(&all), [Some(true); 4]);
     refused(moe(json!({"norm_topk_prob": false})), &["`norm_topk_prob` is false", "true"]);
     refused(next(json!({"hidden_act": "gelu_new"})), &["`hidden_act` is \"gelu_new\"", "silu"]);
 }

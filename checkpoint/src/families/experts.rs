@@ -120,6 +120,12 @@ impl QwenExperts {
         })
     }
 
+    /// The same in every layer, for families that know no others.
+    pub fn in_all_layers(mut self) -> Self {
+        self.sparse.fill(true);
+        self
+    }
+
     /// What layer number `index`, which is `module`, does with each row.
     pub fn layer(&self, sizes: &Sizes, module: &Module, index: usize) -> FeedForward {
         let Self { routing, shared, activation, .. } = self;

@@ -33,6 +33,6 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
         return Err(keys.refuse("norm_topk_prob", "supported is true"));
     }
     let defaults = Routing { experts: 256, top_k: 8, normalised: true, width: 512, bias: false };
-    let experts = QwenExperts::read(keys, sizes, defaults, Some(512))?;
+    let experts = QwenExperts::read(keys, sizes, defaults, Some(512))?.in_all_layers();
     qwen3_5::with_mlps(keys, sizes, |layer, index| experts.layer(sizes, layer, index))
 }
