@@ -892,6 +892,10 @@ fn mixtures_with_linear_attention_have_a_gated_expert_for_all_rows() {
         config.architecture.layers.iter().map(normalised).collect()
     };
     assert_eq!(of_layers(&dense), [Some(false), None, Some(false), Some(false)]);
+    // As mlx-lm reads it, too.
+    let mut flat = moe(json!({"model_type": "qwen3_5_moe"}));
+    flat["architectures"] = json!(["Qwen3_5MoeForConditionalGeneration"]);
+    assert_eq!(good(flat), good(moe(json!({}))));
     let all = good(moe(json!({"mlp_only_layers": [1], "decoder_sparse_step": 2})));
     assert_eq!(of_layers(&all), [Some(true); 4]);
     refused(moe(json!({"norm_topk_prob": false})), &["`norm_topk_prob` is false", "true"]);

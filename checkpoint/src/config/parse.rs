@@ -75,6 +75,9 @@ impl ModelConfig {
     }
 }
 
+/// Models that have been written with the type of the whole, but with all keys of the text model beside it.
+const FLAT: [(&str, &str); 2] = [("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text")];
+
 /// What [`WITH_IMAGES`] says of `model_type`.
 fn with_images(model_type: &str) -> Option<bool> {
     WITH_IMAGES.into_iter().find(|(name, _)| *name == model_type).map(|(_, tied)| tied)
@@ -186,6 +189,10 @@ fn family(config: &Keys) -> Result<&'static Family> {
     };
     let by_type = match config.string("model_type")? {
         None => None,
+        Some(name) if let Some((_, text)) = FLAT.iter().find(|(whole, _)| *whole == name) => {
+            // Its class is that of the whole, too.
+            return find("model_type", &|family| family.model_type() == *text);
+        }
         Some(name) => Some(find("model_type", &|family| family.model_type() == name)?),
     };
     let by_class = match config.strings("architectures")?.unwrap_or_default().first() {
