@@ -301,7 +301,9 @@ fn generation_config_comes_first_for_special_tokens() {
     assert!(read(r#"{"suppress_tokens": [-1]}"#).suppress_tokens.is_empty());
     assert!(read(r#"{"suppress_tokens": null}"#).suppress_tokens.is_empty());
 
+    let all = json!({"suppress_tokens": Vec::from_iter(0..100)}).to_string();
     for (text, part) in [
+        (&*all, "no token is left"),
         (r#"{"eos_token_id": "</s>"}"#, "`eos_token_id` is \"</s>\""),
         (r#"{"eos_token_id": [1, 2.5]}"#, "`eos_token_id` is [1,2.5]"),
         (r#"{"suppress_tokens": [4294967296]}"#, "`suppress_tokens` is [4294967296]"),

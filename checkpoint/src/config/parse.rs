@@ -1,5 +1,6 @@
 //! From JSON to [`ModelConfig`], with Hugging Face's defaults where a key is absent.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -141,6 +142,13 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         Ok(ids)
     };
 
+    let suppress_tokens = ids("suppress_tokens", &[])?;
+    if suppress_tokens.iter().collect::<BTreeSet<_>>().len() == sizes.vocab_size {
+        let key = "suppress_tokens";
+        let keys = [generation, outer, config].into_iter().find(|keys| keys.value(key).is_some());
+        return Err(keys.unwrap_or(config).refuse(key, "no token is left that may come"));
+    }
+
     // As transformers does: of a model that reads images too, the whole says it.
     let default = match outer.string("model_type")?.and_then(with_images) {
         Some(tied) if !std::ptr::eq(outer.map, config.map) => tied,
@@ -174,7 +182,7 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         architecture,
         eos_token_ids: ids("eos_token_id", defaults.eos_token_ids)?,
         bos_token_id: ids("bos_token_id", defaults.bos_token_id.as_slice())?.first().copied(),
-        suppress_tokens: ids("suppress_tokens", &[])?,
+        suppress_tokens,
     })
 }
 
