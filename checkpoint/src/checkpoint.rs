@@ -314,14 +314,14 @@ impl Checkpoint {
         self.tensors.get(name)?.1.dtype
     }
 
-    /// Bytes of the tensor called `name`, of a quantised matrix those of its numbers; 0 when there is
-    /// none.
-    pub fn bytes(&self, name: &str) -> u64 {
-        let module = name.strip_suffix(".weight").unwrap_or(name);
-        let packed = ["qweight", "weight_packed", "blocks"].map(|part| format!("{module}.{part}"));
-        let mut names = std::iter::once(name).chain(packed.iter().map(String::as_str));
-        let found = names.find_map(|name| self.tensors.get(name));
-        found.map_or(0, |(_, entry)| entry.bytes())
+    /// Bytes of the tensor called `name`, of a quantised matrix those of its numbers, and of what lies in one
+    /// tensor with others its own; 0 when there is none of `shape`.
+    pub fn bytes(&self, name: &str, shape: &[usize]) -> u64 {
+        match self.encoded(name, shape) {
+            Ok(Some(encoded)) => encoded.share(encoded.parts[0].entry.bytes()),
+            Ok(None) => self.tensors.get(name).map_or(0, |(_, entry)| entry.bytes()),
+            Err(_) => 0,
+        }
     }
 
     /// How a folder's quantised matrices are encoded, and what of `config` is so: each encoding once.
@@ -455,7 +455,9 @@ impl Checkpoint {
 
     fn missing(&self, name: &str) -> Error {
         let mut message = format!("tensor `{}` is missing", shown(self.architecture, name));
-        if self.quantisation.is_none() && self.bytes(name) > 0 {
+        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let packed = ["qweight", "weight_packed", "blocks"].map(|part| format!("{module}.{part}"));
+        if self.quantisation.is_none() && packed.iter().any(|it| self.tensors.contains_key(it)) {
             message += ", but it is there quantised: config.json must say how, with a key \
                         `quantization_config`";
             return Error::Checkpoint { path: self.source.clone(), message };

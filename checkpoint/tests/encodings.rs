@@ -192,6 +192,11 @@ fn rows_of_key_heads_are_found_among_quantised_ones() {
         let values = checkpoint.tensor(&name, &[rows, 2]).unwrap().to_f32();
         values.chunks(2).map(|row| row[0]).collect()
     };
+    let bytes = |part: &str, rows: usize| {
+        let name = format!("model.layers.0.linear_attn.in_proj_{part}.weight");
+        checkpoint.bytes(&name, &[rows, 2])
+    };
+    assert_eq!([bytes("qkv", 16), bytes("z", 4), bytes("z", 6)], [32, 8, 0]);
     assert_eq!(first("z", 4), [8.0, 9.0, 18.0, 19.0]);
     let qkv = [0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15, 6, 7, 16, 17];
     assert_eq!(first("qkv", 16), qkv.map(|row| row as f32));

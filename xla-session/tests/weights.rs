@@ -114,6 +114,29 @@ fn set_modified(path: &Path, time: SystemTime) {
     fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
 }
 
+/// Also where several matrices lie in one tensor.
+#[test]
+fn what_is_loaded_ends_where_it_was_said_to() {
+    let fixture = fixtures::named("qwen3-next-mqa-f16");
+    let progress = Arc::new(Mutex::new((0, 0)));
+    let hear = progress.clone();
+    let observer = move |event| {
+        if let Event::Loading { bytes, total } = event {
+            *hear.lock().unwrap() = (bytes, total);
+        }
+    };
+    let options = SessionOptions {
+        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled")),
+        weights_cache: false,
+        observer: Some(Arc::new(observer)),
+        ..SessionOptions::default()
+    };
+    xla_session::open(&fixture.folder, &options).unwrap();
+    let (bytes, total) = *progress.lock().unwrap();
+    assert!(total > 0);
+    assert_eq!(bytes, total);
+}
+
 #[test]
 fn later_starts_map_what_the_first_packed() {
     let fixture = fixtures::named(FIXTURE);

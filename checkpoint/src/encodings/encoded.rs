@@ -117,11 +117,15 @@ const E2M1: [f32; 16] =
 impl Encoded {
     /// Size of all its tensors.
     pub fn bytes(&self) -> u64 {
-        let all = self.parts.iter().map(|part| part.entry.bytes()).sum();
+        self.share(self.parts.iter().map(|part| part.entry.bytes()).sum())
+    }
+
+    /// How many of `bytes`, which are those of entries, are this matrix's.
+    pub fn share(&self, bytes: u64) -> u64 {
         match self.rows {
-            RowOrder::Grouped { .. } => self.rows.share(all),
+            RowOrder::Grouped { .. } => self.rows.share(bytes),
             // Their entries know it.
-            _ => all,
+            _ => bytes,
         }
     }
 }

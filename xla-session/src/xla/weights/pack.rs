@@ -37,8 +37,9 @@ pub(super) fn pack(
     out: &mut impl Output,
 ) -> Result<Planes> {
     let mut progress = Progress { options, bytes: 0, total: 0 };
-    for (name, _) in image.specs.iter().flat_map(|spec| &spec.parts) {
-        progress.total += checkpoint.bytes(name);
+    for spec in image.specs {
+        let bytes = |(name, rows): &(String, usize)| checkpoint.bytes(name, &shape(spec, *rows));
+        progress.total += spec.parts.iter().map(bytes).sum::<u64>();
     }
     let mut end = 0;
     let mut planes = Planes::with_capacity(image.specs.len());
@@ -49,6 +50,11 @@ pub(super) fn pack(
     let table = image::table(&planes);
     out.next(table.len())?.copy_from_slice(&table);
     Ok(planes)
+}
+
+/// Of a tensor that is `rows` of the weight.
+fn shape(spec: &WeightSpec, rows: usize) -> Vec<usize> {
+    if spec.columns == 0 { vec![rows] } else { vec![rows, spec.columns] }
 }
 
 struct Progress<'a> {
@@ -131,6 +137,8 @@ fn pack_weight(
 struct Source<'a> {
     spec: &'a WeightSpec,
     tensors: Vec<Tensor<'a>>,
+    /// Of each tensor, as [`Checkpoint::bytes`] counts them.
+    bytes: Vec<u64>,
 }
 
 /// One row of a weight: the tensor that holds it, and its elements in there.
@@ -141,15 +149,15 @@ struct Row<'a> {
 
 impl<'a> Source<'a> {
     fn new(checkpoint: &'a Checkpoint, spec: &'a WeightSpec) -> Result<Self> {
-        let mut tensors = Vec::with_capacity(spec.parts.len());
+        let (mut tensors, mut bytes) = (Vec::with_capacity(spec.parts.len()), Vec::new());
         for (name, rows) in &spec.parts {
-            let shape = [*rows, spec.columns];
-            let shape = if spec.columns == 0 { &shape[..1] } else { &shape };
-            let tensor = checkpoint.tensor(name, shape)?;
+            let shape = shape(spec, *rows);
+            let tensor = checkpoint.tensor(name, &shape)?;
             tensor.prefetch();
             tensors.push(tensor);
+            bytes.push(checkpoint.bytes(name, &shape));
         }
-        Ok(Self { spec, tensors })
+        Ok(Self { spec, tensors, bytes })
     }
 
     /// Rows that are packed together; 1 where the layout has no blocks.
@@ -230,15 +238,16 @@ impl<'a> Source<'a> {
     fn release(&self, blocks: Range<usize>) -> u64 {
         let rows = self.rows(blocks);
         let (mut before, mut bytes) = (0, 0);
-        for ((_, part), tensor) in self.spec.parts.iter().zip(&self.tensors) {
+        for (((_, part), tensor), all) in self.spec.parts.iter().zip(&self.tensors).zip(&self.bytes)
+        {
             let low = rows.start.clamp(before, before + part) - before;
             let high = rows.end.clamp(before, before + part) - before;
             let row_bytes = tensor.bytes().len() / part;
             tensor.release(low * row_bytes..high * row_bytes);
-            bytes += (high - low) * row_bytes;
+            bytes += all / *part as u64 * (high - low) as u64;
             before += part;
         }
-        bytes as u64
+        bytes
     }
 }
 
