@@ -381,6 +381,12 @@ impl batching::Constraint for Constraint {
                         *logit = f32::NEG_INFINITY;
                     }
                 });
+                // Those that the model must not generate are so already.
+                if logits.iter().all(|logit| *logit == f32::NEG_INFINITY) {
+                    return self.fail(&anyhow::anyhow!(
+                        "the model must not generate any of the tokens that may come next"
+                    ));
+                }
                 ControlFlow::Continue(())
             }
             Err(error) => self.fail(&error),
@@ -437,9 +443,8 @@ pub(crate) mod tests {
         marks.iter().position(|mark| *mark == text).map(|at| 256 + at as u32)
     }
 
-    /// Whether an answer may be `text`, a byte a token but for `marks`, which are special tokens; how much of it may
-    /// be said if not.
-    pub fn accepts(grammar: &TopLevelGrammar, marks: &[&str], text: &str) -> Result<(), String> {
+    /// At the beginning of `grammar`, with a token for each byte, and `marks` behind them.
+    fn matcher(grammar: &TopLevelGrammar, marks: &[&str]) -> Matcher {
         let bytes = (0..=255).map(|byte| vec![byte]);
         let specials = marks.iter().copied().chain(["<end>"]);
         let specials = specials.map(|mark| [b"\xff", mark.as_bytes()].concat());
@@ -449,7 +454,27 @@ pub(crate) mod tests {
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut factory = ParserFactory::new_simple(&environment).unwrap();
         factory.quiet();
-        let mut matcher = Matcher::new(factory.create_parser(grammar.clone()));
+        Matcher::new(factory.create_parser(grammar.clone()))
+    }
+
+    #[test]
+    fn tokens_that_a_model_must_not_generate_are_none_of_an_answer_in_a_form() {
+        let (mut constraint, failure) =
+            Constraint::new(&matcher(&TopLevelGrammar::from_regex("[ab]"), &[]));
+        for (suppressed, goes_on) in [("", true), ("bc", true), ("ab", false)] {
+            let mut logits = vec![0.0; 257];
+            for byte in suppressed.bytes() {
+                logits[usize::from(byte)] = f32::NEG_INFINITY;
+            }
+            let restricted = batching::Constraint::restrict(&mut constraint, &mut logits);
+            assert_eq!((restricted.is_continue(), failure.get().is_none()), (goes_on, goes_on));
+        }
+    }
+
+    /// Whether an answer may be `text`, a byte a token but for `marks`, which are special tokens; how much of it may
+    /// be said if not.
+    pub fn accepts(grammar: &TopLevelGrammar, marks: &[&str], text: &str) -> Result<(), String> {
+        let mut matcher = matcher(grammar, marks);
         let mut at = 0;
         while at < text.len() {
             let mark = marks.iter().find(|mark| text.as_bytes()[at..].starts_with(mark.as_bytes()));
