@@ -177,10 +177,10 @@ fn rows_of_key_heads_are_found_among_quantised_ones() {
     const MODULE: &str = "model.layers.0.linear_attn.in_proj_qkvz";
     let [weight, scale] =
         ["weight", "weight_scale"].map(|part| &*format!("{MODULE}.{part}").leak());
-    // Two key heads, three wide, with one value each, two wide; what they are is their scale.
+    // Two key heads, three wide, with one value each, two wide; what they are is their scale, of odd ones twice that.
     let scales = (0..20).flat_map(|row| f16::from_f32(row as f32).to_le_bytes()).collect();
     let parts = [
-        (weight, (Dtype::F8_E4M3, vec![20, 2], vec![0x38; 40])),
+        (weight, (Dtype::F8_E4M3, vec![20, 2], [0x38, 0x38, 0x40, 0x40].repeat(10))),
         (scale, (Dtype::F16, vec![20, 1], scales)),
     ];
     let config = json!({"linear_num_key_heads": 2, "linear_key_head_dim": 3,
@@ -197,9 +197,72 @@ fn rows_of_key_heads_are_found_among_quantised_ones() {
         checkpoint.bytes(&name, &[rows, 2])
     };
     assert_eq!([bytes("qkv", 16), bytes("z", 4), bytes("z", 6)], [32, 8, 0]);
-    assert_eq!(first("z", 4), [8.0, 9.0, 18.0, 19.0]);
+    let values = |row: usize| (row * (1 + row % 2)) as f32;
+    assert_eq!(first("z", 4), [8, 9, 18, 19].map(values));
     let qkv = [0, 1, 2, 10, 11, 12, 3, 4, 5, 13, 14, 15, 6, 7, 16, 17];
-    assert_eq!(first("qkv", 16), qkv.map(|row| row as f32));
+    assert_eq!(first("qkv", 16), qkv.map(values));
+}
+
+/// Their blocks are those of the rows of the whole. What MLX has added to norms is seen beside them.
+#[test]
+fn blocks_of_key_heads_are_found_among_those_of_all() {
+    let leak = |part: &str| -> &'static str { format!("model.layers.0.{part}").leak() };
+    let whole = |part: &str| leak(&format!("linear_attn.in_proj_qkvz.{part}"));
+    // Two key heads, four wide, with one value each, four wide.
+    let filled = |dtype, shape: &[usize]| {
+        let (dtype, shape, mut bytes) = part(dtype, shape);
+        bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 37 % 251) as u8);
+        (dtype, shape, bytes)
+    };
+    let rising = |shape: &[usize]| {
+        let bytes = (0..shape.iter().product()).flat_map(|i: usize| {
+            let value = f16::from_f32(i as f32);
+            value.to_le_bytes()
+        });
+        (Dtype::F16, shape.to_vec(), bytes.collect::<Vec<u8>>())
+    };
+    let mlx: Parts = [
+        (whole("weight"), filled(Dtype::U32, &[32, 16])),
+        (whole("scales"), rising(&[32, 2])),
+        (whole("biases"), rising(&[32, 2])),
+        (leak("linear_attn.conv1d.weight"), part(Dtype::F16, &[24, 4, 1])),
+        (leak("input_layernorm.weight"), rising(&[3])),
+    ]
+    .into();
+    let gptq: Parts = [
+        (whole("qweight"), filled(Dtype::I32, &[16, 32])),
+        (whole("qzeros"), filled(Dtype::I32, &[1, 4])),
+        (whole("scales"), rising(&[1, 32])),
+        (leak("input_layernorm.weight"), rising(&[3])),
+    ]
+    .into();
+    let of_mlx = json!({"quantization": {"bits": 4, "group_size": 64}});
+    let of_gptq = json!({"quantization_config":
+        {"quant_method": "gptq", "bits": 4, "group_size": 128}});
+    for (mut config, parts, dtype, scales, norm) in [
+        (of_mlx, mlx, checkpoint::Dtype::Affine4, 2, [-1.0, 0.0, 1.0]),
+        (of_gptq, gptq, checkpoint::Dtype::Zeroed4, 1, [0.0, 1.0, 2.0]),
+    ] {
+        config["linear_num_key_heads"] = json!(2);
+        config["linear_key_head_dim"] = json!(4);
+        let folder = folder(&config, &parts);
+        let checkpoint = Checkpoint::open(folder.path(), LoadMode::Mmap).unwrap();
+        let all = checkpoint.tensor(whole("weight"), &[32, 128]).unwrap();
+        let qkv = [0..4, 16..20, 4..8, 20..24, 8..12, 24..28].into_iter().flatten();
+        for (name, places) in
+            [("qkv", qkv.collect::<Vec<_>>()), ("z", (12..16).chain(28..32).collect())]
+        {
+            let name = leak(&format!("linear_attn.in_proj_{name}.weight"));
+            let own = checkpoint.tensor(name, &[places.len(), 128]).unwrap();
+            assert_eq!(own.dtype(), dtype);
+            for (row, place) in places.into_iter().enumerate() {
+                let bytes = own.bytes_of(own.row(row));
+                assert_eq!(bytes, all.bytes_of(all.row(place)), "{name} {row}");
+                assert_eq!(bytes[..2], f16::from_f32((place * scales) as f32).to_le_bytes());
+            }
+        }
+        assert_eq!(checkpoint.tensor(leak("input_layernorm.weight"), &[3]).unwrap().to_f32(), norm);
+    }
 }
 
 /// Zeros of the first version are stored less one; a zero of -1, all bits set, is 0.

@@ -52,7 +52,8 @@ fn roles_are_what_names_say() {
                 it if it.contains(".act_fn.alpha_") => (Role::Activation, 1),
                 it if it.contains(".act_fn.") => (Role::Activation, 0),
                 it if it.ends_with("norm.weight") => {
-                    (Role::Norm, if name == "cohere-head-norms-gqa-bf16" { shape.len() } else { 1 })
+                    let of_heads = name == "cohere-head-norms-gqa-bf16" && it.contains("self_attn");
+                    (Role::Norm, if of_heads { 2 } else { 1 })
                 }
                 it if it.ends_with(".layer_scalar") => (Role::Norm, 1),
                 it if it.contains(".per_layer_") => (Role::Matrix, 2),
