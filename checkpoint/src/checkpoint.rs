@@ -1,5 +1,6 @@
 //! Weights on disk: safetensors, one file or shards with an index, or GGUF, one file or its parts.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -383,7 +384,8 @@ impl Checkpoint {
     }
 
     /// The element type of `parameter`; `None` where its tensors are missing or do not fit, as
-    /// [`get`](Self::get) says. Of a quantised matrix of a folder its scales are read.
+    /// [`get`](Self::get) says. Of a quantised matrix of a folder its scales are read, and its numbers where some
+    /// scales are not exact in f16.
     pub fn type_of(&self, parameter: &Parameter) -> Option<Dtype> {
         let Some(encoded) = self.encoded(&parameter.name, &parameter.shape).ok()? else {
             return self.dtype(&parameter.name);
@@ -398,7 +400,12 @@ impl Checkpoint {
             None => true,
         };
         let slices: Vec<&[u8]> = bytes.iter().map(|bytes| &**bytes).collect();
-        Some(values.block_type(&slices, shape, in_order))
+        let read = OnceCell::new();
+        let numbers = || {
+            let numbers = || self.files[parts[0].file].bytes(&parts[0].entry).ok();
+            read.get_or_init(numbers).as_ref().map(|stored| &*stored.bytes)
+        };
+        Some(values.block_type(&slices, shape, in_order, numbers))
     }
 
     /// That matrix, of shape `own`, with the bytes of its tensors.
@@ -418,7 +425,7 @@ impl Checkpoint {
             None => None,
         };
         let slices: Vec<&[u8]> = bytes.iter().map(|stored| &*stored.bytes).collect();
-        let dtype = values.block_type(&slices, shape, order.is_none());
+        let dtype = values.block_type(&slices, shape, order.is_none(), || Some(slices[0]));
         Ok(Tensor::decoded(&first.path, dtype, (own, rows), bytes, values, order))
     }
 

@@ -406,6 +406,38 @@ fn experts_of_mlx_are_cut_up() {
     }
 }
 
+/// MLX has a scale of 1e-7 where all values of a group are the same, which is not exact in f16.
+#[test]
+fn scales_of_nothing_need_not_be_exact() {
+    let mut weight = part(Dtype::U32, &[16, 8]);
+    weight.2[32..].fill(0x53);
+    let mut scales = part(Dtype::BF16, &[16, 1]);
+    scales.2.as_chunks_mut().0.fill(half::bf16::from_f32(0.5).to_le_bytes());
+    scales.2[..2].copy_from_slice(&half::bf16::from_f32(-1e-7).to_le_bytes());
+    let mut biases = part(Dtype::BF16, &[16, 1]);
+    biases.2[..2].copy_from_slice(&half::bf16::from_f32(-3.0).to_le_bytes());
+    let config = json!({"quantization": {"bits": 4, "group_size": 64}});
+    let role = checkpoint::architecture::Role::Matrix;
+    let matrix =
+        checkpoint::architecture::Parameter { name: "m.weight".into(), shape: SHAPE.into(), role };
+    for (code, dtype) in [(0, checkpoint::Dtype::Affine4), (1, checkpoint::Dtype::F32)] {
+        weight.2[31] = code;
+        let parts = [
+            ("m.weight", weight.clone()),
+            ("m.scales", scales.clone()),
+            ("m.biases", biases.clone()),
+        ];
+        let folder = folder(&config, &parts.into());
+        for mode in [LoadMode::Mmap, LoadMode::Read] {
+            let checkpoint = Checkpoint::open(folder.path(), mode).unwrap();
+            let tensor = checkpoint.get(&matrix).unwrap();
+            assert_eq!((tensor.dtype(), checkpoint.type_of(&matrix)), (dtype, Some(dtype)));
+            let values = tensor.to_f32();
+            assert_eq!((values[0], values[64], values[65]), (-3.0, 1.5, 2.5));
+        }
+    }
+}
+
 /// Floats with powers of two, as gpt-oss has its experts; a module that says nothing of it has integers.
 #[test]
 fn mlx_has_floats_of_four_bits_too() {

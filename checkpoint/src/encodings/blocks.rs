@@ -1,5 +1,5 @@
 //! Matrices of folders as blocks of integers with scales: the same integers and the same scales, where these
-//! are f16 or no less exact in f16.
+//! are f16 or no less exact in f16, or scale nothing but zeros.
 
 use half::f16;
 
@@ -9,12 +9,14 @@ use crate::Dtype;
 
 impl Values {
     /// The blocks that a matrix of this shape can be handed out as, every value as it is; f32 where there
-    /// are none. Its tensors but the first are in `parts`, whether its columns are in order in `in_order`.
-    pub fn block_type(
+    /// are none. Its tensors but the first are in `parts`, whether its columns are in order in `in_order`; the
+    /// first is asked for where scales do not decide it.
+    pub fn block_type<'a>(
         &self,
         parts: &[&[u8]],
         [rows, columns]: [usize; 2],
         in_order: bool,
+        numbers: impl Fn() -> Option<&'a [u8]>,
     ) -> Dtype {
         let bits = self.codes.bits;
         let groups = columns.div_ceil(self.group);
@@ -51,12 +53,24 @@ impl Values {
             },
         };
         let exact = |value: f32| f16::from_f32(value).to_f32() == value;
-        let halves = |row, group| match self.offset {
-            Offset::Minima { part } => {
-                exact(self.scales.at(parts, 1, row, group))
-                    && exact(self.scales.at(parts, part, row, group))
-            }
-            _ => exact(self.scales.at(parts, 1, row, group)),
+        // As MLX has groups of equal values, with scales of 1e-7 in bf16: another scale makes the same of them.
+        let scales_nothing = |row, group| {
+            let first = group * self.group;
+            let mut codes = vec![0.0; self.group.min(columns - first)];
+            let Some(numbers) = numbers() else { return false };
+            self.codes.read(numbers, row, first, &mut codes);
+            let zero = self.zero(parts, row, group);
+            codes.iter().all(|code| *code == zero)
+        };
+        let halves = |row, group| {
+            let scale = self.scales.at(parts, 1, row, group);
+            let minimum = match self.offset {
+                Offset::Minima { part } => self.scales.at(parts, part, row, group),
+                _ => 0.0,
+            };
+            let scales =
+                exact(scale) || f16::from_f32(scale).is_finite() && scales_nothing(row, group);
+            exact(minimum) && scales
         };
         let fits = found == Dtype::F32 || in_groups(found.block().0) && all(&halves);
         if fits { found } else { Dtype::F32 }
