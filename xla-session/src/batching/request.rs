@@ -23,8 +23,8 @@ pub trait Constraint: Debug + Send {
     /// `token` has come. Breaks off where nothing may follow.
     fn accept(&mut self, token: u32) -> ControlFlow<()>;
 
-    /// Tokens that have to come next, one after the other: they are taken without asking the model, and
-    /// run as one piece.
+    /// Tokens that have to come next, one after the other: they are taken without asking the model, also
+    /// those that it must not generate, and run as one piece.
     fn forced(&mut self) -> Vec<u32> {
         Vec::new()
     }

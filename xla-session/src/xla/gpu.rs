@@ -85,7 +85,9 @@ impl Loaded for GpuModel {
     }
 
     fn executor(&self, pages: usize, _: usize) -> Result<Box<dyn Executor>> {
-        let context = format!("making room for {pages} pages of the KV cache");
+        let context = format!(
+            "making room for {pages} pages of the KV cache (a smaller context takes fewer)"
+        );
         // One more, which belongs to nobody: rows that are padding are written there.
         let all = pages + 1;
         if all > self.most_pages {
