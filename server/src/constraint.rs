@@ -34,13 +34,16 @@ pub(crate) type Special<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
 /// `text` as a grammar has it, with tokens where it has special ones.
 pub(crate) fn mark(special: Special<'_>, text: &str) -> String {
-    let found = text::tokens_in(text).find_map(|token| Some((token, special(token)?)));
-    let Some((token, id)) = found else {
-        return if text.is_empty() { String::new() } else { quoted(text) };
-    };
-    let (before, behind) = text.split_once(token).unwrap_or_default();
-    let all = [mark(special, before), format!("<[{id}]>"), mark(special, behind)];
-    all.join(" ").trim().to_owned()
+    let (mut all, mut rest) = (Vec::new(), text);
+    let found = |rest| text::tokens_in(rest).find_map(|token| Some((token, special(token)?)));
+    while let Some((token, id)) = found(rest) {
+        let (before, behind) = rest.split_once(token).unwrap_or_default();
+        all.extend((!before.is_empty()).then(|| quoted(before)));
+        all.push(format!("<[{id}]>"));
+        rest = behind;
+    }
+    all.extend((!rest.is_empty()).then(|| quoted(rest)));
+    all.join(" ")
 }
 
 /// `text` as a part of an expression of a grammar.
@@ -436,6 +439,18 @@ pub(crate) mod tests {
             forms.judge(&json!(n), || true);
         }
         assert!(forms.verdicts.lock().unwrap().len() <= VERDICTS);
+    }
+
+    #[test]
+    fn special_tokens_of_a_text_are_marked_however_many_there_are() {
+        let special = |text: &str| special(&["<a>", "[b]"], text);
+        assert_eq!(mark(&special, "x<c><a>\n[b]y"), "\"x<c>\" <[256]> \"\\n\" <[257]> \"y\"");
+        assert_eq!(["", "<a>"].map(|it| mark(&special, it)), ["", "<[256]>"]);
+        assert_eq!(mark(&special, &"<a>".repeat(100_000)).len(), 8 * 100_000 - 1);
+        for open in ["<", "[<"] {
+            let text = open.repeat(1_000_000);
+            assert_eq!(mark(&special, &text).len(), text.len() + 2);
+        }
     }
 
     /// The special token of the tokenizer of [`accepts`] that is written so: one of `marks`, behind the bytes.

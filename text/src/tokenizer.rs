@@ -182,15 +182,19 @@ impl Tokenizer {
     }
 }
 
+/// Most bytes that a special token is looked for in.
+const LONGEST_TOKEN: usize = 256;
+
 /// What of `text` may be special tokens, which stand in brackets of some kind.
 pub fn tokens_in(text: &str) -> impl Iterator<Item = &str> {
     text.char_indices().filter_map(|(at, first)| {
         let last = match first {
-            '<' => '>',
-            '[' => ']',
+            '<' => b'>',
+            '[' => b']',
             _ => return None,
         };
         let rest = &text[at..];
-        Some(&rest[..=rest.find(last)?])
+        let end = rest.bytes().take(LONGEST_TOKEN).position(|byte| byte == last)?;
+        Some(&rest[..=end])
     })
 }

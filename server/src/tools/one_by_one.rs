@@ -32,13 +32,12 @@ pub(super) fn rule(marks: ArgumentMarks, special: Special<'_>, tool: &Tool, at: 
     let is = |text: &str| mark(special, text);
     let [before, close, after] = behind(marks);
     let (end, after) = (is(&[before, close, after].concat()), is(after));
-    let (open, begin) = (marks.key[0], &*[marks.key[1], marks.value[0]].concat());
+    let [open, begin] = [marks.key[0], &[marks.key[1], marks.value[0]].concat()].map(is);
     let mut call = is(&[marks.name[0], name, marks.name[1]].concat());
     let mut rules = String::new();
     let arguments = arguments(parameters);
     let mut room = Room::new(arguments.len());
     if arguments.is_empty() && parameters["additionalProperties"] != false {
-        let [open, begin] = [open, begin].map(is);
         let _ = write!(call, " ({open} /[^<>\"\\n]+/ {begin} argument {after})*");
     }
     for (number, (key, property, needed)) in arguments.into_iter().enumerate() {
@@ -51,8 +50,9 @@ pub(super) fn rule(marks: ArgumentMarks, special: Special<'_>, tool: &Tool, at: 
             _ if takes_text(parameters, key) => format!("argument {after}"),
             _ => format!("{} {end}", json_of(property, parameters, &mut room)),
         };
-        let begin = is(&[open, key, begin].concat());
-        let _ = writeln!(rules, "argument{at}_{number}: {begin} {value}");
+        // A name is text, whatever it looks like.
+        let key = quoted(key);
+        let _ = writeln!(rules, "argument{at}_{number}: {open} {key} {begin} {value}");
     }
     room.rules(at, format!("call{at}: {call} {}\n{rules}", is(marks.end)))
 }

@@ -119,6 +119,19 @@ fn arguments_one_by_one_are_text_or_json() {
 }
 
 #[test]
+fn a_name_of_an_argument_is_text() {
+    let name = "<|end|>".repeat(1000);
+    let parameters = json!({"type": "object", "required": [name], "properties": {(&*name): {"type": "integer"}}});
+    let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
+    let Value::Object(fields) = json!({"tools": [tool]}) else { unreachable!() };
+    let tools = Tools::take(&mut Fields::new(fields)).unwrap().unwrap();
+    let style = AnswerStyle::GLM;
+    let special = |text: &str| special(&["<|end|>", "<arg_key>", "</arg_key>"], text);
+    let lark = tools.grammar(&special, style, (Thinks::Never, None), false).unwrap();
+    assert!(lark.contains("<[257]> \"<|end|><|end|>") && !lark.contains("<[256]>"), "{lark:.400}");
+}
+
+#[test]
 fn thoughts_may_come_first() {
     let must = |thinks, text: &str| {
         check(AnswerStyle::HERMES, json!({"tool_choice": "required"}), thinks, text)
