@@ -68,7 +68,7 @@ pub(crate) async fn answer(
     shared.check_open()?;
     let places = model.places(prompts.count() * settings.n)?;
     let (mut prompts, heads) = blocking(&model, move |model| prompts.tokens(model, echo)).await?;
-    let (settings, form) = settings.with_form(&model, None, None, Thinks::Never).await?;
+    let (settings, form) = settings.with_form(&model, None, None, (Thinks::Never, None)).await?;
     let mut requests = Vec::new();
     for prompt in &prompts {
         let max_tokens = max_tokens.min(model.room(prompt)?);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use llguidance::Matcher;
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
-use text::{AnswerStyle, ChatTemplate, StopStrings};
+use text::{AnswerStyle, StopStrings, Thoughts};
 use xla_session::batching::Request;
 use xla_session::sample::{Sampler, SamplerOptions};
 
@@ -197,6 +197,7 @@ impl Settings {
 
     /// Itself, and the start of the form that answers of `model` are kept to, made beside the thread that
     /// serves: calls of `tools` in their style, behind what the model `thinks`, or text of the form that is asked for.
+    /// Words may be in a `response`, where the marks of one are left out of what is given.
     ///
     /// # Errors
     ///
@@ -206,11 +207,10 @@ impl Settings {
         model: &Arc<Model>,
         tools: Option<Tools>,
         style: Option<AnswerStyle>,
-        thinks: Thinks,
+        (thinks, response): (Thinks, Option<Thoughts>),
     ) -> Result<(Self, Option<Matcher>), Problem> {
         self.shown = style.map(|it| it.special_ids(&model.tokenizer)).unwrap_or_default();
         let marks = thinks.marks().into_iter().flatten();
-        let response = model.template.as_ref().and_then(ChatTemplate::response);
         let marks = marks.chain(response.into_iter().flatten());
         self.shown.extend(marks.flat_map(|mark| model.tokenizer.special_tokens_in(mark)));
         if self.form.is_none() && tools.is_none() {
@@ -231,7 +231,7 @@ impl Settings {
                 return Ok((self, form.as_ref().map(start).transpose()?));
             };
             tools.loosen_known(forms);
-            let Some(form) = tools.form(model, style, thinks, text.clone()) else {
+            let Some(form) = tools.form(model, style, (thinks, response), text.clone()) else {
                 return Ok((self, None));
             };
             if self.ignore_eos {
@@ -239,9 +239,11 @@ impl Settings {
                 return Err(Problem::field("ignore_eos", message));
             }
             let matcher = match start(&form) {
-                Err(_) if tools.loosen(forms, style, |form| start(form).is_ok()) => {
-                    tools.form(model, style, thinks, text).as_ref().map(start).transpose()?
-                }
+                Err(_) if tools.loosen(forms, style, |form| start(form).is_ok()) => tools
+                    .form(model, style, (thinks, response), text)
+                    .as_ref()
+                    .map(start)
+                    .transpose()?,
                 other => Some(other?),
             };
             Ok((self, matcher))

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use llguidance::api::TopLevelGrammar;
-use text::{AnswerStyle, ChatTemplate, Thoughts};
+use text::{AnswerStyle, Thoughts};
 
 use super::calls::Written;
 use super::{FIELD, Tool, Tools};
@@ -26,19 +26,18 @@ pub(super) fn of_arguments(tool: &Tool, style: AnswerStyle) -> TopLevelGrammar {
 }
 
 impl Tools {
-    /// The form of an answer that is written in `style`, which `thinks` first, and is calls or text: that of
-    /// the form `text`, if there is one. `None` where any text will do: calls of Llama 3 begin as JSON does.
+    /// The form of an answer that is written in `style`, which `thinks` first, and is calls or text, which may be in a
+    /// `response`: that of the form `text`, if there is one. `None` where any text will do: calls of Llama 3 begin as JSON does.
     pub fn form(
         &self,
         model: &Model,
         style: AnswerStyle,
-        thinks: Thinks,
+        before: (Thinks, Option<Thoughts>),
         text: Option<Form>,
     ) -> Option<Form> {
         let special = |text: &str| model.tokenizer.special_token(text);
         let text = text.filter(|_| !self.must);
-        let response = model.template.as_ref().and_then(ChatTemplate::response);
-        let lark = self.grammar(&special, style, (thinks, response), text.is_some())?;
+        let lark = self.grammar(&special, style, before, text.is_some())?;
         Some(match text {
             Some(text) => text.within(FIELD, lark),
             None => Form::new(FIELD, TopLevelGrammar::from_lark(lark)),
