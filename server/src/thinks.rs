@@ -4,13 +4,6 @@ use text::Thoughts;
 
 use crate::constraint::{Form, PART, Special, mark, pattern};
 
-/// `text` of a grammar, which may be between the marks of a `response`, if there is such.
-pub(crate) fn said(special: Special<'_>, response: Option<Thoughts>, text: &str) -> String {
-    let Some(marks) = response else { return text.to_owned() };
-    let [open, close] = marks.map(|it| mark(special, it));
-    format!("({open} \"\\n\"? {text} \"\\n\"? {close} | {text})")
-}
-
 /// Whether an answer begins with thoughts, and what these stand between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thinks {
@@ -30,17 +23,27 @@ impl Thinks {
         }
     }
 
+    /// What an answer says, `text` of a grammar, which may be between the marks of a `response`, if there is such. Marks
+    /// that are text are no words only where there are thoughts before.
+    pub fn said(self, special: Special<'_>, response: Option<Thoughts>, text: &str) -> String {
+        let is_behind = matches!(self, Self::Already(_));
+        let response = response.filter(|[open, _]| is_behind || special(open).is_some());
+        let Some(marks) = response else { return text.to_owned() };
+        let [open, close] = marks.map(|it| mark(special, it));
+        format!("({open} \"\\n\"? {text} \"\\n\"? {close} | {text})")
+    }
+
     /// The form of an answer whose text has the form `text`, and may be in a `response`: behind thoughts, if those have
     /// begun.
     pub fn before(self, special: Special<'_>, response: Option<Thoughts>, text: Form) -> Form {
-        let said = said(special, response, PART);
+        let said = self.said(special, response, PART);
         let grammar = match self {
             Self::Already(_) => {
                 let (first, rules) = (self.first(" SPACE"), self.rules(special, ""));
                 format!("start: {first} {said}\nSPACE: /\\n*/\n{rules}")
             }
             // A model that may think or not is asked for the form alone.
-            Self::Never | Self::Perhaps(_) if response.is_none() => return text,
+            Self::Never | Self::Perhaps(_) if said == PART => return text,
             Self::Never | Self::Perhaps(_) => format!("start: {said}\n"),
         };
         let field = text.field();

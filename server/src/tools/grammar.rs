@@ -8,7 +8,7 @@ use text::{AnswerStyle, Thoughts};
 use super::calls::Written;
 use super::{FIELD, Tool, Tools};
 use crate::constraint::{Form, PART, Special, pattern};
-use crate::thinks::{Thinks, said};
+use crate::thinks::Thinks;
 use crate::{Model, harmony};
 
 /// White space, as a grammar has it.
@@ -80,7 +80,7 @@ impl Tools {
             }
             (true, _) => {
                 let (first, opening) = (thinks.first(" SPACE"), written.opening);
-                let text = if own { said(special, response, PART) } else { String::new() };
+                let text = if own { thinks.said(special, response, PART) } else { String::new() };
                 let text = if own { format!("| {text}") } else { text };
                 let _ = writeln!(lark, "start: {first} ({opening} {calls} {text})\nSPACE: /\\n*/");
             }
@@ -89,7 +89,7 @@ impl Tools {
                 let (first, opening) = (thinks.first(""), written.opening);
                 // Marks that are text are words, too.
                 let response = response.filter(|[open, _]| special(open).is_some());
-                let text = said(special, response, "WORDS");
+                let text = thinks.said(special, response, "WORDS");
                 let _ =
                     writeln!(lark, "start: {first} {text} ({opening} {calls})?\nWORDS: {words}");
             }

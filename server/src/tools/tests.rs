@@ -443,6 +443,15 @@ fn arguments_of_python_are_its_literals() {
         "way='it\\'s \"b\"'",
         "way=\"it's \\\"b\\\"\"",
         "path='x \\'y\\' \"z\"', way='a', deep=True, lines=[1, 2]",
+    // Marks that are text are no words behind thoughts alone.
+    for (thinks, is_taken) in [(ALREADY, true), (PERHAPS, false), (Thinks::Never, false)] {
+        let (form, said) = forms().into_iter().next().unwrap();
+        let form = thinks.before(&special, Some(["<response>", "</response>"]), form);
+        let thoughts = if is_taken { "Hm.</think>" } else { "" };
+        assert_eq!(accepts(form.grammar(), &marks, &format!("{thoughts}{said}")), Ok(()));
+        let text = format!("{thoughts}<response>{said}</response>");
+        assert_eq!(accepts(form.grammar(), &marks, &text).is_ok(), is_taken, "{thinks:?}");
+    }
         "path=\"\", way=\"a\", few=7, short=\"abc\"",
         "way=\"a\", deep=false",
     ] {

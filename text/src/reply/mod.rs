@@ -166,7 +166,8 @@ impl Reply {
         Self { schemas: Some(schemas), ..self }
     }
 
-    /// The same, where words may begin and end with the marks `response`, which are left out.
+    /// The same, where words may begin and end with the marks `response`, which are left out: behind thoughts, or at the
+    /// beginning where they are no text.
     #[must_use]
     pub fn in_response(self, response: Option<Thoughts>) -> Self {
         Self { response, ..self }
@@ -327,11 +328,13 @@ impl Reply {
                 return true;
             }
         }
-        marks.extend(self.response.map(|it| it[0]));
+        // Tags that are text may be what is asked for where no thoughts come first.
+        let response = self.response.map(|it| it[0]).filter(|open| open.contains('|'));
+        marks.extend(response);
         if marks.iter().any(|mark| mark.len() > text.len() && mark.starts_with(text)) {
             return false;
         }
-        if self.response.is_some_and(|[open, _]| text.starts_with(open)) {
+        if response.is_some_and(|open| text.starts_with(open)) {
             self.state = State::Words { after: true };
         } else if thoughts && let Some(rest) = text.strip_prefix(self.thoughts[0]) {
             self.held = rest.to_owned();

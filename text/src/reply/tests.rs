@@ -458,7 +458,11 @@ fn words_in_a_response_are_said() {
         check(new, &format!("{thoughts}{open}a <b> </re>\nc"), &said);
         check(new, &format!("{thoughts}a <b> </re>\nc"), &said);
         check(new, &format!("{thoughts}{}", &open[..5]), &[reasoning("Hm."), content(&open[..5])]);
-        check(new, &format!("{open}a <b> </re>\nc{close}"), &said[1..]);
+        let alone = format!("{open}a <b> </re>\nc{close}");
+        match open.contains('|') {
+            true => check(new, &alone, &said[1..]),
+            false => check(new, &alone, &[content(&alone)]),
+        }
         let within = format!("a{open}b{close}");
         check(new, &within, &[content(&within)]);
         let without = || Reply::new(style, Some([think, thought]));
