@@ -182,11 +182,12 @@ impl Values<'_> {
             Some("object") if says(&["type", "additionalProperties"]) && may_have_more => {
                 "dict".into()
             }
-            // Python's have other keys than calls.
+            // Python's have other keys than calls, and some names are read in JSON alone.
             Some("object")
                 if self.is_gemma()
                     && says(&["type", "properties", "required", "additionalProperties"])
-                    && !arguments(meant).is_empty() =>
+                    && !arguments(meant).is_empty()
+                    && arguments(meant).iter().all(|it| is_plain(it.0)) =>
             {
                 format!("\"{{\" {} \"}}\"", self.members(meant, depth - 1))
             }
@@ -223,6 +224,12 @@ impl Values<'_> {
             other => quoted(&other.to_string()),
         }
     }
+}
+
+/// Whether `key` is told from what stands around it wherever it stands.
+fn is_plain(key: &str) -> bool {
+    let odd = |c| "\"'()<>[]{}:,".contains(c);
+    !key.is_empty() && key.trim() == key && !key.contains(odd)
 }
 
 /// The name of the rule of one or more arguments from number `first` on, of which each is `needed` or not, in their

@@ -334,6 +334,18 @@ fn a_form_in_harmony_begins_behind_thoughts() {
     }
 }
 
+/// The arguments of the call `text`, as who reads answers tells them; null where they are no JSON.
+fn read(style: AnswerStyle, text: &str) -> Value {
+    let mut reply = text::Reply::new(Some(style), None);
+    let mut parts = reply.push(text);
+    parts.extend(reply.finish());
+    let pieces = parts.into_iter().filter_map(|part| match part {
+        text::Part::Arguments(text) => Some(text),
+        _ => None,
+    });
+    serde_json::from_str(&pieces.collect::<String>()).unwrap_or_default()
+}
+
 /// The grammar of calls in `style` of one tool with `parameters`, where calls have to come.
 fn must(style: AnswerStyle, parameters: &Value) -> TopLevelGrammar {
     let tool = json!({"type": "function", "function": {"name": "f", "parameters": parameters}});
@@ -379,22 +391,32 @@ fn arguments_of_gemma_are_as_it_writes_them() {
     let parameters = json!({"type": "object", "required": ["way"], "properties": {
         "way": {"enum": ["a", "b \"c\""]}, "path": {"type": "string"}, "few": {"type": "integer", "maximum": 9},
         "deep": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "boolean"}}}},
-        "any": {},
+        "any": {}, "meta": {"type": "object", "properties": {"a:b": {"type": "string"}}},
     }});
     let grammar = must(AnswerStyle::GEMMA, &parameters);
     let of = |arguments: &str| {
         let arguments = arguments.replace('\'', text::GEMMA_TEXT);
-        accepts(&grammar, &[], &format!("<|tool_call>call:f{{{arguments}}}<tool_call|>")).is_ok()
+        let call = format!("<|tool_call>call:f{{{arguments}}}<tool_call|>");
+        let is_one = accepts(&grammar, &[], &call).is_ok();
+        assert!(!is_one || read(AnswerStyle::GEMMA, &call).is_object());
+        is_one
     };
     for good in [
         "way:'a'",
         "any:{b c:['x',1,null]},deep:[{x:true},{}],few:7,path:'x \"y\" <|\n',way:'b \"c\"'",
+        "meta:{\"a:b\": \"x\"},way:'a'",
     ] {
         assert!(of(good), "{good}");
     }
-    for wrong in
-        ["", "path:'x'", "way:'c'", "few:12,way:'a'", "deep:[{y:1}],way:'a'", "way:'a',path:'x'"]
-    {
+    for wrong in [
+        "",
+        "path:'x'",
+        "way:'c'",
+        "few:12,way:'a'",
+        "deep:[{y:1}],way:'a'",
+        "way:'a',path:'x'",
+        "meta:{a:b:'x'},way:'a'",
+    ] {
         assert!(!of(wrong), "{wrong}");
     }
 }
@@ -421,6 +443,15 @@ fn words_of_cohere_may_be_in_a_response() {
         assert_eq!(accepts(&grammar, &marks, &good), Ok(()), "{good}");
     }
     assert!(accepts(&grammar, &marks, "<|END_RESPONSE|>").is_err());
+    // Marks that are text are no words behind thoughts alone.
+    for (thinks, is_taken) in [(ALREADY, true), (PERHAPS, false), (Thinks::Never, false)] {
+        let (form, said) = forms().into_iter().next().unwrap();
+        let form = thinks.before(&special, Some(["<response>", "</response>"]), form);
+        let thoughts = if is_taken { "Hm.</think>" } else { "" };
+        assert_eq!(accepts(form.grammar(), &marks, &format!("{thoughts}{said}")), Ok(()));
+        let text = format!("{thoughts}<response>{said}</response>");
+        assert_eq!(accepts(form.grammar(), &marks, &text).is_ok(), is_taken, "{thinks:?}");
+    }
     let (form, said) = forms().into_iter().next().unwrap();
     let form = ALREADY.before(&special, Some(response), form);
     let text = format!("Hm.</think><|START_RESPONSE|>{said}<|END_RESPONSE|>");
@@ -443,15 +474,6 @@ fn arguments_of_python_are_its_literals() {
         "way='it\\'s \"b\"'",
         "way=\"it's \\\"b\\\"\"",
         "path='x \\'y\\' \"z\"', way='a', deep=True, lines=[1, 2]",
-    // Marks that are text are no words behind thoughts alone.
-    for (thinks, is_taken) in [(ALREADY, true), (PERHAPS, false), (Thinks::Never, false)] {
-        let (form, said) = forms().into_iter().next().unwrap();
-        let form = thinks.before(&special, Some(["<response>", "</response>"]), form);
-        let thoughts = if is_taken { "Hm.</think>" } else { "" };
-        assert_eq!(accepts(form.grammar(), &marks, &format!("{thoughts}{said}")), Ok(()));
-        let text = format!("{thoughts}<response>{said}</response>");
-        assert_eq!(accepts(form.grammar(), &marks, &text).is_ok(), is_taken, "{thinks:?}");
-    }
         "path=\"\", way=\"a\", few=7, short=\"abc\"",
         "way=\"a\", deep=false",
     ] {
