@@ -75,7 +75,7 @@ impl<'a> Conversation<'a> {
         options: &mut GenerateOptions,
         show: impl FnMut(&str) -> io::Result<()>,
     ) -> Result<Answer> {
-        let messages = self.template.say_as_user(&self.messages);
+        let messages = self.template.say_as_user(&self.messages, false);
         let rendered = self.template.render(&messages, &RenderOptions::prompt())?;
         let held = self.session.position();
         let tokens = match self.past.continued(self.tokenizer, held, &rendered)? {

@@ -27,7 +27,7 @@ pub(crate) fn take_back(
 ) {
     if template.answer_style() == Some(AnswerStyle::Harmony) {
         harmony::take_back(messages, tools);
-        *messages = template.say_as_user(messages);
+        *messages = template.say_as_user(messages, !tools.is_empty());
         return;
     }
     let style = style(template);
@@ -85,7 +85,7 @@ pub(crate) fn take_back(
     {
         describe(messages, tools, style);
     }
-    *messages = template.say_as_user(messages);
+    *messages = template.say_as_user(messages, !tools.is_empty());
 }
 
 /// What a message says in words.

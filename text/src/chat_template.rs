@@ -71,6 +71,7 @@ pub struct ChatTemplate {
     tokens: Vec<(String, String)>,
     /// Found out when somebody asks, as other [`Skills`].
     skills: OnceLock<Skills>,
+    takes_system: OnceLock<[bool; 2]>,
     answer_style: Option<AnswerStyle>,
     thoughts: Option<Thoughts>,
     variables: BTreeSet<String>,
@@ -227,6 +228,7 @@ impl ChatTemplate {
             environment,
             tokens,
             skills: OnceLock::new(),
+            takes_system: OnceLock::new(),
             answer_style,
             thoughts,
             variables,
@@ -240,6 +242,18 @@ impl ChatTemplate {
     /// What is rendered where there are tools.
     fn with_tools(&self) -> &Self {
         self.for_tools.as_deref().unwrap_or(self)
+    }
+
+    /// What is rendered of `messages`, with `tools` or without.
+    fn of_messages(&self, messages: &Value, tools: bool) -> &Self {
+        let called = |message: Value| {
+            let part = |name: &str| message.get_attr(name).ok();
+            part("tool_calls").is_some_and(|it| it.is_true())
+                || part("role").is_some_and(|it| it.as_str() == Some("tool"))
+        };
+        // Calls there have been may stay where there are no tools any more.
+        let knows = tools || messages.try_iter().is_ok_and(|mut it| it.any(called));
+        if knows { self.with_tools() } else { self }
     }
 
     /// How the model writes answers without calls; `None` where those are text, behind thoughts if there are any.
@@ -283,14 +297,7 @@ impl ChatTemplate {
     /// The template refuses the conversation or fails, or leaves out the words that are to be gone on with.
     pub fn render<M: Serialize>(&self, messages: &[M], options: &RenderOptions) -> Result<String> {
         let all = Value::from_serialize(messages);
-        let called = |message: Value| {
-            let part = |name: &str| message.get_attr(name).ok();
-            part("tool_calls").is_some_and(|it| it.is_true())
-                || part("role").is_some_and(|it| it.as_str() == Some("tool"))
-        };
-        // Calls there have been may stay where there are no tools any more.
-        let knows = !options.tools.is_empty() || all.try_iter().is_ok_and(|mut it| it.any(called));
-        let it = if knows { self.with_tools() } else { self };
+        let it = self.of_messages(&all, !options.tools.is_empty());
         if options.continue_final_message {
             return it.render_up_to_last_words(messages, options);
         }

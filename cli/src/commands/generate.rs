@@ -327,7 +327,7 @@ impl Args {
             let question = input.unwrap_or_else(|| QUESTION.to_owned());
             let system = self.system.iter().map(|text| Message::new("system", text));
             let messages: Vec<_> = system.chain([Message::new("user", &question)]).collect();
-            let messages = template.say_as_user(&messages);
+            let messages = template.say_as_user(&messages, false);
             let rendered = template.render(&messages, &RenderOptions::prompt())?;
             let tokens = tokenizer.encode(&rendered, false)?;
             let echo = self.echo.then(|| question + "\n\n");

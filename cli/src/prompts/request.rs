@@ -120,7 +120,7 @@ impl Fields {
         };
         ensure!(!messages.is_empty(), "\"messages\" is empty: give at least one");
         let template = defaults.template.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
-        let messages = template.say_as_user(&messages);
+        let messages = template.say_as_user(&messages, false);
         let rendered = template.render(&messages, &RenderOptions::prompt())?;
         Ok((defaults.tokenizer.encode(&rendered, false)?, Writing::of(template)))
     }

@@ -1,4 +1,4 @@
-//! What a template does with tools, calls, thoughts and the system, as it turns out when some are given to it.
+//! What a template does with tools, calls and thoughts, as it turns out when some are given to it.
 
 use super::{ChatTemplate, RenderOptions, dumps};
 use crate::AnswerStyle;
@@ -16,16 +16,14 @@ pub(super) struct Skills {
     wants_arguments_as_text: bool,
     shows_tools: bool,
     takes_tools_of_system: bool,
-    takes_system: [bool; 2],
 }
 
 /// What templates call what was thought before an answer: those that know one of these.
 const THOUGHTS_NAMES: [&str; 4] = ["reasoning_content", "thinking", "reasoning", "tool_plan"];
 
-/// What is given to it: a tool's name, what the user and the system say, and what is thought.
+/// What is given to it: a tool's name, what the user says, and what is thought.
 const CALLED: &str = "called_by_the_model";
 const ASKED: &str = "asked_by_the_user";
-const SYSTEM: &str = "said_by_the_system";
 const THOUGHT: &str = "thought_by_the_model";
 
 impl ChatTemplate {
@@ -89,12 +87,6 @@ impl ChatTemplate {
         self.skills().takes_tools_of_system
     }
 
-    /// Whether it shows what the system says first, and what it says later. Those of Gemma 2 and Mistral's first models
-    /// fail, others leave it out.
-    pub fn takes_system(&self) -> [bool; 2] {
-        self.skills().takes_system
-    }
-
     /// An answer with so many `calls` to what the user asks, as it writes it; `None` if it refuses that. What stands
     /// before answers stands before it where that is not certain. The arguments of calls may be given `as_text`.
     fn answer(&self, calls: usize, as_text: bool) -> Option<String> {
@@ -136,7 +128,7 @@ impl ChatTemplate {
     }
 
     /// Whether what the user says may stand behind `messages`, and something is `said` then, in letters of any size.
-    fn shows(
+    pub(super) fn shows(
         &self,
         messages: &[serde_json::Value],
         tools: Vec<serde_json::Value>,
@@ -208,16 +200,6 @@ impl ChatTemplate {
                     let system =
                         serde_json::json!({"role": "system", "content": "", "tools": CALLED});
                     it.shows(&[system], Vec::new(), CALLED)
-                },
-                takes_system: {
-                    let [system, user, assistant] =
-                        [("system", SYSTEM), ("user", "a"), ("assistant", "b")]
-                            .map(|(role, text)| serde_json::json!({"role": role, "content": text}));
-                    let talks = [(Vec::new(), system.clone()), (vec![user, assistant], system)];
-                    talks.map(|(before, system)| {
-                        it.shows(&[&before[..], &[system]].concat(), Vec::new(), SYSTEM)
-                            || !it.shows(&before, Vec::new(), "")
-                    })
                 },
             }
         })

@@ -387,6 +387,29 @@ fn templates_say_whether_they_take_what_the_system_says() {
     let silent = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}";
     assert_eq!(of(silent).takes_system(), [false; 2]);
     assert_eq!(of("{{ raise_exception('never') }}").takes_system(), [true; 2]);
+    // Each of two by itself.
+    let takes = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let two = ChatTemplate::of_two(silent.into(), Some(takes.into()), Vec::new(), "here".into());
+    let (template, talk) = (two.unwrap(), [Message::new("system", "S"), Message::new("user", "a")]);
+    assert_eq!(template.say_as_user(&talk, false)[0]["content"], "S\n\na");
+    assert_eq!(template.say_as_user(&talk, true).len(), 2);
+}
+
+#[test]
+fn however_much_the_system_says_is_said_by_the_user() {
+    let template = of("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}");
+    let mut talk = vec![Message::new("system", "S"); 200_000];
+    talk.push(Message::new("user", "a"));
+    let said = template.say_as_user(&talk, false);
+    assert_eq!(said.len(), 1);
+    assert_eq!(said[0]["content"].as_str().unwrap().len(), 3 * 200_000 + 1);
+    let parts = serde_json::json!([{"type": "text", "text": "a"}]);
+    let talk = ["S", "T"].map(|it| serde_json::json!({"role": "system", "content": it}));
+    let user = serde_json::json!({"role": "user", "content": parts});
+    let said = template.say_as_user(&[&talk[..], &[user]].concat(), false);
+    let texts =
+        said[0]["content"].as_array().unwrap().iter().map(|it| it["text"].as_str().unwrap());
+    assert_eq!(texts.collect::<String>(), "STa");
 }
 
 #[test]
