@@ -64,8 +64,9 @@ pub(crate) fn take_back(
             let all: Vec<_> = all.filter_map(|it| Some(it.as_str()?.to_owned())).collect();
             message.insert("reasoning_content".into(), all.join("\n\n").into());
         }
-        let Some(thoughts) = message.remove("reasoning_content") else { continue };
-        if template.takes_thought_parts() && at < parted && thoughts != "" {
+        let thoughts = message.remove("reasoning_content");
+        let Some(thoughts) = thoughts.filter(|it| it != "") else { continue };
+        if template.takes_thought_parts() && at < parted {
             let mut parts = vec![json!({"type": "thinking", "thinking": thoughts})];
             if let Some(words) = message["content"].as_str().filter(|it| !it.is_empty()) {
                 parts.push(json!({"type": "text", "text": words}));
@@ -208,6 +209,21 @@ mod tests {
         let behind = "{% for m in messages %}{{ m.thinking }}{% for c in m.tool_calls %}{{ c.function.name }}\
                       {% endfor %}{{ m.content }}{% endfor %}";
         assert_eq!(rendered(behind), "c\n\nbf");
+    }
+
+    #[test]
+    fn thoughts_of_no_words_are_none() {
+        let source = "{% for m in messages %}{% if m.thinking is defined %}<think>{{ m.thinking }}</think>{% endif %}\
+                      {{ m.content }}{% endfor %}";
+        let of_file = Vocabulary { chat_template: Some(source.into()), ..Vocabulary::default() };
+        let template = ChatTemplate::from_vocabulary(&of_file, "here".as_ref()).unwrap().unwrap();
+        for (thoughts, expected) in [("", "b"), ("c", "<think>c</think>b")] {
+            let answer =
+                json!([{"role": "assistant", "content": "b", "reasoning_content": thoughts}]);
+            let mut messages: Vec<Map<String, Value>> = serde_json::from_value(answer).unwrap();
+            take_back(&template, &mut messages, false, &mut Vec::new());
+            assert_eq!(template.render(&messages, &RenderOptions::default()).unwrap(), expected);
+        }
     }
 
     fn said_by(role: &str, text: &str) -> Value {
