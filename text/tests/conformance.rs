@@ -232,8 +232,8 @@ Qwen3.5-4B: OneByOne <tool_call> One "<parameter=>\n" <think> system-first
 Reka-Edge: Json <tool_call> One <think> system-first
 Spark2.5: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
 StepFun3.5-Flash: OneByOne <tool_call> One "<parameter=>\n" <think>
-deepseek-ai-DeepSeek-R1-Distill-Llama-8B: Named <｜tool▁calls▁begin｜> Lines <think> out untold
-deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: Named <｜tool▁calls▁begin｜> Lines <think> untold wordless
+deepseek-ai-DeepSeek-R1-Distill-Llama-8B: Named <｜tool▁calls▁begin｜> Stack <think> out untold
+deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: Named <｜tool▁calls▁begin｜> Stack <think> untold wordless
 deepseek-ai-DeepSeek-V3.1: Named <｜tool▁calls▁begin｜> Row <think> untold
 google-gemma-4-31B-it-interleaved: Gemma <|tool_call> Bare <|channel>thought wordless
 google-gemma-4-31B-it: Gemma <|tool_call> Bare <|channel>thought wordless
@@ -241,7 +241,7 @@ ibm-granite-granite-3.3-2B-Instruct: Json <|tool_call|> List <think> out
 ibm-granite-granite-4.0: Json <tool_call> One
 ibm-granite-granite-4.1: Json <tool_call> One
 inclusionai-ling-3.0-flash: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
-llama-cpp-deepseek-r1: Named <｜tool▁calls▁begin｜> Lines <think>
+llama-cpp-deepseek-r1: Named <｜tool▁calls▁begin｜> Stack <think>
 meta-llama-Llama-3.1-8B-Instruct: Llama3 wordless
 meta-llama-Llama-3.2-3B-Instruct: Llama3 wordless
 meta-llama-Llama-3.3-70B-Instruct: Llama3 wordless

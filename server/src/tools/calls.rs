@@ -98,6 +98,7 @@ impl Written {
             }
             Calls::Bare => (String::new(), format!("{closing} {line}? {opening}"), closing),
             Calls::Lines => (format!("{line}?"), line.clone(), format!("{line}? {closing}")),
+            Calls::Stack => (String::new(), line, closing),
             Calls::Row => (String::new(), String::new(), closing),
             Calls::List => ("\" \"? \"[\"".into(), quoted(", "), format!("\"]\" {closing}")),
             Calls::Column => {

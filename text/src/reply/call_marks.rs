@@ -24,6 +24,8 @@ pub enum Calls {
     Lines,
     /// One after the other, right between the same marks.
     Row,
+    /// The same, each but the first in a new line.
+    Stack,
     /// All in brackets, commas between them.
     List,
     /// The same, each in a line of its own.
@@ -119,7 +121,7 @@ impl AnswerStyle {
     pub const GEMMA: Self = Self::Gemma(marks("<|tool_call>", "<tool_call|>", Calls::Bare));
     /// DeepSeek V3 and R1.
     pub const DEEPSEEK: Self = Self::Named(
-        marks("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", Calls::Lines),
+        marks("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", Calls::Stack),
         NameMarks {
             name: ["<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n"],
             numbered: false,

@@ -560,6 +560,9 @@ fn calls_with_a_name_before_json() {
                 <｜tool▁calls▁end｜>";
     let all = [content("Look:"), a, b, c, d];
     check(style(AnswerStyle::DEEPSEEK), text, &all);
+    let [x, none] = [serde_json::json!({"x": 1}), serde_json::json!({})];
+    let written = AnswerStyle::DEEPSEEK.written(&[("f", &x), ("g", &none)]);
+    assert_eq!(written.as_deref(), text.strip_prefix("Look:"));
     let text = "Look:<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"x\": 1}\
                 <|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|>\
                 <|tool_calls_section_end|>";

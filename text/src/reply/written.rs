@@ -26,6 +26,7 @@ impl AnswerStyle {
         Some(match way {
             Calls::One | Calls::Bare => calls.into_iter().map(each).collect::<Vec<_>>().join("\n"),
             Calls::Lines => format!("{opening}\n{}\n{closing}", calls.join("\n")),
+            Calls::Stack => format!("{opening}{}{closing}", calls.join("\n")),
             Calls::Row => format!("{opening}{}{closing}", calls.concat()),
             Calls::List => format!("{opening}[{}]{closing}", calls.join(", ")),
             Calls::Column => format!("{opening}[\n    {}\n]{closing}", calls.join(",\n    ")),
