@@ -72,6 +72,14 @@ impl Tools {
             Thinks::Never | Thinks::Already(_) => String::new(),
         };
         let words = format!("/(.|\\n)*/{no_thoughts}");
+        // Apertus calls from within its thoughts, too, which lie between special tokens.
+        let within = match thinks {
+            Thinks::Perhaps([open, _]) if style == AnswerStyle::APERTUS => special(open),
+            _ => None,
+        };
+        let within =
+            within.map(|open| format!(" | <[{open}]> THOUGHTS {} {calls}", written.opening));
+        let within = within.unwrap_or_default();
         match (self.must || own, special(style.opening()).is_some()) {
             (strict, _) if style == AnswerStyle::Harmony => {
                 let text = harmony::said(special, if own { PART } else { harmony::TEXT });
@@ -82,7 +90,10 @@ impl Tools {
                 let (first, opening) = (thinks.first(" SPACE"), written.opening);
                 let text = if own { thinks.said(special, response, PART) } else { String::new() };
                 let text = if own { format!("| {text}") } else { text };
-                let _ = writeln!(lark, "start: {first} ({opening} {calls} {text})\nSPACE: /\\n*/");
+                let _ = writeln!(
+                    lark,
+                    "start: {first} ({opening} {calls} {text}){within}\nSPACE: /\\n*/"
+                );
             }
             (false, true) => {
                 // No words have a special token in them.
@@ -90,8 +101,8 @@ impl Tools {
                 // Marks that are text are words, too.
                 let response = response.filter(|[open, _]| special(open).is_some());
                 let text = thinks.said(special, response, "WORDS");
-                let _ =
-                    writeln!(lark, "start: {first} {text} ({opening} {calls})?\nWORDS: {words}");
+                let calls = format!("({opening} {calls})?{within}");
+                let _ = writeln!(lark, "start: {first} {text} {calls}\nWORDS: {words}");
             }
             (false, false) => {
                 let first = thinks.first("");

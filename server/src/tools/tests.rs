@@ -422,6 +422,22 @@ fn arguments_of_gemma_are_as_it_writes_them() {
 }
 
 #[test]
+fn apertus_calls_from_within_its_thoughts() {
+    let thinks = Thinks::Perhaps(["<|inner_prefix|>", "<|inner_suffix|>"]);
+    let style = AnswerStyle::APERTUS;
+    let marks =
+        [style.special_tokens().as_slice(), &["<|inner_prefix|>", "<|inner_suffix|>"]].concat();
+    let call = style.written(&[("g", &json!({}))]).unwrap();
+    for more in [json!({}), json!({"tool_choice": "required"})] {
+        let answer = |text: &str| check_beside(None, &marks, style, more.clone(), thinks, text);
+        for before in ["", "<|inner_prefix|>Hm.", "<|inner_prefix|>Hm.<|inner_suffix|>"] {
+            assert_eq!(answer(&format!("{before}{call}")), Ok(()), "{before}");
+        }
+        assert!(answer("<|inner_prefix|>Hm.").is_err());
+    }
+}
+
+#[test]
 fn words_of_cohere_may_be_in_a_response() {
     let response = ["<|START_RESPONSE|>", "<|END_RESPONSE|>"];
     let tool = json!({"type": "function", "function": {"name": "g"}});

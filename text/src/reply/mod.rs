@@ -349,10 +349,19 @@ impl Reply {
         if !begun {
             self.held = self.held.trim_start().to_owned();
         }
-        let close = self.thoughts[1];
-        if let Some(at) = self.held.find(close) {
+        // Apertus calls from within its thoughts.
+        let opening = self.style.filter(|it| *it == AnswerStyle::APERTUS).map(AnswerStyle::opening);
+        let marks = [Some(self.thoughts[1]), opening];
+        let marks: Vec<_> = marks.into_iter().flatten().collect();
+        let found = marks.iter().filter_map(|mark| Some((self.held.find(mark)?, *mark)));
+        if let Some((at, mark)) = found.min() {
             words(Part::Reasoning, self.held[..at].trim_end(), parts);
-            self.held.drain(..at + close.len());
+            self.held.drain(..at + mark.len());
+            if Some(mark) == opening {
+                self.opened = mark;
+                self.state = State::Calls;
+                return true;
+            }
             self.held = self.held.trim_start().to_owned();
             // What follows may be nothing but calls.
             self.state = State::Words { after: true };
@@ -362,7 +371,7 @@ impl Reply {
             return true;
         }
         let before = parts.len();
-        let more = self.show(Part::Reasoning, &[close], parts);
+        let more = self.show(Part::Reasoning, &marks, parts);
         self.state = State::Thoughts { begun: begun || parts.len() > before };
         more
     }

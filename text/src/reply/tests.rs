@@ -567,4 +567,11 @@ fn calls_with_a_name_before_json() {
                 <|tool_call_end|><|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|>\
                 <|tool_calls_section_end|>";
     check(style(AnswerStyle::KIMI), text, &all);
+    // Apertus calls from within its thoughts, too.
+    let text =
+        "<|inner_prefix|>Hm.<|tools_prefix|>[{\"f\": {\"x\": 1}}, {\"g\": {}}]<|tools_suffix|>";
+    let all = [&[reasoning("Hm.")], &all[1..]].concat();
+    let new = || Reply::new(Some(AnswerStyle::APERTUS), Some(APERTUS_THINK));
+    check(new, text, &all);
+    check(new, &text.replace("<|tools_p", "<|inner_suffix|><|tools_p"), &all);
 }
