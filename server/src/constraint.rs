@@ -490,21 +490,18 @@ pub(crate) mod tests {
     /// be said if not.
     pub fn accepts(grammar: &TopLevelGrammar, marks: &[&str], text: &str) -> Result<(), String> {
         let mut matcher = matcher(grammar, marks);
-        let mut at = 0;
+        let (mut tokens, mut begins, mut at) = (Vec::new(), Vec::new(), 0);
         while at < text.len() {
             let mark = marks.iter().find(|mark| text.as_bytes()[at..].starts_with(mark.as_bytes()));
             let token = mark.and_then(|mark| special(marks, mark));
-            let token = token.unwrap_or(text.as_bytes()[at].into());
-            if matcher.is_stopped() {
-                return Err(text[..at].to_owned());
-            }
-            let mask =
-                matcher.compute_mask().unwrap_or_else(|error| panic!("{error}: {grammar:?}"));
-            if !mask.is_allowed(token) {
-                return Err(text[..at].to_owned());
-            }
-            matcher.consume_token(token).unwrap();
+            tokens.push(token.unwrap_or(text.as_bytes()[at].into()));
+            begins.push(at);
             at += mark.map_or(1, |mark| mark.len());
+        }
+        let taken = matcher.try_consume_tokens(&tokens);
+        let taken = taken.unwrap_or_else(|error| panic!("{error}: {grammar:?}"));
+        if let Some(at) = begins.get(taken) {
+            return Err(text[..*at].to_owned());
         }
         if matcher.is_accepting().unwrap() { Ok(()) } else { Err(text.to_owned()) }
     }
