@@ -202,53 +202,54 @@ mod long {
 /// How the models write calls whose templates llama.cpp has, but for those that do it in none of the known ways; with
 /// what arguments stand between that are written one by one, what opens thoughts, `out` where the template leaves out
 /// the calls of an answer, `untold` where it shows no tools, what it calls thoughts without calls and with some, if not
-/// `reasoning_content`, `wordless` where it takes no words before calls, and `system-first` where it takes what the
+/// `reasoning_content` between what opens them, `thoughtless` and `thoughtless-calls` where it shows none, `wordless`
+/// where it takes no words before calls, and `system-first` where it takes what the
 /// system says but what it says later on.
 const STYLES: &str = r#"
-Apertus-8B-Instruct: Named <|tools_prefix|> List <|inner_prefix|> system-first
-Apriel-1.6-15b-Thinker-fixed: Json <tool_calls> List
+Apertus-8B-Instruct: Named <|tools_prefix|> List <|inner_prefix|> thoughtless thoughtless-calls system-first
+Apriel-1.6-15b-Thinker-fixed: Json <tool_calls> List reasoning_content reasoning_content
 Bielik-11B-v3.0-Instruct: Json <tool_call> One <think> system-first
 ByteDance-Seed-OSS: OneByOne <seed:tool_call> One "<parameter=>" <seed:think>
 Cohere2MoE: Json <|START_ACTION|> Column <|START_THINKING|> wordless
-CohereForAI-c4ai-command-r7b-12-2024-tool_use: Json <|START_ACTION|> Column <|START_THINKING|> wordless
+CohereForAI-c4ai-command-r7b-12-2024-tool_use: Json <|START_ACTION|> Column <|START_THINKING|> thoughtless wordless
 GLM-4.6: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
 GLM-4.7-Flash: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
 LFM2-8B-A1B: Python <|tool_call_start|> List out
 LFM2.5-8B-A1B: Python <|tool_call_start|> List <think> thinking thinking
-LFM2.5-Instruct: Python <|tool_call_start|> List <think> out
+LFM2.5-Instruct: Python <|tool_call_start|> List <think> out thoughtless thoughtless-calls
 MiMo-VL: Json <tool_call> One
 MiniMax-M1: Json <tool_calls> Lines wordless system-first
 MiniMax-M2: OneByOne <minimax:tool_call> Lines "<parameter name=\"\">" <think> system-first
 Mistral-Small-3.2-24B-Instruct-2506: MistralArgs wordless system-first
 NVIDIA-Nemotron-3-Nano-30B-A3B-BF16: OneByOne <tool_call> One "<parameter=>\n" <think>
-NVIDIA-Nemotron-Nano-v2: Json <TOOLCALL> List <think> system-first
+NVIDIA-Nemotron-Nano-v2: Json <TOOLCALL> List <think> thoughtless thoughtless-calls system-first
 NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use: Json <tool_call> One wordless
 NousResearch-Hermes-3-Llama-3.1-8B-tool_use: Json <tool_call> One wordless
-Qwen-QwQ-32B: Json <tool_call> One <think>
+Qwen-QwQ-32B: Json <tool_call> One <think> thoughtless thoughtless-calls
 Qwen-Qwen2.5-7B-Instruct: Json <tool_call> One
 Qwen-Qwen3-0.6B: Json <tool_call> One <think>
 Qwen3-Coder: OneByOne <tool_call> One "<parameter=>\n"
 Qwen3.5-4B: OneByOne <tool_call> One "<parameter=>\n" <think> system-first
-Reka-Edge: Json <tool_call> One <think> system-first
+Reka-Edge: Json <tool_call> One <think> thoughtless thoughtless-calls system-first
 Spark2.5: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
 StepFun3.5-Flash: OneByOne <tool_call> One "<parameter=>\n" <think>
-deepseek-ai-DeepSeek-R1-Distill-Llama-8B: Named <｜tool▁calls▁begin｜> Stack <think> out untold
-deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: Named <｜tool▁calls▁begin｜> Stack <think> untold wordless
-deepseek-ai-DeepSeek-V3.1: Named <｜tool▁calls▁begin｜> Row <think> untold
-google-gemma-4-31B-it-interleaved: Gemma <|tool_call> Bare <|channel>thought wordless
-google-gemma-4-31B-it: Gemma <|tool_call> Bare <|channel>thought wordless
-ibm-granite-granite-3.3-2B-Instruct: Json <|tool_call|> List <think> out
+deepseek-ai-DeepSeek-R1-Distill-Llama-8B: Named <｜tool▁calls▁begin｜> Stack <think> out untold thoughtless thoughtless-calls
+deepseek-ai-DeepSeek-R1-Distill-Qwen-32B: Named <｜tool▁calls▁begin｜> Stack <think> untold thoughtless thoughtless-calls wordless
+deepseek-ai-DeepSeek-V3.1: Named <｜tool▁calls▁begin｜> Row <think> untold thoughtless thoughtless-calls
+google-gemma-4-31B-it-interleaved: Gemma <|tool_call> Bare <|channel>thought thoughtless wordless
+google-gemma-4-31B-it: Gemma <|tool_call> Bare <|channel>thought thoughtless wordless
+ibm-granite-granite-3.3-2B-Instruct: Json <|tool_call|> List <think> out thoughtless thoughtless-calls
 ibm-granite-granite-4.0: Json <tool_call> One
 ibm-granite-granite-4.1: Json <tool_call> One
 inclusionai-ling-3.0-flash: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
-llama-cpp-deepseek-r1: Named <｜tool▁calls▁begin｜> Stack <think>
+llama-cpp-deepseek-r1: Named <｜tool▁calls▁begin｜> Stack <think> thoughtless thoughtless-calls
 meta-llama-Llama-3.1-8B-Instruct: Llama3 wordless
 meta-llama-Llama-3.2-3B-Instruct: Llama3 wordless
 meta-llama-Llama-3.3-70B-Instruct: Llama3 wordless
-mistralai-Ministral-3-14B-Reasoning-2512: MistralArgs [THINK] system-first
+mistralai-Ministral-3-14B-Reasoning-2512: MistralArgs [THINK] thoughtless thoughtless-calls system-first
 mistralai-Mistral-Nemo-Instruct-2407: Json [TOOL_CALLS] List wordless system-first
 moonshotai-Kimi-K2: Named <|tool_calls_section_begin|> Row
-openai-gpt-oss-120b: Harmony <think> thinking system-first
+openai-gpt-oss-120b: Harmony <think> thinking thoughtless-calls system-first
 poolside-Laguna-S-2.1: OneByOne <tool_call> Bare "<arg_key></arg_key><arg_value>" <think>
 poolside-Laguna-XS-2.1: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
 poolside-Laguna-XS.2: OneByOne <tool_call> Bare "<arg_key></arg_key>\n<arg_value>" <think>
@@ -291,7 +292,13 @@ fn check_that_calls_are_read_back(template: &ChatTemplate, path: &Path) {
     let written = whole.strip_prefix(&prompt).unwrap_or_else(behind);
     let behind = template.thoughts().and_then(|[open, _]| written.find(open)).unwrap_or(0);
     let schemas = ["f", "g"].map(|name| (name.to_owned(), schema.clone())).into();
-    let mut reply = Reply::new(template.tool_style(), template.thoughts()).of_schemas(schemas);
+    // The prompt may have begun them.
+    let begun = template.thoughts().filter(|[open, _]| prompt.trim_end().ends_with(open));
+    let reply = match begun.filter(|_| whole.starts_with(&prompt)) {
+        Some(thoughts) => Reply::thinking(template.tool_style(), thoughts),
+        None => Reply::new(template.tool_style(), template.thoughts()),
+    };
+    let mut reply = reply.of_schemas(schemas);
     let mut parts = reply.push(&written[behind..]);
     parts.extend(reply.finish());
     let (mut read, mut thoughts) = (Vec::<(String, String)>::new(), String::new());
@@ -313,7 +320,8 @@ fn check_that_calls_are_read_back(template: &ChatTemplate, path: &Path) {
     let expected = ["f", "g"].map(str::to_owned).into_iter().zip(arguments);
     let expected: Vec<_> = expected.take(calls.len()).collect();
     assert_eq!(read, expected, "{name}: {written}");
-    assert!(["", "Hm."].contains(&thoughts.as_str()), "{name}: {written}: {thoughts}");
+    let shown = template.thoughts_name(true).filter(|_| template.thoughts().is_some());
+    assert_eq!(thoughts, shown.map_or("", |_| "Hm."), "{name}: {written}");
 }
 
 #[test]
@@ -349,9 +357,11 @@ fn every_template_says_how_its_model_writes_calls() {
         let thoughts = template.thoughts().map_or("", |it| it[0]);
         let out = if template.leaves_out_calls() { "out" } else { "" };
         let untold = if template.shows_tools() { "" } else { "untold" };
-        let [named, with] = [false, true].map(|calls| match template.thoughts_name(calls) {
-            Some("reasoning_content") => "",
-            other => other.unwrap_or_default(),
+        let named = [(false, "thoughtless"), (true, "thoughtless-calls")];
+        let [named, with] = named.map(|(calls, none)| match template.thoughts_name(calls) {
+            Some("reasoning_content") if !thoughts.is_empty() => "",
+            None if thoughts.is_empty() => "",
+            other => other.unwrap_or(none),
         });
         let words = if template.takes_words_before_calls() { "" } else { "wordless" };
         let system = match template.takes_system() {

@@ -372,10 +372,6 @@ fn calls_between_marks_are_as_they_are_written() {
         let wrong = two.replace("2", "3");
         let before = wrong[..wrong.find('3').unwrap()].to_owned();
         assert_eq!(answer(&tokens, json!({}), &wrong), Err(before), "{style:?}");
-        // What stands around calls is made for all in one place.
-        if ![AnswerStyle::HERMES, AnswerStyle::GEMMA, AnswerStyle::COHERE].contains(&style) {
-            continue;
-        }
         let one_call = json!({"parallel_tool_calls": false});
         assert_eq!(answer(&tokens, one_call.clone(), &one), Ok(()), "{style:?}");
         assert!(answer(&tokens, one_call, &two).is_err(), "{style:?}");
