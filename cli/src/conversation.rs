@@ -59,8 +59,8 @@ impl<'a> Conversation<'a> {
         let result = self.answer(options, show);
         match &result {
             Ok(answer) => {
+                let said = Writing::of(self.template).said(&self.past.text, &answer.written);
                 self.past.text.push_str(&answer.written);
-                let said = Writing::of(self.template).said(&answer.written);
                 self.messages.push(Message::new("assistant", said));
             }
             Err(_) => {
@@ -214,12 +214,19 @@ mod tests {
         let template = "{% for m in messages %}{{ m.content }}</s>{% endfor %}\
                         {# <|START_THINKING|><|END_THINKING|><|START_RESPONSE|><|END_RESPONSE|> #}";
         let template = desk(Some(template)).template;
-        let said = |text: &str| Writing::of(&template).said(text);
+        let said = |prompt: &str, text: &str| Writing::of(&template).said(prompt, text);
         let response = "<|START_RESPONSE|>Yes.<|END_RESPONSE|>";
-        for thoughts in ["<|START_THINKING|>Hm.<|END_THINKING|>", "Hm.<|END_THINKING|>", ""] {
-            assert_eq!(said(&format!("{thoughts}{response}")), "Yes.");
-            assert_eq!(said(&format!("{thoughts}Yes.")), "Yes.");
+        for (prompt, thoughts) in [
+            ("a", "<|START_THINKING|>Hm.<|END_THINKING|>"),
+            ("a<|START_THINKING|>\n", "Hm.<|END_THINKING|>"),
+            ("a", ""),
+        ] {
+            assert_eq!(said(prompt, &format!("{thoughts}{response}")), "Yes.");
+            assert_eq!(said(prompt, &format!("{thoughts}Yes.")), "Yes.");
         }
+        // Of marks may be spoken.
+        let words = "It ends with <|END_THINKING|>.";
+        assert_eq!(said("a", words), words);
     }
 
     /// One whose tokenizer has `marks` as special tokens.

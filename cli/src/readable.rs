@@ -20,18 +20,15 @@ impl Writing {
         Self { style: template.answer_style(), thoughts, response }
     }
 
-    /// What of an answer `text` belongs to the conversation: templates leave out thoughts that are marked in the text
-    /// by themselves, and know nothing of others, nor of marks around words.
-    pub fn said(self, text: &str) -> String {
+    /// What of an answer `text` to `prompt` belongs to the conversation: templates leave out thoughts that are marked in
+    /// the text by themselves, and know nothing of others, nor of marks around words.
+    pub fn said(self, prompt: &str, text: &str) -> String {
         let reply = match (self.style, self.response) {
             (Some(style), _) => reply(style).joined(),
             (None, None) => return text.to_owned(),
             (None, Some(_)) => {
-                // The prompt may have begun them.
-                let thoughts = self.thoughts.filter(|[open, close]| {
-                    text.contains(close) && !text.trim_start().starts_with(open)
-                });
-                let reply = match thoughts {
+                let begun = |[open, _]: &Thoughts| prompt.trim_end().ends_with(open);
+                let reply = match self.thoughts.filter(begun) {
                     Some(thoughts) => Reply::thinking(None, thoughts),
                     None => Reply::new(None, self.thoughts),
                 };
@@ -136,7 +133,7 @@ mod tests {
                 text.chars().map(|c| readable.push(c.encode_utf8(&mut [0; 4]))).collect();
             shown += &readable.finish();
             assert_eq!(Readable::whole(style, text), shown);
-            (shown, Writing { style, ..Writing::default() }.said(text))
+            (shown, Writing { style, ..Writing::default() }.said("", text))
         };
         let (next, thoughts) = ("<|end|><|start|>assistant", "<|channel|>analysis<|message|>Hm.");
         let yes = "<|channel|>final<|message|>Yes – <b>.";
@@ -151,6 +148,6 @@ mod tests {
         assert_eq!(shown(&words).0, "So:\n\n<think>\nHm.\n</think>\n\nYes – <b>.");
         assert_eq!(shown(&words).1, "So:\n\nYes – <b>.");
         assert_eq!(Readable::whole(None, &text), text);
-        assert_eq!(Writing::default().said("<think>a</think>b"), "<think>a</think>b");
+        assert_eq!(Writing::default().said("", "<think>a</think>b"), "<think>a</think>b");
     }
 }
