@@ -479,7 +479,9 @@ fn arguments_of_python_are_its_literals() {
     }});
     let of = |parameters: &Value, arguments: &str| {
         let text = format!("<|tool_call_start|>[f({arguments})]<|tool_call_end|>");
-        accepts(&must(AnswerStyle::LFM2, parameters), &[], &text).is_ok()
+        let is_one = accepts(&must(AnswerStyle::LFM2, parameters), &[], &text).is_ok();
+        assert!(!is_one || read(AnswerStyle::LFM2, &text).is_object(), "{text}");
+        is_one
     };
     for good in [
         "way=\"a\"",
@@ -523,7 +525,9 @@ fn arguments_of_python_are_as_it_writes_them() {
             "p": schema, "q": {"type": "integer", "maximum": 9},
         }, "$defs": {"d": {"enum": ["b", 1, null]}, "node": {"type": ["array", "null"], "items": {"$ref": "#/$defs/node"}}}});
         let text = format!("<|tool_call_start|>[f({argument})]<|tool_call_end|>");
-        accepts(&must(AnswerStyle::LFM2, &parameters), &[], &text).is_ok()
+        let is_one = accepts(&must(AnswerStyle::LFM2, &parameters), &[], &text).is_ok();
+        assert!(!is_one || read(AnswerStyle::LFM2, &text).is_object(), "{text}");
+        is_one
     };
     let kinds = json!({"type": ["string", "null"]});
     let any_of =
