@@ -403,12 +403,16 @@ fn calls_may_be_written_with_special_tokens() {
 #[test]
 fn a_form_of_what_is_no_chat_has_no_marks_around_it() {
     let folder = with_tools("chatml");
+    let path = folder.path().join("tokenizer.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text.replace("<|system|>", "<|START_RESPONSE|>");
+    std::fs::write(&path, text.replace("<|user|>", "<|END_RESPONSE|>")).unwrap();
     let template = "{# <|START_RESPONSE|><|END_RESPONSE|> #}{% for m in messages %}{{ m.content }}{% endfor %}";
     std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
     let server = Server::of(&["-m", folder.path().to_str().unwrap()], &["--log", "off"]);
-    for seed in 0..8 {
+    for seed in 0..16 {
         let ask = json!({"prompt": "a", "guided_regex": "[ab]", "max_tokens": 40, "seed": seed,
-                         "temperature": 20});
+                         "temperature": 100});
         let text = server.post("/v1/completions", &ask).json()["choices"][0]["text"].clone();
         assert!(text == "a" || text == "b", "{text}");
     }
