@@ -110,8 +110,7 @@ impl Asked {
             tools.call_one();
         }
         let begun = conversation.begun();
-        // What goes on is in it already, if it is.
-        let response = template.response().filter(|_| begun.is_empty());
+        let response = template.response();
         let thoughts = template.thoughts();
         if !begun.is_empty() && tools.is_some() {
             let message = "and `tools` together are not supported: give one of them";
@@ -128,7 +127,9 @@ impl Asked {
         let callable = tools.as_ref().map(Tools::names).unwrap_or_default();
         let schemas = tools.as_ref().map(Tools::schemas).unwrap_or_default();
         let single = tools.as_ref().is_some_and(Tools::is_single);
-        let (settings, form) = settings.with_form(&model, tools, style, (thinks, response)).await?;
+        // A form that goes on is in the response already, if it is in one.
+        let around = response.filter(|_| begun.is_empty());
+        let (settings, form) = settings.with_form(&model, tools, style, (thinks, around)).await?;
         let room = model.room(&prompt)?;
         let max_tokens = max_tokens.map_or(room, |it| it.min(room));
         let requests = settings.requests(&prompt, max_tokens, logprobs, form.as_ref())?;

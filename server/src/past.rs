@@ -64,16 +64,21 @@ pub(crate) fn take_back(
             let all: Vec<_> = all.filter_map(|it| Some(it.as_str()?.to_owned())).collect();
             message.insert("reasoning_content".into(), all.join("\n\n").into());
         }
-        let thoughts = message.remove("reasoning_content");
-        let Some(thoughts) = thoughts.filter(|it| it != "") else { continue };
-        if template.takes_thought_parts() && at < parted {
+        let Some(thoughts) = message.remove("reasoning_content") else { continue };
+        let name = name.unwrap_or("reasoning_content");
+        // By this name clients give them, and of no words they say that nothing was thought, so that templates do not
+        // look for thoughts in the words. By others they are ours to leave out.
+        if thoughts == "" && name != "reasoning_content" {
+            continue;
+        }
+        if template.takes_thought_parts() && at < parted && thoughts != "" {
             let mut parts = vec![json!({"type": "thinking", "thinking": thoughts})];
             if let Some(words) = message["content"].as_str().filter(|it| !it.is_empty()) {
                 parts.push(json!({"type": "text", "text": words}));
             }
             message.insert("content".into(), parts.into());
         } else {
-            message.insert(name.unwrap_or("reasoning_content").into(), thoughts);
+            message.insert(name.into(), thoughts);
         }
     }
     if knows_none(template) {
@@ -212,12 +217,22 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_of_no_words_are_none() {
-        let source = "{% for m in messages %}{% if m.thinking is defined %}<think>{{ m.thinking }}</think>{% endif %}\
-                      {{ m.content }}{% endfor %}";
-        let of_file = Vocabulary { chat_template: Some(source.into()), ..Vocabulary::default() };
-        let template = ChatTemplate::from_vocabulary(&of_file, "here".as_ref()).unwrap().unwrap();
-        for (thoughts, expected) in [("", "b"), ("c", "<think>c</think>b")] {
+    fn thoughts_of_no_words_are_left_out_under_other_names_than_their_clients_have() {
+        const OTHER: &str = "{% for m in messages %}{% if m.thinking is defined %}<think>{{ m.thinking }}</think>\
+                             {% endif %}{{ m.content }}{% endfor %}";
+        const SAME: &str = "{% for m in messages %}{% if m.reasoning_content is string %}<{{ m.reasoning_content }}>\
+                            {% endif %}{{ m.content }}{% endfor %}";
+        let cases = [
+            (OTHER, "", "b"),
+            (OTHER, "c", "<think>c</think>b"),
+            (SAME, "", "<>b"),
+            (SAME, "c", "<c>b"),
+        ];
+        for (source, thoughts, expected) in cases {
+            let of_file =
+                Vocabulary { chat_template: Some(source.into()), ..Vocabulary::default() };
+            let template =
+                ChatTemplate::from_vocabulary(&of_file, "here".as_ref()).unwrap().unwrap();
             let answer =
                 json!([{"role": "assistant", "content": "b", "reasoning_content": thoughts}]);
             let mut messages: Vec<Map<String, Value>> = serde_json::from_value(answer).unwrap();

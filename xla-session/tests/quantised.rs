@@ -113,7 +113,7 @@ fn open_kernels(folder: &Path, precision: Precision, isa: Isa) -> Box<dyn Infere
 
 /// With the graphs of GPUs, which call no kernel.
 fn open_graphs(folder: &Path, precision: Precision) -> Box<dyn InferenceSession> {
-    open(folder, precision, Tuning { cuda_graphs: true, gpu_rows: Some(8), ..Tuning::default() })
+    open(folder, precision, Tuning { cuda_graphs: true, ..Tuning::default() })
 }
 
 /// With those of Vulkan, on a device of it where there is one.

@@ -74,6 +74,12 @@ mod long {
 
     #[test]
     #[ignore = "long: cargo xtask test --all"]
+    fn every_token_of_every_fixture_equals_the_reference_as_stored_on_local_task() {
+        every_token(&fixtures::all(), "local-task", Precision::Stored, None);
+    }
+
+    #[test]
+    #[ignore = "long: cargo xtask test --all"]
     fn every_token_of_every_fixture_equals_the_reference_in_f32() {
         for device in ["local-task", "local-sync"] {
             every_token(&fixtures::all(), device, Precision::F32, None);

@@ -66,6 +66,9 @@ pub fn run(flags: &flags::Test) -> Result<()> {
         clippy.args(bare).args(["--features", WITHOUT_IREE, "--", "-D", "warnings"]);
         steps.run("clippy without IREE", &mut clippy)?;
         if flags.all {
+            let mut clippy = cargo(&["clippy"]);
+            clippy.args(bare).args(["--", "-D", "warnings"]);
+            steps.run("clippy without features", &mut clippy)?;
             // Machine code of all of it, for what the linker alone would find.
             steps.run("build without features", cargo(&["build"]).args(bare))?;
             // In the same folder, where they find IREE and what else is built already.
