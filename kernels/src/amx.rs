@@ -87,10 +87,21 @@ pub(super) unsafe fn with_tiles(rows: usize, depth: usize, work: impl FnOnce()) 
 #[inline(always)]
 pub(super) unsafe fn load<const T: usize>(from: *const u8, stride: usize) {
     // SAFETY: the caller's promise.
+    unsafe { load_at::<T, 0>(from, stride) }
+}
+
+/// As [`load`], `AT` bytes behind `from`: that takes no register.
+///
+/// # Safety
+///
+/// As for [`load`].
+#[inline(always)]
+pub(super) unsafe fn load_at<const T: usize, const AT: usize>(from: *const u8, stride: usize) {
+    // SAFETY: the caller's promise.
     unsafe {
         asm!(
-            "tileloadd tmm{tile}, [{from} + {stride}]", tile = const T, from = in(reg) from,
-            stride = in(reg) stride, options(readonly, nostack, preserves_flags),
+            "tileloadd tmm{tile}, [{from} + {stride} + {at}]", tile = const T, from = in(reg) from,
+            stride = in(reg) stride, at = const AT, options(readonly, nostack, preserves_flags),
         );
     }
 }
@@ -103,10 +114,21 @@ pub(super) unsafe fn load<const T: usize>(from: *const u8, stride: usize) {
 #[inline(always)]
 pub(super) unsafe fn store<const T: usize>(to: *mut u8, stride: usize) {
     // SAFETY: the caller's promise.
+    unsafe { store_at::<T, 0>(to, stride) }
+}
+
+/// As [`store`], `AT` bytes behind `to`.
+///
+/// # Safety
+///
+/// As for [`store`].
+#[inline(always)]
+pub(super) unsafe fn store_at<const T: usize, const AT: usize>(to: *mut u8, stride: usize) {
+    // SAFETY: the caller's promise.
     unsafe {
         asm!(
-            "tilestored [{to} + {stride}], tmm{tile}", tile = const T, to = in(reg) to,
-            stride = in(reg) stride, options(nostack, preserves_flags),
+            "tilestored [{to} + {stride} + {at}], tmm{tile}", tile = const T, to = in(reg) to,
+            stride = in(reg) stride, at = const AT, options(nostack, preserves_flags),
         );
     }
 }

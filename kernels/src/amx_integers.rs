@@ -11,52 +11,136 @@ use std::marker::PhantomData;
 use super::amx::{self, ROW, ROWS, TILE};
 use super::avx512::Avx512;
 use super::integer_tile::block_bytes;
-use super::integers::{Grouped, Integer, LINE, PAIRS, Rounding};
+use super::integers::{Bits, Grouped, Integer, LINE, Levels, PAIRS, Rounding, Table, WORD};
+use super::quads::{Quad, Quads};
 use super::rounded::Rounded;
 use super::scales::Scales;
 use super::scratch::with_scratch;
-use super::tile::AHEAD;
 use super::vector::Vector;
 use super::walk::clear_padding;
 use super::{LANES, Product};
-use crate::format::GROUP;
+use crate::format::{Format, GROUP};
 
 type V = Avx512<true>;
 
-/// Rows from which on tiles are the faster way: what they multiply goes through memory to be scaled. Measured:
-/// 0.96 and 1.04 times the speed with 16 rows (int8, int4), 1.3 times with 32, 1.5 with 256; beside activations of one
-/// byte 0.83 with 16 and 24, 1.0 with 32, 1.2 with 64, 1.3 to 1.45 with 256.
-pub(super) const FROM: usize = 2 * ROWS;
+/// Rows from which on tiles are the faster way for `format`: what they multiply goes through memory to be scaled.
+/// Measured, two threads of an Emerald Rapids: with 9 to 31 rows 1.1 to 1.4 times the speed, with 8 0.8; where both halves
+/// of a group are scaled with 9 to 20 0.8 to 1.0, with 32 1.4.
+pub(super) fn from_rows(format: Format) -> usize {
+    if format == Format::Q2K { 2 * ROWS } else { 9 }
+}
 
-/// `$body` for each row of a tile, whose number `$i` is a constant: a loop would have the sums in memory.
+/// `$body` for each of the `$rows` rows of a tile, and for up to three more; its number `$i` is a constant: a loop would
+/// have the sums in memory.
 macro_rules! each_row {
-    ($i:ident, $body:block) => {
-        unroll!($i, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    ($i:ident in $rows:expr, $body:block) => {
+        unroll!(FOUR, {
+            if 4 * FOUR < $rows {
+                unroll!(OF_FOUR, {
+                    const $i: usize = 4 * FOUR + OF_FOUR;
+                    $body
+                }, 0 1 2 3);
+            }
+        }, 0 1 2 3);
     };
 }
 
 /// Groups that are decoded together, of two blocks: 20 KB, which rows meet from the L1 cache.
 const PIECE: usize = 16;
 
-/// How many steps later than they are written products are scaled, for until they have reached the cache they
+/// How many steps later than they are multiplied products are scaled, for until they have reached the cache they
 /// cannot be read; and how many are kept.
-const LATER: usize = 1;
+const LATER: usize = 2;
 const RING: usize = LATER + 1;
 
-/// Bytes of the integers of a group, and of what is decoded: the integers, then for each part of the group
-/// scales and minima.
+/// Bytes of the integers of a group.
 const INTEGERS: usize = GROUP * LANES;
-const fn decoded_bytes<S: Scales>() -> usize {
-    INTEGERS + S::PARTS * 2 * ROW
+
+/// Words of a plane of a group.
+const PLANE_WORDS: usize = GROUP / size_of::<u32>();
+
+/// Integers as bytes, four columns of each lane together.
+pub(super) trait Bytes: Integer {
+    /// Whether they lie so, with their signs.
+    const STORED: bool = false;
+
+    /// Four columns of a group, as [`PairPlanes`] or [`QuadPlanes`] of activations have them, with what stands for
+    /// zero in them; `i` is a constant after inlining.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Integer::pairs`].
+    unsafe fn bytes(group: *const u8, i: usize) -> __m512i;
+}
+
+impl Bytes for Bits<8> {
+    const STORED: bool = true;
+
+    #[inline(always)]
+    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_si512(group.add(i * WORD).cast()) }
+    }
+}
+
+impl Bytes for Bits<4> {
+    #[inline(always)]
+    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { Self::quad::<V>(group, i) }
+    }
+}
+
+impl<T: Table> Bytes for Levels<T> {
+    #[inline(always)]
+    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
+        // SAFETY: the caller's promise; the table is as long as the read.
+        unsafe {
+            let levels = _mm512_broadcast_i32x4(_mm_loadu_si128(T::LEVELS.as_ptr().cast()));
+            _mm512_shuffle_epi8(levels, Bits::<4>::quad::<V>(group, i))
+        }
+    }
+}
+
+/// Of two pairs first the first columns of both.
+#[inline(always)]
+unsafe fn of_pairs<I: Integer>(group: *const u8, i: usize) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [first, second] = [I::pairs::<V>(group, 2 * i), I::pairs::<V>(group, 2 * i + 1)];
+        _mm512_or_si512(first, _mm512_slli_epi16::<8>(second))
+    }
+}
+
+impl Bytes for Bits<6> {
+    #[inline(always)]
+    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { of_pairs::<Self>(group, i) }
+    }
+}
+
+impl Bytes for Bits<5> {
+    #[inline(always)]
+    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { of_pairs::<Self>(group, i) }
+    }
+}
+
+impl Bytes for Bits<2> {
+    #[inline(always)]
+    unsafe fn bytes(group: *const u8, i: usize) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { of_pairs::<Self>(group, i) }
+    }
 }
 
 /// Activations of a group in two planes of bytes, the high ones and then the low ones, which count with their
-/// sign, or in one: column by column as the weights lie that [`decode`] writes.
-pub(super) struct Planes<I, const PLANES: usize>(PhantomData<I>);
+/// sign: for integers that are taken out of their words as pairs.
+pub(super) struct PairPlanes<I>(PhantomData<I>);
 
-impl<I: Rounding, const PLANES: usize> Rounding for Planes<I, PLANES> {
-    const WORDS: usize = PLANES * PAIRS / 2;
-
+impl<I: Rounding> Rounding for PairPlanes<I> {
     #[inline(always)]
     unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS] {
         const SIGNS: u32 = 0x8000_8000;
@@ -65,46 +149,66 @@ impl<I: Rounding, const PLANES: usize> Rounding for Planes<I, PLANES> {
         let pairs = unsafe { I::arranged(integers) };
         let mut planes = [0; PAIRS];
         for (i, [first, second]) in pairs.as_chunks::<2>().0.iter().enumerate() {
-            if PLANES == 2 {
-                // A low byte counts as negative from 128 on: then the high byte is one more. Each half by itself.
-                let up = |pair: &u32| ((pair & !SIGNS) + 0x0080_0080) ^ (pair & SIGNS);
-                planes[i] = up(first) >> 8 & EVEN | up(second) & !EVEN;
-            }
-            planes[(PLANES - 1) * PAIRS / 2 + i] = first & EVEN | second << 8 & !EVEN;
+            // A low byte counts as negative from 128 on: then the high byte is one more. Each half by itself.
+            let up = |pair: &u32| ((pair & !SIGNS) + 0x0080_0080) ^ (pair & SIGNS);
+            planes[i] = up(first) >> 8 & EVEN | up(second) & !EVEN;
+            planes[PLANE_WORDS + i] = first & EVEN | second << 8 & !EVEN;
         }
         planes
     }
 }
 
-/// Writes a group's integers as bytes, four columns of each lane together: two pairs, first the first columns
-/// of both; and behind them its scales.
+/// The same for [`Quad`]s; or in one plane, where activations have eight bits.
+pub(super) struct QuadPlanes<const PLANES: usize>;
+
+impl<const PLANES: usize> Rounding for QuadPlanes<PLANES> {
+    const WORDS: usize = PLANES * PLANE_WORDS;
+
+    #[inline(always)]
+    unsafe fn arranged(integers: &[u32; GROUP]) -> [u32; PAIRS] {
+        // SAFETY: the caller's promise.
+        let quads = unsafe { Quads::<PLANES>::arranged(integers) };
+        let mut planes = [0; PAIRS];
+        for i in 0..PLANE_WORDS {
+            for plane in 0..PLANES {
+                planes[plane * PLANE_WORDS + i] = quads[i / 2 * 2 * PLANES + 2 * plane + i % 2];
+            }
+        }
+        planes
+    }
+}
+
+/// Bytes of a group that is decoded: its integers, if they do not lie as tiles take them, and for each part of it
+/// scales and minima.
+const fn decoded_bytes<I: Bytes, S: Scales>() -> usize {
+    scales_at::<I>() + S::PARTS * 2 * ROW
+}
+
+/// Where its scales begin.
+const fn scales_at<I: Bytes>() -> usize {
+    if I::STORED { 0 } else { INTEGERS }
+}
+
+/// Decodes a group.
 ///
 /// # Safety
 ///
 /// As for [`Integer`] and [`Scales`]; there are [`decoded_bytes`] at `to`.
 #[inline(always)]
-unsafe fn decode<I: Integer, S: Scales>(head: *const u8, group: *const u8, to: *mut u8) {
+unsafe fn decode<I: Bytes, S: Scales>(head: *const u8, group: *const u8, to: *mut u8) {
     // SAFETY: the caller's promise; a prefetch never faults.
     unsafe {
-        for line in (0..I::GROUP_BYTES + S::BYTES).step_by(LINE) {
-            V::prefetch(group.wrapping_add(line + AHEAD));
-        }
-        let low = _mm512_set1_epi16(0xff);
-        unroll!(WORD, {
-            let mut pairs = [I::pairs::<V>(group, 2 * WORD), I::pairs::<V>(group, 2 * WORD + 1)];
-            if !S::MINIMA && I::MIDDLE != 0 {
-                let middle = _mm512_set1_epi16(I::MIDDLE as i16);
-                for pairs in &mut pairs {
-                    *pairs = _mm512_sub_epi16(*pairs, middle);
+        if !I::STORED {
+            unroll!(QUAD, {
+                let mut bytes = I::bytes(group, QUAD);
+                if !S::MINIMA && I::MIDDLE != 0 {
+                    bytes = _mm512_sub_epi8(bytes, _mm512_set1_epi8(I::MIDDLE as u8 as i8));
                 }
-            }
-            let second = _mm512_slli_epi16::<8>(pairs[1]);
-            // (pairs[0] & low) | second
-            let bytes = _mm512_ternarylogic_epi64::<0xea>(pairs[0], low, second);
-            _mm512_storeu_si512(to.add(WORD * ROW).cast(), bytes);
-        });
+                _mm512_storeu_si512(to.add(QUAD * ROW).cast(), bytes);
+            });
+        }
         let beside = group.add(I::GROUP_BYTES);
-        let scales = to.add(INTEGERS).cast::<f32>();
+        let scales = to.add(scales_at::<I>()).cast::<f32>();
         for part in 0..S::PARTS {
             S::scale::<V>(head, beside, part).store(scales.add(2 * part * LANES));
             S::minimum::<V>(head, beside, part).store(scales.add((2 * part + 1) * LANES));
@@ -116,19 +220,21 @@ unsafe fn decode<I: Integer, S: Scales>(head: *const u8, group: *const u8, to: *
 struct Plan<'a> {
     p: &'a Product,
     x: Rounded,
-    /// Tiles of rows.
+    /// Tiles of rows, and the rows of each.
     tiles: usize,
+    rows: usize,
 }
 
 impl<'a> Plan<'a> {
     fn new(p: &'a Product) -> Self {
         let x = Rounded::new(p.x.cast_mut(), p.columns);
-        Self { p, x, tiles: p.used.div_ceil(ROWS) }
+        let tiles = p.used.div_ceil(ROWS);
+        Self { p, x, tiles, rows: p.used.div_ceil(tiles) }
     }
 
     /// The first row of a tile; the last tile ends with the last row, and may have some of the one before.
     fn first(&self, tile: usize) -> usize {
-        (tile * ROWS).min(self.p.used - ROWS)
+        (tile * self.rows).min(self.p.used - self.rows)
     }
 
     /// Bytes of a group's numbers of a tile of rows: its scales, and the sums of each part.
@@ -137,25 +243,28 @@ impl<'a> Plan<'a> {
     }
 
     /// Bytes of scratch.
-    fn bytes<S: Scales, const PLANES: usize>(&self) -> usize {
+    fn bytes<I: Bytes, S: Scales, const PLANES: usize>(&self) -> usize {
         let numbers = self.tiles * self.x.groups() * Self::numbers::<S>();
-        RING * PLANES * TILE + 2 * PIECE * decoded_bytes::<S>() + 2 * self.tiles * TILE + numbers
+        RING * PLANES * TILE + 2 * PIECE * decoded_bytes::<I, S>() + 2 * self.tiles * TILE + numbers
     }
 }
 
-/// The kernel for integers with scales, for at least [`FROM`] rows.
+/// The kernel for integers with scales, for at least [`from_rows`].
 ///
 /// # Safety
 ///
-/// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are so many [`Planes`].
-pub(super) unsafe fn many<I: Integer, S: Scales, const PLANES: usize>(p: &Product) {
+/// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are [`PairPlanes`] or so many [`QuadPlanes`].
+pub(super) unsafe fn many<I: Bytes, S: Scales, const PLANES: usize>(p: &Product) {
     const { assert!(!S::INTEGERS && matches!(PLANES, 1 | 2)) };
     let plan = Plan::new(p);
     // SAFETY: the caller's promise; there is as much scratch.
     unsafe {
         clear_padding(p);
-        with_scratch(plan.bytes::<S, PLANES>() / size_of::<f32>(), |scratch| {
-            amx::with_tiles(ROWS, GROUP / S::PARTS, || run::<I, S, PLANES>(&plan, scratch.cast()));
+        with_scratch(plan.bytes::<I, S, PLANES>() / size_of::<f32>(), |scratch| {
+            amx::with_tiles(plan.rows, GROUP / S::PARTS, || match plan.rows {
+                ROWS => run::<I, S, PLANES, true>(&plan, scratch.cast()),
+                _ => run::<I, S, PLANES, false>(&plan, scratch.cast()),
+            });
         });
     }
 }
@@ -166,16 +275,25 @@ pub(super) unsafe fn many<I: Integer, S: Scales, const PLANES: usize>(p: &Produc
 ///
 /// As for [`many`]; in [`amx::with_tiles`], and the scratch has [`Plan::bytes`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn run<I: Integer, S: Scales, const PLANES: usize>(plan: &Plan<'_>, scratch: *mut u8) {
-    let Plan { p, x, tiles, .. } = *plan;
+unsafe fn run<I: Bytes, S: Scales, const PLANES: usize, const FULL: bool>(
+    plan: &Plan<'_>,
+    scratch: *mut u8,
+) {
+    let Plan { p, x, tiles, rows } = *plan;
     let groups = x.groups();
     let group_bytes = I::GROUP_BYTES + S::BYTES;
     let together_bytes = S::HEAD + S::TOGETHER * group_bytes;
+    // The head and the integers of a group.
+    let stored = |block: usize, group: usize| {
+        let block = p.weights.wrapping_add(block * block_bytes::<V, Grouped<I, S>>(groups));
+        let head = block.wrapping_add(group / S::TOGETHER * together_bytes);
+        (head, head.wrapping_add(S::HEAD + group % S::TOGETHER * group_bytes))
+    };
     // SAFETY: the caller's promise: the scratch has all of these.
     unsafe {
         let products = scratch;
         let decoded = products.add(RING * PLANES * TILE);
-        let sums = decoded.add(2 * PIECE * decoded_bytes::<S>());
+        let sums = decoded.add(2 * PIECE * decoded_bytes::<I, S>());
         let numbers = sums.add(2 * tiles * TILE);
         for tile in 0..tiles {
             gather::<S>(plan, tile, numbers);
@@ -185,30 +303,36 @@ unsafe fn run<I: Integer, S: Scales, const PLANES: usize>(plan: &Plan<'_>, scrat
             for first in (0..groups).step_by(PIECE) {
                 let end = groups.min(first + PIECE);
                 for i in 0..blocks {
-                    let block = p.weights.add((pair + i) * block_bytes::<V, Grouped<I, S>>(groups));
                     for group in first..end {
-                        let head = block.add(group / S::TOGETHER * together_bytes);
-                        let at = head.add(S::HEAD + group % S::TOGETHER * group_bytes);
+                        let (head, at) = stored(pair + i, group);
                         let to = i * PIECE + group - first;
-                        decode::<I, S>(head, at, decoded.add(to * decoded_bytes::<S>()));
+                        decode::<I, S>(head, at, decoded.add(to * decoded_bytes::<I, S>()));
                     }
                 }
                 for tile in 0..tiles {
                     let (pairs, ..) = x.rows_from(plan.first(tile)).parts();
                     let of_tile = tile * groups + first;
                     for i in 0..blocks {
-                        let meet = Meet::<S, PLANES> {
-                            weights: decoded.add(i * PIECE * decoded_bytes::<S>()),
+                        let decoded = decoded.add(i * PIECE * decoded_bytes::<I, S>());
+                        let meet = Meet::<I, S, PLANES, FULL> {
+                            rows,
+                            // Those that lie as tiles take them have no heads among them.
+                            integers: if I::STORED { stored(pair + i, first).1 } else { decoded },
+                            scales: decoded.add(scales_at::<I>()).cast(),
+                            ahead: (tile == 0).then(|| match end < groups {
+                                true => stored(pair + i, end).1,
+                                false => stored(pair + 2 + i, 0).1,
+                            }),
                             x: pairs.cast::<u8>().add(first * PLANES * GROUP),
                             x_stride: x.stride() * size_of::<u32>(),
                             numbers: numbers.add(of_tile * Plan::numbers::<S>()).cast(),
                             products,
                             sums: sums.add((i * tiles + tile) * TILE).cast(),
-                            scales: PhantomData,
+                            format: PhantomData,
                         };
                         meet.piece(end - first, first == 0);
                         if end == groups {
-                            for row in 0..ROWS {
+                            for row in 0..meet.rows() {
                                 let y = p.y.add((plan.first(tile) + row) * p.stride);
                                 let sum = V::load(meet.sums.add(row * LANES));
                                 sum.store(y.add((pair + i) * LANES));
@@ -236,7 +360,7 @@ unsafe fn gather<S: Scales>(plan: &Plan<'_>, tile: usize, numbers: *mut u8) {
         for group in 0..x.groups() {
             let at = (tile * x.groups() + group) * Plan::numbers::<S>();
             let numbers = numbers.add(at).cast::<f32>();
-            for row in 0..ROWS {
+            for row in 0..plan.rows {
                 let (_, scales, sums) = first.rows_from(row).parts();
                 *numbers.add(row) = *scales.add(group);
                 let sums = *sums.add(group);
@@ -252,9 +376,13 @@ unsafe fn gather<S: Scales>(plan: &Plan<'_>, tile: usize, numbers: *mut u8) {
 }
 
 /// A tile of rows and a piece of a block.
-struct Meet<S, const PLANES: usize> {
-    /// Decoded groups.
-    weights: *const u8,
+struct Meet<I, S, const PLANES: usize, const FULL: bool> {
+    rows: usize,
+    /// Of its groups the integers, where they lie or decoded, and the scales and minima.
+    integers: *const u8,
+    scales: *const f32,
+    /// What is read after it from memory, if this is the first tile of rows.
+    ahead: Option<*const u8>,
     /// The planes of the groups, rows so many bytes apart.
     x: *const u8,
     x_stride: usize,
@@ -264,15 +392,23 @@ struct Meet<S, const PLANES: usize> {
     products: *mut u8,
     /// `[ROWS, 16]`
     sums: *mut f32,
-    scales: PhantomData<S>,
+    format: PhantomData<(I, S)>,
 }
 
-impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
+impl<I: Bytes, S: Scales, const PLANES: usize, const FULL: bool> Meet<I, S, PLANES, FULL> {
+    /// The rows of the tile, a constant where it is `FULL`.
+    #[inline(always)]
+    fn rows(&self) -> usize {
+        if FULL { ROWS } else { self.rows }
+    }
+
     /// Adds the products of the piece to the sums, or sets these to them.
     ///
     /// # Safety
     ///
     /// As for [`run`].
+    // Products are written when older ones were read: a CPU takes reads for those of what is being written where the
+    // low twelve bits of their addresses are the same.
     #[inline(always)]
     unsafe fn piece(&self, groups: usize, first: bool) {
         let steps = groups * S::PARTS;
@@ -280,10 +416,16 @@ impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
         unsafe {
             let mut sums = [V::splat(0.0); ROWS];
             if !first {
-                each_row!(I, { sums[I] = V::load(self.sums.add(I * LANES)) });
+                each_row!(M in self.rows(), { sums[M] = V::load(self.sums.add(M * LANES)) });
             }
             for step in 0..steps + LATER {
                 if step < steps {
+                    if let Some(ahead) = self.ahead {
+                        let bytes = I::GROUP_BYTES + S::BYTES;
+                        for line in (0..bytes / S::PARTS).step_by(LINE) {
+                            V::prefetch(ahead.wrapping_add(step * bytes / S::PARTS + line));
+                        }
+                    }
                     match step % 2 {
                         0 => self.multiply::<0, 1>(step),
                         _ => self.multiply::<2, 3>(step),
@@ -292,8 +434,14 @@ impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
                 if step >= LATER {
                     self.scale(step - LATER, &mut sums);
                 }
+                if step < steps {
+                    match step % 2 {
+                        0 => self.keep::<0, 1>(step),
+                        _ => self.keep::<2, 3>(step),
+                    }
+                }
             }
-            each_row!(I, { sums[I].store(self.sums.add(I * LANES)) });
+            each_row!(M in self.rows(), { sums[M].store(self.sums.add(M * LANES)) });
         }
     }
 
@@ -302,7 +450,7 @@ impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
         self.products.wrapping_add(step % RING * PLANES * TILE)
     }
 
-    /// The products of a part of a group, by tiles `HIGH` and `LOW`.
+    /// Multiplies a part of a group, by tiles `HIGH` and `LOW`.
     ///
     /// # Safety
     ///
@@ -313,22 +461,41 @@ impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
         let plane = GROUP / S::PARTS;
         // SAFETY: the caller's promise.
         unsafe {
-            let weights = self.weights.add(group * decoded_bytes::<S>());
+            let group_bytes =
+                if I::STORED { I::GROUP_BYTES + S::BYTES } else { decoded_bytes::<I, S>() };
+            let integers = self.integers.add(group * group_bytes + part * INTEGERS / S::PARTS);
             let x = self.x.add(group * PLANES * GROUP + part * plane);
-            let products = self.products(step);
-            amx::load::<6>(weights.add(part * INTEGERS / S::PARTS), ROW);
+            amx::load::<6>(integers, ROW);
             if PLANES == 2 {
                 amx::load::<4>(x, self.x_stride);
-            }
-            amx::load::<5>(x.add((PLANES - 1) * GROUP), self.x_stride);
-            if PLANES == 2 {
+                amx::load_at::<5, GROUP>(x, self.x_stride);
                 amx::zero::<HIGH>();
                 amx::add_i8::<HIGH, 4, 6>();
-                amx::store::<HIGH>(products, ROW);
+            } else {
+                amx::load::<5>(x, self.x_stride);
             }
             amx::zero::<LOW>();
             amx::add_i8::<LOW, 5, 6>();
-            amx::store::<LOW>(products.add((PLANES - 1) * TILE), ROW);
+        }
+    }
+
+    /// Writes the products of a part of a group that [`multiply`](Self::multiply) has left in tiles.
+    ///
+    /// # Safety
+    ///
+    /// As for [`run`].
+    #[inline(always)]
+    unsafe fn keep<const HIGH: usize, const LOW: usize>(&self, step: usize) {
+        let products = self.products(step);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match PLANES {
+                2 => {
+                    amx::store::<HIGH>(products, ROW);
+                    amx::store_at::<LOW, TILE>(products, ROW);
+                }
+                _ => amx::store::<LOW>(products, ROW),
+            }
         }
     }
 
@@ -342,13 +509,13 @@ impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
         let (group, part) = (step / S::PARTS, step % S::PARTS);
         // SAFETY: the caller's promise.
         unsafe {
-            let weights = self.weights.add(group * decoded_bytes::<S>() + INTEGERS).cast::<f32>();
-            let scale = V::load(weights.add(2 * part * LANES));
-            let minimum = V::load(weights.add((2 * part + 1) * LANES));
+            let scales = self.scales.byte_add(group * decoded_bytes::<I, S>());
+            let scale = V::load(scales.add(2 * part * LANES));
+            let minimum = V::load(scales.add((2 * part + 1) * LANES));
             let numbers = self.numbers.add(group * Plan::numbers::<S>() / size_of::<f32>());
             let products = self.products(step);
-            each_row!(I, {
-                let row = products.add(I * ROW);
+            each_row!(M in self.rows(), {
+                let row = products.add(M * ROW);
                 let mut product = _mm512_loadu_si512(row.add((PLANES - 1) * TILE).cast());
                 if PLANES == 2 {
                     let high = _mm512_slli_epi32::<8>(_mm512_loadu_si512(row.cast()));
@@ -356,10 +523,10 @@ impl<S: Scales, const PLANES: usize> Meet<S, PLANES> {
                 }
                 let mut of_group = V::from_i32(product).mul(scale);
                 if S::MINIMA {
-                    let x_sum = V::splat(*numbers.add((1 + part) * LANES + I));
+                    let x_sum = V::splat(*numbers.add((1 + part) * LANES + M));
                     of_group = minimum.mul_add(x_sum, of_group);
                 }
-                sums[I] = of_group.mul_add(V::splat(*numbers.add(I)), sums[I]);
+                sums[M] = of_group.mul_add(V::splat(*numbers.add(M)), sums[M]);
             });
         }
     }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 #[cfg(target_arch = "x86_64")]
 use crate::amx_activations::{Narrow, Split};
 #[cfg(target_arch = "x86_64")]
-use crate::amx_integers::{self, Planes};
+use crate::amx_integers::{self, PairPlanes, QuadPlanes};
 use crate::integers::{Bits, E2m1, Group, Grouped, Integer, Iq4, Levels, Rounding};
 #[cfg(target_arch = "aarch64")]
 use crate::neon::{DOT, MATRICES, Neon};
@@ -83,7 +83,7 @@ fn tiled_kernel(format: Format) -> Option<Kernel> {
                 let of_few = product_for(Format::$format, Isa::Avx512Vnni);
                 // SAFETY: whoever calls a kernel promises what both want.
                 unsafe {
-                    match p.used < amx_integers::FROM {
+                    match p.used < amx_integers::from_rows(Format::$format) {
                         true => of_few(p),
                         false => amx_integers::many::<$integer, $scales, $planes>(p),
                     }
@@ -144,21 +144,9 @@ pub unsafe fn round_row(
     columns: usize,
     to: *mut u8,
 ) {
-    /// As integers of `F`; in so many planes of bytes where tiles multiply them.
-    unsafe fn round<F: Rounding>(isa: Isa, planes: Option<usize>, row: Round<()>) {
+    unsafe fn round<F: Rounding>(isa: Isa, row: Round<()>) {
         // SAFETY: the caller's promise.
-        unsafe {
-            #[cfg(target_arch = "x86_64")]
-            {
-                use {avx512::Avx512, vector::Vector};
-                match planes {
-                    Some(1) => return Avx512::<false>::enter(&row.arranged::<Planes<F, 1>>()),
-                    Some(_) => return Avx512::<false>::enter(&row.arranged::<Planes<F, 2>>()),
-                    None => {}
-                }
-            }
-            enter(isa, &row.arranged::<F>());
-        }
+        unsafe { enter(isa, &row.arranged::<F>()) }
     }
     let most = largest_for(format);
     let row = Round { x, columns, to: Rounded::new(to, columns), most, integers: PhantomData };
@@ -175,18 +163,19 @@ pub unsafe fn round_row(
             }
         };
     }
-    #[cfg(target_arch = "x86_64")]
-    let in_tiles = isa == Isa::Amx && rows >= amx_integers::FROM && tiled_kernel(format).is_some();
-    #[cfg(not(target_arch = "x86_64"))]
-    let in_tiles = false;
-    // What one byte holds is one plane.
-    let planes = in_tiles.then_some(if most > 127.0 { 2 } else { 1 });
     let alone = rows == 1;
     let round = match format {
         #[cfg(target_arch = "x86_64")]
-        Format::Nested4 if isa != Isa::Portable && !in_tiles => round::<Quads<1>>,
+        _ if isa == Isa::Amx
+            && rows >= amx_integers::from_rows(format)
+            && tiled_kernel(format).is_some() =>
+        {
+            tiled_rounding(format)
+        }
         #[cfg(target_arch = "x86_64")]
-        Format::Int8Rounded if has_vnni(isa) && !in_tiles => round::<Quads<1>>,
+        Format::Nested4 if isa != Isa::Portable => round::<Quads<1>>,
+        #[cfg(target_arch = "x86_64")]
+        Format::Int8Rounded if has_vnni(isa) => round::<Quads<1>>,
         #[cfg(target_arch = "x86_64")]
         Format::Int8 if alone && has_vnni(isa) => round::<Quads<2>>,
         #[cfg(target_arch = "x86_64")]
@@ -214,7 +203,24 @@ pub unsafe fn round_row(
         floats => panic!("products with {floats:?} take floats"),
     };
     // SAFETY: the caller's promise.
-    unsafe { round(isa, planes, row) }
+    unsafe { round(isa, row) }
+}
+
+/// Rounds a row as [`tiled_kernel`] has the integers of `format`: in two planes of bytes, or in one what one byte holds.
+#[cfg(target_arch = "x86_64")]
+fn tiled_rounding(format: Format) -> unsafe fn(Isa, Round<()>) {
+    /// For CPUs that have tiles.
+    unsafe fn round<F: Rounding>(_: Isa, row: Round<()>) {
+        // SAFETY: the caller's promise; AVX-512 is there where tiles are.
+        unsafe { <avx512::Avx512<false> as vector::Vector>::enter(&row.arranged::<F>()) }
+    }
+    match format {
+        Format::Nested4 | Format::Int8Rounded => round::<QuadPlanes<1>>,
+        Format::Int6 => round::<PairPlanes<Bits<6>>>,
+        Format::Q5_0 | Format::Q5_1 | Format::Q5K => round::<PairPlanes<Bits<5>>>,
+        Format::Q2K => round::<PairPlanes<Bits<4>>>,
+        _ => round::<QuadPlanes<2>>,
+    }
 }
 
 /// The fastest attention over a cache of `format` on this CPU.
