@@ -194,7 +194,8 @@ pub fn tokens_in(text: &str) -> impl Iterator<Item = &str> {
             _ => return None,
         };
         let rest = &text[at..];
-        let end = rest.bytes().take(LONGEST_TOKEN).position(|byte| byte == last)?;
+        let near = &rest.as_bytes()[..rest.len().min(LONGEST_TOKEN)];
+        let end = near.contains(&last).then(|| rest.find(char::from(last)))??;
         Some(&rest[..=end])
     })
 }
