@@ -1,17 +1,15 @@
 //! What programs write to providers of parameters in Rust.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
+use crate::support::in_flight::{self, SHORT};
+use crate::support::{BOTH_CPU_DEVICES, compile, device, module};
 use iree_rt::{
     Code, CompileOptions, Error, Fence, Function, Module, ParameterIndex, ParameterProvider,
     Result, Session,
 };
-use support::in_flight::{self, SHORT};
-use support::{BOTH_CPU_DEVICES, compile, device, module};
 
 const PROGRAM: &str = r#"
 module @writer {

@@ -1,12 +1,10 @@
 //! Several devices: groups, sessions on them, copies between them.
 
-mod support;
-
+use crate::support::{compile, device, kinds, module};
 use iree_rt::{
     Buffer, Code, CompileOptions, Device, DeviceGroup, DeviceOptions, ElementType, Fence, Instance,
     Session,
 };
-use support::{compile, device, kinds, module};
 
 /// `@f(a on left, b on right) -> (2 a on left, 2 a * b on right)`.
 const SPLIT: &str = "

@@ -1,17 +1,15 @@
 //! Native modules: Rust functions that compiled programs call.
 
-mod support;
-
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
+use crate::support::{compile, device, module};
 use iree_rt::{
     BufferView, Code, CompileOptions, Error, Module, NativeModule, Reference, Result, ScalarType,
     Session, Tensor, Value, ValueType,
 };
-use support::{compile, device, module};
 
 type F32 = Tensor<f32>;
 

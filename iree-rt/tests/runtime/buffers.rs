@@ -1,12 +1,10 @@
 //! Devices, buffers and buffer views.
 
-mod support;
-
+use crate::support::device;
 use iree_rt::{
     Buffer, BufferView, Code, Device, DeviceOptions, Element, ElementType, Instance, Memory,
     Upload, bf16, f16,
 };
-use support::device;
 
 fn cpu() -> Device {
     device("local-sync")

@@ -1,12 +1,10 @@
 //! IREE's own objects, with the feature `raw`.
 
-mod support;
-
 use iree_rt::sys;
 
 #[test]
 fn objects_are_those_of_iree() {
-    let mut session = support::session("local-sync");
+    let mut session = crate::support::session("local-sync");
     let view = session.device().buffer_view(&[3], &[1f32, 2., 3.]).unwrap();
     // SAFETY: the objects are live while their handles are.
     unsafe {

@@ -1,14 +1,12 @@
 //! Lists, bytes and references as arguments and results of compiled functions.
 
-mod support;
-
 use std::sync::OnceLock;
 
+use crate::support::{compile, device, module};
 use iree_rt::{
     Code, CompileOptions, Error, Reference, ScalarType, Session, SessionBuilder, Tensor, Value,
     ValueType,
 };
-use support::{compile, device, module};
 
 const PROGRAM: &str = r#"
 module @lists {

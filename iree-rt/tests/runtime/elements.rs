@@ -1,9 +1,7 @@
 //! Tensors of complex numbers, and of elements that share bytes.
 
-mod support;
-
+use crate::support::{BOTH_CPU_DEVICES, compile, device, module};
 use iree_rt::{Buffer, BufferView, CompileOptions, ElementType, Literal, Session, Tensor};
-use support::{BOTH_CPU_DEVICES, compile, device, module};
 
 /// Adds numbers of 4 bits, and multiplies complex ones.
 const PROGRAM: &str = "

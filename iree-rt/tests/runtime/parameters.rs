@@ -1,18 +1,16 @@
 //! Parameters of indexes in sessions.
 
-mod support;
-
 use std::fs;
 use std::thread;
 
+use crate::support::parameters::{
+    INTS, W, archives, build, floats, gguf_header, in_memory, irpa, program, safetensors,
+};
+use crate::support::{BOTH_CPU_DEVICES, compile, device, module};
 use iree_rt::{
     Code, CompileOptions, Module, ParameterFormat, ParameterIndex, ParameterProvider, Result,
     Session, Tensor,
 };
-use support::parameters::{
-    INTS, W, archives, build, floats, gguf_header, in_memory, irpa, program, safetensors,
-};
-use support::{BOTH_CPU_DEVICES, compile, device, module};
 
 #[test]
 fn aligned_parameters_are_used_where_they_are() {
@@ -205,7 +203,7 @@ fn what_is_missing_is_named() {
     assert!(error.message().contains("the session was given none"), "{error}");
     assert_eq!(error.code(), Code::NotFound, "{error}");
     assert!(program().takes_parameters().unwrap());
-    assert!(!module(support::kinds()).takes_parameters().unwrap());
+    assert!(!module(crate::support::kinds()).takes_parameters().unwrap());
 
     let short = ParameterIndex::new().unwrap();
     short.add("w", &W[..2], b"").unwrap();

@@ -1,7 +1,5 @@
 //! Buffers filled piece by piece.
 
-mod support;
-
 use iree_rt::{Code, Device, Instance, Staging};
 
 fn devices() -> [Device; 2] {

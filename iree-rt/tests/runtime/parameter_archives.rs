@@ -1,13 +1,13 @@
 //! Archives of parameters, whole and damaged, of every format.
 
-mod support;
-
 use std::fs;
 use std::path::PathBuf;
 
+use crate::support::BOTH_CPU_DEVICES;
+use crate::support::parameters::{
+    INTS, W, archives, build, floats, gguf_header, in_memory, ints, irpa,
+};
 use iree_rt::{Code, ParameterFormat, ParameterIndex};
-use support::BOTH_CPU_DEVICES;
-use support::parameters::{INTS, W, archives, build, floats, gguf_header, in_memory, ints, irpa};
 
 #[test]
 fn every_format_mapped_read_and_in_memory_on_both_devices() {

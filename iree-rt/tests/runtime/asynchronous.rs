@@ -1,14 +1,12 @@
 //! Calls in flight: when they begin and end, on any executor, and what they fail with.
 
-mod support;
-
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::in_flight::{LONG, SHORT, ends, floats, ones, options, session_on};
+use crate::support::{compile, device, module};
 use iree_rt::{Code, CompileOptions, Device, Error, Fence, Session, Tensor, Value};
-use support::in_flight::{LONG, SHORT, ends, floats, ones, options, session_on};
-use support::{compile, device, module};
 
 #[test]
 fn an_executor_runs_other_tasks_while_a_call_waits() {
@@ -123,7 +121,7 @@ fn asking_for_what_cannot_be_is_an_error() {
     let device = device("local-task");
     let mut session = session_on(&device);
     let double = session.function("later.double").unwrap();
-    let (_signal, elsewhere) = Fence::new(&support::device("local-task")).unwrap();
+    let (_signal, elsewhere) = Fence::new(&crate::support::device("local-task")).unwrap();
     let error = session.call_async(&double, [ones(&device)], Some(&elsewhere)).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     let error = Fence::join(&device, [&elsewhere]).unwrap_err();
@@ -131,7 +129,7 @@ fn asking_for_what_cannot_be_is_an_error() {
     let error = session.call_async(&double, (), None).unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
 
-    let mut plain = support::session("local-task");
+    let mut plain = crate::support::session("local-task");
     let add = plain.function("kinds.add").unwrap();
     assert!(!add.coarse_fences());
     let (a, b) = (ones(plain.device()), ones(plain.device()));
@@ -139,7 +137,7 @@ fn asking_for_what_cannot_be_is_an_error() {
     assert_eq!(error.code(), Code::FailedPrecondition);
     assert!(error.message().contains("--iree-execution-model=async-external"), "{error}");
 
-    let sync = support::device("local-sync");
+    let sync = crate::support::device("local-sync");
     let mut session = session_on(&sync);
     let double = session.function("later.double").unwrap();
     let (go, ready) = Fence::new(&sync).unwrap();

@@ -1,11 +1,9 @@
 //! Literals: text to tensors on devices and back, against IREE's own parser and printer.
 
-mod support;
-
 use std::ptr;
 
+use crate::support::{device, session};
 use iree_rt::{ElementType, Literal, sys};
-use support::{device, session};
 
 /// What IREE's C API makes of `text`: the bytes, and the text that it prints.
 fn by_iree(text: &str) -> (Literal, String) {

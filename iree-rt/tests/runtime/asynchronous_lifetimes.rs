@@ -1,7 +1,5 @@
 //! Calls in flight whose session, device, kernels or tasks are gone before they are done.
 
-mod support;
-
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +7,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Waker};
 use std::thread;
 
+use crate::support::in_flight::{LONG, OnWake, SHORT, ends, floats, ones, orphan, session_on};
+use crate::support::{compile, device, module};
 use iree_rt::{
     Code, CompileOptions, Device, DeviceOptions, Error, Fence, Instance, Kernel, KernelArguments,
     Kernels, Session,
 };
-use support::in_flight::{LONG, OnWake, SHORT, ends, floats, ones, orphan, session_on};
-use support::{compile, device, module};
 
 #[test]
 fn everything_may_be_dropped_while_calls_wait() {
@@ -86,7 +84,7 @@ fn forgotten_futures_and_signals_do_no_harm() {
 
 /// The graph of the example with fences, on a device whose kernel `scale` is `kernel`.
 fn with_kernel(kernel: Kernel) -> (Device, Session) {
-    let source = include_str!("../examples/kernel.mlir")
+    let source = include_str!("../../examples/kernel.mlir")
         .replace(
             "(%x_view: !hal.buffer_view)",
             "(%x_view: !hal.buffer_view, %w: !hal.fence, %s: !hal.fence)",

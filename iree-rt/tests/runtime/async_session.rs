@@ -1,15 +1,13 @@
 //! Sessions on threads of their own.
 
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::session;
 use iree_rt::{AsyncSession, Code, Outputs, Result, Session, Value};
-use support::session;
 
 /// Long enough for a machine under load, and no longer than a test may take.
 const LONG: Duration = Duration::from_secs(30);

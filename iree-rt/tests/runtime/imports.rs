@@ -1,14 +1,12 @@
 //! Memory of others as buffers, and buffers' memory for others.
 
-mod support;
-
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{BOTH_CPU_DEVICES, device};
 use iree_rt::buffer::ALIGNMENT;
 use iree_rt::{Buffer, Code, ElementType, Memory};
-use support::{BOTH_CPU_DEVICES, device};
 
 /// Bytes at a chosen distance from an aligned address, which tell when they are gone.
 struct Owner {

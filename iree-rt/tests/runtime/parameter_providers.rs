@@ -1,13 +1,11 @@
 //! Providers of parameters in Rust, which answer and take what programs write.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::parameters::{INTS, W, floats, in_memory, ints, program};
+use crate::support::{BOTH_CPU_DEVICES, device};
 use iree_rt::{Code, Error, ParameterProvider, Result, Session};
-use support::parameters::{INTS, W, floats, in_memory, ints, program};
-use support::{BOTH_CPU_DEVICES, device};
 
 /// Makes the parameters of `model`, and counts how often it is asked.
 struct Model {

@@ -1,14 +1,12 @@
 //! Sessions, functions and calls.
 
-mod support;
-
 use std::thread;
 
+use crate::support::{BOTH_CPU_DEVICES, device, kinds, module, session};
 use iree_rt::{
     Arguments, BufferView, Call, Code, CompileOptions, Module, Outputs, Results, ScalarType,
     Session, Tensor, Value, ValueType, bf16,
 };
-use support::{BOTH_CPU_DEVICES, device, kinds, module, session};
 
 fn floats(session: &Session, data: &[f32]) -> Value {
     session.device().buffer_view(&[data.len()], data).unwrap().into()
@@ -70,7 +68,7 @@ fn many() -> Session {
         list("%a").replace(", %a11", ""),
         ["i32"; 12].join(", "),
     );
-    let bytes = support::compile(&source, &CompileOptions::default());
+    let bytes = crate::support::compile(&source, &CompileOptions::default());
     Session::builder(&device("local-sync")).module(module(&bytes)).build().unwrap()
 }
 
@@ -183,7 +181,7 @@ fn errors_name_the_argument() {
         return %0 : tensor<2xf32>
       }
     }";
-    let bytes = support::compile(source, &CompileOptions::default());
+    let bytes = crate::support::compile(source, &CompileOptions::default());
     let mut session =
         Session::builder(&device("local-sync")).module(module(&bytes)).build().unwrap();
     let first = session.function("named.first").unwrap();
@@ -363,7 +361,7 @@ fn functions_that_check_nothing_are_none_of_the_session() {
 
 #[test]
 fn several_modules_in_one_session() {
-    let other = module(&support::compile(support::OTHER, &CompileOptions::default()));
+    let other = module(&crate::support::compile(crate::support::OTHER, &CompileOptions::default()));
     let device = device("local-task");
     let mut session =
         Session::builder(&device).module(module(kinds())).module(other.clone()).build().unwrap();
@@ -496,7 +494,7 @@ fn an_error_of_iree_says_what_was_wrong_and_where() {
         return %0 : tensor<2xf32>
       }
     }";
-    let bytes = support::compile(source, &CompileOptions::default());
+    let bytes = crate::support::compile(source, &CompileOptions::default());
     let device = device("local-task");
     let mut session = Session::builder(&device).module(module(&bytes)).build().unwrap();
     let double = session.function("picky.double").unwrap();

@@ -1,11 +1,9 @@
 //! Modules that are damaged, foreign, or from a file.
 
-mod support;
-
 use std::io::Write;
 
+use crate::support::{compile, device, kinds};
 use iree_rt::{Code, CompileOptions, Error, Module, Session};
-use support::{compile, device, kinds};
 
 const SMALL: &str = "
 module @small {

@@ -1,7 +1,5 @@
 //! Semaphores and fences: what they reach, fail with and wake.
 
-mod support;
-
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,9 +8,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::device;
+use crate::support::in_flight::{LONG, SHORT};
 use iree_rt::{Code, Error, Fence, Semaphore};
-use support::device;
-use support::in_flight::{LONG, SHORT};
 
 struct Counting(AtomicUsize);
 

@@ -1,14 +1,12 @@
 //! What programs trace, and what the allocator counts.
 
-mod support;
-
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::support::{compile, device, module};
 use iree_rt::{
     BufferView, Code, CompileOptions, Error, MemoryStatistics, Module, Result, Session,
     SessionBuilder,
 };
-use support::{compile, device, module};
 
 const PROGRAM: &str = r#"
 module @program {
@@ -137,7 +135,7 @@ fn execution_is_traced_or_refused() {
         return;
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "execution_is_traced_or_refused", "--nocapture"])
+        .args(["--exact", "trace::execution_is_traced_or_refused", "--nocapture"])
         .env(CHILD, "1")
         .output()
         .unwrap();

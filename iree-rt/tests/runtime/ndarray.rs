@@ -1,10 +1,8 @@
 //! Tensors from and to arrays.
 
-mod support;
-
+use crate::support::{device, session};
 use iree_rt::{BufferView, Code, Element, bf16, f16};
 use ndarray::{Array, Array0, Array3, ArrayD, Axis, s};
-use support::{device, session};
 
 fn round_trip<T: Element + PartialEq + std::fmt::Debug>(make: impl Fn(usize) -> T) {
     let device = device("local-sync");

@@ -1,15 +1,13 @@
 //! Tensors from and to DLPack.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{device, session};
 use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice};
 use dlpark::metadata::Dynamic;
 use dlpark::{DlpackFlags, legacy, versioned};
 use iree_rt::{Buffer, BufferView, Code, Device, Element, ElementType, bf16, f16};
-use support::{device, session};
 
 fn round_trip<T: Element + PartialEq + std::fmt::Debug>(values: [T; 6], dtype: DLDataType) {
     let device = device("local-sync");

@@ -1,14 +1,12 @@
 //! Reads and writes as futures.
 
-mod support;
-
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use crate::support::{BOTH_CPU_DEVICES, device, session};
 use iree_rt::{Buffer, BufferView, Code, DeviceOptions, ElementType, Instance, Session};
-use support::{BOTH_CPU_DEVICES, device, session};
 
 /// More than any of the transfers takes.
 const SOON: Duration = Duration::from_secs(30);
@@ -40,7 +38,7 @@ fn what_is_written_is_read() {
 fn results_are_read_on_the_only_worker() {
     let options = DeviceOptions::default().threads(1);
     let device = Instance::get().unwrap().device_with("local-task", &options).unwrap();
-    let kinds = support::module(support::kinds());
+    let kinds = crate::support::module(crate::support::kinds());
     let mut session = Session::builder(&device).module(kinds).build().unwrap();
     let add = session.function("kinds.add").unwrap();
     let a = device.buffer_view(&[4], &[1f32; 4]).unwrap();

@@ -1,18 +1,16 @@
 //! Arguments that compiled code would read or write out of bounds for are refused before a call, by
 //! what the program says of them or by a validator. Nothing here runs such a call unprotected.
 
-mod support;
-
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::support::in_flight::SHORT;
+use crate::support::{compile, device, module};
 use iree_rt::{
     BufferView, Code, CompileOptions, Device, Error, Fence, Module, NativeModule, Result, Session,
     Tensor, Value,
 };
-use support::in_flight::SHORT;
-use support::{compile, device, module};
 
 /// Functions that trust their callers; `add` and `sum` say what they trust them in.
 const TRUSTING: &str = r#"

@@ -1,12 +1,10 @@
 //! Tensors and buffers in place.
 
-mod support;
-
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::{device, session};
 use iree_rt::{Buffer, BufferView, Code, ElementType, Fence, Session, Upload, bf16, f16};
-use support::{device, session};
 
 const DEVICES: [&str; 2] = ["local-task", "local-sync"];
 
@@ -136,9 +134,9 @@ fn state_of_a_session_is_not_mapped() {
 #[test]
 fn a_call_in_flight_holds_its_arguments() {
     let options = iree_rt::CompileOptions::default().flag("--iree-execution-model=async-external");
-    let source = support::OTHER;
+    let source = crate::support::OTHER;
     let device = device("local-task");
-    let module = support::module(&support::compile(source, &options));
+    let module = crate::support::module(&crate::support::compile(source, &options));
     let mut session = Session::builder(&device).module(module).build().unwrap();
     let negate = session.function("other.negate").unwrap();
     let mut a = device.buffer_view(&[4], &[1f32; 4]).unwrap();
