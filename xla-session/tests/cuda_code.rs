@@ -7,7 +7,7 @@ mod fixtures;
 use std::fs;
 use std::path::Path;
 
-use fixtures::{Fixture, SOME};
+use fixtures::Fixture;
 use iree_rt::{CompileLimits, CompileOptions, Compiler, InputType, OptLevel, cuda};
 use xla_session::checkpoint::Checkpoint;
 use xla_session::config::ModelConfig;
@@ -321,12 +321,17 @@ fn attention_gathers_pages_where_it_reads_them() {
     }
 }
 
-/// One of each kind of family, with what a family may have: in the end norms on both sides, capped scores,
-/// norms of all queries together.
+/// Biases; keys of other layers and inputs of each, norms of queries and keys; convolutions; windows, norms on both sides,
+/// capped scores; norms of all queries together.
 #[test]
 fn models_of_odd_shapes_are_one_command_buffer() {
-    let others = ["gemma2-gqa-tied-bf16", "olmo2-gqa-bf16"];
-    for name in SOME.into_iter().chain(others) {
+    for name in [
+        "llama-llama3-biases-mqa-f16",
+        "gemma4-shared-inputs-gqa-bf16",
+        "lfm2-older-tied-gqa-bf16",
+        "gemma2-gqa-tied-bf16",
+        "olmo2-gqa-bf16",
+    ] {
         check_fixture(&fixtures::named(name), cuda::Target::SM_80, &[1]);
     }
 }
