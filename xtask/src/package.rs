@@ -15,6 +15,8 @@ use crate::{fetch_iree, flags, iree, workspace};
 /// In the order in which they are published.
 const CRATES: [&str; 3] = ["iree-src", "iree-sys", "iree-rt"];
 const PROGRAM: &str = "sum";
+/// What all build for but the one from sources: one profile shares nothing with another.
+const RELEASE: &str = "release";
 const PRINTED: &str = "[11.0, 22.0, 33.0, 44.0]";
 
 /// Builds all ways that the README says, that of IREE from its sources last.
@@ -42,7 +44,7 @@ pub fn check(flags: &flags::Package, sources: bool) -> Result<()> {
         offline: flags.network.offline,
     };
 
-    let nothing = stranger.dependent("nothing", dist)?;
+    let nothing = stranger.dependent("nothing", dist, RELEASE)?;
     let said = nothing.fails(&[])?;
     for part in ["there is no IREE", "feature `bundled`", "IREE_DIST"] {
         ensure!(said.contains(part), "a build without IREE does not say {part:?}:\n{said}");
@@ -65,32 +67,34 @@ pub fn check(flags: &flags::Package, sources: bool) -> Result<()> {
     ensure!(said.contains("version cannot be told"), "an unknown version is not refused:\n{said}");
 
     let iree = found.folder.as_os_str().to_owned();
-    let with_dist = stranger.dependent("dist", dist)?;
-    // What a release build is without is the same, and optimised it takes twice as long.
-    let plain = ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0".into());
-    let program = with_dist.runs_and_stays(&["--release"], &[(DIST_VAR, iree), plain])?;
+    let with_dist = stranger.dependent("dist", dist, RELEASE)?;
+    let program = with_dist.runs_and_stays(&[(DIST_VAR, iree)])?;
     let bytes = fs::read(&program)?;
     let path = found.folder.display().to_string();
     let has_path = bytes.windows(path.len()).any(|part| part == path.as_bytes());
     ensure!(!has_path, "a release build has the path of the IREE folder, {path}, in it");
 
-    let in_target = stranger.dependent("target", dist)?;
+    let in_target = stranger.dependent("target", dist, RELEASE)?;
     let folder = stranger.target().join("iree");
     copy_of(&found, &folder, &|it| it.mended.clear())?;
-    let said = in_target.refuses_to_run()?;
+    // A release build remembers no folder: it finds the compiler on the `PATH`.
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths([folder.join("bin")].into_iter().chain(env::split_paths(&path)))?;
+    let on_path = [("PATH", path)];
+    let said = in_target.refuses_to_run(&on_path)?;
     ensure!(said.contains("has faults of IREE"), "an unmended runtime is linked silently:\n{said}");
     ensure!(said.contains("known race"), "`local-task` opens on a runtime with a race:\n{said}");
     copy_of(&found, &folder, &|_| {})?;
-    in_target.runs_and_stays(&[], &[])?;
+    in_target.runs_and_stays(&on_path)?;
     fs::remove_dir_all(&folder)?;
 
     if !sources {
         println!("{} build in an empty folder with IREE_DIST", CRATES.join(", "));
         return Ok(());
     }
-    let with_sources = stranger.dependent("bundled", bundled)?;
+    let with_sources = stranger.dependent("bundled", bundled, "dev")?;
     let mut variables = bundled_variables(&flags.network)?;
-    with_sources.runs_and_stays(&[], &variables)?;
+    with_sources.runs_and_stays(&variables)?;
     variables.extend(["CC", "CXX"].map(|name| (name, "/bin/false".into())));
     let said = with_sources.fails(&variables)?;
     for part in ["whole output in", "is not able to compile a simple test program"] {
@@ -189,7 +193,12 @@ impl Stranger<'_> {
     }
 
     /// A package that depends on iree-rt as `dependencies` says, with the README's program.
-    fn dependent(&self, name: &str, dependencies: &str) -> Result<Dependent<'_>> {
+    fn dependent(
+        &self,
+        name: &str,
+        dependencies: &str,
+        profile: &'static str,
+    ) -> Result<Dependent<'_>> {
         let folder = self.folder.join(name);
         fs::create_dir_all(folder.join("src"))?;
         // Nothing is published: cargo takes the packages from here.
@@ -207,23 +216,26 @@ impl Stranger<'_> {
             let text = text.first().with_context(|| format!("the README has no {language}"))?;
             fs::write(folder.join("src").join(file), text)?;
         }
-        Ok(Dependent { stranger: self, folder })
+        Ok(Dependent { stranger: self, folder, profile })
     }
 }
 
 struct Dependent<'a> {
     stranger: &'a Stranger<'a>,
     folder: PathBuf,
+    profile: &'static str,
 }
 
 impl Dependent<'_> {
     fn cargo(&self, arguments: &[&str], variables: &[(&str, OsString)]) -> Command {
         let mut cargo = workspace::cargo();
-        cargo.args(arguments).current_dir(&self.folder);
+        cargo.args(arguments).args(["--profile", self.profile]).current_dir(&self.folder);
         for name in [DIST_VAR, CUDA_HOME_VAR, "RUSTFLAGS", "CARGO_BUILD_TARGET"] {
             cargo.env_remove(name);
         }
         cargo.env("CARGO_TARGET_DIR", self.stranger.target());
+        // What a release build is without is the same, and optimised it takes twice as long.
+        cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
         cargo.envs(variables.iter().map(|(name, value)| (name, value)));
         if self.stranger.offline {
             cargo.arg("--offline");
@@ -239,19 +251,19 @@ impl Dependent<'_> {
     }
 
     /// What the program says when it does not run.
-    fn refuses_to_run(&self) -> Result<String> {
-        let output = self.cargo(&["run"], &[]).output()?;
+    fn refuses_to_run(&self, variables: &[(&str, OsString)]) -> Result<String> {
+        let output = self.cargo(&["run"], variables).output()?;
         ensure!(!output.status.success(), "the program runs");
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     /// Builds and runs the program; building it once more does nothing. Returns the program.
-    fn runs_and_stays(&self, profile: &[&str], variables: &[(&str, OsString)]) -> Result<PathBuf> {
+    fn runs_and_stays(&self, variables: &[(&str, OsString)]) -> Result<PathBuf> {
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         eprintln!("==> a dependent: {name}");
-        workspace::run(self.cargo(&["build", "--quiet"], variables).args(profile))?;
+        workspace::run(&mut self.cargo(&["build", "--quiet"], variables))?;
         let mut again = self.cargo(&["build", "--quiet", "--message-format=json"], variables);
-        let output = again.args(profile).stderr(Stdio::inherit()).output()?;
+        let output = again.stderr(Stdio::inherit()).output()?;
         let (mut stale, mut program) = (Vec::new(), None);
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             let message: serde_json::Value = serde_json::from_str(line)?;
