@@ -8,14 +8,37 @@
 mod c_api;
 
 use std::hint::black_box;
+use std::time::Instant;
 
-use criterion::{Criterion, criterion_group, criterion_main};
 use iree_rt::{CompileOptions, Compiler, Instance, Module, Session, Tensor};
 
 const ADD: &str = include_str!("add.mlir");
 const SUM: [f32; 4] = [11., 22., 33., 44.];
 
-fn calls(criterion: &mut Criterion) {
+/// Rounds of a hundredth of a second each.
+const ROUNDS: usize = 301;
+
+/// Prints what a call takes: the median of the rounds, and where nine tenths of them are.
+fn measure<T>(name: &str, mut call: impl FnMut() -> T) {
+    let mut round = |calls: u32| {
+        let begun = Instant::now();
+        for _ in 0..calls {
+            black_box(call());
+        }
+        begun.elapsed().as_secs_f64() / f64::from(calls)
+    };
+    // Found while caches and clocks warm up.
+    let mut calls = 1;
+    while round(calls) * f64::from(calls) < 1e-2 {
+        calls *= 2;
+    }
+    let mut rounds: Vec<_> = (0..ROUNDS).map(|_| round(calls) * 1e9).collect();
+    rounds.sort_by(f64::total_cmp);
+    let [low, median, high] = [5, 50, 95].map(|percent| rounds[ROUNDS * percent / 100]);
+    println!("{name:24} {median:8.1} ns ({low:.1} to {high:.1})");
+}
+
+fn main() {
     let vmfb = Compiler::find().unwrap().compile(ADD, &CompileOptions::default()).unwrap();
     let mut c = c_api::Add::new(&vmfb);
     let device = Instance::get().unwrap().device("local-sync").unwrap();
@@ -32,47 +55,27 @@ fn calls(criterion: &mut Criterion) {
     prepared.set(1, &b).unwrap();
 
     // Arguments set once, the result left where it is.
-    let mut group = criterion.benchmark_group("prepared");
-    group.bench_function("C", |bench| bench.iter(|| c.invoke()));
-    group.bench_function("iree-rt", |bench| {
-        bench.iter(|| prepared.invoke(&mut session).unwrap());
-    });
-    group.finish();
+    measure("prepared, C", || c.invoke());
+    measure("prepared, iree-rt", || prepared.invoke(&mut session).unwrap());
     assert_eq!(prepared.outputs().view(0).unwrap().read::<f32>().unwrap(), SUM);
 
     // Lists made for each call, the result taken out.
-    let mut group = criterion.benchmark_group("single");
-    group.bench_function("C", |bench| bench.iter(|| c.call()));
-    group.bench_function("iree-rt", |bench| {
-        bench.iter(|| {
-            let out = session.call(&add, [&a, &b]).unwrap();
-            black_box(out.view(0).unwrap())
-        });
+    measure("single, C", || c.call());
+    measure("single, iree-rt", || session.call(&add, [&a, &b]).unwrap().view(0).unwrap());
+    measure("single, iree-rt typed", || {
+        let [a, b] = &tensors;
+        typed.call(&mut session, (a.clone(), b.clone())).unwrap()
     });
-    group.bench_function("iree-rt typed", |bench| {
-        bench.iter(|| {
-            let [a, b] = &tensors;
-            black_box(typed.call(&mut session, (a.clone(), b.clone())).unwrap())
-        });
-    });
-    group.finish();
 
     // A new argument from host memory and the result read, as a program that serves does.
-    let mut group = criterion.benchmark_group("served");
     let input = [1f32, 2., 3., 4.];
     let mut out = [0f32; 4];
-    group.bench_function("C", |bench| bench.iter(|| c.serve(black_box(&input), &mut out)));
+    measure("served, C", || c.serve(black_box(&input), &mut out));
     assert_eq!(std::mem::take(&mut out), SUM);
-    group.bench_function("iree-rt", |bench| {
-        bench.iter(|| {
-            prepared.set(0, device.buffer_view(&[4], black_box(&input)).unwrap()).unwrap();
-            prepared.invoke(&mut session).unwrap();
-            prepared.outputs().view(0).unwrap().read_into(&mut out).unwrap();
-        });
+    measure("served, iree-rt", || {
+        prepared.set(0, device.buffer_view(&[4], black_box(&input)).unwrap()).unwrap();
+        prepared.invoke(&mut session).unwrap();
+        prepared.outputs().view(0).unwrap().read_into(&mut out).unwrap();
     });
     assert_eq!(out, SUM);
-    group.finish();
 }
-
-criterion_group!(benches, calls);
-criterion_main!(benches);
