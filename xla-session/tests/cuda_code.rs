@@ -321,11 +321,12 @@ fn attention_gathers_pages_where_it_reads_them() {
     }
 }
 
-/// Biases; keys of other layers and inputs of each, norms of queries and keys; convolutions; windows, norms on both sides,
-/// capped scores; norms of all queries together.
+/// Products of whole tiles; biases; keys of other layers and inputs of each, norms of queries and keys; convolutions; windows,
+/// norms on both sides, capped scores; norms of all queries together.
 #[test]
 fn models_of_odd_shapes_are_one_command_buffer() {
     for name in [
+        "llama-gqa-long-bf16",
         "llama-llama3-biases-mqa-f16",
         "gemma4-shared-inputs-gqa-bf16",
         "lfm2-older-tied-gqa-bf16",

@@ -26,10 +26,10 @@ const SOME: [&str; 6] = [
     "qwen3-5-gqa-bf16",
 ];
 
-/// Of those what formats differ by that have everything but their products in common with int8: whole groups, odd
-/// widths, experts.
+/// Of those what formats differ by that have everything but their products in common with int8: whole groups; odd
+/// widths, an output projection that is the embedding; experts.
 const OF_PRODUCTS: [&str; 3] =
-    ["llama-gqa-long-bf16", "qwen3-layer-types-bf16", "qwen2-moe-shared-gqa-bf16"];
+    ["llama-gqa-long-bf16", "gemma2-gqa-tied-bf16", "qwen2-moe-shared-gqa-bf16"];
 
 /// Where a model runs: the device and its threads.
 type Place = (&'static str, Option<usize>);

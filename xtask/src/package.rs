@@ -68,11 +68,7 @@ pub fn check(flags: &flags::Package, sources: bool) -> Result<()> {
 
     let iree = found.folder.as_os_str().to_owned();
     let with_dist = stranger.dependent("dist", dist, RELEASE)?;
-    let program = with_dist.runs_and_stays(&[(DIST_VAR, iree)])?;
-    let bytes = fs::read(&program)?;
-    let path = found.folder.display().to_string();
-    let has_path = bytes.windows(path.len()).any(|part| part == path.as_bytes());
-    ensure!(!has_path, "a release build has the path of the IREE folder, {path}, in it");
+    has_no_path(&with_dist.runs_and_stays(&[(DIST_VAR, iree)])?, &found.folder)?;
 
     let in_target = stranger.dependent("target", dist, RELEASE)?;
     let folder = stranger.target().join("iree");
@@ -85,7 +81,7 @@ pub fn check(flags: &flags::Package, sources: bool) -> Result<()> {
     ensure!(said.contains("has faults of IREE"), "an unmended runtime is linked silently:\n{said}");
     ensure!(said.contains("known race"), "`local-task` opens on a runtime with a race:\n{said}");
     copy_of(&found, &folder, &|_| {})?;
-    in_target.runs_and_stays(&on_path)?;
+    has_no_path(&in_target.runs_and_stays(&on_path)?, &folder)?;
     fs::remove_dir_all(&folder)?;
 
     if !sources {
@@ -101,6 +97,14 @@ pub fn check(flags: &flags::Package, sources: bool) -> Result<()> {
         ensure!(said.contains(part), "a build that cmake ends does not say {part:?}:\n{said}");
     }
     println!("{} build in an empty folder, with IREE_DIST and with `bundled`", CRATES.join(", "));
+    Ok(())
+}
+
+/// That a release build does not remember `folder`, where it found IREE.
+fn has_no_path(program: &Path, folder: &Path) -> Result<()> {
+    let folder = folder.display().to_string();
+    let has_path = fs::read(program)?.windows(folder.len()).any(|part| part == folder.as_bytes());
+    ensure!(!has_path, "a release build has the path of the IREE folder, {folder}, in it");
     Ok(())
 }
 
