@@ -7,10 +7,13 @@
 //! Parts have what some family of today needs. What a next one brings goes into the part that it
 //! changes.
 
+mod latent;
 mod module;
 mod walk;
 
 pub(crate) use module::Module;
+
+pub use latent::Latent;
 
 pub use crate::rope::{Rope, RopeScaling, RopeTables, Temperature};
 
@@ -119,8 +122,10 @@ pub enum Mixer {
 pub struct Attention {
     /// To queries, keys and values, whose outputs lie side by side, `(heads + 2 * kv_heads) * head_dim`
     /// in all: three projections, or one. Where keys are values too, their projection is there twice. To queries
-    /// alone where [keys are shared](Self::shared).
+    /// alone where [keys are shared](Self::shared); to what all three are made of where that is [less](Self::latent).
     pub qkv: Vec<Linear>,
+    /// What makes them of what `qkv` gives, where that is not they.
+    pub latent: Option<Box<Latent>>,
     /// Whether behind each head's query there is a gate as wide, with whose sigmoid the head's output is
     /// multiplied: `[heads, 2, head_dim]` in the place of queries, `2 * (heads + kv_heads) * head_dim` in all.
     pub gated: bool,
@@ -134,7 +139,7 @@ pub struct Attention {
     /// Which of [`Architecture::ropes`] rotate queries, and keys; they differ in what they multiply with at most.
     /// `None` leaves both.
     pub ropes: Option<[usize; 2]>,
-    /// `[hidden_size, heads * head_dim]`.
+    /// `[hidden_size, heads * head_dim]`, of fewer columns where values are [narrower](Latent::value_dim).
     pub output: Linear,
     /// Query heads.
     pub heads: usize,
@@ -245,12 +250,25 @@ pub struct Experts {
     pub experts: Vec<Mlp>,
     /// Experts of a row.
     pub top_k: usize,
+    /// Of which groups they are; `None` is all of them.
+    pub groups: Option<Groups>,
     /// Whether the shares of a row's experts are divided by their sum.
     pub normalised: bool,
     /// What shares are multiplied with then; 1 leaves them.
     pub scale: f32,
     /// One that every row goes through.
     pub shared: Option<SharedExpert>,
+}
+
+/// Groups of neighbours among experts, all as large: those of a row are in a few of them (DeepSeek-V2). What is compared
+/// of groups is the largest share of one of its experts, where shares are a softmax, and the sum of the two largest ones,
+/// with their biases, where they are sigmoids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Groups {
+    /// How many there are; divides the number of experts.
+    pub count: usize,
+    /// How many of them a row's experts are in; fewer.
+    pub chosen: usize,
 }
 
 /// How shares are made of what a router gives; exhaustive, so that every lowering answers for each.
@@ -434,7 +452,8 @@ impl Mixer {
         }
     }
 
-    /// Its projections: those of what it reads, whose outputs lie side by side, and the one behind it.
+    /// Its projections: those of what it reads, whose outputs lie side by side, and the one behind it. Between them there
+    /// may be [others](Self::latent).
     pub fn projections(&self) -> (&[Linear], &Linear) {
         match self {
             Self::Attention(attention) => (&attention.qkv, &attention.output),
@@ -448,7 +467,15 @@ impl Mixer {
     /// All of them, in the order in which a row meets them.
     pub fn matrices(&self) -> impl Iterator<Item = &Linear> {
         let (inputs, output) = self.projections();
-        inputs.iter().chain([output])
+        inputs.iter().chain(self.latent().into_iter().flat_map(Latent::matrices)).chain([output])
+    }
+
+    /// What makes queries, keys and values of what its projections give, where that is not they.
+    pub fn latent(&self) -> Option<&Latent> {
+        match self {
+            Self::Attention(attention) => attention.latent.as_deref(),
+            Self::ShortConvolution(_) | Self::GatedDelta(_) => None,
+        }
     }
 }
 

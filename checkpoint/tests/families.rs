@@ -67,6 +67,7 @@ fn roles_are_what_names_say() {
                 it if it.ends_with(".in_proj_qkv.weight") || it.ends_with(".in_proj_z.weight") => {
                     (Role::Matrix, 2)
                 }
+                it if it.ends_with(".kv_a_proj_with_mqa.weight") => (Role::Matrix, 2),
                 it if it.ends_with("linear_attn.A_log") => (Role::Decay, 1),
                 it if it.ends_with("linear_attn.dt_bias") => (Role::Bias, 1),
                 it if it.ends_with(".router.layer.weight") => (Role::Router, 2),
@@ -134,6 +135,12 @@ fn parameters_come_in_the_order_of_the_model() {
                     "linear_attn.norm",
                     "linear_attn.out_proj",
                     "self_attn.q_proj",
+                    "self_attn.q_a_proj",
+                    "self_attn.kv_a_proj_with_mqa",
+                    "self_attn.q_a_layernorm",
+                    "self_attn.q_b_proj",
+                    "self_attn.kv_a_layernorm",
+                    "self_attn.kv_b_proj",
                     "self_attn.k_proj",
                     "self_attn.v_proj",
                     "self_attn.qkv_proj",

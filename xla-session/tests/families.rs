@@ -9,6 +9,7 @@ use xla_session::config::ModelConfig;
 use xla_session::emit::WeightFormats;
 use xla_session::kernels::Isa;
 use xla_session::lower::cpu::{self, CpuTarget, Program, Source};
+use xla_session::lower::paged;
 
 /// The biases of the first layer in the order of their calls, each with what is beside it in the same
 /// call, and the graph.
@@ -45,4 +46,14 @@ fn a_bias_of_some_projections_alone_is_added_at_their_columns() {
     let values = program.workspace.qkv.at + before * size_of::<f32>();
     let values = format!("arith.constant {values} : index");
     assert!(program.text.contains(&values) && !unchanged.text.contains(&values));
+}
+
+#[test]
+fn gpus_refuse_latent_attention_where_no_layer_has_experts_too() {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/deepseek-v3-moe-groups-bf16");
+    let mut config = ModelConfig::from_dir(&folder).unwrap();
+    config.architecture.layers.truncate(1);
+    let message = paged::supports(&config).unwrap_err();
+    assert!(message.contains("latent attention") && message.contains("local-task"), "{message}");
 }

@@ -3,8 +3,8 @@
 use std::iter::once;
 
 use super::{
-    Architecture, Attention, Experts, FeedForward, GatedDelta, Given, Layer, LayerInputs, Linear,
-    Mixer, Mlp, Norm, Parameter, ShortConvolution,
+    Architecture, Attention, Experts, FeedForward, GatedDelta, Given, Latent, Layer, LayerInputs,
+    Linear, Mixer, Mlp, Norm, Parameter, ShortConvolution,
 };
 
 impl Architecture {
@@ -62,6 +62,7 @@ impl Layer {
         let heads = self.attention().and_then(|it| it.qk_norm.as_ref());
         let heads = heads.into_iter().flat_map(|it| once(&it.query).chain(&it.key));
         let heads = heads.chain(self.gated_delta().map(|it| &it.norm));
+        let heads = heads.chain(self.mixer.latent().into_iter().flat_map(Latent::norms));
         let behind = mixer_norm.iter().chain(mlp_norm).chain(output_norm);
         let given = self.given.iter().map(|it| &it.norm);
         input_norm.iter().chain(heads).chain(behind).chain(given)
@@ -105,7 +106,8 @@ impl Attention {
         // Keys that are values too are named once.
         let qkv = self.qkv.iter().zip(before).filter(|(it, before)| Some(*it) != *before);
         let qkv = qkv.flat_map(|(it, _)| it.parameters());
-        qkv.chain(norms).chain(&self.sinks).chain(self.output.parameters())
+        let latent = self.latent.iter().flat_map(|it| it.parameters());
+        qkv.chain(latent).chain(norms).chain(&self.sinks).chain(self.output.parameters())
     }
 }
 
@@ -134,7 +136,7 @@ impl Mlp {
 }
 
 impl Linear {
-    fn parameters(&self) -> impl Iterator<Item = &Parameter> {
+    pub(super) fn parameters(&self) -> impl Iterator<Item = &Parameter> {
         once(&self.weight).chain(&self.bias)
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::ModelConfig;
-use crate::architecture::{FeedForward, RopeScaling};
+use crate::architecture::{FeedForward, Layer, RopeScaling};
 use crate::encodings::Quantisation;
 use crate::families::{Family, Sizes};
 use crate::gguf;
@@ -76,8 +76,10 @@ impl ModelConfig {
     }
 }
 
-/// Models that have been written with the type of the whole, but with all keys of the text model beside it.
-const FLAT: [(&str, &str); 2] = [("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text")];
+/// Other types that models have said, with the keys of these: that of a whole that reads images too, and one that came
+/// with code of its own.
+const ALSO: [(&str, &str); 3] =
+    [("qwen3_5", "qwen3_5_text"), ("qwen3_5_moe", "qwen3_5_moe_text"), ("kimi_k2", "deepseek_v3")];
 
 /// What [`WITH_IMAGES`] says of `model_type`.
 fn with_images(model_type: &str) -> Option<bool> {
@@ -166,6 +168,10 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         _ => sizes.intermediate_size,
     };
 
+    // So may one of the width of heads.
+    let attention = architecture.layers.iter().find_map(Layer::attention);
+    let head_dim = attention.map_or(sizes.head_dim, |attention| attention.head_dim);
+
     Ok(ModelConfig {
         family,
         vocab_size: sizes.vocab_size,
@@ -174,7 +180,7 @@ fn parse(config: &Keys, outer: &Keys, generation: &Keys) -> Result<ModelConfig> 
         num_hidden_layers: sizes.layers,
         num_attention_heads: sizes.heads,
         num_key_value_heads: sizes.kv_heads,
-        head_dim: sizes.head_dim,
+        head_dim,
         // A family may take another key.
         max_position_embeddings: architecture.ropes[0].positions,
         rms_norm_eps: architecture.norm.epsilon,
@@ -197,9 +203,9 @@ fn family(config: &Keys) -> Result<&'static Family> {
     };
     let by_type = match config.string("model_type")? {
         None => None,
-        Some(name) if let Some((_, text)) = FLAT.iter().find(|(whole, _)| *whole == name) => {
-            // Its class is that of the whole, too.
-            return find("model_type", &|family| family.model_type() == *text);
+        Some(name) if let Some((_, known)) = ALSO.iter().find(|(said, _)| *said == name) => {
+            // Its class may be that of the whole, too.
+            return find("model_type", &|family| family.model_type() == *known);
         }
         Some(name) => Some(find("model_type", &|family| family.model_type() == name)?),
     };

@@ -7,6 +7,8 @@ mod apertus;
 mod arcee;
 mod cohere;
 mod cohere2;
+mod deepseek_v2;
+mod deepseek_v3;
 mod ernie4_5;
 mod exaone4;
 mod gemma;
@@ -16,6 +18,7 @@ mod gemma4;
 mod gemma4_unified;
 mod glm4;
 mod glm4_moe;
+mod glm4_moe_lite;
 mod gpt_oss;
 mod granite;
 mod granite4;
@@ -44,6 +47,7 @@ mod seed_oss;
 mod smollm3;
 
 mod experts;
+mod latent;
 mod parts;
 mod rope;
 mod sizes;
@@ -87,7 +91,7 @@ pub(crate) struct Defaults {
 
 impl Family {
     /// Every family.
-    pub const ALL: [&'static Self; 39] = [
+    pub const ALL: [&'static Self; 42] = [
         &llama::FAMILY,
         &mistral::FAMILY,
         &ministral::FAMILY,
@@ -124,6 +128,9 @@ impl Family {
         &olmoe::FAMILY,
         &lfm2_moe::FAMILY,
         &glm4_moe::FAMILY,
+        &glm4_moe_lite::FAMILY,
+        &deepseek_v2::FAMILY,
+        &deepseek_v3::FAMILY,
         &granitemoe::FAMILY,
         &granitemoeshared::FAMILY,
         &gpt_oss::FAMILY,

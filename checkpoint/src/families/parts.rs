@@ -39,6 +39,7 @@ impl Sizes {
                 module.linear("k_proj", [keys, hidden], bias),
                 module.linear("v_proj", [keys, hidden], bias),
             ],
+            latent: None,
             shared: None,
             qk_norm: None,
             value_norm: None,

@@ -127,6 +127,33 @@ impl Sizes {
     }
 }
 
+/// What DeepSeek's models multiply scores with where their rope is stretched.
+pub(super) fn stretched_scores(config: &Keys) -> Result<f64> {
+    let keys = flat(config)?;
+    let kind = keys.string("rope_type")?.or(keys.string("type")?);
+    let Some(all) = not_zero(&keys, "mscale_all_dim")? else { return Ok(1.0) };
+    if matches!(kind, None | Some("default")) {
+        return Ok(1.0);
+    }
+    let factor = keys.positive("factor")?;
+    let factor = factor
+        .ok_or_else(|| keys.refuse("factor", "beside `mscale_all_dim` there has to be a number"))?;
+    Ok(mscale(factor, all).powi(2))
+}
+
+/// How much a stretch by `factor` multiplies, of which `by` says how much.
+fn mscale(factor: f64, by: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 }
+}
+
+/// A positive number. As in Python, 0 is none: Mistral Medium 3.5 says so.
+fn not_zero(keys: &Keys, key: &str) -> Result<Option<f64>> {
+    match keys.value(key).and_then(Value::as_f64) {
+        Some(0.0) => Ok(None),
+        _ => keys.positive(key),
+    }
+}
+
 /// The context that a model was trained with at first.
 fn original(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<usize> {
     let key = "original_max_position_embeddings";
@@ -188,16 +215,11 @@ fn scaling(config: &Keys, keys: &Keys, sizes: &Sizes) -> Result<RopeScaling> {
         Some("yarn") => {
             let original = original()?;
             let factor = keys.positive("factor")?.unwrap_or_else(|| stretched(original));
-            let scale = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
-            // As in Python, 0 is none: Mistral Medium 3.5 says so.
-            let some = |key| match keys.value(key).and_then(|it| it.as_f64()) {
-                Some(0.0) => Ok(None),
-                _ => keys.positive(key),
-            };
+            let scale = |by| mscale(factor, by);
             let attention_factor = match (
                 keys.positive("attention_factor")?,
-                some("mscale")?,
-                some("mscale_all_dim")?,
+                not_zero(keys, "mscale")?,
+                not_zero(keys, "mscale_all_dim")?,
             ) {
                 (Some(factor), ..) => factor,
                 (None, Some(by), Some(all)) => scale(by) / scale(all),

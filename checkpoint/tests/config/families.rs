@@ -251,8 +251,89 @@ fn glm_with_experts_has_them_behind_layers_without() {
         (config.rope().width, config.rope().interleaved, qk_norm(&config)),
         (4, false, true)
     );
-    refused(glm(json!({"n_group": 2})), &["`n_group` is 2", "groups"]);
+    // Chosen as DeepSeek's are.
+    refused(glm(json!({"n_group": 3})), &["`n_group` is 3", "128 experts", "groups"]);
     refused(glm(json!({"n_routed_experts": 4})), &["`num_experts_per_tok`", "`n_routed_experts`"]);
+}
+
+/// DeepSeek-V2 and V3 and GLM-4.7-Flash: queries, keys and values of fewer numbers.
+#[test]
+fn latent_attention_has_widths_of_its_own() {
+    let sizes = json!({
+        "q_lora_rank": 20, "kv_lora_rank": 12, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 8,
+        "num_experts_per_tok": 2, "n_routed_experts": 8, "moe_intermediate_size": 16,
+        "n_group": 4, "topk_group": 2, "num_key_value_heads": 4,
+    });
+    let with_sizes = |name, class, changes| of(name, class, with(sizes.clone(), changes));
+    let v3 = |changes| with_sizes("deepseek_v3", "DeepseekV3ForCausalLM", changes);
+    let v2 = |changes| with_sizes("deepseek_v2", "DeepseekV2ForCausalLM", changes);
+    let lite = |changes| with_sizes("glm4_moe_lite", "Glm4MoeLiteForCausalLM", changes);
+    let first = |config: &ModelConfig| config.architecture.layers[0].attention().unwrap().clone();
+    let sparse = |config: &ModelConfig| -> Vec<bool> {
+        let sparse = |layer: &Layer| matches!(layer.mlp, FeedForward::Experts(_));
+        config.architecture.layers.iter().map(sparse).collect()
+    };
+    let mixture = |config: &ModelConfig| match &config.architecture.layers.last().unwrap().mlp {
+        FeedForward::Experts(experts) => (**experts).clone(),
+        FeedForward::Mlp(_) => panic!("no experts"),
+    };
+
+    let config = good(v3(json!({"first_k_dense_replace": 1, "rms_norm_eps": 1e-3})));
+    let attention = first(&config);
+    assert_eq!((config.head_dim, attention.head_dim, attention.kv_heads), (10, 10, 4));
+    assert_eq!((config.rope().width, config.rope().interleaved), (4, true));
+    assert_eq!((attention.scale, attention.output.inputs()), (1.0 / 10f32.sqrt(), 32));
+    let latent = attention.latent.as_ref().unwrap();
+    let [of_queries, expand] =
+        latent.matrices().map(|it| &it.weight.shape[..]).collect::<Vec<_>>()[..]
+    else {
+        panic!("two");
+    };
+    assert_eq!((of_queries, expand), (&[40, 20][..], &[4 * (6 + 8), 12][..]));
+    assert!(latent.norms().all(|norm| norm.epsilon == 1e-6));
+    assert_eq!(sparse(&config), [false, true, true]);
+    let experts = mixture(&config);
+    assert_eq!(experts.groups, Some(Groups { count: 4, chosen: 2 }));
+    assert!(experts.shares.bias().is_some() && experts.normalised && experts.scale == 2.5);
+
+    // Queries of all of a row; scores grow where the rope is stretched.
+    let yarn = |all| json!({"type": "yarn", "factor": 40.0, "mscale": all, "mscale_all_dim": all});
+    let config =
+        good(v2(json!({"q_lora_rank": null, "rope_scaling": yarn(0.707), "topk_group": 4})));
+    let attention = first(&config);
+    assert!(attention.latent.as_ref().unwrap().queries.is_none());
+    let growth = 0.1 * 0.707 * 40f64.ln() + 1.0;
+    assert_eq!(attention.scale, (growth * growth / 10f64.sqrt()) as f32);
+    assert_eq!(config.rope().tables(0..1).cos, [1.0; 2]);
+    let experts = mixture(&config);
+    assert_eq!(
+        (experts.shares, experts.normalised, experts.groups),
+        (Shares::Softmax, false, None)
+    );
+    let grouped = good(v2(json!({"topk_method": "group_limited_greedy"})));
+    assert!(mixture(&grouped).groups.is_some() && mixture(&good(v2(json!({})))).groups.is_none());
+    assert_eq!(sparse(&grouped), [true; 3]);
+
+    let types = |types: &[&str]| json!({"mlp_layer_types": types, "n_group": 1, "topk_group": 1});
+    assert_eq!(sparse(&good(lite(types(&["sparse", "dense", "sparse"])))), [true, false, true]);
+    assert_eq!(sparse(&good(lite(json!({})))), [false, true, true]);
+
+    // A name from when it came with code of its own.
+    let kimi =
+        of("kimi_k2", "DeepseekV3ForCausalLM", with(sizes.clone(), json!({"topk_group": 4})));
+    assert_eq!(good(kimi).family.model_type(), "deepseek_v3");
+
+    refused(lite(types(&["sparse"])), &["`mlp_layer_types`", "each of 3 layers"]);
+    refused(v3(json!({"num_key_value_heads": 2})), &["`num_key_value_heads` is 2", "4"]);
+    refused(v3(json!({"qk_rope_head_dim": 5})), &["`qk_rope_head_dim` is 5", "even"]);
+    refused(v3(json!({"v_head_dim": 12})), &["`v_head_dim` is 12", "no wider than keys, 10"]);
+    refused(v3(json!({"n_group": 8})), &["`n_group` is 8", "at least two"]);
+    refused(v3(json!({"topk_group": 5})), &["`topk_group` is 5", "4 groups"]);
+    refused(v3(json!({"num_experts_per_tok": 5})), &["`num_experts_per_tok` is 5", "4 experts"]);
+    refused(v3(json!({"moe_layer_freq": 2})), &["`moe_layer_freq` is 2"]);
+    refused(v2(json!({"topk_method": "noaux_tc"})), &["`topk_method`", "\"greedy\""]);
+    refused(v2(json!({"norm_topk_prob": true})), &["`norm_topk_prob` is true"]);
+    refused(v2(json!({"num_experts_per_tok": null})), &["`num_experts_per_tok` is null"]);
 }
 
 /// What has no window does not rotate, and layers without one are every fourth where nothing else is said.

@@ -7,7 +7,8 @@ use std::fs;
 
 use checkpoint::Error;
 use checkpoint::architecture::{
-    Architecture, Attention, FeedForward, Layer, Linear, Mixer, Parameter, Rope, RopeScaling,
+    Architecture, Attention, FeedForward, Groups, Layer, Linear, Mixer, Parameter, Rope,
+    RopeScaling, Shares,
 };
 use checkpoint::config::ModelConfig;
 use serde_json::{Value, json};

@@ -214,10 +214,14 @@ impl Steps<'_> {
     pub(super) fn attend(&mut self, layer: usize, attention: &Attention, format: Format) {
         let &Attention { heads, kv_heads, head_dim: width, window, scale, cap, ropes, .. } =
             attention;
+        if let Some(latent) = &attention.latent {
+            self.expand(attention, latent);
+        }
         if attention.gated {
             self.split_gates(attention);
         }
         debug_assert!(attention.qk_norm.is_some() || attention.value_norm.is_none());
+        debug_assert!(!attention.gated || attention.latent.is_none(), "no family has both");
         // Nothing is added to those of another layer.
         let layer = attention.shared.unwrap_or(layer);
         let mut pages = self.pages(layer);
@@ -236,9 +240,12 @@ impl Steps<'_> {
 
         let tables = self.tables();
         let sinks = attention.sinks.as_ref().map(|sinks| self.vector([sinks]));
-        // What is gated is not final yet.
-        let narrow = format == Format::Bf16Rounded && !attention.gated;
+        // What is gated is not final yet, nor what has more columns than are read.
+        let wider = places.latent.as_ref().zip(attention.latent.as_ref());
+        let wider = wider.map(|(at, of)| (at.heads, of.value_dim)).filter(|(_, it)| *it < width);
+        let narrow = format == Format::Bf16Rounded && !attention.gated && wider.is_none();
         let narrow = if narrow { places.mixed[1].at + 1 } else { 0 };
+        let to = wider.map_or(places.mixed[0], |(to, _)| to);
         let call = Attend {
             tables: &tables,
             keys,
@@ -247,7 +254,7 @@ impl Steps<'_> {
             memory: &memory,
             qkv: qkv.at.into(),
             stride: qkv.stride.into(),
-            to: places.mixed[0].at.into(),
+            to: to.at.into(),
             narrow: narrow.into(),
             heads: heads.into(),
             kv_heads: kv_heads.into(),
@@ -263,6 +270,9 @@ impl Steps<'_> {
         let items = self.number(Number::AttentionItems(kv_heads));
         let attend = format!("attend_{}", self.target.kv_cache().as_str());
         self.update(|b| call.call(b, &attend, &items));
+        if let Some((from, value_width)) = wider {
+            self.narrow(attention, value_width, from, format);
+        }
         if attention.gated {
             self.gate_heads(attention, format);
         }

@@ -39,6 +39,9 @@ kernel_abi! {
             sigmoid,
             /// Whether `bias` is added where experts are chosen.
             biased,
+            /// Groups of experts, and how many of them a row's are in; 0 where they may be in all.
+            groups,
+            top_groups,
             /// Whether shares are divided by their sum.
             normalised,
             /// What is added to that: the bits of an f32.
@@ -203,8 +206,16 @@ const TOGETHER: usize = 4;
 impl Steps<'_> {
     /// Adds to the residual stream what experts make of it, times `scale`; it is normed.
     pub(super) fn experts(&mut self, experts: &Experts, scale: f32) {
-        let Experts { router, shares, experts, top_k, normalised, scale: of_shares, shared } =
-            experts;
+        let Experts {
+            router,
+            shares,
+            experts,
+            top_k,
+            groups,
+            normalised,
+            scale: of_shares,
+            shared,
+        } = experts;
         let workspace = self.workspace.clone();
         let Some(at) = &workspace.experts else { unreachable!("there are places for experts") };
         let normed = workspace.normed;
@@ -232,6 +243,8 @@ impl Steps<'_> {
             top_k: (*top_k).into(),
             sigmoid: usize::from(matches!(shares, Shares::Sigmoid { .. })).into(),
             biased: usize::from(shares.bias().is_some()).into(),
+            groups: groups.map_or(0, |groups| groups.count).into(),
+            top_groups: groups.map_or(0, |groups| groups.chosen).into(),
             normalised: usize::from(*normalised).into(),
             floor: bits(shares.floor()).into(),
             scale: bits(*of_shares).into(),

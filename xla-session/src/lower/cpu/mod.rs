@@ -21,6 +21,7 @@ mod gate;
 mod gated_delta;
 mod head;
 mod head_gate;
+mod latent;
 mod norm;
 mod product;
 mod program;
@@ -45,6 +46,7 @@ pub(crate) fn kernels(isa: kernels::Isa) -> iree_rt::Kernels {
     let all = gated_delta::kernels(all, isa);
     let all = gate::kernels(all, isa);
     let all = head_gate::kernels(all, isa);
+    let all = latent::kernels(all, isa);
     let all = experts::kernels(all, isa);
     let all = scale::kernels(all, isa);
     head::kernels(all, isa)

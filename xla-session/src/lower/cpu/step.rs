@@ -109,7 +109,11 @@ impl<'a> Steps<'a> {
                 format = of_mlp;
             }
             self.normed(input_norm.as_ref(), format);
-            self.linears(&inputs.iter().collect::<Vec<_>>(), places.normed, places.qkv, None);
+            let to = match (mixer.latent(), &places.latent) {
+                (Some(_), Some(latent)) => latent.inputs,
+                _ => places.qkv,
+            };
+            self.linears(&inputs.iter().collect::<Vec<_>>(), places.normed, to, None);
             let format = self.format_of([&output.weight]);
             match mixer {
                 Mixer::Attention(attention) => {

@@ -55,6 +55,9 @@ pub struct Workspace {
     /// What meets weights that are integers, bytes.
     pub rounded: Place,
 
+    /// Of models whose attention is latent.
+    pub latent: Option<LatentPlaces>,
+
     /// Of models with experts.
     pub experts: Option<ExpertPlaces>,
 
@@ -71,6 +74,19 @@ pub struct Workspace {
 
     /// Bytes in all.
     pub bytes: usize,
+}
+
+/// Where rows lie of which queries, keys and values are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LatentPlaces {
+    /// What a layer's first projections give.
+    pub inputs: Place,
+    /// A piece of it normed, as [`Workspace::normed`].
+    pub normed: [Place; 2],
+    /// Queries of all heads; and later what these mixed, of values as wide as keys.
+    pub heads: Place,
+    /// Keys, without what turns of them, and values, head by head.
+    pub keys_values: Place,
 }
 
 /// Where rows that go to experts lie: each once for each expert that it chose, its places.
@@ -133,8 +149,13 @@ impl Workspace {
         let hidden = config.hidden_size;
         let layers = &config.architecture.layers;
         let projections = || layers.iter().map(|layer| layer.mixer.projections());
+        let latent = layers.iter().find_map(|layer| {
+            let attention = layer.attention()?;
+            Some((attention, attention.latent.as_deref()?))
+        });
         let into = projections().map(|(inputs, _)| inputs.iter().map(Linear::outputs).sum());
-        let into = into.max().unwrap_or(0);
+        let expanded = latent.map_or(0, |(of, _)| (of.heads + 2 * of.kv_heads) * of.head_dim);
+        let into = into.max().unwrap_or(0).max(expanded);
         let mixed = projections().map(|(_, output)| output.inputs()).max().unwrap_or(0);
         let widths = layers.iter().map(|layer| layer.mlp.widths());
         let [wide, of_experts] =
@@ -148,7 +169,8 @@ impl Workspace {
         let given = layers.iter().filter_map(|layer| layer.given.as_ref());
         let wide = given.map(|given| given.gate.outputs()).max().unwrap_or(0).max(wide);
         let ropes = config.architecture.ropes.iter();
-        let widest = hidden.max(mixed).max(wide);
+        let ranks = || latent.iter().flat_map(|(_, of)| of.matrices().map(Linear::inputs));
+        let widest = ranks().fold(hidden.max(mixed).max(wide), usize::max);
         Self {
             rows,
             head_rows,
@@ -169,6 +191,17 @@ impl Workspace {
             gated: [place(rows, wide, 4), place(rows, wide, 2)],
             inputs: place(rows, inputs, 4),
             rounded: place(rows, kernels::rounded_bytes(widest), 1),
+            latent: latent.map(|(attention, of)| {
+                let all = attention.heads * attention.head_dim;
+                let inputs = attention.qkv.iter().map(Linear::outputs).sum();
+                let rank = ranks().fold(0, usize::max);
+                LatentPlaces {
+                    inputs: place(rows, blocks(inputs), 4),
+                    normed: [place(rows, rank, 4), place(rows, rank, 2)],
+                    heads: place(rows, blocks(all), 4),
+                    keys_values: place(rows, blocks(of.expand.outputs()), 4),
+                }
+            }),
             experts: experts.map(|of| {
                 let (all, places) = (of.experts.len(), rows * of.top_k);
                 ExpertPlaces {

@@ -107,13 +107,14 @@ pub fn supports(config: &ModelConfig) -> Result<(), String> {
     let on_cpus = |layer: &Layer| {
         matches!(layer.mlp, FeedForward::Experts(_))
             || layer.mixer.state().is_some()
+            || layer.mixer.latent().is_some()
             || layer.attention().is_some_and(|it| it.sinks.is_some() || it.gated)
             || layer.attention().is_some_and(Attention::has_norms_of_each_head)
     };
     if config.architecture.layers.iter().any(on_cpus) {
         return Err(format!(
-            "models with experts, sinks, gates or norms of each head or states of sequences ({}) run on CPUs only for now: \
-             leave out the device, or take local-task",
+            "models with experts, latent attention, sinks, gates or norms of each head or states of sequences ({}) run on \
+             CPUs only for now: leave out the device, or take local-task",
             config.family.model_type()
         ));
     }

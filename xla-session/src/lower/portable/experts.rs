@@ -1,6 +1,6 @@
 //! Mixtures of experts, as every expert of every row: plain StableHLO has fixed shapes.
 
-use checkpoint::architecture::{Experts, Linear, Mlp, Parameter, Shares};
+use checkpoint::architecture::{Experts, Groups, Linear, Mlp, Parameter, Shares};
 
 use super::Emitter;
 use crate::emit::builder::{Combine, ElementType, Value};
@@ -82,9 +82,47 @@ impl Emitter<'_> {
             None => shares.clone(),
         };
 
+        let compared = match mixture.groups {
+            Some(groups) => self.in_groups(&compared, groups, &mixture.shares),
+            None => compared,
+        };
+        let chosen = self.largest(&compared, mixture.top_k);
+        let zero = self.b.splat_f32(0.0, &dims);
+        let shares = self.b.select(&chosen, &shares, &zero);
+        let shares = match mixture.normalised {
+            true => self.share_out(&shares, mixture.shares.floor()),
+            false => shares,
+        };
+        self.b.scaled(&shares, mixture.scale)
+    }
+
+    /// `compared`, `[rows, experts]`, far below where an expert is in another group than a row's.
+    fn in_groups(&mut self, compared: &Value, groups: Groups, shares: &Shares) -> Value {
+        let &[rows, all] = compared.dims() else { unreachable!("rows of experts") };
+        let size = all / groups.count;
+        let best = match shares {
+            Shares::Softmax => 1,
+            Shares::Sigmoid { .. } => 2,
+        };
+        let by_group = self.b.reshape(compared, &[rows * groups.count, size]);
+        let largest = self.largest(&by_group, best);
+        let zero = self.b.splat_f32(0.0, by_group.dims());
+        let scores = self.b.select(&largest, &by_group, &zero);
+        let scores = self.b.reduce(&scores, &[1], Combine::Add);
+        let scores = self.b.reshape(&scores, &[rows, groups.count]);
+        let chosen = self.largest(&scores, groups.chosen);
+        let chosen = self.b.broadcast(&chosen, &[rows, groups.count, size], &[0, 1]);
+        let chosen = self.b.reshape(&chosen, &[rows, all]);
+        let far = self.b.splat_f32(f32::MIN, &[rows, all]);
+        self.b.select(&chosen, compared, &far)
+    }
+
+    /// Which are the `count` largest numbers of each row of `x`, of equal ones the first.
+    fn largest(&mut self, x: &Value, count: usize) -> Value {
+        let dims = x.dims().to_vec();
         let pairs = [dims[0], dims[1], dims[1]];
-        let this = self.b.broadcast(&compared, &pairs, &[0, 1]);
-        let other = self.b.broadcast(&compared, &pairs, &[0, 2]);
+        let this = self.b.broadcast(x, &pairs, &[0, 1]);
+        let other = self.b.broadcast(x, &pairs, &[0, 2]);
         let larger = self.b.compare("GT", &other, &this);
         let equal = self.b.compare("EQ", &other, &this);
         let (this, other) = (self.b.iota(&pairs, 1), self.b.iota(&pairs, 2));
@@ -93,15 +131,8 @@ impl Emitter<'_> {
         let [larger, earlier] = [larger, earlier].map(|it| self.b.convert(&it, ElementType::F32));
         let before = self.b.add(&larger, &earlier);
         let rank = self.b.reduce(&before, &[2], Combine::Add);
-        let top_k = self.b.splat_f32(mixture.top_k as f32, &dims);
-        let chosen = self.b.compare("LT", &rank, &top_k);
-        let zero = self.b.splat_f32(0.0, &dims);
-        let shares = self.b.select(&chosen, &shares, &zero);
-        let shares = match mixture.normalised {
-            true => self.share_out(&shares, mixture.shares.floor()),
-            false => shares,
-        };
-        self.b.scaled(&shares, mixture.scale)
+        let count = self.b.splat_f32(count as f32, &dims);
+        self.b.compare("LT", &rank, &count)
     }
 
     /// Each row of `x` divided by its sum, to which `floor` is added.

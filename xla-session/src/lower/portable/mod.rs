@@ -8,6 +8,7 @@ mod experts;
 mod export;
 mod graph;
 mod kv_cache;
+mod latent;
 mod linear;
 mod model;
 mod rope;

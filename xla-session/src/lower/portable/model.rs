@@ -74,7 +74,10 @@ impl Emitter<'_> {
         let &Attention { heads, head_dim: width, .. } = attention;
         let kv_heads = attention.own_kv_heads();
         let rows = self.rows;
-        let qkv = self.linears(x, qkv);
+        let mut qkv = self.linears(x, qkv);
+        if let Some(latent) = &attention.latent {
+            qkv = self.expanded(attention, latent, &qkv);
+        }
         let mut ropes = attention.ropes.map(|at| at.map(|at| &angles[at]));
         let rotated = match (qk_norm, &mut ropes) {
             (Some(norm), ropes @ Some(_)) if norm.rotated => {
@@ -118,7 +121,10 @@ impl Emitter<'_> {
             };
             self.append(layer, &keys, &values)
         });
-        let mixed = self.attention(&queries, &cache, attention);
+        let mut mixed = self.attention(&queries, &cache, attention);
+        if let Some(latent) = &attention.latent {
+            mixed = self.narrowed(attention, latent, mixed);
+        }
         (self.linear(&mixed, output), cache)
     }
 
@@ -147,7 +153,7 @@ impl Emitter<'_> {
         norm.map_or_else(|| x.clone(), |norm| self.norm(x, norm))
     }
 
-    fn norm(&mut self, x: &Value, norm: &Norm) -> Value {
+    pub(super) fn norm(&mut self, x: &Value, norm: &Norm) -> Value {
         let weight = self.vector(&norm.weight);
         self.b.norm(x, &weight, norm)
     }

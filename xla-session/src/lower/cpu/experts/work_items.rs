@@ -104,15 +104,19 @@ fn choose(row: usize, of: Choose<*mut u8, usize>) {
             sum += *share;
         }
     }
+    let compared = |shares_of_all: &[f32], expert: usize| {
+        shares_of_all[expert] + bias.map_or(0.0, |bias| bias[expert])
+    };
+    if of.groups > 0 {
+        leave_out_groups(&of, shares_of_all, compared);
+    }
     let mut total = 0.0;
     for (chosen, share) in chosen.iter_mut().zip(shares.iter_mut()) {
         // Of equal ones the first. Where the first is not a number nothing is larger, and it is chosen again
         // and again: its shares are not numbers, which then nothing hides.
-        let compared =
-            |expert: usize| shares_of_all[expert] + bias.map_or(0.0, |bias| bias[expert]);
-        let (mut best, mut largest) = (0, compared(0));
+        let (mut best, mut largest) = (0, compared(shares_of_all, 0));
         for expert in 1..of.experts {
-            let this = compared(expert);
+            let this = compared(shares_of_all, expert);
             if this > largest {
                 (best, largest) = (expert, this);
             }
@@ -136,6 +140,36 @@ fn choose(row: usize, of: Choose<*mut u8, usize>) {
             }
             chosen.swap(i, i + 1);
             shares.swap(i, i + 1);
+        }
+    }
+}
+
+/// Puts the shares of experts in other groups than a row's below all others.
+fn leave_out_groups(
+    of: &Choose<*mut u8, usize>,
+    shares: &mut [f32],
+    compared: impl Fn(&[f32], usize) -> f32,
+) {
+    let size = of.experts / of.groups;
+    let score = |group: usize| {
+        let mut largest = [f32::NEG_INFINITY; 2];
+        for expert in group * size..(group + 1) * size {
+            let this = compared(shares, expert);
+            if this > largest[0] {
+                largest = [this, largest[0]];
+            } else {
+                largest[1] = this.max(largest[1]);
+            }
+        }
+        if of.sigmoid > 0 { largest[0] + largest[1] } else { largest[0] }
+    };
+    let scores: Vec<f32> = (0..of.groups).map(score).collect();
+    for (group, this) in scores.iter().enumerate() {
+        // Of equal ones the first.
+        let before =
+            |(other, score): (usize, &f32)| score > this || (score == this && other < group);
+        if scores.iter().enumerate().filter(|it| before(*it)).count() >= of.top_groups {
+            shares[group * size..(group + 1) * size].fill(f32::NEG_INFINITY);
         }
     }
 }
