@@ -7,7 +7,7 @@
 The folder of graphs holds StableHLO text (`decode_step.mlir`, `prefill_<rows>.mlir`), the rotary
 tables (`rope.safetensors`) and `arguments.json`, which says where each argument comes from:
 "tokens", "start", "last", a table of `rope.safetensors`, "keys.<layer>" and "values.<layer>" of
-the KV cache (zeros at first, then the result of that name), or a tensor of the checkpoint.
+the KV cache (zeros at first, then the result of that name), or tensors of the checkpoint, joined by "+".
 Nothing here knows the model.
 """
 
@@ -35,6 +35,14 @@ def compile_function(text, name):
     return client.compile_and_load(text, devices, xla_client.CompileOptions())
 
 
+def joined(constants, source):
+    """The tensors that `source` names, one behind the other; `None` where it names none."""
+    names = source.split("+")
+    if any(name not in constants for name in names):
+        return None
+    return jnp.concatenate([constants[name] for name in names]) if names[1:] else constants[source]
+
+
 def without_ones(tensor):
     """The tensor; taps of convolutions, `[columns, 1, taps]`, without their dimension of one."""
     return tensor.squeeze(1) if tensor.ndim == 3 else tensor
@@ -51,9 +59,9 @@ class Graph:
             (folder / described["file"]).read_text(), described["name"]
         )
         self.constants = {
-            a["source"]: without_ones(constants[a["source"]].astype(DTYPES[a["dtype"]]))
+            a["source"]: without_ones(tensor.astype(DTYPES[a["dtype"]]))
             for a in self.arguments
-            if a["source"] in constants
+            if (tensor := joined(constants, a["source"])) is not None
         }
         for a in self.arguments:
             if a["source"] in self.constants:
