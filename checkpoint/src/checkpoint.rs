@@ -15,6 +15,7 @@ use crate::file::WeightFile;
 use crate::header::Entry;
 use crate::key_heads::KeyHeads;
 use crate::keys::{Keys, read_object};
+use crate::latent::{self, Apart};
 use crate::names::of_text_model;
 use crate::random::Random;
 use crate::{Dtype, Error, LoadMode, Result, Tensor, gguf, layout};
@@ -244,6 +245,9 @@ impl Checkpoint {
         if let Some(encoded) = self.encoded(name, shape)? {
             return self.decoded(encoded, shape);
         }
+        if let Some(apart) = self.apart(name, shape)? {
+            return apart.joined();
+        }
         let (file, entry, dtype) = self.locate(name, shape)?;
         let tensor = file.tensor(entry, dtype)?;
         let Some(converted) = (self.converted)(name) else { return Ok(tensor) };
@@ -275,6 +279,9 @@ impl Checkpoint {
         config.tensors().try_fold(0, |bytes, parameter| {
             if let Some(encoded) = self.encoded(&parameter.name, &parameter.shape)? {
                 return Ok(bytes + encoded.bytes());
+            }
+            if let Some(apart) = self.apart(&parameter.name, &parameter.shape)? {
+                return Ok(bytes + apart.bytes());
             }
             let (_, entry, _) = self.locate(&parameter.name, &parameter.shape)?;
             Ok(bytes + entry.bytes())
@@ -318,6 +325,9 @@ impl Checkpoint {
     /// Bytes of the tensor called `name`, of a quantised matrix those of its numbers, and of what lies in one
     /// tensor with others its own; 0 when there is none of `shape`.
     pub fn bytes(&self, name: &str, shape: &[usize]) -> u64 {
+        if let Ok(Some(apart)) = self.apart(name, shape) {
+            return apart.bytes();
+        }
         match self.encoded(name, shape) {
             Ok(Some(encoded)) => encoded.share(encoded.parts[0].entry.bytes()),
             Ok(None) => self.tensors.get(name).map_or(0, |(_, entry)| entry.bytes()),
@@ -383,12 +393,37 @@ impl Checkpoint {
         Ok(found.map(|found| Encoded { rows: order, ..found }))
     }
 
+    /// What lies as two tensors in the place of the one called `name`, if that does.
+    fn apart(&self, name: &str, shape: &[usize]) -> Result<Option<Apart<'_>>> {
+        let Some(names) = latent::names(name).filter(|_| !self.tensors.contains_key(name)) else {
+            return Ok(None);
+        };
+        let entries = names.each_ref().map(|name| self.tensors.get(name));
+        let [Some((_, keys)), Some((_, values))] = entries else { return Ok(None) };
+        let keys = self.locate(&names[0], &keys.shape)?;
+        let apart = Apart([keys, self.locate(&names[1], &values.shape)?]);
+        if apart.shape().is_some_and(|own| own == shape) {
+            return Ok(Some(apart));
+        }
+        let [(file, keys, _), (_, values, _)] = apart.0;
+        let [of_keys, of_values] = names.map(|name| shown(self.architecture, &name));
+        Err(Error::Checkpoint {
+            path: file.path.clone(),
+            message: format!(
+                "tensors `{of_keys}` and `{of_values}` have shapes {:?} and {:?}, of which the model's \
+                 configuration wants {shape:?}: the two are not of the same model",
+                keys.shape, values.shape
+            ),
+        })
+    }
+
     /// The element type of `parameter`; `None` where its tensors are missing or do not fit, as
     /// [`get`](Self::get) says. Of a quantised matrix of a folder its scales are read, and its numbers where some
     /// scales are not exact in f16.
     pub fn type_of(&self, parameter: &Parameter) -> Option<Dtype> {
         let Some(encoded) = self.encoded(&parameter.name, &parameter.shape).ok()? else {
-            return self.dtype(&parameter.name);
+            let apart = self.apart(&parameter.name, &parameter.shape).ok()?;
+            return apart.map(|it| it.dtype()).or_else(|| self.dtype(&parameter.name));
         };
         let Encoded { shape, parts, values, .. } = encoded;
         let mut bytes = vec![std::borrow::Cow::Borrowed(&[][..])];

@@ -8,6 +8,7 @@
 
 mod dtype;
 mod keys;
+mod latent;
 mod names;
 mod rope;
 

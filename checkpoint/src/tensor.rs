@@ -55,6 +55,12 @@ impl<'a> Tensor<'a> {
         Self { dtype, shape: shape.into(), rows, path, stored, encoded: None }
     }
 
+    /// A tensor that was made of others, of which the file `path` has one.
+    pub(crate) fn made(path: &'a Path, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Self {
+        let stored = Stored { bytes: bytes.into(), map: None };
+        Self { dtype, shape: shape.into(), rows: RowOrder::Stored, path, stored, encoded: None }
+    }
+
     /// A quantised matrix, whose first tensor is in the file `path`.
     pub(crate) fn decoded(
         path: &'a Path,
@@ -115,6 +121,14 @@ impl Tensor<'_> {
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let others = self.encoded.iter().flat_map(|it| &it.others);
         std::iter::once(&self.stored).chain(others).map(|stored| &*stored.bytes)
+    }
+
+    /// Its elements as floats of `dtype`: its own type, or f32.
+    pub(crate) fn bytes_as(&self, dtype: Dtype) -> Cow<'_, [u8]> {
+        if dtype == self.dtype {
+            return self.bytes_of(0..self.elements());
+        }
+        self.to_f32().into_iter().flat_map(f32::to_le_bytes).collect::<Vec<_>>().into()
     }
 
     /// Number of elements.

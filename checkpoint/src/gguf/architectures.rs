@@ -4,6 +4,7 @@
 use serde_json::{Value as Json, json};
 
 mod cohere;
+mod deepseek;
 mod gemma;
 mod glm;
 mod granite;
@@ -36,7 +37,7 @@ const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
-const ALL: [Architecture; 32] = [
+const ALL: [Architecture; 33] = [
     Architecture {
         name: "llama",
         model_type: "llama",
@@ -263,6 +264,14 @@ const ALL: [Architecture; 32] = [
         keys: glm::glm4_moe,
     },
     Architecture {
+        name: "deepseek2",
+        model_type: "deepseek_v2",
+        pairs: false,
+        parts: &deepseek::DEEPSEEK2,
+        parameters: &[("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")],
+        keys: deepseek::deepseek2,
+    },
+    Architecture {
         name: "arcee",
         model_type: "arcee",
         pairs: true,
@@ -444,12 +453,7 @@ fn apertus(keys: &mut Keys) -> Result<(), String> {
 
 /// Experts that are chosen by sigmoids, behind as many layers without as `dense` says.
 fn sigmoid_experts(keys: &mut Keys, dense: &str) -> Result<(), String> {
-    keys.required("num_experts_per_tok", "expert_used_count")?;
-    keys.required("moe_intermediate_size", "expert_feed_forward_length")?;
-    let layers = keys.own("leading_dense_block_count").unwrap_or(json!(0));
-    keys.put(dense, "leading_dense_block_count", Some(layers));
-    let scale = keys.own("expert_weights_scale").filter(|scale| scale.as_f64() != Some(0.0));
-    keys.put("routed_scaling_factor", "expert_weights_scale", scale);
+    experts_behind(keys, dense)?;
     match keys.own("expert_gating_func") {
         Some(function) if function != 2 => Err(format!(
             "`{}.expert_gating_func` is {function}: supported is 2, a sigmoid",
@@ -457,6 +461,18 @@ fn sigmoid_experts(keys: &mut Keys, dense: &str) -> Result<(), String> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Experts behind as many layers without as `dense` says.
+fn experts_behind(keys: &mut Keys, dense: &str) -> Result<(), String> {
+    keys.required("num_experts_per_tok", "expert_used_count")?;
+    keys.required("moe_intermediate_size", "expert_feed_forward_length")?;
+    let layers = keys.own("leading_dense_block_count").unwrap_or(json!(0));
+    keys.put(dense, "leading_dense_block_count", Some(layers));
+    let scale = keys.own("expert_weights_scale").filter(|scale| scale.as_f64() != Some(0.0));
+    let scale = Some(scale.unwrap_or(json!(1.0)));
+    keys.put("routed_scaling_factor", "expert_weights_scale", scale);
+    Ok(())
 }
 
 fn gpt_oss(keys: &mut Keys) -> Result<(), String> {

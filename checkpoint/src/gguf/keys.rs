@@ -76,6 +76,8 @@ pub(crate) fn hugging_face(set: &Set) -> Result<HuggingFace> {
     let key_length = keys.own("attention.key_length");
     if let (Some(key), Some(value)) = (&key_length, keys.own("attention.value_length"))
         && *key != value
+        // Latent attention says its widths under keys of its own.
+        && keys.own("attention.kv_lora_rank").is_none()
     {
         return Err(wrong(format!(
             "`{architecture}.attention.key_length` is {key} and \

@@ -339,3 +339,153 @@ fn lists_of_gemma_4_that_do_not_fit_are_refused() {
     }
     says(&of("gemma4", [3, 512], vec![]).unwrap_err(), &["sliding_window_pattern"]);
 }
+
+/// Files of latent attention, whose widths newer ones say under other keys, and older ones do not say all of.
+#[test]
+fn latent_attention_is_read_of_older_files_and_of_newer_ones() {
+    type Key = (&'static str, (u32, Vec<u8>));
+    let read = |experts: u32, more: Vec<Key>| {
+        let mut keys = vec![
+            ("embedding_length", u32_value(16)),
+            ("attention.kv_lora_rank", u32_value(12)),
+            ("rope.dimension_count", u32_value(4)),
+            ("leading_dense_block_count", u32_value(1)),
+            ("expert_count", u32_value(experts)),
+            ("expert_used_count", u32_value(2)),
+            ("expert_shared_count", u32_value(2)),
+            ("expert_feed_forward_length", u32_value(16)),
+        ];
+        keys.extend(more);
+        of("deepseek2", [2, 512], keys)
+    };
+    let older =
+        || vec![("attention.key_length", u32_value(10)), ("attention.value_length", u32_value(8))];
+    let newer = || {
+        vec![
+            ("attention.head_count_kv", u32_value(1)),
+            ("attention.key_length", u32_value(16)),
+            ("attention.value_length", u32_value(12)),
+            ("attention.key_length_mla", u32_value(10)),
+            ("attention.value_length_mla", u32_value(8)),
+            ("attention.q_lora_rank", u32_value(6)),
+            ("expert_gating_func", u32_value(2)),
+            ("expert_weights_norm", (7, vec![1])),
+        ]
+    };
+    let sizes = |config: &ModelConfig| {
+        let attention = config.architecture.layers[0].attention().unwrap();
+        let latent = attention.latent.as_ref().unwrap();
+        let queries = latent.queries.as_ref().map(|(norm, _)| norm.width());
+        ([attention.kv_heads, attention.head_dim, latent.rotated, latent.value_dim], queries)
+    };
+    let mixture = |config: &ModelConfig| match &config.architecture.layers[1].mlp {
+        FeedForward::Experts(experts) => (experts.groups, experts.normalised, experts.scale),
+        FeedForward::Mlp(_) => panic!("no experts"),
+    };
+    let with = |mut keys: Vec<Key>, more: Vec<Key>| {
+        keys.extend(more);
+        keys
+    };
+    let groups = |count, chosen| Some(Groups { count, chosen });
+
+    let config = read(8, older()).unwrap();
+    assert_eq!(
+        (config.family.model_type(), sizes(&config)),
+        ("deepseek_v2", ([2, 10, 4, 8], None))
+    );
+    assert_eq!(mixture(&config), (None, false, 1.0));
+    assert_eq!(mixture(&read(160, older()).unwrap()).0, groups(8, 3));
+
+    let config = read(8, newer()).unwrap();
+    assert_eq!(
+        (config.family.model_type(), sizes(&config)),
+        ("deepseek_v3", ([2, 10, 4, 8], Some(6)))
+    );
+    assert_eq!(mixture(&config), (None, true, 1.0));
+    assert_eq!(mixture(&read(256, newer()).unwrap()).0, groups(8, 4));
+    let said = vec![
+        ("expert_group_count", u32_value(4)),
+        ("expert_group_used_count", u32_value(1)),
+        ("expert_weights_scale", f32_value(2.5)),
+    ];
+    assert_eq!(mixture(&read(8, with(newer(), said)).unwrap()), (groups(4, 1), true, 2.5));
+
+    let yarn = || {
+        vec![
+            ("rope.scaling.type", text("yarn")),
+            ("rope.scaling.factor", f32_value(40.0)),
+            ("rope.scaling.original_context_length", u32_value(64)),
+        ]
+    };
+    let growth = vec![("rope.scaling.yarn_log_multiplier", f32_value(0.0707))];
+    let config = read(8, with(newer(), with(yarn(), growth))).unwrap();
+    let scale = config.architecture.layers[0].attention().unwrap().scale;
+    let expected = (0.0707 * 40f64.ln() + 1.0).powi(2) / 10f64.sqrt();
+    assert!((f64::from(scale) / expected - 1.0).abs() < 1e-6, "{scale} {expected}");
+    assert_eq!(config.rope().tables(0..1).cos, [1.0; 2]);
+
+    let error = read(8, with(newer(), yarn())).unwrap_err();
+    says(&error, &["`deepseek2.rope.scaling.yarn_log_multiplier` is missing", "convert"]);
+    let fourth = vec![("expert_gating_func", u32_value(4))];
+    says(&read(8, with(older(), fourth)).unwrap_err(), &["`deepseek2.expert_gating_func` is 4"]);
+    let growing = vec![("attention.temperature_scale", f32_value(0.1))];
+    says(&read(8, with(newer(), growing)).unwrap_err(), &["temperature_scale` is set"]);
+}
+
+/// Newer files have what makes keys and values as two tensors, the first one head by head on its side.
+#[test]
+fn what_makes_keys_and_values_is_put_together() {
+    // Two heads, keys of two columns, values of one, of three numbers.
+    let name = "model.layers.0.self_attn.kv_b_proj.weight";
+    let keys = [0.0, 10.0, 1.0, 11.0, 2.0, 12.0, 30.0, 40.0, 31.0, 41.0, 32.0, 42.0];
+    let values = [20.0, 21.0, 22.0, 50.0, 51.0, 52.0];
+    let expected: Vec<f32> = [0, 10, 20, 30, 40, 50]
+        .iter()
+        .flat_map(|of| (0..3).map(move |it| (of + it) as f32))
+        .collect();
+    let open = |file: &Gguf| {
+        let folder = folder(&file.bytes());
+        (Checkpoint::open(folder.path(), LoadMode::Read).unwrap(), folder)
+    };
+    let mut file = Gguf::new(3);
+    file.key("general.architecture", text("deepseek2"));
+    let halves = |values: &[f32]| -> Vec<u8> {
+        values.iter().flat_map(|it| half::f16::from_f32(*it).to_le_bytes()).collect()
+    };
+    file.described("blk.0.attn_k_b.weight", &[2, 3, 2], 1, 0, &halves(&keys));
+    file.described("blk.0.attn_v_b.weight", &[3, 1, 2], 1, 32, &halves(&values));
+    let (checkpoint, _folder) = open(&file);
+    let tensor = checkpoint.tensor(name, &[6, 3]).unwrap();
+    assert_eq!((tensor.dtype(), tensor.to_f32()), (Dtype::F16, expected.clone()));
+    assert_eq!(checkpoint.bytes(name, &[6, 3]), 36);
+    let error = checkpoint.tensor(name, &[8, 3]).unwrap_err();
+    says(&error, &["`blk.0.attn_k_b.weight`", "`blk.0.attn_v_b.weight`", "[2, 3, 2]", "[8, 3]"]);
+
+    // Of two types they are widened.
+    file.drop_tensor("blk.0.attn_v_b.weight");
+    let wide: Vec<u8> = values.iter().flat_map(|it: &f32| it.to_le_bytes()).collect();
+    file.described("blk.0.attn_v_b.weight", &[3, 1, 2], 0, 32, &wide);
+    let (checkpoint, _folder) = open(&file);
+    let tensor = checkpoint.tensor(name, &[6, 3]).unwrap();
+    assert_eq!((tensor.dtype(), tensor.to_f32()), (Dtype::F32, expected));
+
+    // So are blocks, which go along columns of what is asked for.
+    let block = |first: i8| -> Vec<u8> {
+        let integers = (0..32).map(|at| first + at).flat_map(i8::to_le_bytes);
+        half::f16::ONE.to_le_bytes().into_iter().chain(integers).collect()
+    };
+    let mut of_blocks = Gguf::new(3);
+    of_blocks.key("general.architecture", text("deepseek2"));
+    let keys: Vec<u8> = (0..32).flat_map(|rank| block(2 * rank)).collect();
+    of_blocks.described("blk.0.attn_k_b.weight", &[32, 32, 1], 8, 0, &keys);
+    of_blocks.described("blk.0.attn_v_b.weight", &[32, 1, 1], 8, 1088, &block(-9));
+    let (checkpoint, _folder) = open(&of_blocks);
+    let tensor = checkpoint.tensor(name, &[33, 32]).unwrap();
+    let values = tensor.to_f32();
+    assert_eq!((tensor.dtype(), values[3 * 32 + 5]), (Dtype::F32, 13.0));
+    assert_eq!((values[31 * 32 + 31], values[32 * 32], values[33 * 32 - 1]), (93.0, -9.0, 22.0));
+
+    file.drop_tensor("blk.0.attn_v_b.weight");
+    let (checkpoint, _folder) = open(&file);
+    says(&checkpoint.tensor(name, &[6, 3]).unwrap_err(), &["`blk.0.attn_kv_b.weight` is missing"]);
+}

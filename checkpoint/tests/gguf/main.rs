@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use checkpoint::architecture::RopeScaling;
+use checkpoint::architecture::{FeedForward, Groups, RopeScaling};
 use checkpoint::config::ModelConfig;
 use checkpoint::gguf::{Metadata, Value};
 use checkpoint::{Checkpoint, Conversion, ConvertOptions, Dtype, Error, Float, LoadMode};

@@ -57,9 +57,15 @@ fn name_of(architecture: &str, name: &str) -> String {
         ("glm4moe", "post_attention_layernorm") => "post_attention_norm",
         ("glm4moe", "self_attn.q_norm") => "attn_q_norm",
         ("glm4moe", "self_attn.k_norm") => "attn_k_norm",
-        ("glm4moe", "mlp.shared_experts.gate_proj") => "ffn_gate_shexp",
-        ("glm4moe", "mlp.shared_experts.up_proj") => "ffn_up_shexp",
-        ("glm4moe", "mlp.shared_experts.down_proj") => "ffn_down_shexp",
+        (_, "mlp.shared_experts.gate_proj") => "ffn_gate_shexp",
+        (_, "mlp.shared_experts.up_proj") => "ffn_up_shexp",
+        (_, "mlp.shared_experts.down_proj") => "ffn_down_shexp",
+        ("deepseek2", "self_attn.q_a_proj") => "attn_q_a",
+        ("deepseek2", "self_attn.q_a_layernorm") => "attn_q_a_norm",
+        ("deepseek2", "self_attn.q_b_proj") => "attn_q_b",
+        ("deepseek2", "self_attn.kv_a_proj_with_mqa") => "attn_kv_a_mqa",
+        ("deepseek2", "self_attn.kv_a_layernorm") => "attn_kv_a_norm",
+        ("deepseek2", "self_attn.kv_b_proj") => "attn_kv_b",
         ("glm4", "post_self_attn_layernorm") => "post_attention_norm",
         ("glm4", "post_mlp_layernorm") => "post_ffw_norm",
         ("glm4" | "phi3", "mlp.gate_up_proj") => "ffn_up",
@@ -173,6 +179,23 @@ fn of_linear_attention(delta: &GatedDelta, name: &str, row: usize, values: &[f32
     }
 }
 
+/// A matrix that makes keys and values of fewer numbers, as that converter splits it: of each head the columns for keys,
+/// and the rows for values. Names, dimensions, the innermost first, and values.
+fn split(config: &ModelConfig, values: &[f32]) -> [(&'static str, [usize; 3], Vec<f32>); 2] {
+    let attention = config.architecture.layers[0].attention().unwrap();
+    let latent = attention.latent.as_ref().unwrap();
+    let (rank, value) = (latent.norm.width(), latent.value_dim);
+    let (heads, key) = (attention.heads, attention.head_dim - latent.rotated);
+    let of_heads = || values.chunks((key + value) * rank).map(|head| head.split_at(key * rank));
+    let at = |rows: &[f32], column: usize, row: usize| rows[row * rank + column];
+    let columns = |rows: &[f32]| -> Vec<f32> {
+        (0..rank).flat_map(|it| (0..key).map(move |row| at(rows, it, row))).collect()
+    };
+    let keys = of_heads().flat_map(|(keys, _)| columns(keys)).collect();
+    let values = of_heads().flat_map(|(_, values)| values.iter().copied()).collect();
+    [("attn_k_b", [key, rank, heads], keys), ("attn_v_b", [rank, value, heads], values)]
+}
+
 /// f16 of a block: where they are, and their values.
 type Scales = &'static [(usize, f32)];
 
@@ -256,6 +279,7 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         "gpt_oss" => "gpt-oss",
         "hunyuan_v1_dense" => "hunyuan-dense",
         "cohere" => "command-r",
+        "deepseek_v2" | "deepseek_v3" => "deepseek2",
         other => other,
     };
     match name {
@@ -327,6 +351,33 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
                 key(name, u32_value(value as u32));
             }
         }
+        "deepseek2" => {
+            let latent = first.latent.as_ref().unwrap();
+            let rank = latent.norm.width();
+            // Files of DeepSeek-V2 are older ones.
+            let older = config.family.model_type() == "deepseek_v2";
+            let widths = if older {
+                vec![("key_length", first.head_dim), ("value_length", latent.value_dim)]
+            } else {
+                vec![
+                    ("key_length", rank + latent.rotated),
+                    ("value_length", rank),
+                    ("key_length_mla", first.head_dim),
+                    ("value_length_mla", latent.value_dim),
+                    ("head_count_kv", 1),
+                ]
+            };
+            let queries = latent.queries.as_ref().map(|(norm, _)| ("q_lora_rank", norm.width()));
+            for (name, value) in widths.into_iter().chain(queries).chain([("kv_lora_rank", rank)]) {
+                key(format!("attention.{name}").leak(), u32_value(value as u32));
+            }
+            key("rope.dimension_count", u32_value(latent.rotated as u32));
+            if let RopeScaling::Yarn { factor, .. } = scaling {
+                let growth = (first.scale * (first.head_dim as f32).sqrt()).sqrt() - 1.0;
+                let growth = growth / factor.ln() as f32;
+                key("rope.scaling.yarn_log_multiplier", f32_value(growth));
+            }
+        }
         "glm4" | "glm4moe" | "phi3" => {
             key("rope.dimension_count", u32_value(ropes[0].width as u32))
         }
@@ -336,9 +387,20 @@ fn architecture(config: &ModelConfig) -> (&'static str, Vec<OwnKey>) {
         FeedForward::Experts(experts) => Some((index, &**experts)),
         FeedForward::Mlp(_) => None,
     });
-    if let Some((dense, Experts { experts, shares, top_k, scale, shared, .. })) = experts {
-        if let Shares::Sigmoid { .. } = shares {
+    if let Some((dense, of)) = experts {
+        let Experts { experts, shares, top_k, groups, normalised, scale, shared, .. } = of;
+        let sigmoids = matches!(shares, Shares::Sigmoid { .. });
+        if sigmoids {
             key("expert_gating_func", u32_value(2));
+        }
+        if let Some(groups) = groups {
+            key("expert_group_count", u32_value(groups.count as u32));
+            key("expert_group_used_count", u32_value(groups.chosen as u32));
+        }
+        if name == "deepseek2" && *normalised {
+            key("expert_weights_norm", (7, vec![1]));
+        }
+        if sigmoids || name == "deepseek2" {
             key("leading_dense_block_count", u32_value(dense as u32));
             key("expert_weights_scale", f32_value(*scale));
         }
@@ -504,6 +566,18 @@ pub fn convert(folder: &Path, to: &Path, of: impl Fn(&str) -> Stored) {
             continue;
         }
         let mut name = name_of(architecture, &parameter.name);
+        if name.ends_with("attn_kv_b.weight") && config.family.model_type() == "deepseek_v3" {
+            for (part, dimensions, values) in split(&config, &values) {
+                let name = name.replace("attn_kv_b", part);
+                let (kind, bytes) = match dtype {
+                    Stored::F32 => (0, values.iter().flat_map(|it| it.to_le_bytes()).collect()),
+                    dtype => blocks(dtype, &values),
+                };
+                file.described(&name, &dimensions.map(|it| it as u64), kind, at, &bytes);
+                at = (at + bytes.len() as u64).next_multiple_of(32);
+            }
+            continue;
+        }
         if architecture == "qwen3next" && name.contains("ssm_alpha") {
             dimensions[1] *= 2;
             name = name.replace("ssm_alpha", "ssm_ba");

@@ -88,6 +88,8 @@ fn other_architectures_give_the_tokens_of_the_same_weights_in_safetensors() {
         "qwen3-next-mqa-f16",
         "lfm2-moe-gqa-f16",
         "glm4-moe-gqa-bf16",
+        "deepseek-v2-moe-groups-f32",
+        "deepseek-v3-moe-groups-bf16",
         "granite-moe-tied-gqa-bf16",
         "apertus-gqa-bf16",
         "cohere-biases-mha-f16",
