@@ -240,6 +240,25 @@ fn experts_in_mxfp4_give_the_logits_of_their_values() {
     assert_same_logits(&file, wide.path(), &[&tokens[..1], &tokens[..7], &tokens]);
 }
 
+/// What keys and values are made of is wider than a row here.
+#[test]
+fn latent_attention_in_integers_gives_the_logits_of_its_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = r#"{"model_type": "deepseek_v3", "vocab_size": 320, "hidden_size": 64,
+        "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "q_lora_rank": 32,
+        "kv_lora_rank": 96, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32,
+        "first_k_dense_replace": 0, "moe_intermediate_size": 32, "n_routed_experts": 4, "n_group": 1,
+        "topk_group": 1, "num_experts_per_tok": 2, "max_position_embeddings": 512}"#;
+    fs::write(folder.path().join("config.json"), config).unwrap();
+    let file = folder.path().join("model.gguf");
+    let of = |name: &str| if name.contains("gate.weight") { Stored::F32 } else { Stored::Q8_0 };
+    convert(folder.path(), &file, of);
+    let wide = tempfile::tempdir().unwrap();
+    widen(&file, folder.path(), wide.path());
+    let tokens: Vec<u32> = (0..20).map(|i| i * 37 % 320).collect();
+    assert_same_logits(&file, wide.path(), &[&tokens[..1], &tokens]);
+}
+
 /// Compares the logits behind prompts with those of the values in float32, and those of single tokens
 /// behind them.
 fn assert_same_logits(file: &Path, wide: &Path, prompts: &[&[u32]]) {
