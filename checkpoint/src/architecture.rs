@@ -260,9 +260,9 @@ pub struct Experts {
     pub shared: Option<SharedExpert>,
 }
 
-/// Groups of neighbours among experts, all as large: those of a row are in a few of them (DeepSeek-V2). What is compared
-/// of groups is the largest share of one of its experts, where shares are a softmax, and the sum of the two largest ones,
-/// with their biases, where they are sigmoids.
+/// Groups of neighbours among experts, all as large: those of a row are in a few of them (DeepSeek-V2). What is
+/// compared of groups is the largest share of one of its experts, where shares are a softmax, and the sum of the two
+/// largest ones, with their biases, where they are sigmoids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Groups {
     /// How many there are; divides the number of experts.
@@ -452,8 +452,8 @@ impl Mixer {
         }
     }
 
-    /// Its projections: those of what it reads, whose outputs lie side by side, and the one behind it. Between them there
-    /// may be [others](Self::latent).
+    /// Its projections: those of what it reads, whose outputs lie side by side, and the one behind it. Between them
+    /// there may be [others](Self::latent).
     pub fn projections(&self) -> (&[Linear], &Linear) {
         match self {
             Self::Attention(attention) => (&attention.qkv, &attention.output),

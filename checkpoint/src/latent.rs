@@ -1,6 +1,6 @@
-//! What makes keys and values of latent attention, where it lies as two tensors, as GGUF files have it: `k_b_proj`, of each
-//! head the columns of what makes its key, and `v_b_proj`, of each the rows of what makes its value. Hugging Face has
-//! one, `kv_b_proj`, of each head the rows of both.
+//! What makes keys and values of latent attention, where it lies as two tensors, as GGUF files have it: `k_b_proj`, of
+//! each head the columns of what makes its key, and `v_b_proj`, of each the rows of what makes its value. Hugging Face
+//! has one, `kv_b_proj`, of each head the rows of both.
 
 use crate::file::WeightFile;
 use crate::header::Entry;
@@ -17,8 +17,8 @@ pub(crate) fn names(name: &str) -> Option<[String; 2]> {
 pub(crate) struct Apart<'a>(pub [(&'a WeightFile, &'a Entry, Dtype); 2]);
 
 impl<'a> Apart<'a> {
-    /// Heads, and the widths of a head's key, of its value, and of what they are made of; `None` where the shapes of both
-    /// do not fit each other.
+    /// Heads, and the widths of a head's key, of its value, and of what they are made of; `None` where the shapes of
+    /// both do not fit each other.
     fn sizes(&self) -> Option<[usize; 4]> {
         let [(_, keys, _), (_, values, _)] = &self.0;
         match (&keys.shape[..], &values.shape[..]) {

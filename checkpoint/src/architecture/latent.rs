@@ -14,7 +14,8 @@ use super::{Linear, Norm, Parameter};
 /// behind them, as wide as keys, and [`Attention::output`](super::Attention::output) reads them without.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latent {
-    /// Of what queries are made of, and to queries, `[heads * head_dim, norm.width()]`, where these are not there already.
+    /// Of what queries are made of, and to queries, `[heads * head_dim, norm.width()]`, where these are not there
+    /// already.
     pub queries: Option<(Norm, Linear)>,
     /// Of what keys and values are made of.
     pub norm: Norm,

@@ -1,5 +1,5 @@
-//! DeepSeek-V2, its Lite and Coder (`modeling_deepseek_v2.py`): latent attention, and experts that are chosen by a softmax,
-//! of all of them or of a few groups, beside one of all rows.
+//! DeepSeek-V2, its Lite and Coder (`modeling_deepseek_v2.py`): latent attention, and experts that are chosen by a
+//! softmax, of all of them or of a few groups, beside one of all rows.
 
 use super::experts::{DeepSeekDefaults, DeepSeekExperts, Routing};
 use super::latent::{LatentModel, LatentSizes};

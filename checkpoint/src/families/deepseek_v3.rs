@@ -1,5 +1,5 @@
-//! DeepSeek-V3 and R1, Kimi K2, Moonlight (`modeling_deepseek_v3.py`): latent attention, and experts that are chosen of a
-//! few groups by a sigmoid of each and a bias, beside one of all rows.
+//! DeepSeek-V3 and R1, Kimi K2, Moonlight (`modeling_deepseek_v3.py`): latent attention, and experts that are chosen of
+//! a few groups by a sigmoid of each and a bias, beside one of all rows.
 
 use super::experts::{DeepSeekDefaults, DeepSeekExperts, Routing};
 use super::latent::{LatentModel, LatentSizes};

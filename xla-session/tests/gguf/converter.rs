@@ -179,8 +179,8 @@ fn of_linear_attention(delta: &GatedDelta, name: &str, row: usize, values: &[f32
     }
 }
 
-/// A matrix that makes keys and values of fewer numbers, as that converter splits it: of each head the columns for keys,
-/// and the rows for values. Names, dimensions, the innermost first, and values.
+/// A matrix that makes keys and values of fewer numbers, as that converter splits it: of each head the columns for
+/// keys, and the rows for values. Names, dimensions, the innermost first, and values.
 fn split(config: &ModelConfig, values: &[f32]) -> [(&'static str, [usize; 3], Vec<f32>); 2] {
     let attention = config.architecture.layers[0].attention().unwrap();
     let latent = attention.latent.as_ref().unwrap();

@@ -55,8 +55,9 @@ pub(super) fn deepseek2(keys: &mut Keys) -> Result<(), String> {
         let value = keys.own(theirs).unwrap_or(json!(known));
         keys.put(ours, theirs, Some(value));
     }
-    let method = if keys.config["n_group"] == 1 { "greedy" } else { "group_limited_greedy" };
-    keys.put("topk_method", "expert_group_count", Some(json!(method)));
+    if !sigmoids && keys.config["n_group"] != 1 {
+        keys.put("topk_method", "expert_group_count", Some(json!("group_limited_greedy")));
+    }
     let model_type = if sigmoids { "deepseek_v3" } else { "deepseek_v2" };
     keys.put("model_type", "general.architecture", Some(json!(model_type)));
     Ok(())

@@ -103,7 +103,8 @@ impl Steps<'_> {
         self.update(|b| call.call(b, "arrange_latent", &rows));
     }
 
-    /// What heads mixed at `from`, without what is behind narrower values, as products with weights of `format` take it.
+    /// What heads mixed at `from`, without what is behind narrower values, as products with weights of `format` take
+    /// it.
     pub(super) fn narrow(
         &mut self,
         attention: &Attention,
@@ -136,8 +137,8 @@ pub(super) fn kernels(all: iree_rt::Kernels, isa: kernels::Isa) -> iree_rt::Kern
         let at = |place: usize, stride: usize| {
             of.memory.wrapping_add(place).cast::<f32>().wrapping_add(row * stride)
         };
-        // SAFETY: the graph has these places for all rows of a step, none of which is a part of another, and an item has
-        // its row to itself.
+        // SAFETY: the graph has these places for all rows of a step, of which it writes the last one alone, which is no
+        // part of the others; an item has its row to itself.
         let (queries, keys_values, turning, to) = unsafe {
             (
                 std::slice::from_raw_parts(at(of.queries, of.query_stride), heads * width),

@@ -113,8 +113,8 @@ pub fn supports(config: &ModelConfig) -> Result<(), String> {
     };
     if config.architecture.layers.iter().any(on_cpus) {
         return Err(format!(
-            "models with experts, latent attention, sinks, gates or norms of each head or states of sequences ({}) run on \
-             CPUs only for now: leave out the device, or take local-task",
+            "models with experts, latent attention, sinks, gates or norms of each head or states of sequences ({}) run \
+             on CPUs only for now: leave out the device, or take local-task",
             config.family.model_type()
         ));
     }
