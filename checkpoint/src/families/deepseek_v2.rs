@@ -38,6 +38,9 @@ fn architecture(keys: &Keys, sizes: &Sizes) -> Result<Architecture> {
             return Err(keys.refuse(key, "supported is false"));
         }
     }
+    if keys.boolean("rope_interleave")? == Some(false) {
+        return Err(keys.refuse("rope_interleave", "this family always interleaves"));
+    }
     if keys.value("num_experts_per_tok").is_none() {
         return Err(keys.refuse("num_experts_per_tok", "this family needs a number here"));
     }

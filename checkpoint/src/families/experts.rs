@@ -254,6 +254,11 @@ fn groups(
     defaults: [usize; 2],
 ) -> Result<Option<Groups>> {
     let [all, of_a_row] = ["n_group", "topk_group"];
+    for key in [all, of_a_row] {
+        if keys.map.get(key).is_some_and(|it| it.is_null()) {
+            return Err(keys.refuse(key, "this family needs a number here"));
+        }
+    }
     let size =
         |key, default| Ok::<_, crate::Error>(keys.size(key, limit::EXPERTS)?.unwrap_or(default));
     let groups = Groups { count: size(all, defaults[0])?, chosen: size(of_a_row, defaults[1])? };

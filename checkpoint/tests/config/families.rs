@@ -328,11 +328,13 @@ fn latent_attention_has_widths_of_its_own() {
     refused(v3(json!({"qk_rope_head_dim": 5})), &["`qk_rope_head_dim` is 5", "even"]);
     refused(v3(json!({"v_head_dim": 12})), &["`v_head_dim` is 12", "no wider than keys, 10"]);
     refused(v3(json!({"n_group": 8})), &["`n_group` is 8", "at least two"]);
+    refused(v3(json!({"n_group": null})), &["`n_group` is null", "a number"]);
     refused(v3(json!({"topk_group": 5})), &["`topk_group` is 5", "4 groups"]);
     refused(v3(json!({"num_experts_per_tok": 5})), &["`num_experts_per_tok` is 5", "4 experts"]);
     refused(v3(json!({"moe_layer_freq": 2})), &["`moe_layer_freq` is 2"]);
     refused(v2(json!({"topk_method": "noaux_tc"})), &["`topk_method`", "\"greedy\""]);
     refused(v2(json!({"norm_topk_prob": true})), &["`norm_topk_prob` is true"]);
+    refused(v2(json!({"rope_interleave": false})), &["`rope_interleave` is false", "interleaves"]);
     refused(v2(json!({"num_experts_per_tok": null})), &["`num_experts_per_tok` is null"]);
 }
 

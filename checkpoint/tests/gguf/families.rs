@@ -426,6 +426,13 @@ fn latent_attention_is_read_of_older_files_and_of_newer_ones() {
 
     let error = read(8, with(newer(), yarn())).unwrap_err();
     says(&error, &["`deepseek2.rope.scaling.yarn_log_multiplier` is missing", "convert"]);
+    let linear = vec![
+        ("rope.scaling.type", text("linear")),
+        ("rope.scaling.factor", f32_value(4.0)),
+        ("rope.scaling.yarn_log_multiplier", f32_value(0.1)),
+    ];
+    says(&read(8, with(newer(), linear)).unwrap_err(), &["yarn_log_multiplier` is set", "yarn"]);
+    says(&read(0, newer()).unwrap_err(), &["`deepseek2.expert_count`", "without experts"]);
     let fourth = vec![("expert_gating_func", u32_value(4))];
     says(&read(8, with(older(), fourth)).unwrap_err(), &["`deepseek2.expert_gating_func` is 4"]);
     let growing = vec![("attention.temperature_scale", f32_value(0.1))];

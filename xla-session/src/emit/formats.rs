@@ -36,8 +36,16 @@ impl WeightFormats {
         };
         let ends: BTreeSet<_> = config.architecture.ends().map(|it| &it.weight.name).collect();
         let matrices = || config.tensors().filter(|it| it.role == Role::Matrix);
+        // Of files of four bits newer ones have what latent attention expands in two tensors, of which none of those is made.
+        let latent = config.architecture.layers.iter().filter_map(|layer| layer.mixer.latent());
+        let in_two: BTreeSet<_> = latent
+            .map(|it| &it.expand.weight)
+            .filter(|it| checkpoint.type_of(it) != Some(Dtype::Q4_0))
+            .map(|it| &it.name)
+            .collect();
         let of_q4_0 = || {
-            let mut inner = matrices().filter(|it| !ends.contains(&it.name));
+            let mut inner =
+                matrices().filter(|it| !ends.contains(&it.name) && !in_two.contains(&it.name));
             inner.all(|it| checkpoint.type_of(it) == Some(Dtype::Q4_0))
         };
         let stay = default == Format::Nested4 && of_q4_0();
@@ -46,7 +54,9 @@ impl WeightFormats {
             let format = match parameter.role {
                 Role::Router => Some(Format::F32),
                 Role::Embedding | Role::Output => embeddings,
-                Role::Matrix if stay => checkpoint.type_of(parameter).map(stored_format),
+                Role::Matrix if stay && !in_two.contains(&parameter.name) => {
+                    checkpoint.type_of(parameter).map(stored_format)
+                }
                 Role::Matrix if ends.contains(&parameter.name) => embeddings,
                 Role::Norm | Role::Matrix | Role::Taps => None,
                 Role::Bias | Role::Sinks | Role::Decay | Role::Activation => None,

@@ -23,6 +23,12 @@ pub(super) const DEEPSEEK2: [(&str, &str); 11] = [
 /// Which model it is, the way says in which its experts are chosen.
 pub(super) fn deepseek2(keys: &mut Keys) -> Result<(), String> {
     attention(keys)?;
+    if keys.own("expert_count").is_none_or(|count| count == 0) {
+        return Err(format!(
+            "`{}.expert_count` is missing or 0: models without experts are not supported",
+            keys.architecture
+        ));
+    }
     keys.required("n_routed_experts", "expert_count")?;
     keys.required("n_shared_experts", "expert_shared_count")?;
     experts_behind(keys, "first_k_dense_replace")?;
@@ -86,17 +92,31 @@ fn attention(keys: &mut Keys) -> Result<(), String> {
         keys.copy(ours, theirs);
     }
     let architecture = keys.architecture;
+    // Of the biases that Hugging Face's models may have llama.cpp knows none.
+    if keys.has("model.layers.0.self_attn.kv_a_proj_with_mqa.bias") {
+        return Err(
+            "`blk.0.attn_kv_a_mqa.bias`: latent attention with biases is not supported here".into(),
+        );
+    }
     if keys.own("attention.temperature_scale").is_some() {
         return Err(format!(
             "`{architecture}.attention.temperature_scale` is set: latent attention whose scores grow with the \
              position is not supported"
         ));
     }
-    if keys.own("rope.scaling.type").is_some_and(|kind| kind == "yarn") {
-        const GROWTH: &str = "rope.scaling.yarn_log_multiplier";
+    const GROWTH: &str = "rope.scaling.yarn_log_multiplier";
+    let yarn = keys.own("rope.scaling.type").is_some_and(|kind| kind == "yarn");
+    let growth = keys.own(GROWTH);
+    if !yarn && growth.is_some_and(|it| it != 0.0) {
+        return Err(format!(
+            "`{architecture}.{GROWTH}` is set: supported is beside \"yarn\" alone"
+        ));
+    }
+    if yarn {
         let Some(growth) = keys.own(GROWTH).as_ref().and_then(Json::as_f64) else {
             return Err(format!(
-                "`{architecture}.{GROWTH}` is missing beside \"yarn\": the file is too old; convert the model again"
+                "`{architecture}.{GROWTH}` is missing beside \"yarn\": the file is old, or the model's configuration \
+                 has no `mscale_all_dim`, which is not supported; convert the model again"
             ));
         };
         // A tenth of it is in the file. No published model has two different ones.

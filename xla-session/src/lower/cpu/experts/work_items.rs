@@ -157,6 +157,8 @@ fn leave_out_groups(
             let this = compared(shares, expert);
             if this > largest[0] {
                 largest = [this, largest[0]];
+            } else if this.is_nan() {
+                return this;
             } else {
                 largest[1] = this.max(largest[1]);
             }
@@ -165,7 +167,7 @@ fn leave_out_groups(
     };
     let scores: Vec<f32> = (0..of.groups).map(score).collect();
     for (group, this) in scores.iter().enumerate() {
-        // Of equal ones the first.
+        // Of equal ones the first; what is not a number has none before it.
         let before =
             |(other, score): (usize, &f32)| score > this || (score == this && other < group);
         if scores.iter().enumerate().filter(|it| before(*it)).count() >= of.top_groups {
