@@ -9,7 +9,7 @@ mod writer;
 
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use converter::convert;
 use safetensors::Dtype;
@@ -241,22 +241,47 @@ fn experts_in_mxfp4_give_the_logits_of_their_values() {
 }
 
 /// What keys and values are made of is wider than a row here.
+const LATENT: &str = r#"{"model_type": "deepseek_v3", "vocab_size": 320, "hidden_size": 64,
+    "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "q_lora_rank": 32,
+    "kv_lora_rank": 96, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32,
+    "first_k_dense_replace": 0, "moe_intermediate_size": 32, "n_routed_experts": 4, "n_group": 1,
+    "topk_group": 1, "num_experts_per_tok": 2, "max_position_embeddings": 512}"#;
+
+/// A file of such a model, all of whose matrices but the router are of `dtype`, and the folder that it is in.
+fn latent(dtype: Stored) -> (PathBuf, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("config.json"), LATENT).unwrap();
+    let file = folder.path().join("model.gguf");
+    convert(folder.path(), &file, |name| match name {
+        name if name.contains("gate.weight") => Stored::F32,
+        _ => dtype,
+    });
+    (file, folder)
+}
+
 #[test]
 fn latent_attention_in_integers_gives_the_logits_of_its_values() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = r#"{"model_type": "deepseek_v3", "vocab_size": 320, "hidden_size": 64,
-        "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "q_lora_rank": 32,
-        "kv_lora_rank": 96, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32,
-        "first_k_dense_replace": 0, "moe_intermediate_size": 32, "n_routed_experts": 4, "n_group": 1,
-        "topk_group": 1, "num_experts_per_tok": 2, "max_position_embeddings": 512}"#;
-    fs::write(folder.path().join("config.json"), config).unwrap();
-    let file = folder.path().join("model.gguf");
-    let of = |name: &str| if name.contains("gate.weight") { Stored::F32 } else { Stored::Q8_0 };
-    convert(folder.path(), &file, of);
+    let (file, folder) = latent(Stored::Q8_0);
     let wide = tempfile::tempdir().unwrap();
     widen(&file, folder.path(), wide.path());
     let tokens: Vec<u32> = (0..20).map(|i| i * 37 % 320).collect();
     assert_same_logits(&file, wide.path(), &[&tokens[..1], &tokens]);
+}
+
+/// It has what latent attention expands in two tensors, of which none of four bits is made.
+#[test]
+fn others_stay_in_int4_beside_what_a_file_has_in_two() {
+    let (file, folder) = latent(Stored::Q4_0);
+    let config = ModelConfig::from_dir(folder.path()).unwrap();
+    let checkpoint = Checkpoint::open(&file, LoadMode::Mmap).unwrap();
+    let formats = WeightFormats::new(Precision::Int4, &config, &checkpoint);
+    let format = |name: &str| *formats.exceptions.get(name).unwrap_or(&formats.default);
+    let matrices: Vec<_> = config.tensors().filter(|it| it.role == Role::Matrix).collect();
+    assert_eq!(matrices.len(), 4 + 3 * (4 + 1) + 1);
+    for matrix in matrices {
+        let expected = if matrix.name.contains("kv_b") { Format::Nested4 } else { Format::Int4 };
+        assert_eq!(format(&matrix.name), expected, "{}", matrix.name);
+    }
 }
 
 /// Compares the logits behind prompts with those of the values in float32, and those of single tokens
