@@ -253,7 +253,8 @@ impl<'a> Plan<'a> {
 ///
 /// # Safety
 ///
-/// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are [`PairPlanes`] or so many [`QuadPlanes`].
+/// As for [`Kernel`](super::Kernel), with tiles; as many rows are used, and activations are [`PairPlanes`] or so many
+/// [`QuadPlanes`].
 pub(super) unsafe fn many<I: Bytes, S: Scales, const PLANES: usize>(p: &Product) {
     const { assert!(!S::INTEGERS && matches!(PLANES, 1 | 2)) };
     let plan = Plan::new(p);
