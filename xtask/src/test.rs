@@ -27,7 +27,7 @@ const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
 /// need what a machine may lack.
 const LONG: [&str; 3] = ["--", "--ignored", "long::"];
 
-/// The tests of kernels and of what calls them, with checks of overflow and of pointers.
+/// The tests of kernels and of what calls them, with checks of pointers and all other assertions.
 const CHECKED_KERNELS: [&str; 4] = [
     "--package=kernels",
     "--package=xla-session",
