@@ -29,10 +29,8 @@ const FLAGS: [&str; 12] = [
     "--token-gap",
     "20",
 ];
-/// Everybody is busy so long, and then leaves the server alone for the rest of a period, as tests beside this one want
-/// the cores too.
-const BURST: Duration = Duration::from_secs(1);
-const PERIOD: Duration = Duration::from_secs(4);
+/// Everybody is busy so long, and then leaves the server alone as long, as tests beside this one want the cores too.
+const BURST: Duration = Duration::from_secs(2);
 /// What the server may have grown by after the first third, in KiB of memory that is its own: heaps of threads
 /// and of their odd ends go up and down by less.
 const GROWTH: u64 = 12 << 10;
@@ -402,8 +400,9 @@ impl Client<'_> {
 
 /// How long it is until the next burst, if there is none `after` the beginning.
 fn pause(after: Duration) -> Option<Duration> {
-    let since = Duration::from_nanos((after.as_nanos() % PERIOD.as_nanos()) as u64);
-    (since >= BURST).then(|| PERIOD - since)
+    let period = BURST.as_nanos() * 2;
+    let since = Duration::from_nanos((after.as_nanos() % period) as u64);
+    (since >= BURST).then(|| BURST * 2 - since)
 }
 
 /// Ends all clients when one has failed.
